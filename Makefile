@@ -1,0 +1,42 @@
+# Everything happens in .venv inside this folder; needed are only Python >= 3.11, a C compiler and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: demo test check bench format clean
+
+demo: $(VENV)/.demo  ## what jumok does, in a minute
+	$(BIN)/jumok demo
+
+test: $(VENV)/.dev  ## every test
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.dev  ## style and types (shapes are checked while the tests run)
+	$(BIN)/ruff check src tests bench
+	$(BIN)/ruff format --check src tests bench
+	$(BIN)/mypy
+
+bench: $(VENV)/.dev  ## speed and memory, as ratios; minutes
+	$(BIN)/python bench/attend.py
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix src tests bench
+	$(BIN)/ruff format src tests bench
+
+clean:
+	rm -rf $(VENV)
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+# torch first and alone: the pinned version, before any other package can ask for a newer one
+$(VENV)/.demo: $(VENV)/bin/python pyproject.toml constraints.txt
+	@echo "Setting up $(VENV) (PyTorch is large: a few minutes the first time) ..."
+	$(PIP) "$$(grep '^torch==' constraints.txt)"
+	$(PIP) --editable ".[all]"
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.demo
+	$(PIP) --editable ".[all,dev]"
+	@touch $@

@@ -1,0 +1,44 @@
+"""Jumok (주목, "attention"): a workbench for Transformers. Every attention passes one door, ``attend``."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jumok.attention import Cache, MultiHead, attend
+    from jumok.errors import ArgumentError, BackendError, JumokError, ShapeError
+
+__version__ = "0.1.0"
+
+# Imported when first asked for: `import jumok` and `jumok --help` must not wait for torch.
+_HOME = {
+    "attend": "jumok.attention",
+    "Cache": "jumok.attention",
+    "MultiHead": "jumok.attention",
+    "JumokError": "jumok.errors",
+    "ShapeError": "jumok.errors",
+    "BackendError": "jumok.errors",
+    "ArgumentError": "jumok.errors",
+}
+
+__all__ = [
+    "ArgumentError",
+    "BackendError",
+    "Cache",
+    "JumokError",
+    "MultiHead",
+    "ShapeError",
+    "__version__",
+    "attend",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'jumok' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

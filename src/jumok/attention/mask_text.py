@@ -1,0 +1,74 @@
+"""Masks as text: drawn for people, and read back from what people (and files) write."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+
+from jumok.errors import ArgumentError
+
+from . import mask as masks
+from .grid import Grid
+from .mask import Mask
+
+LARGEST_DRAWING = 32  # positions; a terminal is eighty columns wide
+
+WORDS: dict[str, Callable[..., Mask]] = {
+    "window": masks.window,
+    "prefix": masks.prefix,
+    "padding": masks.padding,
+    "documents": masks.documents,
+    "global_at": masks.global_at,
+    "random_keys": masks.random_keys,
+    "blocks": masks.blocks,
+    "edge": masks.edge,
+}
+
+
+def draw(mask: Mask, queries: int | None = None, keys: int | None = None) -> str:
+    """The expression, then one line a query: ■ may attend, · may not. Batch 0, head 0."""
+    extent = min(max(mask.extent(), 4), LARGEST_DRAWING)
+    limits = mask.limits()  # a table is drawn as far as it goes
+    rows = min(queries or extent, limits.get("query", queries or extent))
+    columns = min(keys or extent, limits.get("key", keys or extent))
+    grid = Grid(range(1), range(1), range(rows), range(columns))
+    cells = mask.allowed(grid).expand(grid.shape)[0, 0].tolist()
+    return "\n".join([repr(mask), *(" ".join("■" if cell else "·" for cell in row) for row in cells)])
+
+
+def parse(text: str) -> Mask:
+    """Read an expression of mask words, ``&``, ``|``, ``~`` and whole numbers. Nothing is executed."""
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except SyntaxError:
+        raise ArgumentError(f"{text!r} is not a mask; an example is: causal & window(3)") from None
+    return _read(tree, text)
+
+
+def _read(node: ast.expr, text: str) -> Mask:
+    match node:
+        case ast.BinOp(left=left, op=ast.BitAnd(), right=right):
+            return _read(left, text) & _read(right, text)
+        case ast.BinOp(left=left, op=ast.BitOr(), right=right):
+            return _read(left, text) | _read(right, text)
+        case ast.UnaryOp(op=ast.Invert(), operand=inner):
+            return ~_read(inner, text)
+        case ast.Name(id="causal"):
+            return masks.causal
+        case ast.Call(func=ast.Name(id=word), args=arguments, keywords=named) if word in WORDS:
+            try:
+                return WORDS[word](
+                    *(_number(one, text) for one in arguments),
+                    **{str(one.arg): _number(one.value, text) for one in named},
+                )
+            except TypeError:
+                raise ArgumentError(f"{word} in {text!r} was given arguments that it does not take") from None
+    known = ", ".join(["causal", *WORDS])
+    raise ArgumentError(f"{ast.unparse(node)!r} in {text!r} is not a mask; known are {known}, joined by & | ~")
+
+
+def _number(node: ast.expr, text: str) -> object:
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError):
+        raise ArgumentError(f"{ast.unparse(node)!r} in {text!r} should be a whole number or a list of them") from None

@@ -1,0 +1,245 @@
+"""Heads: projections of the input, the door, and a map back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+
+from jumok import axes
+from jumok.errors import ArgumentError, ShapeError
+from jumok.tap import tap
+
+from .attend import attend
+from .bias import Bias
+from .cache import Cache
+from .grid import Positions
+from .mask import Mask
+from .projection import PROJECTIONS, Projection, Sizes
+from .score import ScaledDot, Score
+
+Rotation = Callable[[Tensor, Positions], Tensor]  # turns queries and keys by where they stand (layers.position.Rotary)
+
+
+class Head(nn.Module):
+    """One attention head: three maps from ``width`` to head_width, head_width and value_width.
+
+    >>> Head(64, 16)(torch.randn(1, 3, 64)).shape
+    torch.Size([1, 3, 16])
+    """
+
+    def __init__(
+        self,
+        width: int,
+        head_width: int,
+        value_width: int | None = None,
+        *,
+        bias: bool = True,
+        output_width: int | None = None,
+        score: Score | None = None,
+        dropout: float = 0.0,
+        backend: str = "auto",
+    ) -> None:
+        super().__init__()
+        value_width = head_width if value_width is None else value_width
+        self.query = nn.Linear(width, head_width, bias=bias)
+        self.key = nn.Linear(width, head_width, bias=bias)
+        self.value = nn.Linear(width, value_width, bias=bias)
+        self.output = None if output_width is None else nn.Linear(value_width, output_width, bias=bias)
+        self.score = ScaledDot() if score is None else score
+        self.dropout, self.backend, self.site = dropout, backend, "head"
+
+    def forward(
+        self,
+        inputs: axes.Hidden,
+        source: axes.Source | None = None,
+        *,
+        mask: Mask | None = None,
+        bias: Bias | None = None,
+        weights: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        source = inputs if source is None else source
+        query, key, value = (one[:, None] for one in (self.query(inputs), self.key(source), self.value(source)))
+        output, found = _attended(self, query, key, value, mask=mask, bias=bias, weights=weights)
+        output = output[:, 0]
+        if self.output is not None:
+            output = self.output(output)
+        output = tap(f"{self.site}.block_output", output)
+        return output if found is None else (output, found)
+
+
+class MultiHead(nn.Module):
+    """``heads`` heads side by side, joined by one output map (Vaswani et al. 2017).
+
+    projection: "fused" (one map for query, key and value), "batched" (one each) or "single" (one a head); equal
+        parameters give equal results, and ``converted`` turns one into another.
+    groups: key/value heads, fewer than ``heads`` for grouped-query attention; 1 for multi-query.
+    source_width: how wide the source of a cross-attention is, where it differs.
+    rotation: turns queries and keys by where they stand (layers.position.Rotary).
+
+    >>> attention = MultiHead(512, 8)
+    >>> output, weights = attention(torch.randn(2, 16, 512), weights=True)
+    >>> output.shape, weights.shape, sum(p.numel() for p in attention.parameters())
+    (torch.Size([2, 16, 512]), torch.Size([2, 8, 16, 16]), 1050624)
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        *,
+        groups: int | None = None,
+        head_width: int | None = None,
+        value_width: int | None = None,
+        source_width: int | None = None,
+        bias: bool = True,
+        output_bias: bool | None = None,
+        projection: str = "fused",
+        score: Score | None = None,
+        rotation: Rotation | None = None,
+        dropout: float = 0.0,
+        backend: str = "auto",
+    ) -> None:
+        super().__init__()
+        groups = heads if groups is None else groups
+        for name, number in (("width", width), ("heads", heads), ("groups", groups)):
+            if number < 1:
+                raise ArgumentError(f"{name} must be at least 1, not {number}")
+        if head_width is None:
+            if width % heads:
+                raise ArgumentError(f"width {width} does not divide into {heads} heads; change one, or give head_width")
+            head_width = width // heads
+        if heads % groups:
+            raise ArgumentError(f"{heads} heads do not divide into {groups} groups")
+        if projection not in PROJECTIONS:
+            raise ArgumentError(f"unknown projection {projection!r}; known are {', '.join(PROJECTIONS)}")
+        value_width = head_width if value_width is None else value_width
+        source_width = width if source_width is None else source_width
+        sizes = Sizes(width, source_width, heads, groups, head_width, value_width, bias)
+        self.projection: Projection = PROJECTIONS[projection](sizes)
+        self.output = nn.Linear(heads * value_width, width, bias=bias if output_bias is None else output_bias)
+        self.score = ScaledDot() if score is None else score
+        self.rotation = rotation
+        self.dropout, self.backend, self.site = dropout, backend, "attention"
+
+    @property
+    def sizes(self) -> Sizes:
+        return self.projection.sizes
+
+    def forward(
+        self,
+        inputs: axes.Hidden,
+        source: axes.Source | None = None,
+        *,
+        mask: Mask | None = None,
+        bias: Bias | None = None,
+        positions: Positions | None = None,
+        cache: Cache | None = None,
+        weights: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """Self-attention over ``inputs``, or cross-attention from ``inputs`` to ``source``.
+
+        positions: where the inputs stand, for the rotation; by default behind what the cache has seen.
+        cache: what was seen before; new keys and values are put into it. A source is mapped once.
+        """
+        self._check(inputs, source)
+        length = inputs.shape[1]
+        seen = 0
+        if source is None:
+            query, key, value = self.projection(inputs)
+            if cache is not None:
+                seen = cache.slot(self).length
+            places = range(seen, seen + length)
+            if self.rotation is not None:
+                stand = places if positions is None else positions
+                query, key = self.rotation(query, stand), self.rotation(key, stand)
+            if cache is not None:
+                key, value = cache.slot(self).append(key, value)
+        else:
+            query = self.projection.queries(inputs)
+            key, value = self._source(source, cache)
+            places = range(length)
+        output, found = _attended(
+            self,
+            query,
+            key,
+            value,
+            mask=mask,
+            bias=bias,
+            query_positions=places,
+            key_positions=range(key.shape[2]),
+            weights=weights,
+        )
+        output = self.output(output.transpose(1, 2).flatten(2))
+        output = tap(f"{self.site}.block_output", output)
+        return output if found is None else (output, found)
+
+    def _source(self, source: Tensor, cache: Cache | None) -> tuple[Tensor, Tensor]:
+        if cache is None:
+            return self.projection.keys_values(source)
+        slot = cache.source(self)
+        if not slot.length:
+            slot.append(*self.projection.keys_values(source))
+        return slot.key, slot.value
+
+    def _check(self, inputs: Tensor, source: Tensor | None) -> None:
+        if inputs.shape[-1] != self.sizes.width:
+            raise ShapeError(f"this attention takes inputs {self.sizes.width} wide, not {list(inputs.shape)}")
+        if source is not None and source.shape[-1] != self.sizes.source_width:
+            raise ShapeError(f"this attention takes a source {self.sizes.source_width} wide, not {list(source.shape)}")
+        if source is None and self.sizes.source_width != self.sizes.width:
+            raise ArgumentError(f"this attention reads a source {self.sizes.source_width} wide: give one")
+
+    def converted(self, projection: str) -> MultiHead:
+        """The same attention with its maps cut another way; parameters are copied."""
+        sizes = self.sizes
+        twin = MultiHead(
+            sizes.width,
+            sizes.head,
+            groups=sizes.group,
+            head_width=sizes.head_width,
+            value_width=sizes.value_width,
+            source_width=sizes.source_width,
+            bias=sizes.bias,
+            output_bias=self.output.bias is not None,
+            projection=projection,
+            score=self.score,
+            rotation=self.rotation,
+            dropout=self.dropout,
+            backend=self.backend,
+        )
+        twin.projection.load(self.projection.parts())
+        twin.output.load_state_dict(self.output.state_dict())
+        twin.site = self.site
+        return twin.to(self.output.weight).train(self.training)
+
+
+def _attended(
+    module: Head | MultiHead,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    mask: Mask | None,
+    bias: Bias | None,
+    weights: bool,
+    query_positions: Positions | None = None,
+    key_positions: Positions | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """Through the door with a module's own settings; weights None where they were not asked for."""
+    dropout = module.dropout if module.training else 0.0  # the door has no training mode
+    answer = attend(  # type: ignore[call-overload]
+        query,
+        key,
+        value,
+        mask=mask,
+        bias=bias,
+        score=module.score,
+        query_positions=query_positions,
+        key_positions=key_positions,
+        dropout=dropout,
+        backend=module.backend,
+        site=module.site,
+        weights=weights,
+    )
+    return answer if weights else (answer, None)

@@ -1,0 +1,63 @@
+"""The feed-forward half of a block: what happens to each token by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from jumok import axes
+from jumok.errors import ArgumentError
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": functional.relu,
+    "gelu": functional.gelu,  # by the error function (BERT)
+    "gelu_tanh": partial(functional.gelu, approximate="tanh"),  # by the tanh formula (GPT-2)
+    "silu": functional.silu,
+}
+
+
+def activation(name: str) -> Callable[[Tensor], Tensor]:
+    if name not in ACTIVATIONS:
+        raise ArgumentError(f"unknown activation {name!r}; known are {', '.join(ACTIVATIONS)}")
+    return ACTIVATIONS[name]
+
+
+class FeedForward(nn.Module):
+    """inner map, activation, outer map; each token by itself."""
+
+    def __init__(
+        self, width: int, hidden: int, activation: str = "relu", *, bias: bool = True, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.inner = nn.Linear(width, hidden, bias=bias)
+        self.outer = nn.Linear(hidden, width, bias=bias)
+        self.activation = _named(activation)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, inputs: axes.Hidden) -> axes.Hidden:
+        output: Tensor = self.outer(self.dropout(self.activation(self.inner(inputs))))
+        return output
+
+
+class GatedFeedForward(nn.Module):
+    """The inner map times an activated gate (Shazeer 2020): SwiGLU with "silu", GEGLU with "gelu"."""
+
+    def __init__(
+        self, width: int, hidden: int, activation: str = "silu", *, bias: bool = False, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.gate = nn.Linear(width, hidden, bias=bias)
+        self.inner = nn.Linear(width, hidden, bias=bias)
+        self.outer = nn.Linear(hidden, width, bias=bias)
+        self.activation = _named(activation)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, inputs: axes.Hidden) -> axes.Hidden:
+        output: Tensor = self.outer(self.dropout(self.activation(self.gate(inputs)) * self.inner(inputs)))
+        return output
+
+
+_named = activation  # the constructors' own argument has the same name
