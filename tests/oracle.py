@@ -400,9 +400,7 @@ def mask_allows(expression: Expression, b: int, h: int, i: int, j: int) -> bool:
             return bool((i - shift) // size == (j - shift) // size)
         case ("blocks2d", (row_size, column_size), (_, columns), (row_shift, column_shift)):
             same_row = (i // columns - row_shift) // row_size == (j // columns - row_shift) // row_size
-            same_column = (i % columns - column_shift) // column_size == (
-                j % columns - column_shift
-            ) // column_size
+            same_column = (i % columns - column_shift) // column_size == (j % columns - column_shift) // column_size
             return bool(same_row and same_column)
         case ("random_keys", count, seed, length):
             return j in random_keys(count, seed, length, i)

@@ -49,9 +49,7 @@ def pixels(path: Path) -> numpy.ndarray:
 
 
 def test_terminal_shows_labels_values_and_zeros() -> None:
-    text = draw.terminal_heat_map(
-        [[1, 0], [0.472, 0.528]], ["I", "am"], ["I", "am"], title="head 0", color=False
-    )
+    text = draw.terminal_heat_map([[1, 0], [0.472, 0.528]], ["I", "am"], ["I", "am"], title="head 0", color=False)
     lines = text.split("\n")
     assert lines[0] == "head 0"
     assert lines[1].split() == ["I", "am"]
@@ -184,13 +182,9 @@ def test_too_narrow_a_width_is_refused() -> None:
 
 def test_other_refusals_of_pictures(tmp_path: Path) -> None:
     for name in ("map.jpg", "map", "map.pdf"):
-        assert ".png or .svg" in refused(
-            lambda name=name: draw.heat_map(tmp_path / name, [[1]], ["a"], ["a"])
-        )
+        assert ".png or .svg" in refused(lambda name=name: draw.heat_map(tmp_path / name, [[1]], ["a"], ["a"]))
         assert name in refused(lambda name=name: draw.head_grid(tmp_path / name, [[1]], ["a"], ["a"]))
-    message = refused(
-        lambda: draw.head_grid(tmp_path / "a.png", causal(1, 3), ["a"], ["a"], titles=["one", "two"])
-    )
+    message = refused(lambda: draw.head_grid(tmp_path / "a.png", causal(1, 3), ["a"], ["a"], titles=["one", "two"]))
     assert "2 titles" in message and "3 heads" in message
     many = [str(i) for i in range(201)]
     assert "201 by 201" in refused(
@@ -253,9 +247,7 @@ def test_the_right_cell_is_dark(tmp_path: Path) -> None:
 def test_values_default_by_size(tmp_path: Path) -> None:
     def drawn(count: int, values: bool | None) -> bool:
         labels = [f"t{i}" for i in range(count)]
-        path = draw.heat_map(
-            tmp_path / "m.svg", numpy.full((count, count), 0.37), labels, labels, values=values
-        )
+        path = draw.heat_map(tmp_path / "m.svg", numpy.full((count, count), 0.37), labels, labels, values=values)
         return "<!-- 0.37 -->" in path.read_text(encoding="utf-8")
 
     assert drawn(24, None) and not drawn(25, None)
@@ -277,9 +269,7 @@ def test_head_grid(tmp_path: Path) -> None:
         assert f"<!-- head {head} -->" in text
     assert text.count("<!-- weight -->") == 1
     assert "<!-- layer 0 -->" in text and "<!-- 1.00 -->" in text
-    titled = draw.head_grid(
-        tmp_path / "b.svg", causal(9, 2), list("abcdefghi"), list("abcdefghi"), titles="xy"
-    )
+    titled = draw.head_grid(tmp_path / "b.svg", causal(9, 2), list("abcdefghi"), list("abcdefghi"), titles="xy")
     text = titled.read_text(encoding="utf-8")
     assert "<!-- x -->" in text and "<!-- y -->" in text
     assert "<!-- 1.00 -->" not in text  # nine by nine is too large for values
@@ -369,9 +359,7 @@ def test_hangul_without_a_font_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(draw, "hangul_font", lambda: None)
     for labels, title in ((["나"], ""), (["a"], "층"), (["ㅋ"], "")):
         message = refused(
-            lambda labels=labels, title=title: draw.heat_map(
-                tmp_path / "a.png", [[1]], labels, labels, title=title
-            )
+            lambda labels=labels, title=title: draw.heat_map(tmp_path / "a.png", [[1]], labels, labels, title=title)
         )
         assert "fonts-nanum" in message and "pip install koreanize-matplotlib" in message
     refused(lambda: draw.head_grid(tmp_path / "a.png", [[1]], ["나"], ["나"]))
@@ -395,9 +383,7 @@ def test_font_of_koreanize_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "koreanize_matplotlib" not in sys.modules
 
 
-def test_an_installed_family_comes_first(
-    hangul: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_installed_family_comes_first(hangul: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from matplotlib import font_manager
 
     def entry(name: str, weight: int) -> font_manager.FontEntry:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from oracle import (
     Additive,
     Concat,
@@ -50,9 +51,7 @@ def make_score(name: str, random: np.random.Generator) -> Any:
         case "general_shared":
             return General(draw(1, QUERY_WIDTH, KEY_WIDTH))
         case "additive":
-            return Additive(
-                draw(HEADS, HIDDEN, QUERY_WIDTH), draw(HEADS, HIDDEN, KEY_WIDTH), draw(HEADS, HIDDEN)
-            )
+            return Additive(draw(HEADS, HIDDEN, QUERY_WIDTH), draw(HEADS, HIDDEN, KEY_WIDTH), draw(HEADS, HIDDEN))
         case "additive_shared":
             return Additive(draw(1, HIDDEN, QUERY_WIDTH), draw(1, HIDDEN, KEY_WIDTH), draw(1, HIDDEN))
         case "concat":
@@ -140,9 +139,7 @@ def positions(count: int) -> np.ndarray:
 def test_weighted_mean_of_values() -> None:
     value = np.array([[[[10.0, 10.0], [100.0, 100.0], [5.0, 5.0]]]])
     scores = from_table([[math.log(0.1), math.log(0.8), math.log(0.1)]])
-    output, weights, logsumexp = attention(
-        positions(1), positions(3), value, allowed=everything, scores=scores
-    )
+    output, weights, logsumexp = attention(positions(1), positions(3), value, allowed=everything, scores=scores)
     assert output[0, 0, 0] == pytest.approx([81.5, 81.5])
     assert weights[0, 0, 0] == pytest.approx([0.1, 0.8, 0.1])
     assert logsumexp[0, 0, 0] == pytest.approx(0.0, abs=1e-15)
@@ -195,9 +192,7 @@ def test_softcap_comes_before_bias() -> None:
 
 def test_large_scores_do_not_overflow() -> None:
     scores = from_table([[5000.0, 5000.0 + math.log(3.0)]])
-    _, weights, logsumexp = attention(
-        positions(1), positions(2), positions(2), allowed=everything, scores=scores
-    )
+    _, weights, logsumexp = attention(positions(1), positions(2), positions(2), allowed=everything, scores=scores)
     assert weights[0, 0, 0] == pytest.approx([0.25, 0.75])
     assert logsumexp[0, 0, 0] == pytest.approx(5000.0 + math.log(4.0))
 

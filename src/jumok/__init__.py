@@ -6,7 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jumok.attention import Cache, MultiHead, attend
+    from jumok.attention import Cache, MultiHead
+    from jumok.attention.attend import attend
     from jumok.errors import ArgumentError, BackendError, JumokError, ShapeError
 
 __version__ = "0.1.0"

@@ -278,9 +278,7 @@ def head_grid(
             if lowest:
                 axes.set_xlabel("key", fontsize=8)
         if title:
-            figure.text(
-                0.5, 1 + 0.32 / total_height, sheet.text(title), ha="center", va="bottom", fontsize=12
-            )
+            figure.text(0.5, 1 + 0.32 / total_height, sheet.text(title), ha="center", va="bottom", fontsize=12)
         _color_bar(figure, total_width, total_height, gap=0.25)
         return sheet.write(figure, target)
 
@@ -329,8 +327,7 @@ def _weights(pattern: ArrayLike) -> NDArray[numpy.float64]:
         ) from error
     if array.dtype.kind not in "biuf":
         raise DrawError(
-            f"The pattern holds {array.dtype} and not numbers; give weights between 0 and 1, "
-            "for instance as float32."
+            f"The pattern holds {array.dtype} and not numbers; give weights between 0 and 1, for instance as float32."
         )
     if array.ndim not in (2, 3):
         raise DrawError(
@@ -521,9 +518,7 @@ def _is_dark(red: float, green: float, blue: float) -> bool:
     >>> _is_dark(0, 0, 0.5), _is_dark(1, 1, 0.5)
     (True, False)
     """
-    linear = [
-        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in (red, green, blue)
-    ]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in (red, green, blue)]
     luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
     # The contrast formula of WCAG 2 would say 0.18, but on a middle blue black looks worse than it computes.
     return luminance < 0.22
@@ -700,8 +695,7 @@ class _Sheet:
         'a\\U0010fffd'
         """
         return "".join(
-            character if ord(character) in self.characters else _escaped(character)
-            for character in _visible(text)
+            character if ord(character) in self.characters else _escaped(character) for character in _visible(text)
         )
 
     def labels(self, labels: Iterable[str]) -> list[str]:

@@ -143,8 +143,10 @@ def attend(
     if listened:
         tap.tap(f"{site}.positions", (request.query_positions, request.key_positions))
     answer = _chosen(backend, request).compute(request)
-    return _told(answer, site, weights) if listened else (
-        (answer.output, cast(Tensor, answer.weights)) if weights else answer.output
+    return (
+        _told(answer, site, weights)
+        if listened
+        else ((answer.output, cast(Tensor, answer.weights)) if weights else answer.output)
     )
 
 
@@ -173,11 +175,12 @@ def _fastest(request: Request) -> str:
     if isinstance(request.score, Kernel) and linear.refuses(request) is None:
         return "linear"
     cells = request.query.shape[2] * request.key.shape[2]
-    if request.mask is not None and cells >= SPARSE_FROM and blocked.coverage(request.mask, request.grid) < SPARSE_SHARE:
-        # causality alone is half of the cells, and sdpa's kernel skips the other half by itself
-        if sdpa.refuses(request) is not None or not sdpa.own_causality(request):
-            return "blocked"
-    if sdpa.refuses(request) is None:
+    fused = sdpa.refuses(request) is None
+    if fused and (request.mask is None or sdpa.own_causality(request)):
+        return "sdpa"  # its kernel skips the future by itself
+    if cells >= SPARSE_FROM and blocked.coverage(request.mask, request.grid) < SPARSE_SHARE:
+        return "blocked"
+    if fused:
         return "sdpa"
     if cells >= SPARSE_FROM or _tanh_cells(request) > LARGEST_TANH:
         return "blocked"
@@ -207,7 +210,9 @@ def _check(query: Any, key: Any, value: Any, mask: Any, bias: Any, score: Any, d
             "every key needs its value"
         )
     if sizes[0] != key_sizes[0]:
-        raise ShapeError(f"query {list(sizes)} and key {list(key_sizes)} differ in batch: {sizes[0]} and {key_sizes[0]}")
+        raise ShapeError(
+            f"query {list(sizes)} and key {list(key_sizes)} differ in batch: {sizes[0]} and {key_sizes[0]}"
+        )
     if key_sizes[1] == 0 or sizes[1] % key_sizes[1]:
         raise ShapeError(
             f"{sizes[1]} query heads do not divide into {key_sizes[1]} key/value heads "
@@ -220,11 +225,14 @@ def _check(query: Any, key: Any, value: Any, mask: Any, bias: Any, score: Any, d
     if not isinstance(score, Score):
         raise ArgumentError(f"score must be one of jumok.attention.score, not {_named(score)}")
     if mask is not None and not isinstance(mask, Mask):
-        raise ArgumentError(f"mask must be one of jumok.attention.mask, not {_named(mask)}; a boolean tensor is "
-                            "mask.given(tensor), True = may attend")
+        raise ArgumentError(
+            f"mask must be one of jumok.attention.mask, not {_named(mask)}; a boolean tensor is "
+            "mask.given(tensor), True = may attend"
+        )
     if bias is not None and not isinstance(bias, Bias):
-        raise ArgumentError(f"bias must be one of jumok.attention.bias, not {_named(bias)}; numbers to add are "
-                            "bias.given(tensor)")
+        raise ArgumentError(
+            f"bias must be one of jumok.attention.bias, not {_named(bias)}; numbers to add are bias.given(tensor)"
+        )
     if not 0 <= dropout < 1:
         raise ArgumentError(f"dropout must be at least 0 and below 1, not {dropout}")
     score.check(query, key)

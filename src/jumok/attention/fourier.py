@@ -1,4 +1,4 @@
-"""FNet mixing (Lee-Thorp et al. 2021): tokens mixed by a Fourier transform. No parameters, and no weights to look at."""
+"""FNet mixing (Lee-Thorp et al. 2021): tokens mixed by a Fourier transform. Nothing to learn, nothing to look at."""
 
 from __future__ import annotations
 

@@ -26,12 +26,16 @@ def checked_positions(positions: Positions | None, length: int, batch: int, axis
         return range(length)
     if isinstance(positions, range):
         if len(positions) != length:
-            raise ShapeError(f"{axis}_positions has {len(positions)} entries, but there are {length} on the {axis} axis")
+            raise ShapeError(
+                f"{axis}_positions has {len(positions)} entries, but there are {length} on the {axis} axis"
+            )
         return positions
     if not isinstance(positions, Tensor) or positions.is_floating_point() or positions.dtype == torch.bool:
         raise ShapeError(f"{axis}_positions must be a range or an integer tensor, not {_kind(positions)}")
-    if positions.dim() not in (1, 2) or positions.shape[-1] != length or (
-        positions.dim() == 2 and positions.shape[0] not in (1, batch)
+    if (
+        positions.dim() not in (1, 2)
+        or positions.shape[-1] != length
+        or (positions.dim() == 2 and positions.shape[0] not in (1, batch))
     ):
         raise ShapeError(
             f"{axis}_positions has shape {list(positions.shape)}; needed is [{length}] or [{batch}, {length}] "
@@ -102,9 +106,13 @@ class Grid:
     def tile(self, queries: slice, keys: slice) -> Grid:
         """The part of this grid at these rows and columns (counted in cells, not in positions)."""
         return Grid(
-            self.batches, self.heads, self.query_positions[..., queries] if isinstance(self.query_positions, Tensor)
-            else self.query_positions[queries], self.key_positions[..., keys] if isinstance(self.key_positions, Tensor)
-            else self.key_positions[keys], self.device,
+            self.batches,
+            self.heads,
+            self.query_positions[..., queries]
+            if isinstance(self.query_positions, Tensor)
+            else self.query_positions[queries],
+            self.key_positions[..., keys] if isinstance(self.key_positions, Tensor) else self.key_positions[keys],
+            self.device,
         )
 
     def highest(self, axis: str) -> int:

@@ -32,9 +32,7 @@ def grouped_outer(
     return folded @ right.reshape(batch, group, rows, right.shape[-1])
 
 
-def spread(
-    shared: Float[Tensor, "batch group key inner"], heads: int
-) -> Float[Tensor, "batch {heads} key inner"]:
+def spread(shared: Float[Tensor, "batch group key inner"], heads: int) -> Float[Tensor, "batch {heads} key inner"]:
     """Every head's own view of what its group has."""
     batch, group, key, inner = shared.shape
     if group == heads:

@@ -228,7 +228,7 @@ def _attended(
 ) -> tuple[Tensor, Tensor | None]:
     """Through the door with a module's own settings; weights None where they were not asked for."""
     dropout = module.dropout if module.training else 0.0  # the door has no training mode
-    answer = attend(  # type: ignore[call-overload]
+    answer = attend(  # type: ignore[call-overload,misc]  # weights is not known here
         query,
         key,
         value,

@@ -72,7 +72,7 @@ class Fused(Projection):
         super().__init__()
         if sizes.source_width != sizes.width:
             raise ArgumentError(
-                f'projection="fused" needs one width; query input is {sizes.width} and source {sizes.source_width} wide. '
+                f'projection="fused" needs one width; inputs are {sizes.width}, the source {sizes.source_width} wide. '
                 'Use projection="batched"'
             )
         self.sizes = sizes
@@ -161,8 +161,8 @@ class Single(Projection):
 
     def parts(self) -> tuple[Part, Part, Part]:
         def part(maps: nn.ModuleList) -> Part:
-            biases = torch.stack([one.bias for one in maps]) if self.sizes.bias else None
-            return Part(torch.stack([one.weight for one in maps]), biases)
+            biases = torch.stack([_linear(one).bias for one in maps]) if self.sizes.bias else None
+            return Part(torch.stack([_linear(one).weight for one in maps]), biases)
 
         return part(self.query), part(self.key), part(self.value)
 
@@ -190,7 +190,11 @@ def _biases(parts: tuple[Part, Part, Part]) -> Tensor | None:
 
 @torch.no_grad()
 def _copy(linear: nn.Module, matrix: Tensor, bias: Tensor | None) -> None:
-    assert isinstance(linear, nn.Linear)
-    linear.weight.copy_(matrix)
+    _linear(linear).weight.copy_(matrix)
     if bias is not None:
-        linear.bias.copy_(bias)
+        _linear(linear).bias.copy_(bias)
+
+
+def _linear(module: nn.Module) -> nn.Linear:
+    assert isinstance(module, nn.Linear)  # what a ModuleList forgets
+    return module

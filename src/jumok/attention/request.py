@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -42,6 +42,7 @@ class Answer(NamedTuple):
     logsumexp: Tensor | None = None  # of each row's masked scores: with query and key, enough for any tile
 
 
+@runtime_checkable
 class Backend(Protocol):
     """A way to compute a request. A module with these two functions is one."""
 

@@ -138,10 +138,8 @@ class _Tanh(_Module):
     def scores(self, query: axes.Query, key: axes.Key) -> axes.Scores:
         for_query, for_key = (half.to(query.dtype).transpose(-1, -2) for half in self._halves())
         queries = query @ for_query
-        if self.heads == 1:  # shared: map each group once, then let its heads look
-            keys = spread(key @ for_key, query.shape[1])
-        else:
-            keys = spread(key, query.shape[1]) @ for_key
+        # shared parameters map each group once, and then its heads look
+        keys = spread(key @ for_key, query.shape[1]) if self.heads == 1 else spread(key, query.shape[1]) @ for_key
         hidden = torch.tanh(queries[:, :, :, None] + keys[:, :, None])
         return (hidden @ self.vector.to(query.dtype)[:, None, :, None]).squeeze(-1)
 
@@ -183,7 +181,7 @@ class Kernel(Score):
     everywhere else; the ``linear`` backend gives the same output in O(n) and never forms the scores.
     """
 
-    feature_map: FeatureMap = EluPlusOne()
+    feature_map: FeatureMap = field(default_factory=EluPlusOne)
 
     def check(self, query: Tensor, key: Tensor) -> None:
         if query.shape[-1] != key.shape[-1]:

@@ -24,11 +24,12 @@ from jumok.tap import tap
 class _Residual(nn.Module):
     """The path around each part: a norm before or after, dropout on what the part gives."""
 
-    def __init__(self, order: str, dropout: float) -> None:
+    def __init__(self, feedforward: nn.Module, order: str, dropout: float) -> None:
         super().__init__()
         if order not in ("post", "pre"):
             raise ArgumentError(f'order must be "post" or "pre", not {order!r}')
         self.order = order
+        self.feedforward = feedforward
         self.dropout = nn.Dropout(dropout)
         self.site = "block"
 
@@ -39,6 +40,10 @@ class _Residual(nn.Module):
         else:
             output = norm(inputs + self.dropout(part(inputs)))
         return output
+
+    def apart(self, inputs: Tensor) -> Tensor:
+        """The feed-forward part: each token by itself."""
+        return tap(f"{self.site}.feedforward_output", self.feedforward(inputs))
 
 
 class EncoderBlock(_Residual):
@@ -58,8 +63,8 @@ class EncoderBlock(_Residual):
         order: str = "post",
         dropout: float = 0.0,
     ) -> None:
-        super().__init__(order, dropout)
-        self.attention, self.feedforward = attention, feedforward
+        super().__init__(feedforward, order, dropout)
+        self.attention = attention
         self.attention_norm, self.feedforward_norm = norm(), norm()
 
     def forward(self, inputs: axes.Hidden, *, weights: bool = False, **settings: Any) -> Any:
@@ -68,11 +73,8 @@ class EncoderBlock(_Residual):
         kept: list[Tensor] = []
         hidden = tap(f"{self.site}.input", inputs)
         hidden = self.around(hidden, self.attention_norm, _watched(self.attention, kept, weights, settings))
-        hidden = self.around(hidden, self.feedforward_norm, self._feedforward)
+        hidden = self.around(hidden, self.feedforward_norm, self.apart)
         return (hidden, kept[0]) if weights else hidden
-
-    def _feedforward(self, inputs: Tensor) -> Tensor:
-        return tap(f"{self.site}.feedforward_output", self.feedforward(inputs))
 
 
 class DecoderBlock(_Residual):
@@ -88,8 +90,8 @@ class DecoderBlock(_Residual):
         order: str = "post",
         dropout: float = 0.0,
     ) -> None:
-        super().__init__(order, dropout)
-        self.attention, self.cross, self.feedforward = attention, cross, feedforward
+        super().__init__(feedforward, order, dropout)
+        self.attention, self.cross = attention, cross
         self.attention_norm, self.cross_norm, self.feedforward_norm = norm(), norm(), norm()
 
     def forward(
@@ -112,10 +114,8 @@ class DecoderBlock(_Residual):
         hidden = self.around(hidden, self.attention_norm, _watched(self.attention, own, weights, settings))
         settings = {"source": source, "mask": source_mask, "cache": cache}
         hidden = self.around(hidden, self.cross_norm, _watched(self.cross, across, weights, settings))
-        hidden = self.around(hidden, self.feedforward_norm, self._feedforward)
+        hidden = self.around(hidden, self.feedforward_norm, self.apart)
         return (hidden, (own[0], across[0])) if weights else hidden
-
-    _feedforward = EncoderBlock._feedforward
 
 
 class BareBlock(nn.Module):

@@ -20,7 +20,7 @@ from torch import Tensor
 from ..bias import Bias
 from ..grid import Blocks, Grid, Positions
 from ..groups import grouped_matmul, grouped_outer
-from ..mask import EVERYWHERE, NOWHERE, Mask
+from ..mask.base import EVERYWHERE, NOWHERE, Mask
 from ..request import Answer, Request
 from ..score import Score
 
@@ -38,7 +38,9 @@ def refuses(request: Request) -> str | None:
 def compute(request: Request) -> Answer:
     plan = Plan.of(request)
     tensors = (*request.score.tensors(), *(request.bias.tensors() if request.bias is not None else ()))
-    output, logsumexp = _Blocked.apply(plan, request.query, request.key, request.value, *tensors)
+    output, logsumexp = _Blocked.apply(  # type: ignore[no-untyped-call]
+        plan, request.query, request.key, request.value, *tensors
+    )
     return Answer(output, logsumexp=logsumexp if request.logsumexp else None)
 
 
@@ -281,7 +283,8 @@ def _row_block(
     plan: Plan, query: Tensor, key: Tensor, value: Tensor, queries: slice, runs: list[Run]
 ) -> tuple[Tensor, Tensor] | None:
     """Output and row log-sum-exp of one block of queries; None where it reads nothing."""
-    largest = total = output = None
+    largest: Tensor | None = None
+    total = output = query.new_zeros(())
     for run in runs:
         keys, forbidden, silent = plan.cells(queries, run)
         if keys.start == keys.stop:
@@ -306,7 +309,7 @@ def _row_block(
             shrink = torch.exp(largest - base)
             total, output = total * shrink + added, output * shrink + part
         largest = highest
-    if largest is None or total is None or output is None:
+    if largest is None:
         return None
     if plan.score.sink is not None:
         # the sink joins the sum of every row; a row with nothing to attend to keeps its output of 0

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from ..grid import Grid, Positions
-from ..mask import And, Mask, Not, Or, RandomKeys
+from ..mask.base import And, Mask, Not, Or
+from ..mask.positions import RandomKeys
 from ..request import Answer, Request
 from ..score import ScaledDot
 
@@ -34,7 +35,9 @@ def refuses(request: Request) -> str | None:
     if request.mask is not None and _random(request.mask):
         return 'flex cannot draw random_keys inside its kernel; use backend="blocked" or "sdpa"'
     if request.query.dtype not in (torch.float32, torch.bfloat16, torch.float16):
-        return f'flex computes float32, bfloat16 and float16, not {request.query.dtype}; use backend="blocked" or "sdpa"'
+        return (
+            f'flex computes float32, bfloat16 and float16, not {request.query.dtype}; use backend="blocked" or "sdpa"'
+        )
     if 0 in request.query.shape or 0 in request.key.shape:
         return 'flex needs at least one query and one key; use backend="blocked" or "sdpa"'
     return None

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from ..groups import grouped_matmul
-from ..mask import And, Causal, Mask, PaddingLengths, PaddingTable
+from ..mask.base import And, Mask
+from ..mask.positions import Causal
+from ..mask.tables import PaddingLengths, PaddingTable
 from ..request import Answer, Request
 from ..score import Kernel
 
@@ -91,7 +93,7 @@ def _causal(queries: Tensor, keys: Tensor, carried: Tensor, start: int) -> Tenso
     )
     states = keys.transpose(-1, -2) @ carried  # what each chunk adds: [batch, group, chunk, feature, width]
     earlier = states.cumsum(2) - states + before[:, :, None]
-    heads, groups, chunks = queries.shape[1], keys.shape[1], keys.shape[2]
+    chunks = keys.shape[2]
 
     def product(left: Tensor, right: Tensor) -> Tensor:
         # chunks stand in the batch's place, so that grouped heads need no second formula
@@ -100,12 +102,11 @@ def _causal(queries: Tensor, keys: Tensor, carried: Tensor, start: int) -> Tenso
 
     within = product(queries, keys.transpose(-1, -2)).tril()
     joined = product(within, carried) + product(queries, earlier)
-    assert joined.shape[1] == heads and earlier.shape[1] == groups
     return joined.flatten(2, 3)[:, :, :length]
 
 
 def _aligned(tensor: Tensor, start: int, length: int) -> Tensor:
     """The keys that stand where the queries stand, zeros where there is none."""
-    front = max(-start, 0)
-    tensor = tensor[:, :, max(start, 0) : max(start + length, 0)]
-    return torch.nn.functional.pad(tensor, (0, 0, front, length - front - tensor.shape[2]))[:, :, :length]
+    front = min(max(-start, 0), length)
+    tensor = tensor[:, :, max(start, 0) : max(start + length, 0)][:, :, : length - front]
+    return torch.nn.functional.pad(tensor, (0, 0, front, length - front - tensor.shape[2]))

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from ..grid import Grid
 from ..groups import spread
-from ..mask import Causal
+from ..mask.positions import Causal
 from ..request import Answer, Request
 from ..score import ScaledDot, Score
 
@@ -55,6 +55,8 @@ def compute(request: Request) -> Answer:
     key, value, heads = request.key, request.value, request.query.shape[1]
     causal, table = _mask(request)
     if request.logsumexp:
+        if table is not None and table.dtype == torch.bool:  # here the kernel wants numbers to add
+            table = torch.zeros_like(table, dtype=query.dtype).masked_fill(~table, float("-inf"))
         output, logsumexp = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
             query, spread(key, heads), spread(value, heads), 0.0, causal, attn_mask=table, scale=scale
         )
@@ -78,8 +80,8 @@ def _mask(request: Request) -> tuple[bool, Tensor | None]:
             return False, None
         if isinstance(mask, Causal) and _aligned(request.grid):
             return True, None
-        return False, _rank_four(mask.allowed(request.grid))
-    values = _rank_four(bias.values(request.grid)).to(request.query.dtype)
+        return False, mask.allowed(request.grid)
+    values = bias.values(request.grid).to(request.query.dtype)
     if mask is not None:
         values = values.masked_fill(~mask.allowed(request.grid), float("-inf"))
     return False, values.expand(*values.shape[:2], *request.grid.shape[2:])
@@ -88,10 +90,6 @@ def _mask(request: Request) -> tuple[bool, Tensor | None]:
 def _aligned(grid: Grid) -> bool:
     """is_causal counts queries and keys from the same corner: right only where the positions are the same."""
     return isinstance(grid.query_positions, range) and grid.query_positions == grid.key_positions
-
-
-def _rank_four(table: Tensor) -> Tensor:
-    return table.reshape((1,) * (4 - table.dim()) + tuple(table.shape))
 
 
 def own_causality(request: Request) -> bool:

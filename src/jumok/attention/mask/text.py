@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from jumok.errors import ArgumentError
 
-from . import mask as masks
-from .grid import Grid
-from .mask import Mask
+from .. import mask as masks
+from ..grid import Grid
+from .base import Mask
 
 LARGEST_DRAWING = 32  # positions; a terminal is eighty columns wide
 
@@ -27,13 +27,19 @@ WORDS: dict[str, Callable[..., Mask]] = {
 
 def draw(mask: Mask, queries: int | None = None, keys: int | None = None) -> str:
     """The expression, then one line a query: ■ may attend, · may not. Batch 0, head 0."""
+    rows = (" ".join("■" if cell else "·" for cell in row) for row in cells(mask, queries, keys))
+    return "\n".join([repr(mask), *rows])
+
+
+def cells(mask: Mask, queries: int | None = None, keys: int | None = None) -> list[list[bool]]:
+    """What is drawn: as many cells as asked for, or as show what the mask is about; a table as far as it goes."""
     extent = min(max(mask.extent(), 4), LARGEST_DRAWING)
-    limits = mask.limits()  # a table is drawn as far as it goes
+    limits = mask.limits()
     rows = min(queries or extent, limits.get("query", queries or extent))
     columns = min(keys or extent, limits.get("key", keys or extent))
     grid = Grid(range(1), range(1), range(rows), range(columns))
-    cells = mask.allowed(grid).expand(grid.shape)[0, 0].tolist()
-    return "\n".join([repr(mask), *(" ".join("■" if cell else "·" for cell in row) for row in cells)])
+    found: list[list[bool]] = mask.allowed(grid).expand(grid.shape)[0, 0].tolist()
+    return found
 
 
 def parse(text: str) -> Mask:

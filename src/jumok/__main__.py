@@ -1,0 +1,3 @@
+from jumok.cli import main
+
+main()

@@ -1,0 +1,207 @@
+"""What a mask is, and how masks compose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+import torch
+from jaxtyping import Bool, Int8
+from torch import Tensor
+
+from jumok.axes import Allowed
+from jumok.errors import ShapeError
+
+from ..grid import Blocks, Grid
+
+# What a mask says of a whole block of cells. Kleene's three-valued logic: & is min, | is max, ~ is 2 - x.
+NOWHERE, SOMEWHERE, EVERYWHERE = 0, 1, 2
+Reach = Int8[Tensor, "#batch #head #query_block #key_block"]
+
+
+class Mask:
+    """What every mask can do. Subclasses say ``allowed`` (each cell) and ``reach`` (whole blocks at once)."""
+
+    #: Does it depend on query position - key position alone? Then equal tiles need evaluating once.
+    relative: bool = False
+
+    def allowed(self, grid: Grid) -> Allowed:
+        """True where the query may attend to the key; broadcasts to [batch, head, query, key]."""
+        raise NotImplementedError
+
+    def reach(self, blocks: Blocks) -> Reach:
+        """NOWHERE or EVERYWHERE only where that is certain for every cell of the block."""
+        raise NotImplementedError
+
+    def covers(self, grid: Grid) -> bool:
+        """Is it known, from ranges alone and without reading a tensor, that every cell is allowed?"""
+        return False
+
+    def limits(self) -> dict[str, int]:
+        """How far the tables of this mask go on each axis (batch, head, query, key); none, no entry."""
+        return {}
+
+    def check(self, grid: Grid) -> None:
+        """Raise ShapeError where a table of this mask does not cover the grid."""
+        name = repr(self).partition("(")[0]
+        for axis, limit in self.limits().items():
+            if axis in ("batch", "head"):
+                count = len(grid.batches if axis == "batch" else grid.heads)
+                if limit not in (1, count):
+                    raise ShapeError(f"mask.{name} has {limit} on the {axis} axis, but the query has {count}")
+            elif grid.highest(axis) >= limit:
+                raise ShapeError(
+                    f"mask.{name} covers {limit} {axis} positions, but there is a {axis} at {grid.highest(axis)}"
+                )
+
+    def extent(self) -> int:
+        """How many positions a drawing needs to show what this mask is about."""
+        return 8
+
+    def dense(
+        self,
+        queries: int | Sequence[int] | Tensor,
+        keys: int | Sequence[int] | Tensor,
+        heads: int = 1,
+        batch: int = 1,
+        device: torch.device | None = None,
+    ) -> Bool[Tensor, "batch head query key"]:
+        """Every cell, from counts or from positions.
+
+        >>> causal.dense(queries=[1], keys=3)
+        tensor([[[[ True,  True, False]]]])
+        """
+        grid = Grid(range(batch), range(heads), _places(queries), _places(keys), device)
+        self.check(grid)
+        return self.allowed(grid).expand(grid.shape).clone()
+
+    def __and__(self, other: Mask) -> Mask:
+        return And(self, other) if isinstance(other, Mask) else NotImplemented
+
+    def __or__(self, other: Mask) -> Mask:
+        return Or(self, other) if isinstance(other, Mask) else NotImplemented
+
+    def __invert__(self) -> Mask:
+        return self.inner if isinstance(self, Not) else Not(self)
+
+    def __bool__(self) -> NoReturn:
+        # "causal and window(3)" would silently be window(3).
+        raise TypeError("a mask has no truth value; compose masks with & | ~, not with and, or, not")
+
+    def __str__(self) -> str:
+        from .text import draw  # a drawing needs the words, and the words need this class
+
+        return draw(self)
+
+
+def _places(given: int | Sequence[int] | Tensor) -> range | Tensor:
+    if isinstance(given, Tensor):
+        return given
+    return range(given) if isinstance(given, int) else torch.tensor(list(given), dtype=torch.long)
+
+
+def kleene(some: Tensor, every: Tensor) -> Tensor:
+    return some.to(torch.int8) + every.to(torch.int8)
+
+
+def _tighter(one: dict[str, int], two: dict[str, int]) -> dict[str, int]:
+    return {axis: min(limits[axis] for limits in (one, two) if axis in limits) for axis in {**one, **two}}
+
+
+def ranges_meet(low: Tensor, high: Tensor, other_low: Tensor, other_high: Tensor) -> Tensor:
+    """Reach of "equal": certain where all four are one number, impossible where the ranges are apart."""
+    some = (low <= other_high) & (other_low <= high)
+    every = (low == high) & (other_low == other_high) & (low == other_low)
+    return kleene(some, every)
+
+
+@dataclass(frozen=True, repr=False)
+class And(Mask):
+    left: Mask
+    right: Mask
+
+    @property
+    def relative(self) -> bool:  # type: ignore[override]
+        return self.left.relative and self.right.relative
+
+    def allowed(self, grid: Grid) -> Allowed:
+        return self.left.allowed(grid) & self.right.allowed(grid)
+
+    def reach(self, blocks: Blocks) -> Reach:
+        return torch.minimum(self.left.reach(blocks), self.right.reach(blocks))
+
+    def covers(self, grid: Grid) -> bool:
+        return self.left.covers(grid) and self.right.covers(grid)
+
+    def limits(self) -> dict[str, int]:
+        return _tighter(self.left.limits(), self.right.limits())
+
+    def check(self, grid: Grid) -> None:
+        self.left.check(grid)
+        self.right.check(grid)
+
+    def extent(self) -> int:
+        return max(self.left.extent(), self.right.extent())
+
+    def __repr__(self) -> str:
+        return " & ".join(f"({part!r})" if isinstance(part, Or) else repr(part) for part in (self.left, self.right))
+
+
+@dataclass(frozen=True, repr=False)
+class Or(Mask):
+    left: Mask
+    right: Mask
+
+    @property
+    def relative(self) -> bool:  # type: ignore[override]
+        return self.left.relative and self.right.relative
+
+    def allowed(self, grid: Grid) -> Allowed:
+        return self.left.allowed(grid) | self.right.allowed(grid)
+
+    def reach(self, blocks: Blocks) -> Reach:
+        return torch.maximum(self.left.reach(blocks), self.right.reach(blocks))
+
+    def covers(self, grid: Grid) -> bool:
+        return self.left.covers(grid) or self.right.covers(grid)
+
+    def limits(self) -> dict[str, int]:
+        return _tighter(self.left.limits(), self.right.limits())
+
+    def check(self, grid: Grid) -> None:
+        self.left.check(grid)
+        self.right.check(grid)
+
+    def extent(self) -> int:
+        return max(self.left.extent(), self.right.extent())
+
+    def __repr__(self) -> str:
+        return f"{self.left!r} | {self.right!r}"
+
+
+@dataclass(frozen=True, repr=False)
+class Not(Mask):
+    inner: Mask
+
+    @property
+    def relative(self) -> bool:  # type: ignore[override]
+        return self.inner.relative
+
+    def allowed(self, grid: Grid) -> Allowed:
+        return ~self.inner.allowed(grid)
+
+    def reach(self, blocks: Blocks) -> Reach:
+        return EVERYWHERE - self.inner.reach(blocks)
+
+    def limits(self) -> dict[str, int]:
+        return self.inner.limits()
+
+    def check(self, grid: Grid) -> None:
+        self.inner.check(grid)
+
+    def extent(self) -> int:
+        return self.inner.extent()
+
+    def __repr__(self) -> str:
+        return f"~({self.inner!r})" if isinstance(self.inner, And | Or) else f"~{self.inner!r}"

@@ -1,0 +1,32 @@
+"""What every test has: one thread a worker (two workers fill two cores), and the same random numbers each time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from hypothesis import settings
+
+from jumok.attention.backends import blocked
+
+# no deadline: the machine may be busy; derandomised: the same run is the same test
+settings.register_profile("jumok", deadline=None, derandomize=True)
+settings.load_profile("jumok")
+torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The blocked backend with blocks of two or three cells: a grid of 5 x 7 then has edges, runs and gaps."""
+    monkeypatch.setattr(blocked, "QUERY_BLOCK", 3)
+    monkeypatch.setattr(blocked, "KEY_BLOCK", 2)
+    monkeypatch.setattr(blocked, "LONGEST_RUN", 4)
+    blocked._known_layout.cache_clear()
+    yield
+    blocked._known_layout.cache_clear()
