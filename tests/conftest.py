@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from jumok.attention.backends import blocked
 
-# no deadline: the machine may be busy; derandomised: the same run is the same test
-settings.register_profile("jumok", deadline=None, derandomize=True)
+# no deadline and no complaint about slow drawing: the machine may be busy; derandomised: the same run is the same test
+settings.register_profile("jumok", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("jumok")
 torch.set_num_threads(1)
 

@@ -132,12 +132,16 @@ def test_softcap_and_sink(backend: str, sunk: bool, softcap: float | None, case:
 def test_the_row_log_sum_exp_that_a_listener_hears(backend: str, case: str) -> None:
     heard: dict[str, Tensor] = {}
 
-    def listener(site: str, value: Any) -> Any:
-        heard[site] = value
-        return value
+    class Listener:
+        def hears(self, site: str) -> bool:
+            return site == "here.logsumexp"
+
+        def __call__(self, site: str, value: Any) -> Any:
+            heard[site] = value
+            return value
 
     given = tensors(value_width=11)
-    with listening(listener):
+    with listening(Listener()):
         output = attend(*given, mask=MASKS[case].ours, backend=backend, site="here")
     outputs, _, wanted = expected(given, case, oracle.ScaledDot())
     close(output, outputs, 1e-12)

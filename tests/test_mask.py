@@ -114,7 +114,7 @@ def test_masks_print_as_what_was_written_and_drawn() -> None:
             assert len(str(case.ours).splitlines()) > 4
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(expressions(SIZE, 1, 1))
 def test_what_is_printed_can_be_read_back(theirs: Any) -> None:
     made = ours(theirs)
@@ -141,6 +141,11 @@ def test_what_is_printed_can_be_read_back(theirs: Any) -> None:
         "window(size=3, other=4)",
         "causal +",
         "given([1])",
+        "documents([[0, 1], [2]])",
+        "documents(['a'])",
+        f"window({10**30})",
+        "~" * 3000 + "causal",
+        "padding(5)",
         "edge(query='a')",
     ],
 )
@@ -205,6 +210,13 @@ def test_what_cannot_be_meant_is_refused(make: object, says: str) -> None:
 def test_a_mask_of_the_wrong_size_is_refused(made: mask.Mask, says: str) -> None:
     with pytest.raises(ShapeError, match=says):
         attend(torch.randn(2, 6, 5, 4), torch.randn(2, 6, 7, 4), torch.randn(2, 6, 7, 4), mask=made)
+
+
+def test_a_table_is_not_read_backwards() -> None:
+    query = torch.randn(1, 1, 5, 4)
+    for made in (mask.documents([0] * 7), mask.given(torch.ones(5, 5).bool()), mask.padding(torch.ones(1, 5).bool())):
+        with pytest.raises(ShapeError, match="at -1"):
+            attend(query, query, query, mask=made, query_positions=range(-1, 4), key_positions=range(-1, 4))
 
 
 def test_blocked_skips_what_is_forbidden() -> None:

@@ -43,12 +43,13 @@ def cli() -> None:
 
 
 @cli.command(
+    short_help="One attention over the words of a text.",
     epilog="""Examples:
   jumok attend "the cat sat on the mat" --mask causal --picture cat.png
   jumok attend "나는 오늘 학교에 갔다" --score additive --heads 4
   jumok attend "la maison bleue" --source "the blue house" --json
   jumok attend "a b c d e f" --mask "causal & window(2)" --backend blocked
-"""
+""",
 )
 @click.argument("text")
 @click.option("--source", metavar="TEXT", help="Attend from TEXT to this other sentence (cross-attention).")
@@ -70,7 +71,9 @@ def cli() -> None:
     show_default=True,
     help="Compute the output this way too, and say how far it is from the formula.",
 )
-@click.option("--seed", default=0, show_default=True, help="Nothing is trained: the parameters are drawn.")
+@click.option(
+    "--seed", default=0, show_default=True, type=click.IntRange(0, 2**32 - 1), help="Nothing is trained: what is drawn."
+)
 @click.option("--head", default=0, show_default=True, help="Which head to print.")
 @click.option("--picture", type=click.Path(path_type=Path, dir_okay=False), help="Write the head's map (.png or .svg).")
 @click.option("--grid", type=click.Path(path_type=Path, dir_okay=False), help="Write all heads' maps (.png or .svg).")
@@ -102,11 +105,12 @@ def attend(
 
 
 @cli.command(
+    short_help="Draw a mask.",
     epilog="""Examples:
   jumok mask "causal & window(3)"
   jumok mask "window(2) | global_at([0]) | random_keys(1, 7, 12)" --queries 12 --keys 12
   jumok mask "blocks((2, 2), grid=(4, 4), shift=(1, 1))" --json
-"""
+""",
 )
 @click.argument("expression")
 @click.option("--queries", type=click.IntRange(1, 256), help="How many queries to draw.  [default: what shows it]")
@@ -125,10 +129,11 @@ def mask(expression: str, queries: int | None, keys: int | None, as_json: bool) 
 
 
 @cli.command(
+    short_help="A first look, in English and Korean.",
     epilog="""Examples:
   jumok demo
   jumok demo --out pictures
-"""
+""",
 )
 @click.option(
     "--out",
@@ -215,6 +220,8 @@ def main() -> None:
     """Run the command line; a person's mistake is one sentence and exit code 2, never a traceback."""
     try:
         cli.main(standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as nothing:
+        click.echo(nothing.format_message())
     except click.exceptions.Exit as stop:
         sys.exit(stop.exit_code)
     except (click.exceptions.Abort, KeyboardInterrupt):

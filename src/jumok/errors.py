@@ -2,7 +2,7 @@
 
 
 class JumokError(Exception):
-    """Every error that jumok raises on purpose. The command line prints it as one sentence."""
+    """What somebody asked for cannot be done, or cannot be meant. The command line prints it as one sentence."""
 
 
 class ShapeError(JumokError, ValueError):

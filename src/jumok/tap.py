@@ -30,22 +30,24 @@ def tap(site: str, value: Value) -> Value:
     if not _open:
         return value
     for listener in _listeners.get():
-        value = listener(site, value)  # type: ignore[assignment]  # a listener answers for what it replaces
+        hears = getattr(listener, "hears", None)
+        if hears is None or hears(site):
+            value = listener(site, value)  # type: ignore[assignment]  # a listener answers for what it replaces
     return value
 
 
-def heard(site: str | None) -> bool:
-    """Is anybody listening at this site? Asked before computing what only a listener would want.
+def listened() -> bool:
+    """Does anybody listen, anywhere?"""
+    return bool(_open and _listeners.get())
 
-    A listener may carry a method ``hears(site)``; one that does not hears everything.
+
+def wanted(site: str) -> bool:
+    """Does a listener ask for this site by name? Asked before computing what nobody else needs.
+
+    A listener may carry a method ``hears(site)``, and is then called only where that says True. One that does not
+    hears whatever is there, but is no reason to make more.
     """
-    if not _open or site is None:
-        return False
-    return any(getattr(one, "hears", _everything)(site) for one in _listeners.get())
-
-
-def _everything(site: str) -> bool:
-    return True
+    return any(hasattr(one, "hears") and one.hears(site) for one in _listeners.get())
 
 
 @contextmanager

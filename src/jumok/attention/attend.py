@@ -113,7 +113,7 @@ def attend(
     >>> output.shape, weights.shape
     (torch.Size([2, 8, 5, 16]), torch.Size([2, 8, 5, 5]))
     """
-    listened = tap.heard(site)
+    listened = site is not None and tap.listened()
     if listened:
         query = tap.tap(f"{site}.query", query)
         key = tap.tap(f"{site}.key", key)
@@ -134,7 +134,7 @@ def attend(
         checked_positions(key_positions, key.shape[2], batch, "key"),
         dropout,
         weights,
-        listened and tap.heard(f"{site}.logsumexp"),
+        listened and tap.wanted(f"{site}.logsumexp"),
     )
     if mask is not None:
         mask.check(request.grid)
@@ -197,12 +197,8 @@ def _tanh_cells(request: Request) -> int:
 
 def _check(query: Any, key: Any, value: Any, mask: Any, bias: Any, score: Any, dropout: float) -> None:
     for name, tensor in (("query", query), ("key", key), ("value", value)):
-        if not isinstance(tensor, Tensor):
-            raise ArgumentError(f"{name} must be a tensor, not {type(tensor).__name__}")
-        if tensor.dim() != 4:
-            raise ShapeError(f"{name} must be [batch, head, length, width]; it is {list(tensor.shape)}")
-        if not tensor.is_floating_point():
-            raise ArgumentError(f"{name} must hold floating-point numbers, not {tensor.dtype}")
+        if not (isinstance(tensor, Tensor) and tensor.dim() == 4 and tensor.is_floating_point()):
+            raise _wrong(name, tensor)
     sizes, key_sizes, value_sizes = query.shape, key.shape, value.shape
     if key_sizes[:3] != value_sizes[:3]:
         raise ShapeError(
@@ -236,6 +232,14 @@ def _check(query: Any, key: Any, value: Any, mask: Any, bias: Any, score: Any, d
     if not 0 <= dropout < 1:
         raise ArgumentError(f"dropout must be at least 0 and below 1, not {dropout}")
     score.check(query, key)
+
+
+def _wrong(name: str, tensor: object) -> ArgumentError | ShapeError:
+    if not isinstance(tensor, Tensor):
+        return ArgumentError(f"{name} must be a tensor, not {type(tensor).__name__}")
+    if tensor.dim() != 4:
+        return ShapeError(f"{name} must be [batch, head, length, width]; it is {list(tensor.shape)}")
+    return ArgumentError(f"{name} must hold floating-point numbers, not {tensor.dtype}")
 
 
 def _named(value: object) -> str:

@@ -116,10 +116,7 @@ class Given(Bias):
         if head != 1:
             _check_heads("given", head, grid)
         for axis, size in (("query", query), ("key", key)):
-            if grid.highest(axis) >= size:
-                raise ShapeError(
-                    f"bias.given covers {size} {axis} positions, but there is a {axis} at {grid.highest(axis)}"
-                )
+            grid.check_covered(axis, size, "bias.given")
 
     def tensors(self) -> tuple[Tensor, ...]:
         return (self.table,)

@@ -21,6 +21,7 @@ class Slot:
     def __init__(self, capacity: int | None) -> None:
         self.capacity = capacity
         self.length = 0
+        self.asked = 0  # how many queries have read a source: the next one stands there
         self._key: Tensor | None = None
         self._value: Tensor | None = None
 
@@ -106,8 +107,12 @@ class Cache:
 
     def truncate(self, length: int) -> None:
         """Forget all but the first ``length`` tokens: what a wrong guess put in."""
+        if length < 0:
+            raise ArgumentError(f"a cache keeps at least 0 tokens, not {length}")
         for slot in self.slots.values():
             slot.length = min(slot.length, length)
+        for slot in self.sources.values():
+            slot.asked = min(slot.asked, length)
 
     def select(self, rows: Tensor) -> None:
         """Keep these batch rows, in this order: what beam search does between steps."""

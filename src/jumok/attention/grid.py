@@ -20,7 +20,7 @@ def length_of(positions: Positions) -> int:
     return len(positions) if isinstance(positions, range) else positions.shape[-1]
 
 
-def checked_positions(positions: Positions | None, length: int, batch: int, axis: str) -> Positions:
+def checked_positions(positions: object, length: int, batch: int, axis: str) -> Positions:
     """The positions as given, or counted from 0; refused when they do not fit the tensors."""
     if positions is None:
         return range(length)
@@ -128,6 +128,12 @@ class Grid:
         if isinstance(positions, range):
             return min(positions[0], positions[-1]) if len(positions) else 0
         return int(positions.min()) if positions.numel() else 0
+
+    def check_covered(self, axis: str, limit: int, name: str) -> None:
+        """Raise ShapeError where a table of ``limit`` positions is asked for another one."""
+        for position in (self.highest(axis), self.lowest(axis)):
+            if position >= limit or (position < 0 and length_of(getattr(self, f"{axis}_positions"))):
+                raise ShapeError(f"{name} covers {limit} {axis} positions, but there is a {axis} at {position}")
 
     def _tensor(self, positions: Positions) -> Tensor:
         if isinstance(positions, range):

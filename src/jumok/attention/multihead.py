@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 from torch import Tensor, nn
@@ -24,6 +25,7 @@ Rotation = Callable[[Tensor, Positions], Tensor]  # turns queries and keys by wh
 class Head(nn.Module):
     """One attention head: three maps from ``width`` to head_width, head_width and value_width.
 
+    >>> import torch
     >>> Head(64, 16)(torch.randn(1, 3, 64)).shape
     torch.Size([1, 3, 16])
     """
@@ -77,6 +79,7 @@ class MultiHead(nn.Module):
     source_width: how wide the source of a cross-attention is, where it differs.
     rotation: turns queries and keys by where they stand (layers.position.Rotary).
 
+    >>> import torch
     >>> attention = MultiHead(512, 8)
     >>> output, weights = attention(torch.randn(2, 16, 512), weights=True)
     >>> output.shape, weights.shape, sum(p.numel() for p in attention.parameters())
@@ -102,8 +105,15 @@ class MultiHead(nn.Module):
     ) -> None:
         super().__init__()
         groups = heads if groups is None else groups
-        for name, number in (("width", width), ("heads", heads), ("groups", groups)):
-            if number < 1:
+        numbers = {
+            "width": width,
+            "heads": heads,
+            "groups": groups,
+            "head_width": head_width,
+            "value_width": value_width,
+        }
+        for name, number in numbers.items():
+            if number is not None and number < 1:
                 raise ArgumentError(f"{name} must be at least 1, not {number}")
         if head_width is None:
             if width % heads:
@@ -158,7 +168,10 @@ class MultiHead(nn.Module):
         else:
             query = self.projection.queries(inputs)
             key, value = self._source(source, cache)
-            places = range(length)
+            if cache is not None:
+                slot = cache.source(self)
+                seen, slot.asked = slot.asked, slot.asked + length
+            places = range(seen, seen + length)
         output, found = _attended(
             self,
             query,
@@ -203,7 +216,7 @@ class MultiHead(nn.Module):
             bias=sizes.bias,
             output_bias=self.output.bias is not None,
             projection=projection,
-            score=self.score,
+            score=copy.deepcopy(self.score),
             rotation=self.rotation,
             dropout=self.dropout,
             backend=self.backend,

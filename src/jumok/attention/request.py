@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor
@@ -14,7 +13,7 @@ from .mask import Mask
 from .score import Score
 
 
-@dataclass
+@dataclass(slots=True)
 class Request:
     """One call of ``attend``, checked. Half-precision tensors come as they are; backends compute in float32."""
 
@@ -30,10 +29,15 @@ class Request:
     weights: bool
     logsumexp: bool
 
-    @cached_property
+    _grid: Grid | None = None
+
+    @property
     def grid(self) -> Grid:
-        batch, head = self.query.shape[:2]
-        return Grid(range(batch), range(head), self.query_positions, self.key_positions, self.query.device)
+        """All cells of this call; made when first asked for."""
+        if self._grid is None:
+            batch, head, _, _ = self.query.shape
+            self._grid = Grid(range(batch), range(head), self.query_positions, self.key_positions, self.query.device)
+        return self._grid
 
 
 class Answer(NamedTuple):

@@ -89,9 +89,10 @@ class Dot(ScaledDot):
 class _Module(nn.Module, Score):
     """A score with parameters. ``heads=1``: all heads share them."""
 
-    def __init__(self, query_width: int, key_width: int, heads: int) -> None:
+    def __init__(self, query_width: int, key_width: int, heads: int, hidden: int = 1) -> None:
         super().__init__()
-        for name, number in (("query_width", query_width), ("key_width", key_width), ("heads", heads)):
+        numbers = {"query_width": query_width, "key_width": key_width, "heads": heads, "hidden": hidden}
+        for name, number in numbers.items():
             if number < 1:
                 raise ArgumentError(f"{name} must be at least 1, not {number}")
         self.query_width, self.key_width, self.heads = query_width, key_width, heads
@@ -148,7 +149,7 @@ class Additive(_Tanh):
     """v^T tanh(W query + U key) (Bahdanau, Cho and Bengio, 2014)."""
 
     def __init__(self, query_width: int, key_width: int, hidden: int, heads: int = 1) -> None:
-        super().__init__(query_width, key_width, heads)
+        super().__init__(query_width, key_width, heads, hidden)
         self.query_matrix = self._parameter(hidden, query_width)
         self.key_matrix = self._parameter(hidden, key_width)
         self.vector = self._parameter(hidden)
@@ -164,7 +165,7 @@ class Concat(_Tanh):
     """
 
     def __init__(self, query_width: int, key_width: int, hidden: int, heads: int = 1) -> None:
-        super().__init__(query_width, key_width, heads)
+        super().__init__(query_width, key_width, heads, hidden)
         self.matrix = self._parameter(hidden, query_width + key_width)
         self.vector = self._parameter(hidden)
 

@@ -49,6 +49,8 @@ class _Residual(nn.Module):
 class EncoderBlock(_Residual):
     """Self-attention, then feed-forward. Under a causal mask it is the block of GPT.
 
+    >>> import torch
+    >>> from jumok.layers import FeedForward, LayerNorm
     >>> block = EncoderBlock(MultiHead(64, 4), FeedForward(64, 256), norm=lambda: LayerNorm(64))
     >>> block(torch.randn(2, 7, 64)).shape
     torch.Size([2, 7, 64])

@@ -50,11 +50,17 @@ class Learned(nn.Module):
 
     def forward(self, positions: Positions) -> Float[Tensor, "*batch length width"]:
         length = self.table.num_embeddings
-        if isinstance(positions, range) and len(positions) and max(positions[0], positions[-1]) >= length:
-            raise ShapeError(
-                f"position {max(positions[0], positions[-1])} was asked for, but this model has learned {length} "
-                "positions; shorten the input"
-            )
+        ends: tuple[int, ...] = ()
+        if isinstance(positions, Tensor) and positions.numel():
+            ends = (int(positions.min()), int(positions.max()))
+        elif isinstance(positions, range) and len(positions):
+            ends = (positions[0], positions[-1])
+        for position in ends:
+            if not 0 <= position < length:
+                raise ShapeError(
+                    f"position {position} was asked for, but this model has learned {length}, 0 to {length - 1}; "
+                    "shorten the input"
+                )
         embedded: Tensor = self.table(_tensor(positions, self.table.weight.device))
         return embedded
 

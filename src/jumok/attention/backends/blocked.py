@@ -212,6 +212,8 @@ class _Blocked(torch.autograd.Function):
         batch, head, length, _ = query.shape
         output = query.new_zeros(batch, head, length, value.shape[-1])
         logsumexp = torch.full((batch, head, length), float("-inf"), dtype=plan.dtype, device=query.device)
+        if plan.score.sink is not None:  # where a row reads nothing, the sink is all that there is
+            logsumexp.copy_(plan.score.sink.to(plan.dtype)[:, None].expand_as(logsumexp))
         for queries, runs in plan.tiles():
             block = query[:, :, queries].to(plan.dtype)
             made = _row_block(plan, block, key, value, queries, runs)

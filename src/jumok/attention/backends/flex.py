@@ -15,8 +15,11 @@ from torch import Tensor
 from ..grid import Grid, Positions
 from ..mask.base import And, Mask, Not, Or
 from ..mask.positions import RandomKeys
+from ..mask.tables import PaddingLengths, PaddingTable
 from ..request import Answer, Request
 from ..score import ScaledDot
+
+MOST_KERNELS = 256  # compiled variants (mask, shapes, number type) in one process
 
 
 def refuses(request: Request) -> str | None:
@@ -49,6 +52,17 @@ def _random(mask: Mask) -> bool:
     return _random(mask.inner) if isinstance(mask, Not) else isinstance(mask, RandomKeys)
 
 
+def _traceable(mask: Mask, keys: int) -> Mask:
+    """The same mask without tensors made while it is read: those the compiler cannot follow."""
+    if isinstance(mask, And | Or):
+        return type(mask)(_traceable(mask.left, keys), _traceable(mask.right, keys))
+    if isinstance(mask, Not):
+        return Not(_traceable(mask.inner, keys))
+    if isinstance(mask, PaddingLengths):
+        return PaddingTable(torch.arange(keys) < torch.tensor(mask.lengths)[:, None])
+    return mask
+
+
 class _Cell:
     """A grid of one cell, by numbers that the compiler traces."""
 
@@ -59,7 +73,14 @@ class _Cell:
 def compute(request: Request) -> Answer:
     score = request.score
     assert isinstance(score, ScaledDot)
-    output = _compiled()(
+    # each mask is compiled by itself; the compiler's own limit of eight would refuse the ninth
+    with torch._dynamo.config.patch(recompile_limit=MOST_KERNELS):
+        output = _run(request, score)
+    return Answer(output)
+
+
+def _run(request: Request, score: ScaledDot) -> Tensor:
+    return _compiled()(
         request.query,
         request.key,
         request.value,
@@ -68,7 +89,6 @@ def compute(request: Request) -> Answer:
         scale=score._scale(request.query),
         enable_gqa=request.key.shape[1] != request.query.shape[1],
     )
-    return Answer(output)
 
 
 @lru_cache(maxsize=1)
@@ -90,6 +110,7 @@ def _capped(softcap: float) -> Callable[..., Tensor]:
 def _block_mask(mask: Mask, grid: Grid) -> Any:
     from torch.nn.attention.flex_attention import create_block_mask
 
+    mask = _traceable(mask, grid.highest("key") + 1)
     where_query, where_key = _place(grid.query_positions), _place(grid.key_positions)
 
     def allows(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:

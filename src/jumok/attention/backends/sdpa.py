@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ..grid import Grid
 from ..groups import spread
 from ..mask.positions import Causal
 from ..request import Answer, Request
@@ -61,11 +60,14 @@ def compute(request: Request) -> Answer:
             query, spread(key, heads), spread(value, heads), 0.0, causal, attn_mask=table, scale=scale
         )
         return Answer(output, logsumexp=logsumexp)
-    if key.shape[1] != heads:
-        # the kernel reads the views of `expand` as they are; nothing is copied for a group's heads
-        key, value = spread(key, heads), spread(value, heads)
+    grouped = key.shape[1] != heads
+    if grouped and table is None and not causal:
+        # nothing tells the heads of a group apart: their rows stand under each other, and one head serves them
+        query = query.reshape(query.shape[0], key.shape[1], -1, query.shape[-1])
+        output = functional.scaled_dot_product_attention(query, key, value, dropout_p=request.dropout, scale=scale)
+        return Answer(output.view(*request.query.shape[:3], value.shape[-1]))
     output = functional.scaled_dot_product_attention(
-        query, key, value, table, dropout_p=request.dropout, is_causal=causal, scale=scale
+        query, key, value, table, dropout_p=request.dropout, is_causal=causal, scale=scale, enable_gqa=grouped
     )
     return Answer(output)
 
@@ -73,25 +75,24 @@ def compute(request: Request) -> Answer:
 def _mask(request: Request) -> tuple[bool, Tensor | None]:
     """(is_causal, table): the kernel's own causality where it means the same, else a table; no mask, neither."""
     mask, bias = request.mask, request.bias
+    if own_causality(request):
+        return True, None
     if mask is not None and mask.covers(request.grid):
         mask = None
     if bias is None:
-        if mask is None:
-            return False, None
-        if isinstance(mask, Causal) and _aligned(request.grid):
-            return True, None
-        return False, mask.allowed(request.grid)
+        return False, None if mask is None else mask.allowed(request.grid)
     values = bias.values(request.grid).to(request.query.dtype)
     if mask is not None:
         values = values.masked_fill(~mask.allowed(request.grid), float("-inf"))
     return False, values.expand(*values.shape[:2], *request.grid.shape[2:])
 
 
-def _aligned(grid: Grid) -> bool:
-    """is_causal counts queries and keys from the same corner: right only where the positions are the same."""
-    return isinstance(grid.query_positions, range) and grid.query_positions == grid.key_positions
-
-
 def own_causality(request: Request) -> bool:
-    """Would the kernel skip the future by itself?"""
-    return request.bias is None and isinstance(request.mask, Causal) and _aligned(request.grid)
+    """Does the kernel's is_causal say all that is asked for? It counts queries and keys from the same corner: right
+    only where their positions are the same."""
+    return (
+        request.bias is None
+        and isinstance(request.mask, Causal)
+        and isinstance(request.query_positions, range)
+        and request.query_positions == request.key_positions
+    )

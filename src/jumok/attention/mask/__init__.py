@@ -59,27 +59,30 @@ def prefix(size: int) -> Mask:
     return Prefix(_whole("prefix", size, 0))
 
 
-def global_at(positions: Iterable[int]) -> Mask:
+def global_at(positions: int | Iterable[int]) -> Mask:
     """Query or key stands at one of these positions."""
+    positions = positions if isinstance(positions, Iterable) else (positions,)
     return GlobalAt(tuple(sorted({_whole("global_at", position, 0) for position in positions})))
 
 
 def random_keys(count: int, seed: int, length: int) -> Mask:
     """``count`` keys of the first ``length``, drawn for each query; the same for all heads."""
     return RandomKeys(
-        _whole("random_keys", count, 0), _whole("the seed of random_keys", seed, 0), _whole("random_keys", length, 1)
+        _whole("random_keys", count, 0),
+        _whole("the seed of random_keys", seed, 0, 2**128),
+        _whole("random_keys", length, 1),
     )
 
 
-def blocks(size: int | tuple[int, int], shift: int | tuple[int, int] = 0, grid: tuple[int, int] | None = None) -> Mask:
+def blocks(size: int | Sequence[int], shift: int | Sequence[int] = 0, grid: Sequence[int] | None = None) -> Mask:
     """Same block: ``(position - shift) // size`` is equal, without wrapping around. With ``grid=(rows, columns)``
     positions are read row by row and both axes must agree: ``blocks((7, 7), grid=(56, 56), shift=(3, 3))``."""
     if grid is None:
-        if isinstance(size, tuple) or isinstance(shift, tuple):
+        if isinstance(size, Sequence) or isinstance(shift, Sequence):
             raise ArgumentError("blocks with two sizes needs grid=(rows, columns)")
         return BlocksOf((_whole("blocks", size, 1),), (_whole("the shift of blocks", shift, 0),), ())
-    sizes = size if isinstance(size, tuple) else (size, size)
-    shifts = shift if isinstance(shift, tuple) else (shift, shift)
+    sizes = size if isinstance(size, Sequence) else (size, size)
+    shifts = shift if isinstance(shift, Sequence) else (shift, shift)
     if len(sizes) != 2 or len(shifts) != 2 or len(grid) != 2:
         raise ArgumentError(f"blocks on a grid takes pairs; got size {sizes}, shift {shifts}, grid {grid}")
     return BlocksOf(
@@ -109,8 +112,10 @@ def edge(
     return Edge(several("query", query), several("key", key), several("head", head), several("batch", batch))
 
 
-def padding(real: Sequence[int] | Tensor) -> Mask:
+def padding(real: int | Sequence[int] | Tensor) -> Mask:
     """Forbids the keys that are padding: from lengths (padding on the right), or from bool[batch, key], True = real."""
+    if isinstance(real, int):
+        raise ArgumentError(f"padding takes a length for each row of the batch: padding([{real}])")
     if isinstance(real, Tensor) and real.dtype == torch.bool:
         if real.dim() != 2:
             raise ShapeError(f"padding takes bool[batch, key] or lengths[batch], not bool{list(real.shape)}")
@@ -127,11 +132,17 @@ def padding(real: Sequence[int] | Tensor) -> Mask:
     return PaddingLengths(lengths)
 
 
-def documents(ids: Sequence[int] | Tensor, key_ids: Sequence[int] | Tensor | None = None) -> Mask:
+Ids = Sequence[int] | Sequence[Sequence[int]] | Tensor  # [position] or [batch, position]
+
+
+def documents(ids: Ids, key_ids: Ids | None = None) -> Mask:
     """Query and key have the same id: ids[position] or ids[batch, position]."""
 
-    def table(given: Sequence[int] | Tensor) -> Tensor:
-        tensor = given if isinstance(given, Tensor) else torch.tensor(given)
+    def table(given: Ids) -> Tensor:
+        try:
+            tensor = given if isinstance(given, Tensor) else torch.tensor(given)
+        except (TypeError, ValueError, OverflowError):
+            raise ArgumentError(f"documents takes whole ids, as many in every row, not {given!r}") from None
         if tensor.dim() not in (1, 2) or tensor.is_floating_point():
             raise ShapeError(
                 f"documents takes whole ids[position] or ids[batch, position], not {tensor.dtype}{list(tensor.shape)}"
@@ -161,11 +172,16 @@ def parse(text: str) -> Mask:
     return parse_text(text)
 
 
-def _whole(name: str, number: object, least: int) -> int:
+LARGEST = 2**62  # positions are 64-bit numbers, and are added and multiplied
+
+
+def _whole(name: str, number: object, least: int, most: int = LARGEST) -> int:
     try:
         whole = operator.index(number)  # type: ignore[arg-type]
     except TypeError:
         raise ArgumentError(f"{name} takes whole numbers, not {number!r}") from None
     if whole < least or isinstance(number, bool):
         raise ArgumentError(f"{name} takes whole numbers of at least {least}, not {number!r}")
+    if whole > most:
+        raise ArgumentError(f"{name} takes whole numbers of at most {most}, not {number!r}")
     return whole

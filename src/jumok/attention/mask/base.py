@@ -44,16 +44,14 @@ class Mask:
 
     def check(self, grid: Grid) -> None:
         """Raise ShapeError where a table of this mask does not cover the grid."""
-        name = repr(self).partition("(")[0]
         for axis, limit in self.limits().items():
+            name = repr(self).partition("(")[0]
             if axis in ("batch", "head"):
                 count = len(grid.batches if axis == "batch" else grid.heads)
                 if limit not in (1, count):
                     raise ShapeError(f"mask.{name} has {limit} on the {axis} axis, but the query has {count}")
-            elif grid.highest(axis) >= limit:
-                raise ShapeError(
-                    f"mask.{name} covers {limit} {axis} positions, but there is a {axis} at {grid.highest(axis)}"
-                )
+            else:
+                grid.check_covered(axis, limit, f"mask.{name}")
 
     def extent(self) -> int:
         """How many positions a drawing needs to show what this mask is about."""
@@ -69,7 +67,8 @@ class Mask:
     ) -> Bool[Tensor, "batch head query key"]:
         """Every cell, from counts or from positions.
 
-        >>> causal.dense(queries=[1], keys=3)
+        >>> from jumok.attention import mask
+        >>> mask.causal.dense(queries=[1], keys=3)
         tensor([[[[ True,  True, False]]]])
         """
         grid = Grid(range(batch), range(heads), _places(queries), _places(keys), device)

@@ -120,7 +120,8 @@ class Documents(_Table):
         return self.ids.shape[1]
 
     def __repr__(self) -> str:
-        return f"documents({self.ids.tolist() if self.ids.numel() <= 16 else list(self.ids.shape)})"
+        few = self.ids.numel() <= 16 and self.key_ids is self.ids
+        return f"documents({self.ids.tolist() if few else f'int{list(self.ids.shape)}'})"
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -46,9 +46,12 @@ def parse(text: str) -> Mask:
     """Read an expression of mask words, ``&``, ``|``, ``~`` and whole numbers. Nothing is executed."""
     try:
         tree = ast.parse(text.strip(), mode="eval").body
-    except SyntaxError:
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise ArgumentError(f"{text!r} is not a mask; an example is: causal & window(3)") from None
-    return _read(tree, text)
+    try:
+        return _read(tree, text)
+    except RecursionError:
+        raise ArgumentError("the mask is nested too deeply to be read") from None
 
 
 def _read(node: ast.expr, text: str) -> Mask:

@@ -1,0 +1,84 @@
+"""Bad input at the door gets a clear error: what, where, and what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from jumok import attend
+from jumok.attention import mask, score
+from jumok.errors import ArgumentError, BackendError, JumokError, ShapeError
+
+
+def drawn(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.zeros(*shape, dtype=dtype)
+
+
+FINE = drawn(2, 6, 5, 4)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "says"),
+    [
+        ((FINE, drawn(2, 6, 7, 3), drawn(2, 6, 7, 4)), ShapeError, r"4 wide and key 3.*\[2, 6, 5, 4\].*\[2, 6, 7, 3\]"),
+        ((FINE, drawn(2, 6, 7, 4), drawn(2, 6, 8, 4)), ShapeError, r"\[2, 6, 7, 4\] and value \[2, 6, 8, 4\]"),
+        ((FINE, drawn(3, 6, 7, 4), drawn(3, 6, 7, 4)), ShapeError, r"\[2, 6, 5, 4\] and key \[3, 6, 7, 4\].*2 and 3"),
+        ((FINE, drawn(2, 4, 7, 4), drawn(2, 4, 7, 4)), ShapeError, "6 query heads do not divide into 4"),
+        ((drawn(6, 5, 4), FINE, FINE), ShapeError, r"query must be \[batch, head, length, width\]; it is \[6, 5, 4\]"),
+        ((FINE, FINE.long(), FINE), ArgumentError, "key must hold floating-point numbers, not torch.int64"),
+        ((FINE, FINE.double(), FINE), ArgumentError, "float32, torch.float64, torch.float32"),
+        (([1.0], FINE, FINE), ArgumentError, "query must be a tensor, not list"),
+    ],
+)
+def test_tensors_that_do_not_fit(given: Any, error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says) as caught:
+        attend(*given)
+    assert isinstance(caught.value, JumokError) and isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "says"),
+    [
+        ({"backend": "cuda"}, BackendError, "unknown backend 'cuda'; known are auto, explicit, sdpa, blocked, flex"),
+        ({"mask": torch.ones(5, 5).bool()}, ArgumentError, r"mask.given\(tensor\), True = may attend"),
+        ({"bias": torch.ones(5, 5)}, ArgumentError, r"bias.given\(tensor\)"),
+        ({"score": "dot"}, ArgumentError, "score must be one of"),
+        ({"dropout": 1.0}, ArgumentError, "below 1, not 1.0"),
+        ({"dropout": -0.1}, ArgumentError, "at least 0"),
+        ({"query_positions": range(4)}, ShapeError, "query_positions has 4 entries, but there are 5"),
+        ({"key_positions": torch.zeros(3, 5).long()}, ShapeError, r"\[3, 5\]; needed is \[5\] or \[2, 5\]"),
+        ({"key_positions": torch.zeros(5)}, ShapeError, "integer tensor, not a tensor of torch.float32"),
+        ({"key_positions": [0, 1, 2, 3, 4]}, ShapeError, "range or an integer tensor, not list"),
+        ({"score": score.General(3, 4)}, ShapeError, "queries 3 wide"),
+        ({"score": score.Additive(4, 5, 6)}, ShapeError, "keys 5 wide"),
+        ({"score": score.Concat(4, 4, 6, heads=5)}, ShapeError, "5 heads, but the query has 6"),
+        ({"score": score.ScaledDot(sink=torch.zeros(5))}, ShapeError, r"sink has shape \[5\].* 6 heads"),
+        ({"backend": "sdpa", "weights": True}, BackendError, 'sdpa keeps no weights; use backend="explicit"'),
+        ({"backend": "blocked", "weights": True}, BackendError, 'use backend="explicit"'),
+        ({"backend": "sdpa", "score": score.ScaledDot(softcap=2.0)}, BackendError, 'softcap; use backend="blocked"'),
+        ({"backend": "sdpa", "score": score.ScaledDot(sink=torch.zeros(6))}, BackendError, "no sink; use"),
+        ({"backend": "sdpa", "score": score.Additive(4, 4, 3)}, BackendError, "not Additive; use backend="),
+        ({"backend": "sdpa", "score": score.Kernel()}, BackendError, "not Kernel; use backend="),
+        ({"backend": "flex", "weights": True}, BackendError, 'use backend="explicit"'),
+        ({"backend": "flex", "dropout": 0.1}, BackendError, "no dropout; use backend="),
+        ({"backend": "flex", "mask": mask.random_keys(2, 0, 5)}, BackendError, "random_keys"),
+        ({"backend": "flex", "score": score.General(4, 4)}, BackendError, 'use backend="explicit"'),
+    ],
+)
+def test_settings_that_cannot_be(settings: dict[str, Any], error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        attend(FINE, FINE, FINE, **settings)
+
+
+def test_flex_refuses_to_train() -> None:
+    query = FINE.clone().requires_grad_()
+    with pytest.raises(BackendError, match=r"inference.*use backend"):
+        attend(query, FINE, FINE, backend="flex")
+
+
+@pytest.mark.parametrize("make", [lambda: score.ScaledDot(softcap=0.0), lambda: score.General(0, 4)])
+def test_scores_that_cannot_be(make: Any) -> None:
+    with pytest.raises(ArgumentError):
+        make()
