@@ -14,6 +14,8 @@ from torch.nn import functional
 
 from jumok import attend
 from jumok.attention import mask, score
+from jumok.attention.backends import blocked
+from jumok.attention.grid import Grid
 from measure import interleaved, peak_memory
 
 
@@ -112,9 +114,35 @@ def memory() -> list[dict[str, object]]:
             "what": "blocked memory, forward+backward, 1,024 to 16,384",
             "MB": [round(peak / 2**20, 1) for peak in peaks],
             "exponent": exponent,
+            "exponent_of_the_last_doubling": math.log2(peaks[-1] / peaks[-2]),
             "explicit_MB_1024_to_4096": [round(peak / 2**20, 1) for peak in dense],
         }
     ]
+
+
+def crossover(rounds: int) -> list[dict[str, object]]:
+    """Where blocked begins to beat sdpa with a table: what ``auto`` goes by (SPARSE_FROM, SPARSE_SHARE)."""
+    rows: list[dict[str, object]] = []
+    for length in (512, 1024, 2048, 4096):
+        query, key, value = torch.randn(3, 1, 12, length, 64)
+        grid = Grid(range(1), range(12), range(length), range(length))
+        for part in (8, 4, 2, 1):
+            who = mask.causal & mask.window(length // part)
+            with torch.no_grad():
+                found = interleaved(
+                    lambda q=query, k=key, v=value, m=who: attend(q, k, v, mask=m, backend="blocked"),
+                    lambda q=query, k=key, v=value, m=who: attend(q, k, v, mask=m, backend="sdpa"),
+                    rounds,
+                )
+            rows.append(
+                {
+                    "what": f"blocked against sdpa with a table, n={length}, window n/{part}",
+                    "share": blocked.coverage(who, grid),
+                    "ratio": found["ratio"],
+                    "spread": [found["low"], found["high"]],
+                }
+            )
+    return rows
 
 
 def linear(rounds: int, length: int = 8192) -> list[dict[str, object]]:
@@ -139,12 +167,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=15, help="rounds of each comparison (default 15)")
     parser.add_argument("--json", action="store_true", help="print JSON, one line a row")
-    parser.add_argument("--only", choices=["door", "sparse", "memory", "linear"], help="one part alone")
+    parser.add_argument("--only", choices=["door", "sparse", "crossover", "memory", "linear"], help="one part alone")
     chosen = parser.parse_args()
     torch.manual_seed(0)
     parts = {
         "door": lambda: door(chosen.rounds),
         "sparse": lambda: sparse(max(3, chosen.rounds // 3)),
+        "crossover": lambda: crossover(max(3, chosen.rounds // 3)),
         "memory": memory,
         "linear": lambda: linear(max(3, chosen.rounds // 3)),
     }

@@ -37,11 +37,14 @@ def refuses(request: Request) -> str | None:
 
 def compute(request: Request) -> Answer:
     plan = Plan.of(request)
-    tensors = (*request.score.tensors(), *(request.bias.tensors() if request.bias is not None else ()))
-    output, logsumexp = _Blocked.apply(  # type: ignore[no-untyped-call]
-        plan, request.query, request.key, request.value, *tensors
-    )
+    output, logsumexp = _Blocked.apply(plan, *_inputs(request))  # type: ignore[no-untyped-call]
     return Answer(output, logsumexp=logsumexp if request.logsumexp else None)
+
+
+def _inputs(request: Request) -> tuple[Tensor, ...]:
+    """Whatever a gradient may have to reach."""
+    bias = () if request.bias is None else request.bias.tensors()
+    return request.query, request.key, request.value, *request.score.tensors(), *bias
 
 
 class Run(NamedTuple):
@@ -135,6 +138,7 @@ class Plan:
     dropout: float
     seed: int
     dtype: torch.dtype
+    totals: bool  # is the row log-sum-exp needed: by a listener, or by the backward pass
     _seen: dict[tuple[int, int, int], Cells] = field(default_factory=dict)
 
     @staticmethod
@@ -143,7 +147,10 @@ class Plan:
         seed = int(torch.randint(2**62, ()).item()) if request.dropout else 0
         dtype = torch.promote_types(request.query.dtype, torch.float32)
         rows = _layout(request.mask, request.grid)
-        return Plan(rows, request.grid, request.mask, request.bias, request.score, request.dropout, seed, dtype)
+        score, bias = request.score, request.bias
+        learning = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in _inputs(request))
+        totals = request.logsumexp or learning
+        return Plan(rows, request.grid, request.mask, bias, score, request.dropout, seed, dtype, totals)
 
     def tiles(self) -> Iterator[tuple[slice, list[Run]]]:
         queries = self.grid.shape[2]
@@ -285,6 +292,8 @@ def _row_block(
     plan: Plan, query: Tensor, key: Tensor, value: Tensor, queries: slice, runs: list[Run]
 ) -> tuple[Tensor, Tensor] | None:
     """Output and row log-sum-exp of one block of queries; None where it reads nothing."""
+    if len(runs) == 1 and not (plan.totals or plan.dropout) and plan.score.sink is None:
+        return _only_run(plan, query, key, value, queries, runs[0])
     largest: Tensor | None = None
     total = output = query.new_zeros(())
     for run in runs:
@@ -321,3 +330,22 @@ def _row_block(
         return output * torch.exp(base - joined), joined.squeeze(-1)
     # an empty row has total 0 and output 0: 0 / 1, and a log-sum-exp of -inf
     return output / total.masked_fill(total == 0, 1.0), (largest + total.log()).squeeze(-1)
+
+
+def _only_run(
+    plan: Plan, query: Tensor, key: Tensor, value: Tensor, queries: slice, run: Run
+) -> tuple[Tensor, Tensor] | None:
+    """The same where all keys of a block stand together and nobody needs the log-sum-exp: one fused softmax."""
+    keys, forbidden, silent = plan.cells(queries, run)
+    if keys.start == keys.stop:
+        return None
+    scores = plan.scores(query, _quiet(key[:, :, keys].to(plan.dtype), silent), queries, keys)
+    if forbidden is not None:
+        scores.masked_fill_(forbidden, float("-inf"))
+    weights = scores.softmax(-1)
+    if forbidden is not None:
+        empty = forbidden.all(-1, keepdim=True)
+        if bool(empty.any()):
+            weights = weights.masked_fill(empty, 0.0)
+    nothing = query.new_full((), float("-inf"))
+    return grouped_matmul(weights, _quiet(value[:, :, keys].to(plan.dtype), silent)), nothing
