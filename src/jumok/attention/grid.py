@@ -41,7 +41,7 @@ def checked_positions(positions: object, length: int, batch: int, axis: str) -> 
             f"{axis}_positions has shape {list(positions.shape)}; needed is [{length}] or [{batch}, {length}] "
             f"(batch {batch}, {length} on the {axis} axis)"
         )
-    return positions
+    return positions.long()  # narrower numbers would wrap around in the arithmetic of masks
 
 
 def _kind(value: object) -> str:
@@ -64,6 +64,10 @@ class Grid:
         self.query_positions = query_positions
         self.key_positions = key_positions
         self.device = device
+        # Kept when first asked for. Not functools.cached_property: before Python 3.12 it takes a lock, which costs
+        # microseconds and which a compiler cannot read.
+        self._query: Tensor | None = None
+        self._key: Tensor | None = None
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -75,23 +79,27 @@ class Grid:
         )
 
     # The four coordinates, each shaped so that together they broadcast to [batch, head, query, key].
-    @cached_property
+    @property
     def batch(self) -> Tensor:
-        return self._tensor(self.batches).view(-1, 1, 1, 1)
+        return self._tensor(self.batches).view(len(self.batches), 1, 1, 1)
 
-    @cached_property
+    @property
     def head(self) -> Tensor:
-        return self._tensor(self.heads).view(1, -1, 1, 1)
+        return self._tensor(self.heads).view(1, len(self.heads), 1, 1)
 
-    @cached_property
+    @property
     def query(self) -> Tensor:
-        places = self._tensor(self.query_positions)
-        return places.view(-1, 1, places.shape[-1], 1)
+        if self._query is None:
+            places = self._tensor(self.query_positions)
+            self._query = places.view(places.shape[0] if places.dim() == 2 else 1, 1, places.shape[-1], 1)
+        return self._query
 
-    @cached_property
+    @property
     def key(self) -> Tensor:
-        places = self._tensor(self.key_positions)
-        return places.view(-1, 1, 1, places.shape[-1])
+        if self._key is None:
+            places = self._tensor(self.key_positions)
+            self._key = places.view(places.shape[0] if places.dim() == 2 else 1, 1, 1, places.shape[-1])
+        return self._key
 
     @property
     def contiguous(self) -> bool:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor, nn
 
 from jumok import axes
-from jumok.errors import ArgumentError, ShapeError
+from jumok.errors import ArgumentError, BackendError, ShapeError
 from jumok.tap import tap
 
-from .attend import attend
+from .attend import BACKENDS, attend
 from .bias import Bias
 from .cache import Cache
 from .grid import Positions
@@ -49,6 +51,7 @@ class Head(nn.Module):
         self.value = nn.Linear(width, value_width, bias=bias)
         self.output = None if output_width is None else nn.Linear(value_width, output_width, bias=bias)
         self.score = ScaledDot() if score is None else score
+        check_settings(self.score, dropout, backend)
         self.dropout, self.backend, self.site = dropout, backend, "head"
 
     def forward(
@@ -129,6 +132,9 @@ class MultiHead(nn.Module):
         self.projection: Projection = PROJECTIONS[projection](sizes)
         self.output = nn.Linear(heads * value_width, width, bias=bias if output_bias is None else output_bias)
         self.score = ScaledDot() if score is None else score
+        check_settings(self.score, dropout, backend)
+        # a learned sink lives in a value, where no module would find it
+        self.sink = self.score.sink if isinstance(self.score.sink, nn.Parameter) else None
         self.rotation = rotation
         self.dropout, self.backend, self.site = dropout, backend, "attention"
 
@@ -152,7 +158,26 @@ class MultiHead(nn.Module):
         positions: where the inputs stand, for the rotation; by default behind what the cache has seen.
         cache: what was seen before; new keys and values are put into it. A source is mapped once.
         """
-        self._check(inputs, source)
+        self._check(inputs, source, mask)
+        if cache is None:
+            return self._forward(inputs, source, mask, bias, positions, None, weights)
+        before = cache.slot(self).length, cache.source(self).asked
+        try:
+            return self._forward(inputs, source, mask, bias, positions, cache, weights)
+        except Exception:  # what was refused was not seen: the caller may try again
+            cache.slot(self).length, cache.source(self).asked = before
+            raise
+
+    def _forward(
+        self,
+        inputs: Tensor,
+        source: Tensor | None,
+        mask: Mask | None,
+        bias: Bias | None,
+        positions: Positions | None,
+        cache: Cache | None,
+        weights: bool,
+    ) -> Tensor | tuple[Tensor, Tensor]:
         length = inputs.shape[1]
         seen = 0
         if source is None:
@@ -195,7 +220,12 @@ class MultiHead(nn.Module):
             slot.append(*self.projection.keys_values(source))
         return slot.key, slot.value
 
-    def _check(self, inputs: Tensor, source: Tensor | None) -> None:
+    def _check(self, inputs: Tensor, source: Any, mask: Any) -> None:
+        if source is not None and not isinstance(source, Tensor):
+            raise ArgumentError(f"the source must be a tensor, not {type(source).__name__}; masks go to mask=...")
+        for name, tensor in (("inputs", inputs), ("the source", source)):
+            if tensor is not None and tensor.dim() != 3:
+                raise ShapeError(f"{name} must be [batch, length, width], not {list(tensor.shape)}")
         if inputs.shape[-1] != self.sizes.width:
             raise ShapeError(f"this attention takes inputs {self.sizes.width} wide, not {list(inputs.shape)}")
         if source is not None and source.shape[-1] != self.sizes.source_width:
@@ -227,6 +257,16 @@ class MultiHead(nn.Module):
         return twin.to(self.output.weight).train(self.training)
 
 
+def check_settings(score: Any, dropout: float, backend: str) -> None:
+    """What would otherwise be refused only when the model first runs."""
+    if not isinstance(score, Score):
+        raise ArgumentError(f"score must be one of jumok.attention.score, made with its (), not {score!r}")
+    if not 0 <= dropout < 1:
+        raise ArgumentError(f"dropout must be at least 0 and below 1, not {dropout}")
+    if backend != "auto" and backend not in BACKENDS:
+        raise BackendError(f"unknown backend {backend!r}; known are auto, {', '.join(BACKENDS)}")
+
+
 def _attended(
     module: Head | MultiHead,
     query: Tensor,
@@ -241,13 +281,16 @@ def _attended(
 ) -> tuple[Tensor, Tensor | None]:
     """Through the door with a module's own settings; weights None where they were not asked for."""
     dropout = module.dropout if module.training else 0.0  # the door has no training mode
+    score, sink = module.score, getattr(module, "sink", None)
+    if sink is not None and isinstance(score, ScaledDot):
+        score = dataclasses.replace(score, sink=sink)
     answer = attend(  # type: ignore[call-overload,misc]  # weights is not known here
         query,
         key,
         value,
         mask=mask,
         bias=bias,
-        score=module.score,
+        score=score,
         query_positions=query_positions,
         key_positions=key_positions,
         dropout=dropout,

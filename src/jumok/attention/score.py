@@ -111,7 +111,10 @@ class _Module(nn.Module, Score):
 
     def _parameter(self, *shape: int) -> nn.Parameter:
         # so that a product with unit-variance input has unit variance: sums of `fan in` terms
-        return nn.Parameter(torch.randn(self.heads, *shape) / math.sqrt(shape[-1]))
+        table = torch.empty(self.heads, *shape)
+        if not table.is_meta:  # there, drawing would import hundreds of modules for numbers that a file brings
+            nn.init.normal_(table, std=1 / math.sqrt(shape[-1]))
+        return nn.Parameter(table)
 
 
 class General(_Module):

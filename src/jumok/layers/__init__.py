@@ -3,7 +3,10 @@
 from .block import BareBlock, DecoderBlock, EncoderBlock
 from .feedforward import FeedForward, GatedFeedForward
 from .norm import LayerNorm, RMSNorm
+from .output import MaskedOutput
+from .patches import Patches
 from .position import Learned, Rotary, Sinusoidal
+from .recurrent import RecurrentEncoder, StateAttention, lstm
 
 __all__ = [
     "BareBlock",
@@ -13,7 +16,12 @@ __all__ = [
     "GatedFeedForward",
     "LayerNorm",
     "Learned",
+    "MaskedOutput",
+    "Patches",
     "RMSNorm",
+    "RecurrentEncoder",
     "Rotary",
     "Sinusoidal",
+    "StateAttention",
+    "lstm",
 ]

@@ -49,14 +49,14 @@ class GatedFeedForward(nn.Module):
         self, width: int, hidden: int, activation: str = "silu", *, bias: bool = False, dropout: float = 0.0
     ) -> None:
         super().__init__()
-        self.gate = nn.Linear(width, hidden, bias=bias)
-        self.inner = nn.Linear(width, hidden, bias=bias)
+        self.inner = nn.Linear(width, 2 * hidden, bias=bias)  # the gate, then what it gates: one product for both
         self.outer = nn.Linear(hidden, width, bias=bias)
         self.activation = _named(activation)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, inputs: axes.Hidden) -> axes.Hidden:
-        output: Tensor = self.outer(self.dropout(self.activation(self.gate(inputs)) * self.inner(inputs)))
+        gate, gated = self.inner(inputs).chunk(2, -1)
+        output: Tensor = self.outer(self.dropout(self.activation(gate) * gated))
         return output
 
 

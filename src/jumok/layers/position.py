@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 from jumok.errors import ArgumentError, ShapeError
 
+from .embedding import embedding
+
 Positions = range | Tensor  # as at the door: a range, or integers [length] or [batch, length]
 
 
@@ -20,25 +22,31 @@ def _tensor(positions: Positions, device: torch.device) -> Tensor:
 class Sinusoidal(nn.Module):
     """sin and cos of the position at wavelengths from 2 pi to base * 2 pi (Vaswani et al. 2017). Any width, odd too.
 
+    layout: "interleaved" has sines at even places, cosines at odd ones (the paper); "halves" all sines first (Marian).
+
     >>> Sinusoidal(6)(range(3)).shape
     torch.Size([3, 6])
     """
 
-    def __init__(self, width: int, base: float = 10_000.0) -> None:
+    def __init__(self, width: int, base: float = 10_000.0, layout: str = "interleaved") -> None:
         super().__init__()
         if width < 1:
             raise ArgumentError(f"width must be at least 1, not {width}")
-        # float32 and outside the state dict: they are no parameters, and half precision loses far positions
-        even = torch.arange(0, width, 2, dtype=torch.float64)
-        self.width = width
-        self.register_buffer("frequency", (base ** (-even / width)).float(), persistent=False)
+        if layout not in ("interleaved", "halves"):
+            raise ArgumentError(f'layout must be "interleaved" or "halves", not {layout!r}')
+        self.width, self.base, self.layout = width, base, layout
 
-    def forward(self, positions: Positions) -> Float[Tensor, "*batch length width"]:
-        frequency = self.frequency
-        assert isinstance(frequency, Tensor)
-        angle = _tensor(positions, frequency.device)[..., None].double() * frequency.double()
-        pairs = torch.stack([angle.sin(), angle.cos()], -1).flatten(-2)  # sin at even places, cos at odd ones
-        return pairs[..., : self.width].float()
+    def forward(self, positions: Positions, device: torch.device | None = None) -> Float[Tensor, "*batch length width"]:
+        places = _tensor(
+            positions, device or (torch.device("cpu") if isinstance(positions, range) else positions.device)
+        )
+        # No parameters and no buffers: nothing of this belongs in a checkpoint. float64 until the end: half precision
+        # loses far positions.
+        even = torch.arange(0, self.width, 2, dtype=torch.float64, device=places.device)
+        angle = places[..., None].double() * self.base ** (-even / self.width)
+        both = [angle.sin(), angle.cos()]
+        told = torch.stack(both, -1).flatten(-2) if self.layout == "interleaved" else torch.cat(both, -1)
+        return told[..., : self.width].float()  # an odd width has one cosine less
 
 
 class Learned(nn.Module):
@@ -46,7 +54,7 @@ class Learned(nn.Module):
 
     def __init__(self, length: int, width: int) -> None:
         super().__init__()
-        self.table = nn.Embedding(length, width)
+        self.table = embedding(length, width)
 
     def forward(self, positions: Positions) -> Float[Tensor, "*batch length width"]:
         length = self.table.num_embeddings
@@ -78,16 +86,15 @@ class Rotary(nn.Module):
             raise ArgumentError(f"a rotation turns pairs of numbers; head_width must be even, not {head_width}")
         if pairing not in ("halves", "neighbours"):
             raise ArgumentError(f'pairing must be "halves" or "neighbours", not {pairing!r}')
-        self.head_width, self.pairing = head_width, pairing
-        step = torch.arange(0, head_width, 2, dtype=torch.float32) / head_width
-        self.register_buffer("frequency", 1.0 / base**step, persistent=False)
+        self.head_width, self.base, self.pairing = head_width, base, pairing
+        self._known: tuple[tuple[range, torch.device, torch.dtype], tuple[Tensor, Tensor]] | None = None
 
     def forward(
         self, vectors: Float[Tensor, "batch head length head_width"], positions: Positions
     ) -> Float[Tensor, "batch head length head_width"]:
         if vectors.shape[-1] != self.head_width:
             raise ShapeError(f"this rotation was made for heads {self.head_width} wide, not {list(vectors.shape)}")
-        cosine, sine = self._angles(positions, vectors.dtype)
+        cosine, sine = self._angles(positions, vectors)
         if self.pairing == "halves":
             first, second = vectors.chunk(2, -1)
             return torch.cat([first * cosine - second * sine, second * cosine + first * sine], -1)
@@ -95,11 +102,21 @@ class Rotary(nn.Module):
         turned = [first * cosine - second * sine, second * cosine + first * sine]
         return torch.stack(turned, -1).flatten(-2)
 
-    def _angles(self, positions: Positions, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        frequency = self.frequency
-        assert isinstance(frequency, Tensor)
+    def _angles(self, positions: Positions, vectors: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosines and sines, [length, pair] or [batch, 1, length, pair]; those of the last range are kept, because
+        every layer of a model asks for the same."""
+        if not isinstance(positions, range):
+            return self._computed(positions, vectors)
+        asked = (positions, vectors.device, vectors.dtype)
+        if self._known is None or self._known[0] != asked:
+            self._known = (asked, self._computed(positions, vectors))
+        return self._known[1]
+
+    @torch.no_grad()
+    def _computed(self, positions: Positions, vectors: Tensor) -> tuple[Tensor, Tensor]:
+        step = torch.arange(0, self.head_width, 2, dtype=torch.float32, device=vectors.device) / self.head_width
         # float32 until the end: at position 10,000 a half-precision angle is off by whole turns
-        angle = _tensor(positions, frequency.device)[..., None].float() * frequency.float()
+        angle = _tensor(positions, vectors.device)[..., None].float() * (1.0 / self.base**step)
         if angle.dim() == 3:  # [batch, length, pair]: the same for all heads
             angle = angle[:, None]
-        return angle.cos().to(dtype), angle.sin().to(dtype)
+        return angle.cos().to(vectors.dtype), angle.sin().to(vectors.dtype)

@@ -9,13 +9,16 @@ score + bias, masked, like everywhere else, every score, bias and mask works her
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from jumok.errors import BackendError
 
 from ..bias import Bias
 from ..grid import Blocks, Grid, Positions
@@ -37,14 +40,26 @@ def refuses(request: Request) -> str | None:
 
 def compute(request: Request) -> Answer:
     plan = Plan.of(request)
-    output, logsumexp = _Blocked.apply(plan, *_inputs(request))  # type: ignore[no-untyped-call]
+    with torch.autocast(request.query.device.type, enabled=False):  # both passes compute in the plan's own type
+        output, logsumexp = _Blocked.apply(plan, *_inputs(request))  # type: ignore[no-untyped-call]
     return Answer(output, logsumexp=logsumexp if request.logsumexp else None)
 
 
 def _inputs(request: Request) -> tuple[Tensor, ...]:
-    """Whatever a gradient may have to reach."""
+    """Whatever a gradient may have to reach; a tensor that serves twice is named once, and gets its whole gradient."""
     bias = () if request.bias is None else request.bias.tensors()
-    return request.query, request.key, request.value, *request.score.tensors(), *bias
+    others = {id(tensor): tensor for tensor in (*request.score.tensors(), *bias)}
+    return request.query, request.key, request.value, *others.values()
+
+
+def _snapshot(score: Score) -> Score:
+    """The score with the parameters that it has now: a module's may be swapped before the backward pass
+    (torch.func.functional_call does)."""
+    if not isinstance(score, nn.Module):
+        return score
+    kept = copy.copy(score)
+    kept._parameters = dict(score._parameters)
+    return kept
 
 
 class Run(NamedTuple):
@@ -138,6 +153,7 @@ class Plan:
     dropout: float
     seed: int
     dtype: torch.dtype
+    versions: list[int]  # of the mask's tables: the backward pass reads them again
     totals: bool  # is the row log-sum-exp needed: by a listener, or by the backward pass
     _seen: dict[tuple[int, int, int], Cells] = field(default_factory=dict)
 
@@ -147,10 +163,15 @@ class Plan:
         seed = int(torch.randint(2**62, ()).item()) if request.dropout else 0
         dtype = torch.promote_types(request.query.dtype, torch.float32)
         rows = _layout(request.mask, request.grid)
-        score, bias = request.score, request.bias
+        score, bias = _snapshot(request.score), request.bias
         learning = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in _inputs(request))
         totals = request.logsumexp or learning
-        return Plan(rows, request.grid, request.mask, bias, score, request.dropout, seed, dtype, totals)
+        versions = [table._version for table in request.mask.tables()] if request.mask is not None and learning else []
+        return Plan(rows, request.grid, request.mask, bias, score, request.dropout, seed, dtype, versions, totals)
+
+    def check_unchanged(self) -> None:
+        if self.mask is not None and self.versions != [table._version for table in self.mask.tables()]:
+            raise BackendError("a table of the mask was changed between the forward and the backward pass; give a copy")
 
     def tiles(self) -> Iterator[tuple[slice, list[Run]]]:
         queries = self.grid.shape[2]
@@ -162,13 +183,18 @@ class Plan:
         if self.mask is None or not run.partial:
             return Cells(keys, None, None)
         if not (self.mask.relative and self.grid.contiguous):
-            return self._evaluated(queries, keys)
+            if not self.totals:  # no backward pass will ask again
+                return self._evaluated(queries, keys)
+            here = (queries.start, run.start, -1)
+            if here not in self._seen:
+                self._seen[here] = self._evaluated(queries, keys)
+            return self._seen[here]
         # only query - key matters: tiles that lie alike are evaluated once
         shift = (queries.start - run.start, queries.stop - queries.start, run.stop - run.start)
         if shift not in self._seen:
             found = self._evaluated(queries, keys)
-            here = slice(found.keys.start - run.start, found.keys.stop - run.start)
-            self._seen[shift] = found._replace(keys=here)
+            near = slice(found.keys.start - run.start, found.keys.stop - run.start)
+            self._seen[shift] = found._replace(keys=near)
         known = self._seen[shift]
         return known._replace(keys=slice(run.start + known.keys.start, run.start + known.keys.stop))
 
@@ -232,9 +258,11 @@ class _Blocked(torch.autograd.Function):
         return output, logsumexp
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx, grad_output, _):  # type: ignore[no-untyped-def]
+        if torch.is_grad_enabled():  # create_graph=True: what is computed here has no graph
+            raise BackendError('blocked has no second derivative; use backend="explicit"')
         plan: Plan = ctx.plan
+        plan.check_unchanged()
         query, key, value, output, logsumexp, *tensors = ctx.saved_tensors
         wide = plan.dtype
         grad_query = torch.zeros_like(query, dtype=wide)

@@ -20,6 +20,11 @@ def refuses(request: Request) -> str | None:
 
 
 def compute(request: Request) -> Answer:
+    with torch.autocast(request.query.device.type, enabled=False):  # float32, whatever surrounds us
+        return _computed(request)
+
+
+def _computed(request: Request) -> Answer:
     # float32: a softmax in bfloat16 loses the small weights
     dtype = torch.promote_types(request.query.dtype, torch.float32)
     query, key, value = (tensor.to(dtype) for tensor in (request.query, request.key, request.value))

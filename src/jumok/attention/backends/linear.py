@@ -54,6 +54,11 @@ def _parts(mask: Mask | None) -> tuple[bool, list[Mask] | None]:
 
 
 def compute(request: Request) -> Answer:
+    with torch.autocast(request.query.device.type, enabled=False):  # float32, whatever surrounds us
+        return _computed(request)
+
+
+def _computed(request: Request) -> Answer:
     assert isinstance(request.score, Kernel)
     # float32: sums over thousands of keys
     dtype = torch.promote_types(request.query.dtype, torch.float32)

@@ -65,11 +65,11 @@ def compute(request: Request) -> Answer:
         # nothing tells the heads of a group apart: their rows stand under each other, and one head serves them
         query = query.reshape(query.shape[0], key.shape[1], -1, query.shape[-1])
         output = functional.scaled_dot_product_attention(query, key, value, dropout_p=request.dropout, scale=scale)
-        return Answer(output.view(*request.query.shape[:3], value.shape[-1]))
+        return Answer(output.view(*request.query.shape[:3], value.shape[-1]).to(request.query.dtype))
     output = functional.scaled_dot_product_attention(
         query, key, value, table, dropout_p=request.dropout, is_causal=causal, scale=scale, enable_gqa=grouped
     )
-    return Answer(output)
+    return Answer(output.to(request.query.dtype))  # autocast may have chosen another one
 
 
 def _mask(request: Request) -> tuple[bool, Tensor | None]:
@@ -81,7 +81,11 @@ def _mask(request: Request) -> tuple[bool, Tensor | None]:
         mask = None
     if bias is None:
         return False, None if mask is None else mask.allowed(request.grid)
-    values = bias.values(request.grid).to(request.query.dtype)
+    values = bias.values(request.grid)
+    if request.query.dtype.itemsize < values.dtype.itemsize:
+        limits = torch.finfo(request.query.dtype)  # a large finite bias must not become infinite in half precision
+        values = values.clamp(limits.min, limits.max)
+    values = values.to(request.query.dtype)
     if mask is not None:
         values = values.masked_fill(~mask.allowed(request.grid), float("-inf"))
     return False, values.expand(*values.shape[:2], *request.grid.shape[2:])
@@ -95,4 +99,5 @@ def own_causality(request: Request) -> bool:
         and isinstance(request.mask, Causal)
         and isinstance(request.query_positions, range)
         and request.query_positions == request.key_positions
+        and request.query_positions.step == 1
     )

@@ -49,14 +49,14 @@ __all__ = [
 causal: Mask = Causal()
 
 
-def window(size: int) -> Mask:
-    """Keys closer than ``size``: with ``causal`` that is ``size`` keys, the query's own included; alone 2*size-1."""
-    return Window(_whole("window", size, 1))
+def window(n: int) -> Mask:
+    """Keys closer than ``n``: with ``causal`` that is ``n`` keys, the query's own included; alone 2n-1."""
+    return Window(_whole("window", n, 1))
 
 
-def prefix(size: int) -> Mask:
-    """The first ``size`` keys."""
-    return Prefix(_whole("prefix", size, 0))
+def prefix(n: int) -> Mask:
+    """The first ``n`` keys."""
+    return Prefix(_whole("prefix", n, 0))
 
 
 def global_at(positions: int | Iterable[int]) -> Mask:
@@ -65,10 +65,10 @@ def global_at(positions: int | Iterable[int]) -> Mask:
     return GlobalAt(tuple(sorted({_whole("global_at", position, 0) for position in positions})))
 
 
-def random_keys(count: int, seed: int, length: int) -> Mask:
-    """``count`` keys of the first ``length``, drawn for each query; the same for all heads."""
+def random_keys(n: int, seed: int, length: int) -> Mask:
+    """``n`` keys of the first ``length``, drawn for each query; the same for all heads."""
     return RandomKeys(
-        _whole("random_keys", count, 0),
+        _whole("random_keys", n, 0),
         _whole("the seed of random_keys", seed, 0, 2**128),
         _whole("random_keys", length, 1),
     )
@@ -112,24 +112,24 @@ def edge(
     return Edge(several("query", query), several("key", key), several("head", head), several("batch", batch))
 
 
-def padding(real: int | Sequence[int] | Tensor) -> Mask:
+def padding(lengths: int | Sequence[int] | Tensor) -> Mask:
     """Forbids the keys that are padding: from lengths (padding on the right), or from bool[batch, key], True = real."""
-    if isinstance(real, int):
-        raise ArgumentError(f"padding takes a length for each row of the batch: padding([{real}])")
-    if isinstance(real, Tensor) and real.dtype == torch.bool:
-        if real.dim() != 2:
-            raise ShapeError(f"padding takes bool[batch, key] or lengths[batch], not bool{list(real.shape)}")
-        return PaddingTable(real)
-    if isinstance(real, Tensor):
-        if real.dim() != 1 or real.is_floating_point():
+    if isinstance(lengths, int):
+        raise ArgumentError(f"padding takes a length for each row of the batch: padding([{lengths}])")
+    if isinstance(lengths, Tensor) and lengths.dtype == torch.bool:
+        if lengths.dim() != 2:
+            raise ShapeError(f"padding takes bool[batch, key] or lengths[batch], not bool{list(lengths.shape)}")
+        return PaddingTable(lengths)
+    if isinstance(lengths, Tensor):
+        if lengths.dim() != 1 or lengths.is_floating_point():
             raise ShapeError(
-                f"padding takes bool[batch, key] or whole lengths[batch], not {real.dtype}{list(real.shape)}"
+                f"padding takes bool[batch, key] or whole lengths[batch], not {lengths.dtype}{list(lengths.shape)}"
             )
-        real = real.tolist()
-    lengths = tuple(_whole("padding", length, 0) for length in real)
-    if not lengths:
+        lengths = lengths.tolist()
+    whole = tuple(_whole("padding", length, 0) for length in lengths)
+    if not whole:
         raise ArgumentError("padding needs the length of at least one row")
-    return PaddingLengths(lengths)
+    return PaddingLengths(whole)
 
 
 Ids = Sequence[int] | Sequence[Sequence[int]] | Tensor  # [position] or [batch, position]
@@ -153,16 +153,16 @@ def documents(ids: Ids, key_ids: Ids | None = None) -> Mask:
     return Documents(of_query, of_query if key_ids is None else table(key_ids))
 
 
-def given(table: Tensor) -> Mask:
+def given(tensor: Tensor) -> Mask:
     """A boolean tensor, True = may attend: [query, key] or [batch or 1, head or 1, query, key]."""
-    if not isinstance(table, Tensor) or table.dtype != torch.bool:
-        kind = table.dtype if isinstance(table, Tensor) else type(table).__name__
+    if not isinstance(tensor, Tensor) or tensor.dtype != torch.bool:
+        kind = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
         raise ArgumentError(
             f"mask.given takes a boolean tensor, True = may attend, not {kind}; numbers to add are a bias"
         )
-    if table.dim() not in (2, 4):
-        raise ShapeError(f"mask.given takes [query, key] or [batch, head, query, key], not {list(table.shape)}")
-    return Given(table if table.dim() == 4 else table[None, None])
+    if tensor.dim() not in (2, 4):
+        raise ShapeError(f"mask.given takes [query, key] or [batch, head, query, key], not {list(tensor.shape)}")
+    return Given(tensor if tensor.dim() == 4 else tensor[None, None])
 
 
 def parse(text: str) -> Mask:

@@ -42,6 +42,10 @@ class Mask:
         """How far the tables of this mask go on each axis (batch, head, query, key); none, no entry."""
         return {}
 
+    def tables(self) -> tuple[Tensor, ...]:
+        """The tensors that this mask reads."""
+        return ()
+
     def check(self, grid: Grid) -> None:
         """Raise ShapeError where a table of this mask does not cover the grid."""
         for axis, limit in self.limits().items():
@@ -136,6 +140,9 @@ class And(Mask):
     def limits(self) -> dict[str, int]:
         return _tighter(self.left.limits(), self.right.limits())
 
+    def tables(self) -> tuple[Tensor, ...]:
+        return self.left.tables() + self.right.tables()
+
     def check(self, grid: Grid) -> None:
         self.left.check(grid)
         self.right.check(grid)
@@ -168,6 +175,9 @@ class Or(Mask):
     def limits(self) -> dict[str, int]:
         return _tighter(self.left.limits(), self.right.limits())
 
+    def tables(self) -> tuple[Tensor, ...]:
+        return self.left.tables() + self.right.tables()
+
     def check(self, grid: Grid) -> None:
         self.left.check(grid)
         self.right.check(grid)
@@ -195,6 +205,9 @@ class Not(Mask):
 
     def limits(self) -> dict[str, int]:
         return self.inner.limits()
+
+    def tables(self) -> tuple[Tensor, ...]:
+        return self.inner.tables()
 
     def check(self, grid: Grid) -> None:
         self.inner.check(grid)

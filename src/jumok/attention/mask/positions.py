@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from jumok.axes import Allowed
+from jumok.errors import ShapeError
 
 from ..grid import Blocks, Grid
 from .base import EVERYWHERE, Mask, Reach, kleene, ranges_meet
@@ -241,6 +242,11 @@ class Edge(Mask):
     def covers(self, grid: Grid) -> bool:
         return self.query is None and self.key is None and self.head is None and self.batch is None
 
+    def check(self, grid: Grid) -> None:
+        for name, named, there in (("head", self.head, grid.heads), ("batch row", self.batch, grid.batches)):
+            if named is not None and named[-1] >= len(there):
+                raise ShapeError(f"mask.edge names {name} {named[-1]}, but there are {len(there)}, counted from 0")
+
     def extent(self) -> int:
         return max((*(self.query or ()), *(self.key or ()), 5)) + 3
 
@@ -251,7 +257,7 @@ class Edge(Mask):
 
 
 def _among(places: Tensor, wanted: tuple[int, ...]) -> Tensor:
-    if len(wanted) > 8:
+    if len(wanted) > 8 and places.dim():  # one place alone: inside a compiled kernel, which has no isin
         return torch.isin(places, torch.tensor(wanted, device=places.device))
     found = torch.zeros_like(places, dtype=torch.bool)  # a few comparisons also run inside a compiled kernel
     for one in wanted:

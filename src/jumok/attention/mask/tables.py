@@ -49,12 +49,12 @@ class _Table(Mask):
 
     __hash__ = None  # type: ignore[assignment]
 
-    def _tensors(self) -> tuple[Tensor, ...]:
+    def tables(self) -> tuple[Tensor, ...]:
         raise NotImplementedError
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and all(
-            torch.equal(one, two) for one, two in zip(self._tensors(), other._tensors(), strict=True)
+            torch.equal(one, two) for one, two in zip(self.tables(), other.tables(), strict=True)
         )
 
 
@@ -69,7 +69,7 @@ class PaddingTable(_Table):
 
     table: Bool[Tensor, "batch key"]
 
-    def _tensors(self) -> tuple[Tensor, ...]:
+    def tables(self) -> tuple[Tensor, ...]:
         return (self.table,)
 
     def allowed(self, grid: Grid) -> Allowed:
@@ -96,7 +96,7 @@ class Documents(_Table):
     ids: Tensor  # [batch or 1, position], read by queries
     key_ids: Tensor  # the same tensor, unless queries and keys are of two sequences
 
-    def _tensors(self) -> tuple[Tensor, ...]:
+    def tables(self) -> tuple[Tensor, ...]:
         return (self.ids, self.key_ids)
 
     def allowed(self, grid: Grid) -> Allowed:
@@ -130,7 +130,7 @@ class Given(_Table):
 
     table: Bool[Tensor, "batch head query key"]
 
-    def _tensors(self) -> tuple[Tensor, ...]:
+    def tables(self) -> tuple[Tensor, ...]:
         return (self.table,)
 
     def allowed(self, grid: Grid) -> Allowed:

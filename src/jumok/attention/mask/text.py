@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import difflib
+import inspect
 from collections.abc import Callable
 
 from jumok.errors import ArgumentError
@@ -27,7 +29,9 @@ WORDS: dict[str, Callable[..., Mask]] = {
 
 def draw(mask: Mask, queries: int | None = None, keys: int | None = None) -> str:
     """The expression, then one line a query: ■ may attend, · may not. Batch 0, head 0."""
-    rows = (" ".join("■" if cell else "·" for cell in row) for row in cells(mask, queries, keys))
+    rows = [" ".join("■" if cell else "·" for cell in row) for row in cells(mask, queries, keys)]
+    if queries is None and keys is None and mask.extent() > LARGEST_DRAWING:
+        rows.append(f"(the first {LARGEST_DRAWING} of {mask.extent():,} positions)")
     return "\n".join([repr(mask), *rows])
 
 
@@ -71,9 +75,13 @@ def _read(node: ast.expr, text: str) -> Mask:
                     **{str(one.arg): _number(one.value, text) for one in named},
                 )
             except TypeError:
-                raise ArgumentError(f"{word} in {text!r} was given arguments that it does not take") from None
-    known = ", ".join(["causal", *WORDS])
-    raise ArgumentError(f"{ast.unparse(node)!r} in {text!r} is not a mask; known are {known}, joined by & | ~")
+                takes = ", ".join(inspect.signature(WORDS[word]).parameters)
+                raise ArgumentError(f"{ast.unparse(node)} is not how it is written; it is {word}({takes})") from None
+    known = ["causal", *WORDS]
+    wrong = ast.unparse(node)
+    near = difflib.get_close_matches(wrong.partition("(")[0], known, 1)
+    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}, joined by & | ~"
+    raise ArgumentError(f"{wrong[:80]!r} is not a mask; {hint}")
 
 
 def _number(node: ast.expr, text: str) -> object:
