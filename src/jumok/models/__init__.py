@@ -1,0 +1,46 @@
+"""Model families, one a file: Config + Model, built from the door's parts."""
+
+from .bert import BERT, BERTConfig
+from .captioner import Captioner, CaptionerConfig, regions_config
+from .classifier import Classifier, ClassifierConfig, sentiment_config
+from .config import Config
+from .gpt import GPT, GPTConfig, llama_config
+from .long import Long, LongConfig
+from .model import Model, Output
+from .numeric import Numeric, NumericConfig
+from .rnn_seq2seq import RNNSeq2Seq, RNNSeq2SeqConfig
+from .swin import Swin, SwinConfig
+from .t5 import T5, T5Config
+from .transformer import Transformer, TransformerConfig
+from .vit import ViT, ViTConfig
+
+__all__ = [
+    "BERT",
+    "GPT",
+    "T5",
+    "BERTConfig",
+    "Captioner",
+    "CaptionerConfig",
+    "Classifier",
+    "ClassifierConfig",
+    "Config",
+    "GPTConfig",
+    "Long",
+    "LongConfig",
+    "Model",
+    "Numeric",
+    "NumericConfig",
+    "Output",
+    "RNNSeq2Seq",
+    "RNNSeq2SeqConfig",
+    "Swin",
+    "SwinConfig",
+    "T5Config",
+    "Transformer",
+    "TransformerConfig",
+    "ViT",
+    "ViTConfig",
+    "llama_config",
+    "regions_config",
+    "sentiment_config",
+]

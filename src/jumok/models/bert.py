@@ -1,0 +1,150 @@
+"""BERT: a text in, a vector for each token out, each token having seen all others. RoBERTa, DistilBERT, MiniLM.
+
+    tokens -> embedding + learned positions (+ segments) -> norm -> blocks: attention, norm, feed-forward, norm
+           -> hidden (-> inner map, norm, every token's score: what stood at a masked place)
+
+BERT (Devlin et al. 2018) tells two sentences apart by segments. RoBERTa (Liu et al. 2019) does not, and its positions
+begin behind that of its padding token. DistilBERT (Sanh et al. 2019) and MiniLM (Wang et al. 2020) are smaller.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from jaxtyping import Bool, Int
+from torch import Tensor, nn
+
+from jumok.attention import MultiHead, mask
+from jumok.attention.grid import Positions
+from jumok.errors import ArgumentError, ShapeError
+from jumok.layers import EncoderBlock, FeedForward, LayerNorm, Learned, MaskedOutput
+from jumok.layers.embedding import embedding
+
+from .config import Config, choice, maybe, number, real, truth
+from .model import Model, Output, check_tokens, initialise_linear, normal_
+
+ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
+
+
+@dataclass(frozen=True)
+class BERTConfig(Config):
+    """The defaults are BERT base, uncased."""
+
+    family: ClassVar[str] = "bert"
+
+    vocabulary: int = number(30522, "how many tokens there are")
+    length: int = number(512, "the longest text")
+    width: int = number(768, "width of the model")
+    layers: int = number(12, "how many blocks")
+    heads: int = number(12, "how many attention heads")
+    hidden: int = number(3072, "width inside the feed-forward")
+    segments: int = number(2, "how many segments a token can be of; 0 = none", least=0)
+    offset: int = number(0, "the position of the first token", least=0)
+    padding_id: int | None = maybe(number(0, "a token that takes no position (RoBERTa); None = each has one", least=0))
+    epsilon: float = real(1e-12, "added inside the norms' root")
+    activation: str = choice("gelu", ACTIVATIONS, "of the feed-forward")
+    head: str = choice("none", ("none", "mlm"), "hidden vectors alone, or logits of masked tokens too")
+    head_activation: str = choice("gelu", ACTIVATIONS, "of the head")
+    tied: bool = truth(True, "the embedding is also the head's output map")
+    dropout: float = real(0.0, "share dropped while training", most=0.99)
+
+    def check(self) -> None:
+        if self.width % self.heads:
+            raise ArgumentError(f"width {self.width} does not divide into {self.heads} heads")
+        if self.padding_id is not None and not self.offset:
+            raise ArgumentError("with a padding_id the offset must be at least 1: padding stands right before it")
+
+
+class BERT(Model):
+    """``model(tokens).hidden`` is [batch, length, width]; with ``head="mlm"`` there is ``.logits``, [batch, length,
+    vocabulary], as well."""
+
+    family = "bert"
+    config_class = BERTConfig
+    config: BERTConfig
+
+    def __init__(self, config: BERTConfig) -> None:
+        super().__init__()
+        self.config = config
+        width, epsilon = config.width, config.epsilon
+        self.embedding = embedding(config.vocabulary, width)
+        self.positions = Learned(config.offset + config.length, width)
+        self.segments = embedding(config.segments, width) if config.segments else None
+        self.norm = LayerNorm(width, eps=epsilon)
+        self.dropout = nn.Dropout(config.dropout)
+        self.blocks = nn.ModuleList(_block(config) for _ in range(config.layers))
+        self.head = None
+        if config.head == "mlm":
+            self.head = MaskedOutput(
+                width, config.vocabulary, config.head_activation, epsilon=epsilon, tied=config.tied
+            )
+        self.finish()
+
+    def initialise(self) -> None:
+        initialise_linear(self, lambda parameter: normal_(parameter, 0.02))
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "batch length"],
+        *,
+        padding: Bool[Tensor, "batch key"] | None = None,
+        segments: Int[Tensor, "batch key"] | None = None,
+        weights: bool = False,
+    ) -> Output:
+        """padding: True = a real token, on either side; without it nothing is masked, whatever the tokens are.
+        segments: of which segment each token is; by default all of the first.
+        """
+        check_tokens(tokens, self.config.vocabulary)
+        check_padding(tokens, padding)
+        hidden = self.embedding(tokens) + self.positions(self._places(tokens, padding))
+        if self.segments is not None:
+            hidden = hidden + (self.segments.weight[0] if segments is None else self._of_segments(tokens, segments))
+        elif segments is not None:
+            raise ArgumentError("this model has no segments; leave them out")
+        hidden, found = self.through(
+            self.blocks,
+            self.dropout(self.norm(hidden)),
+            mask=None if padding is None else mask.padding(padding),
+            weights=weights,
+        )
+        logits = None if self.head is None else self.head(hidden, self.embedding.weight)
+        return Output(logits, hidden, tuple(found) if weights else None)
+
+    def _places(self, tokens: Tensor, padding: Tensor | None) -> Positions:
+        """Counted over the tokens that take a position, so that a text stands where it would stand alone."""
+        first, counted = self.config.offset, padding
+        if self.config.padding_id is not None:
+            takes = tokens != self.config.padding_id
+            counted = takes if counted is None else takes & counted
+        if counted is None:
+            return range(first, first + tokens.shape[1])
+        # RoBERTa's padding token stands right before the first position; elsewhere nobody sees where padding stands
+        return (counted.long().cumsum(-1) * counted + first - 1).clamp_min(0)
+
+    def _of_segments(self, tokens: Tensor, segments: Tensor) -> Tensor:
+        assert self.segments is not None
+        if segments.shape != tokens.shape:
+            raise ShapeError(f"segments are {list(segments.shape)}, but the tokens {list(tokens.shape)}")
+        lowest, highest = int(segments.min()), int(segments.max())
+        if lowest < 0 or highest >= self.config.segments:
+            wrong = lowest if lowest < 0 else highest
+            raise ArgumentError(f"segment {wrong} is unknown: this model has 0 to {self.config.segments - 1}")
+        embedded: Tensor = self.segments(segments)
+        return embedded
+
+
+def check_padding(tokens: Tensor, padding: Tensor | None) -> None:
+    """A truth value for each token; a sentence otherwise."""
+    if padding is not None and padding.shape != tokens.shape:
+        raise ShapeError(f"padding is {list(padding.shape)}, but the tokens {list(tokens.shape)}")
+
+
+def _block(config: BERTConfig) -> EncoderBlock:
+    return EncoderBlock(
+        MultiHead(config.width, config.heads, dropout=config.dropout),
+        FeedForward(config.width, config.hidden, config.activation),
+        norm=lambda: LayerNorm(config.width, eps=config.epsilon),
+        order="post",
+        dropout=config.dropout,
+    )

@@ -1,0 +1,246 @@
+"""The Transformer of 2017: one text in, another out (Vaswani et al. 2017, "Attention Is All You Need").
+
+    source -> embedding + positions -> blocks: attention, norm, feed-forward, norm -> encoded
+    target -> embedding + positions -> blocks: causal attention, norm, cross-attention to encoded, norm, feed-forward,
+              norm -> logits
+
+Source and target may have their own vocabularies. With sinusoids in halves, "silu" and a bias on the logits it is
+Marian (Junczys-Dowmunt et al. 2018), the translator of the OPUS-MT models.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from jumok.attention import Cache, MultiHead, mask
+from jumok.attention.projection import Fused
+from jumok.errors import ArgumentError, ShapeError
+from jumok.layers import DecoderBlock, EncoderBlock, FeedForward, LayerNorm, Learned, Sinusoidal
+from jumok.layers.embedding import embedding
+
+from .config import Config, choice, maybe, number, real, truth
+from .gpt import places
+from .model import Model, Output, check_tokens, initialise_linear, normal_
+
+
+@dataclass(frozen=True)
+class TransformerConfig(Config):
+    """The defaults are the paper's base model."""
+
+    family: ClassVar[str] = "transformer"
+
+    vocabulary: int = number(37000, "how many tokens the source has")
+    target_vocabulary: int | None = maybe(number(1, "how many tokens the target has; None = as many as the source"))
+    length: int = number(512, "the longest text")
+    width: int = number(512, "width of the model")
+    layers: int = number(6, "how many blocks the encoder has")
+    decoder_layers: int | None = maybe(number(1, "how many blocks the decoder has; None = as many as the encoder"))
+    heads: int = number(8, "how many attention heads")
+    hidden: int = number(2048, "width inside the feed-forward")
+    positions: str = choice("sinusoidal", ("sinusoidal", "learned"), "how a token learns where it stands")
+    layout: str = choice("interleaved", ("interleaved", "halves"), "sines and cosines in turn, or all sines first")
+    order: str = choice("post", ("post", "pre"), "norms behind each part, or in front of it")
+    final_norm: bool | None = maybe(truth(False, "a norm behind each stack; None = where norms stand in front"))
+    epsilon: float = real(1e-5, "added inside the norms' root")
+    activation: str = choice("relu", ("relu", "gelu", "gelu_tanh", "silu"), "of the feed-forward")
+    scaled_embedding: bool = truth(True, "embeddings times sqrt(width)")
+    shared: bool = truth(True, "source and target have one embedding")
+    tied: bool = truth(True, "the target's embedding is also the output map")
+    output_bias: bool = truth(False, "a bias on the logits")
+    start: int = number(1, "the token a target begins with", least=0)
+    end: int = number(2, "the token a text ends with", least=0)
+    pad: int = number(0, "the token that fills up a batch", least=0)
+    dropout: float = real(0.0, "share dropped while training", most=0.99)
+
+    def check(self) -> None:
+        if self.width % self.heads:
+            raise ArgumentError(f"width {self.width} does not divide into {self.heads} heads")
+        if self.shared and self.target_tokens != self.vocabulary:
+            raise ArgumentError(
+                f"source and target have {self.vocabulary} and {self.target_tokens} tokens, so they cannot have one "
+                "embedding; say shared=False"
+            )
+        target = self.target_tokens
+        for name, tokens in (("start", target), ("end", target), ("pad", min(target, self.vocabulary))):
+            if getattr(self, name) >= tokens:
+                raise ArgumentError(f"{name} is token {getattr(self, name)}, but there are {tokens} tokens")
+
+    @property
+    def target_tokens(self) -> int:
+        """How many tokens the target has."""
+        return self.target_vocabulary or self.vocabulary
+
+
+class Transformer(Model):
+    """``model(source, target).logits`` is [batch, target, target vocabulary]: at each place the next token's."""
+
+    family = "transformer"
+    config_class = TransformerConfig
+    config: TransformerConfig
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = embedding(config.vocabulary, config.width)
+        self.target_embedding = None if config.shared else embedding(config.target_tokens, config.width)
+        self.source_positions, self.target_positions = _positions(config), _positions(config)
+        self.dropout = nn.Dropout(config.dropout)
+        self.encoder = nn.ModuleList(_encoder_block(config) for _ in range(config.layers))
+        self.decoder = nn.ModuleList(_decoder_block(config) for _ in range(config.decoder_layers or config.layers))
+        last = config.order == "pre" if config.final_norm is None else config.final_norm
+        self.encoder_norm = _norm(config) if last else None
+        self.decoder_norm = _norm(config) if last else None
+        self.output = None if config.tied else nn.Linear(config.width, config.target_tokens, bias=False)
+        self.output_bias = nn.Parameter(torch.zeros(config.target_tokens)) if config.output_bias else None
+        self.finish()
+
+    @torch.no_grad()
+    def initialise(self) -> None:
+        # Glorot and Bengio 2010: maps keep the variance both ways. Query, key and value are maps of their own, though
+        # they lie in one matrix. Embeddings have length 1, and after their scaling numbers of size 1.
+        initialise_linear(self, nn.init.xavier_uniform_)
+        for module in self.modules():
+            if isinstance(module, Fused):
+                for part in module.joined.weight.split(module.widths):
+                    nn.init.xavier_uniform_(part)
+            if isinstance(module, nn.Embedding):
+                normal_(module.weight, self.config.width**-0.5)
+
+    def forward(
+        self,
+        source: Int[Tensor, "batch source"],
+        target: Int[Tensor, "batch target"],
+        *,
+        source_padding: Bool[Tensor, "batch source"] | None = None,
+        target_padding: Bool[Tensor, "batch key"] | None = None,
+        cache: Cache | None = None,
+        weights: bool = False,
+        last: int | None = None,
+    ) -> Output:
+        """target: what the decoder reads, beginning with ``config.start``.
+        source_padding, target_padding: True = a real token, on either side; the target's for those in the cache too.
+            Positions are counted over real tokens.
+        last: logits of the last so many tokens alone, which is all that generation needs.
+        weights: a dict of tuples, a tensor a layer: "encoder", "decoder" and "cross".
+        """
+        encoded, found = self._encoded(source, source_padding, weights)
+        output = self.decode(
+            target,
+            encoded,
+            source_padding=source_padding,
+            target_padding=target_padding,
+            cache=cache,
+            weights=weights,
+            last=last,
+        )
+        return Output(output.logits, output.hidden, {"encoder": tuple(found), **output.weights} if weights else None)
+
+    def encode(
+        self, source: Int[Tensor, "batch source"], *, source_padding: Bool[Tensor, "batch source"] | None = None
+    ) -> Float[Tensor, "batch source width"]:
+        """What the decoder reads of a source; made once, however long the target becomes."""
+        return self._encoded(source, source_padding, False)[0]
+
+    def decode(
+        self,
+        target: Int[Tensor, "batch target"],
+        encoded: Float[Tensor, "batch source width"],
+        *,
+        source_padding: Bool[Tensor, "batch source"] | None = None,
+        target_padding: Bool[Tensor, "batch key"] | None = None,
+        cache: Cache | None = None,
+        weights: bool = False,
+        last: int | None = None,
+    ) -> Output:
+        """The target's half. With a cache, ``target`` is what is new since the last call."""
+        check_tokens(target, self.config.target_tokens)
+        table = self.embedding if self.target_embedding is None else self.target_embedding
+        seen = 0 if cache is None else cache.length
+        hidden, found = self.through(
+            self.decoder,
+            self._embedded(target, table, self.target_positions, seen, target_padding),
+            encoded,
+            mask=mask.causal if target_padding is None else mask.causal & mask.padding(target_padding),
+            source_mask=None if source_padding is None else mask.padding(source_padding),
+            cache=cache,
+            weights=weights,
+        )
+        hidden = hidden if last is None else hidden[:, -last:]
+        if self.decoder_norm is not None:
+            hidden = self.decoder_norm(hidden)
+        logits = functional.linear(
+            hidden, table.weight if self.output is None else self.output.weight, self.output_bias
+        )
+        watched = {"decoder": tuple(own for own, _ in found), "cross": tuple(cross for _, cross in found)}
+        return Output(logits, hidden, watched if weights else None)
+
+    def _encoded(self, source: Tensor, padding: Tensor | None, weights: bool) -> tuple[Tensor, list[Any]]:
+        check_tokens(source, self.config.vocabulary)
+        hidden, found = self.through(
+            self.encoder,
+            self._embedded(source, self.embedding, self.source_positions, 0, padding),
+            mask=None if padding is None else mask.padding(padding),
+            weights=weights,
+        )
+        return (hidden if self.encoder_norm is None else self.encoder_norm(hidden)), found
+
+    def _embedded(
+        self,
+        tokens: Tensor,
+        table: nn.Embedding,
+        positions: Learned | Sinusoidal,
+        seen: int,
+        padding: Tensor | None,
+    ) -> Tensor:
+        length = tokens.shape[1]
+        if seen + length > self.config.length:
+            raise ShapeError(f"{seen + length} tokens are more than this model's {self.config.length}")
+        hidden: Tensor = table(tokens)
+        if self.config.scaled_embedding:
+            hidden = hidden * math.sqrt(self.config.width)
+        where = places(length, seen, padding)
+        told = positions(where, hidden.device) if isinstance(positions, Sinusoidal) else positions(where)
+        embedded: Tensor = self.dropout(hidden + told.to(hidden.dtype))
+        return embedded
+
+
+def _positions(config: TransformerConfig) -> Learned | Sinusoidal:
+    if config.positions == "learned":
+        return Learned(config.length, config.width)
+    return Sinusoidal(config.width, layout=config.layout)
+
+
+def _norm(config: TransformerConfig) -> LayerNorm:
+    return LayerNorm(config.width, eps=config.epsilon)
+
+
+def _attention(config: TransformerConfig) -> MultiHead:
+    return MultiHead(config.width, config.heads, dropout=config.dropout)
+
+
+def _feedforward(config: TransformerConfig) -> FeedForward:
+    return FeedForward(config.width, config.hidden, config.activation, dropout=config.dropout)
+
+
+def _encoder_block(config: TransformerConfig) -> EncoderBlock:
+    return EncoderBlock(
+        _attention(config), _feedforward(config), norm=lambda: _norm(config), order=config.order, dropout=config.dropout
+    )
+
+
+def _decoder_block(config: TransformerConfig) -> DecoderBlock:
+    return DecoderBlock(
+        _attention(config),
+        _attention(config),
+        _feedforward(config),
+        norm=lambda: _norm(config),
+        order=config.order,
+        dropout=config.dropout,
+    )

@@ -1,0 +1,270 @@
+"""BERT, RoBERTa and DistilBERT against transformers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertForPreTraining,
+    BertForSequenceClassification,
+    BertModel,
+    DistilBertConfig,
+    DistilBertForMaskedLM,
+    DistilBertModel,
+    RobertaConfig,
+    RobertaForMaskedLM,
+    RobertaModel,
+)
+
+import jumok
+from jumok.checkpoint.errors import CheckpointError
+from jumok.errors import ArgumentError, ShapeError
+from jumok.models import Model
+from jumok.models.bert import BERT, BERTConfig
+from parity import both_ways, near
+
+SIZES = {
+    "vocab_size": 97, "max_position_embeddings": 29, "hidden_size": 30, "num_hidden_layers": 3,
+    "num_attention_heads": 5, "intermediate_size": 53,
+}  # fmt: skip
+DISTILLED = {
+    "vocab_size": 97, "max_position_embeddings": 29, "dim": 30, "n_layers": 3, "n_heads": 5, "hidden_dim": 53,
+}  # fmt: skip
+
+CASES: dict[str, Any] = {
+    "bert": lambda: BertModel(BertConfig(**SIZES)),
+    "bert without pooler, relu": lambda: BertModel(
+        BertConfig(**SIZES, hidden_act="relu", layer_norm_eps=1e-5), add_pooling_layer=False
+    ),
+    "bert mlm tied": lambda: BertForMaskedLM(BertConfig(**SIZES, type_vocab_size=3)),
+    "bert mlm untied, gelu_new": lambda: BertForMaskedLM(
+        BertConfig(**SIZES, tie_word_embeddings=False, hidden_act="gelu_new")
+    ),
+    "roberta": lambda: RobertaModel(RobertaConfig(**SIZES, type_vocab_size=1)),
+    "roberta mlm tied": lambda: RobertaForMaskedLM(RobertaConfig(**SIZES, type_vocab_size=1)),
+    "roberta mlm untied, relu, padding 4": lambda: RobertaForMaskedLM(
+        RobertaConfig(**SIZES, tie_word_embeddings=False, hidden_act="relu", pad_token_id=4, layer_norm_eps=1e-5)
+    ),
+    "distilbert": lambda: DistilBertModel(DistilBertConfig(**DISTILLED)),
+    "distilbert mlm tied": lambda: DistilBertForMaskedLM(DistilBertConfig(**DISTILLED, sinusoidal_pos_embds=True)),
+    "distilbert mlm untied, relu": lambda: DistilBertForMaskedLM(
+        DistilBertConfig(**DISTILLED, tie_word_embeddings=False, activation="relu")
+    ),
+}
+
+LENGTH = 11
+REAL = {
+    "none": None,
+    "right": [[1] * LENGTH, [1] * 7 + [0] * 4],
+    "left": [[1] * LENGTH, [0] * 4 + [1] * 7],
+}
+
+
+@pytest.mark.parametrize("side", REAL)
+@pytest.mark.parametrize("name", CASES)
+def test_it_is_transformers(name: str, side: str, tmp_path: Path) -> None:
+    theirs = CASES[name]()
+    tokens = torch.randint(5, 97, (2, LENGTH))
+    if "roberta" in name:
+        tokens[0, 3] = theirs.config.pad_token_id  # in the middle, and real: it takes no position
+    settings: dict[str, Any] = {}
+    real = None if REAL[side] is None else torch.tensor(REAL[side]).bool()
+    if real is not None:
+        tokens[~real] = theirs.config.pad_token_id
+        settings["attention_mask"] = real.long()
+        if "roberta" not in name:  # which counts by itself; the others would count padding on the left
+            settings["position_ids"] = (real.long().cumsum(-1) - 1).clamp_min(0)
+    segments = None
+    if name.startswith("bert"):
+        segments = settings["token_type_ids"] = torch.randint(theirs.config.type_vocab_size, (2, LENGTH))
+
+    def check(ours: Model, theirs: Any) -> None:
+        found, wanted = ours(tokens, padding=real, segments=segments), theirs(tokens, **settings)
+        if "mlm" in name:
+            near(found.logits, wanted.logits, real)
+            found, wanted = ours(tokens).logits, theirs(tokens).logits
+        else:
+            assert found.logits is None
+            near(found.hidden, wanted.last_hidden_state, real)
+            found, wanted = ours(tokens).hidden, theirs(tokens).last_hidden_state
+        near(found, wanted)  # nothing told, nothing masked: padding tokens are tokens
+
+    both_ways(theirs, tmp_path, check)
+
+
+def test_the_folder_says_which_head(tmp_path: Path) -> None:
+    theirs = BertForPreTraining(BertConfig(**SIZES)).eval()  # a second head is there too, and is left out
+    theirs.save_pretrained(tmp_path / "both")
+    tokens = torch.randint(97, (1, 6))
+    with torch.no_grad():
+        near(jumok.load(tmp_path / "both").model(tokens).logits, theirs(tokens).prediction_logits)
+    BertForSequenceClassification(BertConfig(**SIZES)).save_pretrained(tmp_path / "classes")
+    with pytest.raises(CheckpointError, match="no place for: classifier"):
+        jumok.load(tmp_path / "classes")
+
+
+def test_old_names_of_norms_load(tmp_path: Path) -> None:
+    """Files converted from the first BERT's say gamma and beta, and hold the positions' numbers."""
+    theirs = BertForMaskedLM(BertConfig(**SIZES)).eval()
+    theirs.save_pretrained(tmp_path / "old")
+    file = tmp_path / "old" / "model.safetensors"
+    renamed = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): tensor
+        for name, tensor in load_file(file).items()
+    }
+    assert any(name.endswith("gamma") for name in renamed)
+    save_file({**renamed, "bert.embeddings.position_ids": torch.arange(29)[None]}, file, {"format": "pt"})
+    tokens = torch.randint(97, (1, 6))
+    with torch.no_grad():
+        near(jumok.load(tmp_path / "old").model(tokens).logits, theirs(tokens).logits)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"is_decoder": True}, "is_decoder = 'True'; only False"),
+        ({"position_embedding_type": "relative_key"}, "'relative_key'; only 'absolute'"),
+        ({"hidden_act": "mish"}, "activation of the bert config must be one of relu"),
+        ({"type_vocab_size": "two"}, "type_vocab_size in config.json must be a whole number, not 'two'"),
+        ({"hidden_size": 31}, "width 31 does not divide into 5 heads"),
+    ],
+)
+def test_what_is_not_supported_is_refused_in_a_sentence(change: dict[str, Any], says: str, tmp_path: Path) -> None:
+    BertModel(BertConfig(**SIZES)).save_pretrained(tmp_path / "made")
+    file = tmp_path / "made" / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
+    with pytest.raises((CheckpointError, ArgumentError), match=says):
+        jumok.load(tmp_path / "made")
+
+
+SMALL = {"vocabulary": 50, "length": 20, "width": 24, "layers": 2, "heads": 4, "hidden": 40}
+CONFIGS = {
+    "bert": BERTConfig(**SMALL, head="mlm"),
+    "roberta": BERTConfig(**SMALL, segments=1, offset=2, padding_id=1, head="mlm", tied=False),
+    "distilbert": BERTConfig(**SMALL, segments=0, head="mlm"),
+}
+
+
+def real_tokens(side: str) -> torch.Tensor:
+    real = torch.ones(2, 9).bool()
+    real[1, slice(0, 3) if side == "left" else slice(6, 9)] = False
+    return real
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_nothing_moves_when_the_padding_changes(name: str, side: str) -> None:
+    model = BERT(CONFIGS[name]).eval()
+    tokens, real = torch.randint(2, 50, (2, 9)), real_tokens(side)
+    other = torch.where(real, tokens, (tokens + 11) % 50)
+    with torch.no_grad():
+        one, two = model(tokens, padding=real).logits, model(other, padding=real).logits
+        alone = model(tokens[1:, real[1]]).logits
+    assert torch.equal(one[real], two[real])
+    assert torch.allclose(one[1, real[1]], alone[0], atol=1e-5)
+
+
+def test_every_token_sees_every_other_and_the_segments() -> None:
+    model = BERT(CONFIGS["bert"]).eval()
+    tokens = torch.randint(50, (1, 9))
+    other = tokens.clone()
+    other[0, 8] = (other[0, 8] + 1) % 50
+    segments = torch.tensor([[0] * 5 + [1] * 4])
+    with torch.no_grad():
+        one, two, three = model(tokens).hidden, model(other).hidden, model(tokens, segments=segments).hidden
+        assert torch.equal(model(tokens, segments=torch.zeros_like(segments)).hidden, one)
+    assert ((one - two).abs().amax(-1) > 0).all() and ((one - three).abs().amax(-1) > 0).all()
+
+
+def test_every_layers_weights() -> None:
+    model = BERT(CONFIGS["bert"]).eval()
+    real = real_tokens("left")
+    output = model(torch.randint(50, (2, 9)), padding=real, weights=True)
+    assert [list(one.shape) for one in output.weights] == [[2, 4, 9, 9]] * 2
+    assert torch.allclose(output.weights[1].sum(-1), torch.ones(2, 4, 9), atol=1e-6)
+    assert not output.weights[0][1, :, :, :3].any()
+    assert model(torch.randint(50, (2, 9))).weights is None
+
+
+@pytest.mark.parametrize("backend", ["explicit", "sdpa", "blocked"])
+def test_backends_and_checkpointing_give_the_same_gradients(backend: str) -> None:
+    def gradients(backend: str, checkpointing: bool) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        model = BERT(CONFIGS["bert"])
+        model.use_backend(backend)
+        model.checkpointing = checkpointing
+        tokens = torch.arange(18).view(2, 9)
+        model(tokens, padding=real_tokens("right")).logits.square().mean().backward()
+        return [parameter.grad for parameter in model.parameters()]
+
+    for one, two in zip(gradients("explicit", False), gradients(backend, True), strict=True):
+        assert torch.allclose(one, two, atol=1e-6)
+
+
+def test_dropout_drops_while_training_alone() -> None:
+    model = BERT(CONFIGS["bert"].changed(dropout=0.5))
+    tokens = torch.randint(50, (2, 9))
+    assert not torch.equal(model.train()(tokens).hidden, model(tokens).hidden)
+    assert torch.equal(model.eval()(tokens).hidden, model(tokens).hidden)
+
+
+def test_the_published_numbers_of_parameters() -> None:
+    # the papers' encoders, poolers (768 x 768 + 768) left out
+    published = {
+        "bert": (BERTConfig(), 109_482_240 - 590_592),
+        "roberta": (
+            BERTConfig(vocabulary=50265, segments=1, offset=2, padding_id=1),
+            124_645_632 - 590_592,
+        ),
+        "distilbert": (BERTConfig(layers=6, segments=0), 66_362_880),
+        "minilm": (BERTConfig(width=384, layers=6, hidden=1536), 22_713_216 - 147_840),
+    }
+    for name, (config, count) in published.items():
+        with torch.device("meta"):
+            assert BERT(config).parameter_count == count, name
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"heads": 5}, "width 24 does not divide into 5 heads"),
+        ({"head": "nsp"}, "head of the bert config must be one of none, mlm, not 'nsp'"),
+        ({"padding_id": 1}, "with a padding_id the offset must be at least 1"),
+        ({"segment": 2}, "did you mean 'segments'"),
+    ],
+)
+def test_a_bad_config_is_refused_in_a_sentence(fields: dict[str, Any], says: str) -> None:
+    with pytest.raises(ArgumentError, match=says):
+        BERTConfig.from_json({**SMALL, **fields})
+
+
+@pytest.mark.parametrize(
+    ("name", "length", "settings", "says"),
+    [
+        ("bert", 21, {}, "position 20 was asked for, but this model has learned 20"),
+        ("roberta", 21, {}, "position 22 was asked for"),
+        ("bert", 9, {"padding": torch.ones(2, 8).bool()}, r"padding is \[2, 8\], but the tokens \[2, 9\]"),
+        ("bert", 9, {"segments": torch.ones(2, 8).long()}, r"segments are \[2, 8\], but the tokens \[2, 9\]"),
+        ("bert", 9, {"segments": torch.full((2, 9), 2)}, "segment 2 is unknown: this model has 0 to 1"),
+        ("distilbert", 9, {"segments": torch.zeros(2, 9).long()}, "this model has no segments"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_refused(name: str, length: int, settings: dict[str, Any], says: str) -> None:
+    with pytest.raises((ArgumentError, ShapeError), match=says):
+        BERT(CONFIGS[name])(torch.full((2, length), 7), **settings)
+
+
+def test_what_transformers_has_no_model_for_is_saved_in_our_format_alone(tmp_path: Path) -> None:
+    model = BERT(CONFIGS["distilbert"].changed(epsilon=1e-5)).eval()
+    with pytest.raises(CheckpointError, match="save it with format='jumok'"):
+        jumok.save(model, tmp_path / "theirs", format="huggingface")
+    jumok.save(model, tmp_path / "own")
+    tokens = torch.randint(50, (1, 9))
+    assert torch.equal(jumok.load(tmp_path / "own").model(tokens).logits, model(tokens).logits)

@@ -1,0 +1,167 @@
+"""GPT-2 and the Llama line against transformers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    GPT2Model,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
+
+import jumok
+from jumok.attention import Cache
+from jumok.models import GPT, GPTConfig, Model, llama_config
+from parity import both_ways, near
+
+GPT2 = {"vocab_size": 97, "n_positions": 29, "n_embd": 30, "n_layer": 3, "n_head": 5}
+LLAMA = {
+    "vocab_size": 97, "max_position_embeddings": 40, "hidden_size": 36, "num_hidden_layers": 3,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2, "intermediate_size": 53,
+}  # fmt: skip
+
+CASES: dict[str, Any] = {
+    "gpt2 tied": lambda: GPT2LMHeadModel(GPT2Config(**GPT2)),
+    "gpt2 untied, relu, wide": lambda: GPT2LMHeadModel(
+        GPT2Config(**GPT2, tie_word_embeddings=False, activation_function="relu", n_inner=31)
+    ),
+    "llama grouped untied": lambda: LlamaForCausalLM(LlamaConfig(**LLAMA, tie_word_embeddings=False)),
+    "llama tied, biases": lambda: LlamaForCausalLM(LlamaConfig(**LLAMA, tie_word_embeddings=True, attention_bias=True)),
+    "llama head width, base": lambda: LlamaForCausalLM(
+        LlamaConfig(**LLAMA, head_dim=10, rope_parameters={"rope_type": "default", "rope_theta": 5e5})
+    ),
+    "mistral window": lambda: MistralForCausalLM(MistralConfig(**LLAMA, sliding_window=4)),
+    "mistral": lambda: MistralForCausalLM(MistralConfig(**LLAMA, sliding_window=None)),
+    "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**LLAMA, use_sliding_window=False)),
+}
+
+LENGTH = 11
+REAL = {
+    "none": None,
+    "right": [[1] * LENGTH, [1] * 7 + [0] * 4],
+    "left": [[1] * LENGTH, [0] * 4 + [1] * 7],
+}
+
+
+@pytest.mark.parametrize("side", REAL)
+@pytest.mark.parametrize("name", CASES)
+def test_logits_are_transformers(name: str, side: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    tokens = torch.randint(97, (2, LENGTH))
+    real = None if REAL[side] is None else torch.tensor(REAL[side]).bool()
+
+    def check(ours: Model, theirs: Any) -> None:
+        settings: dict[str, Any] = {}
+        if real is not None:
+            settings = {"attention_mask": real.long(), "position_ids": (real.long().cumsum(-1) - 1).clamp_min(0)}
+        near(ours(tokens, padding=real).logits, theirs(tokens, **settings).logits, real)
+
+    theirs = CASES[name]()
+    their_class = LlamaForCausalLM if name == "mistral" else None  # without a window the two are one
+    both_ways(theirs, tmp_path, check, their_class)
+
+
+def test_a_folder_without_a_head_loads(tmp_path: Path) -> None:
+    theirs = GPT2Model(GPT2Config(**GPT2)).eval()
+    theirs.save_pretrained(tmp_path / "bare")
+    tokens = torch.randint(97, (1, 6))
+    with torch.no_grad():
+        near(jumok.load(tmp_path / "bare").model(tokens).hidden, theirs(tokens).last_hidden_state)
+
+
+def test_shards_load(tmp_path: Path) -> None:
+    theirs = LlamaForCausalLM(LlamaConfig(**LLAMA)).eval()
+    theirs.save_pretrained(tmp_path / "shards", max_shard_size="20KB")
+    assert len(list((tmp_path / "shards").glob("*.safetensors"))) > 2
+    tokens = torch.randint(97, (1, 6))
+    with torch.no_grad():
+        near(jumok.load(tmp_path / "shards").model(tokens).logits, theirs(tokens).logits)
+
+
+SMALL = {"vocabulary": 50, "length": 20, "width": 24, "layers": 2, "heads": 4, "hidden": 40}
+CONFIGS = {
+    "gpt": GPTConfig(**SMALL),
+    "llama": llama_config(**SMALL, groups=2),
+    "window": llama_config(**SMALL, window=3),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_nothing_moves_when_the_future_changes(name: str) -> None:
+    model = GPT(CONFIGS[name]).eval()
+    tokens = torch.randint(50, (2, 9))
+    later = tokens.clone()
+    later[:, 5:] = (later[:, 5:] + 7) % 50
+    with torch.no_grad():
+        one, two = model(tokens).logits, model(later).logits
+    assert torch.equal(one[:, :5], two[:, :5]) and not torch.allclose(one[:, 5:], two[:, 5:])
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_nothing_moves_when_the_padding_changes(name: str, side: str) -> None:
+    model = GPT(CONFIGS[name]).eval()
+    tokens = torch.randint(50, (2, 9))
+    real = torch.ones(2, 9).bool()
+    real[1, : 3 if side == "left" else None] = side != "left"
+    if side == "right":
+        real[1, 6:] = False
+    other = torch.where(real, tokens, (tokens + 11) % 50)
+    with torch.no_grad():
+        one, two = model(tokens, padding=real).logits, model(other, padding=real).logits
+        alone = model(tokens[1:, real[1]]).logits
+    assert torch.equal(one[real], two[real])
+    assert torch.allclose(one[1, real[1]], alone[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_step_by_step_with_a_cache_is_the_whole(name: str) -> None:
+    model = GPT(CONFIGS[name]).eval()
+    tokens = torch.randint(50, (2, 9))
+    with torch.no_grad():
+        whole = model(tokens).logits
+        for capacity in (None, 9):
+            cache = Cache(capacity)
+            parts = [model(part, cache=cache).logits for part in tokens.split([4, 1, 1, 3], 1)]
+            assert torch.allclose(torch.cat(parts, 1), whole, atol=1e-5)
+        assert torch.allclose(model(tokens, last=2).logits, whole[:, -2:], atol=1e-6)
+
+
+def test_every_layers_weights() -> None:
+    # B3: returns every layer's weights when asked
+    model = GPT(CONFIGS["gpt"]).eval()
+    output = model(torch.randint(50, (2, 9)), weights=True)
+    assert [list(one.shape) for one in output.weights] == [[2, 4, 9, 9]] * 2
+    assert torch.allclose(output.weights[1].sum(-1), torch.ones(2, 4, 9), atol=1e-6)
+    assert model(torch.randint(50, (2, 9))).weights is None
+
+
+@pytest.mark.parametrize("backend", ["explicit", "sdpa", "blocked"])
+def test_backends_and_checkpointing_give_the_same_gradients(backend: str) -> None:
+    def gradients(backend: str, checkpointing: bool) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        model = GPT(CONFIGS["llama"])
+        model.use_backend(backend)
+        model.checkpointing = checkpointing
+        tokens = torch.arange(18).view(2, 9)
+        model(tokens).logits.square().mean().backward()
+        return [parameter.grad for parameter in model.parameters()]
+
+    for one, two in zip(gradients("explicit", False), gradients(backend, True), strict=True):
+        assert torch.allclose(one, two, atol=1e-6)
+
+
+def test_gpt2_small_has_the_published_number_of_parameters() -> None:
+    with torch.device("meta"):
+        assert GPT(GPTConfig()).parameter_count == 124_439_808

@@ -1,0 +1,228 @@
+"""Swin against transformers, and its windows against the mask that they are on the whole map."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import SwinConfig as TheirConfig
+from transformers import SwinForImageClassification, SwinForMaskedImageModeling, SwinModel
+
+import jumok
+from jumok.attention import attend, mask
+from jumok.attention.grid import Grid
+from jumok.checkpoint.errors import CheckpointError
+from jumok.errors import ArgumentError, JumokError, ShapeError
+from jumok.models import Model
+from jumok.models.swin import Swin, SwinConfig, WindowAttention, WindowDistance, neighbours_only, window_places
+from parity import both_ways, near
+
+SMALL = {
+    "image_size": 30, "patch_size": 2, "embed_dim": 12, "depths": [2, 1, 2], "num_heads": [2, 3, 4], "window_size": 3,
+    "num_labels": 5,
+}  # fmt: skip
+
+# name -> (changes, rows, columns): maps of 15 x 15, 8 x 8, 4 x 4 places and others, few of them whole windows
+CASES: dict[str, tuple[dict[str, Any], int, int]] = {
+    "window 3": ({}, 30, 30),
+    "window 4": ({"window_size": 4}, 30, 30),
+    "not square": ({"window_size": 4}, 26, 46),
+    "pixels filled up": ({}, 29, 41),
+    "patches not square": ({"patch_size": [3, 2], "window_size": 4}, 45, 30),
+    "one side as large as a window": ({"window_size": 4, "depths": [1, 2], "num_heads": [3, 2]}, 16, 26),
+    "grey, no biases, relu": (
+        {"num_channels": 1, "qkv_bias": False, "hidden_act": "relu", "mlp_ratio": 2.4, "layer_norm_eps": 1e-3},
+        30,
+        30,
+    ),
+    "one stage": ({"depths": [3], "num_heads": [4], "window_size": 5}, 30, 30),
+    "learned positions": ({"use_absolute_embeddings": True}, 30, 30),
+}
+
+
+def filled(theirs: Any) -> Any:
+    """Tables and tokens that start at zero get numbers: a zero is right in any place."""
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            if not parameter.any():
+                parameter.normal_(std=0.3)
+    return theirs
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_logits_are_transformers(name: str, tmp_path: Path) -> None:
+    changes, rows, columns = CASES[name]
+    theirs = filled(SwinForImageClassification(TheirConfig(**{**SMALL, **changes})))
+    images = torch.randn(2, theirs.config.num_channels, rows, columns)
+
+    def check(ours: Model, theirs: Any) -> None:
+        found, wanted = ours(images, weights=True), theirs(images)
+        near(found.logits, wanted.logits)
+        near(ours(images).logits, wanted.logits)
+
+    both_ways(theirs, tmp_path, check)
+
+
+def test_a_folder_without_a_head_is_transformers(tmp_path: Path) -> None:
+    images = torch.randn(2, 3, 28, 34)
+
+    def check(ours: Model, theirs: Any) -> None:
+        found = ours(images)
+        assert found.logits is None
+        near(found.hidden, theirs(images).last_hidden_state)
+
+    both_ways(filled(SwinModel(TheirConfig(**SMALL), use_mask_token=True)), tmp_path, check)
+
+
+def test_weights_are_transformers(tmp_path: Path) -> None:
+    theirs = filled(SwinModel(TheirConfig(**{**SMALL, "window_size": 4}, attn_implementation="eager")).eval())
+    theirs.save_pretrained(tmp_path / "swin")
+    images = torch.randn(2, 3, 30, 30)
+    with torch.no_grad():
+        ours = jumok.load(tmp_path / "swin").model
+        found = ours(images, weights=True).weights
+        wanted = theirs(images, output_attentions=True).attentions  # the last block's of each stage
+    shapes = [[2 * 16, 2, 16, 16]] * 2 + [[2 * 4, 3, 16, 16]] + [[2, 4, 16, 16]] * 2
+    assert [list(one.shape) for one in found] == shapes
+    for one, two in zip((found[1], found[2], found[4]), wanted, strict=True):
+        near(one, two)
+    assert all(torch.allclose(one.sum(-1), torch.ones(one.shape[:-1]), atol=1e-6) for one in found)
+    assert ours(images).weights is None
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+def test_windows_of_a_rolled_map_are_blocks_of_the_map(shift: int) -> None:
+    # the published way (roll, cut, mask the pieces) is attention over the whole map under mask.blocks
+    batch, heads, window, grid = 2, 3, 3, (6, 9)
+    query, key, value = torch.randn(3, batch, heads, 54, 5)
+    whole = attend(query, key, value, mask=mask.blocks((window, window), grid=grid, shift=(shift, shift)))
+    places = window_places(grid, window, shift)
+    assert sorted(places.flatten().tolist()) == list(range(54))
+
+    def cut(tensor: torch.Tensor) -> torch.Tensor:  # [batch, head, place, width] -> a row a window
+        return tensor[:, :, places].transpose(1, 2).flatten(0, 1)
+
+    who = neighbours_only(grid, window, shift, batch) if shift else None
+    found = attend(cut(query), cut(key), cut(value), mask=who)
+    assert torch.allclose(found, cut(whole), atol=1e-6)
+
+
+@pytest.mark.parametrize("side", [3, 2])
+def test_distances_have_a_number_each(side: int) -> None:
+    # by hand: the number at (rows + window - 1, columns + window - 1) of a head's square table
+    window, heads = 3, 2
+    table = torch.randn(25, heads)
+    distance = WindowDistance(table, window, side)
+    values = distance.values(Grid(range(1), range(heads), range(side**2), range(side**2)))
+    square = table.T.view(heads, 5, 5)
+    for query in range(side**2):
+        for key in range(side**2):
+            rows, columns = query // side - key // side, query % side - key % side
+            assert torch.equal(values[0, :, query, key], square[:, rows + 2, columns + 2])
+    with pytest.raises(ShapeError, match="numbers for 2 heads, but the query has 3"):
+        distance.check(Grid(range(1), range(3), range(4), range(4)))
+    with pytest.raises(ShapeError, match="a window of"):
+        distance.check(Grid(range(1), range(2), range(side**2 + 1), range(4)))
+
+
+def test_a_map_smaller_than_a_window_is_one_window() -> None:
+    attention = WindowAttention(6, 2, 5, True, bias=True, dropout=0.0)
+    torch.nn.init.normal_(attention.table)
+    inputs = torch.randn(2, 9, 6)
+    output, weights = attention(inputs, grid=(3, 3), weights=True)
+    assert list(output.shape) == [2, 9, 6] and list(weights.shape) == [2, 2, 9, 9]
+    inside = attention.table.detach().view(9, 9, 2)[2:7, 2:7].reshape(25, 2)  # distances up to 2
+    smaller = WindowAttention(6, 2, 3, False, bias=True, dropout=0.0)
+    smaller.load_state_dict({**attention.state_dict(), "table": inside})
+    assert torch.allclose(output, smaller(inputs, grid=(3, 3)), atol=1e-6)
+    with pytest.raises(ArgumentError, match="more than its maps"):
+        attention.converted("batched")
+
+
+TINY = {
+    "image": (12, 12), "patch": (2, 2), "width": 8, "depths": (2, 2), "heads": (2, 4), "window": 4, "classes": 3,
+}  # fmt: skip
+
+
+def test_a_pixel_reaches_its_window_and_no_farther() -> None:
+    # one block, not shifted: places outside the window of the changed pixel stay what they were
+    model = Swin(SwinConfig.from_json({**TINY, "image": (16, 16), "depths": (1,), "heads": (2,), "head": "none"}))
+    images = torch.randn(1, 3, 16, 16)
+    changed = images.clone()
+    changed[..., 0, 0] += 1
+    with torch.no_grad():
+        moved = (model(images).hidden != model(changed).hidden).any(-1).view(8, 8)
+    inside = torch.zeros(8, 8, dtype=torch.bool)
+    inside[:4, :4] = True
+    assert torch.equal(moved, inside)
+
+
+@pytest.mark.parametrize("backend", ["explicit", "sdpa", "blocked"])
+def test_backends_and_checkpointing_give_the_same_gradients(backend: str) -> None:
+    def gradients(backend: str, checkpointing: bool) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        model = Swin(SwinConfig(**TINY, positions="learned"))
+        model.use_backend(backend)
+        model.checkpointing = checkpointing
+        model(torch.linspace(-1, 1, 864).view(2, 3, 12, 12).sin()).logits.square().sum().backward()
+        return [parameter.grad for parameter in model.parameters()]
+
+    for one, two in zip(gradients("explicit", False), gradients(backend, True), strict=True):
+        assert one is not None and torch.allclose(one, two, atol=1e-6)
+
+
+def test_wrong_images_are_refused_in_a_sentence() -> None:
+    with pytest.raises(ShapeError, match="reads images of 3 channels, not 4"):
+        Swin(SwinConfig(**TINY))(torch.zeros(1, 4, 12, 12))
+    with pytest.raises(ShapeError, match="have no pixels"):
+        Swin(SwinConfig(**TINY))(torch.zeros(1, 3, 0, 12))
+    with pytest.raises(ShapeError, match="images of 12 x 12 pixels, not 12 x 14; resize"):
+        Swin(SwinConfig(**TINY, positions="learned"))(torch.zeros(1, 3, 12, 14))
+
+
+def test_bad_configs_are_refused_in_a_sentence(tmp_path: Path) -> None:
+    for fields, sentence in (
+        ({"heads": (2,)}, "need one number for each stage"),
+        ({"depths": (), "heads": ()}, "need one number for each stage"),
+        ({"heads": (2, 3)}, "stage 1 is 16 wide, which does not divide into 3 heads"),
+        ({"image": (12,)}, "are (rows, columns) each"),
+        ({"image": (13, 12), "positions": "learned"}, "13 x 12 pixels does not divide into patches of 2 x 2"),
+    ):
+        with pytest.raises((ArgumentError, ShapeError), match=re.escape(sentence)):
+            SwinConfig.from_json({**TINY, **fields})
+    SwinForMaskedImageModeling(TheirConfig(**SMALL)).save_pretrained(tmp_path / "masked")
+    with pytest.raises(CheckpointError, match="SwinForMaskedImageModeling"):
+        jumok.load(tmp_path / "masked")
+    SwinModel(TheirConfig(**SMALL)).save_pretrained(tmp_path / "swin")
+    told = json.loads((tmp_path / "swin" / "config.json").read_text())
+    for name, value, sentence in (
+        ("depths", ["2", 1, 2], "depths in config.json must be a list of whole numbers"),
+        ("num_heads", 3, "num_heads in config.json must be a list of whole numbers"),
+        ("window_size", 4, "relative_position_bias_table give [25, 2], but by its config"),
+        ("depths", [2, 1, 1], "no place for: swin.encoder.layers.2.blocks.1."),
+    ):
+        (tmp_path / "swin" / "config.json").write_text(json.dumps({**told, name: value}))
+        with pytest.raises(JumokError, match=re.escape(sentence)):
+            jumok.load(tmp_path / "swin")
+
+
+def test_old_files_hold_an_index_that_is_not_learned(tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    theirs = SwinModel(TheirConfig(**SMALL)).eval()
+    theirs.save_pretrained(tmp_path / "swin")
+    tensors = load_file(tmp_path / "swin" / "model.safetensors")
+    index = {"encoder.layers.2.blocks.1.attention.self.relative_position_index": torch.zeros(9, 9, dtype=torch.long)}
+    save_file({**tensors, **index}, tmp_path / "swin" / "model.safetensors")
+    images = torch.randn(1, 3, 30, 30)
+    with torch.no_grad():
+        near(jumok.load(tmp_path / "swin").model(images).hidden, theirs(images).last_hidden_state)
+
+
+def test_swin_tiny_has_the_published_number_of_parameters() -> None:
+    with torch.device("meta"):
+        assert Swin(SwinConfig()).parameter_count == 28_288_354
