@@ -1,0 +1,7 @@
+"""Checkpoints in and out: Hugging Face folders, GGUF files, and our own checksummed folders. Nothing is pickled."""
+
+from .load import load
+from .loaded import Loaded
+from .save import save
+
+__all__ = ["Loaded", "load", "save"]

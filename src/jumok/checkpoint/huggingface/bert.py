@@ -1,0 +1,154 @@
+"""BERT and RoBERTa, with a head for masked tokens or without. Poolers, made for other tasks, are left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from jumok.models import Model
+from jumok.models.bert import BERT, BERTConfig
+
+from ..errors import CheckpointError
+from ..rename import Rule, Table, joined, same
+from . import Reading, refuse_unless, take
+
+MODEL_TYPES = ("bert", "roberta")
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+}
+
+
+def reading(theirs: dict[str, Any]) -> Reading:
+    refuse_unless(theirs, is_decoder=False, add_cross_attention=False, position_embedding_type="absolute")
+    roberta = theirs["model_type"] == "roberta"
+    padding_id = _whole(theirs, "pad_token_id", 1) if roberta else None
+    offset = 0 if padding_id is None else padding_id + 1
+    activation = ours(take(theirs, "hidden_act", "gelu"))
+    config = BERTConfig.from_json(
+        {
+            "vocabulary": take(theirs, "vocab_size"),
+            "length": _whole(theirs, "max_position_embeddings", 512) - offset,
+            "width": take(theirs, "hidden_size"),
+            "layers": take(theirs, "num_hidden_layers"),
+            "heads": take(theirs, "num_attention_heads"),
+            "hidden": take(theirs, "intermediate_size"),
+            "segments": _whole(theirs, "type_vocab_size", 2),
+            "offset": offset,
+            "padding_id": padding_id,
+            "epsilon": take(theirs, "layer_norm_eps", 1e-12),
+            "activation": activation,
+            "head": head(theirs),
+            "head_activation": "gelu" if roberta else activation,  # RoBERTa's head has its own, whatever the blocks'
+            "tied": take(theirs, "tie_word_embeddings", True),
+        }
+    )
+    return Reading(BERT, config, table(config))
+
+
+def _whole(theirs: dict[str, Any], name: str, default: int) -> int:
+    found = take(theirs, name, default)
+    if not isinstance(found, int):
+        raise CheckpointError(f"{name} in config.json must be a whole number, not {str(found)[:40]!r}")
+    return found
+
+
+def ours(activation: object) -> object:
+    """Our name of an activation; an unknown one stays, and the config refuses it."""
+    return ACTIVATIONS.get(activation, activation) if isinstance(activation, str) else activation
+
+
+def theirs(activation: str) -> str:
+    return {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}[activation]
+
+
+def head(theirs: dict[str, Any]) -> str:
+    """Whether the folder holds a head for masked tokens: its architecture says so."""
+    named = theirs.get("architectures")
+    architectures = [str(one) for one in named] if isinstance(named, list) else []
+    return "mlm" if any(one.endswith(("ForMaskedLM", "ForPreTraining")) for one in architectures) else "none"
+
+
+class _Table(Table):
+    """Files converted from the first BERT's still call a norm's weight and bias gamma and beta."""
+
+    def _full(self, names: Iterable[str]) -> Mapping[str, str]:
+        ends = {"gamma": "weight", "beta": "bias"}
+        full = {}
+        for name, stored in super()._full(names).items():
+            path, dot, end = name.rpartition(".")
+            full[path + dot + ends.get(end, end)] = stored
+        return full
+
+
+def table(config: BERTConfig) -> Table:
+    if config.padding_id is None:
+        base, inner, norm = "bert.", "cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm"
+        output, bias = "cls.predictions.decoder", "cls.predictions.bias"
+    else:
+        base, inner, norm = "roberta.", "lm_head.dense", "lm_head.layer_norm"
+        output, bias = "lm_head.decoder", "lm_head.bias"
+    layer = base + "encoder.layer.{}."
+    maps = [f"{layer}attention.self.{name}" for name in ("query", "key", "value")]
+    rules = [
+        Rule("embedding.weight", (f"{base}embeddings.word_embeddings.weight",)),
+        Rule("positions.table.weight", (f"{base}embeddings.position_embeddings.weight",)),
+        Rule("segments.weight", (f"{base}embeddings.token_type_embeddings.weight",)),
+        *same("norm", f"{base}embeddings.LayerNorm"),
+        *joined("blocks.{}.attention.projection.joined", maps, (config.width,) * 3),
+        *same("blocks.{}.attention.output", f"{layer}attention.output.dense"),
+        *same("blocks.{}.attention_norm", f"{layer}attention.output.LayerNorm"),
+        *same("blocks.{}.feedforward.inner", f"{layer}intermediate.dense"),
+        *same("blocks.{}.feedforward.outer", f"{layer}output.dense"),
+        *same("blocks.{}.feedforward_norm", f"{layer}output.LayerNorm"),
+        *same("head.inner", inner),
+        *same("head.norm", norm),
+        Rule("head.output.weight", (f"{output}.weight",)),
+        # the bias is stored once where the map is tied; else what is used is the map's own
+        Rule("head.bias", (bias if config.tied else f"{output}.bias",)),
+    ]
+    ignored = [
+        f"{base}embeddings.position_ids",
+        f"{base}pooler.dense.weight",
+        f"{base}pooler.dense.bias",
+        "cls.seq_relationship.weight",
+        "cls.seq_relationship.bias",
+        *([f"{output}.weight", f"{output}.bias"] if config.tied else [bias]),
+    ]
+    return _Table(rules, ignored, base=base)
+
+
+def writes(model: Model) -> bool:
+    config = model.config
+    if not isinstance(config, BERTConfig) or not config.segments:
+        return False
+    if config.padding_id is None:
+        activation, offset = config.activation, 0
+    else:
+        activation, offset = "gelu", config.padding_id + 1
+    return config.offset == offset and (config.head == "none" or config.head_activation == activation)
+
+
+def config_json(model: Model) -> dict[str, Any]:
+    config = model.config
+    assert isinstance(config, BERTConfig)
+    kind, named = ("bert", "Bert") if config.padding_id is None else ("roberta", "Roberta")
+    return {
+        "model_type": kind,
+        "architectures": [named + ("ForMaskedLM" if config.head == "mlm" else "Model")],
+        "vocab_size": config.vocabulary,
+        "max_position_embeddings": config.offset + config.length,
+        "hidden_size": config.width,
+        "num_hidden_layers": config.layers,
+        "num_attention_heads": config.heads,
+        "intermediate_size": config.hidden,
+        "type_vocab_size": config.segments,
+        "pad_token_id": config.padding_id or 0,
+        "layer_norm_eps": config.epsilon,
+        "hidden_act": theirs(config.activation),
+        "tie_word_embeddings": config.tied,
+    }

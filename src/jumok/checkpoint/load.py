@@ -1,0 +1,88 @@
+"""jumok.load: a model, its tokenizer and its config from a folder, a GGUF file, a catalogue name or a hub name."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from jumok.models import Config, Model
+from jumok.models.registry import family
+
+from . import manifest
+from .errors import CheckpointError
+from .files import TensorFiles, inside, read_json, read_pickled
+from .huggingface import Reading, dialect
+from .loaded import Loaded
+from .rename import SameNames
+
+
+def load(name: str | Path, *, dtype: torch.dtype = torch.float32, pickled: bool = False, verify: bool = True) -> Loaded:
+    """From a folder (Hugging Face's or ours), a .gguf file, a name of the catalogue, or a hub name that is cached.
+
+    dtype: the parameters' number type. pickled: also read .bin or .pt (tensors alone). verify: check our own folders
+    against their SHA-256 manifest. Nothing is fetched: ``jumok data get NAME`` does that.
+    """
+    from .places import resolve
+
+    path = resolve(name)
+    if path.suffix == ".gguf":
+        from .gguf import load_gguf
+
+        return load_gguf(path, dtype)
+    told = read_json(path, "config.json")
+    own = "family" in told
+    if own and verify:
+        if not inside(path, manifest.NAME).is_file():
+            raise CheckpointError(
+                f"{path} has lost its {manifest.NAME} and may be damaged; verify=False reads it anyway"
+            )
+        manifest.verify(path)
+    reading = _own(told) if own else dialect(told.get("model_type")).reading(told)
+    if pickled:
+        tensors = read_pickled(path)
+        names, read = list(tensors), tensors.__getitem__
+    else:
+        files = TensorFiles(path)
+        names, read = files.names, files.read
+    _check_depth(reading.config, len(names), path.name)
+    model = _empty(reading, dtype)
+    reading.table.load(model, names, read, path.name)
+    return Loaded(model.eval(), _tokenizer(path), reading.config, model.family)
+
+
+def _own(told: dict[str, Any]) -> Reading:
+    model = family(told["family"])
+    return Reading(model, model.config_class.from_json(told), SameNames())
+
+
+def _check_depth(config: Config, tensors: int, what: str) -> None:
+    """No more layers than tensors: building a model of a million layers takes hours, however empty they are."""
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        layers = sum(value) if isinstance(value, tuple) else value
+        if field.name.endswith(("layers", "depths")) and isinstance(layers, int) and layers > tensors:
+            raise CheckpointError(f"config.json says {layers:,} {field.name}, but {what} holds {tensors} tensors")
+
+
+def _empty(reading: Reading, dtype: torch.dtype) -> Model:
+    """The model without its parameters: those come from the file, and are in memory once."""
+    try:
+        with torch.device("meta"):
+            model = reading.model(reading.config)
+    except RuntimeError as wrong:  # sizes that no tensor can have
+        raise CheckpointError(f"config.json describes a model that cannot be: {str(wrong)[:200]}") from None
+    return model.to(dtype)
+
+
+def _tokenizer(path: Path) -> Any:
+    from jumok.data.tokenizer import NoTokenizer, Tokenizer
+
+    for name in ("tokenizer.json", "vocab.json", "merges.txt", "vocab.txt", "tokenizer_config.json"):
+        inside(path, name)
+    try:
+        return Tokenizer.load(path)
+    except NoTokenizer:
+        return None

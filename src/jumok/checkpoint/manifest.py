@@ -1,0 +1,73 @@
+"""SHA-256 of every file of a folder, written last: a flipped or missing byte is found on load and named."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .errors import CheckpointError
+from .files import inside, read_json
+
+NAME = "manifest.json"
+
+
+def digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write(folder: Path) -> None:
+    files = {one.name: {"sha256": digest(one), "bytes": one.stat().st_size} for one in sorted(folder.iterdir())}
+    path = folder / NAME
+    path.write_text(json.dumps({"files": files}, indent=1), encoding="utf-8")
+    _flush(path)
+
+
+def verify(folder: Path) -> None:
+    """Raise CheckpointError naming the first file that is not as it was written."""
+    listed = read_json(folder, NAME).get("files")
+    if not isinstance(listed, dict) or not listed:
+        raise CheckpointError(f"{NAME} in {folder.name} lists no files; the checkpoint is damaged")
+    for name, told in listed.items():
+        path = inside(folder, name)
+        if not path.is_file():
+            raise CheckpointError(f"{name} is missing from {folder}")
+        wanted = told if isinstance(told, dict) else {}
+        if path.stat().st_size != wanted.get("bytes"):
+            raise CheckpointError(f"{name} in {folder} has {path.stat().st_size:,} bytes, not {wanted.get('bytes')}")
+        if digest(path) != wanted.get("sha256"):
+            raise CheckpointError(f"{name} in {folder} is not as it was written (its SHA-256 differs); it is damaged")
+
+
+@contextmanager
+def new_folder(target: Path) -> Iterator[Path]:
+    """A folder beside ``target`` to write into; renamed into its place when all went well, gone when not."""
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise CheckpointError(f"{target} is there already; choose another folder, or remove it first")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        yield made
+        for path in made.iterdir():
+            _flush(path)
+        made.chmod(0o755)
+        os.replace(made, target)
+        _flush(target.parent)
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+
+
+def _flush(path: Path) -> None:
+    """Onto the disk, not only into the kernel's memory."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
