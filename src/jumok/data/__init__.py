@@ -1,0 +1,1 @@
+"""Models and data by name (catalogue), and text as numbers (tokenizer)."""
