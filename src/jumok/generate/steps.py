@@ -1,0 +1,172 @@
+"""A model as something that takes tokens and gives logits, step by step: what it has seen is in its cache."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from jumok.attention import Cache
+from jumok.errors import ArgumentError
+from jumok.models import Model
+
+StepLogits = Float[Tensor, "batch step vocab"]
+
+
+class Steps:
+    """What every loop here asks of a model."""
+
+    #: how many tokens stand in each row before what is generated
+    prompt: int
+
+    def first(self) -> StepLogits:
+        """Logits after the prompt: [batch, 1, vocab]."""
+        raise NotImplementedError
+
+    def next(self, tokens: Int[Tensor, "batch step"]) -> StepLogits:
+        """Put tokens behind those seen; logits after each of them."""
+        raise NotImplementedError
+
+    def select(self, rows: Int[Tensor, " chosen"]) -> None:
+        """Go on with these rows, in this order."""
+        raise NotImplementedError
+
+    def forget(self, count: int) -> None:
+        """Take back the last ``count`` tokens."""
+        raise NotImplementedError
+
+
+class TextSteps(Steps):
+    """A model that continues its own prompt. Prompts of unequal length are padded on the left."""
+
+    def __init__(self, model: Model, prompts: list[list[int]], limit: int) -> None:
+        longest = max(len(one) for one in prompts)
+        length = getattr(model.config, "length", None)
+        if length is not None and longest + limit > length:
+            if longest >= length:
+                raise ArgumentError(
+                    f"the prompt has {longest} tokens and this model reads at most {length}; shorten the prompt"
+                )
+            raise ArgumentError(
+                f"{longest} tokens of prompt and {limit} new ones are more than the {length} that this model reads; "
+                f"ask for at most {length - longest}"
+            )
+        self.model, self.prompt = model, longest
+        self.cache = Cache(capacity=longest + limit)
+        device = model.device
+        self.tokens = torch.tensor([[0] * (longest - len(one)) + one for one in prompts], device=device)
+        real = [[False] * (longest - len(one)) + [True] * len(one) for one in prompts]
+        # rows of one length need no mask at all, and are faster for it
+        self.padding = None if all(all(row) for row in real) else torch.tensor(real, device=device)
+
+    def first(self) -> StepLogits:
+        return self._logits(self.tokens, 1)
+
+    def next(self, tokens: Int[Tensor, "batch step"]) -> StepLogits:
+        if self.padding is not None:
+            fresh = torch.ones(tokens.shape, dtype=torch.bool, device=tokens.device)
+            self.padding = torch.cat([self.padding[:, : self.cache.length], fresh], -1)
+        return self._logits(tokens, tokens.shape[1])
+
+    def _logits(self, tokens: Tensor, last: int) -> Tensor:
+        logits: Tensor = self.model(tokens, padding=self.padding, cache=self.cache, last=last).logits
+        return logits
+
+    def select(self, rows: Int[Tensor, " chosen"]) -> None:
+        self.cache.select(rows)
+        if self.padding is not None:
+            self.padding = self.padding.index_select(0, rows)
+
+    def forget(self, count: int) -> None:
+        self.cache.truncate(self.cache.length - count)
+
+
+class PairSteps(Steps):
+    """An encoder-decoder: the source is read once, and the target grows from a start token."""
+
+    def __init__(
+        self, model: Any, source: Any, start: int, limit: int, source_padding: Bool[Tensor, "batch key"] | None = None
+    ) -> None:
+        self.model, self.prompt = model, 1
+        self.source_padding = source_padding
+        settings = {} if source_padding is None else {"source_padding": source_padding}
+        self.encoded = model.encode(source, **settings)
+        self.cache = Cache(capacity=limit + 1)
+        self.start = torch.full((self.encoded.shape[0], 1), start, device=self.encoded.device)
+
+    @staticmethod
+    def of_texts(model: Any, sources: list[list[int]], start: int, limit: int) -> PairSteps:
+        """Sources as token lists; shorter ones are padded on the right."""
+        tokens, padding = padded_right(sources, model.device)
+        return PairSteps(model, tokens, start, limit, padding)
+
+    def first(self) -> StepLogits:
+        return self.next(self.start)
+
+    def next(self, tokens: Int[Tensor, "batch step"]) -> StepLogits:
+        settings = {} if self.source_padding is None else {"source_padding": self.source_padding}
+        logits: Tensor = self.model.decode(
+            tokens, self.encoded, cache=self.cache, last=tokens.shape[1], **settings
+        ).logits
+        return logits
+
+    def select(self, rows: Int[Tensor, " chosen"]) -> None:
+        self.cache.select(rows)
+        self.encoded = self.encoded.index_select(0, rows)
+        if self.source_padding is not None:
+            self.source_padding = self.source_padding.index_select(0, rows)
+
+    def forget(self, count: int) -> None:
+        self.cache.truncate(self.cache.length - count)
+
+
+class StateSteps(Steps):
+    """A recurrent encoder-decoder: what it has seen is one state, passed from step to step."""
+
+    def __init__(self, model: Any, sources: list[list[int]], start: int) -> None:
+        tokens, padding = padded_right(sources, model.device)
+        self.model, self.prompt, self.state = model, 1, None
+        self.encoded = model.encode(tokens, source_padding=padding)
+        self.start = torch.full((len(sources), 1), start, device=tokens.device)
+
+    def first(self) -> StepLogits:
+        return self.next(self.start)
+
+    def next(self, tokens: Int[Tensor, "batch step"]) -> StepLogits:
+        logits: Tensor
+        logits, self.state = self.model.decode(tokens, self.encoded, self.state)
+        return logits
+
+    def select(self, rows: Int[Tensor, " chosen"]) -> None:
+        self.encoded = self.encoded.select(rows)
+        self.state = None if self.state is None else self.state.select(rows)
+
+    def forget(self, count: int) -> None:
+        if count:
+            raise ArgumentError("a recurrent model cannot take back what it has read; guess with another one")
+
+
+def padded_right(texts: list[list[int]], device: torch.device) -> tuple[Tensor, Tensor | None]:
+    """Token ids, shorter texts padded on the right, and which are real; None where all are."""
+    longest = max(len(one) for one in texts)
+    tokens = torch.tensor([one + [0] * (longest - len(one)) for one in texts], device=device)
+    real = torch.tensor([[True] * len(one) + [False] * (longest - len(one)) for one in texts], device=device)
+    return tokens, None if bool(real.all()) else real
+
+
+def steps_of(model: Model, prompts: list[list[int]], limit: int) -> Steps:
+    """The steps of a model from token lists: prompts to go on with, or sources to answer."""
+    if not prompts or not all(prompts):
+        raise ArgumentError("the prompt is empty: generation needs at least one token")
+    if limit < 1:
+        raise ArgumentError(f"at least 1 new token must be asked for, not {limit}")
+    if hasattr(model, "encode"):
+        start = getattr(model.config, "start", None)
+        if start is None:
+            raise ArgumentError(f"this {model.family} model does not say with which token an answer starts")
+        if hasattr(model, "first_state"):
+            return StateSteps(model, prompts, int(start))
+        return PairSteps.of_texts(model, prompts, int(start), limit)
+    return TextSteps(model, prompts, limit)
