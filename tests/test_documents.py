@@ -12,10 +12,15 @@ from io import StringIO
 from pathlib import Path
 from typing import NamedTuple
 
+import click
 import pytest
 
 from jumok.attention import BACKENDS
 from jumok.attention.mask.text import WORDS
+from jumok.checkpoint.huggingface import DIALECTS
+from jumok.cli import cli
+from jumok.data.catalogue import find, megabytes
+from jumok.models.registry import FAMILIES, described
 
 ROOT = Path(__file__).parent.parent
 PAIRS = [(ROOT / "README.md", ROOT / "README.ko.md")] + [
@@ -24,6 +29,8 @@ PAIRS = [(ROOT / "README.md", ROOT / "README.ko.md")] + [
 ]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 HANDBOOKS = [ROOT / "docs" / language / "attention.md" for language in ("en", "ko")]
+MODEL_PAGES = [ROOT / "docs" / language / "models.md" for language in ("en", "ko")]
+KINDS = ("python", "sh", "text", "console")  # console: needs something fetched, so it is not run
 
 
 class Block(NamedTuple):
@@ -66,7 +73,7 @@ def fences(page: Path) -> Iterator[tuple[str, str, int, bool]]:
 def blocks(page: Path) -> list[Block]:
     found: list[Block] = []
     for kind, code, line, follows in fences(page):
-        assert kind, f"{page.name}:{line}: a block without a language; say python, sh or text"
+        assert kind in KINDS, f"{page.name}:{line}: a block of {kind!r}; say {', '.join(KINDS)}"
         if kind == "text" and follows and found and found[-1].kind != "text":
             found[-1] = found[-1]._replace(output=code)
         found.append(Block(kind, code, line, None))
@@ -145,6 +152,23 @@ def test_shell_examples_run(command: str, tmp_path: Path) -> None:
         assert trimmed(done.stdout) == trimmed(output), where
 
 
+@pytest.mark.parametrize("page", pages(PAGES, "console"))
+def test_console_examples_name_commands_that_are_there(page: Path) -> None:
+    for block in blocks(page):
+        lines = block.code.splitlines() if block.kind == "console" else []
+        for words in (line[2:].rpartition("| ")[2].split() for line in lines if line.startswith("$ ")):
+            assert words[0] == "jumok", f"{name_of(page)}:{block.line}"
+            command: click.Command = cli
+            for word in words[1:]:
+                if not isinstance(command, click.Group):
+                    break
+                assert word in command.commands, f"{name_of(page)}:{block.line} has no such command: {word}"
+                command = command.commands[word]
+            options = {option for one in command.params for option in one.opts}
+            unknown = {word for word in words if word.startswith("--")} - options
+            assert not unknown, f"{name_of(page)}:{block.line} has no such option: {unknown}"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_to_files(page: Path) -> None:
     prose = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
@@ -159,6 +183,20 @@ def test_handbook_names_every_mask_and_every_backend(page: Path) -> None:
     masks = [word for word in WORDS if f"`{word}(" not in text] + ["causal"] * ("`causal`" not in text)
     assert not masks
     assert not [backend for backend in BACKENDS if f"`{backend}`" not in text]
+
+
+@pytest.mark.parametrize("page", MODEL_PAGES, ids=name_of)
+def test_models_page_names_every_family_type_and_model(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if line.startswith("| `")]
+    for told in described():
+        name = str(told["family"])
+        begin, end = f"| `{name}` | `{FAMILIES[name][1]}` |", f"| {told['parameters']:,} |"
+        assert any(row.startswith(begin) and row.endswith(end) for row in rows), told
+    assert not [kind for kind in DIALECTS if f"`{kind}`" not in text]
+    for entry in (find("smollm2"), find("minilm")):
+        row = next(row for row in rows if row.startswith(f"| `{entry.name}` |"))
+        assert megabytes(entry.download) in row and entry.licence in row
 
 
 def test_architecture_names_every_file() -> None:

@@ -13,18 +13,26 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "jumok"
 
-# Who may import whom, by room: axes, errors, tap <- attention <- layers <- lab <- cli. draw imports nothing of ours.
+# Who may import whom, by room:
+# axes, errors, tap <- attention <- layers <- models <- checkpoint <- generate <- {lab, run} <- cli.
+# data imports errors and axes alone; checkpoint reads data's tokenizers and names. draw imports nothing of ours.
+GROUND = {"axes", "errors", "tap"}
 ARROWS: dict[str, set[str]] = {
     "errors": set(),
     "draw": set(),
     "axes": {"errors"},
     "tap": {"errors"},
-    "attention": {"axes", "errors", "tap"},
-    "layers": {"attention", "axes", "errors", "tap"},
-    "lab": {"layers", "attention", "axes", "errors", "tap"},
-    "cli": {"lab", "layers", "attention", "axes", "errors", "tap", "draw"},
+    "data": {"axes", "errors"},
+    "attention": GROUND,
+    "layers": {"attention", *GROUND},
+    "models": {"layers", "attention", *GROUND},
+    "checkpoint": {"models", "data", "layers", "attention", *GROUND},
+    "generate": {"checkpoint", "models", "data", "layers", "attention", *GROUND},
+    "run": {"generate", "checkpoint", "models", "data", *GROUND},
+    "lab": {"generate", "checkpoint", "models", "layers", "attention", *GROUND},
+    "cli": {"run", "lab", "generate", "checkpoint", "models", "data", "layers", "attention", "draw", *GROUND},
     "__main__": {"cli"},
-    "__init__": {"attention", "errors"},
+    "__init__": {"attention", "checkpoint", "errors", "run"},
 }
 
 
@@ -68,7 +76,7 @@ def test_every_room_has_its_arrows() -> None:
     assert rooms - {"__pycache__"} == ARROWS.keys()
 
 
-@pytest.mark.parametrize("command", [["--help"], ["--version"], ["attend", "--help"], ["mask", "--help"]])
+@pytest.mark.parametrize("command", [["--help"], ["--version"], ["attend", "--help"], ["run", "--help"]])
 def test_help_does_not_wait_for_torch(command: list[str]) -> None:
     program = (
         "import sys; from jumok.cli import cli\n"
@@ -110,7 +118,9 @@ def test_no_file_names_a_machine_or_a_registry() -> None:
 
 
 def test_nothing_is_pickled_and_nothing_is_executed() -> None:
-    forbidden = re.compile(r"\bpickle\b|\btorch\.load\b|trust_remote_code|\beval\(|\bexec\(")
+    forbidden = re.compile(r"\bpickle\b|\btorch\.load\b|trust_remote_code|(?<![.\w])(eval|exec)\(")
     for path in PACKAGE.rglob("*.py"):
         code = re.sub(r"#.*|\"\"\"[\s\S]*?\"\"\"", "", path.read_text())
+        # the one exception: tensors alone, and only when somebody asked for it
+        code = code.replace('torch.load(path, map_location="cpu", weights_only=True, mmap=True)', "")
         assert not forbidden.search(code), path

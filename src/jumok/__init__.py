@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from jumok.attention import Cache, MultiHead
     from jumok.attention.attend import attend
+    from jumok.checkpoint.load import load
+    from jumok.checkpoint.save import save
     from jumok.errors import ArgumentError, BackendError, JumokError, ShapeError
+    from jumok.run import run
 
 __version__ = "0.1.0"
 
@@ -17,6 +20,9 @@ _HOME = {
     "attend": "jumok.attention",
     "Cache": "jumok.attention",
     "MultiHead": "jumok.attention",
+    "load": "jumok.checkpoint",
+    "save": "jumok.checkpoint",
+    "run": "jumok.run",
     "JumokError": "jumok.errors",
     "ShapeError": "jumok.errors",
     "BackendError": "jumok.errors",
@@ -32,6 +38,9 @@ __all__ = [
     "ShapeError",
     "__version__",
     "attend",
+    "load",
+    "run",
+    "save",
 ]
 
 

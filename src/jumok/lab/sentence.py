@@ -44,7 +44,7 @@ class Sentence:
 
 def tokens_of(text: str) -> list[str]:
     """Words: enough for a lesson, in any language that writes spaces."""
-    words = text.split()
+    words = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace").split()  # bytes that are no text
     if not words:
         raise ArgumentError("the text is empty; give a sentence of a few words")
     if len(words) > LONGEST:

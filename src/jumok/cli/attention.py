@@ -1,48 +1,24 @@
-"""The command line: parse, call, print. torch is imported by the commands that need it, not before."""
+"""jumok attend, jumok mask, jumok demo."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from jumok import __version__
+from .base import Command
 
 if TYPE_CHECKING:
     from jumok.lab.sentence import Sentence
 
 
-class _Command(click.Command):
-    """Keeps the lines of the examples in the help as they are written."""
-
-    def format_epilog(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        if self.epilog:
-            formatter.write("\n" + self.epilog.rstrip() + "\n")
-
-
-class _Group(_Command, click.Group):
-    command_class = _Command
-
-
-@click.group(
-    cls=_Group,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="""Examples:
-  jumok demo
-  jumok attend "the cat sat on the mat" --mask causal
-  jumok mask "causal & (window(4) | global_at([0]))"
-""",
-)
-@click.version_option(__version__, message="jumok %(version)s")
-def cli() -> None:
-    """Jumok (주목): a workbench for Transformers. Every attention passes one door."""
-
-
-@cli.command(
+@click.command(
+    cls=Command,
     short_help="One attention over the words of a text.",
     epilog="""Examples:
   jumok attend "the cat sat on the mat" --mask causal --picture cat.png
@@ -104,7 +80,8 @@ def attend(
         _print_sentence(found, head, pictures)
 
 
-@cli.command(
+@click.command(
+    cls=Command,
     short_help="Draw a mask.",
     epilog="""Examples:
   jumok mask "causal & window(3)"
@@ -128,7 +105,8 @@ def mask(expression: str, queries: int | None, keys: int | None, as_json: bool) 
         click.echo(draw(parsed, queries, keys))
 
 
-@cli.command(
+@click.command(
+    cls=Command,
     short_help="A first look, in English and Korean.",
     epilog="""Examples:
   jumok demo
@@ -203,6 +181,7 @@ def _print_sentence(found: Sentence, head: int, pictures: list[str]) -> None:
             found.source,
             title=f"head {head} of {len(found.weights)}",
             color=terminal,
+            width=shutil.get_terminal_size().columns if terminal else None,
         )
     )
     if not crossed:
@@ -214,38 +193,3 @@ def _print_sentence(found: Sentence, head: int, pictures: list[str]) -> None:
         )
     for picture in pictures:
         line("picture", picture)
-
-
-def main() -> None:
-    """Run the command line; a person's mistake is one sentence and exit code 2, never a traceback."""
-    try:
-        cli.main(standalone_mode=False)
-    except click.exceptions.NoArgsIsHelpError as nothing:
-        click.echo(nothing.format_message())
-    except click.exceptions.Exit as stop:
-        sys.exit(stop.exit_code)
-    except (click.exceptions.Abort, KeyboardInterrupt):
-        _stop("stopped", 130)
-    except click.ClickException as mistake:
-        context = getattr(mistake, "ctx", None)
-        hint = f" (see: {context.command_path} --help)" if context is not None else ""
-        _stop(mistake.format_message() + hint, 2)
-    except BrokenPipeError:  # the reader of a pipe has seen enough
-        sys.stderr.close()
-        sys.exit(0)
-    except Exception as mistake:
-        if not _is_ours(mistake):
-            raise
-        _stop(str(mistake), 2)
-
-
-def _is_ours(mistake: Exception) -> bool:
-    from jumok.draw import DrawError
-    from jumok.errors import JumokError
-
-    return isinstance(mistake, JumokError | DrawError | OSError)
-
-
-def _stop(sentence: str, code: int) -> None:
-    click.echo(f"jumok: {' '.join(sentence.split())}", err=True)
-    sys.exit(code)
