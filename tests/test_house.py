@@ -14,13 +14,14 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "jumok"
 
 # Who may import whom, by room:
-# axes, errors, tap <- attention <- layers <- models <- checkpoint <- generate <- {lab, run} <- cli.
+# axes, errors, linear, tap <- attention <- layers <- models <- checkpoint <- generate <- {lab, run} <- cli.
 # data imports errors and axes alone; checkpoint reads data's tokenizers and names. draw imports nothing of ours.
-GROUND = {"axes", "errors", "tap"}
+GROUND = {"axes", "errors", "linear", "tap"}
 ARROWS: dict[str, set[str]] = {
     "errors": set(),
     "draw": set(),
     "axes": {"errors"},
+    "linear": set(),
     "tap": {"errors"},
     "data": {"axes", "errors"},
     "attention": GROUND,

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from jumok import axes
 from jumok.errors import ArgumentError, BackendError, ShapeError
+from jumok.linear import Linear
 from jumok.tap import tap
 
 from .attend import BACKENDS, attend
@@ -46,10 +47,10 @@ class Head(nn.Module):
     ) -> None:
         super().__init__()
         value_width = head_width if value_width is None else value_width
-        self.query = nn.Linear(width, head_width, bias=bias)
-        self.key = nn.Linear(width, head_width, bias=bias)
-        self.value = nn.Linear(width, value_width, bias=bias)
-        self.output = None if output_width is None else nn.Linear(value_width, output_width, bias=bias)
+        self.query = Linear(width, head_width, bias=bias)
+        self.key = Linear(width, head_width, bias=bias)
+        self.value = Linear(width, value_width, bias=bias)
+        self.output = None if output_width is None else Linear(value_width, output_width, bias=bias)
         self.score = ScaledDot() if score is None else score
         check_settings(self.score, dropout, backend)
         self.dropout, self.backend, self.site = dropout, backend, "head"
@@ -130,7 +131,7 @@ class MultiHead(nn.Module):
         source_width = width if source_width is None else source_width
         sizes = Sizes(width, source_width, heads, groups, head_width, value_width, bias)
         self.projection: Projection = PROJECTIONS[projection](sizes)
-        self.output = nn.Linear(heads * value_width, width, bias=bias if output_bias is None else output_bias)
+        self.output = Linear(heads * value_width, width, bias=bias if output_bias is None else output_bias)
         self.score = ScaledDot() if score is None else score
         check_settings(self.score, dropout, backend)
         # a learned sink lives in a value, where no module would find it

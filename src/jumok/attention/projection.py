@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from jumok import axes
 from jumok.errors import ArgumentError
+from jumok.linear import Linear
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class Fused(Projection):
             sizes.group * sizes.head_width,
             sizes.group * sizes.value_width,
         )
-        self.joined = nn.Linear(sizes.width, sum(self.widths), bias=sizes.bias)
+        self.joined = Linear(sizes.width, sum(self.widths), bias=sizes.bias)
 
     def forward(self, inputs: axes.Hidden) -> tuple[Tensor, Tensor, Tensor]:
         query, key, value = self.joined(inputs).split(self.widths, -1)
@@ -116,9 +117,9 @@ class Batched(Projection):
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
         self.sizes = sizes
-        self.query = nn.Linear(sizes.width, sizes.head * sizes.head_width, bias=sizes.bias)
-        self.key = nn.Linear(sizes.source_width, sizes.group * sizes.head_width, bias=sizes.bias)
-        self.value = nn.Linear(sizes.source_width, sizes.group * sizes.value_width, bias=sizes.bias)
+        self.query = Linear(sizes.width, sizes.head * sizes.head_width, bias=sizes.bias)
+        self.key = Linear(sizes.source_width, sizes.group * sizes.head_width, bias=sizes.bias)
+        self.value = Linear(sizes.source_width, sizes.group * sizes.value_width, bias=sizes.bias)
 
     def queries(self, inputs: axes.Hidden) -> axes.Query:
         return split(self.query(inputs), self.sizes.head)
@@ -147,7 +148,7 @@ class Single(Projection):
         self.sizes = sizes
 
         def maps(count: int, inner: int, outer: int) -> nn.ModuleList:
-            return nn.ModuleList(nn.Linear(inner, outer, bias=sizes.bias) for _ in range(count))
+            return nn.ModuleList(Linear(inner, outer, bias=sizes.bias) for _ in range(count))
 
         self.query = maps(sizes.head, sizes.width, sizes.head_width)
         self.key = maps(sizes.group, sizes.source_width, sizes.head_width)

@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from jumok import axes
 from jumok.errors import ArgumentError
+from jumok.linear import Linear
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": functional.relu,
@@ -32,8 +33,8 @@ class FeedForward(nn.Module):
         self, width: int, hidden: int, activation: str = "relu", *, bias: bool = True, dropout: float = 0.0
     ) -> None:
         super().__init__()
-        self.inner = nn.Linear(width, hidden, bias=bias)
-        self.outer = nn.Linear(hidden, width, bias=bias)
+        self.inner = Linear(width, hidden, bias=bias)
+        self.outer = Linear(hidden, width, bias=bias)
         self.activation = _named(activation)
         self.dropout = nn.Dropout(dropout)
 
@@ -49,8 +50,8 @@ class GatedFeedForward(nn.Module):
         self, width: int, hidden: int, activation: str = "silu", *, bias: bool = False, dropout: float = 0.0
     ) -> None:
         super().__init__()
-        self.inner = nn.Linear(width, 2 * hidden, bias=bias)  # the gate, then what it gates: one product for both
-        self.outer = nn.Linear(hidden, width, bias=bias)
+        self.inner = Linear(width, 2 * hidden, bias=bias)  # the gate, then what it gates: one product for both
+        self.outer = Linear(hidden, width, bias=bias)
         self.activation = _named(activation)
         self.dropout = nn.Dropout(dropout)
 

@@ -14,7 +14,6 @@ from typing import ClassVar
 
 from jaxtyping import Bool, Int
 from torch import Tensor, nn
-from torch.nn import functional
 
 from jumok.attention import Cache, MultiHead, mask
 from jumok.attention.grid import Positions
@@ -22,6 +21,7 @@ from jumok.attention.mask import Mask
 from jumok.errors import ArgumentError, ShapeError
 from jumok.layers import EncoderBlock, FeedForward, GatedFeedForward, LayerNorm, Learned, RMSNorm, Rotary
 from jumok.layers.embedding import embedding
+from jumok.linear import Linear, linear
 
 from .config import Config, choice, maybe, number, real, truth
 from .model import Model, Output, check_tokens, initialise_linear, normal_
@@ -92,7 +92,7 @@ class GPT(Model):
         self.dropout = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList(_block(config, rotary) for _ in range(config.layers))
         self.norm = _norm(config)
-        self.output = None if config.tied else nn.Linear(config.width, config.vocabulary, bias=False)
+        self.output = None if config.tied else Linear(config.width, config.vocabulary, bias=False)
         self.finish()
 
     def initialise(self) -> None:
@@ -134,7 +134,7 @@ class GPT(Model):
             weights=weights,
         )
         hidden = self.norm(hidden if last is None else hidden[:, -last:])
-        logits = functional.linear(hidden, self.embedding.weight) if self.output is None else self.output(hidden)
+        logits = linear(hidden, self.embedding.weight, None) if self.output is None else self.output(hidden)
         return Output(logits, hidden, tuple(found) if weights else None)
 
     def _mask(self, padding: Tensor | None) -> Mask:

@@ -25,6 +25,7 @@ from jumok.attention.projection import Fused
 from jumok.errors import ArgumentError
 from jumok.layers import DecoderBlock, EncoderBlock, FeedForward, GatedFeedForward, RMSNorm
 from jumok.layers.embedding import embedding
+from jumok.linear import Linear
 
 from .config import Config, choice, maybe, number, real, truth
 from .model import Model, Output, check_tokens, normal_
@@ -85,7 +86,7 @@ class T5(Model):
         self.decoder = nn.ModuleList(_decoder_block(config) for _ in range(config.decoder_layers or config.layers))
         self.decoder_bias = embedding(config.buckets, config.heads)
         self.decoder_norm = _norm(config)
-        self.output = None if config.tied else nn.Linear(config.width, config.vocabulary, bias=False)
+        self.output = None if config.tied else Linear(config.width, config.vocabulary, bias=False)
         self.finish()
 
     @torch.no_grad()

@@ -24,6 +24,7 @@ from jumok.attention.projection import Fused
 from jumok.errors import ArgumentError, ShapeError
 from jumok.layers import DecoderBlock, EncoderBlock, FeedForward, LayerNorm, Learned, Sinusoidal
 from jumok.layers.embedding import embedding
+from jumok.linear import Linear
 
 from .config import Config, choice, maybe, number, real, truth
 from .gpt import places
@@ -97,7 +98,7 @@ class Transformer(Model):
         last = config.order == "pre" if config.final_norm is None else config.final_norm
         self.encoder_norm = _norm(config) if last else None
         self.decoder_norm = _norm(config) if last else None
-        self.output = None if config.tied else nn.Linear(config.width, config.target_tokens, bias=False)
+        self.output = None if config.tied else Linear(config.width, config.target_tokens, bias=False)
         self.output_bias = nn.Parameter(torch.zeros(config.target_tokens)) if config.output_bias else None
         self.finish()
 
