@@ -122,7 +122,7 @@ def attend(
         bias = tap.tap(f"{site}.bias", bias)
         score = tap.tap(f"{site}.score", score)
     _check(query, key, value, mask, bias, score, dropout)
-    batch, _, queries, _ = query.shape
+    (batch, _, queries, _), keys = query.shape, key.shape[2]
     request = Request(
         query,
         key,
@@ -130,13 +130,13 @@ def attend(
         mask,
         bias,
         score,
-        checked_positions(query_positions, queries, batch, "query"),
-        checked_positions(key_positions, key.shape[2], batch, "key"),
+        range(queries) if query_positions is None else checked_positions(query_positions, queries, batch, "query"),
+        range(keys) if key_positions is None else checked_positions(key_positions, keys, batch, "key"),
         dropout,
         weights,
         listened and tap.wanted(f"{site}.logsumexp"),
     )
-    if mask is not None:
+    if mask is not None and mask.bounded:
         mask.check(request.grid)
     if bias is not None:
         bias.check(request.grid)
@@ -214,7 +214,7 @@ def _check(query: Any, key: Any, value: Any, mask: Any, bias: Any, score: Any, d
             f"{sizes[1]} query heads do not divide into {key_sizes[1]} key/value heads "
             f"(query {list(sizes)}, key {list(key_sizes)})"
         )
-    if not query.dtype == key.dtype == value.dtype:
+    if not (query.dtype is key.dtype is value.dtype):
         raise ArgumentError(f"query, key and value differ in dtype: {query.dtype}, {key.dtype}, {value.dtype}")
     if not query.device == key.device == value.device:
         raise ArgumentError(f"query, key and value are on {query.device}, {key.device}, {value.device}")

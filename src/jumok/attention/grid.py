@@ -21,9 +21,7 @@ def length_of(positions: Positions) -> int:
 
 
 def checked_positions(positions: object, length: int, batch: int, axis: str) -> Positions:
-    """The positions as given, or counted from 0; refused when they do not fit the tensors."""
-    if positions is None:
-        return range(length)
+    """The positions as given; refused when they do not fit the tensors."""
     if isinstance(positions, range):
         if len(positions) != length:
             raise ShapeError(

@@ -69,7 +69,9 @@ def compute(request: Request) -> Answer:
     output = functional.scaled_dot_product_attention(
         query, key, value, table, dropout_p=request.dropout, is_causal=causal, scale=scale, enable_gqa=grouped
     )
-    return Answer(output.to(request.query.dtype))  # autocast may have chosen another one
+    if output.dtype is not request.query.dtype:  # autocast has chosen another one
+        output = output.to(request.query.dtype)
+    return Answer(output)
 
 
 def _mask(request: Request) -> tuple[bool, Tensor | None]:

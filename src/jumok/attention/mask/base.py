@@ -26,6 +26,9 @@ class Mask:
     #: Does it depend on query position - key position alone? Then equal tiles need evaluating once.
     relative: bool = False
 
+    #: Can it fail to cover a grid? Then ``check`` is asked before it is used.
+    bounded: bool = True
+
     def allowed(self, grid: Grid) -> Allowed:
         """True where the query may attend to the key; broadcasts to [batch, head, query, key]."""
         raise NotImplementedError
@@ -128,6 +131,10 @@ class And(Mask):
     def relative(self) -> bool:  # type: ignore[override]
         return self.left.relative and self.right.relative
 
+    @property
+    def bounded(self) -> bool:  # type: ignore[override]
+        return self.left.bounded or self.right.bounded
+
     def allowed(self, grid: Grid) -> Allowed:
         return self.left.allowed(grid) & self.right.allowed(grid)
 
@@ -163,6 +170,10 @@ class Or(Mask):
     def relative(self) -> bool:  # type: ignore[override]
         return self.left.relative and self.right.relative
 
+    @property
+    def bounded(self) -> bool:  # type: ignore[override]
+        return self.left.bounded or self.right.bounded
+
     def allowed(self, grid: Grid) -> Allowed:
         return self.left.allowed(grid) | self.right.allowed(grid)
 
@@ -196,6 +207,10 @@ class Not(Mask):
     @property
     def relative(self) -> bool:  # type: ignore[override]
         return self.inner.relative
+
+    @property
+    def bounded(self) -> bool:  # type: ignore[override]
+        return self.inner.bounded
 
     def allowed(self, grid: Grid) -> Allowed:
         return ~self.inner.allowed(grid)

@@ -19,6 +19,7 @@ class Causal(Mask):
     """key <= query: nobody sees the future."""
 
     relative = True
+    bounded = False
 
     def allowed(self, grid: Grid) -> Allowed:
         return grid.key <= grid.query
@@ -39,6 +40,7 @@ class Window(Mask):
 
     size: int
     relative = True
+    bounded = False
 
     def allowed(self, grid: Grid) -> Allowed:
         return (grid.query - grid.key).abs() < self.size
