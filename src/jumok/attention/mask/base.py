@@ -123,7 +123,9 @@ def ranges_meet(low: Tensor, high: Tensor, other_low: Tensor, other_high: Tensor
 
 
 @dataclass(frozen=True, repr=False)
-class And(Mask):
+class Pair(Mask):
+    """Two masks as one: what ``&`` and ``|`` have in common."""
+
     left: Mask
     right: Mask
 
@@ -135,6 +137,22 @@ class And(Mask):
     def bounded(self) -> bool:  # type: ignore[override]
         return self.left.bounded or self.right.bounded
 
+    def limits(self) -> dict[str, int]:
+        return _tighter(self.left.limits(), self.right.limits())
+
+    def tables(self) -> tuple[Tensor, ...]:
+        return self.left.tables() + self.right.tables()
+
+    def check(self, grid: Grid) -> None:
+        self.left.check(grid)
+        self.right.check(grid)
+
+    def extent(self) -> int:
+        return max(self.left.extent(), self.right.extent())
+
+
+@dataclass(frozen=True, repr=False)
+class And(Pair):
     def allowed(self, grid: Grid) -> Allowed:
         return self.left.allowed(grid) & self.right.allowed(grid)
 
@@ -144,36 +162,12 @@ class And(Mask):
     def covers(self, grid: Grid) -> bool:
         return self.left.covers(grid) and self.right.covers(grid)
 
-    def limits(self) -> dict[str, int]:
-        return _tighter(self.left.limits(), self.right.limits())
-
-    def tables(self) -> tuple[Tensor, ...]:
-        return self.left.tables() + self.right.tables()
-
-    def check(self, grid: Grid) -> None:
-        self.left.check(grid)
-        self.right.check(grid)
-
-    def extent(self) -> int:
-        return max(self.left.extent(), self.right.extent())
-
     def __repr__(self) -> str:
         return " & ".join(f"({part!r})" if isinstance(part, Or) else repr(part) for part in (self.left, self.right))
 
 
 @dataclass(frozen=True, repr=False)
-class Or(Mask):
-    left: Mask
-    right: Mask
-
-    @property
-    def relative(self) -> bool:  # type: ignore[override]
-        return self.left.relative and self.right.relative
-
-    @property
-    def bounded(self) -> bool:  # type: ignore[override]
-        return self.left.bounded or self.right.bounded
-
+class Or(Pair):
     def allowed(self, grid: Grid) -> Allowed:
         return self.left.allowed(grid) | self.right.allowed(grid)
 
@@ -182,19 +176,6 @@ class Or(Mask):
 
     def covers(self, grid: Grid) -> bool:
         return self.left.covers(grid) or self.right.covers(grid)
-
-    def limits(self) -> dict[str, int]:
-        return _tighter(self.left.limits(), self.right.limits())
-
-    def tables(self) -> tuple[Tensor, ...]:
-        return self.left.tables() + self.right.tables()
-
-    def check(self, grid: Grid) -> None:
-        self.left.check(grid)
-        self.right.check(grid)
-
-    def extent(self) -> int:
-        return max(self.left.extent(), self.right.extent())
 
     def __repr__(self) -> str:
         return f"{self.left!r} | {self.right!r}"
