@@ -77,6 +77,17 @@ def link(name: str, target: str) -> Callable[[Path], None]:
     return change
 
 
+def link_out(name: str) -> Callable[[Path], None]:
+    """The very same file, but outside: whoever follows the link would find nothing wrong."""
+
+    def change(folder: Path) -> None:
+        outside = folder.parent / f"outside-{folder.name}-{name}"
+        os.rename(folder / name, outside)
+        (folder / name).symlink_to(outside)
+
+    return change
+
+
 def header(change: Callable[[dict[str, Any]], None]) -> Callable[[Path], None]:
     """Change the header of model.safetensors, and leave its tensors."""
 
@@ -123,6 +134,9 @@ FOLDERS: dict[str, Callable[[Path], None]] = {
     "config is nested a hundred thousand deep": write("config.json", "[" * 100_000),
     "config is 20 MB": write("config.json", '{"a": "' + "x" * 20_000_000 + '"}'),
     "config is a link outside": link("config.json", "/etc/hostname"),
+    "config is a link to a good one outside": link_out("config.json"),
+    "tensors are a link to good ones outside": link_out("model.safetensors"),
+    "a tokenizer is a link to a good one outside": link_out("tokenizer.json"),
     "config is a folder": folder_of("config.json"),
     "no model type": config(model_type=...),
     "unknown model type": config(model_type="pwned"),

@@ -98,6 +98,29 @@ def test_beam_search_is_theirs(pairs: Any, name: str, penalty: float, beams: int
     assert found == [cut(one, end) for one in wanted]
 
 
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+@pytest.mark.parametrize("penalty", [-1.0, 0.0, 1.0, 3.0])
+def test_beams_that_end_early_are_scored_by_their_length(pairs: Any, name: str, penalty: float) -> None:
+    ours, theirs = pairs[name]
+    prompt = [PROMPTS[0]]
+    lengths = set()
+    for end in sorted(set(generate(ours, prompt, limit=12)[0])):  # tokens that this model really says
+        wanted = theirs_generate(
+            theirs,
+            prompt,
+            max_new_tokens=12,
+            eos_token_id=end,
+            num_beams=3,
+            length_penalty=penalty,
+            early_stopping=False,
+        )
+        found = beam_search(ours, prompt, beams=3, limit=12, length_penalty=penalty, ends=(end,))
+        assert found == [cut(one, end) for one in wanted]
+        lengths.add(len(found[0]))
+    if penalty <= 0:  # a penalty above 0 favours length, and then the longest may win every time
+        assert min(lengths) < 12
+
+
 def test_sampling_filters_are_theirs() -> None:
     from transformers import MinPLogitsWarper, RepetitionPenaltyLogitsProcessor, TopKLogitsWarper, TopPLogitsWarper
 
