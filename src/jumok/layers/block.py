@@ -34,12 +34,11 @@ class _Residual(nn.Module):
         self.site = "block"
 
     def around(self, inputs: Tensor, norm: nn.Module, part: Callable[[Tensor], Tensor]) -> Tensor:
-        output: Tensor
-        if self.order == "pre":
-            output = inputs + self.dropout(part(norm(inputs)))
-        else:
-            output = norm(inputs + self.dropout(part(inputs)))
-        return output
+        given = part(norm(inputs) if self.order == "pre" else inputs)
+        if self.training:  # asked here: in generation even a dropout that drops nothing is felt
+            given = self.dropout(given)
+        output = inputs + given
+        return output if self.order == "pre" else norm(output)
 
     def apart(self, inputs: Tensor) -> Tensor:
         """The feed-forward part: each token by itself."""

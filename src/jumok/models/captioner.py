@@ -18,7 +18,6 @@ from typing import Any, ClassVar
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn import functional
 
 from jumok.attention import Cache, MultiHead, mask
 from jumok.errors import ArgumentError, ShapeError
@@ -28,7 +27,7 @@ from jumok.layers.patches import Images, check_images, patch_grid
 
 from .config import Config, choice, number, numbers, real, truth
 from .gpt import places
-from .model import Model, Output, check_tokens, initialise_linear, normal_
+from .model import Model, Output, check_tokens, initialise_linear, normal_, token_logits
 
 Regions = Float[Tensor, "batch region feature"]
 
@@ -174,9 +173,8 @@ class Captioner(Model):
             weights=weights,
         )
         hidden = self.decoder_norm(hidden if last is None else hidden[:, -last:])
-        table = self.embedding.weight if self.output is None else self.output.weight
         watched = {"decoder": tuple(own for own, _ in found), "cross": tuple(cross for _, cross in found)}
-        return Output(functional.linear(hidden, table), hidden, watched if weights else None)
+        return Output(token_logits(hidden, self.output, self.embedding), hidden, watched if weights else None)
 
     def _encoded(self, images: Tensor, padding: Tensor | None, weights: bool) -> tuple[Tensor, list[Any]]:
         hidden, found = self.through(

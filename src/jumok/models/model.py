@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from jumok.attention import BACKENDS
 from jumok.errors import ArgumentError, BackendError, ShapeError
+from jumok.linear import linear
 from jumok.tap import name_sites
 
 from .config import Config
@@ -97,6 +98,14 @@ def check_tokens(tokens: Int[Tensor, "batch length"], vocabulary: int) -> None:
     if lowest < 0 or highest >= vocabulary:
         wrong = lowest if lowest < 0 else highest
         raise ArgumentError(f"token {wrong} is unknown: this model has tokens 0 to {vocabulary - 1}")
+
+
+def token_logits(
+    hidden: Float[Tensor, "batch length width"], output: nn.Module | None, table: nn.Embedding
+) -> Float[Tensor, "batch length vocabulary"]:
+    """By the output map, or by the embedding's table where they are one."""
+    logits: Tensor = linear(hidden, table.weight, None) if output is None else output(hidden)
+    return logits
 
 
 def normal_(parameter: Tensor, deviation: float) -> None:

@@ -22,7 +22,6 @@ from typing import ClassVar
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from jumok.attention import mask, score
@@ -32,7 +31,7 @@ from jumok.layers import RecurrentEncoder, StateAttention, lstm
 from jumok.layers.embedding import embedding
 
 from .config import Config, choice, maybe, number, real, truth
-from .model import Model, Output, check_tokens
+from .model import Model, Output, check_tokens, token_logits
 
 ATTENTIONS = ("none", "bahdanau", "luong_dot", "luong_general", "luong_concat")
 
@@ -243,8 +242,7 @@ class RNNSeq2Seq(Model):
         return context, found
 
     def _logits(self, hidden: Tensor) -> Tensor:
-        table = self.target_embedding.weight if self.output is None else self.output.weight
-        return functional.linear(hidden, table)
+        return token_logits(hidden, self.output, self.target_embedding)
 
 
 def _attention(config: RNNSeq2SeqConfig) -> StateAttention | None:

@@ -17,7 +17,6 @@ from typing import Any, ClassVar
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn import functional
 
 from jumok.attention import Cache, MultiHead, bias, mask, score
 from jumok.attention.bias import Bias
@@ -28,7 +27,7 @@ from jumok.layers.embedding import embedding
 from jumok.linear import Linear
 
 from .config import Config, choice, maybe, number, real, truth
-from .model import Model, Output, check_tokens, normal_
+from .model import Model, Output, check_tokens, normal_, token_logits
 
 
 @dataclass(frozen=True)
@@ -183,7 +182,7 @@ class T5(Model):
         config = self.config
         if config.tied if config.scaled_output is None else config.scaled_output:
             hidden = hidden * config.width**-0.5  # the embedding is drawn for reading, too large for an output map
-        return functional.linear(hidden, self.embedding.weight if self.output is None else self.output.weight)
+        return token_logits(hidden, self.output, self.embedding)
 
 
 def _norm(config: T5Config) -> RMSNorm:

@@ -17,7 +17,6 @@ from typing import Any, ClassVar
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn import functional
 
 from jumok.attention import Cache, MultiHead, mask
 from jumok.attention.projection import Fused
@@ -28,7 +27,7 @@ from jumok.linear import Linear
 
 from .config import Config, choice, maybe, number, real, truth
 from .gpt import places
-from .model import Model, Output, check_tokens, initialise_linear, normal_
+from .model import Model, Output, check_tokens, initialise_linear, normal_, token_logits
 
 
 @dataclass(frozen=True)
@@ -176,9 +175,9 @@ class Transformer(Model):
         hidden = hidden if last is None else hidden[:, -last:]
         if self.decoder_norm is not None:
             hidden = self.decoder_norm(hidden)
-        logits = functional.linear(
-            hidden, table.weight if self.output is None else self.output.weight, self.output_bias
-        )
+        logits = token_logits(hidden, self.output, table)
+        if self.output_bias is not None:
+            logits = logits + self.output_bias
         watched = {"decoder": tuple(own for own, _ in found), "cross": tuple(cross for _, cross in found)}
         return Output(logits, hidden, watched if weights else None)
 
