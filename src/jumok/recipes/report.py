@@ -1,0 +1,34 @@
+"""A report as a page to read: numbers as a list, lists of rows as tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def markdown(title: str, told: dict[str, Any]) -> str:
+    lines = [f"# {title}", ""]
+    tables = []
+    for name, value in told.items():
+        if isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
+            tables.append((name, value))
+        else:
+            lines.append(f"- {name.replace('_', ' ')}: {_told(value)}")
+    for name, rows in tables:
+        columns = list(dict.fromkeys(key for row in rows for key in row))
+        lines += ["", f"## {name.replace('_', ' ')}", "", _row(columns), _row(["---"] * len(columns))]
+        lines += [_row([_told(row.get(key, "")) for key in columns]) for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _row(cells: list[str]) -> str:
+    return "| " + " | ".join(one.replace("|", "\\|").replace("\n", " ") for one in cells) + " |"
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4f}".rstrip("0").rstrip(".") if abs(value) < 1e4 else f"{value:,.0f}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    if isinstance(value, dict):
+        return "; ".join(f"{name.replace('_', ' ')} {_told(one)}" for name, one in value.items())
+    return str(value)

@@ -1,0 +1,161 @@
+"""text: a GPT learns to go on with a text, character by character or in pieces of words. ``text-fast`` learns the same
+in less time: rotary positions, norms without means, gates, Muon (LOG.md says what each is worth)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from jumok.data import catalogue, corpora, shards
+from jumok.data import text as texts
+from jumok.data.batch import Windows
+from jumok.data.lines import Problems
+from jumok.data.tokenizer import Tokenizer
+from jumok.errors import ArgumentError
+from jumok.generate import Sampling, generate
+from jumok.models import Model
+from jumok.models.gpt import GPT, GPTConfig
+from jumok.train import Batch, Settings, Task, part_of, token_loss
+
+from .asked import Asked
+
+TOKENS = ("characters", "bytes", "gpt2", "learned")
+HELD_OUT = 0.1  # the last tenth of the text
+
+
+def text(asked: Asked) -> Task:
+    """The size of nanoGPT's setting for a CPU, trained as it is there."""
+    config = GPTConfig(length=64, width=128, layers=4, heads=4, hidden=512, activation="gelu")
+    settings = asked.settings(
+        steps=2000, batch=12, learning_rate=1e-3, final_rate=0.1, warmup=100, beta2=0.99, decay=0.1, clip=1.0,
+        evaluate_every=500, save_every=500,
+    )  # fmt: skip
+    return _task(asked, config, settings)
+
+
+def text_fast(asked: Asked) -> Task:
+    """The same size and text in a third of the time."""
+    config = GPTConfig(
+        length=64, width=128, layers=4, heads=4, hidden=352, positions="rotary", norm="rms", feedforward="gated",
+        activation="silu", attention_bias=False, output_bias=False, feedforward_bias=False,
+    )  # fmt: skip
+    settings = asked.settings(
+        steps=600, batch=12, optimizer="muon", learning_rate=6e-3, matrix_rate=2e-2, final_rate=0.02, warmup=30,
+        beta2=0.99, decay=0.05, clip=1.0, evaluate_every=200, save_every=200,
+    )  # fmt: skip
+    return _task(asked, config, settings)
+
+
+def _task(asked: Asked, config: GPTConfig, settings: Settings) -> Task:
+    loaded = asked.loaded()
+    if loaded is not None:
+        if not isinstance(loaded.model, GPT) or loaded.tokenizer is None:
+            raise ArgumentError(
+                f"the recipe {asked.recipe} goes on with a gpt that has a tokenizer; {asked.start} is none"
+            )
+        tokenizer, model = loaded.tokenizer, loaded.model
+        window = asked.number("window", min(model.config.length, 256), 2)
+    else:
+        tokenizer = _tokenizer(asked)
+        config = asked.config(config.changed(vocabulary=tokenizer.vocabulary))
+        model, window = asked.model(GPT, config, settings), config.length
+    tokens = _tokens(asked, tokenizer)
+    count = len(tokens)
+    train = int(count * (1 - HELD_OUT))
+    if count - train <= window:
+        raise ArgumentError(
+            f"the text has {count:,} tokens; a tenth of it is held out, and that must be more than a window of {window}. "
+            "Give more text, or --set length=... (shorter)"
+        )
+    windows = Windows(train, window + 1, settings.seed)
+
+    def batches(step: int, part: int, parts: int) -> Batch:
+        starts = part_of(windows.at(step, settings.batch), part, parts)
+        rows = torch.stack([tokens.slice(start, window + 1) for start in starts])
+        return Batch({"tokens": rows[:, :-1]}, rows[:, 1:], rows[:, 1:].numel())
+
+    def evaluate(model: Model) -> dict[str, float]:
+        total = seen = 0.0
+        for batch in held_out(tokens, train, window):
+            total += float(token_loss(model, batch.to(model.device)))
+            seen += batch.count
+        return {"loss": total / seen}
+
+    def report(model: Model, folder: Any) -> dict[str, Any]:
+        start = tokens.slice(train, min(16, window // 2)).tolist()
+        new = generate(
+            model, [start], limit=min(300, model.config.length - len(start)), sampling=Sampling(0.8, top_k=200)
+        )[0]
+        return {
+            **evaluate(model),
+            "what": f"cross-entropy a token, in nats, over the whole last tenth of the text ({count - train:,} tokens)",
+            "unknown_rate": tokens.unknown_rate,
+            "sample": tokenizer.decode(start + new),
+        }
+
+    data = {"tokens": count, "vocabulary": tokenizer.vocabulary, "tokenizer": shards.fingerprint(tokenizer)}
+    return Task(model, settings, batches, token_loss, evaluate, tokenizer=tokenizer, data=data, report=report)
+
+
+def held_out(tokens: shards.Shards, begin: int, window: int, rows: int = 64) -> Iterator[Batch]:
+    """Every token behind ``begin``, in windows that do not overlap; the last one is shorter."""
+    ends = range(begin, len(tokens) - 1, window)
+    whole = [start for start in ends if start + window + 1 <= len(tokens)]
+    for first in range(0, len(whole), rows):
+        yield _batch(torch.stack([tokens.slice(start, window + 1) for start in whole[first : first + rows]]))
+    if len(whole) < len(ends):
+        yield _batch(tokens.slice(ends[-1], len(tokens) - ends[-1])[None])
+
+
+def _batch(rows: Tensor) -> Batch:
+    return Batch({"tokens": rows[:, :-1]}, rows[:, 1:], rows[:, 1:].numel())
+
+
+def _pieces(asked: Asked, problems: Problems) -> Iterator[texts.Piece]:
+    if asked.data is not None:
+        return texts.pieces(asked.data, problems)
+    return (texts.Piece(one, True) for side in ("train", "held-out") for one in corpora.shakespeare(side, asked.report))
+
+
+def _tokenizer(asked: Asked) -> Tokenizer:
+    kind = asked.choice("tokens", "characters", TOKENS)
+    known = asked.folder / "tokenizer"
+    if known.is_dir():  # a run that is taken up again
+        return Tokenizer.load(known)
+    if kind == "bytes":
+        return Tokenizer.of_bytes()
+    if kind == "gpt2":
+        return Tokenizer.load(catalogue.get("gpt2-tokenizer", asked.report))
+    found = (piece.text for piece in _pieces(asked, Problems(skip=asked.skip_bad)))
+    if kind == "learned":
+        return Tokenizer.learned(found, asked.number("vocabulary", 2048, 257))
+    characters: set[str] = set()
+    for one in found:
+        characters.update(one)
+    return Tokenizer.characters("".join(sorted(characters)))
+
+
+def _tokens(asked: Asked, tokenizer: Tokenizer) -> shards.Shards:
+    place = asked.folder / "tokens"
+    if place.is_dir():
+        found = shards.Shards(place)
+        found.verify()
+        return found
+    problems = Problems(skip=asked.skip_bad)
+    made = shards.write(
+        texts.tokens(_pieces(asked, problems), tokenizer),
+        place,
+        tokenizer.vocabulary,
+        unknown=tokenizer.unknown,
+        fingerprint=shards.fingerprint(tokenizer),
+        report=asked.report,
+    )
+    if problems.count:
+        asked.report(str(problems))
+    Path(asked.folder / "tokenizer").mkdir(exist_ok=True)
+    tokenizer.save(asked.folder / "tokenizer")
+    return made

@@ -1,0 +1,83 @@
+"""Which number type the products of a training step are computed in; chosen by measuring, never by hope.
+
+bfloat16 on a CPU without instructions for it is many times slower than float32; float16 has too little range for
+small gradients, so its losses are scaled (Micikevicius et al. 2018).
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor
+
+TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+WORTH = 1.2  # how much faster it must be than float32 to be chosen
+
+
+@functools.cache
+def fastest(device: str) -> str:
+    """bfloat16, float16 or float32: the fastest for a product of 1,024 x 1,024 numbers on this device."""
+    options = ["bfloat16", "float16"] if device != "cpu" else ["bfloat16"]
+    plain = _seconds("float32", device)
+    for name in options:
+        try:
+            if _seconds(name, device, give_up=plain) * WORTH < plain:
+                return name
+        except RuntimeError:  # this device does not have it
+            continue
+    return "float32"
+
+
+def _seconds(name: str, device: str, give_up: float = float("inf")) -> float:
+    matrix = torch.ones(1024, 1024, device=device, dtype=TYPES[name])
+    times = []
+    small = matrix[:128, :128] @ matrix[:128, :128]  # the first product of a kind sets it up
+    for _ in range(4):
+        _wait(device)
+        start = time.perf_counter()
+        small = matrix @ matrix
+        _wait(device)
+        times.append(time.perf_counter() - start)
+        if times[-1] > 3 * give_up:
+            break
+    del small
+    return min(times)
+
+
+def _wait(device: str) -> None:
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
+
+
+class Precision:
+    """Autocast around the forward pass, and a scaler around the backward pass where the type is float16."""
+
+    def __init__(self, name: str, device: torch.device) -> None:
+        self.name = fastest(device.type) if name == "auto" else name
+        self.device = device
+        self.scaler = torch.amp.GradScaler(device.type) if self.name == "float16" else None
+
+    def autocast(self) -> AbstractContextManager[object]:
+        if self.name == "float32":
+            return nullcontext()
+        return torch.autocast(self.device.type, TYPES[self.name])
+
+    def backward(self, loss: Tensor) -> None:
+        (loss if self.scaler is None else self.scaler.scale(loss)).backward()
+
+    def unscale(self, optimizers: list[torch.optim.Optimizer]) -> None:
+        """Gradients as they are, before they are measured and clipped."""
+        if self.scaler is not None:
+            for one in optimizers:
+                self.scaler.unscale_(one)
+
+    def state(self) -> dict[str, float]:
+        return {} if self.scaler is None else {name: float(value) for name, value in self.scaler.state_dict().items()}
+
+    def restore(self, told: dict[str, float]) -> None:
+        if self.scaler is not None and told:
+            whole = {name: int(told[name]) for name in ("growth_interval", "_growth_tracker")}
+            self.scaler.load_state_dict({**told, **whole})

@@ -1,0 +1,37 @@
+"""A training task small enough for a test: a GPT of one block that learns to count."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from jumok.models import Model
+from jumok.models.gpt import GPT, GPTConfig
+from jumok.train import Batch, Settings, Task, part_of, token_loss
+
+CONFIG = GPTConfig(vocabulary=16, length=12, width=16, layers=1, heads=2, hidden=32, dropout=0.1)
+
+
+def toy(config: GPTConfig = CONFIG, **fields: Any) -> Task:
+    """Sequences that count up by one, from any number; the seed is the task's own."""
+    told = {"steps": 12, "batch": 8, "evaluate_every": 4, "save_every": 4, "log_every": 1, "warmup": 2, **fields}
+    settings = Settings.from_json(told)
+    torch.manual_seed(settings.seed)
+    model = GPT(config)
+
+    def batches(step: int, part: int, parts: int) -> Batch:
+        draw = torch.Generator().manual_seed(settings.seed * 1009 + step)
+        first = torch.randint(0, 16, (settings.batch,), generator=draw)
+        rows = (first[:, None] + torch.arange(9)) % 16
+        rows = rows[part_of(list(range(settings.batch)), part, parts)]
+        return Batch({"tokens": rows[:, :-1]}, rows[:, 1:], rows[:, 1:].numel())
+
+    def evaluate(model: Model) -> dict[str, float]:
+        rows = (torch.arange(16)[:, None] + torch.arange(9)) % 16
+        logits = model(rows[:, :-1]).logits
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
+        torch.rand(3)  # an evaluation that draws must not change the training
+        return {"loss": float(loss)}
+
+    return Task(model, settings, batches, token_loss, evaluate)
