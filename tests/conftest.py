@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +17,26 @@ from jumok.attention.backends import blocked
 settings.register_profile("jumok", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("jumok")
 torch.set_num_threads(1)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """A file that marks an xdist_group goes to one worker, so that what its tests share is made once.
+
+    pytest-xdist 3.8 writes the group into a field that pytest 9.2 no longer reads: there the mark alone does nothing.
+    """
+    from xdist.scheduler import LoadGroupScheduling
+
+    @cache
+    def together(path: Path) -> bool:
+        return path.is_file() and "xdist_group(" in path.read_text(encoding="utf-8")
+
+    class ByFile(LoadGroupScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            path = nodeid.split("::")[0]
+            return path if together(config.rootpath / path) else super()._split_scope(nodeid)
+
+    return ByFile(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 @pytest.fixture(autouse=True)

@@ -14,12 +14,15 @@ from transformers import (
     BertForMaskedLM,
     BertForPreTraining,
     BertForSequenceClassification,
+    BertForTokenClassification,
     BertModel,
     DistilBertConfig,
     DistilBertForMaskedLM,
+    DistilBertForSequenceClassification,
     DistilBertModel,
     RobertaConfig,
     RobertaForMaskedLM,
+    RobertaForSequenceClassification,
     RobertaModel,
 )
 
@@ -57,7 +60,19 @@ CASES: dict[str, Any] = {
     "distilbert mlm untied, relu": lambda: DistilBertForMaskedLM(
         DistilBertConfig(**DISTILLED, tie_word_embeddings=False, activation="relu")
     ),
+    "bert classes": lambda: BertForSequenceClassification(BertConfig(**SIZES)),
+    "bert 5 classes, several": lambda: BertForSequenceClassification(
+        BertConfig(**SIZES, num_labels=5, problem_type="multi_label_classification", hidden_act="relu")
+    ),
+    "roberta 3 classes": lambda: RobertaForSequenceClassification(
+        RobertaConfig(**SIZES, num_labels=3, type_vocab_size=1, hidden_act="relu")
+    ),
+    "distilbert 4 classes": lambda: DistilBertForSequenceClassification(DistilBertConfig(**DISTILLED, num_labels=4)),
+    "distilbert 1 number": lambda: DistilBertForSequenceClassification(
+        DistilBertConfig(**DISTILLED, num_labels=1, problem_type="regression")
+    ),
 }
+CLASSES = [name for name in CASES if "class" in name or "number" in name]
 
 LENGTH = 11
 REAL = {
@@ -87,7 +102,10 @@ def test_it_is_transformers(name: str, side: str, tmp_path: Path) -> None:
 
     def check(ours: Model, theirs: Any) -> None:
         found, wanted = ours(tokens, padding=real, segments=segments), theirs(tokens, **settings)
-        if "mlm" in name:
+        if name in CLASSES:
+            near(found.logits, their_logits(theirs, tokens, real, settings))
+            found, wanted = ours(tokens).logits, theirs(tokens).logits
+        elif "mlm" in name:
             near(found.logits, wanted.logits, real)
             found, wanted = ours(tokens).logits, theirs(tokens).logits
         else:
@@ -99,15 +117,60 @@ def test_it_is_transformers(name: str, side: str, tmp_path: Path) -> None:
     both_ways(theirs, tmp_path, check)
 
 
+def their_logits(
+    theirs: Any, tokens: torch.Tensor, real: torch.Tensor | None, settings: dict[str, Any]
+) -> torch.Tensor:
+    """Of a text alone where padding stands before it: they would read the first token, which is padding."""
+    if real is None or real[:, 0].all():
+        return theirs(tokens, **settings).logits
+    rows = []
+    for row, kept in enumerate(real):
+        alone = {name: one[row : row + 1, kept] for name, one in settings.items()}
+        rows.append(theirs(tokens[row : row + 1, kept], **alone).logits)
+    return torch.cat(rows)
+
+
+@pytest.mark.parametrize(
+    ("change", "answer"),
+    [
+        ({}, "one"),
+        ({"problem_type": "single_label_classification"}, "one"),
+        ({"problem_type": "multi_label_classification"}, "several"),
+        ({"problem_type": "regression"}, "number"),
+        ({"num_labels": 1}, "several"),
+    ],
+)
+def test_what_the_classes_are_is_read_and_written(change: dict[str, Any], answer: str, tmp_path: Path) -> None:
+    theirs = BertForSequenceClassification(BertConfig(**SIZES, **change))
+    theirs.save_pretrained(tmp_path / "made")
+    loaded = jumok.load(tmp_path / "made")
+    assert (loaded.config.head, loaded.config.answer) == ("classes", answer)
+    assert loaded.config.classes == change.get("num_labels", 2)
+    jumok.save(loaded.model, tmp_path / "again", format="huggingface")
+    again = BertForSequenceClassification.from_pretrained(tmp_path / "again").config
+    assert again.num_labels == loaded.config.classes
+    assert jumok.load(tmp_path / "again").config == loaded.config
+    assert again.problem_type == change.get("problem_type", again.problem_type)
+
+
 def test_the_folder_says_which_head(tmp_path: Path) -> None:
     theirs = BertForPreTraining(BertConfig(**SIZES)).eval()  # a second head is there too, and is left out
     theirs.save_pretrained(tmp_path / "both")
     tokens = torch.randint(97, (1, 6))
     with torch.no_grad():
         near(jumok.load(tmp_path / "both").model(tokens).logits, theirs(tokens).prediction_logits)
-    BertForSequenceClassification(BertConfig(**SIZES)).save_pretrained(tmp_path / "classes")
+    BertForTokenClassification(BertConfig(**SIZES)).save_pretrained(tmp_path / "classes")
     with pytest.raises(CheckpointError, match="no place for: classifier"):
         jumok.load(tmp_path / "classes")
+    BertForSequenceClassification(BertConfig(**SIZES)).save_pretrained(tmp_path / "texts")
+    file = tmp_path / "texts" / "config.json"
+    told = json.loads(file.read_text())
+    file.write_text(json.dumps({**told, "problem_type": "evil"}))
+    with pytest.raises(CheckpointError, match="problem_type = 'evil'; known are single_label"):
+        jumok.load(tmp_path / "texts")
+    file.write_text(json.dumps({**told, "id2label": {str(place): "x" for place in range(3)}}))
+    with pytest.raises(CheckpointError, match=r"classifier.weight give \[2, 30\], but by its config"):
+        jumok.load(tmp_path / "texts")
 
 
 def test_old_names_of_norms_load(tmp_path: Path) -> None:
@@ -150,6 +213,7 @@ CONFIGS = {
     "roberta": BERTConfig(**SMALL, segments=1, offset=2, padding_id=1, head="mlm", tied=False),
     "distilbert": BERTConfig(**SMALL, segments=0, head="mlm"),
 }
+CLASSIFIER = BERTConfig(**SMALL, head="classes", head_activation="tanh", classes=3)
 
 
 def real_tokens(side: str) -> torch.Tensor:
@@ -169,6 +233,17 @@ def test_nothing_moves_when_the_padding_changes(name: str, side: str) -> None:
         alone = model(tokens[1:, real[1]]).logits
     assert torch.equal(one[real], two[real])
     assert torch.allclose(one[1, real[1]], alone[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_no_class_moves_when_the_padding_changes(side: str) -> None:
+    model = BERT(CLASSIFIER).eval()
+    tokens, real = torch.randint(2, 50, (2, 9)), real_tokens(side)
+    other = torch.where(real, tokens, (tokens + 11) % 50)
+    with torch.no_grad():
+        one, two = model(tokens, padding=real).logits, model(other, padding=real).logits
+        assert torch.allclose(one[1:], model(tokens[1:, real[1]]).logits, atol=1e-5)
+    assert torch.equal(one, two) and list(one.shape) == [2, 3]
 
 
 def test_every_token_sees_every_other_and_the_segments() -> None:
@@ -235,7 +310,8 @@ def test_the_published_numbers_of_parameters() -> None:
     ("fields", "says"),
     [
         ({"heads": 5}, "width 24 does not divide into 5 heads"),
-        ({"head": "nsp"}, "head of the bert config must be one of none, mlm, not 'nsp'"),
+        ({"head": "nsp"}, "head of the bert config must be one of none, mlm, classes, not 'nsp'"),
+        ({"head": "mlm", "head_activation": "tanh"}, "is for a head of classes"),
         ({"padding_id": 1}, "with a padding_id the offset must be at least 1"),
         ({"segment": 2}, "did you mean 'segments'"),
     ],
@@ -265,6 +341,9 @@ def test_what_transformers_has_no_model_for_is_saved_in_our_format_alone(tmp_pat
     model = BERT(CONFIGS["distilbert"].changed(epsilon=1e-5)).eval()
     with pytest.raises(CheckpointError, match="save it with format='jumok'"):
         jumok.save(model, tmp_path / "theirs", format="huggingface")
+    for wrong in (CLASSIFIER.changed(head_activation="relu"), CLASSIFIER.changed(segments=0)):
+        with pytest.raises(CheckpointError, match="save it with format='jumok'"):
+            jumok.save(BERT(wrong), tmp_path / "theirs", format="huggingface")
     jumok.save(model, tmp_path / "own")
     tokens = torch.randint(50, (1, 9))
     assert torch.equal(jumok.load(tmp_path / "own").model(tokens).logits, model(tokens).logits)

@@ -44,7 +44,21 @@ CASES: dict[str, Any] = {
     "mistral window": lambda: MistralForCausalLM(MistralConfig(**LLAMA, sliding_window=4)),
     "mistral": lambda: MistralForCausalLM(MistralConfig(**LLAMA, sliding_window=None)),
     "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**LLAMA, use_sliding_window=False)),
+    "qwen2 window in the last layers": lambda: Qwen2ForCausalLM(
+        Qwen2Config(**LLAMA, use_sliding_window=True, sliding_window=4, max_window_layers=1)
+    ),
+    "qwen2 window in every layer": lambda: Qwen2ForCausalLM(
+        Qwen2Config(**LLAMA, use_sliding_window=True, sliding_window=4, max_window_layers=0)
+    ),
+    "qwen2 window in the layer between": lambda: Qwen2ForCausalLM(
+        Qwen2Config(**LLAMA, use_sliding_window=True, sliding_window=4, layer_types=_kinds("full sliding full"))
+    ),
 }
+
+
+def _kinds(told: str) -> list[str]:
+    return [f"{kind}_attention" for kind in told.split()]
+
 
 LENGTH = 11
 REAL = {
@@ -94,6 +108,10 @@ CONFIGS = {
     "gpt": GPTConfig(**SMALL),
     "llama": llama_config(**SMALL, groups=2),
     "window": llama_config(**SMALL, window=3),
+    "window in the second layer": llama_config(**SMALL, window=3, windowed=[1]),
+    "scaled": llama_config(
+        **SMALL, rotary_scaling="yarn", rotary_factor=2.0, rotary_length=10, rotary_slow=0.1, rotary_gain=1.1
+    ),
 }
 
 

@@ -473,6 +473,63 @@ def test_bad_gguf_metadata(change: dict[str, Any], says: str) -> None:
         Tokenizer.from_gguf({})
 
 
+# what ends a text
+
+
+@pytest.mark.parametrize(
+    ("generation", "config", "ends"),
+    [
+        (None, None, (0,)),
+        (None, {"eos_token_id": 2}, (0, 2)),
+        (None, {"eos_token_id": [1, 0, 2]}, (0, 1, 2)),
+        ({"eos_token_id": [2, 2]}, {"eos_token_id": 1}, (0, 2)),  # as transformers: generation_config.json counts
+        ({"eos_token_id": None, "top_k": 5}, {"eos_token_id": 1}, (0, 1)),
+        ({"eos_token_id": []}, {}, (0,)),
+    ],
+)
+def test_several_tokens_end_a_text(generation: Any, config: Any, ends: tuple[int, ...], tmp_path: Path) -> None:
+    Tokenizer(Tokenizer.characters("abcd")._inner, {"end": "a"}).save(tmp_path)
+    assert not (tmp_path / "generation_config.json").exists()
+    for name, told in (("generation_config.json", generation), ("config.json", config)):
+        if told is not None:
+            (tmp_path / name).write_text(json.dumps(told))
+    ours = Tokenizer.load(tmp_path)
+    assert (ours.end, ours.ends) == (0, ends)
+    again = ours.save(tmp_path / "again")
+    assert Tokenizer.load(again).ends == ends
+
+
+def test_transformers_find_the_ends_that_were_saved(tmp_path: Path) -> None:
+    (tmp_path / "generation_config.json").write_text('{"top_k": 7, "eos_token_id": 3}')
+    Tokenizer(Tokenizer.characters("abcd")._inner, {"end": "a"}, ends=[2, 1]).save(tmp_path)
+    import transformers
+
+    told = transformers.GenerationConfig.from_pretrained(tmp_path)
+    assert (told.eos_token_id, told.top_k) == ([0, 2, 1], 7)
+    assert Tokenizer.characters("abcd").ends == ()
+
+
+@pytest.mark.parametrize(
+    "wrong", ["x", [0, "x"], -1, 2**31, 1.5, True, {"0": 1}, [[1]], list(range(101)), float("nan")]
+)
+def test_ends_that_cannot_be_are_refused(wrong: object, tmp_path: Path) -> None:
+    Tokenizer.characters("abcd").save(tmp_path)
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": wrong}))
+    with pytest.raises(ArgumentError, match=r"gives an end token the id|101 end tokens; at most 100"):
+        Tokenizer.load(tmp_path)
+
+
+def test_a_gguf_file_names_the_end_of_a_turn() -> None:
+    fields = {
+        "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "gpt-2", "tokenizer.ggml.tokens": ["a", "b", "c", "d"],
+        "tokenizer.ggml.merges": [], "tokenizer.ggml.eos_token_id": 1, "tokenizer.ggml.eot_token_id": 3,
+        "tokenizer.ggml.eom_token_id": 1,
+    }  # fmt: skip
+    assert Tokenizer.from_gguf(fields).ends == (1, 3)
+    with pytest.raises(ArgumentError, match="its eot token is 4, and it has 4 tokens"):
+        Tokenizer.from_gguf({**fields, "tokenizer.ggml.eot_token_id": 4})
+
+
 # conversations
 
 

@@ -9,13 +9,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from jumok.layers import ByTurns
 from jumok.models import GPT, GPTConfig, llama_config
 
 from .errors import CheckpointError
 from .gguf_header import TensorPlace, read_header
+from .huggingface import rope
 from .loaded import Loaded
 from .rename import Rule, Table, joined
 
+ROPE_FACTORS = "rope_freqs.weight"
+LLAMA3_LENGTH = 8192  # of the texts that all models with such factors were trained on, before their rotation was scaled
 ROWS_AT_ONCE = 2048  # a vocabulary's table spread out in one piece would need several times its size
 
 
@@ -29,23 +33,29 @@ def load_gguf(path: Path, dtype: torch.dtype) -> Loaded:
 
     sizes = {int(kind): pair for kind, pair in GGML_QUANT_SIZES.items()}
     fields, places = read_header(path, sizes)
-    config = _config(path, fields, places)
 
-    def read(name: str) -> Tensor:
+    def stored(name: str, dtype: torch.dtype) -> Tensor:
         place = places[name]
         block, length = sizes[place.kind]
         *rows, columns = place.shape
-        stored = (*rows, columns // block * length)
-        raw = np.memmap(path, np.uint8, "r", place.start, stored)
+        size = (*rows, columns // block * length)
+        raw = np.memmap(path, np.uint8, "r", place.start, size)
         kind = GGMLQuantizationType(place.kind)
         numbers = torch.empty(place.shape, dtype=dtype)
         try:
-            for start in range(0, stored[0], ROWS_AT_ONCE) if len(stored) > 1 else (0,):
-                part = slice(start, start + ROWS_AT_ONCE) if len(stored) > 1 else slice(None)
+            for start in range(0, size[0], ROWS_AT_ONCE) if len(size) > 1 else (0,):
+                part = slice(start, start + ROWS_AT_ONCE) if len(size) > 1 else slice(None)
                 numbers[part] = torch.from_numpy(dequantize(np.array(raw[part]), kind))
         except (NotImplementedError, ValueError) as wrong:
             raise CheckpointError(f"{path.name}: {name!r} is {kind.name}, which cannot be read: {wrong}") from None
-        return _unpermuted(name, numbers, config)
+        return numbers
+
+    config = _config(path, fields, places)
+    if ROPE_FACTORS in places:
+        config = _slowed(path, config, stored(ROPE_FACTORS, torch.float32))
+
+    def read(name: str) -> Tensor:
+        return _unpermuted(name, stored(name, dtype), config)
 
     with torch.device("meta"):
         model = GPT(config).to(dtype)
@@ -65,18 +75,66 @@ def _config(path: Path, fields: dict[str, Any], places: dict[str, TensorPlace]) 
 
     if "token_embd.weight" not in places:
         raise CheckpointError(f"{path.name} has no tensor token_embd.weight")
-    heads = take("attention.head_count")
-    return llama_config(
+    heads, width, length = take("attention.head_count"), take("embedding_length"), take("context_length")
+    rotary = _rotary(path, fields, {"max_position_embeddings": length, "rope_theta": take("rope.freq_base", None)})
+    config = llama_config(
         vocabulary=places["token_embd.weight"].shape[0],
-        length=take("context_length"),
-        width=take("embedding_length"),
+        width=width,
         layers=take("block_count"),
         heads=heads,
         groups=take("attention.head_count_kv", heads),
+        head_width=take("attention.key_length", None),
         hidden=take("feed_forward_length"),
-        rotary_base=take("rope.freq_base", 10_000.0),
         epsilon=take("attention.layer_norm_rms_epsilon"),
         tied="output.weight" not in places,
+        **{"length": length, **rotary},
+    )
+    if config.layers > len(places):  # before anybody builds them
+        raise CheckpointError(f"{path.name} says it has {config.layers:,} blocks, and holds {len(places)} tensors")
+    head_width = config.head_width or config.width // config.heads
+    for name in ("rope.dimension_count", "attention.value_length"):
+        if take(name, head_width) != head_width:
+            told = f"{path.name} has llama.{name} = {str(take(name))[:40]}"
+            raise CheckpointError(f"{told}; only {head_width}, the width of a head, is supported")
+    return config
+
+
+def _rotary(path: Path, fields: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
+    """The rotary fields of our config; what they mean is what they mean in Hugging Face's."""
+    prefix = "llama.rope.scaling."
+    told = {name.removeprefix(prefix): value for name, value in fields.items() if name.startswith(prefix)}
+    kind = told.pop("type", "linear" if told.get("factor") else "none")  # as llama.cpp has it
+    told.pop("finetuned", None)
+    factor, length = told.pop("factor", None), told.pop("original_context_length", None)
+    if kind not in ("none", "linear", "yarn") or told or "llama.rope.scale_linear" in fields:
+        raise CheckpointError(
+            f"{path.name} scales its rotary positions in a way that is not known here: {str(kind)[:40]} "
+            f"{', '.join(sorted(told))[:200]}"
+        )
+    scaling = {"rope_type": kind, "factor": factor, "original_max_position_embeddings": length}
+    return rope.read({**theirs, **({} if kind == "none" else {"rope_scaling": scaling})})
+
+
+def _slowed(path: Path, config: GPTConfig, found: Tensor) -> GPTConfig:
+    """Llama 3.1's scaling, of which the file says only by how much each pair is slower."""
+    pairs = (config.head_width or config.width // config.heads) // 2
+    refused = CheckpointError(f"{path.name}: its {ROPE_FACTORS} are of no scaling that is known here")
+    if found.shape != (pairs,) or config.rotary_scaling != "none":
+        raise refused
+    factor = float(found.max())
+    if not 1 <= factor <= rope.LARGEST:  # not a number, too
+        raise refused
+    scaling = ByTurns(factor, LLAMA3_LENGTH)
+    frequencies = 1.0 / config.rotary_base ** (torch.arange(pairs) / pairs)
+    slower = frequencies / scaling.slowed(frequencies, config.rotary_base)
+    if not torch.allclose(found, slower, rtol=1e-3):
+        raise refused
+    return config.changed(
+        rotary_scaling="llama3",
+        rotary_factor=factor,
+        rotary_length=LLAMA3_LENGTH,
+        rotary_slow=scaling.slow,
+        rotary_fast=scaling.fast,
     )
 
 
@@ -105,4 +163,4 @@ def _table(config: GPTConfig) -> Table:
         Rule("norm.weight", ("output_norm.weight",)),
         Rule("output.weight", ("output.weight",)),
     ]
-    return Table(rules, ["rope_freqs.weight"])
+    return Table(rules, [ROPE_FACTORS])  # read with the config

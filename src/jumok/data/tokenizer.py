@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
-from tokenizers import decoders, models, pre_tokenizers
+from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from jumok.data import byte_level, chat, tokenizer_files
 from jumok.data.tokenizer_files import SPECIAL, NoTokenizer, no_panic
@@ -35,14 +35,17 @@ class Tokenizer:
         inner: tokenizers.Tokenizer,
         special: Mapping[str, str | None] | None = None,
         chat_template: str | None = None,
+        ends: Sequence[int] = (),
     ) -> None:
-        """`special` gives tokens by our words: begin, end, pad, mask, unknown, separator, classify."""
+        """`special` gives tokens by our words: begin, end, pad, mask, unknown, separator, classify. `ends` are further
+        ids that end a text."""
         inner.no_padding()  # some files ask for 128 tokens, always; batches are made elsewhere
         inner.no_truncation()
         self._inner = inner
         named = {word: token for word, token in (special or {}).items() if token is not None}
         self._special = {word: token for word, token in named.items() if inner.token_to_id(token) is not None}
         self.chat_template = chat_template
+        self._ends = tuple(ends)
 
     # what it does
 
@@ -100,6 +103,12 @@ class Tokenizer:
     def end(self) -> int | None:
         """Ends a text (eos)."""
         return self._number("end")
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """All that end a text: `end`, and what the model beside this tokenizer was told (the end of a turn)."""
+        own = () if self.end is None else (self.end,)
+        return tuple(dict.fromkeys((*own, *self._ends)))
 
     @property
     def pad(self) -> int | None:
@@ -168,6 +177,30 @@ class Tokenizer:
         return cls(inner)
 
     @classmethod
+    def learned(cls, texts: Iterable[str], vocabulary: int, special: Mapping[str, str] | None = None) -> Tokenizer:
+        """Pieces of words that are frequent in `texts`: byte-level byte-pair encoding, as GPT-2's, so that nothing is
+        unknown. `special` tokens come first ({"begin": "<s>"}).
+
+        >>> pieces = Tokenizer.learned(["the cat, the hat, the bat"] * 50, 270)
+        >>> pieces.decode(pieces.encode("the 고양이"))
+        'the 고양이'
+        """
+        if vocabulary < 256 + len(special or {}):
+            raise ArgumentError(f"a vocabulary of {vocabulary} is too small: bytes and special tokens come first")
+        inner = tokenizers.Tokenizer(models.BPE())
+        inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        inner.decoder = decoders.ByteLevel()
+        trainer = trainers.BpeTrainer(
+            vocab_size=vocabulary,
+            special_tokens=list((special or {}).values()),
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        )
+        with no_panic("no pieces can be learned from these texts"):
+            inner.train_from_iterator(texts, trainer)
+        return cls(inner, special)
+
+    @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Tokenizer:
         """The tokenizer in a folder: tokenizer.json, or vocab.json and merges.txt, or vocab.txt; with its settings."""
         return cls(*tokenizer_files.read(Path(folder)))
@@ -189,6 +222,9 @@ class Tokenizer:
             "special_tokens_map.json": json.dumps(named, ensure_ascii=False, indent=1) + "\n",
             "chat_template.jinja": self.chat_template,
         }
+        if set(self.ends) - {self.end}:  # transformers, too, looks for them there, among other things
+            told = {**tokenizer_files.read_settings(place / "generation_config.json"), "eos_token_id": list(self.ends)}
+            written["generation_config.json"] = json.dumps(told, ensure_ascii=False, indent=1) + "\n"
         for name, text in written.items():
             if text is None:
                 (place / name).unlink(missing_ok=True)

@@ -15,7 +15,7 @@ from jumok.data import byte_level
 from jumok.errors import ArgumentError
 
 Special: TypeAlias = dict[str, str | None]  # tokens by our words
-Found: TypeAlias = tuple[Tokenizer, Special, str | None]  # with the chat template
+Found: TypeAlias = tuple[Tokenizer, Special, str | None, tuple[int, ...]]  # with the chat template and further ends
 
 SPECIAL = {  # our word -> the word in the files
     "begin": "bos_token",
@@ -41,6 +41,7 @@ _END = "<|endoftext|>"
 _CUTS = {"": "gpt-2", "GPT2Tokenizer": "gpt-2", "Qwen2Tokenizer": "qwen2"}  # by the class that the settings name
 _BERT_CLASSES = {"", "BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer"}
 _VOCABULARY_CAP, _SETTINGS_CAP = 50_000_000, 10_000_000  # bytes that are read of a file
+_MOST_ENDS = 100
 
 
 class NoTokenizer(ArgumentError):  # noqa: N818
@@ -48,8 +49,11 @@ class NoTokenizer(ArgumentError):  # noqa: N818
 
 
 def read(place: Path) -> Found:
-    """The tokenizer in a folder, its special tokens, and its chat template."""
-    settings = {**_settings(place / "special_tokens_map.json"), **_settings(place / "tokenizer_config.json")}
+    """The tokenizer in a folder, its special tokens, its chat template, and the ids that end a text by the model."""
+    settings = {
+        **read_settings(place / "special_tokens_map.json"),
+        **read_settings(place / "tokenizer_config.json"),
+    }
     kind = str(settings.get("tokenizer_class") or "").removesuffix("Fast")
     if (place / "tokenizer.json").is_file():
         inner, special = _from_json(place / "tokenizer.json", settings)
@@ -60,11 +64,11 @@ def read(place: Path) -> Found:
     else:
         files = "a tokenizer.json, or a vocab.json and its merges.txt, or a vocab.txt"
         raise NoTokenizer(f"there is no tokenizer in {place}; it would be {files}")
-    return inner, special | _named(settings), _template(place, settings)
+    return inner, special | _named(settings), _template(place, settings), ends(place)
 
 
 def read_gguf(fields: Mapping[str, Any]) -> Found:
-    """The tokenizer in the metadata of a GGUF file, its special tokens, and its chat template."""
+    """The tokenizer in the metadata of a GGUF file, its special tokens, its chat template, and its further ends."""
     model = fields.get("tokenizer.ggml.model")
     if model is None:
         raise NoTokenizer("there is no tokenizer in this GGUF file; tokenizer.ggml.model is missing")
@@ -89,8 +93,27 @@ def read_gguf(fields: Mapping[str, Any]) -> Found:
         begin = special["begin"]
         if begin is not None and fields.get("tokenizer.ggml.add_bos_token"):
             byte_level.begin_with(inner, begin, vocabulary[begin])
+        # the end of a turn and of a message, where they are not the end of a text
+        further = [_token_at(tokens, fields.get(f"tokenizer.ggml.{name}_token_id"), name) for name in ("eot", "eom")]
     template = fields.get("tokenizer.chat_template")
-    return inner, special, template if isinstance(template, str) else None
+    ends = tuple(vocabulary[token] for token in further if token is not None)
+    return inner, special, template if isinstance(template, str) else None, ends
+
+
+def ends(place: Path) -> tuple[int, ...]:
+    """The ids that the model beside the tokenizer ends a text with: Llama 3 has three. What it was told for generating
+    counts before its config."""
+    for name in ("generation_config.json", "config.json"):
+        found = read_settings(place / name).get("eos_token_id")
+        if found is not None:
+            numbers = found if isinstance(found, list) else [found]
+            if len(numbers) > _MOST_ENDS:
+                raise ArgumentError(f"{place / name} names {len(numbers):,} end tokens; at most {_MOST_ENDS} are read")
+            for number in numbers:
+                if type(number) is not int or not 0 <= number < 2**31:
+                    raise ArgumentError(f"{place / name} gives an end token the id {str(number)[:40]!r}")
+            return tuple(numbers)
+    return ()
 
 
 @contextlib.contextmanager
@@ -125,7 +148,7 @@ def _parsed(path: Path, text: str) -> dict[str, Any]:
     return found
 
 
-def _settings(path: Path) -> dict[str, Any]:
+def read_settings(path: Path) -> dict[str, Any]:
     return _parsed(path, _read(path, _SETTINGS_CAP)) if path.is_file() else {}
 
 

@@ -7,9 +7,11 @@ from .output import MaskedOutput
 from .patches import Patches
 from .position import Learned, Rotary, Sinusoidal
 from .recurrent import RecurrentEncoder, StateAttention, lstm
+from .scaling import ByTurns, Scaling, Yarn
 
 __all__ = [
     "BareBlock",
+    "ByTurns",
     "DecoderBlock",
     "EncoderBlock",
     "FeedForward",
@@ -21,7 +23,9 @@ __all__ = [
     "RMSNorm",
     "RecurrentEncoder",
     "Rotary",
+    "Scaling",
     "Sinusoidal",
     "StateAttention",
+    "Yarn",
     "lstm",
 ]

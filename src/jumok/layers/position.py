@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from jumok.errors import ArgumentError, ShapeError
 
 from .embedding import embedding
+from .scaling import Scaling
 
 Positions = range | Tensor  # as at the door: a range, or integers [length] or [batch, length]
 
@@ -78,15 +79,20 @@ class Rotary(nn.Module):
     distances alone. Made from the head's width; works on queries and keys at the door's layout.
 
     pairing: "halves" pairs number i with i + head_width/2 (Llama, NeoX); "neighbours" pairs 2i with 2i+1 (the paper).
+    scaling: how the rotation is slowed down for texts longer than those of the training; None = not at all.
     """
 
-    def __init__(self, head_width: int, base: float = 10_000.0, pairing: str = "halves") -> None:
+    def __init__(
+        self, head_width: int, base: float = 10_000.0, pairing: str = "halves", scaling: Scaling | None = None
+    ) -> None:
         super().__init__()
         if head_width % 2:
             raise ArgumentError(f"a rotation turns pairs of numbers; head_width must be even, not {head_width}")
         if pairing not in ("halves", "neighbours"):
             raise ArgumentError(f'pairing must be "halves" or "neighbours", not {pairing!r}')
-        self.head_width, self.base, self.pairing = head_width, base, pairing
+        if scaling is not None and base <= 1:
+            raise ArgumentError(f"a rotation can be scaled where its base is above 1, not at {base}")
+        self.head_width, self.base, self.pairing, self.scaling = head_width, base, pairing, scaling
         self._known: tuple[tuple[range, torch.device, torch.dtype], tuple[Tensor, Tensor]] | None = None
 
     def forward(
@@ -115,8 +121,11 @@ class Rotary(nn.Module):
     @torch.no_grad()
     def _computed(self, positions: Positions, vectors: Tensor) -> tuple[Tensor, Tensor]:
         step = torch.arange(0, self.head_width, 2, dtype=torch.float32, device=vectors.device) / self.head_width
+        frequencies, gain = 1.0 / self.base**step, 1.0
+        if self.scaling is not None:
+            frequencies, gain = self.scaling.slowed(frequencies, self.base), self.scaling.gain
         # float32 until the end: at position 10,000 a half-precision angle is off by whole turns
-        angle = _tensor(positions, vectors.device)[..., None].float() * (1.0 / self.base**step)
+        angle = _tensor(positions, vectors.device)[..., None].float() * frequencies
         if angle.dim() == 3:  # [batch, length, pair]: the same for all heads
             angle = angle[:, None]
-        return angle.cos().to(vectors.dtype), angle.sin().to(vectors.dtype)
+        return (angle.cos() * gain).to(vectors.dtype), (angle.sin() * gain).to(vectors.dtype)

@@ -2,6 +2,7 @@
 
     tokens -> embedding + learned positions (+ segments) -> norm -> blocks: attention, norm, feed-forward, norm
            -> hidden (-> inner map, norm, every token's score: what stood at a masked place)
+                     (-> the first token's, inner map, every class's score)
 
 BERT (Devlin et al. 2018) tells two sentences apart by segments. RoBERTa (Liu et al. 2019) does not, and its positions
 begin behind that of its padding token. DistilBERT (Sanh et al. 2019) and MiniLM (Wang et al. 2020) are smaller.
@@ -12,7 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from jaxtyping import Bool, Int
+import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from jumok.attention import MultiHead, mask
@@ -20,6 +22,7 @@ from jumok.attention.grid import Positions
 from jumok.errors import ArgumentError, ShapeError
 from jumok.layers import EncoderBlock, FeedForward, LayerNorm, Learned, MaskedOutput
 from jumok.layers.embedding import embedding
+from jumok.layers.feedforward import activation
 
 from .config import Config, choice, maybe, number, real, truth
 from .model import Model, Output, check_tokens, initialise_linear, normal_
@@ -44,8 +47,14 @@ class BERTConfig(Config):
     padding_id: int | None = maybe(number(0, "a token that takes no position (RoBERTa); None = each has one", least=0))
     epsilon: float = real(1e-12, "added inside the norms' root")
     activation: str = choice("gelu", ACTIVATIONS, "of the feed-forward")
-    head: str = choice("none", ("none", "mlm"), "hidden vectors alone, or logits of masked tokens too")
-    head_activation: str = choice("gelu", ACTIVATIONS, "of the head")
+    head: str = choice(
+        "none", ("none", "mlm", "classes"), "hidden vectors alone, or logits of masked tokens or of classes too"
+    )
+    head_activation: str = choice("gelu", (*ACTIVATIONS, "tanh"), "of the head")
+    classes: int = number(2, "how many classes the head tells apart")
+    answer: str = choice(
+        "one", ("one", "several", "number"), "one class holds, or each may by itself, or they are numbers"
+    )
     tied: bool = truth(True, "the embedding is also the head's output map")
     dropout: float = real(0.0, "share dropped while training", most=0.99)
 
@@ -54,11 +63,13 @@ class BERTConfig(Config):
             raise ArgumentError(f"width {self.width} does not divide into {self.heads} heads")
         if self.padding_id is not None and not self.offset:
             raise ArgumentError("with a padding_id the offset must be at least 1: padding stands right before it")
+        if self.head == "mlm" and self.head_activation == "tanh":
+            raise ArgumentError('the activation "tanh" is for a head of classes; give one for masked tokens another')
 
 
 class BERT(Model):
     """``model(tokens).hidden`` is [batch, length, width]; with ``head="mlm"`` there is ``.logits``, [batch, length,
-    vocabulary], as well."""
+    vocabulary], as well, and with ``head="classes"`` [batch, classes]."""
 
     family = "bert"
     config_class = BERTConfig
@@ -74,11 +85,7 @@ class BERT(Model):
         self.norm = LayerNorm(width, eps=epsilon)
         self.dropout = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList(_block(config) for _ in range(config.layers))
-        self.head = None
-        if config.head == "mlm":
-            self.head = MaskedOutput(
-                width, config.vocabulary, config.head_activation, epsilon=epsilon, tied=config.tied
-            )
+        self.head = _head(config)
         self.finish()
 
     def initialise(self) -> None:
@@ -108,7 +115,11 @@ class BERT(Model):
             mask=None if padding is None else mask.padding(padding),
             weights=weights,
         )
-        logits = None if self.head is None else self.head(hidden, self.embedding.weight)
+        logits = None
+        if isinstance(self.head, MaskedOutput):
+            logits = self.head(hidden, self.embedding.weight)
+        elif self.head is not None:
+            logits = self.head(first_of(hidden, padding))
         return Output(logits, hidden, tuple(found) if weights else None)
 
     def _places(self, tokens: Tensor, padding: Tensor | None) -> Positions:
@@ -138,6 +149,41 @@ def check_padding(tokens: Tensor, padding: Tensor | None) -> None:
     """A truth value for each token; a sentence otherwise."""
     if padding is not None and padding.shape != tokens.shape:
         raise ShapeError(f"padding is {list(padding.shape)}, but the tokens {list(tokens.shape)}")
+
+
+def first_of(
+    hidden: Float[Tensor, "batch length width"], padding: Bool[Tensor, "batch length"] | None
+) -> Float[Tensor, "batch width"]:
+    """The first real token's vector, wherever it stands."""
+    if padding is None:
+        return hidden[:, 0]
+    place = padding.long().argmax(-1)[:, None, None]
+    return hidden.gather(1, place.expand(-1, -1, hidden.shape[-1]))[:, 0]
+
+
+class ClassOutput(nn.Module):
+    """inner map, activation, then every class's score: BERT's and RoBERTa's with "tanh", DistilBERT's with "relu"."""
+
+    def __init__(self, config: BERTConfig) -> None:
+        super().__init__()
+        self.inner = nn.Linear(config.width, config.width)
+        self.activation = torch.tanh if config.head_activation == "tanh" else activation(config.head_activation)
+        self.dropout = nn.Dropout(config.dropout)
+        self.output = nn.Linear(config.width, config.classes)
+
+    def forward(self, first: Float[Tensor, "batch width"]) -> Float[Tensor, "batch classes"]:
+        logits: Tensor = self.output(self.dropout(self.activation(self.inner(first))))
+        return logits
+
+
+def _head(config: BERTConfig) -> nn.Module | None:
+    if config.head == "none":
+        return None
+    if config.head == "classes":
+        return ClassOutput(config)
+    return MaskedOutput(
+        config.width, config.vocabulary, config.head_activation, epsilon=config.epsilon, tied=config.tied
+    )
 
 
 def _block(config: BERTConfig) -> EncoderBlock:

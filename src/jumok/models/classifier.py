@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from jumok.errors import ArgumentError
 
-from .bert import BERTConfig
+from .bert import BERTConfig, first_of
 from .config import Config, choice, nested, number, real
 from .long import LongConfig
 from .model import Model, Output, normal_
@@ -91,7 +91,7 @@ class Classifier(Model):
         """padding: True = a real token, on either side; padding is neither seen nor counted."""
         output: Output = self.encoder(tokens, padding=padding, weights=weights)
         assert output.hidden is not None
-        pooled = _first(output.hidden, padding) if self.config.pool == "first" else _mean(output.hidden, padding)
+        pooled = first_of(output.hidden, padding) if self.config.pool == "first" else _mean(output.hidden, padding)
         return Output(self.output(self.dropout(pooled)), output.hidden, output.weights)
 
 
@@ -102,13 +102,3 @@ def _mean(
         return hidden.mean(1)
     count = padding.sum(-1, keepdim=True).clamp_min(1)  # a text without tokens gives 0
     return hidden.masked_fill(~padding[..., None], 0.0).sum(1) / count
-
-
-def _first(
-    hidden: Float[Tensor, "batch length width"], padding: Bool[Tensor, "batch length"] | None
-) -> Float[Tensor, "batch width"]:
-    """The first real token's vector, wherever it stands."""
-    if padding is None:
-        return hidden[:, 0]
-    place = padding.long().argmax(-1)[:, None, None]
-    return hidden.gather(1, place.expand(-1, -1, hidden.shape[-1]))[:, 0]

@@ -80,7 +80,7 @@ def _checked(family: str, one: dataclasses.Field[Any], value: Any) -> Any:
         return None
     kind = told["kind"]
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
+        value = float(value) if abs(value) < 2**1000 else float("inf")  # a file may hold a number of any length
     if kind is tuple and isinstance(value, list):
         value = tuple(value)
     if kind is Config:

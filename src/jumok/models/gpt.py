@@ -3,13 +3,16 @@
     tokens -> embedding (+ learned positions) -> blocks: norm, causal attention, norm, feed-forward -> norm -> logits
 
 GPT-2 (Radford et al. 2019): learned positions, LayerNorm, GELU, biases. The Llama line (Touvron et al. 2023): rotary
-positions, RMSNorm, SwiGLU, grouped heads, no biases; Qwen2 has biases on query, key and value, Mistral a window.
+positions, RMSNorm, SwiGLU, grouped heads, no biases; Qwen2 has biases on query, key and value, Mistral a window, and
+Llama 3.1 rotations that are scaled for longer texts.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from typing import ClassVar
 
 from jaxtyping import Bool, Int
@@ -19,12 +22,23 @@ from jumok.attention import Cache, MultiHead, mask
 from jumok.attention.grid import Positions
 from jumok.attention.mask import Mask
 from jumok.errors import ArgumentError, ShapeError
-from jumok.layers import EncoderBlock, FeedForward, GatedFeedForward, LayerNorm, Learned, RMSNorm, Rotary
+from jumok.layers import (
+    ByTurns,
+    EncoderBlock,
+    FeedForward,
+    GatedFeedForward,
+    LayerNorm,
+    Learned,
+    RMSNorm,
+    Rotary,
+    Scaling,
+    Yarn,
+)
 from jumok.layers.embedding import embedding
-from jumok.linear import Linear, linear
+from jumok.linear import Linear
 
-from .config import Config, choice, maybe, number, real, truth
-from .model import Model, Output, check_tokens, initialise_linear, normal_
+from .config import Config, choice, maybe, number, numbers, real, truth
+from .model import Model, Output, check_tokens, initialise_linear, normal_, token_logits
 
 
 @dataclass(frozen=True)
@@ -43,6 +57,16 @@ class GPTConfig(Config):
     hidden: int = number(3072, "width inside the feed-forward")
     positions: str = choice("learned", ("learned", "rotary"), "how a token learns where it stands")
     rotary_base: float = real(10_000.0, "the longest wavelength of rotary positions", least=1.0)
+    rotary_scaling: str = choice(
+        "none",
+        ("none", "linear", "llama3", "yarn", "dynamic"),
+        "how rotary positions are slowed down; dynamic = beyond the length alone, so never here",
+    )
+    rotary_factor: float = real(1.0, "how much slower, at most", least=1.0, most=1e6)
+    rotary_length: int | None = maybe(number(1, "the longest text before the scaling; None = length"))
+    rotary_slow: float = real(1.0, "turns within that text up to which the whole factor counts", least=1e-6, most=1e6)
+    rotary_fast: float = real(32.0, "turns within that text from which nothing is slowed down", least=1e-6, most=1e6)
+    rotary_gain: float = real(1.0, "what turned queries and keys are multiplied by (yarn)", least=1e-6, most=1e6)
     norm: str = choice("layer", ("layer", "rms"), "LayerNorm or RMSNorm")
     epsilon: float = real(1e-5, "added inside the norms' root")
     feedforward: str = choice("plain", ("plain", "gated"), "two maps, or gated (SwiGLU)")
@@ -51,6 +75,7 @@ class GPTConfig(Config):
     output_bias: bool = truth(True, "a bias on the attention's output map")
     feedforward_bias: bool = truth(True, "biases in the feed-forward")
     window: int | None = maybe(number(1, "how many tokens back each layer sees; None = all"))
+    windowed: tuple[int, ...] | None = maybe(numbers((), "the layers with the window, from 0; None = all", least=0))
     tied: bool = truth(True, "the embedding is also the output map")
     dropout: float = real(0.0, "share dropped while training", most=0.99)
 
@@ -59,6 +84,32 @@ class GPTConfig(Config):
             raise ArgumentError(f"width {self.width} does not divide into {self.heads} heads; give head_width")
         if self.heads % (self.groups or self.heads):
             raise ArgumentError(f"{self.heads} heads do not divide into {self.groups} groups")
+        if self.rotary_scaling in ("llama3", "yarn") and not self.rotary_slow < self.rotary_fast:
+            raise ArgumentError(
+                f"rotary_slow must be below rotary_fast, but they are {self.rotary_slow} and {self.rotary_fast}"
+            )
+        if self.rotary_scaling != "none" and not self.rotary_base > 1:
+            raise ArgumentError(f"rotary positions can be scaled where rotary_base is above 1, not {self.rotary_base}")
+        if self.windowed is not None:
+            if self.window is None:
+                raise ArgumentError("windowed says which layers have the window, but there is no window")
+            ordered = list(self.windowed) == sorted(set(self.windowed))
+            if not ordered or not 1 <= len(self.windowed) < self.layers or self.windowed[-1] >= self.layers:
+                raise ArgumentError(
+                    f"windowed must name some of the layers 0 to {self.layers - 1}, each once and in order; None = all"
+                )
+
+    @property
+    def scaling(self) -> Scaling | None:
+        """How rotary positions are slowed down."""
+        length = self.rotary_length or self.length
+        if self.rotary_scaling == "linear":
+            return Scaling(self.rotary_factor)
+        if self.rotary_scaling == "llama3":
+            return ByTurns(self.rotary_factor, length, self.rotary_slow, self.rotary_fast)
+        if self.rotary_scaling == "yarn":
+            return Yarn(self.rotary_factor, length, self.rotary_slow, self.rotary_fast, self.rotary_gain)
+        return None
 
 
 def llama_config(**fields: object) -> GPTConfig:
@@ -86,7 +137,9 @@ class GPT(Model):
         super().__init__()
         self.config = config
         head_width = config.head_width or config.width // config.heads
-        rotary = Rotary(head_width, config.rotary_base) if config.positions == "rotary" else None
+        rotary = None
+        if config.positions == "rotary":
+            rotary = Rotary(head_width, config.rotary_base, scaling=config.scaling)
         self.embedding = embedding(config.vocabulary, config.width)
         self.positions = Learned(config.length, config.width) if config.positions == "learned" else None
         self.dropout = nn.Dropout(config.dropout)
@@ -125,23 +178,24 @@ class GPT(Model):
             hidden = hidden + self.positions(positions)
         elif seen + tokens.shape[1] > self.config.length:
             raise ShapeError(f"{seen + tokens.shape[1]} tokens are more than this model's {self.config.length}")
-        hidden, found = self.through(
-            self.blocks,
-            self.dropout(hidden),
-            mask=self._mask(padding),
-            positions=positions,
-            cache=cache,
-            weights=weights,
-        )
+        hidden, found = self.dropout(hidden), []
+        for who, blocks in self._masked(padding):
+            hidden, more = self.through(blocks, hidden, mask=who, positions=positions, cache=cache, weights=weights)
+            found += more
         hidden = self.norm(hidden if last is None else hidden[:, -last:])
-        logits = linear(hidden, self.embedding.weight, None) if self.output is None else self.output(hidden)
+        logits = token_logits(hidden, self.output, self.embedding)
         return Output(logits, hidden, tuple(found) if weights else None)
 
-    def _mask(self, padding: Tensor | None) -> Mask:
-        who = mask.causal
-        if self.config.window is not None:
-            who = who & mask.window(self.config.window)
-        return who if padding is None else who & mask.padding(padding)
+    def _masked(self, padding: Tensor | None) -> Iterator[tuple[Mask, list[nn.Module]]]:
+        """Blocks that follow each other and have one mask, with that mask."""
+        window, windowed = self.config.window, self.config.windowed
+        everything = mask.causal if padding is None else mask.causal & mask.padding(padding)
+        if window is None or windowed is None:
+            yield everything if window is None else everything & mask.window(window), list(self.blocks)
+            return
+        for short, run in groupby(range(len(self.blocks)), set(windowed).__contains__):
+            who = everything & mask.window(window) if short else everything
+            yield who, [self.blocks[layer] for layer in run]
 
 
 def places(length: int, seen: int, padding: Tensor | None) -> Positions:

@@ -1,4 +1,4 @@
-"""BERT and RoBERTa, with a head for masked tokens or without. Poolers, made for other tasks, are left out."""
+"""BERT and RoBERTa, with a head for masked tokens or classes, or without. A pooler that no head reads is left out."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from jumok.models.bert import BERT, BERTConfig
 from ..errors import CheckpointError
 from ..rename import Rule, Table, joined, same
 from . import Reading, refuse_unless, take
+from .vit import classes_of
 
 MODEL_TYPES = ("bert", "roberta")
 ACTIVATIONS = {
@@ -21,6 +22,11 @@ ACTIVATIONS = {
     "silu": "silu",
     "swish": "silu",
 }
+ANSWERS = {
+    "single_label_classification": "one",
+    "multi_label_classification": "several",
+    "regression": "number",
+}
 
 
 def reading(theirs: dict[str, Any]) -> Reading:
@@ -29,6 +35,8 @@ def reading(theirs: dict[str, Any]) -> Reading:
     padding_id = _whole(theirs, "pad_token_id", 1) if roberta else None
     offset = 0 if padding_id is None else padding_id + 1
     activation = ours(take(theirs, "hidden_act", "gelu"))
+    # RoBERTa's head for masked tokens has its own, whatever the blocks'
+    activations = {"mlm": "gelu" if roberta else activation, "classes": "tanh"}
     config = BERTConfig.from_json(
         {
             "vocabulary": take(theirs, "vocab_size"),
@@ -42,8 +50,7 @@ def reading(theirs: dict[str, Any]) -> Reading:
             "padding_id": padding_id,
             "epsilon": take(theirs, "layer_norm_eps", 1e-12),
             "activation": activation,
-            "head": head(theirs),
-            "head_activation": "gelu" if roberta else activation,  # RoBERTa's head has its own, whatever the blocks'
+            **head(theirs, activations),
             "tied": take(theirs, "tie_word_embeddings", True),
         }
     )
@@ -66,11 +73,33 @@ def theirs(activation: str) -> str:
     return {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}[activation]
 
 
-def head(theirs: dict[str, Any]) -> str:
-    """Whether the folder holds a head for masked tokens: its architecture says so."""
+def head(theirs: dict[str, Any], activations: Mapping[str, object]) -> dict[str, Any]:
+    """The fields of the head that the folder's architecture says it has. activations: of each head there may be."""
     named = theirs.get("architectures")
     architectures = [str(one) for one in named] if isinstance(named, list) else []
-    return "mlm" if any(one.endswith(("ForMaskedLM", "ForPreTraining")) for one in architectures) else "none"
+    if any(one.endswith("ForSequenceClassification") for one in architectures):
+        classes = classes_of(theirs)
+        told = theirs.get("problem_type")
+        # as transformers' pipeline has it: one class alone is a share by itself
+        told = told or ("multi_label_classification" if classes == 1 else "single_label_classification")
+        if not isinstance(told, str) or told not in ANSWERS:
+            raise CheckpointError(f"config.json has problem_type = {str(told)[:80]!r}; known are {', '.join(ANSWERS)}")
+        return {
+            "head": "classes", "head_activation": activations["classes"], "classes": classes, "answer": ANSWERS[told],
+        }  # fmt: skip
+    if any(one.endswith(("ForMaskedLM", "ForPreTraining")) for one in architectures):
+        return {"head": "mlm", "head_activation": activations["mlm"]}
+    return {}
+
+
+def head_json(config: BERTConfig, named: str) -> dict[str, Any]:
+    """What their config says of our head."""
+    architectures = {"none": "Model", "mlm": "ForMaskedLM", "classes": "ForSequenceClassification"}
+    told: dict[str, Any] = {"architectures": [named + architectures[config.head]]}
+    if config.head == "classes":
+        told["num_labels"] = config.classes
+        told["problem_type"] = next(theirs for theirs, ours in ANSWERS.items() if ours == config.answer)
+    return told
 
 
 class _Table(Table):
@@ -89,9 +118,11 @@ def table(config: BERTConfig) -> Table:
     if config.padding_id is None:
         base, inner, norm = "bert.", "cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm"
         output, bias = "cls.predictions.decoder", "cls.predictions.bias"
+        class_inner, class_output = "bert.pooler.dense", "classifier"
     else:
         base, inner, norm = "roberta.", "lm_head.dense", "lm_head.layer_norm"
         output, bias = "lm_head.decoder", "lm_head.bias"
+        class_inner, class_output = "classifier.dense", "classifier.out_proj"
     layer = base + "encoder.layer.{}."
     maps = [f"{layer}attention.self.{name}" for name in ("query", "key", "value")]
     rules = [
@@ -105,12 +136,17 @@ def table(config: BERTConfig) -> Table:
         *same("blocks.{}.feedforward.inner", f"{layer}intermediate.dense"),
         *same("blocks.{}.feedforward.outer", f"{layer}output.dense"),
         *same("blocks.{}.feedforward_norm", f"{layer}output.LayerNorm"),
-        *same("head.inner", inner),
-        *same("head.norm", norm),
-        Rule("head.output.weight", (f"{output}.weight",)),
-        # the bias is stored once where the map is tied; else what is used is the map's own
-        Rule("head.bias", (bias if config.tied else f"{output}.bias",)),
     ]
+    if config.head == "classes":
+        rules += [*same("head.inner", class_inner), *same("head.output", class_output)]
+    else:
+        rules += [
+            *same("head.inner", inner),
+            *same("head.norm", norm),
+            Rule("head.output.weight", (f"{output}.weight",)),
+            # the bias is stored once where the map is tied; else what is used is the map's own
+            Rule("head.bias", (bias if config.tied else f"{output}.bias",)),
+        ]
     ignored = [
         f"{base}embeddings.position_ids",
         f"{base}pooler.dense.weight",
@@ -130,7 +166,8 @@ def writes(model: Model) -> bool:
         activation, offset = config.activation, 0
     else:
         activation, offset = "gelu", config.padding_id + 1
-    return config.offset == offset and (config.head == "none" or config.head_activation == activation)
+    wanted = {"none": config.head_activation, "mlm": activation, "classes": "tanh"}[config.head]
+    return config.offset == offset and config.head_activation == wanted
 
 
 def config_json(model: Model) -> dict[str, Any]:
@@ -139,7 +176,7 @@ def config_json(model: Model) -> dict[str, Any]:
     kind, named = ("bert", "Bert") if config.padding_id is None else ("roberta", "Roberta")
     return {
         "model_type": kind,
-        "architectures": [named + ("ForMaskedLM" if config.head == "mlm" else "Model")],
+        **head_json(config, named),
         "vocab_size": config.vocabulary,
         "max_position_embeddings": config.offset + config.length,
         "hidden_size": config.width,

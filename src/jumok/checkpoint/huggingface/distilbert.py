@@ -9,7 +9,7 @@ from jumok.models.bert import BERT, BERTConfig
 
 from ..rename import Rule, Table, joined, same
 from . import Reading, take
-from .bert import head, ours
+from .bert import head, head_json, ours
 from .bert import theirs as named
 
 MODEL_TYPES = ("distilbert",)
@@ -30,8 +30,7 @@ def reading(theirs: dict[str, Any]) -> Reading:
             "segments": 0,
             "epsilon": EPSILON,
             "activation": activation,
-            "head": head(theirs),
-            "head_activation": activation,
+            **head(theirs, {"mlm": activation, "classes": "relu"}),
             "tied": take(theirs, "tie_word_embeddings", True),
         }
     )
@@ -51,23 +50,31 @@ def table(config: BERTConfig) -> Table:
         *same("blocks.{}.feedforward.inner", f"{layer}ffn.lin1"),
         *same("blocks.{}.feedforward.outer", f"{layer}ffn.lin2"),
         *same("blocks.{}.feedforward_norm", f"{layer}output_layer_norm"),
-        *same("head.inner", "vocab_transform"),
-        *same("head.norm", "vocab_layer_norm"),
-        Rule("head.output.weight", ("vocab_projector.weight",)),
-        Rule("head.bias", ("vocab_projector.bias",)),
     ]
+    if config.head == "classes":
+        rules += [*same("head.inner", "pre_classifier"), *same("head.output", "classifier")]
+    else:
+        rules += [
+            *same("head.inner", "vocab_transform"),
+            *same("head.norm", "vocab_layer_norm"),
+            Rule("head.output.weight", ("vocab_projector.weight",)),
+            Rule("head.bias", ("vocab_projector.bias",)),
+        ]
     ignored = ["distilbert.embeddings.position_ids", *(["vocab_projector.weight"] if config.tied else [])]
     return Table(rules, ignored, base="distilbert.")
 
 
 def writes(model: Model) -> bool:
     config = model.config
-    return isinstance(config, BERTConfig) and (
+    if not isinstance(config, BERTConfig):
+        return False
+    wanted = {"none": config.head_activation, "mlm": config.activation, "classes": "relu"}[config.head]
+    return (
         not config.segments
         and config.offset == 0
         and config.padding_id is None
         and config.epsilon == EPSILON
-        and (config.head == "none" or config.head_activation == config.activation)
+        and config.head_activation == wanted
     )
 
 
@@ -76,7 +83,7 @@ def config_json(model: Model) -> dict[str, Any]:
     assert isinstance(config, BERTConfig)
     return {
         "model_type": "distilbert",
-        "architectures": ["DistilBertForMaskedLM" if config.head == "mlm" else "DistilBertModel"],
+        **head_json(config, "DistilBert"),
         "vocab_size": config.vocabulary,
         "max_position_embeddings": config.length,
         "dim": config.width,

@@ -1,0 +1,226 @@
+"""Scaled rotary positions against transformers: the same logits, below the length of the training and beyond it."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+import jumok
+from jumok.checkpoint.errors import CheckpointError
+from jumok.errors import ArgumentError
+from jumok.layers import ByTurns, Rotary, Scaling, Yarn
+from jumok.models import GPT, Model, llama_config
+from parity import both_ways, near
+
+TRAINED, LONGEST = 32, 128  # the length of the training, and that which the scaling is for
+SIZES = {
+    "vocab_size": 97, "max_position_embeddings": LONGEST, "hidden_size": 48, "num_hidden_layers": 2,
+    "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 53,
+}  # fmt: skip
+LLAMA3 = {
+    "rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": TRAINED,
+}  # fmt: skip
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": TRAINED}
+
+KINDS: dict[str, dict[str, Any]] = {
+    "default": {"rope_type": "default"},
+    "linear": {"rope_type": "linear", "factor": 2.5},
+    "llama3": LLAMA3,
+    "llama3 of 3.2": {**LLAMA3, "factor": 32, "rope_theta": 500_000.0},
+    "llama3 with other turns": {**LLAMA3, "low_freq_factor": 0.25, "high_freq_factor": 1.5, "rope_theta": 100.0},
+    "yarn": YARN,
+    "yarn with other turns": {**YARN, "beta_fast": 4, "beta_slow": 0.5, "rope_theta": 300.0},
+    "yarn with its own gain": {**YARN, "attention_factor": 1.3, "rope_theta": 1_000_000.0},
+    "yarn with two scales": {**YARN, "mscale": 1.4, "mscale_all_dim": 0.7},
+    "yarn with one scale": {**YARN, "mscale": 1.4},
+    "yarn of a training too short to turn": {**YARN, "original_max_position_embeddings": 3, "beta_fast": 2},
+    "yarn of a small base": {**YARN, "beta_fast": 4, "rope_theta": 2.0},
+    "dynamic": {"rope_type": "dynamic", "factor": 4.0},
+}
+
+
+def made(told: dict[str, Any]) -> Any:
+    return LlamaForCausalLM(LlamaConfig(**SIZES, rope_parameters={"rope_theta": 10_000.0, **told}))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_logits_are_transformers_at_every_length(name: str, tmp_path: Path) -> None:
+    tokens = torch.randint(97, (1, LONGEST))
+
+    def check(ours: Model, theirs: Any) -> None:
+        for length in (TRAINED // 2, TRAINED, TRAINED + 1, LONGEST):
+            near(ours(tokens[:, :length]).logits, theirs(tokens[:, :length]).logits)
+
+    model = both_ways(made(KINDS[name]), tmp_path, check)
+    written = json.loads((tmp_path / "again" / "config.json").read_text())
+    kind = KINDS[name]["rope_type"]
+    assert written["rope_parameters"]["rope_type"] == kind
+    if kind not in ("default", "dynamic"):  # it matters: without it the logits are others
+        plain = GPT(model.config.changed(rotary_scaling="none")).eval()
+        plain.load_state_dict(model.state_dict())
+        with torch.no_grad():
+            assert (plain(tokens).logits - model(tokens).logits).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("name", [name for name in KINDS if "too short" not in name])
+def test_both_ways_of_writing_it_are_read(name: str, tmp_path: Path) -> None:
+    """rope_parameters of version 5; rope_scaling and rope_theta before; "type" before that."""
+    theirs = made(KINDS[name]).eval()
+    theirs.save_pretrained(tmp_path / "made")
+    file, tokens = tmp_path / "made" / "config.json", torch.randint(97, (1, LONGEST))
+    wanted = jumok.load(tmp_path / "made").config
+    told = json.loads(file.read_text())
+    scaling = told.pop("rope_parameters")
+    base, kind = scaling.pop("rope_theta"), scaling.pop("rope_type")
+    for word in ("rope_type", "type"):
+        file.write_text(json.dumps({**told, "rope_theta": base, "rope_scaling": {word: kind, **scaling}}))
+        loaded = jumok.load(tmp_path / "made")
+        assert loaded.config == wanted
+        with torch.no_grad():
+            again = LlamaForCausalLM.from_pretrained(tmp_path / "made").eval()
+            near(loaded.model(tokens).logits, again(tokens).logits)
+
+
+def test_the_older_field_counts_where_both_are_there_as_in_transformers(tmp_path: Path) -> None:
+    theirs = LlamaForCausalLM(LlamaConfig(**SIZES)).eval()
+    theirs.save_pretrained(tmp_path / "made")
+    file, tokens = tmp_path / "made" / "config.json", torch.randint(97, (1, LONGEST))
+    told = json.loads(file.read_text())
+    told["rope_parameters"] = {"rope_type": "linear", "factor": 2.0, "rope_theta": 50.0}
+    told |= {"rope_scaling": {"type": "linear", "factor": 4.0}, "rope_theta": 700.0}
+    file.write_text(json.dumps(told))
+    loaded = jumok.load(tmp_path / "made")
+    assert (loaded.config.rotary_factor, loaded.config.rotary_base) == (4.0, 700.0)
+    with torch.no_grad():
+        near(loaded.model(tokens).logits, LlamaForCausalLM.from_pretrained(tmp_path / "made").eval()(tokens).logits)
+
+
+def test_a_training_length_beside_the_scaling_counts(tmp_path: Path) -> None:
+    theirs = made({**YARN, "beta_fast": 4}).eval()
+    theirs.save_pretrained(tmp_path / "made")
+    file, tokens = tmp_path / "made" / "config.json", torch.randint(97, (1, LONGEST))
+    file.write_text(json.dumps({**json.loads(file.read_text()), "original_max_position_embeddings": 61}))
+    loaded = jumok.load(tmp_path / "made")
+    assert loaded.config.rotary_length == 61
+    with torch.no_grad():
+        near(loaded.model(tokens).logits, LlamaForCausalLM.from_pretrained(tmp_path / "made").eval()(tokens).logits)
+
+
+def test_yarn_in_a_config_that_still_says_the_old_length(tmp_path: Path) -> None:
+    """As Qwen2's page tells people to write it: factor 4, and max_position_embeddings as before."""
+    told = {**SIZES, "max_position_embeddings": TRAINED}
+    theirs = Qwen2ForCausalLM(Qwen2Config(**told, rope_parameters={**YARN, "rope_theta": 1e6})).eval()
+    theirs.save_pretrained(tmp_path / "made")
+    loaded, tokens = jumok.load(tmp_path / "made"), torch.randint(97, (1, LONGEST))
+    assert loaded.config.length == LONGEST
+    with torch.no_grad():
+        near(loaded.model(tokens).logits, theirs(tokens).logits)
+
+
+PUBLISHED = {
+    "Llama 3.1": (
+        {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+         "original_max_position_embeddings": 8192, "rope_theta": 500_000.0},
+        ByTurns(8.0, 8192), 500_000.0,
+    ),
+    "Llama 3.2": (
+        {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+         "original_max_position_embeddings": 8192, "rope_theta": 500_000.0},
+        ByTurns(32.0, 8192), 500_000.0,
+    ),
+    "Qwen2.5": (
+        {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768, "rope_theta": 1_000_000.0},
+        Yarn(4.0, 32768, stretch=0.1 * math.log(4) + 1), 1_000_000.0,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_scalings_turn_as_transformers_turn_them(name: str) -> None:
+    told, scaling, base = PUBLISHED[name]
+    config = LlamaConfig(hidden_size=256, num_attention_heads=2, max_position_embeddings=131072, rope_parameters=told)
+    positions = torch.tensor([[0, 1, 2, 100, 8191, 8192, 40_000, 131_071]])
+    ones = torch.zeros(1, 1, 8, 128)
+    ones[..., :64] = 1.0  # turned, these are the cosines and the sines
+    cosine, sine = LlamaRotaryEmbedding(config)(ones, positions)
+    wanted = torch.cat([cosine[..., :64], sine[..., :64]], -1)[:, None]
+    # one unit in the last place of a frequency is 131,071 times that in the last angle
+    assert (Rotary(128, base, scaling=scaling)(ones, positions) - wanted).abs().max() < 2e-2
+    assert (Rotary(128, base, scaling=scaling)(ones, positions) - wanted)[:, :, :6].abs().max() < 2e-3
+    assert (Rotary(128, base)(ones, positions) - wanted)[:, :, :6].abs().max() > 0.5
+
+
+def test_by_turns_in_plain_numbers() -> None:
+    """A pair of 8 turns in the length keeps its pace, one of half a turn is 4 times slower, one of 2.5 is between."""
+    frequencies = torch.tensor([8.0, 2.5, 0.5]) * 2 * math.pi / 100
+    slowed = ByTurns(4.0, 100, slow=1.0, fast=4.0).slowed(frequencies, 10_000.0) / frequencies
+    assert torch.allclose(slowed, torch.tensor([1.0, 0.5 + 0.5 / 4, 0.25]))
+    assert torch.allclose(Scaling(4.0).slowed(frequencies, 10_000.0), frequencies / 4)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Scaling(0.0),
+        lambda: Scaling(-1.0),
+        lambda: Scaling(math.nan),
+        lambda: Scaling(math.inf),
+        lambda: ByTurns(2.0, 0),
+        lambda: ByTurns(2.0, 10, 4.0, 4.0),
+        lambda: ByTurns(2.0, 10, 0.0, 4.0),
+        lambda: Yarn(2.0, 10, stretch=0.0),
+        lambda: Rotary(8, 1.0, scaling=Yarn(2.0, 10)),
+        lambda: llama_config(rotary_scaling="llama3", rotary_slow=4.0, rotary_fast=1.0),
+        lambda: llama_config(rotary_scaling="linear", rotary_factor=0.5),
+        lambda: llama_config(rotary_scaling="yarn", rotary_base=1.0),
+        lambda: llama_config(windowed=[0]),
+        lambda: llama_config(window=4, layers=3, windowed=[]),
+        lambda: llama_config(window=4, layers=3, windowed=[0, 1, 2]),
+        lambda: llama_config(window=4, layers=3, windowed=[3]),
+        lambda: llama_config(window=4, layers=3, windowed=[1, 0]),
+        lambda: llama_config(window=4, layers=3, windowed=[1, 1]),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_sentence(make: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"must be|needs|can be scaled|must name|there is no window"):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"rope_scaling": {"rope_type": "longrope", "factor": 2.0}}, "'longrope'; known are default, linear, llama3"),
+        ({"rope_scaling": {"rope_type": "mrope", "mrope_section": [1, 1, 2]}}, "by 'mrope'"),
+        ({"rope_scaling": {**YARN, "truncate": False}}, "truncate = false"),
+        ({"partial_rotary_factor": 0.5}, "a part of each head, 0.5"),
+        ({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.25}}, "a part of each head, 0.25"),
+        ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "for each kind of layer"),
+        ({"rope_scaling": {"rope_type": "linear"}}, "has no field 'factor'"),
+        ({"rope_scaling": {key: one for key, one in LLAMA3.items() if "low" not in key}}, "no field 'low_freq_factor'"),
+    ],
+)
+def test_what_is_not_supported_is_refused_in_a_sentence(change: dict[str, Any], says: str, tmp_path: Path) -> None:
+    LlamaForCausalLM(LlamaConfig(**SIZES)).save_pretrained(tmp_path / "made")
+    file = tmp_path / "made" / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
+    with pytest.raises(CheckpointError, match=says):
+        jumok.load(tmp_path / "made")
+
+
+def test_what_transformers_has_no_model_for_is_saved_in_our_format_alone(tmp_path: Path) -> None:
+    sizes = {"vocabulary": 50, "length": 20, "width": 24, "layers": 3, "heads": 4, "hidden": 40}
+    model = GPT(llama_config(**sizes, window=3, windowed=[0, 2])).eval()
+    with pytest.raises(CheckpointError, match="save it with format='jumok'"):
+        jumok.save(model, tmp_path / "theirs", format="huggingface")
+    jumok.save(model, tmp_path / "own")
+    tokens = torch.randint(50, (1, 9))
+    with torch.no_grad():
+        assert torch.equal(jumok.load(tmp_path / "own").model(tokens).logits, model(tokens).logits)
