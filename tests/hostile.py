@@ -40,6 +40,26 @@ def own(folder: Path) -> None:
     jumok.save(GPT(GPTConfig(vocabulary=11, length=8, width=4, layers=1, heads=2, hidden=8)), folder)
 
 
+def pictures(folder: Path) -> None:
+    """A ViT that names its classes and says how it wants its images, in Hugging Face's format."""
+    import torch
+
+    import jumok
+    from jumok.data.preparation import Preparation
+    from jumok.models.vit import ViT, ViTConfig
+
+    torch.manual_seed(0)
+    model = ViT(ViTConfig(image=(8, 8), patch=(4, 4), width=4, layers=1, heads=2, hidden=8, classes=2))
+    jumok.save(model, folder, "huggingface", preparation=Preparation((8, 8)), labels=["cat", "dog"])
+
+
+def own_pictures(folder: Path) -> None:
+    import jumok
+
+    pictures(folder.parent / "theirs")
+    jumok.save(jumok.load(folder.parent / "theirs"), folder)
+
+
 def config(**changes: Any) -> Callable[[Path], None]:
     def change(folder: Path) -> None:
         told = json.loads((folder / "config.json").read_text())
@@ -47,6 +67,10 @@ def config(**changes: Any) -> Callable[[Path], None]:
         (folder / "config.json").write_text(json.dumps({name: one for name, one in told.items() if one is not ...}))
 
     return change
+
+
+def many_labels(count: int) -> Callable[[Path], None]:
+    return lambda folder: config(id2label={str(place): "x" for place in range(count)})(folder)
 
 
 def write(name: str, content: bytes | str) -> Callable[[Path], None]:
@@ -205,6 +229,43 @@ OWN: dict[str, Callable[[Path], None]] = {
     "own: a changed config": config(width=8),
     "own: an unknown family": config(family="evil"),
     "own: a family that is a path": config(family="../gpt"),
+}
+
+
+# what is done to a ViT's folder: its names of classes, and how it wants its images
+PREPARATION = "preprocessor_config.json"
+PICTURES: dict[str, Callable[[Path], None]] = {
+    "labels are a list": config(id2label=["cat", "dog"]),
+    "labels are text": config(id2label="cat"),
+    "a label is a number": config(id2label={"0": "cat", "1": 5}),
+    "a label is an object": config(id2label={"0": "cat", "1": {"dog": "dog" * 100_000}}),
+    "an empty label": config(id2label={"0": "cat", "1": ""}),
+    "half a character for a label": config(id2label={"0": "cat", "1": "\ud800"}),
+    "a negative id": config(id2label={"-1": "cat", "0": "dog"}),
+    "an id twice, spelled otherwise": config(id2label={"0": "cat", "00": "dog"}),
+    "ids with a gap": config(id2label={"0": "cat", "7": "dog"}),
+    "an id that is no number": config(id2label={"0": "cat", "dog": "dog"}),
+    "fewer labels than classes": config(id2label={"0": "cat"}),
+    "three hundred thousand labels": many_labels(300_000),
+    "a million labels": many_labels(1_000_000),
+    "a label of a megabyte": config(id2label={"0": "cat", "1": "x" * 2**20}),
+    "a preparation that is a list": write(PREPARATION, "[]"),
+    "a preparation that is no JSON": write(PREPARATION, "{"),
+    "a preparation that is a link outside": link(PREPARATION, "/etc/hostname"),
+    "a preparation that is a link to a good one outside": link_out(PREPARATION),
+    "a preparation that is a folder": folder_of(PREPARATION),
+    "a preparation of another kind": write(PREPARATION, '{"image_processor_type": "Evil"}'),
+    "a preparation that wants its own code": write(PREPARATION, '{"image_processor_type": "x", "auto_map": {}}'),
+    "images of a billion rows": write(PREPARATION, '{"size": {"height": 1000000000, "width": 8}}'),
+    "images without rows": write(PREPARATION, '{"size": 0}'),
+    "a deviation of 0": write(PREPARATION, '{"image_std": [0, 1, 1]}'),
+    "a mean of infinity": write(PREPARATION, '{"image_mean": [1e999, 1, 1]}'),
+    "a million means": write(PREPARATION, json.dumps({"image_mean": [0.5] * 1_000_000})),
+}
+
+OWN_PICTURES: dict[str, Callable[[Path], None]] = {
+    "own: a changed label": config(labels=["cat", "dig"]),
+    "own: a changed preparation": write(PREPARATION, '{"size": 8}'),
 }
 
 

@@ -13,21 +13,31 @@ from typing import Any
 import pytest
 
 import hostile
+import hostile_types
 
-CASES = {**hostile.FOLDERS, **hostile.OWN}
+# what each is done to
+GOOD = (
+    (hostile.good, hostile.FOLDERS),
+    (hostile.own, hostile.OWN),
+    (hostile.pictures, hostile.PICTURES),
+    (hostile.own_pictures, hostile.OWN_PICTURES),
+    (hostile_types.turning, hostile_types.TURNING),
+    (hostile_types.sorting, hostile_types.SORTING),
+)
+CASES = {name: change for _, changes in GOOD for name, change in changes.items()}
 
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     root = tmp_path_factory.mktemp("hostile")
-    hostile.good(root / "good")
-    hostile.own(root / "own")
-    folders = {}
-    for number, (name, change) in enumerate(CASES.items()):
-        folder = root / f"case{number}"
-        shutil.copytree(root / ("own" if name in hostile.OWN else "good"), folder)
-        change(folder)
-        folders[str(folder)] = name
+    folders: dict[str, str] = {}
+    for made, changes in GOOD:
+        made(root / made.__name__)
+        for name, change in changes.items():
+            folder = root / f"case{len(folders)}"
+            shutil.copytree(root / made.__name__, folder)
+            change(folder)
+            folders[str(folder)] = name
     command = [sys.executable, hostile.__file__, str(root / "good"), *folders]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -59,6 +69,13 @@ def test_the_good_folders_load(tmp_path: Path) -> None:
         jumok.load(tmp_path / "good").tokenizer.decode(jumok.load(tmp_path / "good").tokenizer.encode("abc")) == "abc"
     )
     assert jumok.load(tmp_path / "own").tokenizer is None
+    hostile.own_pictures(tmp_path / "pictures")
+    assert jumok.load(tmp_path / "pictures").labels == ("cat", "dog")
+    hostile_types.turning(tmp_path / "turning")
+    hostile_types.sorting(tmp_path / "sorting")
+    turning = jumok.load(tmp_path / "turning")
+    assert (turning.config.rotary_scaling, turning.config.windowed, turning.tokenizer.ends) == ("yarn", (1,), (0, 3))
+    assert jumok.load(tmp_path / "sorting").config.classes == 3
 
 
 def test_a_pickle_is_read_only_when_asked_for(tmp_path: Path) -> None:

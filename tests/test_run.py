@@ -9,11 +9,19 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import BertConfig, BertForSequenceClassification, pipeline
 
 import jumok
+from jumok.checkpoint import Loaded
 from jumok.data.tokenizer import Tokenizer
-from jumok.models import GPT, BERTConfig, GPTConfig, Numeric, NumericConfig
+from jumok.generate import generate
+from jumok.models import GPT, BERTConfig, GPTConfig, Numeric, NumericConfig, RNNSeq2Seq, RNNSeq2SeqConfig
 from jumok.models.bert import BERT
+from jumok.models.classifier import Classifier, ClassifierConfig
+from jumok.models.registry import FAMILIES, family
+from jumok.models.transformer import Transformer, TransformerConfig
+from jumok.run import purpose
+from parity import shaken
 
 
 def run(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
@@ -33,6 +41,16 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     bert = BERT(BERTConfig.from_json({"vocabulary": size, "width": 16, "layers": 1, "heads": 2, "hidden": 16}))
     jumok.save(bert, root / "bert", tokenizer=tokenizer)
     jumok.save(Numeric(NumericConfig()), root / "numeric")
+    recurrent = RNNSeq2Seq(RNNSeq2SeqConfig(vocabulary=size, embedding_width=8, width=12))
+    for parameter in recurrent.parameters():
+        torch.nn.init.normal_(parameter, std=0.9)
+    would = generate(recurrent.eval(), [tokenizer.encode("a text")], limit=6)[0]
+    recurrent.config = recurrent.config.changed(end=would[-1])  # so that it comes to an end
+    jumok.save(recurrent, root / "recurrent", tokenizer=tokenizer)
+    small = {"vocabulary": size, "length": 9, "width": 16, "layers": 1, "heads": 2, "hidden": 16, "end": 255}
+    jumok.save(Transformer(TransformerConfig.from_json(small)), root / "transformer", tokenizer=tokenizer)
+    classifier = Classifier(ClassifierConfig(encoder=bert.config, classes=3))
+    jumok.save(classifier, root / "classifier", tokenizer=tokenizer, labels=["좋다", "나쁘다", "글쎄"])
     return root
 
 
@@ -58,6 +76,89 @@ def test_an_encoder_gives_vectors(folders: Path) -> None:
     assert abs(sum(number**2 for number in rows[0]["embed"]) - 1) < 1e-4
 
 
+def test_numbers_give_numbers(folders: Path) -> None:
+    plain = run("run", str(folders / "numeric"), "10,20.5,30", "1 2", "--json")
+    rows = [json.loads(line) for line in plain.stdout.splitlines()]
+    loaded = jumok.load(folders / "numeric")
+    for row, given in zip(rows, ([10, 20.5, 30], [1, 2]), strict=True):
+        wanted = loaded.model.predict(torch.tensor([given]), len(given))[0]
+        torch.testing.assert_close(torch.tensor(row["predict"]), wanted)
+        for again in (given, tuple(given), torch.tensor(given)):
+            assert jumok.run(loaded, again) == row["predict"]
+    both = jumok.run(loaded, [[10, 20.5, 30], "1 2"])
+    assert both == [row["predict"] for row in rows]
+    assert jumok.run(loaded, torch.tensor([[1, 2], [1, 2]])) == [rows[1]["predict"]] * 2
+    shown = run("run", str(folders / "numeric"), "10,20.5,30").stdout.split()
+    assert [float(one) for one in shown] == pytest.approx(rows[0]["predict"], rel=1e-4)
+
+
+def test_a_recurrent_model_answers(folders: Path) -> None:
+    loaded = jumok.load(folders / "recurrent")
+    ids = generate(loaded.model, [loaded.tokenizer.encode("a text")], limit=6)[0]
+    assert ids.index(loaded.config.end) == 5  # where it ends by itself, at the token its config names
+    done = run("run", str(folders / "recurrent"), "a text", "--json")
+    assert json.loads(done.stdout)["output"] == loaded.tokenizer.decode(ids[:-1])
+
+
+def test_an_answer_is_not_longer_than_the_model_reads(folders: Path) -> None:
+    """The default limit must not be an error."""
+    loaded = jumok.load(folders / "transformer")
+    ids = generate(loaded.model, [loaded.tokenizer.encode("a text")], limit=9)[0]
+    assert jumok.run(loaded, "a text") == loaded.tokenizer.decode(ids)
+
+
+def test_classes_of_a_text_have_names(folders: Path) -> None:
+    loaded = jumok.load(folders / "classifier")
+    assert loaded.labels == ("좋다", "나쁘다", "글쎄")
+    with torch.no_grad():
+        shares = loaded.model(torch.tensor([loaded.tokenizer.encode("one text")])).logits[0].softmax(-1)
+    rows = jumok.run(loaded, "one text")
+    assert sorted(rows, key=lambda row: -row["share"]) == rows
+    for row in rows:
+        assert row["name"] == loaded.labels[row["class"]]
+        assert row["share"] == pytest.approx(float(shares[row["class"]]), abs=1e-6)
+    done = run("run", str(folders / "classifier"), "one text")
+    assert [line.split()[1] for line in done.stdout.splitlines()] == [row["name"] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("labels", "problem"),
+    [
+        (3, None),
+        (3, "single_label_classification"),
+        (3, "multi_label_classification"),
+        (1, None),
+        (3, "regression"),
+        (1, "regression"),
+    ],
+)
+def test_classes_are_what_the_pipeline_of_transformers_says(labels: int, problem: str | None, tmp_path: Path) -> None:
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    names = {place: f"class number {place}" for place in range(labels)}
+    ids = {name: place for place, name in names.items()}
+    told = BertConfig(vocab_size=256, **sizes, id2label=names, label2id=ids, problem_type=problem)
+    shaken(BertForSequenceClassification(told)).save_pretrained(tmp_path)
+    Tokenizer.of_bytes().save(tmp_path)
+    theirs = pipeline("text-classification", str(tmp_path), top_k=None)
+    text = "a text of some words"
+    wanted = {row["label"]: row["score"] for row in theirs([text])[0]}
+    loaded = jumok.load(tmp_path)
+    found = jumok.run(loaded, text)
+    if problem == "regression":
+        assert purpose(loaded) == "score" and loaded.labels == tuple(names.values())
+        found = [{"name": names[place], "share": number} for place, number in enumerate(found)]
+    assert {row["name"]: row["share"] for row in found} == pytest.approx(wanted, abs=1e-5)
+    assert run("run", str(tmp_path), text).returncode == 0
+
+
+def test_every_family_is_for_something() -> None:
+    for name in FAMILIES:
+        made = family(name)
+        with torch.device("meta"):
+            model = made(made.config_class())
+        assert purpose(Loaded(model, None, model.config, name))
+
+
 def test_the_families_are_listed() -> None:
     told = json.loads(run("models", "--json").stdout)
     assert {row["family"]: row["parameters"] for row in told}["gpt"] == 124_439_808
@@ -74,7 +175,10 @@ def test_the_families_are_listed() -> None:
         (["gpt", "x", "--stop", ""], "stop string is empty"),
         (["bert", "x", "--stop", "a"], "stop cannot be set"),
         (["mute", "x"], "without a tokenizer"),
-        (["numeric", "x"], "does not know what a numeric model is for"),
+        (["numeric", "10,x"], "reads numbers, such as 10,20,30, and not '10 x'"),
+        (["numeric", "nan"], "must be finite"),
+        (["numeric", " , "], "at least one"),
+        (["numeric", "1", "--beams", "2"], "cannot be set"),
         (["bert", "x", "--temperature", "1"], "cannot be set for a model that does not generate"),
         (["nowhere", "x"], "there is no folder"),
     ],

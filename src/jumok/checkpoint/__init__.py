@@ -1,7 +1,8 @@
 """Checkpoints in and out: Hugging Face folders, GGUF files, and our own checksummed folders. Nothing is pickled."""
 
+from .errors import CheckpointError
 from .load import load
 from .loaded import Loaded
 from .save import save
 
-__all__ = ["Loaded", "load", "save"]
+__all__ = ["CheckpointError", "Loaded", "load", "save"]

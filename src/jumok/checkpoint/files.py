@@ -17,6 +17,7 @@ from .errors import CheckpointError
 
 LARGEST_JSON = 8 * 2**20
 LARGEST_HEADER = 32 * 2**20
+LARGEST_TENSOR = 256 * 2**20
 MOST_SHARDS = 1000
 SIZES = {
     "F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1, "F8_E4M3": 1,
@@ -29,20 +30,26 @@ def inside(folder: Path, name: str) -> Path:
     if not name or name != os.path.basename(name) or name in (".", "..") or "\0" in name or "\\" in name:
         raise CheckpointError(f"{folder.name}: the file name {name[:80]!r} is not a plain name inside the folder")
     path = folder / name
-    root = _root(folder)
-    if not path.resolve().is_relative_to(root):
+    try:
+        target = path.resolve()
+    except (OSError, RuntimeError):  # a link to itself; the second is what Python 3.11 and 3.12 raise
+        raise CheckpointError(f"{path.name} in {folder.name} is a link in a circle") from None
+    if not any(target.is_relative_to(root) for root in _roots(folder)):
         raise CheckpointError(f"{path.name} in {folder.name} is a link that leads outside the folder; it is not read")
+    if path.is_symlink() and not path.exists():
+        raise CheckpointError(f"{path.name} in {folder.name} is a link to a file that is not there; get it again")
     if path.exists() and not path.is_file():
         raise CheckpointError(f"{path.name} in {folder.name} is not a file")
     return path
 
 
-def _root(folder: Path) -> Path:
-    """The folder itself; in a Hugging Face cache the repository, whose snapshots are links to its own blobs."""
+def _roots(folder: Path) -> tuple[Path, ...]:
+    """Where files may lie: in the folder, and for one of a Hugging Face cache, whose files are links, in the blobs of
+    the same repository."""
     resolved = folder.resolve()
-    if resolved.parent.name == "snapshots" and (resolved.parent.parent / "blobs").is_dir():
-        return resolved.parent.parent
-    return resolved
+    repository = resolved.parent.parent
+    cached = resolved.parent.name == "snapshots" and repository.name.startswith("models--")
+    return (resolved, repository / "blobs") if cached else (resolved,)
 
 
 def read_json(folder: Path, name: str) -> dict[str, Any]:
@@ -158,6 +165,23 @@ def _span(path: Path, name: str, told: object) -> tuple[int, int, str]:
     except (TypeError, KeyError, ValueError):
         raise CheckpointError(f"{path.name} describes the tensor {name[:80]!r} wrongly: {str(told)[:120]}") from None
     return start, stop, name
+
+
+def read_tensor(path: Path) -> Tensor:
+    """The one tensor of a .safetensors file."""
+    if not path.is_file() or path.suffix != ".safetensors":
+        raise CheckpointError(f"there is no .safetensors file {str(path)[:200]!r}")
+    if path.stat().st_size > LARGEST_TENSOR:
+        raise CheckpointError(f"{path} has {path.stat().st_size:,} bytes; up to {LARGEST_TENSOR:,} are read")
+    names = check_header(path)
+    if len(names) != 1:
+        raise CheckpointError(f"{path} holds {len(names):,} tensors; give a file with one")
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            tensor: Tensor = file.get_tensor(names[0])
+    except (SafetensorError, OSError) as wrong:
+        raise CheckpointError(f"{path} cannot be read: {wrong}") from None
+    return tensor
 
 
 def read_pickled(folder: Path) -> dict[str, Tensor]:

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from jumok.data import preparation
+from jumok.data.preparation import Preparation
 from jumok.models import Config, Model
 from jumok.models.registry import family
 
@@ -15,8 +17,14 @@ from . import manifest
 from .errors import CheckpointError
 from .files import TensorFiles, inside, read_json, read_pickled
 from .huggingface import Reading, dialect
-from .loaded import Loaded
+from .loaded import Loaded, checked_labels, labels_of
 from .rename import SameNames
+
+# what a tokenizer is read from; none of them may be a link that leads outside
+TOKENIZER_FILES = (
+    "tokenizer.json", "vocab.json", "merges.txt", "vocab.txt", "tokenizer_config.json", "special_tokens_map.json",
+    "added_tokens.json", "chat_template.jinja", "generation_config.json",
+)  # fmt: skip
 
 
 def load(name: str | Path, *, dtype: torch.dtype = torch.float32, pickled: bool = False, verify: bool = True) -> Loaded:
@@ -40,7 +48,10 @@ def load(name: str | Path, *, dtype: torch.dtype = torch.float32, pickled: bool 
                 f"{path} has lost its {manifest.NAME} and may be damaged; verify=False reads it anyway"
             )
         manifest.verify(path)
+    named = told.pop("labels", None) if own else told.get("id2label")
     reading = _own(told) if own else dialect(told.get("model_type")).reading(told)
+    labels = _labels(named, own, reading.config)
+    prepared = _preparation(path, reading.config)
     if pickled:
         tensors = read_pickled(path)
         names, read = list(tensors), tensors.__getitem__
@@ -50,12 +61,29 @@ def load(name: str | Path, *, dtype: torch.dtype = torch.float32, pickled: bool 
     _check_depth(reading.config, len(names), path.name)
     model = _empty(reading, dtype)
     reading.table.load(model, names, read, path.name)
-    return Loaded(model.eval(), _tokenizer(path), reading.config, model.family)
+    return Loaded(model.eval(), _tokenizer(path), reading.config, model.family, prepared, labels)
 
 
 def _own(told: dict[str, Any]) -> Reading:
     model = family(told["family"])
     return Reading(model, model.config_class.from_json(told), SameNames())
+
+
+def _labels(named: Any, own: bool, config: Config) -> tuple[str, ...] | None:
+    if own:
+        return None if named is None else checked_labels(named, config)
+    return labels_of(named, config)
+
+
+def _preparation(path: Path, config: Config) -> Preparation | None:
+    """How the model wants its images: as the folder says, or its size, with a mean and a deviation of 0.5."""
+    image, channels = getattr(config, "image", None), getattr(config, "channels", None)
+    if image is None or channels not in (1, 3) or getattr(config, "source", "patches") != "patches":
+        return None
+    if inside(path, preparation.NAME).is_file():
+        return Preparation.from_json(read_json(path, preparation.NAME), channels)
+    rows, columns = image
+    return Preparation((rows, columns), mean=(0.5,) * channels, std=(0.5,) * channels)
 
 
 def _check_depth(config: Config, tensors: int, what: str) -> None:
@@ -80,7 +108,7 @@ def _empty(reading: Reading, dtype: torch.dtype) -> Model:
 def _tokenizer(path: Path) -> Any:
     from jumok.data.tokenizer import NoTokenizer, Tokenizer
 
-    for name in ("tokenizer.json", "vocab.json", "merges.txt", "vocab.txt", "tokenizer_config.json"):
+    for name in TOKENIZER_FILES:
         inside(path, name)
     try:
         return Tokenizer.load(path)

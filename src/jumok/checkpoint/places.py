@@ -1,9 +1,10 @@
-"""Which folder or file a name means: a path, a name of the catalogue, or a hub name in the local cache."""
+"""Which folder or file a name means: a path, a training run, a name of the catalogue, a hub name that is cached."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from . import hub, runs
 from .errors import CheckpointError
 
 LOADABLE = ("smollm2", "minilm")  # the models of the catalogue that a family here can hold
@@ -11,6 +12,8 @@ LOADABLE = ("smollm2", "minilm")  # the models of the catalogue that a family he
 
 def resolve(name: str | Path) -> Path:
     path = Path(name)
+    if path.is_dir() and runs.is_run(path):
+        return runs.usable(path)
     if path.is_dir() or (path.is_file() and path.suffix == ".gguf"):
         return path
     if path.exists():
@@ -29,23 +32,10 @@ def resolve(name: str | Path) -> Path:
         return files[0] if files else found
     if any(entry.name == str(name) for entry in catalogue.entries()):
         raise CheckpointError(f"{name} is no model that can be loaded here; {' and '.join(LOADABLE)} can")
-    return _hub(str(name), sorted(known))
-
-
-def _hub(name: str, known: list[str]) -> Path:
-    """A hub name whose files are in Hugging Face's cache already; nothing is fetched."""
-    if name.count("/") <= 1 and not name.startswith((".", "/", "~")):
-        try:
-            from huggingface_hub import snapshot_download
-            from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
-        except ImportError:
-            pass
-        else:
-            try:
-                return Path(snapshot_download(name, local_files_only=True))
-            except (LocalEntryNotFoundError, HFValidationError):
-                pass
+    cached = hub.find(str(name))
+    if cached is not None:
+        return cached
+    there = ", ".join(sorted(known))
     raise CheckpointError(
-        f"there is no folder or .gguf file {name!r}, no such name in the catalogue ({', '.join(known)}), and no such "
-        "model in Hugging Face's cache on this machine"
+        f"there is no folder or .gguf file {str(name)!r}, and no such name in the catalogue ({there})"
     )

@@ -3,25 +3,43 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import save_file
+from torch import Tensor
 
+from jumok.data.preparation import NAME as PREPARATION
+from jumok.data.preparation import Preparation
 from jumok.errors import ArgumentError
 from jumok.models import Model
 
 from . import manifest
 from .huggingface import dialect_of
+from .loaded import Loaded, checked_labels
 from .rename import SameNames
 
 FORMATS = ("jumok", "huggingface")
 
 
-def save(model: Model, folder: str | Path, format: str = "jumok", tokenizer: Any = None) -> Path:
-    """Write ``model`` (and its tokenizer) into a new folder; it appears there whole or not at all."""
+def save(
+    model: Model | Loaded,
+    folder: str | Path,
+    format: str = "jumok",
+    tokenizer: Any = None,
+    preparation: Preparation | None = None,
+    labels: Sequence[str] | None = None,
+) -> Path:
+    """Write ``model`` into a new folder, with its tokenizer, how it wants its images, and the names of its classes,
+    where there are any; what was loaded brings its own. The folder appears whole or not at all."""
     if format not in FORMATS:
         raise ArgumentError(f"unknown format {format!r}; known are {', '.join(FORMATS)}")
+    if isinstance(model, Loaded):
+        tokenizer = model.tokenizer if tokenizer is None else tokenizer
+        preparation = model.preparation if preparation is None else preparation
+        labels = model.labels if labels is None else labels
+        model = model.model
     target = Path(folder)
     if format == "huggingface":
         dialect = dialect_of(model)
@@ -29,13 +47,52 @@ def save(model: Model, folder: str | Path, format: str = "jumok", tokenizer: Any
         config["dtype"] = str(next(model.parameters()).dtype).removeprefix("torch.")
     else:
         config, tensors = model.config.to_json(), SameNames().dump(model)
+    if labels is not None:
+        config |= _named(checked_labels(labels, model.config), format)
     with manifest.new_folder(target) as made:
-        save_file(
-            {name: tensor.cpu() for name, tensor in tensors.items()}, made / "model.safetensors", {"format": "pt"}
-        )
-        (made / "config.json").write_text(json.dumps(config, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        if tokenizer is not None:
-            tokenizer.save(made)
+        _fill(made, config, tensors, tokenizer, preparation)
         if format == "jumok":
             manifest.write(made)
     return target
+
+
+def fill(
+    made: Path,
+    model: Model,
+    tensors: dict[str, Tensor],
+    *,
+    tokenizer: Any = None,
+    preparation: Preparation | None = None,
+    labels: Sequence[str] | None = None,
+) -> None:
+    """Write our own format into a folder that is being made, all but its manifest: training puts more files into it.
+    ``tensors`` are the parameters, which may be others than the model's own."""
+    config = model.config.to_json()
+    if labels is not None:
+        config |= _named(checked_labels(labels, model.config), "jumok")
+    _fill(made, config, tensors, tokenizer, preparation)
+
+
+def _fill(
+    made: Path, config: dict[str, Any], tensors: dict[str, Tensor], tokenizer: Any, preparation: Preparation | None
+) -> None:
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    save_file(plain, made / "model.safetensors", {"format": "pt"})
+    _write(made / "config.json", config)
+    if tokenizer is not None:
+        tokenizer.save(made)
+    if preparation is not None:
+        _write(made / PREPARATION, preparation.to_json())
+
+
+def _named(labels: tuple[str, ...], format: str) -> dict[str, Any]:
+    if format == "jumok":
+        return {"labels": labels}
+    return {
+        "id2label": {str(place): name for place, name in enumerate(labels)},
+        "label2id": {name: place for place, name in enumerate(labels)},
+    }
+
+
+def _write(path: Path, told: dict[str, Any]) -> None:
+    path.write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

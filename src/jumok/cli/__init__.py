@@ -13,6 +13,7 @@ from .attention import attend, demo, mask
 from .base import Group, is_ours, stop
 from .data import data
 from .models import models, run
+from .train import train
 
 
 @click.group(
@@ -31,7 +32,7 @@ def cli() -> None:
     """Jumok (주목): a workbench for Transformers. Every attention passes one door."""
 
 
-for command in (demo, attend, mask, data, models, run):
+for command in (demo, attend, mask, data, models, run, train):
     cli.add_command(command)
 
 

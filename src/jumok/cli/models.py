@@ -42,10 +42,12 @@ def models(as_json: bool) -> None:
   echo "Once upon a time" | jumok run smollm2 -
   jumok run minilm sentence.txt --json
   jumok run my-folder "나는 오늘" --temperature 0.8 --top-p 0.9 --seed 1
+  jumok run my-vit cat.png dog.jpg --json
+  jumok run my-numbers 10,20,30,40,50
 """,
 )
 @click.argument("model")
-@click.argument("text", nargs=-1)
+@click.argument("given", nargs=-1)
 @click.option("--limit", default=128, show_default=True, type=click.IntRange(1), help="At most so many new tokens.")
 @click.option(
     "--temperature",
@@ -65,26 +67,34 @@ def models(as_json: bool) -> None:
 @click.option("--stop", multiple=True, metavar="TEXT", help="End before this text; may be given several times.")
 @click.option("--chat", is_flag=True, help="The text is a message to an instructed model.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for a program.")
-def run(model: str, text: tuple[str, ...], stop: tuple[str, ...], as_json: bool, **settings: Any) -> None:
-    """Let MODEL (a name of the catalogue, a folder, a .gguf file) do what it is for with TEXT: continue it, translate
-    it, fill its mask, embed it, classify it. TEXT may be a file, several, or - for standard input."""
+def run(model: str, given: tuple[str, ...], stop: tuple[str, ...], as_json: bool, **settings: Any) -> None:
+    """Let MODEL (a name of the catalogue, a folder, a .gguf file) do what it is for with what is GIVEN: continue a
+    text, translate it, fill its mask, embed or classify it; classify, embed or caption a picture; predict numbers.
+
+    GIVEN is one or several: texts, .txt or .md files, or - for standard input; paths of pictures (PNG, JPEG, WebP, GIF,
+    BMP); .safetensors files with an image's regions; numbers such as 10,20,30."""
+    told = _told(given)
     from jumok.checkpoint import load
-    from jumok.run import pieces, purpose
+    from jumok.run import WRITES, pieces, purpose, reads
     from jumok.run import run as run_model
 
-    given = _given(text)
     loaded = load(model)
-    kind = purpose(loaded)
+    kind, read = purpose(loaded), reads(loaded)
+    if read in ("text", "numbers"):
+        told = [_content(one) for one in told]
     generation = {name: value for name, value in settings.items() if value is not None}
     generation = {name: value for name, value in generation.items() if not (name == "chat" and not value)}
-    if kind not in ("continue", "translate"):
+    if kind not in WRITES:
         plain = {"limit": 128, "beams": 1}
-        changed = {name: value for name, value in generation.items() if plain.get(name) != value}
+        generation = {name: value for name, value in generation.items() if plain.get(name) != value}
         if stop:
-            changed["stop"] = stop
-        _print_answers(kind, given, run_model(loaded, given, **changed), as_json)
-        return
-    for one in given:
+            generation["stop"] = stop
+    for one in told:
+        if read in ("pictures", "regions") and len(told) > 1 and not as_json:
+            click.echo(f"{one}:")
+        if kind not in WRITES:
+            _print_answer(kind, one, run_model(loaded, one, **generation), as_json)
+            continue
         streamed = pieces(loaded, one, stops=stop, **generation)
         if as_json:
             click.echo(json.dumps({"input": one, "output": "".join(streamed)}, ensure_ascii=False))
@@ -95,44 +105,55 @@ def run(model: str, text: tuple[str, ...], stop: tuple[str, ...], as_json: bool,
         click.echo()
 
 
-def _given(text: tuple[str, ...]) -> list[str]:
-    """The texts meant: words as they are, the content of files, or standard input."""
+def _told(given: tuple[str, ...]) -> list[str]:
+    """The arguments, or standard input where there are none."""
     from jumok.errors import ArgumentError
 
-    if not text or text == ("-",):
-        if sys.stdin.isatty():
-            raise ArgumentError("there is no text; give it as an argument, as a file, or on standard input")
-        told = sys.stdin.read()
-        if not told.strip():
-            raise ArgumentError("standard input is empty; there is nothing to do")
-        return [told.rstrip("\n")]
-    found = []
-    for one in text:
-        path = Path(one)
-        if len(one) < 256 and path.suffix in (".txt", ".md") and path.is_file():
-            try:
-                found.append(path.read_text(encoding="utf-8").rstrip("\n"))
-            except UnicodeDecodeError as wrong:
-                raise ArgumentError(f"{path} is not UTF-8 text (byte {wrong.start}); save it as UTF-8") from None
-        else:
-            found.append(one)
-    return found
+    if given and given != ("-",):
+        return list(given)
+    if sys.stdin.isatty():
+        raise ArgumentError("nothing was given; give it as an argument, as a file, or on standard input")
+    told = sys.stdin.read()
+    if not told.strip():
+        raise ArgumentError("standard input is empty; there is nothing to do")
+    return [told.rstrip("\n")]
 
 
-def _print_answers(kind: str, given: list[str], answers: Any, as_json: bool) -> None:
-    for one, answer in zip(given, answers, strict=True):
-        told = answer.tolist() if hasattr(answer, "tolist") else answer
-        if as_json:
-            click.echo(json.dumps({"input": one, kind.split()[0]: told}, ensure_ascii=False))
-        elif kind == "fill":
-            for place, rows in enumerate(told):
-                if len(told) > 1:
-                    click.echo(f"masked place {place + 1}")
-                for row in rows:
-                    click.echo(f"{row['share']:6.3f}  {row['token']}")
-        elif kind == "embed":
-            shown = " ".join(f"{number:.4f}" for number in told[:8])
-            click.echo(f"{len(told)} numbers: {shown} ... (--json prints all)")
-        else:
-            for place, share in sorted(enumerate(told), key=lambda pair: -pair[1])[:5]:
-                click.echo(f"{share:6.3f}  class {place}")
+def _content(told: str) -> str:
+    """A text as it is, or that of the file which it names."""
+    from jumok.errors import ArgumentError
+
+    path = Path(told)
+    if len(told) >= 256 or path.suffix not in (".txt", ".md") or not path.is_file():
+        return told
+    try:
+        return path.read_text(encoding="utf-8").rstrip("\n")
+    except UnicodeDecodeError as wrong:
+        raise ArgumentError(f"{path} is not UTF-8 text (byte {wrong.start}); save it as UTF-8") from None
+
+
+def _print_answer(kind: str, given: str, answer: Any, as_json: bool) -> None:
+    told = answer.tolist() if hasattr(answer, "tolist") else answer
+    if as_json:
+        click.echo(json.dumps({"input": given, kind: told}, ensure_ascii=False))
+    elif kind == "fill":
+        for place, rows in enumerate(told):
+            if len(told) > 1:
+                click.echo(f"masked place {place + 1}")
+            for row in rows:
+                click.echo(f"{row['share']:6.3f}  {row['token']}")
+    elif kind == "embed":
+        shown = " ".join(f"{number:.4f}" for number in told[:8])
+        click.echo(f"{len(told)} numbers: {shown} ... (--json prints all)")
+    elif kind in ("predict", "score"):
+        click.echo(" ".join(f"{number:g}" for number in told))
+    else:
+        for row in told[:5]:
+            click.echo(f"{row['share']:6.3f}  {_shown(row)}")
+
+
+def _shown(row: dict[str, Any]) -> str:
+    """A class by its name, or its number. A name comes from a file: nothing in it may steer the terminal."""
+    if row["name"] is None:
+        return f"class {row['class']}"
+    return "".join(letter if letter.isprintable() else " " for letter in row["name"])
