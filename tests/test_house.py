@@ -14,8 +14,10 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "jumok"
 
 # Who may import whom, by room:
-# axes, errors, linear, tap <- attention <- layers <- models <- checkpoint <- generate <- {lab, run} <- cli.
-# data imports errors and axes alone; checkpoint reads data's tokenizers and names. draw imports nothing of ours.
+# axes, errors, linear, tap <- attention <- layers <- models <- checkpoint <- {train, generate} <- {recipes, lab, run}
+# <- cli.
+# data imports errors and axes alone; checkpoint reads data's tokenizers and names. draw imports nothing of ours. train
+# never imports generate: a recipe passes its evaluation in.
 GROUND = {"axes", "errors", "linear", "tap"}
 ARROWS: dict[str, set[str]] = {
     "errors": set(),
@@ -29,9 +31,24 @@ ARROWS: dict[str, set[str]] = {
     "models": {"layers", "attention", *GROUND},
     "checkpoint": {"models", "data", "layers", "attention", *GROUND},
     "generate": {"checkpoint", "models", "data", "layers", "attention", *GROUND},
+    "train": {"checkpoint", "models", "layers", "attention", *GROUND},
+    "recipes": {"train", "generate", "checkpoint", "models", "data", "draw", *GROUND},
     "run": {"generate", "checkpoint", "models", "data", *GROUND},
     "lab": {"generate", "checkpoint", "models", "layers", "attention", *GROUND},
-    "cli": {"run", "lab", "generate", "checkpoint", "models", "data", "layers", "attention", "draw", *GROUND},
+    "cli": {
+        "recipes",
+        "train",
+        "run",
+        "lab",
+        "generate",
+        "checkpoint",
+        "models",
+        "data",
+        "layers",
+        "attention",
+        "draw",
+        *GROUND,
+    },
     "__main__": {"cli"},
     "__init__": {"attention", "checkpoint", "errors", "run"},
 }

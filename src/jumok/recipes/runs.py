@@ -75,7 +75,7 @@ def resume(folder: Path, steps: int | None = None, world: World | None = None, s
 
 
 def _task(asked: Asked, world: World) -> Task:
-    """What the recipe makes of what was asked. The first process makes it first: files that it writes are then there."""
+    """What the recipe makes of what was asked. The first process goes first: its files are then there."""
     from . import recipe
 
     if not world.first:

@@ -68,7 +68,7 @@ def _task(asked: Asked, config: GPTConfig, settings: Settings) -> Task:
     train = int(count * (1 - HELD_OUT))
     if count - train <= window:
         raise ArgumentError(
-            f"the text has {count:,} tokens; a tenth of it is held out, and that must be more than a window of {window}. "
+            f"the text has {count:,} tokens; the last tenth must be more than a window of {window}. "
             "Give more text, or --set length=... (shorter)"
         )
     windows = Windows(train, window + 1, settings.seed)
@@ -87,9 +87,8 @@ def _task(asked: Asked, config: GPTConfig, settings: Settings) -> Task:
 
     def report(model: Model, folder: Any) -> dict[str, Any]:
         start = tokens.slice(train, min(16, window // 2)).tolist()
-        new = generate(
-            model, [start], limit=min(300, model.config.length - len(start)), sampling=Sampling(0.8, top_k=200)
-        )[0]
+        room = min(300, getattr(model.config, "length", window) - len(start))
+        new = generate(model, [start], limit=room, sampling=Sampling(0.8, top_k=200))[0]
         return {
             **evaluate(model),
             "what": f"cross-entropy a token, in nats, over the whole last tenth of the text ({count - train:,} tokens)",
