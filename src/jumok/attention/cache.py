@@ -47,13 +47,13 @@ class Slot:
         """Put new keys and values behind those seen; gives all of them, as views."""
         if torch.is_grad_enabled() and (key.requires_grad or value.requires_grad):
             raise ArgumentError("a cache is for generation: run the model under torch.no_grad(), or without a cache")
-        end = self.length + key.shape[2]
+        start, end = self.length, self.length + key.shape[2]
         self._key = self._room(self._key, key, end)
         self._value = self._room(self._value, value, end)
-        self._key[:, :, self.length : end] = key
-        self._value[:, :, self.length : end] = value
+        self._key[:, :, start:end] = key
+        self._value[:, :, start:end] = value
         self.length = end
-        return self.key, self.value
+        return self._key[:, :, :end], self._value[:, :, :end]
 
     def select(self, rows: Tensor) -> None:
         if self._key is not None and self._value is not None:

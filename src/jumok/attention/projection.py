@@ -41,7 +41,8 @@ class Part(NamedTuple):
 
 def split(joined: Float[Tensor, "batch length wide"], heads: int) -> Float[Tensor, "batch {heads} length each"]:
     """[batch, length, heads x each] -> the layout of the door, as a view."""
-    return joined.unflatten(-1, (heads, -1)).transpose(1, 2)
+    batch, length, wide = joined.shape
+    return joined.view(batch, length, heads, wide // heads).transpose(1, 2)
 
 
 class Projection(nn.Module):
@@ -82,10 +83,17 @@ class Fused(Projection):
             sizes.group * sizes.head_width,
             sizes.group * sizes.value_width,
         )
+        self.alike = self.widths == (self.widths[0],) * 3
         self.joined = Linear(sizes.width, sum(self.widths), bias=sizes.bias)
 
     def forward(self, inputs: axes.Hidden) -> tuple[Tensor, Tensor, Tensor]:
-        query, key, value = self.joined(inputs).split(self.widths, -1)
+        joined = self.joined(inputs)
+        if self.alike:  # three of a kind are cut in three views, not in seven
+            batch, length, _ = joined.shape
+            cut = joined.view(batch, length, 3, self.sizes.head, self.sizes.head_width)
+            query, key, value = cut.permute(2, 0, 3, 1, 4).unbind(0)
+            return query, key, value
+        query, key, value = joined.split(self.widths, -1)
         return split(query, self.sizes.head), split(key, self.sizes.group), split(value, self.sizes.group)
 
     def queries(self, inputs: axes.Hidden) -> axes.Query:

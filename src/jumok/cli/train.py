@@ -39,6 +39,9 @@ from .base import Command
 @click.option("--skip-bad", is_flag=True, help="Leave out lines that cannot be read, and count them.")
 @click.option("--processes", default=1, show_default=True, type=click.IntRange(1), help="Train in so many processes.")
 @click.option("--parallel", type=click.Choice(["ddp", "fsdp"]), help="How they share the work.  [default: ddp]")
+@click.option(
+    "--restarts", default=0, show_default=True, type=click.IntRange(0), help="Start dead processes again so often."
+)
 @click.option("--device", help="cpu, cuda, mps ...  [default: the best there is]")
 @click.option("--tensorboard", is_flag=True, help="Write events for TensorBoard into the run's folder.")
 @click.option("--wandb", is_flag=True, help="Send metrics to Weights & Biases.")
@@ -52,9 +55,7 @@ def train(recipe: str | None, listed: bool, resume: Path | None, as_json: bool, 
     if (recipe is None) == (resume is None):
         raise click.UsageError("give the name of a recipe (jumok train --list shows them), or --resume FOLDER")
     if given["processes"] > 1 and "RANK" not in os.environ:
-        from jumok.recipes.processes import launch
-
-        sys.exit(launch(given["processes"], sys.argv[1:]))
+        _launch(recipe, given)
     if resume is not None:
         words = {"out": "--out", "data": "--data", "start": "--from", "changes": "--set", "skip_bad": "--skip-bad"}
         words |= {"seed": "--seed", "save_every": "--save-every"}
@@ -62,6 +63,23 @@ def train(recipe: str | None, listed: bool, resume: Path | None, as_json: bool, 
         if refused:
             raise click.UsageError(f"a run goes on as it began; {', '.join(refused)} cannot be given with --resume")
     _train(recipe, resume, as_json, given)
+
+
+def _launch(recipe: str | None, given: dict[str, Any]) -> None:
+    """The same command in several processes, which all must know one folder."""
+    from jumok.recipes.processes import launch
+
+    arguments = sys.argv[1:]
+    if recipe is not None and given["out"] is None:
+        arguments += ["--out", str(_free(recipe))]
+    code = launch(given["processes"], arguments, given["restarts"])
+    if code:
+        click.echo(
+            f"jumok: a process of {given['processes']} ended with an error; what was saved is whole. Go on with: "
+            f"jumok train --resume FOLDER --processes {given['processes']}",
+            err=True,
+        )
+    sys.exit(code)
 
 
 def _list(as_json: bool) -> None:
@@ -102,7 +120,10 @@ def _train(recipe: str | None, resume: Path | None, as_json: bool, given: dict[s
             watched = trackers(folder, given["tensorboard"], given["wandb"], show)
             if not as_json and ours.first:
                 click.echo(f"training into {folder}", err=True)
-            outcome = begin(asked, ours, watched)
+            if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) and ours.tell((folder / "run.json").is_file()):
+                outcome = go_on(folder, None, ours, watched)  # a process died, and all were started again
+            else:
+                outcome = begin(asked, ours, watched)
         if not ours.first:
             sys.exit(0 if outcome.signal is None else 128 + outcome.signal)
     if outcome.signal is not None:

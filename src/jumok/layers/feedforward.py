@@ -39,7 +39,8 @@ class FeedForward(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, inputs: axes.Hidden) -> axes.Hidden:
-        output: Tensor = self.outer(self.dropout(self.activation(self.inner(inputs))))
+        hidden = self.activation(self.inner(inputs))
+        output: Tensor = self.outer(self.dropout(hidden) if self.training else hidden)
         return output
 
 
@@ -57,7 +58,8 @@ class GatedFeedForward(nn.Module):
 
     def forward(self, inputs: axes.Hidden) -> axes.Hidden:
         gate, gated = self.inner(inputs).chunk(2, -1)
-        output: Tensor = self.outer(self.dropout(self.activation(gate) * gated))
+        hidden = self.activation(gate) * gated
+        output: Tensor = self.outer(self.dropout(hidden) if self.training else hidden)
         return output
 
 

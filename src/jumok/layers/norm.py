@@ -5,9 +5,15 @@ from __future__ import annotations
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import LayerNorm
 
 __all__ = ["LayerNorm", "RMSNorm"]
+
+
+class LayerNorm(nn.LayerNorm):
+    """torch's, called without the detours: a small model is felt to have fifty of them."""
+
+    def forward(self, input: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch width"]:
+        return torch.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
 
 class RMSNorm(nn.Module):

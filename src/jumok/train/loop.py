@@ -116,7 +116,8 @@ def train(task: Task, run: Path, world: World | None = None, show: Show | None =
 
             # evaluate; one that is left in the middle stays owed
             best = False
-            if progress.owed and not signals.asked:
+            asked = round(world.most(signals.asked or 0))  # processes must agree on it: not all hear a signal
+            if progress.owed and not asked:
                 show.say("evaluating", passing=True)
                 found = world.tell(_evaluated(state, signals))
                 if found:
@@ -125,10 +126,10 @@ def train(task: Task, run: Path, world: World | None = None, show: Show | None =
                     if world.first:
                         metrics.add(progress.step, **{f"evaluation_{name}": value for name, value in found.items()})
                     show.evaluation(progress.step, found, best)
+                asked = round(world.most(signals.asked or 0))
                 clock, counted = time.perf_counter(), 0
 
             # save, perhaps stop
-            asked = round(world.most(signals.asked or 0))
             weary = 0 < settings.patience <= progress.waited
             progress.finished = (progress.step == settings.steps or weary) and not progress.owed
             if asked or best or progress.finished or progress.step % settings.save_every == 0:
