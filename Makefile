@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test check bench format clean
+.PHONY: demo test check bench faults format clean
 
 demo: $(VENV)/.demo  ## what jumok does, in a minute
 	$(BIN)/jumok demo
@@ -19,6 +19,9 @@ check: $(VENV)/.dev  ## style and types (shapes are checked while the tests run)
 
 bench: $(VENV)/.dev  ## speed and memory, as ratios; minutes
 	$(BIN)/python bench/attend.py
+
+faults: $(VENV)/.dev  ## training killed 200 times at random, and thrice at every place of a save; many minutes
+	JUMOK_FAULTS=200 $(BIN)/python -m pytest tests/faults -n 0
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix src tests bench
