@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,24 @@ def tensors(run: Path, step: int, name: str = "model.safetensors") -> dict[str, 
     return load_file(runs.folder_of(run, step) / name)
 
 
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Callable[[dict[str, Any]], Path]:
+    """The run of one process, made once for all that are compared with it."""
+    made: dict[str, Path] = {}
+
+    def run_of(told: dict[str, Any]) -> Path:
+        name = json.dumps(told)
+        if name not in made:
+            made[name] = new_run(tmp_path_factory.mktemp("alone") / "run")
+            together("none", 1, made[name], told)
+        return made[name]
+
+    return run_of
+
+
+Alone = Callable[[dict[str, Any]], Path]
+
+
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
 @pytest.mark.parametrize(
     "told",
@@ -62,17 +81,17 @@ def tensors(run: Path, step: int, name: str = "model.safetensors") -> dict[str, 
     ],
     ids=["tied", "untied, in two parts", "muon, average"],
 )
-def test_two_processes_have_the_gradients_of_one(tmp_path: Path, kind: str, told: dict[str, Any]) -> None:
-    alone, two = new_run(tmp_path / "alone"), new_run(tmp_path / "two")
-    together("none", 1, alone, told)
+def test_two_processes_have_the_gradients_of_one(tmp_path: Path, alone: Alone, kind: str, told: dict[str, Any]) -> None:
+    one_process, two = alone(told), new_run(tmp_path / "two")
     together(kind, 2, two, told)
-    wanted, found = load_file(alone / "gradients.safetensors"), load_file(two / "gradients.safetensors")
+    wanted, found = load_file(one_process / "gradients.safetensors"), load_file(two / "gradients.safetensors")
     assert found.keys() == wanted.keys() and len(wanted) > 12
     for name, one in wanted.items():
         torch.testing.assert_close(found[name], one, rtol=1e-3, atol=2e-6, msg=f"{name} differs")
-    for name, one in tensors(alone, 6).items():
+    for name, one in tensors(one_process, 6).items():
         torch.testing.assert_close(tensors(two, 6)[name], one, rtol=1e-2, atol=1e-3, msg=name)
-    assert tensors(two, 6, "optimizer.safetensors").keys() == tensors(alone, 6, "optimizer.safetensors").keys()
+    remembered = tensors(one_process, 6, "optimizer.safetensors")
+    assert tensors(two, 6, "optimizer.safetensors").keys() == remembered.keys()
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
@@ -92,9 +111,10 @@ def test_two_processes_that_stop_go_on_bit_for_bit(tmp_path: Path, kind: str) ->
 @pytest.mark.parametrize(
     ("first", "then"), [(("fsdp", 2), ("none", 1)), (("none", 1), ("fsdp", 2)), (("ddp", 2), ("fsdp", 2))]
 )
-def test_one_format_for_any_number_of_processes(tmp_path: Path, first: tuple[str, int], then: tuple[str, int]) -> None:
-    whole, mixed = new_run(tmp_path / "whole"), new_run(tmp_path / "mixed")
-    together("none", 1, whole, PLAIN)
+def test_one_format_for_any_number_of_processes(
+    tmp_path: Path, alone: Alone, first: tuple[str, int], then: tuple[str, int]
+) -> None:
+    whole, mixed = alone(PLAIN), new_run(tmp_path / "mixed")
     together(*first, mixed, {**PLAIN, "stop": 3})
     together(*then, mixed, PLAIN)
     for name, one in tensors(whole, 6).items():

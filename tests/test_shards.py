@@ -116,7 +116,7 @@ CHANGES: dict[str, tuple[Any, str]] = {
     "unknown": ("many", "as a count"),
     "kind": ("float64", "damaged"),
     "format": ("jumok tokens 99", "this version knows"),
-    "shards": ([{"file": "../../secret.bin", "tokens": 6, "sha256": ""}], "the name"),
+    "shards": ([{"file": "../../secret.bin", "tokens": 6, "sha256": ""}], "the shard '../../secret.bin'"),
     "ends": (None, None),  # only read by verify
 }
 
@@ -132,6 +132,11 @@ def test_a_hostile_index_is_refused(tmp_path: Path, key: str) -> None:
             Shards(tmp_path / "tokens").verify()
         return
     with pytest.raises(DataError, match=what):
+        Shards(tmp_path / "tokens")
+    empty: dict[str, Any] = {"file": "000009.bin", "tokens": 0, "sha256": ""}
+    (tmp_path / "tokens" / empty["file"]).write_bytes(b"")
+    index.write_text(json.dumps(told | {"shards": [*told["shards"], empty]}))
+    with pytest.raises(DataError, match=r"the shard '000009.bin' of 0 tokens"):
         Shards(tmp_path / "tokens")
     del told[key]
     index.write_text(json.dumps(told))

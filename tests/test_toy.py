@@ -39,6 +39,12 @@ def test_sides_share_nothing_and_seeds_give_the_same_again(name: str) -> None:
         assert not sources[0] & held
 
 
+def test_sides_share_nothing_even_where_examples_are_few() -> None:
+    for make in (lambda *given: toy.plus_two(*given, 1), lambda count, side, seed: toy.induction(count, 1, side, seed)):
+        train, held = ({x[0] for seed in range(9) for x, _ in make(5, side, seed)} for side in ("train", "held-out"))
+        assert len(train) > 30 and len(held) >= 5 and not train & held
+
+
 def test_plus_two() -> None:
     found = toy.plus_two(1000)
     assert len(found) == 1000

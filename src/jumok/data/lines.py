@@ -16,7 +16,7 @@ from jumok.errors import JumokError
 
 LONGEST = 16 * 2**20  # characters; a longer line is no line that anybody wrote
 _SHOWN = 5
-_WIDE = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _ESCAPED = re.compile("[\udc80-\udcff]")  # how "surrogateescape" writes a byte that is no UTF-8
 
 Read = TypeVar("Read")
@@ -143,8 +143,8 @@ def _lines(
     start = raw.peek(8192)[:8192]
     if not start:
         return problems.bad(f"{path}:1", "the file is empty")
-    if start[:2] in _WIDE:
-        return problems.bad(f"{path}:1", f"the file is in {_WIDE[start[:2]]}, not UTF-8; save it as UTF-8")
+    if start.startswith(_UTF_16):
+        return problems.bad(f"{path}:1", "the file is in UTF-16; save it as UTF-8")
     if b"\0" in start:
         return problems.bad(f"{path}:1", "the file is binary, not text")
     # bytes that are no UTF-8 come through as lone surrogates: the line is known, and the lines after it are read

@@ -199,8 +199,8 @@ class Shards:
             self._names: list[str] = []
             for shard in told["shards"]:
                 name, tokens = shard["file"], _count(shard["tokens"])
-                if not _NAME.fullmatch(name):  # a name from an index leads nowhere else
-                    raise ValueError(f"the name {str(name)[:40]!r}")
+                if not tokens or not _NAME.fullmatch(name):  # a name from an index leads nowhere else
+                    raise ValueError(f"the shard {str(name)[:40]!r} of {tokens} tokens")
                 self._check_size(name, tokens * self._kind.itemsize)
                 self._names.append(name)
                 self._starts.append(start)

@@ -19,23 +19,30 @@ WORTH = 1.2  # how much faster it must be than float32 to be chosen
 
 @functools.cache
 def fastest(device: str) -> str:
-    """bfloat16, float16 or float32: the fastest for a product of 1,024 x 1,024 numbers on this device."""
+    """bfloat16, float16 or float32: the fastest for products on this device."""
     options = ["bfloat16", "float16"] if device != "cpu" else ["bfloat16"]
-    plain = _seconds("float32", device)
-    for name in options:
-        try:
-            if _seconds(name, device, give_up=plain) * WORTH < plain:
-                return name
-        except RuntimeError:  # this device does not have it
-            continue
-    return "float32"
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # on a busy machine threads wait for each other, which would be measured instead
+    try:
+        plain = _seconds("float32", device)
+        for name in options:
+            try:
+                if _seconds(name, device, give_up=plain) * WORTH < plain:
+                    return name
+            except RuntimeError:  # this device does not have it
+                continue
+        return "float32"
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _seconds(name: str, device: str, give_up: float = float("inf")) -> float:
-    matrix = torch.ones(1024, 1024, device=device, dtype=TYPES[name])
+    # small on a CPU: one without instructions for a type takes seconds for a large product of it
+    size = 256 if device == "cpu" else 4096
+    matrix = torch.ones(size, size, device=device, dtype=TYPES[name])
     times = []
-    small = matrix[:128, :128] @ matrix[:128, :128]  # the first product of a kind sets it up
-    for _ in range(4):
+    small = matrix[:32, :32] @ matrix[:32, :32]  # the first product of a kind sets it up
+    for _ in range(6):
         _wait(device)
         start = time.perf_counter()
         small = matrix @ matrix
