@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from jumok.checkpoint import manifest, runs, save
+from jumok.checkpoint import manifest, runs
 from jumok.train import metrics, resume
+
+save = sys.modules["jumok.checkpoint.save"]  # the package offers the function of that name
 
 Point = Callable[[Callable[[], None]], None]
 
@@ -43,14 +46,16 @@ def _after(owner: Any, name: str, strike: Callable[[], None], when: Callable[...
 
 
 def _half(owner: Any, name: str, place: int, strike: Callable[[], None]) -> None:
-    """The file is written, half of it is lost, and then the end comes."""
+    """When the end comes, half of the file that was just written is lost."""
     real = getattr(owner, name)
 
     def struck(*given: Any, **more: Any) -> Any:
         answer = real(*given, **more)
         path = Path(given[place])
-        os.truncate(path, path.stat().st_size // 2)
+        whole = path.read_bytes()
+        os.truncate(path, len(whole) // 2)
         strike()
+        path.write_bytes(whole)  # not yet the end
         return answer
 
     setattr(owner, name, struck)
@@ -83,8 +88,10 @@ def _half_line(strike: Callable[[], None]) -> None:
 
     def struck(path: Path, told: dict[str, Any]) -> None:
         real(path, told)
-        os.truncate(path, path.stat().st_size - 9)
+        whole = path.read_bytes()
+        os.truncate(path, len(whole) - 9)
         strike()
+        path.write_bytes(whole)
 
     metrics._append = struck  # type: ignore[assignment]
 

@@ -22,6 +22,8 @@ import jumok
 from faults.harness import check_end, check_left, child, ended, killed_after, new_run
 from faults.points import POINTS, die, nth
 from jumok.checkpoint import manifest, runs
+from jumok.train import train
+from toys import toy
 
 MANY = int(os.environ.get("JUMOK_FAULTS", "4"))
 
@@ -40,6 +42,7 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run that never stopped."""
+    train(toy(steps=1), new_run(tmp_path_factory.mktemp("first") / "run"))  # imports what is imported late
     run = new_run(tmp_path_factory.mktemp("straight") / "run")
     assert ended(child(run)) == 0
     return run

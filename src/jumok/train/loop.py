@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import nn
 
 from .average import Average
@@ -200,9 +201,10 @@ def _judged(task: Task, progress: Progress, found: dict[str, float]) -> bool:
 def _saved(state: State, run: Path, best: bool) -> None:
     try:
         save(state, run, best)
-    except OSError as wrong:
+    except (OSError, SafetensorError) as wrong:  # safetensors has its own error for a full disk
+        why = getattr(wrong, "strerror", None) or str(wrong)
         raise TrainingError(
-            f"step {state.progress.step:,} could not be saved in {run}: {wrong.strerror or wrong}; the checkpoint "
+            f"step {state.progress.step:,} could not be saved in {run}: {why}; the checkpoint "
             "before it is untouched. Make room, then go on with --resume"
         ) from wrong
 
