@@ -1,4 +1,5 @@
-"""Which folder or file a name means: a path, a training run, a name of the catalogue, a hub name that is cached."""
+"""Which folder or file a name means: a path, a training run, the model that comes with the package, a name of the
+catalogue, a hub name that is cached."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from pathlib import Path
 from . import hub, runs
 from .errors import CheckpointError
 
+TINY = "tiny"  # two blocks on bytes, of the recipe induction; it lies beside this file
 LOADABLE = ("smollm2", "minilm")  # the models of the catalogue that a family here can hold
 
 
@@ -18,6 +20,8 @@ def resolve(name: str | Path) -> Path:
         return path
     if path.exists():
         raise CheckpointError(f"{path} is neither a model folder nor a .gguf file")
+    if str(name) == TINY:
+        return Path(__file__).with_name(TINY)
     from jumok.data import catalogue  # only names need it, not paths
 
     known = {entry.name: entry for entry in catalogue.entries() if entry.name in LOADABLE}
@@ -37,5 +41,6 @@ def resolve(name: str | Path) -> Path:
         return cached
     there = ", ".join(sorted(known))
     raise CheckpointError(
-        f"there is no folder or .gguf file {str(name)!r}, and no such name in the catalogue ({there})"
+        f"there is no folder or .gguf file {str(name)!r}, and no such name in the catalogue ({there}); "
+        f"{TINY} comes with the package"
     )

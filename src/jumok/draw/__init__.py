@@ -15,7 +15,8 @@ The pictures need matplotlib, which is an extra: ``pip install "jumok[draw]"``.
 from .checks import DrawError
 from .curve import curves
 from .font import hangul_font
+from .gallery import gallery
 from .picture import head_grid, heat_map
 from .terminal import terminal_heat_map
 
-__all__ = ["DrawError", "curves", "hangul_font", "head_grid", "heat_map", "terminal_heat_map"]
+__all__ = ["DrawError", "curves", "gallery", "hangul_font", "head_grid", "heat_map", "terminal_heat_map"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from .checks import picture_path
 from .sheet import new_figure, sheet_for, write
 
-Points = Sequence[tuple[float, float]]
+Points = Sequence[tuple[int | float, int | float]]
 
 COLOURS = ("#7a8793", "#0b6e8f", "#b4552d", "#3f7d3a")  # the first is for what is noisy and many
 

@@ -16,8 +16,18 @@ __all__ = ["Asked", "described", "read_changes", "recipe", "resume", "start"]
 #: name: (module, what it does); imported when asked for
 RECIPES = {
     "numbers": ("numbers", "learn the rule +2 on sequences of 5 numbers, and decode unseen ones"),
+    "copy": ("sequences", "give back a sequence: a Transformer, LSTMs with Luong's attention, or a GPT"),
+    "reverse": ("sequences", "give it back from its end; with model=lstm in JoeyNMT's setting"),
+    "sort": ("digits", "a small GPT sorts 6 digits, and is asked every held-out row"),
+    "add": ("digits", "a small GPT adds numbers of two digits, and is asked every held-out sum"),
+    "induction": ("induction", "a GPT of two blocks learns that what came once comes again; the model `tiny`"),
     "text": ("text", "a GPT learns a text, of the size and in the way of nanoGPT's setting for a CPU"),
     "text-fast": ("text", "the same in a third of the time"),
+    "masked": ("masked", "a BERT learns to guess hidden tokens of a text"),
+    "translate": ("translate", "a Transformer or an LSTM learns to translate, English to Korean or back"),
+    "sentiment": ("sentiment", "is a text negative, neutral or positive? or classes of your own; beside TF-IDF"),
+    "caption": ("caption", "a picture in, a sentence out: the names of emoji, in English or Korean"),
+    "image": ("image", "a ViT or a Swin tells digits, photographs or your own pictures apart"),
 }
 
 

@@ -19,9 +19,10 @@ from jumok.errors import ArgumentError
 from jumok.generate import Sampling, generate
 from jumok.models import Model
 from jumok.models.gpt import GPT, GPTConfig
-from jumok.train import Batch, Settings, Task, part_of, token_loss
+from jumok.train import Batch, Task, part_of, token_loss
 
 from .asked import Asked
+from .vocabulary import learned
 
 TOKENS = ("characters", "bytes", "gpt2", "learned")
 HELD_OUT = 0.1  # the last tenth of the text
@@ -30,11 +31,11 @@ HELD_OUT = 0.1  # the last tenth of the text
 def text(asked: Asked) -> Task:
     """The size of nanoGPT's setting for a CPU, trained as it is there."""
     config = GPTConfig(length=64, width=128, layers=4, heads=4, hidden=512, activation="gelu")
-    settings = asked.settings(
-        steps=2000, batch=12, learning_rate=1e-3, final_rate=0.1, warmup=100, beta2=0.99, decay=0.1, clip=1.0,
-        evaluate_every=500, save_every=500,
-    )  # fmt: skip
-    return _task(asked, config, settings)
+    defaults = {
+        "steps": 2000, "batch": 12, "learning_rate": 1e-3, "final_rate": 0.1, "warmup": 100, "beta2": 0.99,
+        "decay": 0.1, "clip": 1.0, "evaluate_every": 500, "save_every": 500,
+    }  # fmt: skip
+    return _task(asked, config, defaults)
 
 
 def text_fast(asked: Asked) -> Task:
@@ -43,34 +44,40 @@ def text_fast(asked: Asked) -> Task:
         length=64, width=128, layers=4, heads=4, hidden=352, positions="rotary", norm="rms", feedforward="gated",
         activation="silu", attention_bias=False, output_bias=False, feedforward_bias=False,
     )  # fmt: skip
-    settings = asked.settings(
-        steps=600, batch=12, optimizer="muon", learning_rate=6e-3, matrix_rate=2e-2, final_rate=0.02, warmup=30,
-        beta2=0.99, decay=0.05, clip=1.0, evaluate_every=200, save_every=200,
-    )  # fmt: skip
-    return _task(asked, config, settings)
+    defaults = {
+        "steps": 600, "batch": 12, "optimizer": "muon", "learning_rate": 6e-3, "matrix_rate": 2e-2, "final_rate": 0.02,
+        "warmup": 30, "beta2": 0.99, "decay": 0.05, "clip": 1.0, "evaluate_every": 200, "save_every": 200,
+    }  # fmt: skip
+    return _task(asked, config, defaults)
 
 
-def _task(asked: Asked, config: GPTConfig, settings: Settings) -> Task:
+def _task(asked: Asked, config: GPTConfig, defaults: dict[str, Any]) -> Task:
     loaded = asked.loaded()
     if loaded is not None:
         if not isinstance(loaded.model, GPT) or loaded.tokenizer is None:
             raise ArgumentError(
                 f"the recipe {asked.recipe} goes on with a gpt that has a tokenizer; {asked.start} is none"
             )
+        # what was learned elsewhere is changed gently
+        settings = asked.settings(**{**defaults, "optimizer": "adamw", "learning_rate": 1e-4, "decay": 0.01})
         tokenizer, model = loaded.tokenizer, loaded.model
-        window = asked.number("window", min(model.config.length, 256), 2)
+        window, field = asked.number("window", min(model.config.length, 256), 2, model.config.length), "window"
     else:
+        settings = asked.settings(**defaults)
         tokenizer = _tokenizer(asked)
-        config = asked.config(config.changed(vocabulary=tokenizer.vocabulary))
-        model, window = asked.model(GPT, config, settings), config.length
+        config = asked.config(config).changed(vocabulary=tokenizer.vocabulary)
+        model, window, field = asked.model(GPT, config, settings), config.length, "length"
     tokens = _tokens(asked, tokenizer)
     count = len(tokens)
     train = int(count * (1 - HELD_OUT))
     if count - train <= window:
         raise ArgumentError(
             f"the text has {count:,} tokens; the last tenth must be more than a window of {window}. "
-            "Give more text, or --set length=... (shorter)"
+            f"Give more text, or --set {field}=... (shorter)"
         )
+    # a large model reads slowly, and is known to be good: a sample is enough
+    sample = max(window + 1, 2**20 if loaded is None else 2**14)
+    last = min(count, train + asked.number("evaluated", sample, window + 1))
     windows = Windows(train, window + 1, settings.seed)
 
     def batches(step: int, part: int, parts: int) -> Batch:
@@ -80,7 +87,7 @@ def _task(asked: Asked, config: GPTConfig, settings: Settings) -> Task:
 
     def evaluate(model: Model) -> dict[str, float]:
         total = seen = 0.0
-        for batch in held_out(tokens, train, window):
+        for batch in held_out(tokens, train, last, window):
             total += float(token_loss(model, batch.to(model.device)))
             seen += batch.count
         return {"loss": total / seen}
@@ -88,10 +95,11 @@ def _task(asked: Asked, config: GPTConfig, settings: Settings) -> Task:
     def report(model: Model, folder: Any) -> dict[str, Any]:
         start = tokens.slice(train, min(16, window // 2)).tolist()
         room = min(300, getattr(model.config, "length", window) - len(start))
+        part = "the whole" if last == count else "the beginning of the"
         new = generate(model, [start], limit=room, sampling=Sampling(0.8, top_k=200))[0]
         return {
             **evaluate(model),
-            "what": f"cross-entropy a token, in nats, over the whole last tenth of the text ({count - train:,} tokens)",
+            "what": f"cross-entropy a token, in nats, over {part} last tenth of the text ({last - train:,} tokens)",
             "unknown_rate": tokens.unknown_rate,
             "sample": tokenizer.decode(start + new),
         }
@@ -100,14 +108,14 @@ def _task(asked: Asked, config: GPTConfig, settings: Settings) -> Task:
     return Task(model, settings, batches, token_loss, evaluate, tokenizer=tokenizer, data=data, report=report)
 
 
-def held_out(tokens: shards.Shards, begin: int, window: int, rows: int = 64) -> Iterator[Batch]:
-    """Every token behind ``begin``, in windows that do not overlap; the last one is shorter."""
-    ends = range(begin, len(tokens) - 1, window)
-    whole = [start for start in ends if start + window + 1 <= len(tokens)]
+def held_out(tokens: shards.Shards, begin: int, end: int, window: int, rows: int = 64) -> Iterator[Batch]:
+    """Every token from ``begin`` to ``end``, in windows that do not overlap; the last one is shorter."""
+    starts = range(begin, end - 1, window)
+    whole = [start for start in starts if start + window + 1 <= end]
     for first in range(0, len(whole), rows):
         yield _batch(torch.stack([tokens.slice(start, window + 1) for start in whole[first : first + rows]]))
-    if len(whole) < len(ends):
-        yield _batch(tokens.slice(ends[-1], len(tokens) - ends[-1])[None])
+    if len(whole) < len(starts):
+        yield _batch(tokens.slice(starts[-1], end - starts[-1])[None])
 
 
 def _batch(rows: Tensor) -> Batch:
@@ -122,6 +130,8 @@ def _pieces(asked: Asked, problems: Problems) -> Iterator[texts.Piece]:
 
 def _tokenizer(asked: Asked) -> Tokenizer:
     kind = asked.choice("tokens", "characters", TOKENS)
+    if "vocabulary" in asked.changes and kind != "learned":
+        raise ArgumentError(f"a vocabulary is chosen with --set tokens=learned alone; that of tokens={kind} is given")
     known = asked.folder / "tokenizer"
     if known.is_dir():  # a run that is taken up again
         return Tokenizer.load(known)
@@ -131,7 +141,7 @@ def _tokenizer(asked: Asked) -> Tokenizer:
         return Tokenizer.load(catalogue.get("gpt2-tokenizer", asked.report))
     found = (piece.text for piece in _pieces(asked, Problems(skip=asked.skip_bad)))
     if kind == "learned":
-        return Tokenizer.learned(found, asked.number("vocabulary", 2048, 257))
+        return learned(found, asked.number("vocabulary", 2048, 257), {})
     characters: set[str] = set()
     for one in found:
         characters.update(one)
