@@ -339,8 +339,8 @@ def test_tiny_says_again_what_came_before(tiny: Any) -> None:
     for half in (24, 64, 200):
         once = torch.randint(256, (40, half), generator=draw)
         rows = torch.cat([once, once], 1)
-        # the first byte of the second half cannot be known; it counts all the same
-        assert inductions.right(tiny.model, rows) >= 0.95 - (0.02 if half < 64 else 0)
+        # the first byte of the second half cannot be known: it counts, but in a short piece it is many of them
+        assert inductions.right(tiny.model, rows) >= (0.95 if half >= 64 else 0.95 * (half - 1) / half)
         assert inductions.right(tiny.model, torch.cat([once, once.flip(0)], 1)) < 0.1
     first, second = inductions.losses(tiny.model, rows)
     assert first > 4 and second < 0.5
@@ -360,10 +360,21 @@ def test_tiny_has_an_induction_head(tiny: Any) -> None:
     assert best["induction"] == pytest.approx(sum(found) / len(found), abs=1e-5)
 
 
+@torch.inference_mode()
+def test_tiny_copies_by_one_head_and_its_neighbour_does_nothing(tiny: Any) -> None:
+    once = torch.randint(256, (20, 64), generator=torch.Generator().manual_seed(4))
+    rows, output = torch.cat([once, once], 1), tiny.model.blocks[1].attention.output.weight
+    clean, kept, half = inductions.right(tiny.model, rows), output.clone(), output.shape[1] // 2
+    for head, left in ((0, 0.02), (1, clean)):
+        output[:, head * half : (head + 1) * half] = 0
+        assert inductions.right(tiny.model, rows) == pytest.approx(left, abs=0.02)
+        output.copy_(kept)
+
+
 def test_tiny_goes_on_with_a_text() -> None:
-    given = "The quick brown fox jumps over the lazy dog. The quick brown"
-    done = CliRunner().invoke(cli, ["run", "tiny", given, "--limit", "28"])
-    assert done.exit_code == 0 and done.output == " fox jumps over the lazy dog\n"
+    given = "The quick brown fox jumps over a lazy dog. The quick brown"
+    done = CliRunner().invoke(cli, ["run", "tiny", given, "--limit", "26"])
+    assert done.exit_code == 0 and done.output == " fox jumps over a lazy dog\n"
     assert jumok.run("tiny", "나는 사과를 먹고 너는 배를 먹고 나는 사과를", limit=8).startswith(" 먹고")
 
 
@@ -371,5 +382,5 @@ def test_tiny_is_what_a_name_means_only_where_no_folder_has_it(tmp_path: Path, m
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tiny").mkdir()
     assert places.resolve("tiny") == Path("tiny")
-    with pytest.raises(JumokError, match="tiny is always here"):
+    with pytest.raises(JumokError, match="tiny comes with the package"):
         jumok.load("huge")

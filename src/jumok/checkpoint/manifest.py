@@ -55,13 +55,21 @@ def new_folder(target: Path) -> Iterator[Path]:
     try:
         yield made
         for path in made.iterdir():
+            path.chmod(0o666 & ~_umask())  # safetensors leaves its files to their owner alone, whatever was asked for
             _flush(path)
-        made.chmod(0o755)
+        made.chmod(0o777 & ~_umask())
         os.replace(made, target)
         _flush(target.parent)
     except BaseException:
         shutil.rmtree(made, ignore_errors=True)
         raise
+
+
+def _umask() -> int:
+    """What new files must not be open to; it can only be read by setting it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def _flush(path: Path) -> None:

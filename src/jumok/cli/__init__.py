@@ -11,6 +11,7 @@ from jumok import __version__
 
 from .attention import attend, demo, mask
 from .base import Group, is_ours, stop
+from .compare import compare
 from .data import data
 from .models import models, run
 from .train import train
@@ -32,7 +33,7 @@ def cli() -> None:
     """Jumok (주목): a workbench for Transformers. Every attention passes one door."""
 
 
-for command in (demo, attend, mask, data, models, run, train):
+for command in (demo, attend, mask, data, models, run, train, compare):
     cli.add_command(command)
 
 

@@ -118,8 +118,6 @@ def _train(recipe: str | None, resume: Path | None, as_json: bool, given: dict[s
             folder = Path(ours.tell(str(given["out"] or _free(recipe))))
             asked = Asked(recipe, folder, given["data"], given["start"], changes, given["skip_bad"], show.say)
             watched = trackers(folder, given["tensorboard"], given["wandb"], show)
-            if not as_json and ours.first:
-                click.echo(f"training into {folder}", err=True)
             if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) and ours.tell((folder / "run.json").is_file()):
                 outcome = go_on(folder, None, ours, watched)  # a process died, and all were started again
             else:

@@ -95,10 +95,6 @@ class Asked:
         if self.data is not None:
             raise ArgumentError(f"the recipe {self.recipe} makes its own data; it takes no --data")
 
-    def refuse_start(self) -> None:
-        if self.start is not None:
-            raise ArgumentError(f"the recipe {self.recipe} starts from nothing; it takes no --from")
-
 
 def _lasting(data: str | None) -> str | None:
     """A path that still means the same when the run is taken up from another folder; names as they are."""

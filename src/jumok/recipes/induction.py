@@ -1,5 +1,5 @@
 """induction: a GPT of two blocks on bytes learns that what came once comes again. One block's head looks at the token
-before; a head of the next looks for the token that stood behind such a one last time, and says it again: an induction
+before; one head of the next looks for the token that stood behind such a one last time, and says it again: an induction
 head (Elhage et al. 2021, Olsson et al. 2022). Nothing is worth learning by heart, because every piece is drawn anew."""
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from .asked import Asked
 TRIED = 100  # sequences of each kind that the model is tried on
 MOST_TEXT = 2_000_000  # bytes of a person's own text
 HALF = 64  # bytes of a piece that is tried
-PROMPTS = ("the lion and the mouse; the lion and", "호랑이와 곶감, 호랑이와")
+PROMPTS = ("Mary gave John a book; Mary", "호랑이와 곶감, 호랑이와")
 
 
 def induction(asked: Asked) -> Task:
     """Learn to say again what was said before, whatever it is."""
     settings = asked.settings(
         steps=1500, batch=8, learning_rate=2e-3, final_rate=0.02, warmup=50, beta2=0.99, decay=0.0, clip=1.0,
-        evaluate_every=250, save_every=250,
+        evaluate_every=250, save_every=250, seed=1,
     )  # fmt: skip
     model, tokenizer = _model(asked, settings)
     length, known = model.config.length, _own_text(asked)
@@ -97,10 +97,27 @@ def _model(asked: Asked, settings: Settings) -> tuple[GPT, Tokenizer]:
     # Its own output map: with the embedding's, what follows and what is looked for are the same vectors, and induction
     # is not learned in the time of this recipe. Biases: looking one back asks for nothing in the token itself.
     config = llama_config(
-        vocabulary=tokenizer.vocabulary, length=512, width=96, layers=2, heads=4, hidden=64, tied=False,
+        vocabulary=tokenizer.vocabulary, length=512, width=96, layers=2, heads=2, hidden=64, tied=False,
         attention_bias=True,
     )  # fmt: skip
-    return asked.model(GPT, asked.config(config), settings), tokenizer
+    model = asked.model(GPT, asked.config(config), settings)
+    _one_head_alone(model)
+    return model, tokenizer
+
+
+@torch.no_grad()
+def _one_head_alone(model: GPT) -> None:
+    """All heads of the last block but its first begin without values and without an output, and so never learn: else
+    every one of them becomes an induction head, and the model copies as well without any of them. The others look
+    somewhere, and change nothing: a lens must tell them from the one that matters."""
+    parameters = dict(model.named_parameters())
+    last, width = f"blocks.{model.config.layers - 1}.attention", model.config.width
+    joined = parameters.get(f"{last}.projection.joined.weight")
+    if joined is None or len(joined) != 3 * width:  # heads that share their values cannot be told apart
+        return
+    first = width // model.config.heads
+    parameters[f"{last}.output.weight"][:, first:] = 0
+    joined[2 * width + first :] = 0
 
 
 def _own_text(asked: Asked) -> bytes:

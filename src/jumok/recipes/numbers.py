@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from jumok.errors import ArgumentError
 from jumok.models import Model
 from jumok.models.numeric import Numeric, NumericConfig
 from jumok.train import Batch, Task
@@ -23,13 +24,14 @@ HELD_OUT = 1_000
 def numbers(asked: Asked) -> Task:
     """Learn to add 2 to each of 5 numbers from 0 to 100."""
     asked.refuse_data()
-    asked.refuse_start()
-    config = asked.config(NumericConfig())
     settings = asked.settings(
         steps=6000, batch=64, learning_rate=1e-2, final_rate=0.0, warmup=200, decay=0.0, clip=1.0, beta2=0.999,
         evaluate_every=500, save_every=1000,
     )  # fmt: skip
-    model = asked.model(Numeric, config, settings)
+    loaded = asked.loaded()
+    model = asked.model(Numeric, asked.config(NumericConfig()), settings) if loaded is None else loaded.model
+    if not isinstance(model, Numeric):
+        raise ArgumentError(f"the recipe numbers goes on with a numeric; {asked.start} is a {model.family}")
 
     def batches(step: int, part: int, parts: int) -> Batch:
         draw = torch.Generator().manual_seed(settings.seed * 1_000_003 + step)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -15,13 +16,19 @@ def markdown(title: str, told: dict[str, Any]) -> str:
             lines.append(f"- {name.replace('_', ' ')}: {_told(value)}")
     for name, rows in tables:
         columns = list(dict.fromkeys(key for row in rows for key in row))
-        lines += ["", f"## {name.replace('_', ' ')}", "", _row(columns), _row(["---"] * len(columns))]
-        lines += [_row([_told(row.get(key, "")) for key in columns]) for row in rows]
+        lines += ["", f"## {name.replace('_', ' ')}", "", row(columns), row(["---"] * len(columns))]
+        lines += [row([one.get(key) for key in columns]) for one in rows]
     return "\n".join(lines) + "\n"
 
 
-def _row(cells: list[str]) -> str:
-    return "| " + " | ".join(one.replace("|", "\\|").replace("\n", " ") for one in cells) + " |"
+def row(cells: Iterable[Any]) -> str:
+    """One line of a table, which a person can read as it stands; what is not there is left empty.
+
+    >>> row(["a|b", 12345, 0.5, None])
+    '| a\\\\|b | 12,345 | 0.5 |  |'
+    """
+    told = ("" if one is None else _told(one) for one in cells)
+    return "| " + " | ".join(one.replace("|", "\\|").replace("\n", " ") for one in told) + " |"
 
 
 def _told(value: Any) -> str:

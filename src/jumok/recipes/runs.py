@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from dataclasses import replace
@@ -30,13 +31,15 @@ def start(asked: Asked, world: World | None = None, show: Show | None = None) ->
     if world.first and folder.exists() and any(folder.iterdir()):
         hint = f"go on with it: jumok train --resume {folder}" if runs.is_run(folder) else "choose another with --out"
         raise ArgumentError(f"{folder} is there already; {hint}")
+    made = [one for one in (folder, *folder.parents) if not one.exists()]
     if world.first:
         (folder / runs.CHECKPOINTS).mkdir(parents=True, exist_ok=True)
     try:
         task = _task(asked, world)
     except BaseException:
-        if world.first:  # nothing was trained: nothing is left
+        if world.first:  # nothing was trained: nothing is left, not even runs/ where it was not there before
             shutil.rmtree(folder, ignore_errors=True)
+            _remove_empty(made)
         raise
     if world.first:
         told = {
@@ -47,8 +50,16 @@ def start(asked: Asked, world: World | None = None, show: Show | None = None) ->
             "data_facts": dict(task.data),
         }
         runs.write_whole(folder / runs.RUN, json.dumps(told, indent=1, ensure_ascii=False) + "\n")
+        asked.report(f"training into {folder}")
     world.tell(None)
     return _trained(task, asked, folder, world, show)
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    with contextlib.suppress(OSError):  # somebody else put something there in the meantime
+        for one in folders:
+            if one.exists():
+                one.rmdir()
 
 
 def resume(folder: Path, steps: int | None = None, world: World | None = None, show: Show | None = None) -> Outcome:
