@@ -39,10 +39,10 @@ def main() -> None:
     small = quantize(ours)
     prompt = torch.randint(1, 50257, (8, 16))
 
-    def their_tokens(batch: int) -> object:
+    def their_tokens(batch: int, given: torch.Tensor = prompt) -> object:
         return theirs.generate(
-            prompt[:batch],
-            attention_mask=torch.ones_like(prompt[:batch]),
+            given[:batch],
+            attention_mask=torch.ones_like(given[:batch]),
             max_new_tokens=chosen.new,
             min_new_tokens=chosen.new,
             do_sample=False,
@@ -61,12 +61,18 @@ def main() -> None:
     loop = start + generate(ours, [start], limit=400)[0]
     looked = speculate(ours, loop, Lookup(), limit=chosen.new)
     assert looked.tokens == generate(ours, [loop], limit=chosen.new)[0]
+    kept, guesses = f"{looked.kept} of {looked.guessed} guesses kept", Lookup()
+    whole = torch.tensor([loop])
     found = interleaved(
-        lambda: speculate(ours, loop, Lookup(), limit=chosen.new),
+        lambda: speculate(ours, loop, guesses, limit=chosen.new), lambda: their_tokens(1, whole), chosen.rounds
+    )
+    row(f"lookup, batch 1 ({kept})", found, chosen.new)
+    found = interleaved(
+        lambda: speculate(ours, loop, guesses, limit=chosen.new),
         lambda: generate(ours, [loop], limit=chosen.new),
         chosen.rounds,
     )
-    row(f"lookup against our own plain decoding ({looked.kept} of {looked.guessed} guesses kept)", found, chosen.new)
+    row(f"lookup against our own plain decoding ({kept})", found, chosen.new)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ def induction(asked: Asked) -> Task:
     """Learn to say again what was said before, whatever it is."""
     settings = asked.settings(
         steps=1500, batch=8, learning_rate=2e-3, final_rate=0.02, warmup=50, beta2=0.99, decay=0.0, clip=1.0,
-        evaluate_every=250, save_every=250, seed=1,
+        evaluate_every=250, save_every=250,
     )  # fmt: skip
     model, tokenizer = _model(asked, settings)
     length, known = model.config.length, _own_text(asked)
