@@ -19,7 +19,7 @@ from jumok.checkpoint import runs
 from jumok.errors import ArgumentError
 from jumok.models import Model
 from jumok.models.gpt import GPTConfig
-from jumok.train import Batch, Outcome, Settings, TrainingError, rate, token_loss, train
+from jumok.train import Batch, Outcome, Settings, TrainingError, precision, rate, token_loss, train
 from jumok.train.metrics import read
 from jumok.train.muon import Muon, orthogonal
 from jumok.train.show import Lines, Show
@@ -59,6 +59,7 @@ VARIANTS = [
     {"average": 0.9},
     {"accumulate": 2, "beta1": 0.8},
     {"optimizer": "muon", "average": 0.5, "patience": 5},
+    {"precision": "float16"},
 ]
 
 
@@ -173,6 +174,37 @@ def test_recomputing_blocks_changes_nothing(tmp_path: Path) -> None:
         ended.append(parameters(task.model))
     for name in ended[0]:
         torch.testing.assert_close(ended[0][name], ended[1][name], rtol=1e-5, atol=1e-7)
+
+
+def test_a_run_goes_on_in_the_numbers_it_began_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is fastest is measured; a machine that measures something else later must not change a run."""
+    run = new_run(tmp_path / "run")
+    monkeypatch.setattr(precision, "fastest", lambda device: "bfloat16")
+    train(toy(precision="auto"), run, show=StopAt(5))
+    monkeypatch.setattr(precision, "fastest", lambda device: "float32")
+    ended = toy(precision="auto")
+    train(ended, run)
+    straight = toy(precision="bfloat16")
+    train(straight, new_run(tmp_path / "straight"))
+    assert_equal(parameters(ended.model), parameters(straight.model))
+
+
+def test_gradients_that_overflow_in_float16_are_not_applied(tmp_path: Path) -> None:
+    task = toy(precision="float16", steps=12, evaluate_every=12)
+    before, run = parameters(task.model), new_run(tmp_path / "run")
+
+    def huge(model: nn.Module, batch: Batch) -> torch.Tensor:
+        return task.loss(model, batch) * 2000
+
+    outcome = train(replace(task, loss=huge), run, show=StopAt(1))
+    assert outcome.progress.step == 1
+    assert_equal(parameters(task.model), before)
+    told = json.loads((runs.checkpoints(run)[0][1] / "training.json").read_text())
+    assert told["scaler"]["scale"] == 2**15, "half of what it was"
+    again = toy(precision="float16", steps=12, evaluate_every=12)
+    train(replace(again, loss=huge), run)
+    assert any(not torch.equal(one, before[name]) for name, one in parameters(again.model).items())
+    assert all(bool(one.isfinite().all()) for one in parameters(again.model).values())
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])

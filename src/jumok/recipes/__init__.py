@@ -21,7 +21,7 @@ RECIPES = {
     "sort": ("digits", "a small GPT sorts 6 digits, and is asked every held-out row"),
     "add": ("digits", "a small GPT adds numbers of two digits, and is asked every held-out sum"),
     "induction": ("induction", "a GPT of two blocks learns that what came once comes again; the model `tiny`"),
-    "text": ("text", "a GPT learns a text, of the size and in the way of nanoGPT's setting for a CPU"),
+    "text": ("text", "a GPT learns a text; the size, batches and steps of nanoGPT's setting for a CPU"),
     "text-fast": ("text", "the same in a third of the time"),
     "masked": ("masked", "a BERT learns to guess hidden tokens of a text"),
     "translate": ("translate", "a Transformer or an LSTM learns to translate, English to Korean or back"),

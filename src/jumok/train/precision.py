@@ -63,9 +63,12 @@ class Precision:
     """Autocast around the forward pass, and a scaler around the backward pass where the type is float16."""
 
     def __init__(self, name: str, device: torch.device) -> None:
-        self.name = fastest(device.type) if name == "auto" else name
         self.device = device
-        self.scaler = torch.amp.GradScaler(device.type) if self.name == "float16" else None
+        self._begin(fastest(device.type) if name == "auto" else name)
+
+    def _begin(self, name: str) -> None:
+        self.name = name
+        self.scaler = torch.amp.GradScaler(self.device.type) if name == "float16" else None
 
     def autocast(self) -> AbstractContextManager[object]:
         if self.name == "float32":
@@ -84,7 +87,10 @@ class Precision:
     def state(self) -> dict[str, float]:
         return {} if self.scaler is None else {name: float(value) for name, value in self.scaler.state_dict().items()}
 
-    def restore(self, told: dict[str, float]) -> None:
+    def restore(self, name: str, told: dict[str, float]) -> None:
+        """As the run began, even where a measurement would say something else today."""
+        if name != self.name:
+            self._begin(name)
         if self.scaler is not None and told:
             whole = {name: int(told[name]) for name in ("growth_interval", "_growth_tracker")}
             self.scaler.load_state_dict({**told, **whole})

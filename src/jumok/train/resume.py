@@ -72,7 +72,12 @@ def save(state: State, run: Path, best: bool) -> Path:
             fill(made, state.model, tensors, tokenizer=task.tokenizer, preparation=task.preparation, labels=task.labels)
             save_file(_plain(remembered), made / "optimizer.safetensors")
             save_file(_plain({**generators, **trained}), made / "state.safetensors")
-            told = {"progress": asdict(progress), "scaler": state.precision.state(), "steps": state.task.settings.steps}
+            told = {
+                "progress": asdict(progress),
+                "precision": state.precision.name,
+                "scaler": state.precision.state(),
+                "steps": state.task.settings.steps,
+            }
             (made / "training.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
             manifest.write(made)
         runs.point(run, "last", target)
@@ -114,7 +119,7 @@ def restore(state: State, run: Path, report: Callable[[str], None]) -> bool:
             if state.average is not None:
                 state.average.kept[name].copy_(share_like(tensors[name], parameter))
     state.optimizers.restore(load_file(place / "optimizer.safetensors"))
-    state.precision.restore(told["scaler"])
+    state.precision.restore(told["precision"], told["scaler"])
     state.progress.__dict__.update(told["progress"])
     if told["steps"] != state.task.settings.steps:  # somebody wants more, or less
         state.progress.finished = state.progress.step >= state.task.settings.steps
