@@ -45,8 +45,8 @@ def text_fast(asked: Asked) -> Task:
         activation="silu", attention_bias=False, output_bias=False, feedforward_bias=False,
     )  # fmt: skip
     defaults = {
-        "steps": 600, "batch": 12, "optimizer": "muon", "learning_rate": 6e-3, "matrix_rate": 2e-2, "final_rate": 0.02,
-        "warmup": 30, "beta2": 0.99, "decay": 0.05, "clip": 1.0, "evaluate_every": 200, "save_every": 200,
+        "steps": 360, "batch": 12, "optimizer": "muon", "learning_rate": 6e-3, "matrix_rate": 2e-2, "final_rate": 0.02,
+        "warmup": 30, "beta2": 0.99, "decay": 0.05, "clip": 1.0, "evaluate_every": 180, "save_every": 180,
     }  # fmt: skip
     return _task(asked, config, defaults)
 
