@@ -1,7 +1,7 @@
 """How long text-fast takes to the loss that nanoGPT's setting for a CPU reaches. Run: python bench/text.py book.txt
 
-A plain GPT in a plain loop, 2,000 steps in quarters, and our whole runs between them (tokens, steps, evaluations,
-checkpoints). Both are judged by the whole last tenth of the text.
+A plain GPT in a plain loop, 2,000 steps in quarters, and our runs between them, from the text to the last evaluation
+and checkpoint. Both are judged by the whole last tenth of the text.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from jumok.recipes import Asked, start
+from jumok.train.show import Quiet
 from train import PlainGPT
 
 STEPS, BATCH, LENGTH = 2000, 12, 64
@@ -75,6 +76,17 @@ class Plain:
         return float(torch.stack(losses).sum()) / count
 
 
+class Clock(Quiet):
+    """From now to the end of the training; the report and its pictures come after it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.began, self.seconds = time.perf_counter(), 0.0
+
+    def end(self) -> None:
+        self.seconds = time.perf_counter() - self.began
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("text", type=Path, help="a text file")
@@ -86,9 +98,9 @@ def main() -> None:
         for number in range(chosen.runs):
             theirs += plain.go(STEPS // (chosen.runs + 1))
             place = Path(folder) / str(number)
-            begin = time.perf_counter()
-            start(Asked("text-fast", place, str(chosen.text), changes={"seed": number + 1}))
-            ours.append(time.perf_counter() - begin)
+            clock = Clock()
+            start(Asked("text-fast", place, str(chosen.text), changes={"seed": number + 1}), show=clock)
+            ours.append(clock.seconds)
             losses.append(json.loads((place / "report.json").read_text())["loss"])
     theirs += plain.go(STEPS - plain.step)
     told = ", ".join(f"{seconds:.0f} s to {loss:.4f}" for seconds, loss in zip(ours, losses, strict=True))
