@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from jumok.checkpoint.load import load
     from jumok.checkpoint.save import save
     from jumok.errors import ArgumentError, BackendError, JumokError, ShapeError
+    from jumok.lens import Ablate, KnockOut, Lens, Patch, Remask, Scale
     from jumok.run import run
 
 __version__ = "0.1.0"
@@ -23,6 +24,7 @@ _HOME = {
     "load": "jumok.checkpoint",
     "save": "jumok.checkpoint",
     "run": "jumok.run",
+    **dict.fromkeys(("Lens", "Ablate", "KnockOut", "Patch", "Scale", "Remask"), "jumok.lens"),
     "JumokError": "jumok.errors",
     "ShapeError": "jumok.errors",
     "BackendError": "jumok.errors",
@@ -30,11 +32,17 @@ _HOME = {
 }
 
 __all__ = [
+    "Ablate",
     "ArgumentError",
     "BackendError",
     "Cache",
     "JumokError",
+    "KnockOut",
+    "Lens",
     "MultiHead",
+    "Patch",
+    "Remask",
+    "Scale",
     "ShapeError",
     "__version__",
     "attend",

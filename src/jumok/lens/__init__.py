@@ -1,0 +1,7 @@
+"""The lens: see every attention of a model exactly, at any length, and measure whether it matters."""
+
+from .edits import Ablate, Edit, KnockOut, Patch, Remask, Scale
+from .lens import Lens
+from .run import Overview, Run, Source
+
+__all__ = ["Ablate", "Edit", "KnockOut", "Lens", "Overview", "Patch", "Remask", "Run", "Scale", "Source"]

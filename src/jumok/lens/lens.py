@@ -1,0 +1,136 @@
+"""The lens: open it on a model, run, and see every attention exactly; with edits, see what changes.
+
+    with jumok.Lens(model) as lens:
+        clean = lens.run(tokens)
+        cut = lens.run(tokens, edits=[KnockOut(layer=3, head=1, query=9, key=2)])
+
+Our models pass the door by themselves. Those of transformers are led to it while the lens is open
+(lens/huggingface.py); when it is closed, nothing of it remains.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from jumok.checkpoint import Loaded
+from jumok.errors import ArgumentError
+from jumok.models import Model
+from jumok.tap import listening
+
+from .apply import Editing
+from .capture import Capture
+from .edits import Edit
+from .run import Run
+from .sites import Sites
+
+KEPT = ("output", "value", "block_output", "feedforward_output", "input")
+
+
+class Lens:
+    """``model``: one of ours, what ``jumok.load`` gave, or a model of transformers that uses the attention registry."""
+
+    def __init__(self, model: Any) -> None:
+        self.loaded = model if isinstance(model, Loaded) else None
+        self.model: nn.Module = model.model if isinstance(model, Loaded) else model
+        self._open = contextlib.ExitStack()
+        self._is_open = False
+        self._known: Sites | None = None
+        if not isinstance(self.model, nn.Module):
+            raise ArgumentError(f"a lens is opened on a model, not on {type(model).__name__}")
+
+    def __enter__(self) -> Lens:
+        if self._is_open:
+            raise ArgumentError("this lens is open already")
+        if not isinstance(self.model, Model):
+            from .huggingface import led_to_the_door
+
+            self._open.enter_context(led_to_the_door(self.model))
+        self._is_open = True
+        return self
+
+    def __exit__(self, *wrong: object) -> None:
+        self._is_open = False
+        self._open.close()
+
+    def run(
+        self,
+        *inputs: Any,
+        edits: Sequence[Edit] = (),
+        keep: Sequence[str] = (),
+        logits: bool = False,
+        labels: Sequence[str] | None = None,
+        name: str = "run",
+        gradients: bool = False,
+        **settings: Any,
+    ) -> Run:
+        """The model's ordinary forward. Kept are queries, keys and log-sum-exps; with ``logits`` the model's answer
+        too, and of ``keep`` ("output" of every head, "value", "block_output", "feedforward_output", "input")
+        whatever is named. ``inputs`` and ``settings`` are the model's own; a list of tokens is one text."""
+        if not self._is_open:
+            raise ArgumentError("the lens is closed; open it: with jumok.Lens(model) as lens: ...")
+        odd = next((word for word in keep if word not in KEPT), None)
+        if odd is not None:
+            raise ArgumentError(f"keep knows {', '.join(KEPT)}, not {odd!r}")
+        given = tuple(_as_batch(one, self.model) for one in inputs)
+        if not logits:
+            settings = {**_fewest_logits(self.model), **settings}
+        capture = Capture(tuple(keep))
+        editing = None
+        if edits:
+            sites = self.sites(*given, **settings)
+            editing = Editing(edits, lambda edit: sites.several(edit.layer), _block_of)
+        mode = self.model.training
+        self.model.eval()
+        try:
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(torch.enable_grad() if gradients else torch.no_grad())
+                if editing is not None:
+                    stack.enter_context(listening(editing))
+                stack.enter_context(listening(capture))
+                output = self.model(*given, **settings)
+        finally:
+            self.model.train(mode)
+        if editing is not None:
+            editing.check_done()
+        if not capture.attentions:
+            raise ArgumentError(
+                f"no attention of {type(self.model).__name__} passed the door: it does not use the registry that "
+                "other models of transformers use, and cannot be seen"
+            )
+        return Run(capture.attentions, capture.kept, output if logits else None, tuple(edits), labels, name)
+
+    def sites(self, *inputs: Any, **settings: Any) -> Sites:
+        """The model's attentions by name, in the order in which they run; found by running it once."""
+        if self._known is None:
+            capture = Capture()
+            with torch.no_grad(), listening(capture):
+                self.model(*(_as_batch(one, self.model) for one in inputs), **settings)
+            self._known = Sites(list(capture.attentions))
+        return self._known
+
+
+def _as_batch(given: Any, model: nn.Module) -> Any:
+    """A list of tokens as a batch of one text; tensors as they are, on the model's device."""
+    device = next(model.parameters()).device
+    if isinstance(given, list | tuple) and given and isinstance(given[0], int):
+        return torch.tensor([list(given)], device=device)
+    return given.to(device) if isinstance(given, torch.Tensor) else given
+
+
+def _fewest_logits(model: nn.Module) -> dict[str, Any]:
+    """Nobody asked for logits: where a model can leave most of them out, it does."""
+    known = inspect.signature(model.forward).parameters
+    for name in ("last", "logits_to_keep"):
+        if name in known:
+            return {name: 1}
+    return {}
+
+
+def _block_of(site: str) -> str:
+    return site.rpartition(".")[0]
