@@ -22,7 +22,7 @@ from jumok.data import shards
 from jumok.data.batch import Windows
 from jumok.models.gpt import GPT, GPTConfig
 from jumok.train import Batch, Settings, Task, token_loss, train
-from measure import interleaved
+from measure import interleaved, peak_memory
 
 VOCABULARY = 65
 
@@ -150,12 +150,39 @@ def compared(
     print(f"{name}: batches come {found['ours'] / steps / seconds:.0f} times as fast as steps need them")
 
 
+STEP = """
+import torch
+from jumok.models.gpt import GPT, GPTConfig
+from jumok.train import Batch, token_loss
+model = GPT(GPTConfig(vocabulary=65, length=1024, width=384, layers=6, heads=6, hidden=1536)).train()
+model.checkpointing = {checkpointing}
+rows = torch.randint(0, 65, (4, 1025))
+# what torch imports when it checkpoints for the first time is no part of a step
+token_loss(model, Batch({{"tokens": rows[:1, :16]}}, rows[:1, 1:17], 16)).backward()
+mark()
+token_loss(model, Batch({{"tokens": rows[:, :-1]}}, rows[:, 1:], 4096)).backward()
+"""
+
+
+def memory() -> None:
+    """One step's peak: everything that the backward pass needs, or only what enters each block."""
+    kept, again = (peak_memory(STEP.format(checkpointing=checkpointing)) for checkpointing in (False, True))
+    print(
+        f"peak of a step, 6 layers, width 384, 4 x 1,024 tokens: {kept / 1e6:.0f} MB; with checkpointing "
+        f"{again / 1e6:.0f} MB, {again / kept:.2f} of it"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=100, help="steps of the small model a round (default 100)")
     parser.add_argument("--compiled", action="store_true", help="torch.compile on both sides")
+    parser.add_argument("--memory", action="store_true", help="what gradient checkpointing saves, and nothing else")
     chosen = parser.parse_args()
+    if chosen.memory:
+        memory()
+        return
     compared(4, 4, 128, 64, 12, chosen.steps, chosen.rounds, chosen.compiled)
     compared(6, 6, 384, 256, 8, max(2, chosen.steps // 20), chosen.rounds, chosen.compiled)
 

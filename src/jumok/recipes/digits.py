@@ -32,7 +32,8 @@ def sort(asked: Asked) -> Task:
         [(f"{_joined(row)}=", _joined(answer)) for row, answer in toy.sort(side, length=digits, kinds=kinds)]
         for side in ("held-out", "train")
     )
-    config = GPTConfig(width=48, layers=3, heads=3, hidden=192)
+    # without dropout one or two of the held-out rows stay wrong: so few are there to learn from
+    config = GPTConfig(width=48, layers=3, heads=3, hidden=192, dropout=0.1)
     settings = asked.settings(
         steps=2000, batch=64, learning_rate=2e-3, final_rate=0.02, warmup=100, beta2=0.95, decay=0.1,
         evaluate_every=500, save_every=500,
