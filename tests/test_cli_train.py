@@ -129,3 +129,27 @@ def test_runs_are_compared(trained: Path) -> None:
 def test_what_cannot_be_compared(trained: Path, arguments: list[str], sentence: str) -> None:
     done = run("compare", *arguments, cwd=trained)
     assert done.returncode == 2 and sentence in done.stderr
+
+
+def test_numbers_go_to_tensorboard(trained: Path) -> None:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    done = run("train", "numbers", *SHORT, "--out", "watched", "--tensorboard", "--json", cwd=trained)
+    assert done.returncode == 0, done.stderr
+    again = run("train", "--resume", "watched", "--steps", "25", "--tensorboard", "--json", cwd=trained)
+    assert again.returncode == 0, again.stderr
+    events = accumulator.EventAccumulator(str(trained / "watched/tensorboard"))
+    events.Reload()
+    lines = [json.loads(line) for line in (trained / "watched/metrics.jsonl").read_text().splitlines()]
+    wanted = {one["step"]: one["loss"] for one in lines if "loss" in one}
+    found = {one.step: one.value for one in events.Scalars("loss")}
+    assert found == pytest.approx(wanted) and {one.step for one in events.Scalars("evaluation/right")} == {10, 20, 25}
+
+
+@pytest.mark.parametrize("flag", ["--tensorboard", "--wandb"])
+def test_a_tracker_that_is_not_there_is_a_sentence(trained: Path, flag: str) -> None:
+    import importlib.util
+
+    if importlib.util.find_spec(flag.removeprefix("--")) is not None:
+        pytest.skip("it is there")
+    done = run("train", "numbers", *SHORT, "--out", "never", flag, cwd=trained)
+    assert done.returncode == 2 and "pip install" in done.stderr and not (trained / "never").exists()

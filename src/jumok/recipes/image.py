@@ -178,4 +178,6 @@ def _wrong(asked: Asked, found: Tensor, held_out: Gallery, folder: Path) -> dict
     """A sheet of pictures that were called something else."""
     wrong = (found != held_out.labels).nonzero().flatten()[:SHOWN]
     wanted, called = ([held_out.classes[int(kind[one])] for one in wrong] for kind in (held_out.labels, found))
-    return sheet(asked, folder / "wrong.png", held_out.pixels[wrong], wanted, called, "called wrong")
+    return sheet(
+        asked, folder / "wrong.png", held_out.pixels[wrong], wanted, called, "what each is, and what it was called"
+    )

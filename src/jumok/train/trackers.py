@@ -10,13 +10,61 @@ from .errors import TrainingError
 from .show import Show
 
 
-class Tracked(Show):
-    """Shows as ``inner`` does, and hands every number to ``send(step, numbers)``."""
+class Tracker:
+    """Opened when the training begins: before that, the run's folder must stay empty."""
 
-    def __init__(self, inner: Show, sends: list[Any]) -> None:
-        self.inner, self.sends = inner, sends
+    def open(self, folder: Path) -> None: ...
+
+    def send(self, step: int, numbers: dict[str, float]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class TensorBoard(Tracker):
+    def __init__(self) -> None:
+        try:
+            self.module: Any = importlib.import_module("torch.utils.tensorboard")
+        except ImportError:
+            raise TrainingError("--tensorboard needs the package tensorboard: pip install tensorboard") from None
+
+    def open(self, folder: Path) -> None:
+        self.writer = self.module.SummaryWriter(str(folder / "tensorboard"))
+
+    def send(self, step: int, numbers: dict[str, float]) -> None:
+        for name, value in numbers.items():
+            self.writer.add_scalar(name, value, step)
+        self.writer.flush()
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+class WeightsAndBiases(Tracker):
+    def __init__(self) -> None:
+        try:
+            self.module: Any = importlib.import_module("wandb")
+        except ImportError:
+            raise TrainingError("--wandb needs the package wandb: pip install wandb") from None
+
+    def open(self, folder: Path) -> None:
+        self.run = self.module.init(project="jumok", name=folder.name, dir=str(folder))
+
+    def send(self, step: int, numbers: dict[str, float]) -> None:
+        self.run.log(numbers, step=step)
+
+    def close(self) -> None:
+        self.run.finish()
+
+
+class Tracked(Show):
+    """Shows as ``inner`` does, and hands every number to the trackers."""
+
+    def __init__(self, inner: Show, folder: Path, sent_to: list[Tracker]) -> None:
+        self.inner, self.folder, self.sent_to = inner, folder, sent_to
 
     def begin(self, steps: int, done: int) -> None:
+        for one in self.sent_to:
+            one.open(self.folder)
         self.inner.begin(steps, done)
 
     def step(self, step: int, loss: float, speed: float) -> None:
@@ -32,33 +80,16 @@ class Tracked(Show):
 
     def end(self) -> None:
         self.inner.end()
+        for one in self.sent_to:
+            one.close()
 
     def _send(self, step: int, numbers: dict[str, float]) -> None:
-        for send in self.sends:
-            send(step, numbers)
+        for one in self.sent_to:
+            one.send(step, numbers)
 
 
 def trackers(folder: Path, tensorboard: bool, wandb: bool, show: Show) -> Show:
     """``show``, and whatever else was asked for."""
-    sends: list[Any] = []
-    if tensorboard:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise TrainingError("--tensorboard needs the package tensorboard: pip install tensorboard") from None
-        writer: Any = SummaryWriter(str(folder / "tensorboard"))
-
-        def write(step: int, numbers: dict[str, float]) -> None:
-            for name, value in numbers.items():
-                writer.add_scalar(name, value, step)
-            writer.flush()
-
-        sends.append(write)
-    if wandb:
-        try:
-            client = importlib.import_module("wandb")
-        except ImportError:
-            raise TrainingError("--wandb needs the package wandb: pip install wandb") from None
-        run: Any = client.init(project="jumok", name=folder.name, dir=str(folder))
-        sends.append(lambda step, numbers: run.log(numbers, step=step))
-    return Tracked(show, sends) if sends else show
+    sent_to: list[Tracker] = [TensorBoard()] if tensorboard else []
+    sent_to += [WeightsAndBiases()] if wandb else []
+    return Tracked(show, folder, sent_to) if sent_to else show
