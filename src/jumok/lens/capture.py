@@ -115,7 +115,13 @@ class Attention:
 
     @property
     def keys(self) -> int:
-        return max(call.keys for call in self.calls)
+        return max(begin + call.keys for begin, call in zip(self._begins, self.calls, strict=True))
+
+    @property
+    def _begins(self) -> list[int]:
+        """At which column each call's keys begin: a cache with a window forgets the first ones."""
+        first = [call.key_positions.start if isinstance(call.key_positions, range) else 0 for call in self.calls]
+        return [one - min(first) for one in first]
 
     @property
     def query_positions(self) -> list[int]:
@@ -124,8 +130,9 @@ class Attention:
 
     @property
     def key_positions(self) -> list[int]:
-        longest = max(self.calls, key=lambda call: call.keys)
-        return _places(longest.key_positions)
+        if len(self.calls) == 1:
+            return _places(self.calls[0].key_positions)
+        return sorted({place for call in self.calls for place in _places(call.key_positions)})
 
     @property
     def bytes(self) -> int:
@@ -134,17 +141,19 @@ class Attention:
         return sum(storages.values())
 
     def tile(self, batch: int, head: int, queries: slice, keys: slice) -> Tensor:
-        """Weights [query, key]; keys that a call did not have yet get 0."""
+        """Weights [query, key]; keys that a call did not have, yet or any more, get 0."""
         first, last, _ = queries.indices(self.queries)
         left, right, _ = keys.indices(self.keys)
         parts, begin = [], 0
-        for call in self.calls:
+        for column, call in zip(self._begins, self.calls, strict=True):
             low, high = max(first - begin, 0), min(last - begin, call.rows)
             begin += call.rows
             if low >= high:
                 continue
-            found = call.tile(batch, head, slice(low, high), slice(min(left, call.keys), min(right, call.keys)))
-            parts.append(torch.nn.functional.pad(found, (0, right - left - found.shape[1])))
+            start, stop = (min(max(edge - column, 0), call.keys) for edge in (left, right))
+            found = call.tile(batch, head, slice(low, high), slice(start, stop))
+            before = min(max(column - left, 0), right - left)  # columns of the tile that this call no longer had
+            parts.append(torch.nn.functional.pad(found, (before, right - left - before - found.shape[1])))
         if not parts:
             return self.calls[0].query.new_zeros(0, max(0, right - left))
         return parts[0] if len(parts) == 1 else torch.cat(parts)

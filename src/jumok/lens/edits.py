@@ -81,7 +81,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return list(value)
     if isinstance(value, Mask):
-        return str(value)
+        return repr(value)  # its words, which can be read again; its str is a drawing
     return getattr(value, "name", value) if not isinstance(value, str | int | float | None) else value
 
 
