@@ -140,7 +140,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "decay": 0.01, "evaluate_every": 500, "save_every": 500,
     },
     "lstm": {
-        "steps": 6000, "batch": 32, "learning_rate": 1e-3, "final_rate": 0.05, "warmup": 100, "beta2": 0.999,
+        "steps": 8000, "batch": 32, "learning_rate": 3e-3, "final_rate": 0.05, "warmup": 100, "beta2": 0.999,
         "decay": 0.0, "evaluate_every": 500, "save_every": 500,
     },
     "gpt": {
