@@ -2,6 +2,21 @@
 
 from .edits import Ablate, Edit, KnockOut, Patch, Remask, Scale
 from .lens import Lens
+from .patterns import Kind, kinds, repeated
 from .run import Overview, Run, Source
 
-__all__ = ["Ablate", "Edit", "KnockOut", "Lens", "Overview", "Patch", "Remask", "Run", "Scale", "Source"]
+__all__ = [
+    "Ablate",
+    "Edit",
+    "Kind",
+    "KnockOut",
+    "Lens",
+    "Overview",
+    "Patch",
+    "Remask",
+    "Run",
+    "Scale",
+    "Source",
+    "kinds",
+    "repeated",
+]

@@ -5,6 +5,7 @@ That is enough for any weight of any head, exactly, and grows with the length of
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,18 +67,28 @@ class Call:
         key = self.key[batch : batch + 1, groups, keys].to(wide)
         scores = self.score.scores(query, key)
         scores = scores[0, head if several else 0]
-        grid = Grid(
+        grid = self._grid(batch, head, queries, keys)
+        if self.bias is not None:
+            scores = scores + self.bias.values(grid).to(wide)[0, 0]
+        if self.mask is not None:
+            scores = scores.masked_fill(~self.mask.allowed(grid)[0, 0].expand(scores.shape), -torch.inf)
+        return scores
+
+    def allowed(self, batch: int, head: int, queries: slice, keys: slice) -> Tensor:
+        """Which of these cells the mask allows: [query, key]."""
+        grid = self._grid(batch, head, queries, keys)
+        if self.mask is None:
+            return torch.ones(grid.shape[2:], dtype=torch.bool, device=self.query.device)
+        return self.mask.allowed(grid)[0, 0].expand(grid.shape[2:])
+
+    def _grid(self, batch: int, head: int, queries: slice, keys: slice) -> Grid:
+        return Grid(
             range(batch, batch + 1),
             range(head, head + 1),
             _cut(self.query_positions, batch, queries),
             _cut(self.key_positions, batch, keys),
             self.query.device,
         )
-        if self.bias is not None:
-            scores = scores + self.bias.values(grid).to(wide)[0, 0]
-        if self.mask is not None:
-            scores = scores.masked_fill(~self.mask.allowed(grid)[0, 0].expand(scores.shape), -torch.inf)
-        return scores
 
     def _whole_rows(self, batch: int, head: int, queries: slice) -> Tensor:
         double = torch.float32 if self.query.device.type == "mps" else torch.float64
@@ -142,6 +153,13 @@ class Attention:
 
     def tile(self, batch: int, head: int, queries: slice, keys: slice) -> Tensor:
         """Weights [query, key]; keys that a call did not have, yet or any more, get 0."""
+        return self._joined(Call.tile, batch, head, queries, keys)
+
+    def allowed(self, batch: int, head: int, queries: slice, keys: slice) -> Tensor:
+        """Which of these cells the masks allow: [query, key]."""
+        return self._joined(Call.allowed, batch, head, queries, keys)
+
+    def _joined(self, part: Callable[..., Tensor], batch: int, head: int, queries: slice, keys: slice) -> Tensor:
         first, last, _ = queries.indices(self.queries)
         left, right, _ = keys.indices(self.keys)
         parts, begin = [], 0
@@ -151,7 +169,7 @@ class Attention:
             if low >= high:
                 continue
             start, stop = (min(max(edge - column, 0), call.keys) for edge in (left, right))
-            found = call.tile(batch, head, slice(low, high), slice(start, stop))
+            found = part(call, batch, head, slice(low, high), slice(start, stop))
             before = min(max(column - left, 0), right - left)  # columns of the tile that this call no longer had
             parts.append(torch.nn.functional.pad(found, (before, right - left - before - found.shape[1])))
         if not parts:

@@ -1,0 +1,201 @@
+"""What kind of head it is: how much of its weight lies where heads of a kind look.
+
+Every score is a mean over rows of the weight on certain keys, from 0 to 1, over the rows that have such keys:
+
+    previous     the token before                                      (Voita et al. 2019, "positional")
+    own          the token itself
+    first        the first token, from all others: an attention sink   (Xiao et al. 2023)
+    local        keys at most 3 away
+    duplicate    earlier tokens that are the same                      (Wang et al. 2022)
+    induction    what stood behind earlier tokens that are the same    (Elhage et al. 2021, Olsson et al. 2022)
+    separator    the given separators                                  (Clark et al. 2019)
+    syntactic    the token at the other end of a given dependency      (Voita et al. 2019)
+
+Three are of another make:
+
+    uniform      entropy of a row, divided by that of an even one
+    positional   how far the distance alone tells the row: 1 less the total variation between a row and the mean profile
+    semantic     correlation between weights and the cosines of given vectors, over keys that may be attended to
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from jumok.errors import ArgumentError
+
+from .run import Run
+
+NEAR = 3
+AT_ONCE = 2**22
+#: from which score on a head is called so. Those that name certain keys come first, and the largest of them wins; then
+#: the others, in this order
+CERTAIN = dict.fromkeys(("induction", "previous", "duplicate", "own", "separator", "syntactic", "first"), 0.4)
+OTHERS = {"uniform": 0.95, "local": 0.6, "positional": 0.8, "semantic": 0.5}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One head: its scores (None where the text has no such place), mean entropy in nats and mean distance."""
+
+    site: str
+    head: int
+    scores: dict[str, float | None]
+    entropy: float
+    distance: float
+
+    @property
+    def name(self) -> str:
+        """The kind whose keys have the most weight, or another that fits, or "mixed"."""
+        found = {name: score for name, score in self.scores.items() if score is not None}
+        certain = [name for name, least in CERTAIN.items() if found.get(name, 0.0) >= least]
+        others = [name for name, least in OTHERS.items() if found.get(name, 0.0) >= least]
+        return max(certain, key=lambda name: found[name], default=others[0] if others else "mixed")
+
+
+def kinds(
+    run: Run,
+    tokens: Sequence[int] | Tensor,
+    *,
+    separators: Iterable[int] = (),
+    arcs: Iterable[tuple[int, int]] = (),
+    vectors: Float[Tensor, "token width"] | None = None,
+    batch: int = 0,
+) -> list[Kind]:
+    """Every head of every self-attention of a run over ``tokens``.
+
+    separators: positions of separators. arcs: pairs of positions, (dependent, governor); both directions count.
+    vectors: what the tokens mean, for "semantic"; usually the embedding's rows.
+    """
+    ids = torch.as_tensor(tokens).flatten().cpu()
+    meant = None if vectors is None else vectors.detach().float().cpu()
+    places = _Places(ids, sorted(set(separators)), list(arcs), meant)
+    found = []
+    for site in run.sites.names:
+        attention = run.attentions[site]
+        if attention.queries != len(ids) or attention.keys != len(ids):
+            continue  # it looks at something else than this text
+        found += [_kind(run, site, head, places, batch) for head in range(attention.heads)]
+    if not found:
+        raise ArgumentError(f"no attention of this run looks from {len(ids)} tokens at the same {len(ids)}")
+    return found
+
+
+def repeated(vocabulary: int, length: int = 50, seed: int = 0, start: int | None = None) -> Int[Tensor, " token"]:
+    """Random tokens, and the same again: what induction and duplicate heads are tried on. ``start``: a first token."""
+    draw = torch.Generator().manual_seed(seed)
+    once = torch.randint(vocabulary, (length,), generator=draw)
+    begin = [] if start is None else [torch.tensor([start])]
+    return torch.cat([*begin, once, once])
+
+
+@dataclass
+class _Places:
+    tokens: Tensor
+    separators: list[int]
+    arcs: list[tuple[int, int]]
+    vectors: Tensor | None
+
+    def __post_init__(self) -> None:
+        count = len(self.tokens)
+        named = [*self.separators, *(end for arc in self.arcs for end in arc)]
+        odd = next((one for one in named if not 0 <= one < count), None)
+        if odd is not None:
+            raise ArgumentError(f"there are {count} tokens, counted from 0; {odd} is none of them")
+        if self.vectors is not None:
+            if len(self.vectors) != count:
+                raise ArgumentError(f"there are {count} tokens and {len(self.vectors)} vectors; give one for each")
+            self.vectors = torch.nn.functional.normalize(self.vectors, dim=-1)
+
+    def wanted(self, rows: Tensor) -> dict[str, Tensor]:
+        """For these rows, which keys heads of each kind look at: [row, key]."""
+        columns = torch.arange(len(self.tokens))
+        back = rows[:, None] - columns  # how far each key lies behind
+        same = self.tokens[rows][:, None] == self.tokens
+        behind_same = torch.zeros_like(same)
+        behind_same[:, 1:] = same[:, :-1] & (back[:, :-1] > 0)
+        found = {
+            "previous": back == 1,
+            "own": back == 0,
+            "first": (columns == 0) & (rows[:, None] > 0),
+            "local": back.abs() <= NEAR,
+            "duplicate": same & (back > 0),
+            "induction": behind_same & (back >= 0),
+        }
+        if self.separators:
+            found["separator"] = torch.isin(columns, torch.tensor(self.separators)).expand_as(same)
+        if self.arcs:
+            ends = torch.zeros(len(self.tokens), len(self.tokens), dtype=torch.bool)
+            for one, other in self.arcs:
+                ends[one, other] = ends[other, one] = True
+            found["syntactic"] = ends[rows]
+        return found
+
+
+def _kind(run: Run, site: str, head: int, places: _Places, batch: int) -> Kind:
+    count = len(places.tokens)
+    step = max(1, AT_ONCE // count)
+    blocks = [slice(begin, min(begin + step, count)) for begin in range(0, count, step)]
+    sums: dict[str, float] = {}
+    rows_with: dict[str, int] = {}
+    profile, reached = torch.zeros(2 * count - 1), torch.zeros(2 * count - 1)
+    entropies = evenness = distances = 0.0
+    several = 0
+    pairs: list[Any] = []
+    for block in blocks:
+        rows = torch.arange(block.start, block.stop)
+        tile = run.tile(site, head, block, slice(None), batch).float().cpu()
+        free = run.attentions[site].allowed(batch, head, block, slice(None)).cpu()
+        for name, cells in places.wanted(rows).items():
+            possible = (cells & free).any(-1)
+            sums[name] = sums.get(name, 0.0) + float((tile * cells).sum(-1)[possible].sum())
+            rows_with[name] = rows_with.get(name, 0) + int(possible.sum())
+        back = rows[:, None] - torch.arange(count)
+        entropy = torch.special.entr(tile).sum(-1)
+        open_keys = free.sum(-1)
+        entropies += float(entropy.sum())
+        evenness += float((entropy / open_keys.clamp_min(2).log())[open_keys > 1].sum())
+        several += int((open_keys > 1).sum())
+        distances += float((tile * back.abs()).sum())
+        profile.index_add_(0, (back + count - 1).flatten(), tile.flatten())
+        reached.index_add_(0, (back + count - 1).flatten(), free.float().flatten())
+        if places.vectors is not None:
+            pairs.append(_moments(tile, places.vectors[rows] @ places.vectors.T, free))
+    scores: dict[str, float | None] = {name: sums[name] / rows_with[name] if rows_with[name] else None for name in sums}
+    scores["uniform"] = evenness / several if several else None
+    scores["positional"] = _told_by_distance(run, site, head, batch, blocks, profile / reached.clamp_min(1))
+    if pairs:
+        scores["semantic"] = _correlation(torch.stack(pairs).sum(0))
+    return Kind(site, head, scores, entropies / count, distances / count)
+
+
+def _told_by_distance(run: Run, site: str, head: int, batch: int, blocks: list[slice], profile: Tensor) -> float | None:
+    count = (len(profile) + 1) // 2
+    close, rows_counted = 0.0, 0
+    for block in blocks:
+        rows = torch.arange(block.start, block.stop)
+        tile = run.tile(site, head, block, slice(None), batch).float().cpu()
+        free = run.attentions[site].allowed(batch, head, block, slice(None)).cpu()
+        expected = profile[rows[:, None] - torch.arange(count) + count - 1] * free
+        expected = expected / expected.sum(-1, keepdim=True).clamp_min(1e-12)
+        several = free.sum(-1) > 1
+        close += float((1 - (tile - expected).abs().sum(-1) / 2)[several].sum())
+        rows_counted += int(several.sum())
+    return close / rows_counted if rows_counted else None
+
+
+def _moments(one: Tensor, other: Tensor, where: Tensor) -> Tensor:
+    a, b = one[where].double(), other[where].double()
+    return torch.stack([torch.tensor(float(len(a))).double(), a.sum(), b.sum(), a @ a, b @ b, a @ b])
+
+
+def _correlation(moments: Tensor) -> float | None:
+    n, a, b, aa, bb, ab = moments.tolist()
+    spread = (n * aa - a * a) * (n * bb - b * b)
+    return None if spread <= 0 else float((n * ab - a * b) / spread**0.5)
