@@ -18,7 +18,7 @@ def parted(keys: Sequence[str], held_out: float, choosing: float) -> tuple[list[
     key's part follows from the key; where a share is so small that it is empty, it takes the nearest key.
 
     >>> parted(["a", "b", "b", "c", "d"], 0.2, 0.2)
-    ([1, 2, 3], [0], [4])
+    ([0], [1, 2], [3, 4])
     """
     held = _aside(set(keys), held_out, "")
     chosen = _aside(set(keys) - held, choosing, "choosing ")

@@ -28,8 +28,8 @@ def learned(
 
     >>> special = {"pad": "[PAD]", "separator": "[SEP]", "mask": "[MASK]"}
     >>> pieces = learned(["the cat sat on the mat"] * 9, 270, special, after=["separator"], one_space=True)
-    >>> [pieces.token(number) for number in pieces.encode("the [MASK] sat")]
-    ['the', '[MASK]', 'Ġs', 'at', '[SEP]']
+    >>> [pieces.token(number) for number in pieces.encode("the [MASK]")]
+    ['the', '[MASK]', '[SEP]']
     """
     if vocabulary < 256 + len(special):
         raise ArgumentError(
