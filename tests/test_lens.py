@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from jaxtyping import TypeCheckError
 from torch import Tensor
 
 import jumok
@@ -313,6 +314,8 @@ def test_heads_and_bias_sum_to_what_the_block_gives() -> None:
         (lambda: Ablate(layer=0, head=1, part="mlp"), "an MLP has no heads"),
         (lambda: KnockOut(layer=0, head=4), "names head 4"),
         (lambda: KnockOut(layer=0, query=[]), "empty"),
+        (lambda: KnockOut(layer=0, query=99, key=4), "has no query at 99"),
+        (lambda: KnockOut(key=11), "has no key at 11"),
         (lambda: Scale(layer=0, temperature=0), "above 0"),
         (lambda: Scale(layer=0, head=4, temperature=2.0), "names head 4"),
         (lambda: Patch(layer=0), "takes from another run"),
@@ -323,6 +326,21 @@ def test_heads_and_bias_sum_to_what_the_block_gives() -> None:
 def test_what_cannot_be_edited_is_refused_in_a_sentence(edit: Any, sentence: str) -> None:
     with pytest.raises((ArgumentError, jumok.errors.ShapeError), match=sentence):
         logits(gpt(), edit())
+
+
+def test_a_text_is_read_where_there_is_a_tokenizer() -> None:
+    tiny = jumok.load("tiny")
+    with Lens(tiny) as lens:
+        assert torch.equal(lens.run("주목").weights(1, 0), lens.run(tiny.tokenizer.encode("주목")).weights(1, 0))
+    with Lens(gpt()) as lens:
+        for given, sentence in (("text", "needs a tokenizer"), ([], "at least one"), ([1.5], "whole numbers")):
+            with pytest.raises(ArgumentError, match=sentence):
+                lens.run(given)
+        one = lens.run(TOKENS, edits=Ablate(layer=0, head=1))
+        assert one.edits == (Ablate(layer=0, head=1),)
+        strange: Any = ["x"]
+        with pytest.raises((ArgumentError, TypeCheckError), match="'x'"):  # here types are checked before we are asked
+            lens.run(TOKENS, edits=strange)
 
 
 def test_a_closed_lens_says_so() -> None:

@@ -25,7 +25,7 @@ from jumok.tap import listening
 
 from .apply import Editing
 from .capture import Capture
-from .edits import Edit
+from .edits import Edit, KnockOut, listed
 from .run import Run
 from .sites import Sites
 
@@ -61,7 +61,7 @@ class Lens:
     def run(
         self,
         *inputs: Any,
-        edits: Sequence[Edit] = (),
+        edits: Edit | Sequence[Edit] = (),
         keep: Sequence[str] = (),
         logits: bool = False,
         labels: Sequence[str] | None = None,
@@ -77,7 +77,11 @@ class Lens:
         odd = next((word for word in keep if word not in KEPT), None)
         if odd is not None:
             raise ArgumentError(f"keep knows {', '.join(KEPT)}, not {odd!r}")
-        given = tuple(_as_batch(one, self.model) for one in inputs)
+        edits = [edits] if isinstance(edits, Edit) else list(edits)
+        strange = next((one for one in edits if not isinstance(one, Edit)), None)
+        if strange is not None:
+            raise ArgumentError(f"edits are Ablate, KnockOut, Patch, Scale or Remask; {strange!r} is none")
+        given = tuple(_as_batch(self._tokens(one), self.model) for one in inputs)
         if not logits:
             settings = {**_fewest_logits(self.model), **settings}
         capture = Capture(tuple(keep))
@@ -103,7 +107,18 @@ class Lens:
                 f"no attention of {type(self.model).__name__} passed the door: it does not use the registry that "
                 "other models of transformers use, and cannot be seen"
             )
-        return Run(capture.attentions, capture.kept, output if logits else None, tuple(edits), labels, name)
+        found = Run(capture.attentions, capture.kept, output if logits else None, tuple(edits), labels, name)
+        for edit in edits:
+            _refuse_far_edges(edit, found)
+        return found
+
+    def _tokens(self, given: Any) -> Any:
+        """A text as tokens, where the model was loaded with a tokenizer."""
+        if not isinstance(given, str):
+            return given
+        if self.loaded is None or self.loaded.tokenizer is None:
+            raise ArgumentError("a text needs a tokenizer: open the lens on what jumok.load gave, or pass tokens")
+        return self.loaded.tokenizer.encode(given)
 
     def sites(self, *inputs: Any, **settings: Any) -> Sites:
         """The model's attentions by name, in the order in which they run; found by running it once."""
@@ -115,10 +130,29 @@ class Lens:
         return self._known
 
 
+def _refuse_far_edges(edit: Edit, run: Run) -> None:
+    """An edge that is not there would be cut without any effect, and look as if it did not matter."""
+    if not isinstance(edit, KnockOut):
+        return
+    for site in run.sites.several(edit.layer):
+        found = run.attentions[site]
+        for name, wanted, there in (
+            ("query", edit.query, found.query_positions),
+            ("key", edit.key, found.key_positions),
+        ):
+            far = set(listed(wanted) or ()) - set(there)
+            if far:
+                raise ArgumentError(
+                    f"{site} has no {name} at {min(far)}: positions are from {min(there)} to {max(there)}"
+                )
+
+
 def _as_batch(given: Any, model: nn.Module) -> Any:
     """A list of tokens as a batch of one text; tensors as they are, on the model's device."""
     device = next(model.parameters()).device
-    if isinstance(given, list | tuple) and given and isinstance(given[0], int):
+    if isinstance(given, list | tuple):
+        if not given or not all(isinstance(one, int) for one in given):
+            raise ArgumentError("a list is one text's tokens, whole numbers, at least one; several texts are a tensor")
         return torch.tensor([list(given)], device=device)
     return given.to(device) if isinstance(given, torch.Tensor) else given
 

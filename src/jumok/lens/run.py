@@ -85,7 +85,7 @@ class Run:
         if not 0 <= batch < found.batch:
             raise ArgumentError(f"the run has {found.batch} texts, counted from 0; {batch} is none of them")
         for part in (queries, keys):
-            if part.step not in (None, 1):
+            if not isinstance(part, slice) or part.step not in (None, 1):
                 raise ArgumentError(f"a tile is made of rows and columns that stand together, not of {part}")
         with torch.no_grad():
             return found.tile(batch, head, queries, keys)
