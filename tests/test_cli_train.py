@@ -75,7 +75,7 @@ def test_recipes_are_listed(trained: Path) -> None:
     ("arguments", "sentence"),
     [
         ([], "give the name of a recipe"),
-        (["numbers", "--resume", "runs/numbers-1"], "give the name of a recipe"),
+        (["numbers", "--resume", "runs/numbers-1"], "not both"),
         (["nombers"], "numbers"),
         (["numbers", "--out", "runs/numbers-1"], "is there already"),
         (["numbers", "--set", "wdith=16"], "did you mean 'width'"),

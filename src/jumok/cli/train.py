@@ -52,7 +52,9 @@ def train(recipe: str | None, listed: bool, resume: Path | None, as_json: bool, 
     if listed:
         _list(as_json)
         return
-    if (recipe is None) == (resume is None):
+    if recipe is not None and resume is not None:
+        raise click.UsageError(f"give either a recipe or --resume, not both; {resume} knows its recipe")
+    if recipe is None and resume is None:
         raise click.UsageError("give the name of a recipe (jumok train --list shows them), or --resume FOLDER")
     if given["processes"] > 1 and "RANK" not in os.environ:
         _launch(recipe, given)
