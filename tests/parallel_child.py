@@ -6,8 +6,6 @@ python parallel_child.py KIND FOLDER JSON; KIND is none, ddp or fsdp, JSON has "
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,17 +15,7 @@ from safetensors.torch import save_file
 
 from jumok.models.gpt import GPTConfig
 from jumok.train import loop, train, world
-from jumok.train.show import Show
-from toys import CONFIG, toy
-
-
-class StopAt(Show):
-    def __init__(self, step: int) -> None:
-        self.at = step
-
-    def step(self, step: int, loss: float, speed: float) -> None:
-        if step == self.at:
-            os.kill(os.getpid(), signal.SIGTERM)
+from toys import CONFIG, StopAt, toy
 
 
 def main() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from jumok.recipes.caption import _family
 from jumok.recipes.pictures import digests, drawn, measured, moved, normal
 from jumok.recipes.sides import parted
 from jumok.train import TrainingError
-from jumok.train.show import Show
+from toys import StopAt
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -80,15 +79,6 @@ def written(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("caption") / "run"
     start(asked("caption", run, folder, {**WRITER, "steps": 120, "learning_rate": 3e-3, "average": 0.0}))
     return run
-
-
-class StopAt(Show):
-    def __init__(self, step: int) -> None:
-        self.at = step
-
-    def step(self, step: int, loss: float, speed: float) -> None:
-        if step == self.at:
-            os.kill(os.getpid(), signal.SIGTERM)
 
 
 # image

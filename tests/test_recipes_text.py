@@ -4,7 +4,6 @@ of a user to what jumok run says."""
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 from pathlib import Path
@@ -35,6 +34,7 @@ from jumok.recipes.vocabulary import learned
 from jumok.train import Outcome
 from jumok.train.metrics import read
 from jumok.train.show import Show
+from toys import StopAt
 
 SHORT = {"steps": 6, "batch": 4, "evaluate_every": 3, "save_every": 2, "log_every": 1, "warmup": 1}
 SMALL = {"width": 16, "layers": 1, "heads": 2, "hidden": 32}
@@ -42,17 +42,6 @@ MASKED = {**SHORT, **SMALL, "length": 24, "vocabulary": 300}
 TRANSFORMER = {**SHORT, **SMALL, "length": 32, "vocabulary": 320, "average": 0.5}
 LSTM = {**SHORT, "width": 16, "embedding_width": 16, "vocabulary": 320, "model": "lstm"}
 GPT_FIELDS = {**SHORT, "width": 16, "layers": 1, "heads": 2, "hidden": 32, "length": 16}
-
-
-class StopAt(Show):
-    """Asks the run to end at a step, as a person does."""
-
-    def __init__(self, step: int) -> None:
-        self.at = step
-
-    def step(self, step: int, loss: float, speed: float) -> None:
-        if step == self.at:
-            os.kill(os.getpid(), signal.SIGTERM)
 
 
 def go(name: str, folder: Path, data: Path | None, show: Show | None = None, **fields: Any) -> Outcome:

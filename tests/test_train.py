@@ -23,7 +23,7 @@ from jumok.train import Batch, Outcome, Settings, TrainingError, precision, rate
 from jumok.train.metrics import read
 from jumok.train.muon import Muon, orthogonal
 from jumok.train.show import Lines, Show
-from toys import CONFIG, toy
+from toys import CONFIG, StopAt, toy
 
 
 def new_run(folder: Path) -> Path:
@@ -40,17 +40,6 @@ def assert_equal(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]
     assert found.keys() == wanted.keys()
     for name in wanted:
         assert torch.equal(found[name], wanted[name]), name
-
-
-class StopAt(Show):
-    """Asks the run to end at a step, as a person does."""
-
-    def __init__(self, step: int, number: int = signal.SIGTERM) -> None:
-        self.at, self.number = step, number
-
-    def step(self, step: int, loss: float, speed: float) -> None:
-        if step == self.at:
-            os.kill(os.getpid(), self.number)
 
 
 VARIANTS = [

@@ -1,7 +1,9 @@
-"""A training task small enough for a test: a GPT of one block that learns to count."""
+"""A training task small enough for a test, a GPT of one block that learns to count; and somebody who ends a run."""
 
 from __future__ import annotations
 
+import os
+import signal
 from typing import Any
 
 import torch
@@ -9,6 +11,7 @@ import torch
 from jumok.models import Model
 from jumok.models.gpt import GPT, GPTConfig
 from jumok.train import Batch, Settings, Task, part_of, token_loss
+from jumok.train.show import Show
 
 CONFIG = GPTConfig(vocabulary=16, length=12, width=16, layers=1, heads=2, hidden=32, dropout=0.1)
 
@@ -35,3 +38,14 @@ def toy(config: GPTConfig = CONFIG, **fields: Any) -> Task:
         return {"loss": float(loss)}
 
     return Task(model, settings, batches, token_loss, evaluate)
+
+
+class StopAt(Show):
+    """Asks the run to end at a step, as a person does."""
+
+    def __init__(self, step: int, number: int = signal.SIGTERM) -> None:
+        self.at, self.number = step, number
+
+    def step(self, step: int, loss: float, speed: float) -> None:
+        if step == self.at:
+            os.kill(os.getpid(), self.number)

@@ -35,13 +35,8 @@ PASSED_ALONG = frozenset(
     }
 )  # fmt: skip
 MLPS = frozenset({"mlp", "feed_forward", "ffn", "DenseReluDense"})  # what models call them
-OUTPUT_MAPS = (
-    "c_proj",
-    "o_proj",
-    "out_proj",
-    "out_lin",
-    "o",
-)  # and what their attentions call the map behind the heads
+# and what their attentions call the map behind the heads
+OUTPUT_MAPS = ("c_proj", "o_proj", "out_proj", "out_lin", "o")
 
 
 class Meant(NamedTuple):
