@@ -32,7 +32,7 @@ def test_a_run_goes_where_nothing_is_and_says_so(trained: Path) -> None:
     assert sorted(os.listdir(trained / "runs")) == ["numbers-1", "numbers-2"]
     done = run("train", "numbers", *SHORT, "--out", "third", cwd=trained)
     assert done.stdout.startswith("# jumok train numbers")
-    assert "training into third" in done.stderr and "use it: jumok run third" in done.stderr
+    assert "training into third" in done.stderr and "use it: jumok run third 10,20,30,40,50" in done.stderr
     assert "\r" not in done.stderr and "\x1b" not in done.stderr, "no bar and no colours where nobody looks"
     assert (trained / "third/report.md").read_text() in done.stdout + "\n"
 
@@ -45,7 +45,9 @@ def test_a_report_for_a_program(trained: Path) -> None:
 
 def test_a_finished_run_says_so(trained: Path) -> None:
     done = run("train", "--resume", "runs/numbers-1", cwd=trained)
-    assert done.returncode == 0 and "this run is finished: 20 steps" in done.stdout
+    assert done.returncode == 0 and "this run is finished: 20 steps. Its report" in done.stdout
+    fewer = run("train", "--resume", "runs/numbers-1", "--steps", "7", cwd=trained)
+    assert fewer.returncode == 0 and "20 steps (7 are fewer: nothing to do)" in fewer.stdout
     longer = run("train", "--resume", "runs/numbers-2", "--steps", "30", "--json", cwd=trained)
     assert json.loads(longer.stdout)["steps"] == 30
 
@@ -53,6 +55,26 @@ def test_a_finished_run_says_so(trained: Path) -> None:
 def test_a_run_is_used_at_once(trained: Path) -> None:
     done = run("run", "runs/numbers-1", "10,20,30,40,50", cwd=trained)
     assert done.returncode == 0 and len(done.stdout.split()) == 5
+    spaced = run("run", "runs/numbers-1", "10", "20", "30", "40", "50", cwd=trained)
+    assert spaced.stdout == done.stdout, "one sequence, however it is written"
+    negative = run("run", "runs/numbers-1", "-5,3", cwd=trained)
+    assert negative.returncode == 2 and "jumok run MODEL -- -5,3" in negative.stderr
+    assert run("run", "runs/numbers-1", "--", "-5,3", cwd=trained).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("train", "txt"), "there is no recipe 'txt'; did you mean 'text'?"),
+        (("train", "numbers", "--device", "foo"), "there is no device 'foo' here; give cpu"),
+        (("train", "text", "--data", "empty.txt"), "the file is empty; mend it, or leave such files out"),
+        (("run", "tiny", "missing.txt"), "there is no file missing.txt"),
+    ],
+)
+def test_a_mistake_is_one_sentence(words: tuple[str, ...], sentence: str, tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").touch()
+    done = run(*words, cwd=tmp_path)
+    assert done.returncode == 2 and sentence in done.stderr and len(done.stderr.splitlines()) == 1
 
 
 def test_files_are_open_to_whom_the_person_wants(trained: Path) -> None:

@@ -186,7 +186,8 @@ def test_streamed_text_is_whole_at_every_step() -> None:
     pieces = list(text_pieces(text.encode(), Bytes()))
     assert "".join(pieces) == text and len(pieces) == len(text)
     assert all("\ufffd" not in piece for piece in pieces)
-    assert "".join(text_pieces("나".encode()[:2], Bytes())) == "\ufffd"  # an end in the middle is not hidden
+    assert "".join(text_pieces("가나".encode()[:5], Bytes())) == "가", "a limit in the middle of a character"
+    assert "".join(text_pieces(b"\xff!", Bytes())) == "\ufffd!", "what is no character at all is not hidden"
 
 
 def test_stop_strings_end_the_text_and_are_not_shown() -> None:

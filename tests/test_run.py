@@ -192,3 +192,26 @@ def test_a_mistake_is_one_sentence(folders: Path, arguments: list[str], says: st
 def test_nothing_on_standard_input(folders: Path) -> None:
     done = run("run", str(folders / "gpt"))
     assert done.returncode == 2 and "standard input is empty" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        ("jumok.run('tiny', 'a', foo=1)", "there is no setting 'foo'; known are limit"),
+        ("jumok.run('tiny', 'a', limit='x')", "limit is how many tokens may come"),
+        ("jumok.save('gpt', 'folder')", "save takes a model"),
+        ("jumok.load(None)", "give a folder, a .gguf file or a name"),
+        ("jumok.load('')", "give a folder, a .gguf file or a name"),
+        ("generate(jumok.load('tiny').model, torch.tensor([[1, 2]]))", "give its .tolist()"),
+        ("generate(jumok.load('tiny').model, [1, 2])", "prompts are lists of token ids"),
+        ("generate(jumok.load('tiny').model, 'hi')", "prompts are lists of token ids"),
+        ("jumok.load('tiny').model([1, 2])", "tokens must be a tensor [batch, length]"),
+    ],
+)
+def test_calls_that_cannot_be_meant_are_a_sentence(call: str, sentence: str) -> None:
+    """In a process of its own: here, the types are checked before the call is made."""
+    code = (
+        f"import jumok, torch\nfrom jumok.generate import generate\ntry: {call}\nexcept jumok.JumokError as e: print(e)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert sentence in done.stdout

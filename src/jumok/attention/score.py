@@ -140,12 +140,15 @@ class _Tanh(_Module):
         raise NotImplementedError
 
     def scores(self, query: axes.Query, key: axes.Key) -> axes.Scores:
-        for_query, for_key = (half.to(query.dtype).transpose(-1, -2) for half in self._halves())
-        queries = query @ for_query
-        # shared parameters map each group once, and then its heads look
-        keys = spread(key @ for_key, query.shape[1]) if self.heads == 1 else spread(key, query.shape[1]) @ for_key
+        for_query, for_key = (half.to(query.dtype) for half in self._halves())
+        vector = self.vector.to(query.dtype)
+        if self.heads == 1:  # one product for the whole batch, and each group is mapped once before its heads look
+            queries, keys = query @ for_query[0].T, spread(key @ for_key[0].T, query.shape[1])
+            return torch.tanh(queries[:, :, :, None] + keys[:, :, None]) @ vector[0]
+        queries = query @ for_query.transpose(-1, -2)
+        keys = spread(key, query.shape[1]) @ for_key.transpose(-1, -2)
         hidden = torch.tanh(queries[:, :, :, None] + keys[:, :, None])
-        return (hidden @ self.vector.to(query.dtype)[:, None, :, None]).squeeze(-1)
+        return (hidden @ vector[:, None, :, None]).squeeze(-1)
 
 
 class Additive(_Tanh):

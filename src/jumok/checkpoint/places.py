@@ -13,6 +13,8 @@ LOADABLE = ("smollm2", "minilm")  # the models of the catalogue that a family he
 
 
 def resolve(name: str | Path) -> Path:
+    if not isinstance(name, str | Path) or not str(name).strip():
+        raise CheckpointError(f"give a folder, a .gguf file or a name ({TINY}, {', '.join(LOADABLE)}), not {name!r}")
     path = Path(name)
     if path.is_dir() and runs.is_run(path):
         return runs.usable(path)

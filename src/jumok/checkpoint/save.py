@@ -40,6 +40,11 @@ def save(
         preparation = model.preparation if preparation is None else preparation
         labels = model.labels if labels is None else labels
         model = model.model
+    if not isinstance(model, Model):
+        raise ArgumentError(
+            f"save takes a model of jumok's, or what load gave, not {type(model).__name__}; as in "
+            'save(model, "folder")'
+        )
     target = Path(folder)
     if format == "huggingface":
         dialect = dialect_of(model)

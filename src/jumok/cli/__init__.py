@@ -53,7 +53,9 @@ def main() -> None:
     except click.ClickException as mistake:
         context = getattr(mistake, "ctx", None)
         hint = f" (see: {context.command_path} --help)" if context is not None else ""
-        stop(mistake.format_message() + hint, 2)
+        if isinstance(mistake, click.NoSuchOption) and mistake.option_name[1:2].isdigit():
+            hint = "; a negative number goes behind two dashes: jumok run MODEL -- -5,3"
+        stop(mistake.format_message().removesuffix(".") + hint, 2)
     except BrokenPipeError:  # the reader of a pipe has seen enough
         sys.stderr.close()
         sys.exit(0)

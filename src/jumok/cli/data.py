@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from jumok.data.catalogue import Entry
 
 
+TINY = "a model of two blocks that reads bytes and goes on with what repeats; comes with the package"
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for a program.")
 
 
@@ -64,6 +65,8 @@ def list_(korean: bool, as_json: bool) -> None:
         size, here = catalogue.megabytes(entry.download), "here" if cached else "-"
         inside = entry.korean if korean else entry.english
         click.echo(f"{entry.name:<16} {entry.kind:<9} {size:>7}  {here:<4}  {inside}")
+    inside = "바이트를 읽고 반복을 이어 가는 두 블록 모델; 패키지에 들어 있음" if korean else TINY
+    click.echo(f"{'tiny':<16} {'model':<9} {'-':>7}  {'here':<4}  {inside}")
 
 
 @data.command(

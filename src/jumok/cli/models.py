@@ -82,6 +82,8 @@ def run(model: str, given: tuple[str, ...], stop: tuple[str, ...], as_json: bool
     kind, read = purpose(loaded), reads(loaded)
     if read in ("text", "numbers"):
         told = [_content(one) for one in told]
+    if read == "numbers" and all("," not in one for one in told):
+        told = [",".join(told)]  # 10 20 30, written without commas, are one sequence
     generation = {name: value for name, value in settings.items() if value is not None}
     generation = {name: value for name, value in generation.items() if not (name == "chat" and not value)}
     if kind not in WRITES:
@@ -124,8 +126,14 @@ def _content(told: str) -> str:
     from jumok.errors import ArgumentError
 
     path = Path(told)
-    if len(told) >= 256 or path.suffix not in (".txt", ".md") or not path.is_file():
+    if len(told) >= 256 or path.suffix not in (".txt", ".md"):
         return told
+    if not path.is_file():
+        if len(told.split()) > 1:
+            return told
+        raise ArgumentError(
+            f"there is no file {told}; a text that looks like one goes in by: echo {told} | jumok run MODEL -"
+        )
     try:
         return path.read_text(encoding="utf-8").rstrip("\n")
     except UnicodeDecodeError as wrong:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -130,12 +131,24 @@ def _train(recipe: str | None, resume: Path | None, as_json: bool, given: dict[s
         click.echo(f"stopped at step {outcome.progress.step:,}; go on with: jumok train --resume {folder}", err=True)
         sys.exit(128 + outcome.signal)
     if not outcome.metrics and not as_json:
-        click.echo(f"this run is finished: {outcome.progress.step:,} steps. Its report is in {folder / 'report.md'}")
+        fewer = given["steps"] is not None and given["steps"] < outcome.progress.step
+        asked_for = f" ({given['steps']:,} are fewer: nothing to do)" if fewer else ""
+        click.echo(
+            f"this run is finished: {outcome.progress.step:,} steps{asked_for}. Its report is in {folder / 'report.md'}"
+        )
         return
     told = (folder / ("report.json" if as_json else "report.md")).read_text(encoding="utf-8")
     click.echo(told.rstrip())
     if not as_json:
-        click.echo(f"\nuse it: jumok run {folder} ...", err=True)
+        click.echo(f"\nuse it: jumok run {folder} {_to_try(folder)}", err=True)
+
+
+def _to_try(folder: Path) -> str:
+    """Something that the model of this run can be asked, as a shell takes it."""
+    given = json.loads((folder / "report.json").read_text(encoding="utf-8")).get("try")
+    if given is None:
+        return "..."
+    return shlex.quote(str(folder / given) if (folder / given).is_file() else given)
 
 
 def _device(name: str | None) -> Any:
@@ -146,8 +159,10 @@ def _device(name: str | None) -> Any:
     if name is not None:
         try:
             return torch.empty(0, device=torch.device(name)).device
-        except (RuntimeError, AssertionError) as wrong:
-            raise ArgumentError(f"there is no device {name!r} here: {str(wrong).splitlines()[0]}") from None
+        except (RuntimeError, AssertionError, NotImplementedError):
+            raise ArgumentError(
+                f"there is no device {name!r} here; give cpu, or cuda, cuda:1, mps where there is one"
+            ) from None
     return torch.device("cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu")
 
 

@@ -41,10 +41,10 @@ class Problems:
         self.count = 0
         self.first: list[str] = []  # the first few, as they would have been said
 
-    def bad(self, place: str, sentence: str) -> None:
+    def bad(self, place: str, sentence: str, such: str = "lines") -> None:
         """Something at `place` ("a.tsv:17") cannot be used, and why."""
         if not self.skip:
-            raise DataError(f"{place}: {sentence}; mend it, or leave such lines out and count them (--skip-bad)")
+            raise DataError(f"{place}: {sentence}; mend it, or leave such {such} out and count them (--skip-bad)")
         self.count += 1
         if len(self.first) < _SHOWN:
             self.first.append(f"{place}: {sentence}")
@@ -108,7 +108,7 @@ def lines(path: Path, problems: Problems, encoding: str = "utf-8") -> Iterator[t
         try:
             yield from _lines(path, raw, problems, encoding)
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            problems.bad(str(path), f"it cannot be unpacked ({error})")
+            problems.bad(str(path), f"it cannot be unpacked ({error})", "files")
         except OSError as error:
             raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
 
@@ -142,11 +142,11 @@ def _lines(
 ) -> Iterator[tuple[int, str]]:
     start = raw.peek(8192)[:8192]
     if not start:
-        return problems.bad(f"{path}:1", "the file is empty")
+        return problems.bad(f"{path}:1", "the file is empty", "files")
     if start.startswith(_UTF_16):
-        return problems.bad(f"{path}:1", "the file is in UTF-16; save it as UTF-8")
+        return problems.bad(f"{path}:1", "the file is in UTF-16; save it as UTF-8", "files")
     if b"\0" in start:
-        return problems.bad(f"{path}:1", "the file is binary, not text")
+        return problems.bad(f"{path}:1", "the file is binary, not text", "files")
     # bytes that are no UTF-8 come through as lone surrogates: the line is known, and the lines after it are read
     name = "utf-8-sig" if encoding == "utf-8" else encoding
     with io.TextIOWrapper(raw, name, errors="surrogateescape") as text:

@@ -158,10 +158,13 @@ def padded_right(texts: list[list[int]], device: torch.device) -> tuple[Tensor, 
 
 def steps_of(model: Model, prompts: list[list[int]], limit: int) -> Steps:
     """The steps of a model from token lists: prompts to go on with, or sources to answer."""
+    if not isinstance(prompts, list) or not all(isinstance(one, list) for one in prompts):
+        shown = f"a tensor {list(prompts.shape)}: give its .tolist()" if isinstance(prompts, Tensor) else repr(prompts)
+        raise ArgumentError(f"prompts are lists of token ids, one for each text, as in [[5, 3], [7]]; not {shown[:80]}")
     if not prompts or not all(prompts):
         raise ArgumentError("the prompt is empty: generation needs at least one token")
-    if limit < 1:
-        raise ArgumentError(f"at least 1 new token must be asked for, not {limit}")
+    if not isinstance(limit, int) or limit < 1:
+        raise ArgumentError(f"at least 1 new token must be asked for, not {limit!r}")
     if hasattr(model, "encode"):
         start = getattr(model.config, "start", None)
         if start is None:

@@ -31,8 +31,9 @@ def text_pieces(tokens: Iterable[int], tokenizer: Decoder, stops: Sequence[str] 
         if ready > given:
             yield text[given:ready]
             given = ready
-    if len(text) > given:  # nothing more comes: what waited is given as it is
-        yield text[given:]
+    whole = text.rstrip(REPLACEMENT)  # nothing more comes: what waited is given, but no part of a character
+    if len(whole) > given:
+        yield whole[given:]
 
 
 def _held(text: str, stops: Sequence[str]) -> int:

@@ -90,6 +90,10 @@ class Model(nn.Module):
 
 def check_tokens(tokens: Int[Tensor, "batch length"], vocabulary: int) -> None:
     """Token ids that the embedding has; a sentence otherwise."""
+    if not isinstance(tokens, Tensor):
+        raise ShapeError(
+            f"tokens must be a tensor [batch, length], not a {type(tokens).__name__}; torch.tensor([[5, 3]])"
+        )
     if tokens.dim() != 2 or tokens.is_floating_point():
         raise ShapeError(f"tokens must be whole numbers [batch, length], not {tokens.dtype}{list(tokens.shape)}")
     if not tokens.shape[1]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 from collections.abc import Callable
 
@@ -33,7 +34,9 @@ RECIPES = {
 
 def recipe(name: str) -> Callable[[Asked], Task]:
     if name not in RECIPES:
-        raise ArgumentError(f"there is no recipe {name!r}; known are {', '.join(RECIPES)}")
+        near = difflib.get_close_matches(name, RECIPES, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(RECIPES)}"
+        raise ArgumentError(f"there is no recipe {name!r}; {hint}")
     module = importlib.import_module(f"jumok.recipes.{RECIPES[name][0]}")
     made: Callable[[Asked], Task] = getattr(module, name.replace("-", "_"))
     return made

@@ -27,7 +27,7 @@ from jumok.train import IGNORED, Batch, Task, part_of, token_loss
 
 from .asked import Asked
 from .match import exact, sacrebleu
-from .pictures import Bytes, Pictures, digests, drawn, measured, moved, normal, plain, sheet, small
+from .pictures import Bytes, Pictures, digests, drawn, measured, moved, normal, plain, sheet, small, to_try
 from .sides import fingerprint, parted
 from .vocabulary import learned
 
@@ -83,7 +83,7 @@ def caption(asked: Asked) -> Task:
         near = [train.texts[place] for place in nearest(held_out.pixels, train.pixels)]
         shown = held_out.pixels[:SHOWN], held_out.texts[:SHOWN], found[:SHOWN]
         drawn = sheet(asked, folder / "captions.png", *shown, "the caption, and what was written")
-        return _report(held_out.texts, found, near) | drawn
+        return _report(held_out.texts, found, near) | drawn | to_try(folder, held_out.pixels)
 
     data = {
         "pictures": [len(side.texts) for side in sides],

@@ -106,6 +106,7 @@ def _task(asked: Asked, held: list[Question], rest: list[Question], config: GPTC
         wrong = [one for one in told if one["answer"] != one["should_be"]]
         return {
             "right": 1 - len(wrong) / len(held),
+            "try": held[0][0],
             "what": f"of all {len(held):,} held-out questions, answered to the last digit; {len(taught):,} others were "
             f"learned from, and {len(choosing):,} chose the best checkpoint",
             "wrong": len(wrong),

@@ -24,7 +24,7 @@ from jumok.train import Batch, Task, part_of, token_loss
 
 from .asked import Asked
 from .classes import accuracy, class_names, confusion, told, with_classes
-from .pictures import Bytes, digests, drawn, in_bytes, measured, moved, normal, plain, sheet, small
+from .pictures import Bytes, digests, drawn, in_bytes, measured, moved, normal, plain, sheet, small, to_try
 from .sides import fingerprint, parted
 
 HELD_OUT = 0.1  # of a folder of your own; mnist and cifar10 come with their own test part
@@ -68,7 +68,7 @@ def image(asked: Asked) -> Task:
 
     def report(model: Model, folder: Path) -> dict[str, Any]:
         found = scores(model, held_out.pixels, prepared).argmax(-1)
-        return _report(found, held_out) | _wrong(asked, found, held_out, folder)
+        return _report(found, held_out) | _wrong(asked, found, held_out, folder) | to_try(folder, held_out.pixels)
 
     data = {
         "set": source,

@@ -71,6 +71,7 @@ def induction(asked: Asked) -> Task:
             **{f"right_{name}": right(model, some) for name, some in rows.items()},
             "what": f"of the second half, of {TRIED} pieces a kind that were drawn anew and stand there twice "
             f"({HALF} bytes; short 16, long {length // 2}); the first byte of it cannot be known",
+            "try": PROMPTS[0],
             "loss_first_half": first,
             "loss_second_half": second,
             "induction_head": f"block {best['block']}, head {best['head']}: {best['induction']:.3f} of its weight is "

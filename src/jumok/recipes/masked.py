@@ -101,6 +101,7 @@ def masked(asked: Asked) -> Task:
             "hidden; beside always guessing the most frequent token of the training text",
             "unknown_rate": train.unknown_rate,
             **told,
+            "try": _to_try(tokenizer, held_out.list(others[0]).tolist()),
             "examples": _examples(model, tokenizer, [held_out.list(one).tolist() for one in others], before, after),
         }
 
@@ -194,6 +195,13 @@ def _started(asked: Asked, loaded: Loaded, settings: Settings) -> tuple[Tokenize
     left = model.load_state_dict(kept, strict=False)
     assert not left.unexpected_keys and all(name.startswith("head.") for name in left.missing_keys)
     return tokenizer, model
+
+
+def _to_try(tokenizer: Tokenizer, ids: list[int]) -> str:
+    """The beginning of a text with a mask in its middle, as a person would write it."""
+    assert tokenizer.mask is not None
+    begin, end = tokenizer.decode(ids[:8]), tokenizer.decode(ids[9:16])
+    return f"{begin} {tokenizer.token(tokenizer.mask)}{end}".replace("\N{REPLACEMENT CHARACTER}", "").strip()
 
 
 def _examples(

@@ -142,3 +142,13 @@ def sheet(asked: Asked, path: Path, pixels: Bytes, wanted: list[str], found: lis
         asked.report(f"{path.name} was not drawn: {missing}")
         return {}
     return {"sheet": path.name}
+
+
+def to_try(folder: Path, pixels: Bytes) -> dict[str, str]:
+    """One of the pictures, as a file that the trained model can be asked about."""
+    try:
+        from PIL import Image
+    except ImportError:  # without it no picture could be read back
+        return {}
+    Image.fromarray(pixels[0].permute(1, 2, 0).squeeze(-1).numpy()).save(folder / "example.png")
+    return {"try": "example.png"}

@@ -33,6 +33,8 @@ def row(cells: Iterable[Any]) -> str:
 
 def _told(value: Any) -> str:
     if isinstance(value, float):
+        if 0 < abs(value) < 1e-3:
+            return f"{value:.2g}"
         return f"{value:.4f}".rstrip("0").rstrip(".") if abs(value) < 1e4 else f"{value:,.0f}"
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"

@@ -91,6 +91,7 @@ def sentiment(asked: Asked) -> Task:
         unknown = [token == tokenizer.unknown for row in unseen for token in row]
         return {
             **compared(shares.argmax(-1), theirs, truth, names),
+            "try": sides[2][0][0],
             "unknown_rate": sum(unknown) / len(unknown),
             "samples": _samples(sides[2], shares, theirs, names),
         }

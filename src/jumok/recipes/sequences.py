@@ -101,6 +101,7 @@ def _task(asked: Asked, made: Callable[..., Any], rule: Callable[[Words], Words]
         _draw(model, tokenizer, pairs["test"], Path(folder), asked)
         return {
             "model": kind,
+            "try": " ".join(pairs["test"][0][0]),
             "bleu": match.bleu(found, wanted),
             "right": match.exact(found, wanted),
             "what": f"of {len(found):,} held-out sequences that the model answered by itself, greedy; BLEU by "

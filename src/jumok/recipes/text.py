@@ -101,6 +101,7 @@ def _task(asked: Asked, config: GPTConfig, defaults: dict[str, Any]) -> Task:
             **evaluate(model),
             "what": f"cross-entropy a token, in nats, over {part} last tenth of the text ({last - train:,} tokens)",
             "unknown_rate": tokens.unknown_rate,
+            "try": tokenizer.decode(start),
             "sample": tokenizer.decode(start + new),
         }
 

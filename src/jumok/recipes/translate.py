@@ -89,6 +89,7 @@ def translate(asked: Asked) -> Task:
         return {
             "direction": bitext.direction,
             "model": model.family,
+            "try": sources[0],
             **scored(found, references, cut),
             **{f"{name}_beam_{BEAMS}": value for name, value in beam.items()},
             **{f"{name}_copied": value for name, value in copied.items()},
@@ -115,11 +116,11 @@ def _settings(asked: Asked, kind: str) -> Settings:
     common = {"batch": 128, "warmup": 200, "clip": 1.0, "evaluate_every": 500, "save_every": 500}
     if kind == "transformer":
         return asked.settings(
-            steps=4000, learning_rate=1e-3, final_rate=0.02, beta2=0.98, decay=0.01, average=0.998, **common
+            steps=2000, learning_rate=1e-3, final_rate=0.02, beta2=0.98, decay=0.01, average=0.998, **common
         )
     if kind == "lstm":
         return asked.settings(
-            steps=4000, learning_rate=2e-3, final_rate=0.02, beta2=0.98, decay=0.01, average=0.998, **common
+            steps=2000, learning_rate=2e-3, final_rate=0.02, beta2=0.98, decay=0.01, average=0.998, **common
         )
     return asked.settings(steps=1000, learning_rate=2e-4, final_rate=0.0, beta2=0.98, decay=0.01, **common)
 

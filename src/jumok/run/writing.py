@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -29,10 +30,18 @@ def pieces(
 ) -> Iterator[str]:
     """New text as it comes, in whole characters, for a text or a picture."""
     tokenizer = tokenizer_of(loaded)
+    if not isinstance(limit, int) or limit < 1:
+        raise ArgumentError(f"limit is how many tokens may come, at least 1, not {limit!r}")
     if "" in stops:
         raise ArgumentError("a stop string is empty, and would end every text before it begins")
     if any(name in sampling for name in ("top_k", "top_p", "min_p", "seed")):
         sampling.setdefault("temperature", 1.0)  # whoever says how to draw wants something drawn
+    known = [one.name for one in fields(Sampling)]
+    for name in sampling:
+        if name not in known:
+            raise ArgumentError(
+                f"there is no setting {name!r}; known are limit, beams, stops, chat, {', '.join(known)}"
+            )
     how = Sampling(**{"temperature": 0.0, **sampling})
     if beams > 1 and sampling:
         raise ArgumentError("beam search takes the likeliest text; temperature and the like cannot be set with it")

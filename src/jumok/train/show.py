@@ -43,7 +43,7 @@ class Lines(Show):
             return
         self.told = time.monotonic()
         print(
-            f"step {step:,} of {self.steps:,}  loss {loss:.4f}  {speed:,.0f} targets/s  {self._left(step)}",
+            f"step {step:,} of {self.steps:,}  loss {number(loss)}  {speed:,.0f} targets/s  {self._left(step)}",
             file=self.out,
             flush=True,
         )
@@ -85,7 +85,7 @@ class Bar(Show):
         self.bar.start()
 
     def step(self, step: int, loss: float, speed: float) -> None:
-        self.bar.update(self.row, completed=step, description=f"loss {loss:.4f}  {speed:,.0f} targets/s")
+        self.bar.update(self.row, completed=step, description=f"loss {number(loss)}  {speed:,.0f} targets/s")
 
     def evaluation(self, step: int, found: dict[str, float], best: bool) -> None:
         if found:
@@ -102,7 +102,16 @@ class Bar(Show):
 
 
 def told(found: dict[str, float]) -> str:
-    return "  ".join(f"{name} {value:.4f}" for name, value in found.items())
+    return "  ".join(f"{name} {number(value)}" for name, value in found.items())
+
+
+def number(value: float) -> str:
+    """Four decimals; what would be nothing with them keeps two digits.
+
+    >>> number(1.8135), number(0.0), number(-0.00002345)
+    ('1.8135', '0.0000', '-2.3e-05')
+    """
+    return f"{value:.2g}" if 0 < abs(value) < 1e-3 else f"{value:.4f}"
 
 
 def duration(seconds: float) -> str:
