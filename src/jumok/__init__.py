@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from jumok.checkpoint.load import load
     from jumok.checkpoint.save import save
     from jumok.errors import ArgumentError, BackendError, JumokError, ShapeError
-    from jumok.lens import Ablate, KnockOut, Lens, Patch, Remask, Scale
+    from jumok.lens import Ablate, KnockOut, Lens, Patch, Remask, Scale, effect
     from jumok.run import run
 
 __version__ = "0.1.0"
@@ -24,7 +24,7 @@ _HOME = {
     "load": "jumok.checkpoint",
     "save": "jumok.checkpoint",
     "run": "jumok.run",
-    **dict.fromkeys(("Lens", "Ablate", "KnockOut", "Patch", "Scale", "Remask"), "jumok.lens"),
+    **dict.fromkeys(("Lens", "Ablate", "KnockOut", "Patch", "Scale", "Remask", "effect"), "jumok.lens"),
     "JumokError": "jumok.errors",
     "ShapeError": "jumok.errors",
     "BackendError": "jumok.errors",
@@ -46,6 +46,7 @@ __all__ = [
     "ShapeError",
     "__version__",
     "attend",
+    "effect",
     "load",
     "run",
     "save",

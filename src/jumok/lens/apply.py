@@ -98,7 +98,7 @@ def _changed_tensor(edit: Edit, value: Tensor, site: str, begin: int) -> Tensor:
             raise ArgumentError(f"{site.removesuffix('.output')} has {value.shape[1]} heads, counted from 0")
     if isinstance(edit, Ablate):
         part = value[:, heads] if headed else value
-        new = _ablated(edit, part, site, heads if headed else None)
+        new = ablated(edit, part, site, heads if headed else None)
         if headed:
             changed[:, heads] = new
             return changed
@@ -119,7 +119,7 @@ def _changed_tensor(edit: Edit, value: Tensor, site: str, begin: int) -> Tensor:
     return changed.index_copy(-2, here, taken.expand_as(changed.index_select(-2, here)))
 
 
-def _ablated(edit: Ablate, part: Tensor, site: str, heads: Any) -> Tensor:
+def ablated(edit: Ablate, part: Tensor, site: str, heads: Any) -> Tensor:
     if edit.by == "zero":
         return torch.zeros_like(part)
     source = part

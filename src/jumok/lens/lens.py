@@ -81,9 +81,9 @@ class Lens:
         strange = next((one for one in edits if not isinstance(one, Edit)), None)
         if strange is not None:
             raise ArgumentError(f"edits are Ablate, KnockOut, Patch, Scale or Remask; {strange!r} is none")
-        given = tuple(_as_batch(self._tokens(one), self.model) for one in inputs)
+        given = tuple(self.given(one) for one in inputs)
         if not logits:
-            settings = {**_fewest_logits(self.model), **settings}
+            settings = {**last_logits(self.model, 1), **settings}
         capture = Capture(tuple(keep))
         editing = None
         if edits:
@@ -112,13 +112,14 @@ class Lens:
             _refuse_far_edges(edit, found)
         return found
 
-    def _tokens(self, given: Any) -> Any:
-        """A text as tokens, where the model was loaded with a tokenizer."""
-        if not isinstance(given, str):
-            return given
-        if self.loaded is None or self.loaded.tokenizer is None:
-            raise ArgumentError("a text needs a tokenizer: open the lens on what jumok.load gave, or pass tokens")
-        return self.loaded.tokenizer.encode(given)
+    def given(self, one: Any) -> Any:
+        """An input as the model takes it: a text as tokens, where the model was loaded with a tokenizer; a list of
+        tokens as a batch of one."""
+        if isinstance(one, str):
+            if self.loaded is None or self.loaded.tokenizer is None:
+                raise ArgumentError("a text needs a tokenizer: open the lens on what jumok.load gave, or pass tokens")
+            one = self.loaded.tokenizer.encode(one)
+        return _as_batch(one, self.model)
 
     def sites(self, *inputs: Any, **settings: Any) -> Sites:
         """The model's attentions by name, in the order in which they run; found by running it once."""
@@ -157,13 +158,10 @@ def _as_batch(given: Any, model: nn.Module) -> Any:
     return given.to(device) if isinstance(given, torch.Tensor) else given
 
 
-def _fewest_logits(model: nn.Module) -> dict[str, Any]:
-    """Nobody asked for logits: where a model can leave most of them out, it does."""
+def last_logits(model: nn.Module, count: int) -> dict[str, int]:
+    """Only the last so many logits, where a model can leave the others out."""
     known = inspect.signature(model.forward).parameters
-    for name in ("last", "logits_to_keep"):
-        if name in known:
-            return {name: 1}
-    return {}
+    return next(({name: count} for name in ("last", "logits_to_keep") if name in known), {})
 
 
 def _block_of(site: str) -> str:
