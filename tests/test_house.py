@@ -41,6 +41,7 @@ ARROWS: dict[str, set[str]] = {
         "train",
         "run",
         "lab",
+        "lens",
         "generate",
         "checkpoint",
         "models",

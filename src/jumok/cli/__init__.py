@@ -13,6 +13,8 @@ from .attention import attend, demo, mask
 from .base import Group, is_ours, stop
 from .compare import compare
 from .data import data
+from .effect import effect
+from .look import look
 from .models import models, run
 from .train import train
 
@@ -26,6 +28,8 @@ from .train import train
   jumok mask "causal & (window(4) | global_at([0]))"
   jumok data get smollm2
   jumok run smollm2 "The capital of Korea is"
+  jumok look "the cat sat; the cat"
+  jumok effect "the cat sat; the cat" --over edges
 """,
 )
 @click.version_option(__version__, message="jumok %(version)s")
@@ -33,7 +37,7 @@ def cli() -> None:
     """Jumok (주목): a workbench for Transformers. Every attention passes one door."""
 
 
-for command in (demo, attend, mask, data, models, run, train, compare):
+for command in (demo, attend, mask, data, models, run, train, compare, look, effect):
     cli.add_command(command)
 
 

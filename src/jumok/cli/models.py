@@ -81,7 +81,7 @@ def run(model: str, given: tuple[str, ...], stop: tuple[str, ...], as_json: bool
     loaded = load(model)
     kind, read = purpose(loaded), reads(loaded)
     if read in ("text", "numbers"):
-        told = [_content(one) for one in told]
+        told = [content(one) for one in told]
     if read == "numbers" and all("," not in one for one in told):
         told = [",".join(told)]  # 10 20 30, written without commas, are one sequence
     generation = {name: value for name, value in settings.items() if value is not None}
@@ -121,7 +121,7 @@ def _told(given: tuple[str, ...]) -> list[str]:
     return [told.rstrip("\n")]
 
 
-def _content(told: str) -> str:
+def content(told: str) -> str:
     """A text as it is, or that of the file which it names."""
     from jumok.errors import ArgumentError
 

@@ -1,11 +1,13 @@
 """The lens: see every attention of a model exactly, at any length, and measure whether it matters."""
 
+from .direct import contributions, direct, logit_lens
 from .edits import Ablate, Edit, KnockOut, Patch, Remask, Scale
 from .effects import Effect, Effects
 from .lens import Lens
 from .measure import effect
 from .patterns import Kind, kinds, repeated
 from .run import Overview, Run, Source
+from .summary import check, flow, rollout
 
 __all__ = [
     "Ablate",
@@ -21,7 +23,13 @@ __all__ = [
     "Run",
     "Scale",
     "Source",
+    "check",
+    "contributions",
+    "direct",
     "effect",
+    "flow",
     "kinds",
+    "logit_lens",
     "repeated",
+    "rollout",
 ]

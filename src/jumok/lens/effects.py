@@ -33,6 +33,7 @@ class Effect:
     estimate: float | None = None  # by gradient
     rank: int | None = None
     of: int | None = None
+    looks_at: int | None = None  # of a head: the key that the last query looks at most, by ``weight``
 
     @property
     def p(self) -> float | None:
@@ -107,7 +108,15 @@ class Effects:
     def agreement(self) -> float | None:
         """Spearman's correlation of the gradient's estimate and the exact effect, over random edges (all of them where
         every edge was cut); None for heads, which are all exact."""
-        some = self.rows if self.every else self.sampled
+        return self._agreement(self.rows if self.every else self.sampled)
+
+    @property
+    def agreement_of_chosen(self) -> float | None:
+        """The same over the edges that were chosen for being large, by gradient or by weight: harder, for cutting those
+        moves a model far."""
+        return self._agreement(self.rows)
+
+    def _agreement(self, some: Sequence[Effect]) -> float | None:
         if self.over == "heads" or len(some) < 3:
             return None
         return spearman([one.estimate or 0.0 for one in some], [one.effect for one in some])
@@ -136,7 +145,7 @@ class Effects:
         told: dict[str, Any] = {"over": self.over, "metric": self.metric, "clean": self.clean}
         told["rows"] = [one.to_json() for one in self.rows]
         if self.over == "edges":
-            told["agreement"] = self.agreement
+            told |= {"agreement": self.agreement, "agreement_of_chosen": self.agreement_of_chosen}
             told["weight_and_effect"] = self.weight_and_effect.to_json()
         return told
 

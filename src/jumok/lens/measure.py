@@ -84,10 +84,18 @@ def _heads(bench: Bench, sites: Sequence[str], by: str, seed: int, tell: Progres
         for some in _pieces(heads, bench.rows_at_once):
             listener = HeadPerRow(site, torch.tensor(some), _instead(bench, site, some, by, seed))
             found = bench.edited(listener, site, len(some)) - bench.value
-            layer = bench.run.sites.layer_of(site)
-            rows += [Effect(layer, head, value) for head, value in zip(some, found.tolist(), strict=True)]
+            rows += [_head(bench, site, head, value) for head, value in zip(some, found.tolist(), strict=True)]
             tell(len(rows), total)
     return Effects.ranked(rows, bench, "heads")
+
+
+def _head(bench: Bench, site: str, head: int, value: float) -> Effect:
+    """With where the last token looks, which is what people ask next."""
+    layer, attention = bench.run.sites.layer_of(site), bench.run.attentions[site]
+    if attention.batch != 1:
+        return Effect(layer, head, value)
+    row = bench.run.row(site, head, attention.queries - 1)
+    return Effect(layer, head, value, weight=float(row.max()), looks_at=int(row.argmax()))
 
 
 def _instead(bench: Bench, site: str, heads: Sequence[int], by: str, seed: int) -> Float[Tensor, "row part query w"]:

@@ -66,9 +66,10 @@ def kinds(
     separators: Iterable[int] = (),
     arcs: Iterable[tuple[int, int]] = (),
     vectors: Float[Tensor, "token width"] | None = None,
+    sites: Iterable[str] | None = None,
     batch: int = 0,
 ) -> list[Kind]:
-    """Every head of every self-attention of a run over ``tokens``.
+    """Every head of every self-attention of a run over ``tokens``, or of these sites alone.
 
     separators: positions of separators. arcs: pairs of positions, (dependent, governor); both directions count.
     vectors: what the tokens mean, for "semantic"; usually the embedding's rows.
@@ -77,7 +78,7 @@ def kinds(
     meant = None if vectors is None else vectors.detach().float().cpu()
     places = _Places(ids, sorted(set(separators)), list(arcs), meant)
     found = []
-    for site in run.sites.names:
+    for site in run.sites.names if sites is None else sites:
         attention = run.attentions[site]
         if attention.queries != len(ids) or attention.keys != len(ids):
             continue  # it looks at something else than this text

@@ -1,0 +1,200 @@
+"""jumok effect: does it matter where a head looks?"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .base import Command
+from .look import read
+
+if TYPE_CHECKING:
+    from jumok.lens import Effect, Effects
+    from jumok.lens.metrics import Metric
+    from jumok.run.seen import Seen
+
+METRICS = ("log-probability", "logit-difference", "loss", "kl", "class", "value", "similarity")
+
+
+@click.command(
+    cls=Command,
+    short_help="Measure whether heads and edges matter.",
+    epilog="""Examples:
+  jumok effect "the cat sat; the cat"
+  jumok effect tiny "qzv kxw pmf qzv kx" --token w --over edges
+  jumok effect smollm2 "When Mary and John went to the store, John gave a drink to" --right " Mary" --wrong " John"
+  jumok effect smollm2 story.txt --metric loss --by mean --json
+  jumok effect runs/translate-1 "Save file" --position 1
+  jumok effect my-vit cat.png --metric class --label 3
+""",
+)
+@click.argument("words_given", metavar="[MODEL] INPUT", nargs=-1, required=True)
+@click.option("--metric", type=click.Choice(METRICS), help="What is measured.  [default: how likely the answer is]")
+@click.option("--token", help="The token whose log-probability is measured.")
+@click.option("--right", help="The token whose logit is compared ...")
+@click.option("--wrong", help="... with that of this one.")
+@click.option("--label", type=click.IntRange(0), help="The class whose log-probability is measured.")
+@click.option("--position", type=int, help="Where it is read; in an answer, which of its tokens, from 0.")
+@click.option("--over", type=click.Choice(["heads", "edges"]), default="heads", show_default=True, help="What is cut.")
+@click.option(
+    "--by", type=click.Choice(["zero", "mean", "resample"]), default="zero", show_default=True, help="How heads are."
+)
+@click.option("--verify", type=int, default=32, show_default=True, help="So many edges are cut for good; 0 = all.")
+@click.option("--controls", type=click.IntRange(1), default=20, show_default=True, help="Random edges of equal weight.")
+@click.option("--rows", default=20, show_default=True, type=click.IntRange(1), help="Print so many.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Where every draw begins.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for a program.")
+def effect(
+    words_given: tuple[str, ...], over: str, by: str, verify: int, controls: int, rows: int, seed: int, as_json: bool,
+    **asked: Any,
+) -> None:  # fmt: skip
+    """What changes when MODEL (tiny, where none is named) reads INPUT without a head, or with an edge cut: ranked, with
+    controls. Edges are screened by a gradient; the largest are cut for good, and so are random ones of equal weight."""
+    from jumok.lens import effect as measure
+
+    loaded, seen = read(words_given)
+    metric = _metric(seen, **asked)
+    with _progress(as_json) as progress:
+        found = measure(
+            loaded, *seen.inputs, metric=metric, over=over, by=by, verify=verify or None, controls=controls, seed=seed,
+            progress=progress,
+        )  # fmt: skip
+    if as_json:
+        sides = {"target": seen.target, "answer": seen.answer} if seen.target else {}
+        click.echo(json.dumps({**found.to_json(), "source": seen.source, **sides}, ensure_ascii=False))
+        return
+    _print(found, seen, _metric_told(found, loaded), rows)
+
+
+def _metric(
+    seen: Seen, metric: str | None, token: str | None, right: str | None, wrong: str | None, label: int | None,
+    position: int | None,
+) -> Metric | None:  # fmt: skip
+    from jumok.errors import ArgumentError
+    from jumok.lens import metrics
+
+    if (right is None) != (wrong is None):
+        raise ArgumentError("a logit difference has two sides: give --right and --wrong")
+    named = {"log-probability": token, "logit-difference": right, "class": label}
+    given = [name for name, value in named.items() if value is not None]
+    if len(given) > 1 or (metric is not None and given and given != [metric]):
+        raise ArgumentError(
+            f"these do not go together: {', '.join(dict.fromkeys([*given, metric or '']))}".rstrip(", ")
+        )
+    metric = metric or (given[0] if given else None)
+    if metric in named and metric not in given:
+        missing = {"log-probability": "--token", "logit-difference": "--right and --wrong", "class": "--label"}[metric]
+        raise ArgumentError(f"the metric {metric} needs {missing}")
+    at = -1 if position is None else position
+    answered = seen.target and seen.answer is not None and not isinstance(seen.inputs[1], float)
+    if metric == "log-probability":
+        assert token is not None
+        return metrics.LogProbability(token, at)
+    if metric == "logit-difference":
+        assert right is not None and wrong is not None
+        return metrics.LogitDifference(right, wrong, at)
+    if metric == "loss":
+        return metrics.Loss(tuple(seen.inputs[-1][0].tolist()))
+    if metric == "class":
+        assert label is not None
+        return metrics.ClassScore(label)
+    if metric in ("kl", "value", "similarity"):
+        return {"kl": metrics.Divergence(at), "value": metrics.Value(at), "similarity": metrics.Similarity()}[metric]
+    if answered and not seen.inputs[1].is_floating_point() and len(seen.target) > 1:
+        # how likely is a token of the model's own answer? The decoder says it one place before
+        place = 0 if position is None else position
+        answer = seen.inputs[1][0, 1:].tolist()
+        if not 0 <= place < len(answer):
+            raise ArgumentError(f"the answer has {len(answer)} tokens, counted from 0; {place} is none of them")
+        return metrics.LogProbability(answer[place], place)
+    return None
+
+
+@contextmanager
+def _progress(quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar where somebody looks."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("cutting"), MofNCompleteColumn(), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        row = bar.add_task("", total=None)
+        yield lambda done, of: bar.update(row, completed=done, total=of)
+
+
+def _metric_told(found: Effects, loaded: Any) -> str:
+    """The metric, its tokens written out."""
+    from jumok.data.shown import labels
+
+    words = found.metric.split()
+    if loaded.tokenizer is None:
+        return found.metric
+    for place, word in enumerate(words[:-1]):
+        if word == "token" and words[place + 1].isdigit():
+            words[place + 1] = repr(labels(loaded.tokenizer, [int(words[place + 1])])[0])
+    return " ".join(words)
+
+
+def _print(found: Effects, seen: Seen, metric: str, count: int) -> None:
+    click.echo(f"{metric}: {found.clean:.4f}\n")
+    if found.over == "heads":
+        click.echo("rank  layer  head     effect        p  the last place looks at")
+        for one in found.top(count):
+            click.echo(
+                f"{one.rank:>4}  {one.layer!s:>5}  {one.head:>4}  {one.effect:+9.4f}  {one.p:7.3f}  {_looks(one, seen)}"
+            )
+        click.echo("\np: the share of heads that do at least as much")
+        return
+    click.echo("   effect   weight  layer.head  edge                      rank        p   gradient's guess")
+    for one in found.top(count):
+        rank = f"{one.rank} of {one.of}"
+        click.echo(
+            f"{one.effect:+9.4f}   {one.weight:6.3f}  {_place(one):<10}  {_edge(one, seen):<24}  {rank:<8} {one.p:6.3f}"
+            f"  {one.estimate:+9.4f}"
+        )
+    told = found.weight_and_effect
+    what = "all" if told.every else "random"
+    click.echo(
+        "\nrank and p: among random edges of equal weight"
+        f"\nguess and effect agree (Spearman): {found.agreement or 0:.2f} over {told.edges:,} {what} edges, "
+        f"{found.agreement_of_chosen or 0:.2f} over the {len(found.rows)} chosen ones"
+        f"\nweight and size of effect over {told.edges:,} {what} edges: Pearson {told.pearson:.2f}, Spearman "
+        f"{told.spearman:.2f}\n"
+    )
+    for title, some in (
+        ("most looked at, but useless", told.looked_at_but_useless),
+        ("most useful, but little looked at", told.useful_but_little_looked_at),
+    ):
+        click.echo(f"{title}:")
+        for one in some:
+            click.echo(f"  {_edge(one, seen):<24} weight {one.weight:.3f}  effect {one.effect:+.4f}  ({_place(one)})")
+
+
+def _place(one: Effect) -> str:
+    return f"{one.layer}.{one.head}"
+
+
+def _looks(one: Effect, seen: Seen) -> str:
+    if one.looks_at is None:
+        return ""
+    names = seen.axes(str(one.layer))[1]
+    label = names[one.looks_at] if one.looks_at < len(names) else str(one.looks_at)
+    return f"{label}[{one.looks_at}] {one.weight:.2f}"
+
+
+def _edge(one: Effect, seen: Seen) -> str:
+    """query <- key, with their labels and numbers."""
+    assert one.query is not None and one.key is not None
+    queries, keys = seen.axes(str(one.layer))
+    sides = []
+    for names, place in ((queries, one.query), (keys, one.key)):
+        sides.append(f"{names[place]}[{place}]" if place < len(names) else str(place))
+    return " <- ".join(sides)

@@ -1,0 +1,209 @@
+"""jumok look: where every head looks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .base import Command
+from .models import content
+
+if TYPE_CHECKING:
+    from jumok.lens import Run
+    from jumok.run.seen import Seen
+
+SHOWN = 40  # tokens whose sources are printed
+DRAWN = 48  # heads of a grid; more are too small to see
+
+
+@click.command(
+    cls=Command,
+    short_help="See where every head of a model looks.",
+    epilog="""Examples:
+  jumok look "the cat sat; the cat"
+  jumok look tiny "주목은 어텐션이다. 주목은" --words
+  jumok look smollm2 "When Mary and John went to the store, John gave a drink to" --top 2
+  jumok look smollm2 story.txt --layer 3 --head 1 --png map.png
+  jumok look runs/translate-1 "Save file" --layer decoder.0.cross --json
+  jumok look my-vit cat.png --png heads.png
+""",
+)
+@click.argument("words_given", metavar="[MODEL] INPUT", nargs=-1, required=True)
+@click.option("--layer", help="Only this layer: its number, or its name.")
+@click.option("--head", type=click.IntRange(0), help="Only this head, counted from 0.")
+@click.option("--top", default=3, show_default=True, type=click.IntRange(1), help="So many sources for each token.")
+@click.option("--words", "by_words", is_flag=True, help="Join tokens to words: sum over keys, mean over queries.")
+@click.option("--png", type=click.Path(path_type=Path, dir_okay=False), help="Draw one head, or all of them.")
+@click.option("--svg", type=click.Path(path_type=Path, dir_okay=False), help="The same as SVG.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for a program.")
+def look(
+    words_given: tuple[str, ...],
+    layer: str | None,
+    head: int | None,
+    top: int,
+    by_words: bool,
+    png: Path | None,
+    svg: Path | None,
+    as_json: bool,
+) -> None:
+    """Where every head of MODEL (tiny, where none is named) looks when it reads INPUT: a text, a .txt file, a picture,
+    numbers. Prints what kind of head each is, and for each token where it looks most."""
+    from jumok.lens import Lens
+
+    loaded, seen = read(words_given)
+    with Lens(loaded) as lens:
+        run = lens.run(*seen.inputs)
+    sites = run.sites.names if layer is None else [run.sites.one(int(layer) if layer.isdigit() else layer)]
+    told = _told(loaded, run, seen, sites, head, top, by_words)
+    told["pictures"] = [_drawn(path, run, seen, sites, head, by_words) for path in (png, svg) if path is not None]
+    if as_json:
+        click.echo(json.dumps(told, ensure_ascii=False))
+    else:
+        _print(told)
+
+
+def read(words_given: tuple[str, ...]) -> tuple[Any, Seen]:
+    """The model, and what it sees; one word alone is for the model that comes with the package."""
+    from jumok.checkpoint import load
+    from jumok.errors import ArgumentError
+    from jumok.run import reads
+    from jumok.run.seen import seen
+
+    if len(words_given) > 2:
+        raise ArgumentError(f"give a model and one input; {len(words_given)} words came: put a text in quotes")
+    model, given = words_given if len(words_given) == 2 else ("tiny", words_given[0])
+    loaded = load(model)
+    return loaded, seen(loaded, content(given) if reads(loaded) in ("text", "numbers") else given)
+
+
+def _told(
+    loaded: Any, run: Run, seen: Seen, sites: list[str], head: int | None, top: int, by_words: bool
+) -> dict[str, Any]:
+    heads = [row for row in _heads(run, seen, sites) if head is None or row["head"] == head]
+    return {
+        "model": loaded.family,
+        "source": seen.source,
+        **({"target": seen.target, "answer": seen.answer} if seen.target else {}),
+        "heads": heads,
+        "tokens": _sources(run, seen, sites, head, top, by_words),
+    }
+
+
+def _heads(run: Run, seen: Seen, sites: list[str]) -> list[dict[str, Any]]:
+    """Every head: its kind where tokens look at tokens of the same text, and the checks that must hold."""
+    from jumok.lens import kinds
+    from jumok.lens.summary import check
+
+    rows = []
+    for site in sites:
+        found = run.attentions[site]
+        queries, keys = seen.axes(site)
+        known = {}
+        if queries is keys and found.queries == len(queries) == found.keys:
+            ids = seen.tokens if seen.tokens and queries is seen.source else list(range(len(queries)))
+            known = {kind.head: kind for kind in kinds(run, ids, sites=[site])}
+        for head in range(found.heads):
+            kind = known.get(head)
+            told = {"layer": run.sites.layer_of(site), "head": head, **check(run, site, head)._asdict()}
+            if kind is not None:
+                scores = {name: score for name, score in kind.scores.items() if score is not None}
+                told |= {"kind": kind.name, "entropy": kind.entropy, "distance": kind.distance, "scores": scores}
+            rows.append(told)
+    return rows
+
+
+def _sources(
+    run: Run, seen: Seen, sites: list[str], head: int | None, top: int, by_words: bool
+) -> list[dict[str, Any]]:
+    """For each token (or word) of each stack where it looks most, and which head looks so."""
+    found: dict[tuple[str, int], dict[str, Any]] = {}
+    for site in sites:
+        for place in range(run.attentions[site].heads) if head is None else [head]:
+            weights, queries, keys = pattern(run, seen, site, place, by_words)
+            side = "target" if queries and seen.axes(site)[0] is seen.target else "source"
+            for row, label in enumerate(queries[: len(weights)]):
+                values, best = weights[row].topk(min(top, weights.shape[1]))
+                entry = found.setdefault((side, row), {"side": side, "token": row, "label": label, "sources": []})
+                entry["sources"] += [
+                    {"key": key, "label": keys[key], "weight": value, "layer": run.sites.layer_of(site), "head": place}
+                    for value, key in zip(values.tolist(), best.tolist(), strict=True)
+                    if value > 0
+                ]
+    for entry in found.values():
+        entry["sources"] = _best(entry["sources"], top)
+    return list(found.values())
+
+
+def _best(sources: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
+    """Each source once, by the head that looks there most."""
+    chosen: dict[tuple[str, int], dict[str, Any]] = {}
+    for one in sorted(sources, key=lambda one: -one["weight"]):
+        chosen.setdefault((one["label"], one["key"]), one)
+    return list(chosen.values())[:count]
+
+
+def pattern(run: Run, seen: Seen, site: str, head: int, by_words: bool) -> tuple[Any, list[str], list[str]]:
+    """A head's weights with the labels of both sides, joined to words where asked for."""
+    from jumok.lens.words import joined
+
+    weights = run.weights(site, head).float().cpu()
+    queries, keys = seen.axes(site)
+    if by_words:
+        rows, columns = seen.words(site)
+        places = [None if some is None else [where for _, where in some] for some in (rows, columns)]
+        weights = joined(weights, *places)
+        queries = queries if rows is None else [text for text, _ in rows]
+        keys = keys if columns is None else [text for text, _ in columns]
+    queries = queries if len(queries) == weights.shape[0] else [str(place) for place in range(weights.shape[0])]
+    keys = keys if len(keys) == weights.shape[1] else [str(place) for place in range(weights.shape[1])]
+    return weights, queries, keys
+
+
+def _drawn(path: Path, run: Run, seen: Seen, sites: list[str], head: int | None, by_words: bool) -> str:
+    """One head as a map with its numbers, or all of them as a grid of small ones."""
+    import torch
+
+    from jumok import draw
+    from jumok.errors import ArgumentError
+
+    places = [(site, one) for site in sites for one in range(run.attentions[site].heads) if head in (None, one)]
+    if not places:
+        raise ArgumentError(f"there is no head {head} here; this layer has {run.attentions[sites[0]].heads}, from 0")
+    if len(places) == 1:
+        weights, queries, keys = pattern(run, seen, *places[0], by_words)
+        title = f"{places[0][0]}, head {places[0][1]}"
+        return str(draw.heat_map(path, weights, queries, keys, title=title))
+    some = places[:DRAWN]
+    maps = [pattern(run, seen, *place, by_words) for place in some]
+    if len({one.shape for one, _, _ in maps}) > 1:
+        raise ArgumentError("these layers look at different things; draw one of them: --layer NAME")
+    names = [f"{run.sites.layer_of(site)}.{one}" for site, one in some]
+    title = f"layer.head; the first {DRAWN} of {len(places)}" if len(places) > DRAWN else "layer.head"
+    weights = torch.stack([one for one, _, _ in maps])
+    return str(draw.head_grid(path, weights, maps[0][1], maps[0][2], titles=names, title=title))
+
+
+def _print(told: dict[str, Any]) -> None:
+    what = f"{len(told['source'])} places" if "target" not in told else f"answer: {told['answer']}"
+    click.echo(f"{told['model']}, {what}\n")
+    click.echo("layer  head  kind         entropy  distance   checks")
+    for row in told["heads"]:
+        kind = (
+            f"{row.get('kind', '-'):<11}  {row['entropy']:7.2f}  {row['distance']:8.1f}" if "kind" in row else " " * 30
+        )
+        future = "looks ahead" if row["future"] > 1e-6 else "never ahead"
+        sums = "rows sum to 1" if row["sums"] < 1e-4 else f"rows sum to 1 within {row['sums']:.2g}"
+        click.echo(f"{row['layer']!s:>5}  {row['head']:>4}  {kind}   {sums}, {future}")
+    click.echo("\nwhere tokens look most (layer.head):")
+    for entry in told["tokens"][:SHOWN]:
+        sources = "   ".join(
+            f"{one['label']} {one['weight']:.2f} ({one['layer']}.{one['head']})" for one in entry["sources"]
+        )
+        click.echo(f"  {entry['label']} <- {sources}")
+    if len(told["tokens"]) > SHOWN:
+        click.echo(f"  ... and {len(told['tokens']) - SHOWN:,} more; --json prints all")
+    for path in told["pictures"]:
+        click.echo(f"wrote {path}")
