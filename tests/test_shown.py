@@ -32,6 +32,8 @@ def test_labels_spell_the_text(text: str) -> None:
 def test_bytes_that_are_no_text_are_shown_as_numbers(data: bytes) -> None:
     found = labels(BYTES, list(data))
     assert "\N{REPLACEMENT CHARACTER}" not in "".join(found) or "\N{REPLACEMENT CHARACTER}".encode() in data
+    told = "".join(text for text, _ in words(BYTES, list(data)))
+    assert "\N{REPLACEMENT CHARACTER}" not in told or "\N{REPLACEMENT CHARACTER}".encode() in data
     assert labels(BYTES, [0xFF, 0xEB, 0x82]) == ["<FF>", "<EB>", "<82>"]
 
 

@@ -170,8 +170,6 @@ def _drawn(path: Path, run: Run, seen: Seen, sites: list[str], head: int | None,
     from jumok.errors import ArgumentError
 
     places = [(site, one) for site in sites for one in range(run.attentions[site].heads) if head in (None, one)]
-    if not places:
-        raise ArgumentError(f"there is no head {head} here; this layer has {run.attentions[sites[0]].heads}, from 0")
     if len(places) == 1:
         weights, queries, keys = pattern(run, seen, *places[0], by_words)
         title = f"{places[0][0]}, head {places[0][1]}"

@@ -55,11 +55,12 @@ def words(tokenizer: Tokenizer, ids: Sequence[int]) -> list[tuple[str, range]]:
         if new or not found or _special(tokens[place - 1]):
             found.append([])
         found[-1].append(place)
-    made = []
-    for places in found:
-        text = tokenizer.decode([ids[place] for place in places]).strip()
-        made.append((text or labels(tokenizer, [ids[places[0]]])[0], range(places[0], places[-1] + 1)))
-    return made
+    return [(_word(tokenizer, [ids[place] for place in places]), range(places[0], places[-1] + 1)) for places in found]
+
+
+def _word(tokenizer: Tokenizer, ids: list[int]) -> str:
+    text = tokenizer.decode(ids).strip()
+    return text if text and "\N{REPLACEMENT CHARACTER}" not in text else "".join(labels(tokenizer, ids))
 
 
 def _special(token: str) -> bool:

@@ -90,7 +90,9 @@ def _answered(
     """The answer goes into the decoder behind the start token; what ends it does not."""
     config, tokenizer = loaded.config, tokenizer_of(loaded)
     ends = _ends(loaded)
-    answer = [one for one in found if one not in ends]
+    longest = getattr(config, "length", None)
+    answer = [one for one in found if one not in ends][: None if longest is None else longest - 1]
+    text = tokenizer.decode(answer).replace("\N{REPLACEMENT CHARACTER}", "")  # a limit may cut a character in two
     target = torch.tensor([[config.start, *answer]], device=loaded.model.device)  # type: ignore[attr-defined]
     own = [(START, range(1)), *((text, range(r.start + 1, r.stop + 1)) for text, r in words(tokenizer, answer))]
     return Seen(
@@ -99,7 +101,7 @@ def _answered(
         [START, *labels(tokenizer, answer)],
         source_words,
         own,
-        tokenizer.decode(answer),
+        text,
         tokens,
     )
 
