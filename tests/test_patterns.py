@@ -64,10 +64,16 @@ def test_scores_are_those_of_plain_loops(monkeypatch: pytest.MonkeyPatch) -> Non
             "duplicate": lambda i, j: j < i and tokens[j] == tokens[i],
             "induction": lambda i, j: 0 < j <= i and j - 1 < i and tokens[j - 1] == tokens[i],
             "separator": lambda i, j: j in (0, 5) and j <= i,
-            "syntactic": lambda i, j: j <= i and ((i, j) in arcs or (j, i) in arcs),
         }
         for name, looked_at in loops.items():
             assert scores[name] == pytest.approx(mean(looked_at), abs=1e-5), name
+        beyond = []
+        for i in range(n):
+            ends = [j for j in range(i + 1) if (i, j) in arcs or (j, i) in arcs]
+            if ends:
+                even = len(ends) / (i + 1)
+                beyond.append((sum(float(weights[i, j]) for j in ends) - even) / (1 - even))
+        assert scores["syntactic"] == pytest.approx(sum(beyond) / len(beyond), abs=1e-5)
         entropy = [-sum(float(w) * math.log(w) for w in row.tolist() if w > 0) for row in weights]
         assert found[head].entropy == pytest.approx(sum(entropy) / n, abs=1e-5)
         assert scores["uniform"] == pytest.approx(
@@ -108,3 +114,40 @@ def test_what_does_not_fit_is_refused(tiny: Any) -> None:
 def test_repeats_are_the_same_twice() -> None:
     tokens = repeated(100, 20, seed=1, start=7)
     assert tokens[0] == 7 and torch.equal(tokens[1:21], tokens[21:]) and len(tokens) == 41
+
+
+def test_sentences_are_trees_and_their_arcs_reach_tokens() -> None:
+    from jumok.data.shown import words
+    from jumok.data.tokenizer import Tokenizer
+    from jumok.lens.profile import arcs_of
+    from jumok.lens.sentences import ENGLISH, KOREAN
+
+    tokenizer = Tokenizer.of_bytes()
+    for sentence in (*ENGLISH, *KOREAN):
+        assert sorted(sentence.governors)[:2].count(-1) == 1, "one root"
+        for word in range(len(sentence.words)):
+            seen = set()
+            while word >= 0:  # every word leads to the root
+                assert word not in seen
+                seen.add(word)
+                word = sentence.governors[word]
+        ids = tokenizer.encode(sentence.text)
+        places = [one for _, one in words(tokenizer, ids)]
+        arcs = set(arcs_of(sentence, places))
+        for dependent, governor in sentence.arcs:
+            assert (places[dependent][-1], places[governor][0]) in arcs
+        assert arcs_of(sentence, places[1:]) == [], "words that are not its own"
+
+
+def test_a_profile_tries_heads_on_more_than_the_text() -> None:
+    import jumok
+    from jumok.lens import profile
+
+    tiny = jumok.load("tiny")
+    with jumok.Lens(tiny) as lens:
+        ids = tiny.tokenizer.encode("abcdefgh")  # nothing repeats here
+        found = {(one.site, one.head): one for one in profile(lens, lens.run(ids), ids)}
+    head = found["blocks.1.attention", 0]
+    assert head.on_text.scores["induction"] is None and head.on_text.name != "induction"
+    assert head.on_repeats is not None and head.on_repeats.name == "induction"
+    assert found["blocks.1.attention", 1].on_text.name == "uniform"

@@ -12,8 +12,10 @@ from .base import Command
 from .models import content
 
 if TYPE_CHECKING:
-    from jumok.lens import Run
+    from jumok.lens import Kind, Profile, Run
     from jumok.run.seen import Seen
+
+    Profiles = dict[tuple[str, int], Profile]
 
 SHOWN = 40  # tokens whose sources are printed
 DRAWN = 48  # heads of a grid; more are too small to see
@@ -56,8 +58,9 @@ def look(
     loaded, seen = read(words_given)
     with Lens(loaded) as lens:
         run = lens.run(*seen.inputs)
+        profiles = _profiles(lens, run, seen)
     sites = run.sites.names if layer is None else [run.sites.one(int(layer) if layer.isdigit() else layer)]
-    told = _told(loaded, run, seen, sites, head, top, by_words)
+    told = _told(loaded, run, seen, sites, head, top, by_words, profiles)
     told["pictures"] = [_drawn(path, run, seen, sites, head, by_words) for path in (png, svg) if path is not None]
     if as_json:
         click.echo(json.dumps(told, ensure_ascii=False))
@@ -79,10 +82,26 @@ def read(words_given: tuple[str, ...]) -> tuple[Any, Seen]:
     return loaded, seen(loaded, content(given) if reads(loaded) in ("text", "numbers") else given)
 
 
+def _profiles(lens: Any, run: Run, seen: Seen) -> dict[tuple[str, int], Profile]:
+    """Of a model that reads a text and nothing else: tried on more than this text."""
+    from jumok.data.shown import words
+    from jumok.lens import profile
+
+    if not seen.tokens or seen.target:
+        return {}
+    tokenizer = lens.loaded.tokenizer
+
+    def tokens_of(text: str) -> tuple[list[int], list[range]]:
+        ids = tokenizer.encode(text)
+        return ids, [places for word, places in words(tokenizer, ids) if word in text]  # what is around it is no word
+
+    return {(one.site, one.head): one for one in profile(lens, run, seen.tokens, tokens_of)}
+
+
 def _told(
-    loaded: Any, run: Run, seen: Seen, sites: list[str], head: int | None, top: int, by_words: bool
+    loaded: Any, run: Run, seen: Seen, sites: list[str], head: int | None, top: int, by_words: bool, profiles: Profiles
 ) -> dict[str, Any]:
-    heads = [row for row in _heads(run, seen, sites) if head is None or row["head"] == head]
+    heads = [row for row in _heads(run, seen, sites, profiles) if head is None or row["head"] == head]
     return {
         "model": loaded.family,
         "source": seen.source,
@@ -92,7 +111,7 @@ def _told(
     }
 
 
-def _heads(run: Run, seen: Seen, sites: list[str]) -> list[dict[str, Any]]:
+def _heads(run: Run, seen: Seen, sites: list[str], profiles: Profiles) -> list[dict[str, Any]]:
     """Every head: its kind where tokens look at tokens of the same text, and the checks that must hold."""
     from jumok.lens import kinds
     from jumok.lens.summary import check
@@ -101,18 +120,22 @@ def _heads(run: Run, seen: Seen, sites: list[str]) -> list[dict[str, Any]]:
     for site in sites:
         found = run.attentions[site]
         queries, keys = seen.axes(site)
-        known = {}
-        if queries is keys and found.queries == len(queries) == found.keys:
-            ids = seen.tokens if seen.tokens and queries is seen.source else list(range(len(queries)))
-            known = {kind.head: kind for kind in kinds(run, ids, sites=[site])}
+        known = {place[1]: one.on_text for place, one in profiles.items() if place[0] == site}
+        if not known and queries is keys and found.queries == len(queries) == found.keys:
+            known = {kind.head: kind for kind in kinds(run, list(range(len(queries))), sites=[site])}
         for head in range(found.heads):
-            kind = known.get(head)
+            kind, tried = known.get(head), profiles.get((site, head))
             told = {"layer": run.sites.layer_of(site), "head": head, **check(run, site, head)._asdict()}
             if kind is not None:
-                scores = {name: score for name, score in kind.scores.items() if score is not None}
-                told |= {"kind": kind.name, "entropy": kind.entropy, "distance": kind.distance, "scores": scores}
+                told |= {"kind": kind.name, "entropy": kind.entropy, "distance": kind.distance, "scores": _scores(kind)}
+            if tried is not None and tried.on_repeats is not None:
+                told |= {"kind_on_repeats": tried.on_repeats.name, "scores_on_repeats": _scores(tried.on_repeats)}
             rows.append(told)
     return rows
+
+
+def _scores(kind: Kind) -> dict[str, float]:
+    return {name: score for name, score in kind.scores.items() if score is not None}
 
 
 def _sources(
@@ -187,11 +210,10 @@ def _drawn(path: Path, run: Run, seen: Seen, sites: list[str], head: int | None,
 def _print(told: dict[str, Any]) -> None:
     what = f"{len(told['source'])} places" if "target" not in told else f"answer: {told['answer']}"
     click.echo(f"{told['model']}, {what}\n")
-    click.echo("layer  head  kind         entropy  distance   checks")
+    click.echo("layer  head  kind         on repeats   entropy  distance   checks")
     for row in told["heads"]:
-        kind = (
-            f"{row.get('kind', '-'):<11}  {row['entropy']:7.2f}  {row['distance']:8.1f}" if "kind" in row else " " * 30
-        )
+        kinds = f"{row.get('kind', '-'):<11}  {row.get('kind_on_repeats', '-'):<11}"
+        kind = f"{kinds}  {row['entropy']:7.2f}  {row['distance']:8.1f}" if "kind" in row else " " * 43
         future = "looks ahead" if row["future"] > 1e-6 else "never ahead"
         sums = "rows sum to 1" if row["sums"] < 1e-4 else f"rows sum to 1 within {row['sums']:.2g}"
         click.echo(f"{row['layer']!s:>5}  {row['head']:>4}  {kind}   {sums}, {future}")

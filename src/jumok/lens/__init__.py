@@ -6,6 +6,7 @@ from .effects import Effect, Effects
 from .lens import Lens
 from .measure import effect
 from .patterns import Kind, kinds, repeated
+from .profile import Profile, profile
 from .run import Overview, Run, Source
 from .summary import check, flow, rollout
 
@@ -19,6 +20,7 @@ __all__ = [
     "Lens",
     "Overview",
     "Patch",
+    "Profile",
     "Remask",
     "Run",
     "Scale",
@@ -30,6 +32,7 @@ __all__ = [
     "flow",
     "kinds",
     "logit_lens",
+    "profile",
     "repeated",
     "rollout",
 ]

@@ -9,10 +9,11 @@ Every score is a mean over rows of the weight on certain keys, from 0 to 1, over
     duplicate    earlier tokens that are the same                      (Wang et al. 2022)
     induction    what stood behind earlier tokens that are the same    (Elhage et al. 2021, Olsson et al. 2022)
     separator    the given separators                                  (Clark et al. 2019)
-    syntactic    the token at the other end of a given dependency      (Voita et al. 2019)
 
-Three are of another make:
+Four are of another make:
 
+    syntactic    weight at the other end of a given dependency (Voita et al. 2019), beyond what an even row puts there:
+                 (weight - even) / (1 - even), for words of many tokens have long ends
     uniform      entropy of a row, divided by that of an even one
     positional   how far the distance alone tells the row: 1 less the total variation between a row and the mean profile
     semantic     correlation between weights and the cosines of given vectors, over keys that may be attended to
@@ -56,6 +57,8 @@ class Kind:
         found = {name: score for name, score in self.scores.items() if score is not None}
         certain = [name for name, least in CERTAIN.items() if found.get(name, 0.0) >= least]
         others = [name for name, least in OTHERS.items() if found.get(name, 0.0) >= least]
+        if "uniform" in others:  # it looks everywhere, and so at whatever a kind is named for
+            return "uniform"
         return max(certain, key=lambda name: found[name], default=others[0] if others else "mixed")
 
 
@@ -155,7 +158,12 @@ def _kind(run: Run, site: str, head: int, places: _Places, batch: int) -> Kind:
         free = run.attentions[site].allowed(batch, head, block, slice(None)).cpu()
         for name, cells in places.wanted(rows).items():
             possible = (cells & free).any(-1)
-            sums[name] = sums.get(name, 0.0) + float((tile * cells).sum(-1)[possible].sum())
+            weight = (tile * cells).sum(-1)
+            if name == "syntactic":
+                even = (cells & free).sum(-1) / free.sum(-1).clamp_min(1)
+                possible &= even < 1
+                weight = (weight - even) / (1 - even).clamp_min(1e-9)
+            sums[name] = sums.get(name, 0.0) + float(weight[possible].sum())
             rows_with[name] = rows_with.get(name, 0) + int(possible.sum())
         back = rows[:, None] - torch.arange(count)
         entropy = torch.special.entr(tile).sum(-1)

@@ -1,0 +1,52 @@
+"""A few sentences with their dependencies, as Universal Dependencies draws them, for heads that follow syntax.
+
+Each word has the place of its governor, counted from 0; the root has -1. Written for this project.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Sentence(NamedTuple):
+    words: tuple[str, ...]
+    governors: tuple[int, ...]
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.words)
+
+    @property
+    def arcs(self) -> list[tuple[int, int]]:
+        """(dependent, governor), by words."""
+        return [(word, governor) for word, governor in enumerate(self.governors) if governor >= 0]
+
+
+def _sentence(told: str) -> Sentence:
+    """the>1 cat>2 slept>-1: each word with its governor's place."""
+    pairs = [word.rpartition(">") for word in told.split()]
+    return Sentence(tuple(word for word, _, _ in pairs), tuple(int(place) for _, _, place in pairs))
+
+
+ENGLISH = tuple(
+    _sentence(told)
+    for told in (
+        "The>1 cat>2 chased>-1 a>5 small>5 mouse>2",
+        "She>1 gave>-1 her>3 brother>1 the>6 old>6 book>1",
+        "The>1 man>6 who>3 lives>1 next>5 door>3 plays>-1 the>8 piano>6",
+        "Birds>1 sing>-1 loudly>1 in>5 the>5 morning>1",
+        "The>1 keys>8 to>4 the>4 cabinet>1 are>8 on>8 the>8 table>-1",
+        "We>2 will>2 visit>-1 our>4 friends>2 tomorrow>2",
+        "He>1 opened>-1 the>3 window>1 because>7 it>7 was>7 hot>1",
+        "The>2 young>2 teacher>3 explained>-1 the>5 problem>3 to>8 her>8 students>3",
+    )
+)
+KOREAN = tuple(
+    _sentence(told)
+    for told in (
+        "나는>4 어제>4 새>3 책을>4 샀다>-1",
+        "작은>1 고양이가>4 따뜻한>3 방에서>4 잔다>-1",
+        "친구가>1 보낸>2 편지를>4 동생이>4 읽었다>-1",
+        "어머니는>4 부엌에서>4 맛있는>3 음식을>4 만드신다>-1",
+    )
+)
