@@ -5,7 +5,7 @@ from .edits import Ablate, Edit, KnockOut, Patch, Remask, Scale
 from .effects import Effect, Effects
 from .lens import Lens
 from .measure import effect
-from .patterns import Kind, kinds, repeated
+from .patterns import Kind, induction_score, kinds, repeated
 from .profile import Profile, profile
 from .run import Overview, Run, Source
 from .summary import check, flow, rollout
@@ -30,6 +30,7 @@ __all__ = [
     "direct",
     "effect",
     "flow",
+    "induction_score",
     "kinds",
     "logit_lens",
     "profile",

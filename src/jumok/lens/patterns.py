@@ -22,7 +22,7 @@ Four are of another make:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -43,13 +43,16 @@ OTHERS = {"uniform": 0.95, "local": 0.6, "positional": 0.8, "semantic": 0.5}
 
 @dataclass(frozen=True)
 class Kind:
-    """One head: its scores (None where the text has no such place), mean entropy in nats and mean distance."""
+    """One head: its scores (None where the text has no such place), mean entropy in nats and mean distance. shares: of
+    all its weight, how much lies on the keys of each kind, whether rows have such keys or not; this is what
+    TransformerLens' detect_head gives."""
 
     site: str
     head: int
     scores: dict[str, float | None]
     entropy: float
     distance: float
+    shares: dict[str, float] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -97,6 +100,17 @@ def repeated(vocabulary: int, length: int = 50, seed: int = 0, start: int | None
     once = torch.randint(vocabulary, (length,), generator=draw)
     begin = [] if start is None else [torch.tensor([start])]
     return torch.cat([*begin, once, once])
+
+
+def induction_score(run: Run, layer: int | str, head: int, period: int, batch: int = 0) -> float:
+    """On tokens that come again after ``period``: the mean weight on what lies one less than that behind (Olsson et al.
+    2022; so TransformerLens' demonstrations have it, the row before the first repeat counted in)."""
+    found = run.attention(layer)
+    rows = range(period - 1, found.queries)
+    if len(rows) < 2:
+        raise ArgumentError(f"{found.queries} tokens do not repeat after {period}")
+    weights = run.tile(layer, head, slice(rows.start, None), slice(None), batch)
+    return float(weights.diagonal().mean())
 
 
 @dataclass
@@ -147,6 +161,7 @@ def _kind(run: Run, site: str, head: int, places: _Places, batch: int) -> Kind:
     step = max(1, AT_ONCE // count)
     blocks = [slice(begin, min(begin + step, count)) for begin in range(0, count, step)]
     sums: dict[str, float] = {}
+    shares: dict[str, float] = {}
     rows_with: dict[str, int] = {}
     profile, reached = torch.zeros(2 * count - 1), torch.zeros(2 * count - 1)
     entropies = evenness = distances = 0.0
@@ -164,6 +179,7 @@ def _kind(run: Run, site: str, head: int, places: _Places, batch: int) -> Kind:
                 possible &= even < 1
                 weight = (weight - even) / (1 - even).clamp_min(1e-9)
             sums[name] = sums.get(name, 0.0) + float(weight[possible].sum())
+            shares[name] = shares.get(name, 0.0) + float((tile * cells).sum()) / count
             rows_with[name] = rows_with.get(name, 0) + int(possible.sum())
         back = rows[:, None] - torch.arange(count)
         entropy = torch.special.entr(tile).sum(-1)
@@ -181,7 +197,7 @@ def _kind(run: Run, site: str, head: int, places: _Places, batch: int) -> Kind:
     scores["positional"] = _told_by_distance(run, site, head, batch, blocks, profile / reached.clamp_min(1))
     if pairs:
         scores["semantic"] = _correlation(torch.stack(pairs).sum(0))
-    return Kind(site, head, scores, entropies / count, distances / count)
+    return Kind(site, head, scores, entropies / count, distances / count, shares)
 
 
 def _told_by_distance(run: Run, site: str, head: int, batch: int, blocks: list[slice], profile: Tensor) -> float | None:
