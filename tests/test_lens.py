@@ -372,3 +372,17 @@ def test_nothing_remains() -> None:
     gc.collect()
     assert sum(type(one) is Tensor for one in gc.get_objects()) == before
     assert not tap.listened() and not any(module._forward_hooks for module in model.modules())
+
+
+def test_only_queries_keys_and_sums_are_kept() -> None:
+    """Whether values come out of the same product or not: they are not kept."""
+    with Lens(gpt()) as lens:
+        run = lens.run(TOKENS)
+    wanted = sum(
+        one.nbytes
+        for found in run.attentions.values()
+        for call in found.calls
+        for one in (call.query, call.key, call.logsumexp)
+        if one is not None
+    )
+    assert run.bytes == wanted == 2 * 2 * 4 * 11 * (6 + 6 + 1) * 4

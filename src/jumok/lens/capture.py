@@ -177,6 +177,11 @@ class Attention:
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
+def _alone(value: Tensor) -> Tensor:
+    """Queries and keys may be parts of one large product; kept as such, they would keep the values too."""
+    return value.clone() if value.untyped_storage().nbytes() > value.nbytes else value
+
+
 def _places(positions: Positions) -> list[int]:
     if isinstance(positions, range):
         return list(positions)
@@ -211,7 +216,7 @@ class Capture:
             self.attentions[place].calls[-1].logsumexp = value.detach()
             return
         coming = self._coming.setdefault(place, {})
-        coming[word] = value.detach() if isinstance(value, Tensor) else value
+        coming[word] = _alone(value.detach()) if isinstance(value, Tensor) else value
         if word == "positions":
             made = self._coming.pop(place)
             (queries, keys) = made.pop("positions")
