@@ -34,7 +34,7 @@ ARROWS: dict[str, set[str]] = {
     "train": {"checkpoint", "models", "layers", "attention", *GROUND},
     "recipes": {"train", "generate", "checkpoint", "models", "data", "draw", *GROUND},
     "run": {"generate", "checkpoint", "models", "data", *GROUND},
-    "lens": {"checkpoint", "models", "layers", "attention", "draw", *GROUND},
+    "lens": {"checkpoint", "models", "data", "layers", "attention", "draw", *GROUND},
     "lab": {"generate", "checkpoint", "models", "layers", "attention", *GROUND},
     "cli": {
         "recipes",

@@ -386,3 +386,16 @@ def test_only_queries_keys_and_sums_are_kept() -> None:
         if one is not None
     )
     assert run.bytes == wanted == 2 * 2 * 4 * 11 * (6 + 6 + 1) * 4
+
+
+def test_places_are_labelled_by_the_tokenizer_and_wrong_labels_are_refused() -> None:
+    with Lens(jumok.load("tiny")) as lens:
+        assert lens.run("가 b").labels == ["가₁", "가₂", "가₃", "␣", "b"]
+        assert lens.run(list(b"ab"), labels=["x", "y"]).labels == ["x", "y"]
+        with pytest.raises(ArgumentError, match="there are 3 labels, but 2 places"):
+            lens.run(list(b"ab"), labels=["x", "y", "z"])
+
+
+def test_a_lens_is_not_made_for_what_it_cannot_see() -> None:
+    with pytest.raises(ArgumentError, match="Linear is none of them"):
+        Lens(torch.nn.Linear(2, 2))

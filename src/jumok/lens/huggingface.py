@@ -85,9 +85,8 @@ class Predicate(Mask):
         return getattr(self.function, "__qualname__", "predicate").partition(".")[0]
 
 
-@contextmanager
-def led_to_the_door(model: nn.Module) -> Iterator[None]:
-    """While open, the model's attention is ``attend``."""
+def check_kind(model: nn.Module) -> tuple[Any, Any]:
+    """transformers and its module of masks, where this is one of its models; a sentence where not."""
     try:
         library: Any = importlib.import_module("transformers")
         masking: Any = importlib.import_module("transformers.masking_utils")
@@ -98,6 +97,13 @@ def led_to_the_door(model: nn.Module) -> Iterator[None]:
             f"a lens is opened on our models, on what jumok.load gives, and on models of transformers; "
             f"{type(model).__name__} is none of them"
         )
+    return library, masking
+
+
+@contextmanager
+def led_to_the_door(model: nn.Module) -> Iterator[None]:
+    """While open, the model's attention is ``attend``."""
+    library, masking = check_kind(model)
     parts = [one for one in model.modules() if isinstance(one, library.PreTrainedModel)]
     before = [(one.config, one.config._attn_implementation) for one in parts]
     sites = {id(module): name for name, module in model.named_modules()}

@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from jumok.checkpoint import Loaded
+from jumok.data.shown import labels as labels_of
 from jumok.errors import ArgumentError
 from jumok.models import Model
 from jumok.tap import listening
@@ -43,6 +44,10 @@ class Lens:
         self._known: Sites | None = None
         if not isinstance(self.model, nn.Module):
             raise ArgumentError(f"a lens is opened on a model, not on {type(model).__name__}")
+        if not isinstance(self.model, Model):
+            from .huggingface import check_kind
+
+            check_kind(self.model)
 
     def __enter__(self) -> Lens:
         if self._is_open:
@@ -107,6 +112,8 @@ class Lens:
                 f"no attention of {type(self.model).__name__} passed the door: it does not use the registry that "
                 "other models of transformers use, and cannot be seen"
             )
+        if labels is None:
+            labels = self._labels(given)
         found = Run(capture.attentions, capture.kept, output if logits else None, tuple(edits), labels, name)
         for edit in edits:
             _refuse_far_edges(edit, found)
@@ -120,6 +127,14 @@ class Lens:
                 raise ArgumentError("a text needs a tokenizer: open the lens on what jumok.load gave, or pass tokens")
             one = self.loaded.tokenizer.encode(one)
         return _as_batch(one, self.model)
+
+    def _labels(self, given: tuple[Any, ...]) -> list[str] | None:
+        """Of one text, where its tokenizer is known."""
+        tokenizer = None if self.loaded is None else self.loaded.tokenizer
+        one = given[0] if len(given) == 1 else None
+        if tokenizer is None or not isinstance(one, torch.Tensor) or one.is_floating_point() or one.shape[0] != 1:
+            return None
+        return labels_of(tokenizer, one[0].tolist())
 
     def sites(self, *inputs: Any, **settings: Any) -> Sites:
         """The model's attentions by name, in the order in which they run; found by running it once."""

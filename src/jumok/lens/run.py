@@ -47,6 +47,9 @@ class Run:
         self.attentions, self.kept, self.output, self.edits = attentions, kept, output, edits
         self.labels, self.name = labels, name
         self.sites = Sites(list(attentions))
+        counts = {count for one in attentions.values() for count in (one.queries, one.keys)}
+        if labels is not None and attentions and len(labels) not in counts:
+            raise ArgumentError(f"there are {len(labels)} labels, but {min(counts)} places; give one for each")
 
     @property
     def logits(self) -> Tensor:
