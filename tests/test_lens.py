@@ -366,7 +366,7 @@ def test_nothing_remains() -> None:
             lens.run(TOKENS)
     gc.collect()
     before = sum(type(one) is Tensor for one in gc.get_objects())
-    for _ in range(50):
+    for _ in range(1000):
         with Lens(model) as lens:
             lens.run(TOKENS)
     gc.collect()

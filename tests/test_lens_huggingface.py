@@ -299,3 +299,34 @@ def test_nothing_remains() -> None:
     assert sum(type(one) is Tensor for one in gc.get_objects()) == count
     assert [set(one._global_mapping) for one in (hf.AttentionInterface, AttentionMaskInterface)] == before
     assert not any(module._forward_hooks for module in model.modules())
+
+
+@pytest.mark.parametrize("name", sorted(set(MODELS) - {"clip"}))
+@pytest.mark.parametrize("part", ["attention", "mlp"])
+def test_what_is_ablated_adds_nothing(name: str, part: str) -> None:
+    """As if its last map were 0: for every family, whatever it calls its parts."""
+    from jumok.lens.direct import output_map
+    from jumok.lens.huggingface import feedforwards
+
+    model, inputs = made(name), MODELS[name][2]
+    with torch.no_grad(), Lens(model) as lens:
+        sites = lens.run(**inputs).sites.names
+        site = sites[0]
+        found = answer(lens.run(**inputs, edits=Ablate(layer=site, part=part), logits=True).output)
+        clean = answer(lens.run(**inputs, logits=True).output)
+        if part == "attention":
+            tensors = list(output_map(model, site))
+        else:
+            block = lens._mlp_of(site)
+            assert block.split(".")[:3] == site.split(".")[:3], "of the same layer"
+            module = next(module for name, module in feedforwards(model) if name == block)
+            last = [
+                one for one in module.modules() if getattr(one, "weight", None) is not None and one.weight.dim() == 2
+            ][-1]
+            tensors = [last.weight, getattr(last, "bias", None)]
+        for tensor in tensors:
+            if tensor is not None:
+                tensor.data.zero_()
+        wanted = answer(lens.run(**inputs, logits=True).output)
+    assert torch.allclose(on_real(found, inputs), on_real(wanted, inputs), atol=1e-5)
+    assert not torch.allclose(on_real(found, inputs), on_real(clean, inputs), atol=1e-3)

@@ -141,13 +141,29 @@ def _taps(model: nn.Module) -> list[Any]:
 
         return hook
 
-    found = []
-    for name, module in model.named_modules():
+    hooks = [module.register_forward_hook(told(f"{name}.feedforward_output")) for name, module in feedforwards(model)]
+    modules = dict(model.named_modules())
+    for name, module in modules.items():
+        if any(isinstance(getattr(module, one, None), nn.Module) for one in OUTPUT_MAPS):
+            hooks.append(module.register_forward_hook(told(f"{name}.block_output")))
+        beside = modules.get(f"{name.rpartition('.')[0]}.output.dense")
+        if name.rpartition(".")[2] in ("self", "attention") and beside is not None:  # BERT: heads here, their map there
+            hooks.append(beside.register_forward_hook(told(f"{name}.block_output")))
+    return hooks
+
+
+def feedforwards(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Every MLP: the name of what it is a part of, and the module that gives what it adds to the path."""
+    found: list[tuple[str, nn.Module]] = []
+    modules = dict(model.named_modules())
+    for name, module in modules.items():
         block, _, word = name.rpartition(".")
         if word in MLPS:
-            found.append(module.register_forward_hook(told(f"{block}.feedforward_output")))
-        elif any(isinstance(getattr(module, one, None), nn.Module) for one in OUTPUT_MAPS):
-            found.append(module.register_forward_hook(told(f"{name}.block_output")))
+            found.append((block, module))
+        elif hasattr(module, "intermediate") and f"{name}.output.dense" in modules:  # BERT, Swin
+            found.append((name, modules[f"{name}.output.dense"]))
+        elif all(f"{name}.{part}" in modules for part in ("self_attn", "fc1", "fc2")):  # BART
+            found.append((name, modules[f"{name}.fc2"]))
     return found
 
 

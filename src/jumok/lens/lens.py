@@ -93,7 +93,7 @@ class Lens:
         editing = None
         if edits:
             sites = self.sites(*given, **settings)
-            editing = Editing(edits, lambda edit: sites.several(edit.layer), _block_of)
+            editing = Editing(edits, lambda edit: sites.several(edit.layer), self._mlp_of)
         mode = self.model.training
         self.model.eval()
         try:
@@ -127,6 +127,20 @@ class Lens:
                 raise ArgumentError("a text needs a tokenizer: open the lens on what jumok.load gave, or pass tokens")
             one = self.loaded.tokenizer.encode(one)
         return _as_batch(one, self.model)
+
+    def _mlp_of(self, site: str) -> str:
+        """The block whose MLP stands behind an attention: of all, the one whose name shares most with it."""
+        if isinstance(self.model, Model):
+            return site.rpartition(".")[0]
+        from .huggingface import feedforwards
+
+        names = [name for name, _ in feedforwards(self.model)]
+        shared = {name: _shared(name, site) for name in names}
+        best = max(shared.values(), default=0)
+        chosen = [name for name, length in shared.items() if length == best]
+        if len(chosen) != 1:
+            raise ArgumentError(f"which MLP of {type(self.model).__name__} belongs to {site} is not known")
+        return chosen[0]
 
     def _labels(self, given: tuple[Any, ...]) -> list[str] | None:
         """Of one text, where its tokenizer is known."""
@@ -163,6 +177,16 @@ def _refuse_far_edges(edit: Edit, run: Run) -> None:
                 )
 
 
+def _shared(one: str, other: str) -> int:
+    """How many words two names have in common from their beginning."""
+    count = 0
+    for left, right in zip(one.split("."), other.split("."), strict=False):
+        if left != right:
+            break
+        count += 1
+    return count
+
+
 def _as_batch(given: Any, model: nn.Module) -> Any:
     """A list of tokens as a batch of one text; tensors as they are, on the model's device."""
     device = next(model.parameters()).device
@@ -177,7 +201,3 @@ def last_logits(model: nn.Module, count: int) -> dict[str, int]:
     """Only the last so many logits, where a model can leave the others out."""
     known = inspect.signature(model.forward).parameters
     return next(({name: count} for name in ("last", "logits_to_keep") if name in known), {})
-
-
-def _block_of(site: str) -> str:
-    return site.rpartition(".")[0]
