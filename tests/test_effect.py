@@ -3,6 +3,7 @@ screen is checked against every edge; controls and ranks are what they say."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from jumok.errors import ArgumentError
 from jumok.lens import Ablate, Effects, KnockOut, Lens
 from jumok.lens.bench import Bench
 from jumok.lens.effects import pearson, spearman
-from jumok.lens.measure import estimated
+from jumok.lens.measure import _Alike, _Known, estimated
 from jumok.lens.metrics import (
     ClassScore,
     Divergence,
@@ -108,6 +109,28 @@ def test_every_head_in_a_batch_is_every_head_alone(make: Any, inputs: Any, setti
         assert row.effect == pytest.approx(wanted, abs=2e-5), row
 
 
+def test_a_recurrent_decoder_is_silenced_step_by_step() -> None:
+    inputs, metric = OURS["rnn"][1], LogProbability(5)
+    model = test_lens.drawn(RNNSeq2Seq, RNNSeq2SeqConfig(vocabulary=40, embedding_width=12, width=12))
+    with torch.no_grad():  # sharper, so that steps look at different places
+        model.cross.score.query_matrix.mul_(20)
+        model.cross.score.vector.mul_(20)
+    effects = jumok.effect(model, *inputs, metric=metric, by="resample", seed=2)
+    with Lens(model) as lens:
+        kept = lens.run(*inputs, keep=("output",)).kept["cross.output"]
+    draw = torch.Generator().manual_seed(2)
+    rows = torch.randint(kept.shape[2], (kept.shape[2],), generator=draw)
+    steps = iter(rows.tolist())  # every step takes what another step saw
+
+    def replaced(site: str, value: Any) -> Any:
+        return kept[:, :, [next(steps)]] if site == "cross.output" else value
+
+    with torch.no_grad(), listening(replaced):
+        cut = model(*inputs).logits
+    wanted = float(metric(cut, cut)[0]) - effects.clean
+    assert effects.rows[0].effect == pytest.approx(wanted, abs=1e-5) and abs(wanted) > 1e-4
+
+
 @pytest.mark.parametrize("by", ["zero", "mean", "resample"])
 def test_heads_are_silenced_as_ablate_does_it(by: str) -> None:
     model = test_lens.gpt()
@@ -183,6 +206,30 @@ def test_a_rank_is_counted_among_edges_of_equal_weight() -> None:
     assert all(one.rank is not None and 1 <= one.rank <= 11 for one in effects.rows)
     ranks = [one.rank for one in effects.rows]
     assert max(rank for rank in ranks if rank is not None) > 1, "not everything that is looked at matters"
+
+
+def test_controls_are_the_edges_of_nearest_weight() -> None:
+    weights = torch.tensor([[0.5, 0.5, 0.0], [0.1, 0.2, 0.7], [0.3, 0.31, 0.39]])
+    known = _Known({("a", 0): weights}, {("a", 0): weights})
+    pool = known.all()
+    assert len(pool) == 8, "what has no weight is no edge"
+    for edge in pool:
+        own = math.log(known.weight(edge))
+        others = sorted(abs(math.log(known.weight(one)) - own) for one in pool if one != edge)
+        found = _Alike(known, pool)(edge, 3)
+        assert [abs(math.log(known.weight(one)) - own) for one in found] == pytest.approx(others[:3])
+    assert known.largest({("a", 0): weights}, 2) == [("a", 0, 1, 2), ("a", 0, 0, 0)]
+
+
+def test_the_most_looked_at_edges_are_cut_whatever_the_gradient_says() -> None:
+    tiny = jumok.load("tiny")
+    effects = jumok.effect(tiny, "the cat sat; the cat", over="edges", verify=4, controls=3)
+    with Lens(tiny) as lens:
+        run = lens.run("the cat sat; the cat")
+    largest = sorted((float(run.weights(layer, head).max()) for layer in (0, 1) for head in (0, 1)), reverse=True)
+    assert max(one.weight or 0 for one in effects.rows) == pytest.approx(largest[0])
+    told = effects.weight_and_effect
+    assert told.edges == len(effects.sampled) and not told.every, "a correlation is of random edges alone"
 
 
 def test_heads_are_ranked_among_all_heads() -> None:

@@ -151,3 +151,27 @@ def test_a_profile_tries_heads_on_more_than_the_text() -> None:
     assert head.on_text.scores["induction"] is None and head.on_text.name != "induction"
     assert head.on_repeats is not None and head.on_repeats.name == "induction"
     assert found["blocks.1.attention", 1].on_text.name == "uniform"
+
+
+def test_sentences_are_scored_as_kinds_scores_them() -> None:
+    import jumok
+    from jumok.data.shown import words
+    from jumok.lens.profile import Tried, arcs_of
+    from jumok.lens.sentences import ENGLISH, KOREAN
+
+    tiny = jumok.load("tiny")
+
+    def tokens_of(text: str) -> tuple[list[int], list[range]]:
+        ids = tiny.tokenizer.encode(text)
+        return ids, [places for _, places in words(tiny.tokenizer, ids)]
+
+    sums: dict[tuple[str, int], list[float]] = {}
+    with jumok.Lens(tiny) as lens:
+        found = Tried(lens, tokens_of).syntactic
+        for sentence in (*ENGLISH, *KOREAN):
+            ids, places = tokens_of(sentence.text)
+            for one in kinds(lens.run(ids), ids, arcs=arcs_of(sentence, places)):
+                score = one.scores["syntactic"]
+                assert score is not None
+                sums.setdefault((one.site, one.head), []).append(score)
+    assert found == pytest.approx({place: sum(some) / len(some) for place, some in sums.items()}, abs=1e-6)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NoReturn
 
 import click
@@ -30,3 +32,18 @@ def is_ours(mistake: Exception) -> bool:
 def stop(sentence: str, code: int) -> NoReturn:
     click.echo(f"jumok: {' '.join(sentence.split())}", err=True)
     sys.exit(code)
+
+
+@contextmanager
+def progress(what: str, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar of what is done, of all, where somebody looks; for a program there is none."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(what), MofNCompleteColumn(), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        row = bar.add_task("", total=None)
+        yield lambda done, of: bar.update(row, completed=done, total=of)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .base import Command
+from .base import Command, progress
 from .look import read
 
 if TYPE_CHECKING:
@@ -59,10 +56,10 @@ def effect(
 
     loaded, seen = read(words_given)
     metric = _metric(seen, **asked)
-    with _progress(as_json) as progress:
+    with progress("cutting", as_json) as tell:
         found = measure(
             loaded, *seen.inputs, metric=metric, over=over, by=by, verify=verify or None, controls=controls, seed=seed,
-            progress=progress,
+            progress=tell,
         )  # fmt: skip
     if as_json:
         sides = {"target": seen.target, "answer": seen.answer} if seen.target else {}
@@ -113,21 +110,6 @@ def _metric(
             raise ArgumentError(f"the answer has {len(answer)} tokens, counted from 0; {place} is none of them")
         return metrics.LogProbability(answer[place], place)
     return None
-
-
-@contextmanager
-def _progress(quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar where somebody looks."""
-    if quiet or not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("cutting"), MofNCompleteColumn(), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        row = bar.add_task("", total=None)
-        yield lambda done, of: bar.update(row, completed=done, total=of)
 
 
 def _metric_told(found: Effects, loaded: Any) -> str:

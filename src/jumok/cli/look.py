@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .base import Command
+from .base import Command, progress
 from .models import content
 
 if TYPE_CHECKING:
-    from jumok.lens import Kind, Profile, Run
+    from jumok.lens import Run
     from jumok.run.seen import Seen
-
-    Profiles = dict[tuple[str, int], Profile]
 
 SHOWN = 40  # tokens whose sources are printed
 DRAWN = 48  # heads of a grid; more are too small to see
@@ -53,14 +51,20 @@ def look(
 ) -> None:
     """Where every head of MODEL (tiny, where none is named) looks when it reads INPUT: a text, a .txt file, a picture,
     numbers. Prints what kind of head each is, and for each token where it looks most."""
-    from jumok.lens import Lens
+    from jumok.lens import Lens, view
 
     loaded, seen = read(words_given)
     with Lens(loaded) as lens:
         run = lens.run(*seen.inputs)
-        profiles = _profiles(lens, run, seen)
+        tried = _tried(lens, seen)
     sites = run.sites.names if layer is None else [run.sites.one(int(layer) if layer.isdigit() else layer)]
-    told = _told(loaded, run, seen, sites, head, top, by_words, profiles)
+    with progress("looking", as_json) as tell:
+        heads, places = view.rows(
+            run, seen, sites, ids=seen.tokens, tried=tried, head=head, top=top, by_words=by_words, progress=tell
+        )
+    told: dict[str, Any] = {"model": loaded.family, "source": seen.source}
+    told |= {"target": seen.target, "answer": seen.answer} if seen.target else {}
+    told |= {"heads": heads, "tokens": places}
     told["pictures"] = [_drawn(path, run, seen, sites, head, by_words) for path in (png, svg) if path is not None]
     if as_json:
         click.echo(json.dumps(told, ensure_ascii=False))
@@ -82,107 +86,20 @@ def read(words_given: tuple[str, ...]) -> tuple[Any, Seen]:
     return loaded, seen(loaded, content(given) if reads(loaded) in ("text", "numbers") else given)
 
 
-def _profiles(lens: Any, run: Run, seen: Seen) -> dict[tuple[str, int], Profile]:
-    """Of a model that reads a text and nothing else: tried on more than this text."""
+def _tried(lens: Any, seen: Seen) -> Any:
+    """Of a model that reads a text and nothing else: its heads on more than this text."""
     from jumok.data.shown import words
-    from jumok.lens import profile
+    from jumok.lens.profile import Tried
 
     if not seen.tokens or seen.target:
-        return {}
+        return None
     tokenizer = lens.loaded.tokenizer
 
     def tokens_of(text: str) -> tuple[list[int], list[range]]:
         ids = tokenizer.encode(text)
         return ids, [places for word, places in words(tokenizer, ids) if word in text]  # what is around it is no word
 
-    return {(one.site, one.head): one for one in profile(lens, run, seen.tokens, tokens_of)}
-
-
-def _told(
-    loaded: Any, run: Run, seen: Seen, sites: list[str], head: int | None, top: int, by_words: bool, profiles: Profiles
-) -> dict[str, Any]:
-    heads = [row for row in _heads(run, seen, sites, profiles) if head is None or row["head"] == head]
-    return {
-        "model": loaded.family,
-        "source": seen.source,
-        **({"target": seen.target, "answer": seen.answer} if seen.target else {}),
-        "heads": heads,
-        "tokens": _sources(run, seen, sites, head, top, by_words),
-    }
-
-
-def _heads(run: Run, seen: Seen, sites: list[str], profiles: Profiles) -> list[dict[str, Any]]:
-    """Every head: its kind where tokens look at tokens of the same text, and the checks that must hold."""
-    from jumok.lens import kinds
-    from jumok.lens.summary import check
-
-    rows = []
-    for site in sites:
-        found = run.attentions[site]
-        queries, keys = seen.axes(site)
-        known = {place[1]: one.on_text for place, one in profiles.items() if place[0] == site}
-        if not known and queries is keys and found.queries == len(queries) == found.keys:
-            known = {kind.head: kind for kind in kinds(run, list(range(len(queries))), sites=[site])}
-        for head in range(found.heads):
-            kind, tried = known.get(head), profiles.get((site, head))
-            told = {"layer": run.sites.layer_of(site), "head": head, **check(run, site, head)._asdict()}
-            if kind is not None:
-                told |= {"kind": kind.name, "entropy": kind.entropy, "distance": kind.distance, "scores": _scores(kind)}
-            if tried is not None and tried.on_repeats is not None:
-                told |= {"kind_on_repeats": tried.on_repeats.name, "scores_on_repeats": _scores(tried.on_repeats)}
-            rows.append(told)
-    return rows
-
-
-def _scores(kind: Kind) -> dict[str, float]:
-    return {name: score for name, score in kind.scores.items() if score is not None}
-
-
-def _sources(
-    run: Run, seen: Seen, sites: list[str], head: int | None, top: int, by_words: bool
-) -> list[dict[str, Any]]:
-    """For each token (or word) of each stack where it looks most, and which head looks so."""
-    found: dict[tuple[str, int], dict[str, Any]] = {}
-    for site in sites:
-        for place in range(run.attentions[site].heads) if head is None else [head]:
-            weights, queries, keys = pattern(run, seen, site, place, by_words)
-            side = "target" if queries and seen.axes(site)[0] is seen.target else "source"
-            for row, label in enumerate(queries[: len(weights)]):
-                values, best = weights[row].topk(min(top, weights.shape[1]))
-                entry = found.setdefault((side, row), {"side": side, "token": row, "label": label, "sources": []})
-                entry["sources"] += [
-                    {"key": key, "label": keys[key], "weight": value, "layer": run.sites.layer_of(site), "head": place}
-                    for value, key in zip(values.tolist(), best.tolist(), strict=True)
-                    if value > 0
-                ]
-    for entry in found.values():
-        entry["sources"] = _best(entry["sources"], top)
-    return list(found.values())
-
-
-def _best(sources: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
-    """Each source once, by the head that looks there most."""
-    chosen: dict[tuple[str, int], dict[str, Any]] = {}
-    for one in sorted(sources, key=lambda one: -one["weight"]):
-        chosen.setdefault((one["label"], one["key"]), one)
-    return list(chosen.values())[:count]
-
-
-def pattern(run: Run, seen: Seen, site: str, head: int, by_words: bool) -> tuple[Any, list[str], list[str]]:
-    """A head's weights with the labels of both sides, joined to words where asked for."""
-    from jumok.lens.words import joined
-
-    weights = run.weights(site, head).float().cpu()
-    queries, keys = seen.axes(site)
-    if by_words:
-        rows, columns = seen.words(site)
-        places = [None if some is None else [where for _, where in some] for some in (rows, columns)]
-        weights = joined(weights, *places)
-        queries = queries if rows is None else [text for text, _ in rows]
-        keys = keys if columns is None else [text for text, _ in columns]
-    queries = queries if len(queries) == weights.shape[0] else [str(place) for place in range(weights.shape[0])]
-    keys = keys if len(keys) == weights.shape[1] else [str(place) for place in range(weights.shape[1])]
-    return weights, queries, keys
+    return Tried(lens, tokens_of)
 
 
 def _drawn(path: Path, run: Run, seen: Seen, sites: list[str], head: int | None, by_words: bool) -> str:
@@ -191,14 +108,15 @@ def _drawn(path: Path, run: Run, seen: Seen, sites: list[str], head: int | None,
 
     from jumok import draw
     from jumok.errors import ArgumentError
+    from jumok.lens import view
 
     places = [(site, one) for site in sites for one in range(run.attentions[site].heads) if head in (None, one)]
     if len(places) == 1:
-        weights, queries, keys = pattern(run, seen, *places[0], by_words)
+        weights, queries, keys = view.pattern(run, seen, *places[0], by_words)
         title = f"{places[0][0]}, head {places[0][1]}"
         return str(draw.heat_map(path, weights, queries, keys, title=title))
     some = places[:DRAWN]
-    maps = [pattern(run, seen, *place, by_words) for place in some]
+    maps = [view.pattern(run, seen, *place, by_words) for place in some]
     if len({one.shape for one, _, _ in maps}) > 1:
         raise ArgumentError("these layers look at different things; draw one of them: --layer NAME")
     names = [f"{run.sites.layer_of(site)}.{one}" for site, one in some]
@@ -217,13 +135,13 @@ def _print(told: dict[str, Any]) -> None:
         future = "looks ahead" if row["future"] > 1e-6 else "never ahead"
         sums = "rows sum to 1" if row["sums"] < 1e-4 else f"rows sum to 1 within {row['sums']:.2g}"
         click.echo(f"{row['layer']!s:>5}  {row['head']:>4}  {kind}   {sums}, {future}")
-    click.echo("\nwhere tokens look most (layer.head):")
-    for entry in told["tokens"][:SHOWN]:
+    more = len(told["tokens"]) - SHOWN
+    which = f"the last {SHOWN} tokens look most; {more:,} more are in --json" if more > 0 else "tokens look most"
+    click.echo(f"\nwhere {which} (layer.head):")
+    for entry in told["tokens"][-SHOWN:]:
         sources = "   ".join(
             f"{one['label']} {one['weight']:.2f} ({one['layer']}.{one['head']})" for one in entry["sources"]
         )
         click.echo(f"  {entry['label']} <- {sources}")
-    if len(told["tokens"]) > SHOWN:
-        click.echo(f"  ... and {len(told['tokens']) - SHOWN:,} more; --json prints all")
     for path in told["pictures"]:
         click.echo(f"wrote {path}")

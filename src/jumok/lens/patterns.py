@@ -119,6 +119,7 @@ class _Places:
     separators: list[int]
     arcs: list[tuple[int, int]]
     vectors: Tensor | None
+    all_rows: dict[str, Tensor] | None = None
 
     def __post_init__(self) -> None:
         count = len(self.tokens)
@@ -132,7 +133,15 @@ class _Places:
             self.vectors = torch.nn.functional.normalize(self.vectors, dim=-1)
 
     def wanted(self, rows: Tensor) -> dict[str, Tensor]:
-        """For these rows, which keys heads of each kind look at: [row, key]."""
+        """For these rows, which keys heads of each kind look at: [row, key]. Of a text that is one piece it is made
+        once, for every head."""
+        if len(rows) < len(self.tokens):
+            return self._wanted(rows)
+        if self.all_rows is None:
+            self.all_rows = self._wanted(rows)
+        return self.all_rows
+
+    def _wanted(self, rows: Tensor) -> dict[str, Tensor]:
         columns = torch.arange(len(self.tokens))
         back = rows[:, None] - columns  # how far each key lies behind
         same = self.tokens[rows][:, None] == self.tokens
@@ -167,17 +176,15 @@ def _kind(run: Run, site: str, head: int, places: _Places, batch: int) -> Kind:
     entropies = evenness = distances = 0.0
     several = 0
     pairs: list[Any] = []
+    piece = _Pieces(run, site, head, batch, len(blocks) == 1)
     for block in blocks:
         rows = torch.arange(block.start, block.stop)
-        tile = run.tile(site, head, block, slice(None), batch).float().cpu()
-        free = run.attentions[site].allowed(batch, head, block, slice(None)).cpu()
+        tile, free = piece(block)
         for name, cells in places.wanted(rows).items():
             possible = (cells & free).any(-1)
             weight = (tile * cells).sum(-1)
             if name == "syntactic":
-                even = (cells & free).sum(-1) / free.sum(-1).clamp_min(1)
-                possible &= even < 1
-                weight = (weight - even) / (1 - even).clamp_min(1e-9)
+                weight, possible = beyond_even(weight, cells, free)
             sums[name] = sums.get(name, 0.0) + float(weight[possible].sum())
             shares[name] = shares.get(name, 0.0) + float((tile * cells).sum()) / count
             rows_with[name] = rows_with.get(name, 0) + int(possible.sum())
@@ -194,19 +201,42 @@ def _kind(run: Run, site: str, head: int, places: _Places, batch: int) -> Kind:
             pairs.append(_moments(tile, places.vectors[rows] @ places.vectors.T, free))
     scores: dict[str, float | None] = {name: sums[name] / rows_with[name] if rows_with[name] else None for name in sums}
     scores["uniform"] = evenness / several if several else None
-    scores["positional"] = _told_by_distance(run, site, head, batch, blocks, profile / reached.clamp_min(1))
+    scores["positional"] = _told_by_distance(piece, blocks, profile / reached.clamp_min(1))
     if pairs:
         scores["semantic"] = _correlation(torch.stack(pairs).sum(0))
     return Kind(site, head, scores, entropies / count, distances / count, shares)
 
 
-def _told_by_distance(run: Run, site: str, head: int, batch: int, blocks: list[slice], profile: Tensor) -> float | None:
+def beyond_even(weight: Tensor, cells: Tensor, free: Tensor) -> tuple[Tensor, Tensor]:
+    """By row: the weight on these cells beyond what an even row has there; and for which rows that means something."""
+    here = (cells & free).sum(-1)
+    even = here / free.sum(-1).clamp_min(1)
+    return (weight - even) / (1 - even).clamp_min(1e-9), (here > 0) & (even < 1)
+
+
+class _Pieces:
+    """Rows of a head's map, and which of their cells are open; a map of one piece is made once."""
+
+    def __init__(self, run: Run, site: str, head: int, batch: int, once: bool) -> None:
+        self.run, self.site, self.head, self.batch, self.once = run, site, head, batch, once
+        self.kept: tuple[Tensor, Tensor] | None = None
+
+    def __call__(self, block: slice) -> tuple[Tensor, Tensor]:
+        if self.kept is not None:
+            return self.kept
+        tile = self.run.tile(self.site, self.head, block, slice(None), self.batch).float().cpu()
+        free = self.run.attentions[self.site].allowed(self.batch, self.head, block, slice(None)).cpu()
+        if self.once:
+            self.kept = tile, free
+        return tile, free
+
+
+def _told_by_distance(piece: _Pieces, blocks: list[slice], profile: Tensor) -> float | None:
     count = (len(profile) + 1) // 2
     close, rows_counted = 0.0, 0
     for block in blocks:
         rows = torch.arange(block.start, block.stop)
-        tile = run.tile(site, head, block, slice(None), batch).float().cpu()
-        free = run.attentions[site].allowed(batch, head, block, slice(None)).cpu()
+        tile, free = piece(block)
         expected = profile[rows[:, None] - torch.arange(count) + count - 1] * free
         expected = expected / expected.sum(-1, keepdim=True).clamp_min(1e-12)
         several = free.sum(-1) > 1

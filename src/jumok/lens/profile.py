@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from .lens import Lens
-from .patterns import Kind, kinds, repeated
+from .patterns import Kind, beyond_even, kinds, repeated
 from .run import Run
 from .sentences import ENGLISH, KOREAN, Sentence
 
@@ -29,21 +29,36 @@ class Profile:
     on_repeats: Kind | None
 
 
+class Tried:
+    """Heads of a model with one stack over one text, tried on texts of ours. ``tokens_of``: how a text becomes tokens,
+    for the sentences; without it no head is called syntactic."""
+
+    def __init__(self, lens: Lens, tokens_of: TokensOf | None = None) -> None:
+        table = getattr(lens.model, "embedding", None)
+        self.table = table.weight.detach() if isinstance(table, nn.Embedding) else None
+        self.on_repeats = {(one.site, one.head): one for one in _on_repeats(lens)}
+        self.syntactic = {} if tokens_of is None else _syntactic(lens, tokens_of)
+
+    def on_text(self, run: Run, ids: Sequence[int], site: str) -> list[Kind]:
+        """The heads of one attention of a run over ``ids``."""
+        vectors = None if self.table is None else self.table[torch.tensor(list(ids), device=self.table.device)]
+        found = kinds(run, list(ids), vectors=vectors, sites=[site])
+        return [
+            replace(one, scores={**one.scores, "syntactic": self.syntactic[place]})
+            if (place := (one.site, one.head)) in self.syntactic
+            else one
+            for one in found
+        ]
+
+
 def profile(lens: Lens, run: Run, ids: Sequence[int], tokens_of: TokensOf | None = None) -> list[Profile]:
-    """Of a model with one stack over one text. ``run``: over ``ids``. ``tokens_of``: how a text becomes tokens, for the
-    sentences; without it no head is called syntactic."""
-    table = getattr(lens.model, "embedding", None)
-    vectors = table.weight[torch.tensor(list(ids))] if isinstance(table, nn.Embedding) else None
-    on_text = kinds(run, list(ids), vectors=vectors)
-    syntactic = {} if tokens_of is None else _syntactic(lens, tokens_of)
-    on_repeats = {(one.site, one.head): one for one in _on_repeats(lens)}
-    found = []
-    for one in on_text:
-        place = one.site, one.head
-        if place in syntactic:
-            one = replace(one, scores={**one.scores, "syntactic": syntactic[place]})
-        found.append(Profile(one.site, one.head, one, on_repeats.get(place)))
-    return found
+    """Every head, on the text ``ids`` of this run and on the others."""
+    tried = Tried(lens, tokens_of)
+    return [
+        Profile(site, one.head, one, tried.on_repeats.get((site, one.head)))
+        for site in run.sites.names
+        for one in tried.on_text(run, ids, site)
+    ]
 
 
 def _on_repeats(lens: Lens) -> list[Kind]:
@@ -58,17 +73,24 @@ def _on_repeats(lens: Lens) -> list[Kind]:
 
 
 def _syntactic(lens: Lens, tokens_of: TokensOf) -> dict[tuple[str, int], float]:
-    """The mean over sentences, each arc from every token of a word to every token of the other."""
+    """The mean over sentences of what patterns.py calls so, each arc from every token of a word to every token of the
+    other, both ways."""
     found: dict[tuple[str, int], list[float]] = {}
     for sentence in (*ENGLISH, *KOREAN):
         ids, places = tokens_of(sentence.text)
         arcs = arcs_of(sentence, places)
         if not arcs:
             continue
-        for one in kinds(lens.run(ids), ids, arcs=arcs):
-            score = one.scores["syntactic"]
-            if score is not None:
-                found.setdefault((one.site, one.head), []).append(score)
+        run = lens.run(ids)
+        ends = torch.zeros(len(ids), len(ids), dtype=torch.bool)
+        ends[tuple(torch.tensor(arcs).T)] = True
+        ends |= ends.T.clone()
+        for site in run.sites.names:
+            free = run.attentions[site].allowed(0, 0, slice(None), slice(None)).cpu()
+            for head in range(run.heads(site)):
+                weight, rows = beyond_even((run.weights(site, head).float().cpu() * ends).sum(-1), ends, free)
+                if rows.any():
+                    found.setdefault((site, head), []).append(float(weight[rows].mean()))
     return {place: sum(some) / len(some) for place, some in found.items()}
 
 

@@ -46,6 +46,7 @@ class Run:
     ) -> None:
         self.attentions, self.kept, self.output, self.edits = attentions, kept, output, edits
         self.labels, self.name = labels, name
+        self._map: tuple[tuple[str, int, int], Tensor] | None = None
         self.sites = Sites(list(attentions))
         counts = {count for one in attentions.values() for count in (one.queries, one.keys)}
         if labels is not None and attentions and len(labels) not in counts:
@@ -91,7 +92,20 @@ class Run:
             if not isinstance(part, slice) or part.step not in (None, 1):
                 raise ArgumentError(f"a tile is made of rows and columns that stand together, not of {part}")
         with torch.no_grad():
+            return self._kept_map(found, head, queries, keys, batch)
+
+    def _kept_map(self, found: Attention, head: int, queries: slice, keys: slice, batch: int) -> Tensor:
+        """The last whole map is kept: whoever asks for one head in many ways waits for it once."""
+        key = found.site, head, batch
+        rows = range(*queries.indices(found.queries))
+        if self._map is not None and self._map[0] == key:
+            return self._map[1][queries, keys]
+        if len(rows) < found.queries or range(*keys.indices(found.keys)) != range(found.keys):
             return found.tile(batch, head, queries, keys)
+        whole = found.tile(batch, head, queries, keys)
+        if whole.numel() <= AT_ONCE:
+            self._map = key, whole
+        return whole
 
     def overview(self, layer: int | str, head: int, size: int = 512, batch: int = 0) -> Overview:
         """The whole map, pooled to at most ``size`` x ``size``; never n x n numbers in memory."""
