@@ -111,7 +111,7 @@ def test_every_head_in_a_batch_is_every_head_alone(make: Any, inputs: Any, setti
 
 def test_a_recurrent_decoder_is_silenced_step_by_step() -> None:
     inputs, metric = OURS["rnn"][1], LogProbability(5)
-    model = test_lens.drawn(RNNSeq2Seq, RNNSeq2SeqConfig(vocabulary=40, embedding_width=12, width=12))
+    model = test_lens.drawn(RNNSeq2Seq, RNNSeq2SeqConfig(vocabulary=40, embedding_width=12, width=12)).double()
     with torch.no_grad():  # sharper, so that steps look at different places
         model.cross.score.query_matrix.mul_(20)
         model.cross.score.vector.mul_(20)
@@ -128,7 +128,7 @@ def test_a_recurrent_decoder_is_silenced_step_by_step() -> None:
     with torch.no_grad(), listening(replaced):
         cut = model(*inputs).logits
     wanted = float(metric(cut, cut)[0]) - effects.clean
-    assert effects.rows[0].effect == pytest.approx(wanted, abs=1e-5) and abs(wanted) > 1e-4
+    assert effects.rows[0].effect == pytest.approx(wanted, rel=1e-3) and abs(wanted) > 1e-6
 
 
 @pytest.mark.parametrize("by", ["zero", "mean", "resample"])

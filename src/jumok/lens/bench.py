@@ -59,7 +59,7 @@ class Bench:
         settings = {name: repeated_inputs(one, rows) for name, one in self.settings.items()}
         with self.restart.before(site, rows), listening(listener), self._evaluating():
             answer, _ = answer_of(self.model(*inputs, **settings))
-        return self.metric(answer, self.clean).float()
+        return self.metric(answer, self.clean)
 
     def gradients(self) -> dict[str, Float[Tensor, "head query width"]]:
         """What the metric gains for each number that each head gives, site by site."""
