@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from transformers import MarianConfig, MarianModel, MarianMTModel
+from transformers import MarianConfig, MarianModel, MarianMTModel, PegasusConfig, PegasusForConditionalGeneration
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
+from transformers.models.pegasus.modeling_pegasus import PegasusSinusoidalPositionalEmbedding
 
 import jumok
 from jumok.attention import Cache
@@ -42,14 +43,24 @@ def made(**fields: Any) -> Any:
 def with_still_sinusoids(theirs: Any) -> Any:
     """Their sinusoids are frozen parameters, which ``shaken`` would shake: plain tensors are let be."""
     for module in theirs.modules():
-        if isinstance(module, MarianSinusoidalPositionalEmbedding):
+        if isinstance(module, MarianSinusoidalPositionalEmbedding | PegasusSinusoidalPositionalEmbedding):
             sinusoids = module.weight.detach()
             del module.weight
             module.weight = sinusoids
     return theirs
 
 
+def pegasus(**fields: Any) -> Any:
+    """The same with norms in front, and one behind each stack."""
+    known = {name: value for name, value in MARIAN.items() if name in PegasusConfig().to_dict()}
+    theirs = PegasusForConditionalGeneration(PegasusConfig(**{**known, "activation_function": "relu", **fields}))
+    theirs.final_logits_bias.normal_()
+    return with_still_sinusoids(theirs)
+
+
 CASES: dict[str, Any] = {
+    "pegasus": pegasus,
+    "pegasus, uneven, unscaled": lambda: pegasus(decoder_layers=2, scale_embedding=False),
     "shared": made,
     "two vocabularies": lambda: made(**APART),
     "two vocabularies, untied": lambda: made(**APART, tie_word_embeddings=False),
@@ -93,7 +104,8 @@ def test_logits_are_marians(name: str, side: str, tmp_path: Path) -> None:
 
     model = both_ways(CASES[name](), tmp_path, check)
     assert isinstance(model, Transformer)
-    assert model.config.shared == (name in ("shared", "odd width, uneven, relu, unscaled"))
+    assert model.config.shared == (name in ("shared", "odd width, uneven, relu, unscaled") or "pegasus" in name)
+    assert model.config.order == ("pre" if "pegasus" in name else "post")
 
 
 def test_a_pickled_folder_with_every_name_loads(tmp_path: Path) -> None:
@@ -135,10 +147,14 @@ def test_what_is_not_supported_is_refused(field: str, value: Any, sentence: str,
         jumok.load(tmp_path / "odd")
 
 
-def test_marian_is_the_only_transformer_that_is_written_as_theirs(tmp_path: Path) -> None:
+def test_marian_and_pegasus_are_the_only_transformers_that_are_written_as_theirs(tmp_path: Path) -> None:
     marian = {"layout": "halves", "activation": "silu"}
-    jumok.save(Transformer(SMALL.changed(**marian)), tmp_path / "fits", format="huggingface")
-    for other in ({"layout": "interleaved"}, {"order": "pre"}, {"positions": "learned"}, {"final_norm": True}):
+    for name, order in (("marian", "post"), ("pegasus", "pre")):
+        jumok.save(Transformer(SMALL.changed(**marian, order=order)), tmp_path / name, format="huggingface")
+        assert json.loads((tmp_path / name / "config.json").read_text())["model_type"] == name
+    apart = {"order": "pre", "shared": False, "target_vocabulary": 53}
+    early = {"order": "pre", "final_norm": False}
+    for other in ({"layout": "interleaved"}, apart, early, {"positions": "learned"}, {"final_norm": True}):
         with pytest.raises(CheckpointError, match="Hugging Face has no model like this transformer"):
             jumok.save(Transformer(SMALL.changed(**{**marian, **other})), tmp_path / "other", format="huggingface")
 

@@ -5,7 +5,8 @@
               norm -> logits
 
 Source and target may have their own vocabularies. With sinusoids in halves, "silu" and a bias on the logits it is
-Marian (Junczys-Dowmunt et al. 2018), the translator of the OPUS-MT models.
+Marian (Junczys-Dowmunt et al. 2018), the translator of the OPUS-MT models; with norms in front, Pegasus (Zhang et al.
+2020).
 """
 
 from __future__ import annotations

@@ -46,6 +46,7 @@ DIALECTS: dict[str, str] = {
     "distilbert": "distilbert",
     "t5": "t5",
     "marian": "marian",
+    "pegasus": "pegasus",
     "vit": "vit",
     "deit": "vit",
     "swin": "swin",
@@ -56,7 +57,7 @@ WRITERS: dict[str, tuple[str, ...]] = {
     "gpt": ("gpt2", "llama"),
     "bert": ("bert", "distilbert"),
     "t5": ("t5",),
-    "transformer": ("marian",),
+    "transformer": ("marian", "pegasus"),
     "vit": ("vit",),
     "swin": ("swin",),
 }

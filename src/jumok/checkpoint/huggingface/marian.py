@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from jumok.models import Model
+from jumok.models import Config, Model
 from jumok.models.transformer import Transformer, TransformerConfig
 
 from ..errors import CheckpointError
@@ -45,6 +45,12 @@ def reading(theirs: dict[str, Any]) -> Reading:
         add_final_layer_norm=False,
         static_position_embeddings=True,
     )
+    config = TransformerConfig.from_json(fields(theirs, headless="MarianModel"))
+    return Reading(Transformer, config, table(config))
+
+
+def fields(theirs: dict[str, Any], headless: str) -> dict[str, Any]:
+    """Our fields for their config.json; Pegasus has the same."""
     for name in ("attention_heads", "ffn_dim"):
         one, two = take(theirs, f"encoder_{name}"), take(theirs, f"decoder_{name}")
         if one != two:
@@ -57,32 +63,29 @@ def reading(theirs: dict[str, Any]) -> Reading:
     shared = take(theirs, "share_encoder_decoder_embeddings", True) and tied
     vocabulary = take(theirs, "vocab_size")
     pad = take(theirs, "pad_token_id")
-    config = TransformerConfig.from_json(
-        {
-            "vocabulary": vocabulary,
-            "target_vocabulary": None if shared else take(theirs, "decoder_vocab_size", vocabulary),
-            "length": take(theirs, "max_position_embeddings", 1024),
-            "width": take(theirs, "d_model"),
-            "layers": take(theirs, "encoder_layers"),
-            "decoder_layers": take(theirs, "decoder_layers"),
-            "heads": take(theirs, "encoder_attention_heads"),
-            "hidden": take(theirs, "encoder_ffn_dim"),
-            "layout": "halves",
-            "activation": ACTIVATIONS.get(str(activation), activation),
-            "scaled_embedding": take(theirs, "scale_embedding", False),
-            "shared": shared,
-            "tied": tied,
-            # a folder saved without a head has none
-            "output_bias": take(theirs, "architectures", None) != ["MarianModel"],
-            "start": take(theirs, "decoder_start_token_id", pad),
-            "end": take(theirs, "eos_token_id", 0),
-            "pad": pad,
-        }
-    )
-    return Reading(Transformer, config, table(config))
+    return {
+        "vocabulary": vocabulary,
+        "target_vocabulary": None if shared else take(theirs, "decoder_vocab_size", vocabulary),
+        "length": take(theirs, "max_position_embeddings", 1024),
+        "width": take(theirs, "d_model"),
+        "layers": take(theirs, "encoder_layers"),
+        "decoder_layers": take(theirs, "decoder_layers"),
+        "heads": take(theirs, "encoder_attention_heads"),
+        "hidden": take(theirs, "encoder_ffn_dim"),
+        "layout": "halves",
+        "activation": ACTIVATIONS.get(str(activation), activation),
+        "scaled_embedding": take(theirs, "scale_embedding", False),
+        "shared": shared,
+        "tied": tied,
+        # a folder saved without a head has none
+        "output_bias": take(theirs, "architectures", None) != [headless],
+        "start": take(theirs, "decoder_start_token_id", pad),
+        "end": take(theirs, "eos_token_id", 0),
+        "pad": pad,
+    }
 
 
-def table(config: TransformerConfig) -> Table:
+def table(config: TransformerConfig, more: Sequence[Rule] = ()) -> Table:
     sizes = (config.width, config.width, config.width)
     if config.shared:
         rules = [Rule("embedding.weight", ("model.shared.weight",))]
@@ -91,7 +94,7 @@ def table(config: TransformerConfig) -> Table:
             Rule("embedding.weight", ("model.encoder.embed_tokens.weight",)),
             Rule("target_embedding.weight", ("model.decoder.embed_tokens.weight",)),
         ]
-    rules += [Rule("output.weight", ("lm_head.weight",)), Row("output_bias", ("final_logits_bias",))]
+    rules += [*more, Rule("output.weight", ("lm_head.weight",)), Row("output_bias", ("final_logits_bias",))]
     for stack, parts in (("encoder", ("attention",)), ("decoder", ("attention", "cross"))):
         ours, theirs = f"{stack}.{{}}", f"model.{stack}.layers.{{}}"
         for part in parts:
@@ -121,23 +124,37 @@ def table(config: TransformerConfig) -> Table:
 
 def writes(model: Model) -> bool:
     config = model.config
+    return fits(config) and config.order == "post" and not config.final_norm  # type: ignore[attr-defined]
+
+
+def fits(config: Config) -> bool:
+    """What Marian and Pegasus both need."""
     return isinstance(config, TransformerConfig) and (
         config.positions == "sinusoidal"
         and config.layout == "halves"
-        and config.order == "post"
-        and not config.final_norm
         and config.epsilon == 1e-5
         and not (config.shared and not config.tied)
     )
 
 
 def config_json(model: Model) -> dict[str, Any]:
+    return {
+        "model_type": "marian",
+        "architectures": ["MarianMTModel"],
+        **fields_json(model),
+        "static_position_embeddings": True,
+        "normalize_before": False,
+        "normalize_embedding": False,
+        "add_final_layer_norm": False,
+    }
+
+
+def fields_json(model: Model) -> dict[str, Any]:
+    """Their fields for our config; Pegasus has the same."""
     config = model.config
     assert isinstance(config, TransformerConfig)
     back = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
     return {
-        "model_type": "marian",
-        "architectures": ["MarianMTModel"],
         "is_encoder_decoder": True,
         "vocab_size": config.vocabulary,
         "decoder_vocab_size": config.target_tokens,
@@ -151,10 +168,6 @@ def config_json(model: Model) -> dict[str, Any]:
         "decoder_ffn_dim": config.hidden,
         "activation_function": back[config.activation],
         "scale_embedding": config.scaled_embedding,
-        "static_position_embeddings": True,
-        "normalize_before": False,
-        "normalize_embedding": False,
-        "add_final_layer_norm": False,
         "share_encoder_decoder_embeddings": config.shared,
         "tie_word_embeddings": config.tied,
         "decoder_start_token_id": config.start,
