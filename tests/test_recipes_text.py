@@ -430,14 +430,14 @@ def test_a_translator_learns(tmp_path: Path, pairs: Path) -> None:
 
 
 def test_only_the_transformer_is_written_as_transformers_have_it(translators: Path, tmp_path: Path) -> None:
-    from transformers import AutoTokenizer, MarianMTModel
+    from transformers import AutoTokenizer, PegasusForConditionalGeneration
 
     loaded = jumok.load(translators / "transformer")
     jumok.save(loaded, tmp_path / "theirs", format="huggingface")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "theirs")
     ids = tokenizer("Open file 7")["input_ids"]
     assert ids == loaded.tokenizer.encode("Open file 7") and ids[-1] == loaded.tokenizer.end
-    model = MarianMTModel.from_pretrained(tmp_path / "theirs").eval()
+    model = PegasusForConditionalGeneration.from_pretrained(tmp_path / "theirs").eval()
     source, target = torch.tensor([ids]), torch.tensor([[loaded.tokenizer.begin, 40, 50]])
     with torch.inference_mode():
         wanted = model(input_ids=source, decoder_input_ids=target).logits

@@ -133,12 +133,14 @@ def _model(asked: Asked, kind: str, tokenizer: Tokenizer, settings: Settings) ->
     known = {"vocabulary": tokenizer.vocabulary, "start": tokenizer.begin, "end": tokenizer.end, "pad": tokenizer.pad}
     config: Config
     if kind == "transformer":
-        # sines before cosines, a bias on the logits: so transformers' Marian has it, which can then load the model
+        # sines before cosines, a bias on the logits: so transformers' Pegasus has it (with order=post Marian), and can
+        # load the model. With norms in front it learns faster.
         config = asked.config(
             TransformerConfig(
-                length=256, width=256, layers=3, heads=4, hidden=1024, layout="halves", output_bias=True, dropout=0.1
+                length=256, width=256, layers=3, heads=4, hidden=1024, order="pre", layout="halves", output_bias=True,
+                dropout=0.1,
             )
-        )
+        )  # fmt: skip
         return asked.model(Transformer, config.changed(**known), settings)
     config = asked.config(RNNSeq2SeqConfig(embedding_width=320, width=320, tied=True, dropout=0.2))
     return asked.model(RNNSeq2Seq, config.changed(**known), settings)
