@@ -147,7 +147,7 @@ def test_checks_tell_the_future() -> None:
     with Lens(test_lens.gpt()) as lens:
         causal, free = lens.run(TEXT), lens.run(TEXT, edits=jumok.Remask(layer=0))
     assert check(causal, 0, 0).future == 0 and check(causal, 0, 0).sums < 1e-6
-    ahead = free.weights(0, 0).triu(1).max()
+    ahead = free.weights(0, 0).triu(1).sum(-1).max()
     assert check(free, 0, 0).future == pytest.approx(float(ahead)) and ahead > 0.01
     assert check(free, 1, 0).future == 0
 

@@ -16,6 +16,7 @@ from .data import data
 from .effect import effect
 from .look import look
 from .models import models, run
+from .steps import steps
 from .train import train
 
 
@@ -24,6 +25,7 @@ from .train import train
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="""Examples:
   jumok demo
+  jumok steps causal
   jumok attend "the cat sat on the mat" --mask causal
   jumok mask "causal & (window(4) | global_at([0]))"
   jumok data get smollm2
@@ -37,7 +39,7 @@ def cli() -> None:
     """Jumok (주목): a workbench for Transformers. Every attention passes one door."""
 
 
-for command in (demo, attend, mask, data, models, run, train, compare, look, effect):
+for command in (demo, steps, attend, mask, data, models, run, train, compare, look, effect):
     cli.add_command(command)
 
 

@@ -132,7 +132,7 @@ def _print(told: dict[str, Any]) -> None:
     for row in told["heads"]:
         kinds = f"{row.get('kind', '-'):<11}  {row.get('kind_on_repeats', '-'):<11}"
         kind = f"{kinds}  {row['entropy']:7.2f}  {row['distance']:8.1f}" if "kind" in row else " " * 43
-        future = "looks ahead" if row["future"] > 1e-6 else "never ahead"
+        future = f"on the future {row['future']:.6f}"
         sums = "rows sum to 1" if row["sums"] < 1e-4 else f"rows sum to 1 within {row['sums']:.2g}"
         click.echo(f"{row['layer']!s:>5}  {row['head']:>4}  {kind}   {sums}, {future}")
     more = len(told["tokens"]) - SHOWN

@@ -24,7 +24,7 @@ ROWS = 256  # at once
 
 class Check(NamedTuple):
     """What must hold of a head's weights. sums: how far the sum of a row is from 1, at most (rows that may look nowhere
-    aside, and what a sink takes). future: the largest weight on a later token."""
+    aside, and what a sink takes). future: position by position the sum of weight on later tokens; the largest."""
 
     sums: float
     future: float
@@ -42,7 +42,7 @@ def check(run: Run, layer: int | str, head: int, batch: int = 0) -> Check:
         if looking.any():
             sums = max(sums, float((total[looking] - 1).abs().max()))
         later = keys[None] > queries[rows][:, None]
-        future = max(future, float((tile * later).max()) if later.any() else 0.0)
+        future = max(future, float((tile * later).sum(-1).max()))
     return Check(sums, future)
 
 
