@@ -56,7 +56,7 @@ def test_the_default_model_is_tiny_and_its_induction_head_is_named() -> None:
     found = said("look", TEXT)
     assert found == said("look", "tiny", TEXT)
     assert any(line.split()[:3] == ["1", "0", "induction"] for line in found.splitlines())
-    assert any(line.strip().startswith("t <- ␣ 0.90 (1.0)") for line in found.splitlines()), (
+    assert any(line.strip().startswith("t[19] <- ␣[7] 0.90 (1.0)") for line in found.splitlines()), (
         "behind 'cat' stands a space"
     )
 
@@ -127,6 +127,10 @@ def test_metrics_have_words(words: tuple[str, ...], metric: str) -> None:
         (("effect", TEXT, "--token", "a", "--metric", "loss"), "do not go together"),
         (("effect", TEXT, "--token", "주"), "is 3 tokens"),
         (("effect", TEXT, "--label", "1"), "gives no classes"),
+        (("effect", TEXT, "--position", "2"), "say what is measured at --position"),
+        (("effect", TEXT, "--metric", "loss", "--position", "2"), "has no position"),
+        (("effect", TEXT, "--metric", "value"), "gives logits, which Value cannot measure"),
+        (("look", "nothere.txt"), "has a space in front of it"),
     ],
 )
 def test_a_mistake_is_a_sentence(words: tuple[str, ...], sentence: str) -> None:

@@ -294,6 +294,21 @@ def test_tokens_may_be_written() -> None:
         jumok.effect(tiny.model, [97, 98], metric=LogProbability("a"))
 
 
+def test_what_has_no_slope_is_screened_by_another() -> None:
+    model = test_lens.gpt()
+    effects = jumok.effect(model, TEXT, metric=Divergence(), over="edges", verify=None)
+    assert all(one.effect > -1e-6 for one in effects.rows) and any(one.estimate for one in effects.rows)
+    assert effects.agreement is not None and effects.agreement > 0.5
+
+
+def test_vectors_are_measured_by_likeness_alone() -> None:
+    make, inputs, settings = OURS["bert, padded"]
+    effects = jumok.effect(make(), *inputs, over="edges", verify=3, controls=3, **settings)
+    assert effects.clean == pytest.approx(1) and effects.metric == "cosine to the clean answer"
+    with pytest.raises(ArgumentError, match="gives vectors, and no logits, which LogProbability cannot measure"):
+        jumok.effect(make(), *inputs, metric=LogProbability(3), **settings)
+
+
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [

@@ -95,6 +95,8 @@ def _metric(
     if metric == "logit-difference":
         assert right is not None and wrong is not None
         return metrics.LogitDifference(right, wrong, at)
+    if position is not None and metric in ("loss", "class", "similarity"):
+        raise ArgumentError(f"the metric {metric} has no position; leave --position out")
     if metric == "loss":
         return metrics.Loss(tuple(seen.inputs[-1][0].tolist()))
     if metric == "class":
@@ -109,6 +111,10 @@ def _metric(
         if not 0 <= place < len(answer):
             raise ArgumentError(f"the answer has {len(answer)} tokens, counted from 0; {place} is none of them")
         return metrics.LogProbability(answer[place], place)
+    if answered and seen.inputs[1].is_floating_point():
+        return metrics.Value(at)
+    if position is not None:
+        raise ArgumentError("say what is measured at --position: --token, --right and --wrong, or --metric kl")
     return None
 
 
@@ -128,7 +134,7 @@ def _metric_told(found: Effects, loaded: Any) -> str:
 def _print(found: Effects, seen: Seen, metric: str, count: int) -> None:
     click.echo(f"{metric}: {found.clean:.4f}\n")
     if found.over == "heads":
-        click.echo("rank  layer  head     effect        p  the last place looks at")
+        click.echo("rank  layer  head     effect        p  looks at, from there")
         for one in found.top(count):
             click.echo(
                 f"{one.rank:>4}  {one.layer!s:>5}  {one.head:>4}  {one.effect:+9.4f}  {one.p:7.3f}  {_looks(one, seen)}"

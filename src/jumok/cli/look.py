@@ -53,6 +53,8 @@ def look(
     numbers. Prints what kind of head each is, and for each token where it looks most."""
     from jumok.lens import Lens, view
 
+    if svg is not None and svg.suffix != ".svg":
+        raise click.UsageError(f"--svg writes SVG; {svg} must end in .svg (or use --png)")
     loaded, seen = read(words_given)
     with Lens(loaded) as lens:
         run = lens.run(*seen.inputs)
@@ -140,8 +142,9 @@ def _print(told: dict[str, Any]) -> None:
     click.echo(f"\nwhere {which} (layer.head):")
     for entry in told["tokens"][-SHOWN:]:
         sources = "   ".join(
-            f"{one['label']} {one['weight']:.2f} ({one['layer']}.{one['head']})" for one in entry["sources"]
+            f"{one['label']}[{one['key']}] {one['weight']:.2f} ({one['layer']}.{one['head']})"
+            for one in entry["sources"]
         )
-        click.echo(f"  {entry['label']} <- {sources}")
+        click.echo(f"  {entry['label']}[{entry['token']}] <- {sources}")
     for path in told["pictures"]:
         click.echo(f"wrote {path}")

@@ -126,14 +126,12 @@ def content(told: str) -> str:
     from jumok.errors import ArgumentError
 
     path = Path(told)
-    if len(told) >= 256 or path.suffix not in (".txt", ".md"):
+    if len(told) >= 256 or path.suffix not in (".txt", ".md") or told != told.strip():
         return told
     if not path.is_file():
         if len(told.split()) > 1:
             return told
-        raise ArgumentError(
-            f"there is no file {told}; a text that looks like one goes in by: echo {told} | jumok run MODEL -"
-        )
+        raise ArgumentError(f"there is no file {told}; a text that only looks like one has a space in front of it")
     try:
         return path.read_text(encoding="utf-8").rstrip("\n")
     except UnicodeDecodeError as wrong:

@@ -14,10 +14,29 @@ from jumok.errors import ArgumentError
 from jumok.tap import listening
 
 from .lens import Lens, last_logits
-from .metrics import Metric, answer_of, usual
+from .metrics import (
+    ClassScore,
+    Divergence,
+    LogitDifference,
+    LogProbability,
+    Loss,
+    Metric,
+    Similarity,
+    Value,
+    answer_of,
+    at,
+    usual,
+)
 from .restart import Restart, no_cache, repeated_inputs
 from .run import Run
 
+#: what a model may give, and what that is measured by
+WORDS = {"logits": "logits", "numbers": "numbers", "hidden": "vectors, and no logits"}
+MEASURED: dict[str, tuple[type[Metric], ...]] = {
+    "logits": (LogProbability, LogitDifference, Loss, Divergence, ClassScore),
+    "numbers": (Value,),
+    "hidden": (Similarity,),
+}
 AT_ONCE = 4096  # positions that run together; more are no faster, and need memory
 
 
@@ -42,6 +61,11 @@ class Bench:
             self.run: Run = lens.run(*self.inputs, keep=("output", "value"), logits=True, **self.settings)
         self.clean, kind = answer_of(self.run.output)
         self.metric = usual(self.clean, kind) if metric is None else metric.resolved(tokenizer)
+        if not isinstance(self.metric, MEASURED[kind]):
+            known = ", ".join(one.__name__ for one in MEASURED[kind])
+            raise ArgumentError(
+                f"this model gives {WORDS[kind]}, which {type(self.metric).__name__} cannot measure; use {known}"
+            )
         self.value = float(self.metric(self.clean, self.clean)[0])
 
     @property
@@ -66,13 +90,24 @@ class Bench:
         leaves = Leaves(frozenset(self.run.attentions))
         with torch.enable_grad(), listening(leaves), self._evaluating():
             answer, _ = answer_of(self.model(*self.inputs, **self.settings))
-            value = self.metric(answer, self.clean)[0]
+            value = self._sloped(answer)
             flat = [(site, one) for site, some in leaves.found.items() for one in some]
             found = torch.autograd.grad(value, [one for _, one in flat], allow_unused=True)
         joined: dict[str, list[Tensor]] = {}
         for (site, leaf), gradient in zip(flat, found, strict=True):
             joined.setdefault(site, []).append(torch.zeros_like(leaf) if gradient is None else gradient)
         return {site: torch.cat(some, 2)[0] for site, some in joined.items()}
+
+    def _sloped(self, answer: Tensor) -> Tensor:
+        """What gradients are taken of: the metric; but at the clean run a divergence and a likeness are at their best,
+        and level there. Then the likeliest token's log-probability, or a step aside in any direction, must do."""
+        if isinstance(self.metric, Divergence):
+            token = int(at(self.clean, self.metric.position)[0].argmax())
+            return LogProbability(token, self.metric.position)(answer, self.clean)[0]
+        if isinstance(self.metric, Similarity):
+            draw = torch.randn(answer.shape[-1], generator=torch.Generator().manual_seed(0)).to(answer)
+            return (answer[0].flatten(0, -2).mean(0) * draw).sum()
+        return self.metric(answer, self.clean)[0]
 
     @contextlib.contextmanager
     def _evaluating(self) -> Iterator[None]:

@@ -33,7 +33,7 @@ class Effect:
     estimate: float | None = None  # by gradient
     rank: int | None = None
     of: int | None = None
-    looks_at: int | None = None  # of a head: the key that the last query looks at most, by ``weight``
+    looks_at: int | None = None  # of a head: the key it looks at most from the place measured, by ``weight``
 
     @property
     def p(self) -> float | None:

@@ -26,7 +26,7 @@ from .bench import Bench
 from .edits import WAYS, Ablate
 from .effects import Effect, Effects
 from .lens import Lens
-from .metrics import Metric
+from .metrics import Divergence, Metric, Similarity
 from .rows import EdgePerRow, HeadPerRow
 
 OVER = ("heads", "edges")
@@ -90,11 +90,13 @@ def _heads(bench: Bench, sites: Sequence[str], by: str, seed: int, tell: Progres
 
 
 def _head(bench: Bench, site: str, head: int, value: float) -> Effect:
-    """With where the last token looks, which is what people ask next."""
+    """With where it looks from the place that is measured, which is what people ask next."""
     layer, attention = bench.run.sites.layer_of(site), bench.run.attentions[site]
-    if attention.batch != 1:
+    if attention.batch != 1 or (len(bench.run.sites.stacks) > 1 and "encoder" in site.split(".")[:2]):
         return Effect(layer, head, value)
-    row = bench.run.row(site, head, attention.queries - 1)
+    place = int(getattr(bench.metric, "position", -1))
+    place = place if 0 <= place < attention.queries else max(0, attention.queries + min(place, -1))
+    row = bench.run.row(site, head, place)
     return Effect(layer, head, value, weight=float(row.max()), looks_at=int(row.argmax()))
 
 
@@ -158,7 +160,10 @@ def estimated(
     share = weights.float()
     alone = share > 1 - 1e-6  # nothing is left of the row: the head gives 0
     ratio = share / (1 - share).clamp_min(1e-6)
-    return torch.where(alone, -own.expand_as(share), ratio * (own - slope @ value.T))
+    found = torch.where(alone, -own.expand_as(share), ratio * (own - slope @ value.T))
+    if isinstance(bench.metric, Divergence):
+        return found.abs()
+    return -found.abs() if isinstance(bench.metric, Similarity) else found
 
 
 class _Known:

@@ -61,10 +61,14 @@ def profile(lens: Lens, run: Run, ids: Sequence[int], tokens_of: TokensOf | None
     ]
 
 
+def _longest(lens: Lens) -> int:
+    """How many tokens the model reads at once."""
+    return int(getattr(getattr(lens.model, "config", None), "length", None) or 2**31)
+
+
 def _on_repeats(lens: Lens) -> list[Kind]:
     config: Any = getattr(lens.model, "config", None)
-    length = getattr(config, "length", None) or 2 * REPEATED
-    half = min(REPEATED, length // 2)
+    half = min(REPEATED, _longest(lens) // 2)
     vocabulary = getattr(config, "vocabulary", None) or getattr(config, "vocab_size", None)
     if half < 2 or vocabulary is None:
         return []
@@ -79,7 +83,7 @@ def _syntactic(lens: Lens, tokens_of: TokensOf) -> dict[tuple[str, int], float]:
     for sentence in (*ENGLISH, *KOREAN):
         ids, places = tokens_of(sentence.text)
         arcs = arcs_of(sentence, places)
-        if not arcs:
+        if not arcs or len(ids) > _longest(lens):
             continue
         run = lens.run(ids)
         ends = torch.zeros(len(ids), len(ids), dtype=torch.bool)

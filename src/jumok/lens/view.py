@@ -5,7 +5,7 @@ One pass over the layers: a head's map is made once, and everything is read from
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -20,6 +20,7 @@ from .words import joined
 Words = list[tuple[str, range]] | None
 
 
+@runtime_checkable
 class Sides(Protocol):
     """Who knows what stands on both sides of an attention: labels of its queries and keys, and their words."""
 

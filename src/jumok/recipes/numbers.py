@@ -51,7 +51,7 @@ def numbers(asked: Asked) -> Task:
         return {
             **evaluate(model),
             "what": f"every number within 0.5, of {HELD_OUT:,} unseen sequences that the model decoded by itself",
-            "try": ",".join(map(str, SHOWN)),
+            "try": ",".join(f"{number:g}" for number in SHOWN),
             "example": {"given": SHOWN, "decoded": [round(number, 2) for number in decoded]},
         }
 
