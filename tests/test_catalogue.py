@@ -610,7 +610,8 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 def test_the_list(tmp_path: Path) -> None:
     alone, listed = run(JUMOK_CACHE=str(tmp_path)), run("list", JUMOK_CACHE=str(tmp_path))
     assert alone.returncode == 0 and alone.stdout == listed.stdout and not alone.stderr
-    assert len(listed.stdout.splitlines()) == len(catalogue.entries())
+    assert len(listed.stdout.splitlines()) == len(catalogue.entries()) + 1
+    assert re.search(r"^tiny +model +-  here  a model of two blocks", listed.stdout, re.MULTILINE)
     assert re.search(r"^smollm2 +model +93 MB  -  +SmolLM2", listed.stdout, re.MULTILINE)
     assert "셰익스피어" in run("list", "--korean", JUMOK_CACHE=str(tmp_path)).stdout
     told = json.loads(run("list", "--json", JUMOK_CACHE=str(tmp_path)).stdout)

@@ -31,7 +31,7 @@ def text_pieces(tokens: Iterable[int], tokenizer: Decoder, stops: Sequence[str] 
         if ready > given:
             yield text[given:ready]
             given = ready
-    whole = text.rstrip(REPLACEMENT)  # nothing more comes: what waited is given, but no part of a character
+    whole = text.removesuffix(REPLACEMENT)  # nothing more comes: what waited is given, but no part of a character
     if len(whole) > given:
         yield whole[given:]
 
