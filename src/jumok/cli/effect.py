@@ -88,7 +88,7 @@ def _metric(
         missing = {"log-probability": "--token", "logit-difference": "--right and --wrong", "class": "--label"}[metric]
         raise ArgumentError(f"the metric {metric} needs {missing}")
     at = -1 if position is None else position
-    answered = seen.target and seen.answer is not None and not isinstance(seen.inputs[1], float)
+    answered = bool(seen.target)
     if metric == "log-probability":
         assert token is not None
         return metrics.LogProbability(token, at)

@@ -94,7 +94,7 @@ def _repeated(kept: Any, batch: int) -> Any:
 
 def _tiled(kept: Tensor, batch: int) -> Tensor:
     """What one text fills several rows with (windows of a picture), text after text."""
-    return kept.expand(1, *kept.shape).expand(batch, *kept.shape).flatten(0, 1)
+    return kept[None].expand(batch, *kept.shape).flatten(0, 1)
 
 
 def repeated_inputs(given: Any, batch: int) -> Any:

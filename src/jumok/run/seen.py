@@ -19,6 +19,7 @@ from jumok.generate.steps import PairSteps
 from jumok.generate.stream import walk
 
 from .inputs import image_of, numbers_of, reads, regions_of, text_of, tokenizer_of
+from .writing import ends_of
 
 START = "<start>"
 Words = list[tuple[str, range]]
@@ -70,7 +71,7 @@ def seen(loaded: Loaded, given: Any, limit: int = 32) -> Seen:
         if not answers:
             _refuse_long(loaded, len(ids))
             return Seen((source,), labels(tokens, ids), source_words=words(tokens, ids), tokens=ids)
-        found = generate(loaded.model, [ids], limit=limit, ends=_ends(loaded))[0]
+        found = generate(loaded.model, [ids], limit=limit, ends=ends_of(loaded))[0]
         return _answered(loaded, source, labels(tokens, ids), words(tokens, ids), found, ids)
     picture = image_of(loaded, given) if kind == "pictures" else regions_of(loaded, given)
     if not answers:
@@ -78,7 +79,7 @@ def seen(loaded: Loaded, given: Any, limit: int = 32) -> Seen:
     config: Any = loaded.config
     rows: list[list[int]] = [[]]
     steps = PairSteps(loaded.model, picture, config.start, min(limit, config.length))
-    for _ in walk(steps, rows, min(limit, config.length), greedy, _ends(loaded)):
+    for _ in walk(steps, rows, min(limit, config.length), greedy, ends_of(loaded)):
         pass
     names = _places(loaded) if kind == "pictures" else [f"region {place}" for place in range(picture.shape[1])]
     return _answered(loaded, picture, names, None, rows[0], [])
@@ -89,7 +90,7 @@ def _answered(
 ) -> Seen:
     """The answer goes into the decoder behind the start token; what ends it does not."""
     config, tokenizer = loaded.config, tokenizer_of(loaded)
-    ends = _ends(loaded)
+    ends = ends_of(loaded)
     longest = getattr(config, "length", None)
     answer = [one for one in found if one not in ends][: None if longest is None else longest - 1]
     text = tokenizer.decode(answer).replace("\N{REPLACEMENT CHARACTER}", "")  # a limit may cut a character in two
@@ -124,11 +125,6 @@ def _places(loaded: Loaded) -> list[str]:
     patches = [f"{row + 1},{column + 1}" for row in range(rows) for column in range(columns)]
     special = ["[class]", "[distilled]"] if getattr(config, "distilled", False) else ["[class]"]
     return [*(special if hasattr(loaded.model, "class_token") else []), *patches]
-
-
-def _ends(loaded: Loaded) -> frozenset[int]:
-    own = getattr(loaded.config, "end", None)
-    return frozenset(tokenizer_of(loaded).ends) | ({own} if own is not None else set())
 
 
 def _refuse_long(loaded: Loaded, count: int) -> None:

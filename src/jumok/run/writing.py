@@ -45,7 +45,7 @@ def pieces(
     how = Sampling(**{"temperature": 0.0, **sampling})
     if beams > 1 and sampling:
         raise ArgumentError("beam search takes the likeliest text; temperature and the like cannot be set with it")
-    ends = _ends(loaded)
+    ends = ends_of(loaded)
     with torch.inference_mode():
         steps, seen, room = _steps(loaded, given, limit, chat)
         if beams > 1:
@@ -81,7 +81,7 @@ def _prompt(loaded: Loaded, text: str, chat: bool) -> list[int]:
     return prompt
 
 
-def _ends(loaded: Loaded) -> frozenset[int]:
+def ends_of(loaded: Loaded) -> frozenset[int]:
     """The tokens that end a text: the tokenizer's, and where answers are written the model's own."""
     own = getattr(loaded.config, "end", None) if hasattr(loaded.model, "encode") else None
     return frozenset(tokenizer_of(loaded).ends) | ({own} if own is not None else set())
