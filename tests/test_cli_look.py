@@ -124,8 +124,13 @@ def test_metrics_have_words(words: tuple[str, ...], metric: str) -> None:
         (("look", "a" * 600), "reads at most"),
         (("effect", TEXT, "--right", "a"), "has two sides"),
         (("effect", TEXT, "--metric", "class"), "needs --label"),
-        (("effect", TEXT, "--token", "a", "--metric", "loss"), "do not go together"),
-        (("effect", TEXT, "--token", "주"), "is 3 tokens"),
+        (("effect", TEXT, "--token", "a", "--metric", "loss"), "do not go together: --token and --metric loss;"),
+        (("effect", TEXT, "--token", "a", "--label", "1"), "do not go together: --token and --label;"),
+        (("effect", "no-such-model", TEXT, "--right", "a"), "has two sides"),  # told before a model is looked for
+        (("effect", TEXT, "--token", "주"), "is 3 tokens (주₁ 주₂ 주₃)"),
+        (("look", "tiny"), 'tiny is a model; give it something to read: tiny "a text"'),
+        (("effect", "smollm2"), "smollm2 is a model"),
+        (("look", TEXT, "tiny"), "the model comes first"),
         (("effect", TEXT, "--label", "1"), "gives no classes"),
         (("effect", TEXT, "--position", "2"), "say what is measured at --position"),
         (("effect", TEXT, "--metric", "loss", "--position", "2"), "has no position"),
@@ -136,6 +141,23 @@ def test_metrics_have_words(words: tuple[str, ...], metric: str) -> None:
 def test_a_mistake_is_a_sentence(words: tuple[str, ...], sentence: str) -> None:
     done = CliRunner().invoke(cli, list(words))
     assert isinstance(done.exception, JumokError) and sentence in str(done.exception), done.exception
+
+
+def test_standard_input_is_read() -> None:
+    done = CliRunner().invoke(cli, ["look", "-", "--json"], input=TEXT + "\n", catch_exceptions=False)
+    assert json.loads(done.stdout) == told("look", TEXT)
+    empty = CliRunner().invoke(cli, ["effect", "tiny", "-"], input="\n")
+    assert isinstance(empty.exception, JumokError) and "standard input is empty" in str(empty.exception)
+
+
+def test_columns_of_hangul_stand_under_each_other() -> None:
+    from rich.cells import cell_len
+
+    found = said("effect", KOREAN, "--over", "edges", "--rows", "6").splitlines()
+    head = next(place for place, line in enumerate(found) if "gradient's guess" in line)
+    assert {cell_len(line[: line.index(" of 21")]) for line in found[head + 1 : head + 7]} == {
+        cell_len(found[head][: found[head].index("rank")]) + 1
+    }
 
 
 def test_a_person_sees_a_bar_and_a_program_does_not() -> None:
@@ -152,7 +174,7 @@ def test_a_person_sees_a_bar_and_a_program_does_not() -> None:
             pass
         assert process.stdout is not None and b"effect" in process.stdout.read()
     os.close(parent)
-    assert process.returncode == 0 and b"cutting" in shown
+    assert process.returncode == 0 and b"cutting" in shown and b"loading tiny" in shown
 
 
 def test_the_copy_is_destroyed_without_the_head() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -216,9 +218,74 @@ def test_an_ablated_head_gives_what_heads_give_elsewhere(by: str) -> None:
         assert torch.allclose(after, before.mean((0, 1)).expand_as(after))
     else:
         rows = before.flatten(0, 1)
-        assert all((rows == one).all(-1).any() for one in after.flatten(0, 1)) and not torch.equal(after, before)
+        assert all((rows == one).all(-1).any() for one in after.flatten(0, 1))
+        same = (after[:, :, None] == before[:, None]).all(-1)  # [text, position, position it was taken from]
+        assert not same.diagonal(dim1=1, dim2=2).any(), "a position never takes what it had"
     others = [0, 2, 3]
     assert torch.equal(clean.kept[site][:, others], cut.kept[site][:, others])
+
+
+def test_one_position_has_no_other_to_take_from() -> None:
+    """The mean of one is itself: the head would stay as it is, and look useless."""
+    model = drawn(RNNSeq2Seq, RNNSeq2SeqConfig(vocabulary=40, embedding_width=8, width=12))
+    for by in ("mean", "resample"):
+        with Lens(model) as lens:
+            with pytest.raises(ArgumentError, match=r"cross gives one position at a time, and .* needs others"):
+                lens.run(TOKENS[:1], OTHERS[:1], edits=Ablate(by=by, head=0))
+            clean = lens.run(TOKENS[:1], OTHERS[:1], keep=("output",))
+            cut = lens.run(TOKENS[:1], OTHERS[:1], keep=("output",), edits=Ablate(by=by, head=0, source=clean))
+        before, after = clean.kept["cross.output"][0, 0], cut.kept["cross.output"][0, 0]
+        if by == "mean":
+            assert torch.allclose(after, before.mean(0).expand_as(after), atol=1e-6)
+        else:
+            assert all((before == one).all(-1).any() for one in after)
+    with Lens(gpt()) as lens, pytest.raises(ArgumentError, match="one position at a time"):
+        lens.run([5], edits=Ablate(layer=0, head=1, by="mean"))
+
+
+# What the runtime type checker of these tests would catch first is tried in a process without it.
+PLAIN = """
+import torch
+import jumok
+from jumok.errors import ArgumentError
+from jumok.lens import kinds, profile
+from jumok.lens.metrics import LogProbability
+from transformers import GPT2Config, GPT2LMHeadModel
+
+tiny = jumok.load("tiny")
+theirs = GPT2LMHeadModel(GPT2Config(n_layer=1, n_head=2, n_embd=8, vocab_size=20, n_positions=16)).eval()
+with jumok.Lens(tiny) as lens, jumok.Lens(theirs) as other:
+    run = lens.run("the cat")
+    assert repr(run) == "<Run of 7 positions: 4 heads of 2 attentions>", run
+    assert repr(lens) == "<Lens on GPT, open>", lens
+    assert other.run(torch.tensor([1, 2, 3])).weights(0, 0).shape == (3, 3), "a row of tokens is one text"
+    for mistake, says in (
+        (lambda: run.weights(0, None), "has 2 heads, counted from 0; None is none of them"),
+        (lambda: run.weights(0.5, 0), "a layer is a number or a name, not 0.5"),
+        (lambda: run.weights(True, 0), "a layer is a number or a name, not True"),
+        (lambda: run.top("M"), "has 7 queries, counted from 0; 'M' is none of them"),
+        (lambda: jumok.effect(tiny, "the cat", metric="loss"), "a metric is a value of jumok.lens.metrics"),
+        (lambda: jumok.effect(tiny, "the cat", metric=LogProbability), "a metric is a value of jumok.lens.metrics"),
+        (lambda: jumok.effect(tiny, ""), "the text is empty"),
+        (lambda: jumok.effect(tiny, ["the", "cat"]), "reads one text at a time"),
+        (lambda: kinds(run, "the cat"), "give their numbers"),
+        (lambda: profile(run, 1, 0), "takes an open lens, a run of it"),
+        (lambda: other.run([1, 99]), "the model knows 20 tokens, counted from 0; 99 is none of them"),
+        (lambda: other.run({"input_ids": torch.tensor([[1]])}), "is given by name: lens.run(**inputs)"),
+    ):
+        try:
+            mistake()
+        except ArgumentError as refused:
+            assert says in str(refused), refused
+        else:
+            raise AssertionError(says)
+print("ok")
+"""
+
+
+def test_mistakes_without_the_type_checker() -> None:
+    done = subprocess.run([sys.executable, "-c", PLAIN], capture_output=True, text=True, check=False)
+    assert done.stdout == "ok\n", done.stderr[-1500:]
 
 
 def test_a_cut_edge_is_a_score_of_minus_infinity() -> None:

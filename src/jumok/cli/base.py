@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
 
@@ -35,6 +35,18 @@ def stop(sentence: str, code: int) -> NoReturn:
 
 
 @contextmanager
+def waiting(what: str, quiet: bool) -> Iterator[None]:
+    """A sign that something is under way, where somebody looks, while it cannot be said how far it is."""
+    if quiet or not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(what):
+        yield
+
+
+@contextmanager
 def progress(what: str, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
     """A bar of what is done, of all, where somebody looks; for a program there is none."""
     if quiet or not sys.stderr.isatty():
@@ -47,3 +59,11 @@ def progress(what: str, quiet: bool) -> Iterator[Callable[[int, int], None] | No
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         row = bar.add_task("", total=None)
         yield lambda done, of: bar.update(row, completed=done, total=of)
+
+
+def column(texts: Sequence[str], title: str = "edge") -> list[str]:
+    """A title and texts, filled to one width; a Hangul letter takes two places on a terminal."""
+    from rich.cells import cell_len
+
+    width = max(map(cell_len, [title, *texts]))
+    return [text + " " * (width - cell_len(text)) for text in [title, *texts]]

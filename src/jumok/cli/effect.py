@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .base import Command, progress
-from .look import read
+from .base import Command, column, progress
+from .given import seen_by_model
+from .look import LIMIT, headline, sides
 
 if TYPE_CHECKING:
     from jumok.lens import Effect, Effects
@@ -41,20 +43,28 @@ METRICS = ("log-probability", "logit-difference", "loss", "kl", "class", "value"
 @click.option(
     "--by", type=click.Choice(["zero", "mean", "resample"]), default="zero", show_default=True, help="How heads are."
 )
-@click.option("--verify", type=int, default=32, show_default=True, help="So many edges are cut for good; 0 = all.")
+@click.option(
+    "--verify",
+    type=click.IntRange(0),
+    default=32,
+    show_default=True,
+    help="Cut the so many largest edges by gradient, and by weight, for good; 0 = every edge.",
+)
 @click.option("--controls", type=click.IntRange(1), default=20, show_default=True, help="Random edges of equal weight.")
+@LIMIT
 @click.option("--rows", default=20, show_default=True, type=click.IntRange(1), help="Print so many.")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Where every draw begins.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for a program.")
 def effect(
-    words_given: tuple[str, ...], over: str, by: str, verify: int, controls: int, rows: int, seed: int, as_json: bool,
-    **asked: Any,
+    words_given: tuple[str, ...], over: str, by: str, verify: int, controls: int, limit: int, rows: int, seed: int,
+    as_json: bool, **asked: Any,
 ) -> None:  # fmt: skip
     """What changes when MODEL (tiny, where none is named) reads INPUT without a head, or with an edge cut: ranked, with
     controls. Edges are screened by a gradient; the largest are cut for good, and so are random ones of equal weight."""
     from jumok.lens import effect as measure
 
-    loaded, seen = read(words_given)
+    asked["metric"] = _checked(**asked)
+    loaded, seen = seen_by_model(words_given, limit, as_json)
     metric = _metric(seen, **asked)
     with progress("cutting", as_json) as tell:
         found = measure(
@@ -62,10 +72,36 @@ def effect(
             progress=tell,
         )  # fmt: skip
     if as_json:
-        sides = {"target": seen.target, "answer": seen.answer} if seen.target else {}
-        click.echo(json.dumps({**found.to_json(), "source": seen.source, **sides}, ensure_ascii=False))
+        click.echo(json.dumps({**found.to_json(), **sides(seen)}, ensure_ascii=False))
         return
-    _print(found, seen, _metric_told(found, loaded), rows)
+    click.echo(f"{loaded.family}, {headline(sides(seen))}\n{_metric_told(found, loaded)}: {found.clean:.4f}\n")
+    if over == "heads":
+        _print_heads(found.top(rows), seen)
+    else:
+        _print_edges(found, found.top(rows), seen)
+
+
+def _checked(
+    metric: str | None, token: str | None, right: str | None, wrong: str | None, label: int | None, **place: int | None
+) -> str | None:
+    """The metric that the options name, or None; a mistake is told before a model is loaded."""
+    from jumok.errors import ArgumentError
+
+    if (right is None) != (wrong is None):
+        raise ArgumentError("a logit difference has two sides: give --right and --wrong")
+    named = {"log-probability": token, "logit-difference": right, "class": label}
+    options = {"log-probability": "--token", "logit-difference": "--right and --wrong", "class": "--label"}
+    given = [name for name, value in named.items() if value is not None]
+    asked = [] if metric is None or metric in given else [f"--metric {metric}"]
+    if len(given) > 1 or (given and asked):
+        clash = " and ".join([options[name] for name in given] + asked)
+        raise ArgumentError(f"these do not go together: {clash}; an effect has one metric")
+    metric = metric or (given[0] if given else None)
+    if metric in named and metric not in given:
+        raise ArgumentError(f"the metric {metric} needs {options[metric]}")
+    if place["position"] is not None and metric in ("loss", "class", "similarity"):
+        raise ArgumentError(f"the metric {metric} has no position; leave --position out")
+    return metric
 
 
 def _metric(
@@ -75,44 +111,26 @@ def _metric(
     from jumok.errors import ArgumentError
     from jumok.lens import metrics
 
-    if (right is None) != (wrong is None):
-        raise ArgumentError("a logit difference has two sides: give --right and --wrong")
-    named = {"log-probability": token, "logit-difference": right, "class": label}
-    given = [name for name, value in named.items() if value is not None]
-    if len(given) > 1 or (metric is not None and given and given != [metric]):
-        raise ArgumentError(
-            f"these do not go together: {', '.join(dict.fromkeys([*given, metric or '']))}".rstrip(", ")
-        )
-    metric = metric or (given[0] if given else None)
-    if metric in named and metric not in given:
-        missing = {"log-probability": "--token", "logit-difference": "--right and --wrong", "class": "--label"}[metric]
-        raise ArgumentError(f"the metric {metric} needs {missing}")
     at = -1 if position is None else position
-    answered = bool(seen.target)
-    if metric == "log-probability":
-        assert token is not None
+    if token is not None:
         return metrics.LogProbability(token, at)
-    if metric == "logit-difference":
-        assert right is not None and wrong is not None
+    if right is not None and wrong is not None:
         return metrics.LogitDifference(right, wrong, at)
-    if position is not None and metric in ("loss", "class", "similarity"):
-        raise ArgumentError(f"the metric {metric} has no position; leave --position out")
+    if label is not None:
+        return metrics.ClassScore(label)
     if metric == "loss":
         return metrics.Loss(tuple(seen.inputs[-1][0].tolist()))
-    if metric == "class":
-        assert label is not None
-        return metrics.ClassScore(label)
     if metric in ("kl", "value", "similarity"):
         return {"kl": metrics.Divergence(at), "value": metrics.Value(at), "similarity": metrics.Similarity()}[metric]
-    if answered and not seen.inputs[1].is_floating_point() and len(seen.target) > 1:
+    if seen.target and seen.inputs[1].is_floating_point():
+        return metrics.Value(at)
+    if len(seen.target) > 1:
         # how likely is a token of the model's own answer? The decoder says it one place before
         place = 0 if position is None else position
         answer = seen.inputs[1][0, 1:].tolist()
         if not 0 <= place < len(answer):
             raise ArgumentError(f"the answer has {len(answer)} tokens, counted from 0; {place} is none of them")
         return metrics.LogProbability(answer[place], place)
-    if answered and seen.inputs[1].is_floating_point():
-        return metrics.Value(at)
     if position is not None:
         raise ArgumentError("say what is measured at --position: --token, --right and --wrong, or --metric kl")
     return None
@@ -131,39 +149,38 @@ def _metric_told(found: Effects, loaded: Any) -> str:
     return " ".join(words)
 
 
-def _print(found: Effects, seen: Seen, metric: str, count: int) -> None:
-    click.echo(f"{metric}: {found.clean:.4f}\n")
-    if found.over == "heads":
-        click.echo("rank  layer  head     effect        p  looks at, from there")
-        for one in found.top(count):
-            click.echo(
-                f"{one.rank:>4}  {one.layer!s:>5}  {one.head:>4}  {one.effect:+9.4f}  {one.p:7.3f}  {_looks(one, seen)}"
-            )
-        click.echo("\np: the share of heads that do at least as much")
-        return
-    click.echo("   effect   weight  layer.head  edge                      rank        p   gradient's guess")
-    for one in found.top(count):
+def _print_heads(shown: Sequence[Effect], seen: Seen) -> None:
+    width = max([5, *(len(str(one.layer)) for one in shown)])
+    click.echo(f"rank  {'layer':>{width}}  head     effect    share  looks at, from there")
+    for one in shown:
+        place = f"{one.layer!s:>{width}}  {one.head:>4}"
+        click.echo(f"{one.rank:>4}  {place}  {one.effect:+9.4f}  {one.p:7.3f}  {_looks(one, seen)}")
+    click.echo("\neffect: the metric without the head, less the metric with it; share: of heads that do as much")
+
+
+def _print_edges(found: Effects, shown: Sequence[Effect], seen: Seen) -> None:
+    places, edges = column([_place(one) for one in shown], "layer.head"), column([_edge(one, seen) for one in shown])
+    click.echo(f"   effect   weight  {places[0]}  {edges[0]}  rank           p  gradient's guess")
+    for one, place, edge in zip(shown, places[1:], edges[1:], strict=True):
         rank = f"{one.rank} of {one.of}"
         click.echo(
-            f"{one.effect:+9.4f}   {one.weight:6.3f}  {_place(one):<10}  {_edge(one, seen):<24}  {rank:<8} {one.p:6.3f}"
-            f"  {one.estimate:+9.4f}"
+            f"{one.effect:+9.4f}   {one.weight:6.3f}  {place}  {edge}  {rank:<9} {one.p:6.3f}  {one.estimate:+16.4f}"
         )
     told = found.weight_and_effect
-    what = "all" if told.every else "random"
+    some = f"all {told.edges:,} edges" if told.every else f"{told.edges:,} random edges"
+    chosen = "" if told.every else f", {found.agreement_of_chosen or 0:.2f} over the {len(found.rows)} chosen ones"
     click.echo(
         "\nrank and p: among random edges of equal weight"
-        f"\nguess and effect agree (Spearman): {found.agreement or 0:.2f} over {told.edges:,} {what} edges, "
-        f"{found.agreement_of_chosen or 0:.2f} over the {len(found.rows)} chosen ones"
-        f"\nweight and size of effect over {told.edges:,} {what} edges: Pearson {told.pearson:.2f}, Spearman "
-        f"{told.spearman:.2f}\n"
+        f"\nguess and effect agree (Spearman): {found.agreement or 0:.2f} over {some}{chosen}"
+        f"\nweight and size of effect over {some}: Pearson {told.pearson:.2f}, Spearman {told.spearman:.2f}\n"
     )
-    for title, some in (
+    for title, named in (
         ("most looked at, but useless", told.looked_at_but_useless),
         ("most useful, but little looked at", told.useful_but_little_looked_at),
     ):
         click.echo(f"{title}:")
-        for one in some:
-            click.echo(f"  {_edge(one, seen):<24} weight {one.weight:.3f}  effect {one.effect:+.4f}  ({_place(one)})")
+        for one, edge in zip(named, column([_edge(one, seen) for one in named])[1:], strict=True):
+            click.echo(f"  {edge}  weight {one.weight:.3f}  effect {one.effect:+.4f}  ({_place(one)})")
 
 
 def _place(one: Effect) -> str:

@@ -9,12 +9,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .base import Command, progress
-from .models import content
+from .given import seen_by_model
 
 if TYPE_CHECKING:
     from jumok.lens import Run
     from jumok.run.seen import Seen
 
+LIMIT = click.option(
+    "--limit",
+    default=32,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Of a model that answers: at most so many tokens of its answer.",
+)
 SHOWN = 40  # tokens whose sources are printed
 DRAWN = 48  # heads of a grid; more are too small to see
 
@@ -36,6 +43,7 @@ DRAWN = 48  # heads of a grid; more are too small to see
 @click.option("--head", type=click.IntRange(0), help="Only this head, counted from 0.")
 @click.option("--top", default=3, show_default=True, type=click.IntRange(1), help="So many sources for each token.")
 @click.option("--words", "by_words", is_flag=True, help="Join tokens to words: sum over keys, mean over queries.")
+@LIMIT
 @click.option("--png", type=click.Path(path_type=Path, dir_okay=False), help="Draw one head, or all of them.")
 @click.option("--svg", type=click.Path(path_type=Path, dir_okay=False), help="The same as SVG.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for a program.")
@@ -45,17 +53,18 @@ def look(
     head: int | None,
     top: int,
     by_words: bool,
+    limit: int,
     png: Path | None,
     svg: Path | None,
     as_json: bool,
 ) -> None:
     """Where every head of MODEL (tiny, where none is named) looks when it reads INPUT: a text, a .txt file, a picture,
-    numbers. Prints what kind of head each is, and for each token where it looks most."""
+    numbers, - for standard input. Prints what kind of head each is, and for each token where it looks most."""
     from jumok.lens import Lens, view
 
     if svg is not None and svg.suffix != ".svg":
         raise click.UsageError(f"--svg writes SVG; {svg} must end in .svg (or use --png)")
-    loaded, seen = read(words_given)
+    loaded, seen = seen_by_model(words_given, limit, as_json)
     with Lens(loaded) as lens:
         run = lens.run(*seen.inputs)
         tried = _tried(lens, seen)
@@ -64,8 +73,7 @@ def look(
         heads, places = view.rows(
             run, seen, sites, ids=seen.tokens, tried=tried, head=head, top=top, by_words=by_words, progress=tell
         )
-    told: dict[str, Any] = {"model": loaded.family, "source": seen.source}
-    told |= {"target": seen.target, "answer": seen.answer} if seen.target else {}
+    told: dict[str, Any] = {"model": loaded.family, **sides(seen)}
     told |= {"heads": heads, "tokens": places}
     told["pictures"] = [_drawn(path, run, seen, sites, head, by_words) for path in (png, svg) if path is not None]
     if as_json:
@@ -74,18 +82,12 @@ def look(
         _print(told)
 
 
-def read(words_given: tuple[str, ...]) -> tuple[Any, Seen]:
-    """The model, and what it sees; one word alone is for the model that comes with the package."""
-    from jumok.checkpoint import load
-    from jumok.errors import ArgumentError
-    from jumok.run import reads
-    from jumok.run.seen import seen
-
-    if len(words_given) > 2:
-        raise ArgumentError(f"give a model and one input; {len(words_given)} words came: put a text in quotes")
-    model, given = words_given if len(words_given) == 2 else ("tiny", words_given[0])
-    loaded = load(model)
-    return loaded, seen(loaded, content(given) if reads(loaded) in ("text", "numbers") else given)
+def sides(seen: Seen) -> dict[str, Any]:
+    """What was read and answered, as JSON."""
+    told: dict[str, Any] = {"source": seen.source, "unknown": seen.unknown}
+    if seen.target:
+        told |= {"target": seen.target, "answer": seen.answer, "unfinished": seen.unfinished}
+    return told
 
 
 def _tried(lens: Any, seen: Seen) -> Any:
@@ -122,21 +124,28 @@ def _drawn(path: Path, run: Run, seen: Seen, sites: list[str], head: int | None,
     if len({one.shape for one, _, _ in maps}) > 1:
         raise ArgumentError("these layers look at different things; draw one of them: --layer NAME")
     names = [f"{run.sites.layer_of(site)}.{one}" for site, one in some]
-    title = f"layer.head; the first {DRAWN} of {len(places)}" if len(places) > DRAWN else "layer.head"
+    title = f"layer.head: where each row looks; the first {DRAWN} of {len(places)} heads"
+    title = title if len(places) > DRAWN else "layer.head: where each row looks"
     weights = torch.stack([one for one, _, _ in maps])
     return str(draw.head_grid(path, weights, maps[0][1], maps[0][2], titles=names, title=title))
 
 
 def _print(told: dict[str, Any]) -> None:
-    what = f"{len(told['source'])} places" if "target" not in told else f"answer: {told['answer']}"
-    click.echo(f"{told['model']}, {what}\n")
-    click.echo("layer  head  kind         on repeats   entropy  distance   checks")
+    click.echo(f"{told['model']}, {headline(told)}\n")
+    width = max([5, *(len(str(row["layer"])) for row in told["heads"])])
+    click.echo(f"{'layer':>{width}}  head  kind         on repeats   entropy  distance    future")
     for row in told["heads"]:
         kinds = f"{row.get('kind', '-'):<11}  {row.get('kind_on_repeats', '-'):<11}"
-        kind = f"{kinds}  {row['entropy']:7.2f}  {row['distance']:8.1f}" if "kind" in row else " " * 43
-        future = f"on the future {row['future']:.6f}"
-        sums = "rows sum to 1" if row["sums"] < 1e-4 else f"rows sum to 1 within {row['sums']:.2g}"
-        click.echo(f"{row['layer']!s:>5}  {row['head']:>4}  {kind}   {sums}, {future}")
+        numbers = f"{row['entropy']:7.2f}  {row['distance']:8.1f}" if "kind" in row else f"{'-':>7}  {'-':>8}"
+        future = f"{row['future']:8.3f}" if "kind" in row else f"{'-':>8}"
+        click.echo(f"{row['layer']!s:>{width}}  {row['head']:>4}  {kinds}  {numbers}  {future}")
+    worst = max(told["heads"], key=lambda row: float(row["sums"]))
+    where = f"{worst['layer']}.{worst['head']}"
+    click.echo(
+        "entropy in nats, distance in tokens, future: the most that a row puts on later tokens; "
+        + (f"every row sums to 1 (within {worst['sums']:.0e})" if worst["sums"] < 1e-4 else "")
+        + (f"rows of {where} are {worst['sums']:.2g} off a sum of 1" if worst["sums"] >= 1e-4 else "")
+    )
     more = len(told["tokens"]) - SHOWN
     which = f"the last {SHOWN} tokens look most; {more:,} more are in --json" if more > 0 else "tokens look most"
     click.echo(f"\nwhere {which} (layer.head):")
@@ -148,3 +157,16 @@ def _print(told: dict[str, Any]) -> None:
         click.echo(f"  {entry['label']}[{entry['token']}] <- {sources}")
     for path in told["pictures"]:
         click.echo(f"wrote {path}")
+
+
+def headline(told: dict[str, Any]) -> str:
+    """What was read, and what came of it."""
+    count = len(told["source"])
+    read = f"{count:,} place{'s' if count != 1 else ''}"
+    if told["unknown"]:
+        read += f" ({told['unknown']:,} of them unknown to its tokenizer)"
+    if "target" not in told:
+        return read
+    return f"{read}; answer: {told['answer']}" + (
+        f" (the first {len(told['target']) - 1} tokens: --limit)" if told["unfinished"] else ""
+    )

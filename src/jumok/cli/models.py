@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
 import click
 
 from .base import Command
+from .given import content, inputs
 
 
 @click.command(
@@ -73,7 +73,7 @@ def run(model: str, given: tuple[str, ...], stop: tuple[str, ...], as_json: bool
 
     GIVEN is one or several: texts, .txt or .md files, or - for standard input; paths of pictures (PNG, JPEG, WebP, GIF,
     BMP); .safetensors files with an image's regions; numbers such as 10,20,30."""
-    told = _told(given)
+    told = inputs(given)
     from jumok.checkpoint import load
     from jumok.run import WRITES, pieces, purpose, reads
     from jumok.run import run as run_model
@@ -105,37 +105,6 @@ def run(model: str, given: tuple[str, ...], stop: tuple[str, ...], as_json: bool
             click.echo(piece, nl=False)
             sys.stdout.flush()
         click.echo()
-
-
-def _told(given: tuple[str, ...]) -> list[str]:
-    """The arguments, or standard input where there are none."""
-    from jumok.errors import ArgumentError
-
-    if given and given != ("-",):
-        return list(given)
-    if sys.stdin.isatty():
-        raise ArgumentError("nothing was given; give it as an argument, as a file, or on standard input")
-    told = sys.stdin.read()
-    if not told.strip():
-        raise ArgumentError("standard input is empty; there is nothing to do")
-    return [told.rstrip("\n")]
-
-
-def content(told: str) -> str:
-    """A text as it is, or that of the file which it names."""
-    from jumok.errors import ArgumentError
-
-    path = Path(told)
-    if len(told) >= 256 or path.suffix not in (".txt", ".md") or told != told.strip():
-        return told
-    if not path.is_file():
-        if len(told.split()) > 1:
-            return told
-        raise ArgumentError(f"there is no file {told}; a text that only looks like one has a space in front of it")
-    try:
-        return path.read_text(encoding="utf-8").rstrip("\n")
-    except UnicodeDecodeError as wrong:
-        raise ArgumentError(f"{path} is not UTF-8 text (byte {wrong.start}); save it as UTF-8") from None
 
 
 def _print_answer(kind: str, given: str, answer: Any, as_json: bool) -> None:

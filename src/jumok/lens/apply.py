@@ -126,14 +126,27 @@ def ablated(edit: Ablate, part: Tensor, site: str, heads: Any) -> Tensor:
     if edit.source is not None:
         kept = _kept(edit.source, site)
         source = (kept if heads is None else kept[:, heads]).to(part)
+    if edit.source is None and source.shape[0] == source.shape[-2] == 1:
+        # of one place the mean is itself, and there is no other: the head would stay, and look useless
+        raise ArgumentError(
+            f"{site.rpartition('.')[0]} gives one position at a time, and {edit.by!r} needs others: give "
+            'source=lens.run(..., keep=("output",))'
+        )
     if edit.by == "mean":
         axes = (0, source.dim() - 2)
         return source.mean(axes, keepdim=True).expand_as(part)
-    # resample: every position takes what another had
     draw = torch.Generator().manual_seed(edit.seed)
-    rows = torch.randint(source.shape[-2], (part.shape[-2],), generator=draw).to(source.device)
-    texts = torch.randint(source.shape[0], (part.shape[0],), generator=draw).to(source.device)
-    return source.index_select(0, texts).index_select(-2, rows)
+    own = edit.source is None
+    rows = _others(source.shape[-2], part.shape[-2], own and source.shape[-2] > 1, draw)
+    texts = _others(source.shape[0], part.shape[0], own and source.shape[-2] == 1, draw)
+    return source.index_select(0, texts.to(source.device)).index_select(-2, rows.to(source.device))
+
+
+def _others(there: int, wanted: int, own: bool, draw: torch.Generator) -> Tensor:
+    """Of so many places one for each that wants one, drawn; of its own places, never itself."""
+    if own:
+        return (torch.arange(wanted) + torch.randint(1, there, (wanted,), generator=draw)) % there
+    return torch.randint(there, (wanted,), generator=draw)
 
 
 def _kept(run: Any, site: str) -> Tensor:

@@ -44,6 +44,9 @@ class Bench:
     """``lens`` must be open, and ``inputs`` one text. ``metric`` None: how likely the model's own answer is."""
 
     def __init__(self, lens: Lens, inputs: tuple[Any, ...], settings: dict[str, Any], metric: Metric | None) -> None:
+        if metric is not None and not isinstance(metric, Metric):
+            known = ", ".join(Metric.kinds)
+            raise ArgumentError(f"a metric is a value of jumok.lens.metrics ({known}), not {metric!r}")
         self.lens, self.model = lens, lens.model
         self.inputs = tuple(lens.given(one) for one in inputs)
         several = next(

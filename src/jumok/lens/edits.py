@@ -90,7 +90,8 @@ class Ablate(Edit):
     """Silence a head, a layer's whole attention (no head), or its MLP (part="mlp").
 
     by: "zero"; "mean", over the positions and texts of ``source`` (this run where there is none); "resample", what the
-    same place gave for another position, drawn with ``seed``.
+    same head gave at another position, drawn with ``seed``. A ``source`` must have kept it: lens.run(...,
+    keep=("output",)); for an MLP keep "feedforward_output", for a whole attention "block_output".
     """
 
     head: Places = None
@@ -132,7 +133,8 @@ class KnockOut(Edit):
 @dataclass(frozen=True)
 class Patch(Edit):
     """Bring in what another run had at a place: a head's output (or all heads'), or the MLP's output (part="mlp"), at
-    these positions or everywhere. ``source`` must have kept it: lens.run(..., keep=("output",))."""
+    these positions or everywhere. ``source`` must have kept it: lens.run(..., keep=("output",)), for an MLP
+    keep=("feedforward_output",)."""
 
     head: Places = None
     positions: Places = None

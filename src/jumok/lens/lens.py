@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -126,7 +126,12 @@ class Lens:
             if self.loaded is None or self.loaded.tokenizer is None:
                 raise ArgumentError("a text needs a tokenizer: open the lens on what jumok.load gave, or pass tokens")
             one = self.loaded.tokenizer.encode(one)
+            if not one:
+                raise ArgumentError("the text is empty; give the model something to read")
         return _as_batch(one, self.model)
+
+    def __repr__(self) -> str:
+        return f"<Lens on {type(self.model).__name__}, {'open' if self._is_open else 'closed'}>"
 
     def _mlp_of(self, site: str) -> str:
         """The block whose MLP stands behind an attention: of all, the one whose name shares most with it."""
@@ -188,13 +193,35 @@ def _shared(one: str, other: str) -> int:
 
 
 def _as_batch(given: Any, model: nn.Module) -> Any:
-    """A list of tokens as a batch of one text; tensors as they are, on the model's device."""
+    """A list or a row of tokens as a batch of one text; other tensors as they are, on the model's device."""
     device = next(model.parameters()).device
+    if isinstance(given, Mapping):
+        raise ArgumentError("a dictionary of inputs is given by name: lens.run(**inputs)")
     if isinstance(given, list | tuple):
+        if any(isinstance(one, str) for one in given):
+            raise ArgumentError("a lens reads one text at a time; several texts of one length are a tensor of tokens")
         if not given or not all(isinstance(one, int) for one in given):
             raise ArgumentError("a list is one text's tokens, whole numbers, at least one; several texts are a tensor")
-        return torch.tensor([list(given)], device=device)
-    return given.to(device) if isinstance(given, torch.Tensor) else given
+        given = torch.tensor(list(given))
+    if not isinstance(given, torch.Tensor):
+        return given
+    if given.dtype in (torch.int32, torch.int64):
+        _refuse_unknown(given, model)
+        given = given[None] if given.dim() == 1 else given
+    return given.to(device)
+
+
+def _refuse_unknown(tokens: torch.Tensor, model: nn.Module) -> None:
+    """torch says "index out of range in self", which helps nobody."""
+    config = getattr(model, "config", None)
+    known = next(
+        (found for name in ("vocabulary", "vocab_size") if isinstance(found := getattr(config, name, None), int)), None
+    )
+    if known is None or not tokens.numel():
+        return
+    odd = tokens[(tokens < 0) | (tokens >= known)]
+    if odd.numel():
+        raise ArgumentError(f"the model knows {known:,} tokens, counted from 0; {int(odd[0])} is none of them")
 
 
 def last_logits(model: nn.Module, count: int) -> dict[str, int]:

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
+from jumok.data.shown import labels
 from jumok.errors import ArgumentError
 
 #: what a model gave, its last axis being what it chooses from: [batch, position, token], or [batch, class]
@@ -174,8 +175,10 @@ def token_of(text: str, tokenizer: Any) -> int:
         raise ArgumentError(f"{text!r} needs a tokenizer: measure what jumok.load gave, or give the token's number")
     ids = tokenizer.encode(text, special=False)
     if len(ids) != 1:
-        shown = ", ".join(repr(tokenizer.decode([one])) for one in ids)
-        raise ArgumentError(f"{text!r} is {len(ids)} tokens ({shown}); a metric reads one: name it, with its space")
+        shown = " ".join(labels(tokenizer, ids))
+        raise ArgumentError(
+            f"{text!r} is {len(ids)} tokens ({shown}); a metric reads one: give the one you mean, with its space"
+        )
     return int(ids[0])
 
 

@@ -80,6 +80,8 @@ def kinds(
     separators: positions of separators. arcs: pairs of positions, (dependent, governor); both directions count.
     vectors: what the tokens mean, for "semantic"; usually the embedding's rows.
     """
+    if isinstance(tokens, str):
+        raise ArgumentError("kinds compares tokens: give their numbers, as the run read them")
     ids = torch.as_tensor(tokens).flatten().cpu()
     meant = None if vectors is None else vectors.detach().float().cpu()
     places = _Places(ids, sorted(set(separators)), list(arcs), meant)

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from jumok.errors import ArgumentError
+
 from .lens import Lens
 from .patterns import Kind, beyond_even, kinds, repeated
 from .run import Run
@@ -53,6 +55,10 @@ class Tried:
 
 def profile(lens: Lens, run: Run, ids: Sequence[int], tokens_of: TokensOf | None = None) -> list[Profile]:
     """Every head, on the text ``ids`` of this run and on the others."""
+    if not isinstance(lens, Lens) or not isinstance(run, Run):
+        raise ArgumentError(
+            "profile(lens, run, ids) takes an open lens, a run of it and the tokens which that run read"
+        )
     tried = Tried(lens, tokens_of)
     return [
         Profile(site, one.head, one, tried.on_repeats.get((site, one.head)))

@@ -11,7 +11,7 @@ from torch import Tensor
 from jumok.errors import ArgumentError
 
 from .capture import Attention
-from .sites import Sites
+from .sites import Sites, is_number
 
 AT_ONCE = 2**22  # weights that are in memory together while a map is pooled
 
@@ -52,6 +52,12 @@ class Run:
         if labels is not None and attentions and len(labels) not in counts:
             raise ArgumentError(f"there are {len(labels)} labels, but {min(counts)} places; give one for each")
 
+    def __repr__(self) -> str:
+        heads = sum(one.heads for one in self.attentions.values())
+        places = max((one.queries for one in self.attentions.values()), default=0)
+        edits = f", {len(self.edits)} edits" if self.edits else ""
+        return f"<Run of {places:,} positions: {heads} heads of {len(self.attentions)} attentions{edits}>"
+
     @property
     def logits(self) -> Tensor:
         logits: Tensor | None = getattr(self.output, "logits", None)
@@ -77,17 +83,14 @@ class Run:
     def row(self, layer: int | str, head: int, query: int, batch: int = 0) -> Tensor:
         """[key]: where one token looks."""
         found = self.attention(layer)
-        if not 0 <= query < found.queries:
-            raise ArgumentError(f"there are {found.queries} queries, counted from 0; {query} is none of them")
+        _check_place(query, found.queries, f"{found.site} has", "queries")
         return self.tile(layer, head, slice(query, query + 1), slice(None), batch)[0]
 
     def tile(self, layer: int | str, head: int, queries: slice, keys: slice, batch: int = 0) -> Tensor:
         """[query, key] of these rows and columns, exact; nothing else is computed."""
         found = self.attention(layer)
-        if not 0 <= head < found.heads:
-            raise ArgumentError(f"{found.site} has {found.heads} heads, counted from 0; {head} is none of them")
-        if not 0 <= batch < found.batch:
-            raise ArgumentError(f"the run has {found.batch} texts, counted from 0; {batch} is none of them")
+        _check_place(head, found.heads, f"{found.site} has", "heads")
+        _check_place(batch, found.batch, "the run has", "texts")
         for part in (queries, keys):
             if not isinstance(part, slice) or part.step not in (None, 1):
                 raise ArgumentError(f"a tile is made of rows and columns that stand together, not of {part}")
@@ -156,6 +159,11 @@ class Run:
         from .picture import Picture
 
         return Picture(self, layer, head, batch)
+
+
+def _check_place(given: object, there: int, where: str, what: str) -> None:
+    if not is_number(given) or not 0 <= int(given) < there:  # type: ignore[call-overload]
+        raise ArgumentError(f"{where} {there} {what}, counted from 0; {given!r} is none of them")
 
 
 def _ends(length: int, parts: int) -> list[int]:

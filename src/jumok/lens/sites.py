@@ -32,6 +32,10 @@ class Sites:
     def one(self, layer: int | str) -> str:
         if isinstance(layer, str):
             return self._named(layer)
+        if not is_number(layer):
+            raise ArgumentError(
+                f"a layer is a number or a name, not {layer!r}; there are {', '.join(self._examples())}"
+            )
         stacks = self.stacks
         if len(stacks) != 1:
             raise ArgumentError(
@@ -60,6 +64,11 @@ class Sites:
 
     def _examples(self) -> list[str]:
         return [*self.names[:6], *(["..."] if len(self.names) > 6 else [])]
+
+
+def is_number(given: object) -> bool:
+    """A whole number, which True and False are not."""
+    return isinstance(given, int) and not isinstance(given, bool)
 
 
 def _form(name: str) -> str:

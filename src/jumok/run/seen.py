@@ -5,7 +5,7 @@ A model that answers (translation, caption, numbers) answers first, by itself; i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from .inputs import image_of, numbers_of, reads, regions_of, text_of, tokenizer_
 from .writing import ends_of
 
 START = "<start>"
+LIMIT = 32  # tokens of an answer; a map of more is hard to read
 Words = list[tuple[str, range]]
 
 
@@ -37,6 +38,8 @@ class Seen:
     target_words: Words | None = None
     answer: str | None = None
     tokens: list[int] = field(default_factory=list)  # of a text: its ids
+    unknown: int = 0  # so many of them the tokenizer does not know
+    unfinished: bool = False  # a limit cut the answer
 
     def axes(self, site: str) -> tuple[list[str], list[str]]:
         """The labels of an attention's queries and keys."""
@@ -57,8 +60,8 @@ class Seen:
         return (1, 1) if site.startswith("decoder") else (0, 0)
 
 
-def seen(loaded: Loaded, given: Any, limit: int = 32) -> Seen:
-    """``limit``: how long an answer may get."""
+def seen(loaded: Loaded, given: Any, limit: int = LIMIT) -> Seen:
+    """``limit``: how many tokens an answer may have."""
     kind = reads(loaded)
     answers = hasattr(loaded.model, "encode")
     if kind == "numbers":
@@ -68,21 +71,24 @@ def seen(loaded: Loaded, given: Any, limit: int = 32) -> Seen:
         if not ids:
             raise ArgumentError("the text is empty; give the model something to read")
         source, tokens = torch.tensor([ids], device=loaded.model.device), tokenizer_of(loaded)
+        unknown = 0 if tokens.unknown is None else ids.count(tokens.unknown)
         if not answers:
             _refuse_long(loaded, len(ids))
-            return Seen((source,), labels(tokens, ids), source_words=words(tokens, ids), tokens=ids)
+            return Seen((source,), labels(tokens, ids), source_words=words(tokens, ids), tokens=ids, unknown=unknown)
         found = generate(loaded.model, [ids], limit=limit, ends=ends_of(loaded))[0]
-        return _answered(loaded, source, labels(tokens, ids), words(tokens, ids), found, ids)
+        told = _answered(loaded, source, labels(tokens, ids), words(tokens, ids), found, ids)
+        return replace(told, unknown=unknown, unfinished=len(found) == limit and found[-1] not in ends_of(loaded))
     picture = image_of(loaded, given) if kind == "pictures" else regions_of(loaded, given)
     if not answers:
         return Seen((picture,), _places(loaded))
     config: Any = loaded.config
     rows: list[list[int]] = [[]]
-    steps = PairSteps(loaded.model, picture, config.start, min(limit, config.length))
-    for _ in walk(steps, rows, min(limit, config.length), greedy, ends_of(loaded)):
+    room = min(limit, config.length)
+    for _ in walk(PairSteps(loaded.model, picture, config.start, room), rows, room, greedy, ends_of(loaded)):
         pass
     names = _places(loaded) if kind == "pictures" else [f"region {place}" for place in range(picture.shape[1])]
-    return _answered(loaded, picture, names, None, rows[0], [])
+    told = _answered(loaded, picture, names, None, rows[0], [])
+    return replace(told, unfinished=len(rows[0]) == limit and rows[0][-1] not in ends_of(loaded))
 
 
 def _answered(
