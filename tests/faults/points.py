@@ -23,11 +23,12 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _before(owner: Any, name: str, strike: Callable[[], None]) -> None:
+def _before(owner: Any, name: str, strike: Callable[[], None], when: Callable[..., bool] = lambda *given: True) -> None:
     real = getattr(owner, name)
 
     def struck(*given: Any, **more: Any) -> Any:
-        strike()
+        if when(*given):
+            strike()
         return real(*given, **more)
 
     setattr(owner, name, struck)
@@ -75,6 +76,7 @@ POINTS: dict[str, Point] = {
         manifest.os, "replace", strike, lambda old, new: Path(new).name.startswith("step-")
     ),
     "before a pointer": lambda strike: _before(runs, "point", strike),
+    "between the pointers": lambda strike: _before(runs, "point", strike, lambda run, name, to: name == "best"),
     "in the middle of a pointer": lambda strike: _after(runs.os, "fsync", strike),
     "after a pointer": lambda strike: _after(runs, "point", strike),
     "before an old one goes": lambda strike: _before(runs, "remove", strike),

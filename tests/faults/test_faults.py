@@ -59,6 +59,17 @@ def test_killed_inside_a_save(tmp_path: Path, straight: Path, point: str, time_o
     check_end(run, straight)
 
 
+def test_killed_before_any_best_is_pointed_to(tmp_path: Path, straight: Path) -> None:
+    """The checkpoint is there, and says that it is the best one; who goes on from it must not leave the older one."""
+    for time_of in range(1, 20):
+        run = new_run(tmp_path / str(time_of))
+        if ended(child(run, lambda count=time_of: POINTS["between the pointers"](nth(count, die)))) == 0:
+            break
+        assert ended(child(run)) == 0
+        check_end(run, straight)
+    assert 2 < time_of < 19
+
+
 def test_every_point_is_reached(tmp_path: Path) -> None:
     for place, point in enumerate(POINTS):
         run = new_run(tmp_path / str(place))

@@ -129,7 +129,15 @@ def restore(state: State, run: Path, report: Callable[[str], None]) -> bool:
         for step, later in runs.checkpoints(run):
             if step > state.progress.step:
                 runs.remove(later)  # damaged, and named above
+        _point_at_best(run, state.progress.best_step)
     return True
+
+
+def _point_at_best(run: Path, step: int) -> None:
+    """Whoever was killed when a checkpoint was there, but before ``best`` pointed to it, points to it now."""
+    best = next((place for number, place in runs.checkpoints(run) if number == step), None)
+    if best is not None and best != runs.pointed(run, "best"):
+        runs.point(run, "best", best)
 
 
 def _newest(run: Path, report: Callable[[str], None]) -> str | None:
