@@ -17,9 +17,11 @@ from PIL import Image
 
 import jumok
 from jumok.cli import cli
+from jumok.data.tokenizer import Tokenizer
 from jumok.errors import JumokError
 from jumok.lens import kinds
 from jumok.lens.words import joined
+from jumok.models.rnn_seq2seq import RNNSeq2Seq, RNNSeq2SeqConfig
 
 TEXT = "the cat sat; the cat"
 KOREAN = "주목은 주의다. 주목은"
@@ -148,6 +150,19 @@ def test_standard_input_is_read() -> None:
     assert json.loads(done.stdout) == told("look", TEXT)
     empty = CliRunner().invoke(cli, ["effect", "tiny", "-"], input="\n")
     assert isinstance(empty.exception, JumokError) and "standard input is empty" in str(empty.exception)
+
+
+def test_a_cut_answer_and_unknown_letters_are_said(tmp_path: Path) -> None:
+    letters = Tokenizer.characters("abcdefgh")
+    torch.manual_seed(1)
+    model = RNNSeq2Seq(RNNSeq2SeqConfig(vocabulary=9, embedding_width=8, width=8, start=0, end=8))
+    jumok.save(model, tmp_path / "toy", tokenizer=letters)
+    found = told("look", str(tmp_path / "toy"), "abc?d", "--limit", "4")
+    assert len(found["target"]) == 5 and found["unfinished"] and found["unknown"] == 1
+    shown = said("look", str(tmp_path / "toy"), "abc?d", "--limit", "4").splitlines()[0]
+    assert "5 places (1 of them unknown to its tokenizer); answer: " in shown and shown.endswith("4 tokens: --limit)")
+    assert "--limit" in said("effect", str(tmp_path / "toy"), "abc?d", "--limit", "4").splitlines()[0]
+    assert told("effect", str(tmp_path / "toy"), "abcd")["unknown"] == 0
 
 
 def test_columns_of_hangul_stand_under_each_other() -> None:

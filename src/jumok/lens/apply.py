@@ -17,15 +17,6 @@ from .edits import Ablate, Edit, KnockOut, Patch, Remask, Scale, listed
 
 Which = Callable[[Edit], frozenset[str]]  # the sites that an edit means
 
-# the last word of the tap at which an edit does its work
-_WORDS: dict[str, tuple[type[Edit], ...]] = {
-    "mask": (Remask, KnockOut),
-    "score": (Scale,),
-    "output": (Ablate, Patch),
-    "block_output": (Ablate,),
-    "feedforward_output": (Ablate, Patch),
-}
-
 
 class Editing:
     """A listener for a list of edits, in their order."""

@@ -105,5 +105,5 @@ def repeated_inputs(given: Any, batch: int) -> Any:
 
 
 def no_cache(model: nn.Module) -> dict[str, Any]:
-    """A cache of keys would miss those of blocks that are left out."""
+    """Nobody goes on from these runs: a cache would keep their keys for nothing."""
     return {"use_cache": False} if hasattr(getattr(model, "config", None), "use_cache") else {}
