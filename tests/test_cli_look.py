@@ -163,6 +163,16 @@ def test_a_cut_answer_and_unknown_letters_are_said(tmp_path: Path) -> None:
     assert "5 places (1 of them unknown to its tokenizer); answer: " in shown and shown.endswith("4 tokens: --limit)")
     assert "--limit" in said("effect", str(tmp_path / "toy"), "abc?d", "--limit", "4").splitlines()[0]
     assert told("effect", str(tmp_path / "toy"), "abcd")["unknown"] == 0
+    assert found["target"][0] == "<start>" and "".join(found["target"][1:]) == found["answer"]
+    # what is measured of an answer: how likely each of its tokens was where the decoder said it
+    source, answer = letters.encode("abc?d"), letters.encode(found["answer"])
+    with torch.no_grad():
+        logits = model.eval()(torch.tensor([source]), torch.tensor([[0, *answer]])).logits[0]
+    for place, token in enumerate(answer):
+        one = told("effect", str(tmp_path / "toy"), "abc?d", "--limit", "4", "--position", str(place))
+        assert one["metric"] == f"log-probability of token {token} at position {place}"
+        assert one["clean"] == pytest.approx(float(logits[place].log_softmax(-1)[token]), abs=1e-5)
+        assert int(logits[place].argmax()) == token
 
 
 def test_columns_of_hangul_stand_under_each_other() -> None:
