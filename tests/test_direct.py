@@ -11,7 +11,7 @@ import jumok
 import test_lens
 import test_lens_huggingface as theirs
 from jumok.errors import ArgumentError
-from jumok.lens import Lens, check, contributions, direct, flow, logit_lens, rollout
+from jumok.lens import Lens, check, contributions, direct, flow, future, logit_lens, rollout
 from jumok.lens.direct import output_map
 from jumok.lens.words import joined
 from jumok.models.gpt import GPT, llama_config
@@ -150,6 +150,8 @@ def test_checks_tell_the_future() -> None:
     ahead = free.weights(0, 0).triu(1).sum(-1).max()
     assert check(free, 0, 0).future == pytest.approx(float(ahead)) and ahead > 0.01
     assert check(free, 1, 0).future == 0
+    assert torch.equal(future(causal, 1, 2), torch.zeros(len(future(causal, 1, 2))))
+    assert torch.allclose(future(free, 0, 0), free.weights(0, 0).triu(1).sum(-1))
 
 
 def test_words_are_sums_over_keys_and_means_over_queries() -> None:

@@ -137,15 +137,9 @@ def _print(told: dict[str, Any]) -> None:
     for row in told["heads"]:
         kinds = f"{row.get('kind', '-'):<11}  {row.get('kind_on_repeats', '-'):<11}"
         numbers = f"{row['entropy']:7.2f}  {row['distance']:8.1f}" if "kind" in row else f"{'-':>7}  {'-':>8}"
-        future = f"{row['future']:8.3f}" if "kind" in row else f"{'-':>8}"
+        future = f"{row['future']:8.6f}" if "kind" in row else f"{'-':>8}"
         click.echo(f"{row['layer']!s:>{width}}  {row['head']:>4}  {kinds}  {numbers}  {future}")
-    worst = max(told["heads"], key=lambda row: float(row["sums"]))
-    where = f"{worst['layer']}.{worst['head']}"
-    click.echo(
-        "entropy in nats, distance in tokens, future: the most that a row puts on later tokens; "
-        + (f"every row sums to 1 (within {worst['sums']:.0e})" if worst["sums"] < 1e-4 else "")
-        + (f"rows of {where} are {worst['sums']:.2g} off a sum of 1" if worst["sums"] >= 1e-4 else "")
-    )
+    click.echo(f"entropy in nats, distance in tokens, future: the most that a row puts on later tokens; {_sums(told)}")
     more = len(told["tokens"]) - SHOWN
     which = f"the last {SHOWN} tokens look most; {more:,} more are in --json" if more > 0 else "tokens look most"
     click.echo(f"\nwhere {which} (layer.head):")
@@ -157,6 +151,13 @@ def _print(told: dict[str, Any]) -> None:
         click.echo(f"  {entry['label']}[{entry['token']}] <- {sources}")
     for path in told["pictures"]:
         click.echo(f"wrote {path}")
+
+
+def _sums(told: dict[str, Any]) -> str:
+    worst = max(told["heads"], key=lambda row: float(row["sums"]))
+    if worst["sums"] < 1e-4:
+        return f"every row sums to 1 (within {worst['sums']:.0e})"
+    return f"rows of {worst['layer']}.{worst['head']} sum to 1 within {worst['sums']:.2g}"
 
 
 def headline(told: dict[str, Any]) -> str:

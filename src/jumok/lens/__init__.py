@@ -8,7 +8,7 @@ from .measure import effect
 from .patterns import Kind, induction_score, kinds, repeated
 from .profile import Profile, profile
 from .run import Overview, Run, Source
-from .summary import check, flow, rollout
+from .summary import check, flow, future, rollout
 
 __all__ = [
     "Ablate",
@@ -30,6 +30,7 @@ __all__ = [
     "direct",
     "effect",
     "flow",
+    "future",
     "induction_score",
     "kinds",
     "logit_lens",

@@ -9,6 +9,7 @@ Both are pictures of the weights alone. Whether a token matters, jumok.effect sa
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -31,19 +32,28 @@ class Check(NamedTuple):
 
 
 def check(run: Run, layer: int | str, head: int, batch: int = 0) -> Check:
-    found = run.attention(layer)
-    queries, keys = torch.tensor(found.query_positions), torch.tensor(found.key_positions)
-    sums = future = 0.0
-    for begin in range(0, found.queries, ROWS):
-        rows = slice(begin, min(begin + ROWS, found.queries))
-        tile = run.tile(layer, head, rows, slice(None), batch).double().cpu()
+    sums = ahead = 0.0
+    for tile, later in _rows(run, layer, head, batch):
+        ahead = max(ahead, float((tile * later).sum(-1).max()))
         total = tile.sum(-1)
         looking = total > 0
         if looking.any():
             sums = max(sums, float((total[looking] - 1).abs().max()))
-        later = keys[None] > queries[rows][:, None]
-        future = max(future, float((tile * later).sum(-1).max()))
-    return Check(sums, future)
+    return Check(sums, ahead)
+
+
+def future(run: Run, layer: int | str, head: int, batch: int = 0) -> Float[Tensor, " query"]:
+    """Position by position, the sum of weight on later positions: exactly 0 wherever a causal mask is."""
+    return torch.cat([(tile * later).sum(-1) for tile, later in _rows(run, layer, head, batch)]).float()
+
+
+def _rows(run: Run, layer: int | str, head: int, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Rows of a head's weights, a few at a time, and which of their keys are later."""
+    found = run.attention(layer)
+    queries, keys = torch.tensor(found.query_positions), torch.tensor(found.key_positions)
+    for begin in range(0, found.queries, ROWS):
+        rows = slice(begin, min(begin + ROWS, found.queries))
+        yield run.tile(layer, head, rows, slice(None), batch).double().cpu(), keys[None] > queries[rows][:, None]
 
 
 def rollout(run: Run, batch: int = 0, layers: int | None = None) -> Float[Tensor, "query key"]:
