@@ -63,3 +63,7 @@ def test_pieces_of_words_are_joined(tmp_path: Path) -> None:
     assert words(tokenizer, ids) == [
         ("[CLS]", range(1)), ("unaffable", range(1, 4)), ("aff", range(4, 5)), ("[SEP]", range(5, 6)),
     ]  # fmt: skip
+
+
+def test_several_spaces_belong_to_the_word_behind_them() -> None:
+    assert words(BYTES, list(b"a  b\n c")) == [("a", range(1)), ("b", range(1, 4)), ("c", range(4, 7))]
