@@ -138,6 +138,8 @@ def test_metrics_have_words(words: tuple[str, ...], metric: str) -> None:
         (("effect", TEXT, "--metric", "loss", "--position", "2"), "has no position"),
         (("effect", TEXT, "--metric", "value"), "gives logits, which Value cannot measure"),
         (("look", "nothere.txt"), "has a space in front of it"),
+        (("look", "nothere.png"), "there is no file nothere.png"),
+        (("look", TEXT, "--head", "9"), "has 2 heads, counted from 0; 9 is none"),
     ],
 )
 def test_a_mistake_is_a_sentence(words: tuple[str, ...], sentence: str) -> None:
@@ -145,9 +147,33 @@ def test_a_mistake_is_a_sentence(words: tuple[str, ...], sentence: str) -> None:
     assert isinstance(done.exception, JumokError) and sentence in str(done.exception), done.exception
 
 
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("look", TEXT, "--png", "x.jpg"), "--png writes PNG; x.jpg must end in .png"),
+        (("look", TEXT, "--svg", "x.png"), "--svg writes SVG; x.png must end in .svg"),
+        (("look", TEXT, "--png", "no/where/x.png"), "there is no folder no/where"),
+        (("effect", TEXT, "--over", "edges", "--by", "mean"), "--by is for --over heads"),
+        (("effect", TEXT, "--verify", "3"), "--verify is for --over edges"),
+        (("effect", TEXT, "--controls", "3"), "--controls is for --over edges"),
+        (("effect", TEXT, "--verify", "-3"), "-3 is not in the range x>=0"),
+    ],
+)
+def test_an_option_that_cannot_be_is_told_before_anything_is_loaded(words: tuple[str, ...], sentence: str) -> None:
+    done = CliRunner().invoke(cli, list(words))
+    assert done.exit_code != 0 and sentence in str(done.exception) + done.output
+
+
+def test_a_measure_without_a_place_looks_from_nowhere() -> None:
+    assert "looks at" not in said("effect", TEXT, "--metric", "loss")
+    assert "too few edges" in said("effect", "a", "--over", "edges")
+
+
 def test_standard_input_is_read() -> None:
     done = CliRunner().invoke(cli, ["look", "-", "--json"], input=TEXT + "\n", catch_exceptions=False)
     assert json.loads(done.stdout) == told("look", TEXT)
+    broken = CliRunner().invoke(cli, ["look", "-"], input=b"\xff\xfe hello")
+    assert isinstance(broken.exception, JumokError) and "standard input is not UTF-8" in str(broken.exception)
     empty = CliRunner().invoke(cli, ["effect", "tiny", "-"], input="\n")
     assert isinstance(empty.exception, JumokError) and "standard input is empty" in str(empty.exception)
 
@@ -163,6 +189,11 @@ def test_a_cut_answer_and_unknown_letters_are_said(tmp_path: Path) -> None:
     assert "5 places (1 of them unknown to its tokenizer); answer: " in shown and shown.endswith("4 tokens: --limit)")
     assert "--limit" in said("effect", str(tmp_path / "toy"), "abc?d", "--limit", "4").splitlines()[0]
     assert told("effect", str(tmp_path / "toy"), "abcd")["unknown"] == 0
+    answered = CliRunner().invoke(cli, ["run", str(tmp_path / "toy"), "abc?d"])
+    assert "1 of 5 tokens are unknown to this model's tokenizer" in answered.stderr
+    assert "unknown" not in CliRunner().invoke(cli, ["run", str(tmp_path / "toy"), "abcd"]).stderr
+    wrong = CliRunner().invoke(cli, ["effect", str(tmp_path / "toy"), "abcd", "--token", "?"])
+    assert "'?' is unknown to this model's tokenizer" in str(wrong.exception)
     assert found["target"][0] == "<start>" and "".join(found["target"][1:]) == found["answer"]
     # what is measured of an answer: how likely each of its tokens was where the decoder said it
     source, answer = letters.encode("abc?d"), letters.encode(found["answer"])

@@ -248,13 +248,17 @@ PLAIN = """
 import torch
 import jumok
 from jumok.errors import ArgumentError
-from jumok.lens import kinds, profile
+from jumok.lens import kinds, profile, repeated
 from jumok.lens.metrics import LogProbability
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel
 
 tiny = jumok.load("tiny")
 theirs = GPT2LMHeadModel(GPT2Config(n_layer=1, n_head=2, n_embd=8, vocab_size=20, n_positions=16)).eval()
-with jumok.Lens(tiny) as lens, jumok.Lens(theirs) as other:
+encoder = BertModel(BertConfig(num_hidden_layers=1, num_attention_heads=2, hidden_size=8, intermediate_size=8)).eval()
+with jumok.Lens(tiny) as lens, jumok.Lens(theirs) as other, jumok.Lens(encoder) as bert:
+    assert lens.run("the cat", keep="output").kept, "one word is one word"
+    one = jumok.effect(tiny, "the cat", layers=1)
+    assert len(one.rows) == 2 and repr(one).startswith("<Effects of 2 heads on the log-probability of token"), one
     run = lens.run("the cat")
     assert repr(run) == "<Run of 7 positions: 4 heads of 2 attentions>", run
     assert repr(lens) == "<Lens on GPT, open>", lens
@@ -270,6 +274,19 @@ with jumok.Lens(tiny) as lens, jumok.Lens(theirs) as other:
         (lambda: jumok.effect(tiny, ["the", "cat"]), "reads one text at a time"),
         (lambda: kinds(run, "the cat"), "give their numbers"),
         (lambda: profile(run, 1, 0), "takes an open lens, a run of it"),
+        (lambda: run.logits, "this run kept no logits; ask for them"),
+        (lambda: lens.run(), "nothing was given"),
+        (lambda: jumok.effect(tiny, "the cat", layers=[]), "layers is empty"),
+        (lambda: jumok.effect(tiny, "the cat", over="edges", by="mean"), "says how a head is silenced"),
+        (lambda: jumok.effect(tiny, "the cat", over="edges", controls=0), "at least 1; not 0"),
+        (lambda: jumok.effect(tiny, "the cat").top(-1), "top gives at least one"),
+        (lambda: repeated(0), "cannot be drawn"),
+        (lambda: kinds(run, torch.zeros(2, 7)), "one text at a time; 2 were given"),
+        (lambda: lens.run("the cat", edits=jumok.Ablate(0, 9)), "has 2 heads, counted from 0; 9 is none"),
+        (lambda: jumok.Remask(0, mask=torch.ones(2, 2)), "mask.given(table)"),
+        (lambda: jumok.effect(tiny, "x", metric=LogProbability("주")), "is 3 tokens"),
+        (lambda: other.run(list(range(20))), "GPT2LMHeadModel reads at most 16 positions"),
+        (lambda: bert.run([1, 2], logits=True).logits, "this model gives no logits"),
         (lambda: other.run([1, 99]), "the model knows 20 tokens, counted from 0; 99 is none of them"),
         (lambda: other.run({"input_ids": torch.tensor([[1]])}), "is given by name: lens.run(**inputs)"),
     ):

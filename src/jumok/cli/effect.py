@@ -41,7 +41,11 @@ METRICS = ("log-probability", "logit-difference", "loss", "kl", "class", "value"
 @click.option("--position", type=int, help="Where it is read; in an answer, which of its tokens, from 0.")
 @click.option("--over", type=click.Choice(["heads", "edges"]), default="heads", show_default=True, help="What is cut.")
 @click.option(
-    "--by", type=click.Choice(["zero", "mean", "resample"]), default="zero", show_default=True, help="How heads are."
+    "--by",
+    type=click.Choice(["zero", "mean", "resample"]),
+    default="zero",
+    show_default=True,
+    help="How a head is silenced.",
 )
 @click.option(
     "--verify",
@@ -64,6 +68,7 @@ def effect(
     from jumok.lens import effect as measure
 
     asked["metric"] = _checked(**asked)
+    _refuse_idle(over)
     loaded, seen = seen_by_model(words_given, limit, as_json)
     metric = _metric(seen, **asked)
     with progress("cutting", as_json) as tell:
@@ -79,6 +84,16 @@ def effect(
         _print_heads(found.top(rows), seen)
     else:
         _print_edges(found, found.top(rows), seen)
+
+
+def _refuse_idle(over: str) -> None:
+    """An option that would do nothing must not look as if it had."""
+    idle = {"heads": ("verify", "controls"), "edges": ("by",)}[over]
+    context = click.get_current_context()
+    for name in idle:
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            other = "edges" if over == "heads" else "heads"
+            raise click.UsageError(f"--{name} is for --over {other}; over {over} it does nothing")
 
 
 def _checked(
@@ -151,7 +166,8 @@ def _metric_told(found: Effects, loaded: Any) -> str:
 
 def _print_heads(shown: Sequence[Effect], seen: Seen) -> None:
     width = max([5, *(len(str(one.layer)) for one in shown)])
-    click.echo(f"rank  {'layer':>{width}}  head     effect    share  looks at, from there")
+    looks = "  looks at, from there" if any(one.looks_at is not None for one in shown) else ""
+    click.echo(f"rank  {'layer':>{width}}  head     effect    share{looks}")
     for one in shown:
         place = f"{one.layer!s:>{width}}  {one.head:>4}"
         click.echo(f"{one.rank:>4}  {place}  {one.effect:+9.4f}  {one.p:7.3f}  {_looks(one, seen)}")
@@ -169,6 +185,9 @@ def _print_edges(found: Effects, shown: Sequence[Effect], seen: Seen) -> None:
     told = found.weight_and_effect
     some = f"all {told.edges:,} edges" if told.every else f"{told.edges:,} random edges"
     chosen = "" if told.every else f", {found.agreement_of_chosen or 0:.2f} over the {len(found.rows)} chosen ones"
+    if told.edges < 3:
+        click.echo("\nthere are too few edges to say how weight and effect go together")
+        return
     click.echo(
         "\nrank and p: among random edges of equal weight"
         f"\nguess and effect agree (Spearman): {found.agreement or 0:.2f} over {some}{chosen}"
@@ -178,7 +197,7 @@ def _print_edges(found: Effects, shown: Sequence[Effect], seen: Seen) -> None:
         ("most looked at, but useless", told.looked_at_but_useless),
         ("most useful, but little looked at", told.useful_but_little_looked_at),
     ):
-        click.echo(f"{title}:")
+        click.echo(f"{title}:" if named else f"{title}: none")
         for one, edge in zip(named, column([_edge(one, seen) for one in named])[1:], strict=True):
             click.echo(f"  {edge}  weight {one.weight:.3f}  effect {one.effect:+.4f}  ({_place(one)})")
 

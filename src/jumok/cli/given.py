@@ -11,6 +11,7 @@ from .base import waiting
 if TYPE_CHECKING:
     from jumok.run.seen import Seen
 
+TEXTS, PICTURES = (".txt", ".md"), (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp")
 DEFAULT = "tiny"  # the model that comes with the package
 
 
@@ -22,7 +23,10 @@ def inputs(given: tuple[str, ...]) -> list[str]:
         return list(given)
     if sys.stdin.isatty():
         raise ArgumentError("nothing was given; give it as an argument, as a file, or on standard input")
-    told = sys.stdin.read()
+    try:
+        told = sys.stdin.buffer.read().decode()
+    except UnicodeDecodeError as wrong:
+        raise ArgumentError(f"standard input is not UTF-8 text (byte {wrong.start})") from None
     if not told.strip():
         raise ArgumentError("standard input is empty; there is nothing to do")
     return [told.rstrip("\n")]
@@ -33,12 +37,14 @@ def content(told: str) -> str:
     from jumok.errors import ArgumentError
 
     path = Path(told)
-    if len(told) >= 256 or path.suffix not in (".txt", ".md") or told != told.strip():
+    if len(told) >= 256 or path.suffix.lower() not in (*TEXTS, *PICTURES) or told != told.strip():
         return told
     if not path.is_file():
         if len(told.split()) > 1:
             return told
         raise ArgumentError(f"there is no file {told}; a text that only looks like one has a space in front of it")
+    if path.suffix.lower() in PICTURES:
+        return told
     try:
         return path.read_text(encoding="utf-8").rstrip("\n")
     except UnicodeDecodeError as wrong:

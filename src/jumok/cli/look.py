@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .base import Command, progress
+from .base import Command, progress, waiting
 from .given import seen_by_model
 
 if TYPE_CHECKING:
@@ -62,13 +63,21 @@ def look(
     numbers, - for standard input. Prints what kind of head each is, and for each token where it looks most."""
     from jumok.lens import Lens, view
 
-    if svg is not None and svg.suffix != ".svg":
-        raise click.UsageError(f"--svg writes SVG; {svg} must end in .svg (or use --png)")
+    for path, kind in ((png, ".png"), (svg, ".svg")):
+        if path is not None and path.suffix != kind:
+            raise click.UsageError(f"--{kind[1:]} writes {kind[1:].upper()}; {path} must end in {kind}")
+        if path is not None and not path.parent.is_dir():
+            raise click.UsageError(f"there is no folder {path.parent} to write {path.name} into")
     loaded, seen = seen_by_model(words_given, limit, as_json)
     with Lens(loaded) as lens:
-        run = lens.run(*seen.inputs)
-        tried = _tried(lens, seen)
-    sites = run.sites.names if layer is None else [run.sites.one(int(layer) if layer.isdigit() else layer)]
+        with waiting("reading", as_json):
+            run = lens.run(*seen.inputs)
+        sites = run.sites.names if layer is None else [run.sites.one(int(layer) if layer.isdigit() else layer)]
+        if head is not None:
+            for site in sites:
+                run.row(site, head, 0)  # whoever asks for a head that is not there is told now
+        with progress("trying heads on repeats and sentences", as_json) as tell:
+            tried = _tried(lens, seen, sites, tell)
     with progress("looking", as_json) as tell:
         heads, places = view.rows(
             run, seen, sites, ids=seen.tokens, tried=tried, head=head, top=top, by_words=by_words, progress=tell
@@ -90,7 +99,7 @@ def sides(seen: Seen) -> dict[str, Any]:
     return told
 
 
-def _tried(lens: Any, seen: Seen) -> Any:
+def _tried(lens: Any, seen: Seen, sites: list[str], tell: Callable[[int, int], None] | None) -> Any:
     """Of a model that reads a text and nothing else: its heads on more than this text."""
     from jumok.data.shown import words
     from jumok.lens.profile import Tried
@@ -103,7 +112,7 @@ def _tried(lens: Any, seen: Seen) -> Any:
         ids = tokenizer.encode(text)
         return ids, [places for word, places in words(tokenizer, ids) if word in text]  # what is around it is no word
 
-    return Tried(lens, tokens_of)
+    return Tried(lens, tokens_of, sites, tell)
 
 
 def _drawn(path: Path, run: Run, seen: Seen, sites: list[str], head: int | None, by_words: bool) -> str:
@@ -124,10 +133,10 @@ def _drawn(path: Path, run: Run, seen: Seen, sites: list[str], head: int | None,
     if len({one.shape for one, _, _ in maps}) > 1:
         raise ArgumentError("these layers look at different things; draw one of them: --layer NAME")
     names = [f"{run.sites.layer_of(site)}.{one}" for site, one in some]
-    title = f"layer.head: where each row looks; the first {DRAWN} of {len(places)} heads"
-    title = title if len(places) > DRAWN else "layer.head: where each row looks"
+    rest = f"; the first {DRAWN} of {len(places)} heads" if len(places) > DRAWN else ""
+    title = f"layer.head: where each row looks{rest}"
     weights = torch.stack([one for one, _, _ in maps])
-    return str(draw.head_grid(path, weights, maps[0][1], maps[0][2], titles=names, title=title))
+    return str(draw.head_grid(path, weights, maps[0][1], maps[0][2], titles=names, title=title)) + rest
 
 
 def _print(told: dict[str, Any]) -> None:
@@ -136,10 +145,12 @@ def _print(told: dict[str, Any]) -> None:
     click.echo(f"{'layer':>{width}}  head  kind         on repeats   entropy  distance    future")
     for row in told["heads"]:
         kinds = f"{row.get('kind', '-'):<11}  {row.get('kind_on_repeats', '-'):<11}"
-        numbers = f"{row['entropy']:7.2f}  {row['distance']:8.1f}" if "kind" in row else f"{'-':>7}  {'-':>8}"
-        future = f"{row['future']:8.6f}" if "kind" in row else f"{'-':>8}"
-        click.echo(f"{row['layer']!s:>{width}}  {row['head']:>4}  {kinds}  {numbers}  {future}")
-    click.echo(f"entropy in nats, distance in tokens, future: the most that a row puts on later tokens; {_sums(told)}")
+        own = f"{row['distance']:8.1f}  {row['future']:8.6f}" if "kind" in row else f"{'-':>8}  {'-':>8}"
+        click.echo(f"{row['layer']!s:>{width}}  {row['head']:>4}  {kinds}  {row['entropy']:7.2f}  {own}")
+    other = "" if all("kind" in row for row in told["heads"]) else "; heads with a - look at something else than a text"
+    click.echo(
+        f"entropy in nats, distance in tokens, future: the most that a row puts on later tokens; {_sums(told)}{other}"
+    )
     more = len(told["tokens"]) - SHOWN
     which = f"the last {SHOWN} tokens look most; {more:,} more are in --json" if more > 0 else "tokens look most"
     click.echo(f"\nwhere {which} (layer.head):")

@@ -92,6 +92,8 @@ def run(model: str, given: tuple[str, ...], stop: tuple[str, ...], as_json: bool
         if stop:
             generation["stop"] = stop
     for one in told:
+        if read == "text" and loaded.tokenizer is not None:
+            _say_unknown(loaded, one)
         if read in ("pictures", "regions") and len(told) > 1 and not as_json:
             click.echo(f"{one}:")
         if kind not in WRITES:
@@ -105,6 +107,16 @@ def run(model: str, given: tuple[str, ...], stop: tuple[str, ...], as_json: bool
             click.echo(piece, nl=False)
             sys.stdout.flush()
         click.echo()
+
+
+def _say_unknown(loaded: Any, text: str) -> None:
+    """A model answers to letters that it never saw as well; whoever asked should know."""
+    from jumok.run.inputs import unknown_in
+
+    ids = loaded.tokenizer.encode(text)
+    unknown = unknown_in(loaded, ids)
+    if unknown:
+        click.echo(f"jumok: {unknown:,} of {len(ids):,} tokens are unknown to this model's tokenizer", err=True)
 
 
 def _print_answer(kind: str, given: str, answer: Any, as_json: bool) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +125,7 @@ def _train(recipe: str | None, resume: Path | None, as_json: bool, given: dict[s
             if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) and ours.tell((folder / "run.json").is_file()):
                 outcome = go_on(folder, None, ours, watched)  # a process died, and all were started again
             else:
-                outcome = begin(asked, ours, watched)
+                outcome = _begun(begin, asked, ours, watched)
         if not ours.first:
             sys.exit(0 if outcome.signal is None else 128 + outcome.signal)
     if outcome.signal is not None:
@@ -141,6 +142,17 @@ def _train(recipe: str | None, resume: Path | None, as_json: bool, given: dict[s
     click.echo(told.rstrip())
     if not as_json:
         click.echo(f"\nuse it: jumok run {folder} {_to_try(folder)}", err=True)
+
+
+def _begun(begin: Callable[..., Any], asked: Any, ours: Any, watched: Any) -> Any:
+    """A run that is stopped before its first step has a folder all the same, and can go on."""
+    try:
+        return begin(asked, ours, watched)
+    except KeyboardInterrupt:
+        if not (asked.folder / "run.json").is_file():
+            raise
+        click.echo(f"stopped before the first step; go on with: jumok train --resume {asked.folder}", err=True)
+        sys.exit(130)
 
 
 def _to_try(folder: Path) -> str:

@@ -86,7 +86,8 @@ def _changed_tensor(edit: Edit, value: Tensor, site: str, begin: int) -> Tensor:
         assert isinstance(edit, Ablate | Patch)
         heads = slice(None) if edit.head is None else list(listed(edit.head) or ())
         if edit.head is not None and max(heads) >= value.shape[1]:
-            raise ArgumentError(f"{site.removesuffix('.output')} has {value.shape[1]} heads, counted from 0")
+            where = site.removesuffix(".output")
+            raise ArgumentError(f"{where} has {value.shape[1]} heads, counted from 0; {max(heads)} is none of them")
     if isinstance(edit, Ablate):
         part = value[:, heads] if headed else value
         new = ablated(edit, part, site, heads if headed else None)

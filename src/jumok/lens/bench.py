@@ -65,7 +65,8 @@ class Bench:
         self.clean, kind = answer_of(self.run.output)
         self.metric = usual(self.clean, kind) if metric is None else metric.resolved(tokenizer)
         if not isinstance(self.metric, MEASURED[kind]):
-            known = ", ".join(one.__name__ for one in MEASURED[kind])
+            tokens = kind == "logits" and self.clean.dim() > 2  # which have no classes
+            known = ", ".join(one.__name__ for one in MEASURED[kind] if not (tokens and one is ClassScore))
             raise ArgumentError(
                 f"this model gives {WORDS[kind]}, which {type(self.metric).__name__} cannot measure; use {known}"
             )

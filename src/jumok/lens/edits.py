@@ -174,4 +174,7 @@ class Remask(Edit):
     def __post_init__(self) -> None:
         object.__setattr__(self, "head", several(self.head, "head"))
         if self.mask is not None and not isinstance(self.mask, Mask):
-            raise ArgumentError(f"mask must be one of jumok.attention.mask, not {self.mask!r}")
+            raise ArgumentError(
+                f"mask must be one of jumok.attention.mask, not a {type(self.mask).__name__}; a table of booleans is "
+                "mask.given(table)"
+            )

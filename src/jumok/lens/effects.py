@@ -95,7 +95,12 @@ class Effects:
         return Effects(over, str(bench.metric), bench.value, tuple(ordered), tuple(sampled), every)
 
     def top(self, count: int = 10) -> tuple[Effect, ...]:
+        if count < 1:
+            raise ArgumentError(f"top gives at least one; {count} were asked for")
         return self.rows[:count]
+
+    def __repr__(self) -> str:
+        return f"<Effects of {len(self.rows):,} {self.over} on the {self.metric}: {self.clean:.4f}>"
 
     def of(self, layer: int | str, head: int, query: int | None = None, key: int | None = None) -> Effect:
         """The row of one head or edge."""

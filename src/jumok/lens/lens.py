@@ -67,7 +67,7 @@ class Lens:
         self,
         *inputs: Any,
         edits: Edit | Sequence[Edit] = (),
-        keep: Sequence[str] = (),
+        keep: str | Sequence[str] = (),
         logits: bool = False,
         labels: Sequence[str] | None = None,
         name: str = "run",
@@ -79,9 +79,12 @@ class Lens:
         whatever is named. ``inputs`` and ``settings`` are the model's own; a list of tokens is one text."""
         if not self._is_open:
             raise ArgumentError("the lens is closed; open it: with jumok.Lens(model) as lens: ...")
+        keep = [keep] if isinstance(keep, str) else keep
         odd = next((word for word in keep if word not in KEPT), None)
         if odd is not None:
             raise ArgumentError(f"keep knows {', '.join(KEPT)}, not {odd!r}")
+        if not inputs and not settings:
+            raise ArgumentError("nothing was given; give the model something to read")
         edits = [edits] if isinstance(edits, Edit) else list(edits)
         strange = next((one for one in edits if not isinstance(one, Edit)), None)
         if strange is not None:
@@ -103,6 +106,13 @@ class Lens:
                     stack.enter_context(listening(editing))
                 stack.enter_context(listening(capture))
                 output = self.model(*given, **settings)
+        except IndexError as wrong:  # torch says "index out of range in self", which helps nobody
+            longest = getattr(getattr(self.model, "config", None), "max_position_embeddings", None)
+            if longest is None:
+                raise
+            raise ArgumentError(
+                f"{type(self.model).__name__} reads at most {longest:,} positions and its own tokens; this is more"
+            ) from wrong
         finally:
             self.model.train(mode)
         if editing is not None:

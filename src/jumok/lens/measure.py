@@ -43,7 +43,7 @@ def effect(
     by: str = "zero",
     verify: int | None = 32,
     controls: int = 20,
-    layers: Iterable[int | str] | None = None,
+    layers: int | str | Iterable[int | str] | None = None,
     seed: int = 0,
     progress: Progress | None = None,
     **settings: Any,
@@ -55,18 +55,25 @@ def effect(
     by: how a head is silenced: zero, mean, resample (see Ablate).
     verify: of edges, how many of the largest by gradient, and by weight, are cut for good; None cuts every edge.
     controls: random edges of equal weight that each of them is compared with.
-    layers: only these.
+    layers: only this one, or these.
     """
     if over not in OVER:
         raise ArgumentError(f"over is one of {', '.join(OVER)}, not {over!r}")
     if by not in WAYS:
         raise ArgumentError(f"by is one of {', '.join(WAYS)}, not {by!r}")
+    if over == "edges" and by != "zero":
+        raise ArgumentError(f'by={by!r} says how a head is silenced; an edge is cut: leave it out, or over="heads"')
+    if controls < 1:
+        raise ArgumentError(f"controls is how many random edges each is compared with, at least 1; not {controls}")
     if verify is not None and verify < 1:
         raise ArgumentError(f"verify is how many edges are cut for good, at least 1, or None for all; not {verify}")
     with Lens(model) as lens:
         bench = Bench(lens, inputs, settings, metric)
         sites = bench.run.sites
-        chosen = sites.names if layers is None else [sites.one(one) for one in layers]
+        named = [layers] if isinstance(layers, int | str) else layers
+        chosen = sites.names if named is None else [sites.one(one) for one in named]
+        if not chosen:
+            raise ArgumentError("layers is empty; leave it out to mean all")
         tell = progress or (lambda done, of: None)
         if over == "heads":
             return _heads(bench, chosen, by, seed, tell)
@@ -92,9 +99,9 @@ def _heads(bench: Bench, sites: Sequence[str], by: str, seed: int, tell: Progres
 def _head(bench: Bench, site: str, head: int, value: float) -> Effect:
     """With where it looks from the place that is measured, which is what people ask next."""
     layer, attention = bench.run.sites.layer_of(site), bench.run.attentions[site]
-    if attention.batch != 1 or (len(bench.run.sites.stacks) > 1 and "encoder" in site.split(".")[:2]):
+    place = getattr(bench.metric, "position", None)  # a loss over a text has none
+    if place is None or attention.batch != 1 or (len(bench.run.sites.stacks) > 1 and "encoder" in site.split(".")[:2]):
         return Effect(layer, head, value)
-    place = int(getattr(bench.metric, "position", -1))
     place = place if 0 <= place < attention.queries else max(0, attention.queries + min(place, -1))
     row = bench.run.row(site, head, place)
     return Effect(layer, head, value, weight=float(row.max()), looks_at=int(row.argmax()))

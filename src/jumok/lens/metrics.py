@@ -179,6 +179,8 @@ def token_of(text: str, tokenizer: Any) -> int:
         raise ArgumentError(
             f"{text!r} is {len(ids)} tokens ({shown}); a metric reads one: give the one you mean, with its space"
         )
+    if ids[0] == tokenizer.unknown:
+        raise ArgumentError(f"{text!r} is unknown to this model's tokenizer; measure a token that it knows")
     return int(ids[0])
 
 

@@ -82,7 +82,10 @@ def kinds(
     """
     if isinstance(tokens, str):
         raise ArgumentError("kinds compares tokens: give their numbers, as the run read them")
-    ids = torch.as_tensor(tokens).flatten().cpu()
+    ids = torch.as_tensor(tokens).cpu()
+    if ids.dim() > 1 and len(ids) > 1:
+        raise ArgumentError(f"kinds looks at one text at a time; {len(ids)} were given (batch= says which was run)")
+    ids = ids.flatten()
     meant = None if vectors is None else vectors.detach().float().cpu()
     places = _Places(ids, sorted(set(separators)), list(arcs), meant)
     found = []
@@ -98,6 +101,8 @@ def kinds(
 
 def repeated(vocabulary: int, length: int = 50, seed: int = 0, start: int | None = None) -> Int[Tensor, " token"]:
     """Random tokens, and the same again: what induction and duplicate heads are tried on. ``start``: a first token."""
+    if vocabulary < 1 or length < 1:
+        raise ArgumentError(f"{length} of {vocabulary} tokens cannot be drawn; both are at least 1")
     draw = torch.Generator().manual_seed(seed)
     once = torch.randint(vocabulary, (length,), generator=draw)
     begin = [] if start is None else [torch.tensor([start])]

@@ -33,13 +33,20 @@ class Profile:
 
 class Tried:
     """Heads of a model with one stack over one text, tried on texts of ours. ``tokens_of``: how a text becomes tokens,
-    for the sentences; without it no head is called syntactic."""
+    for the sentences; without it no head is called syntactic. ``sites``: these attentions alone."""
 
-    def __init__(self, lens: Lens, tokens_of: TokensOf | None = None) -> None:
+    def __init__(
+        self,
+        lens: Lens,
+        tokens_of: TokensOf | None = None,
+        sites: Sequence[str] | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
         table = getattr(lens.model, "embedding", None)
         self.table = table.weight.detach() if isinstance(table, nn.Embedding) else None
-        self.on_repeats = {(one.site, one.head): one for one in _on_repeats(lens)}
-        self.syntactic = {} if tokens_of is None else _syntactic(lens, tokens_of)
+        tell = progress or (lambda done, of: None)
+        self.on_repeats = {(one.site, one.head): one for one in _on_repeats(lens, sites, tell)}
+        self.syntactic = {} if tokens_of is None else _syntactic(lens, tokens_of, sites, tell)
 
     def on_text(self, run: Run, ids: Sequence[int], site: str) -> list[Kind]:
         """The heads of one attention of a run over ``ids``."""
@@ -72,21 +79,31 @@ def _longest(lens: Lens) -> int:
     return int(getattr(getattr(lens.model, "config", None), "length", None) or 2**31)
 
 
-def _on_repeats(lens: Lens) -> list[Kind]:
+def _on_repeats(lens: Lens, sites: Sequence[str] | None, tell: Callable[[int, int], None]) -> list[Kind]:
     config: Any = getattr(lens.model, "config", None)
     half = min(REPEATED, _longest(lens) // 2)
     vocabulary = getattr(config, "vocabulary", None) or getattr(config, "vocab_size", None)
     if half < 2 or vocabulary is None:
         return []
     ids = repeated(int(vocabulary), half).tolist()
-    return kinds(lens.run(ids), ids)
+    run = lens.run(ids)
+    wanted = run.sites.names if sites is None else list(sites)
+    found: list[Kind] = []
+    for number, site in enumerate(wanted):
+        found += kinds(run, ids, sites=[site])
+        tell(number + 1, len(wanted))
+    return found
 
 
-def _syntactic(lens: Lens, tokens_of: TokensOf) -> dict[tuple[str, int], float]:
+def _syntactic(
+    lens: Lens, tokens_of: TokensOf, sites: Sequence[str] | None, tell: Callable[[int, int], None]
+) -> dict[tuple[str, int], float]:
     """The mean over sentences of what patterns.py calls so, each arc from every token of a word to every token of the
     other, both ways."""
     found: dict[tuple[str, int], list[float]] = {}
-    for sentence in (*ENGLISH, *KOREAN):
+    texts = (*ENGLISH, *KOREAN)
+    for number, sentence in enumerate(texts):
+        tell(number, len(texts))
         ids, places = tokens_of(sentence.text)
         arcs = arcs_of(sentence, places)
         if not arcs or len(ids) > _longest(lens):
@@ -95,7 +112,7 @@ def _syntactic(lens: Lens, tokens_of: TokensOf) -> dict[tuple[str, int], float]:
         ends = torch.zeros(len(ids), len(ids), dtype=torch.bool)
         ends[tuple(torch.tensor(arcs).T)] = True
         ends |= ends.T.clone()
-        for site in run.sites.names:
+        for site in run.sites.names if sites is None else sites:
             free = run.attentions[site].allowed(0, 0, slice(None), slice(None)).cpu()
             for head in range(run.heads(site)):
                 weight, rows = beyond_even((run.weights(site, head).float().cpu() * ends).sum(-1), ends, free)

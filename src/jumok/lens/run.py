@@ -61,6 +61,10 @@ class Run:
     @property
     def logits(self) -> Tensor:
         logits: Tensor | None = getattr(self.output, "logits", None)
+        if logits is None and self.output is not None:
+            raise ArgumentError(
+                f"this model gives no logits; what it gave is in run.output, {type(self.output).__name__}"
+            )
         if logits is None:
             raise ArgumentError("this run kept no logits; ask for them: lens.run(..., logits=True)")
         return logits

@@ -51,6 +51,7 @@ def rows(
             weights, queries, keys = pattern(run, sides, site, one, by_words)
             kind = known.get(one)
             told = {"layer": run.sites.layer_of(site), "head": one, **check(run, site, one)._asdict()}
+            told["entropy"] = float(torch.special.entr(run.weights(site, one).float()).sum(-1).mean())
             if kind is not None:
                 told |= {"kind": kind.name, "entropy": kind.entropy, "distance": kind.distance, "scores": _scores(kind)}
             other = None if tried is None else tried.on_repeats.get((site, one))

@@ -18,7 +18,9 @@ def compare(folders: Iterable[str | Path], columns: Sequence[str] | None = None)
     rows = []
     for folder in map(Path, folders):
         if not (folder / "report.json").is_file():
-            raise ArgumentError(f"there is no report in {folder}: it is written when a run has finished")
+            missing = f"there is no folder {folder}; name the folders of runs"
+            unfinished = f"there is no report in {folder}: it is written when a run has finished"
+            raise ArgumentError(unfinished if folder.is_dir() else missing)
         told = read_json(folder, "report.json")
         rows.append({"run": str(folder), **{name: value for name, value in told.items() if _is_figure(value)}})
     if not rows:

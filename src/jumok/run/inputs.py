@@ -55,6 +55,12 @@ def text_of(loaded: Loaded, given: object) -> str:
     return given
 
 
+def unknown_in(loaded: Loaded, ids: list[int]) -> int:
+    """How many of these tokens stand for what the tokenizer does not know."""
+    unknown = tokenizer_of(loaded).unknown
+    return 0 if unknown is None else ids.count(unknown)
+
+
 def tokens_of(loaded: Loaded, given: list[Any]) -> tuple[Int[Tensor, "batch length"], Bool[Tensor, "batch length"]]:
     """Token ids and which of them are real, shorter texts padded on the right."""
     rows = [tokenizer_of(loaded).encode(text_of(loaded, one)) for one in given]

@@ -18,7 +18,7 @@ from jumok.generate.sampling import greedy
 from jumok.generate.steps import PairSteps
 from jumok.generate.stream import walk
 
-from .inputs import image_of, numbers_of, reads, regions_of, text_of, tokenizer_of
+from .inputs import image_of, numbers_of, reads, regions_of, text_of, tokenizer_of, unknown_in
 from .writing import ends_of
 
 START = "<start>"
@@ -71,7 +71,7 @@ def seen(loaded: Loaded, given: Any, limit: int = LIMIT) -> Seen:
         if not ids:
             raise ArgumentError("the text is empty; give the model something to read")
         source, tokens = torch.tensor([ids], device=loaded.model.device), tokenizer_of(loaded)
-        unknown = 0 if tokens.unknown is None else ids.count(tokens.unknown)
+        unknown = unknown_in(loaded, ids)
         if not answers:
             _refuse_long(loaded, len(ids))
             return Seen((source,), labels(tokens, ids), source_words=words(tokens, ids), tokens=ids, unknown=unknown)
