@@ -23,8 +23,9 @@ def inputs(given: tuple[str, ...]) -> list[str]:
         return list(given)
     if sys.stdin.isatty():
         raise ArgumentError("nothing was given; give it as an argument, as a file, or on standard input")
+    raw = getattr(sys.stdin, "buffer", None)  # some consoles have a stream of text alone
     try:
-        told = sys.stdin.buffer.read().decode()
+        told = sys.stdin.read() if raw is None else raw.read().decode()
     except UnicodeDecodeError as wrong:
         raise ArgumentError(f"standard input is not UTF-8 text (byte {wrong.start})") from None
     if not told.strip():

@@ -111,9 +111,9 @@ def run(model: str, given: tuple[str, ...], stop: tuple[str, ...], as_json: bool
 
 def _say_unknown(loaded: Any, text: str) -> None:
     """A model answers to letters that it never saw as well; whoever asked should know."""
-    from jumok.run.inputs import unknown_in
+    from jumok.run.inputs import text_of, unknown_in
 
-    ids = loaded.tokenizer.encode(text)
+    ids = loaded.tokenizer.encode(text_of(loaded, text))
     unknown = unknown_in(loaded, ids)
     if unknown:
         click.echo(f"jumok: {unknown:,} of {len(ids):,} tokens are unknown to this model's tokenizer", err=True)
