@@ -79,7 +79,7 @@ def test_words_of_korean() -> None:
 def test_pictures_of_one_head_and_of_all(tmp_path: Path) -> None:
     one, grid, drawing = tmp_path / "one.png", tmp_path / "grid.png", tmp_path / "one.svg"
     said("look", KOREAN, "--layer", "1", "--head", "0", "--words", "--png", str(one), "--svg", str(drawing))
-    said("look", TEXT, "--png", str(grid))
+    assert told("look", TEXT, "--png", str(grid))["pictures"] == [str(grid)]
     assert 300 < width(one) < width(grid)
     assert "<svg" in drawing.read_text(encoding="utf-8")
 

@@ -61,7 +61,7 @@ def progress(what: str, quiet: bool) -> Iterator[Callable[[int, int], None] | No
         yield lambda done, of: bar.update(row, completed=done, total=of)
 
 
-def column(texts: Sequence[str], title: str = "edge") -> list[str]:
+def column(texts: Sequence[str], title: str) -> list[str]:
     """A title and texts, filled to one width; a Hangul letter takes two places on a terminal."""
     from rich.cells import cell_len
 

@@ -97,8 +97,9 @@ def _refuse_idle(over: str) -> None:
 
 
 def _checked(
-    metric: str | None, token: str | None, right: str | None, wrong: str | None, label: int | None, **place: int | None
-) -> str | None:
+    metric: str | None, token: str | None, right: str | None, wrong: str | None, label: int | None,
+    position: int | None,
+) -> str | None:  # fmt: skip
     """The metric that the options name, or None; a mistake is told before a model is loaded."""
     from jumok.errors import ArgumentError
 
@@ -114,7 +115,7 @@ def _checked(
     metric = metric or (given[0] if given else None)
     if metric in named and metric not in given:
         raise ArgumentError(f"the metric {metric} needs {options[metric]}")
-    if place["position"] is not None and metric in ("loss", "class", "similarity"):
+    if position is not None and metric in ("loss", "class", "similarity"):
         raise ArgumentError(f"the metric {metric} has no position; leave --position out")
     return metric
 
@@ -175,7 +176,10 @@ def _print_heads(shown: Sequence[Effect], seen: Seen) -> None:
 
 
 def _print_edges(found: Effects, shown: Sequence[Effect], seen: Seen) -> None:
-    places, edges = column([_place(one) for one in shown], "layer.head"), column([_edge(one, seen) for one in shown])
+    places, edges = (
+        column([_place(one) for one in shown], "layer.head"),
+        column([_edge(one, seen) for one in shown], "edge"),
+    )
     click.echo(f"   effect   weight  {places[0]}  {edges[0]}  rank           p  gradient's guess")
     for one, place, edge in zip(shown, places[1:], edges[1:], strict=True):
         rank = f"{one.rank} of {one.of}"
@@ -198,7 +202,7 @@ def _print_edges(found: Effects, shown: Sequence[Effect], seen: Seen) -> None:
         ("most useful, but little looked at", told.useful_but_little_looked_at),
     ):
         click.echo(f"{title}:" if named else f"{title}: none")
-        for one, edge in zip(named, column([_edge(one, seen) for one in named])[1:], strict=True):
+        for one, edge in zip(named, column([_edge(one, seen) for one in named], "")[1:], strict=True):
             click.echo(f"  {edge}  weight {one.weight:.3f}  effect {one.effect:+.4f}  ({_place(one)})")
 
 

@@ -136,7 +136,7 @@ def _drawn(path: Path, run: Run, seen: Seen, sites: list[str], head: int | None,
     rest = f"; the first {DRAWN} of {len(places)} heads" if len(places) > DRAWN else ""
     title = f"layer.head: where each row looks{rest}"
     weights = torch.stack([one for one, _, _ in maps])
-    return str(draw.head_grid(path, weights, maps[0][1], maps[0][2], titles=names, title=title)) + rest
+    return str(draw.head_grid(path, weights, maps[0][1], maps[0][2], titles=names, title=title))
 
 
 def _print(told: dict[str, Any]) -> None:
@@ -160,8 +160,9 @@ def _print(told: dict[str, Any]) -> None:
             for one in entry["sources"]
         )
         click.echo(f"  {entry['label']}[{entry['token']}] <- {sources}")
+    drawn = f" (the first {DRAWN} of {len(told['heads'])} heads)" if len(told["heads"]) > DRAWN else ""
     for path in told["pictures"]:
-        click.echo(f"wrote {path}")
+        click.echo(f"wrote {path}{drawn}")
 
 
 def _sums(told: dict[str, Any]) -> str:
