@@ -225,6 +225,14 @@ def test_an_ablated_head_gives_what_heads_give_elsewhere(by: str) -> None:
     assert torch.equal(clean.kept[site][:, others], cut.kept[site][:, others])
 
 
+def test_a_target_may_have_more_tokens_than_its_source() -> None:
+    config = TransformerConfig(vocabulary=10, target_vocabulary=30, shared=False, length=16, **SMALL)
+    with Lens(drawn(Transformer, config)) as lens:
+        assert lens.run([1, 2, 3], [25, 29]).weights("decoder.0.cross", 0).shape == (2, 3)
+        with pytest.raises(ArgumentError, match="knows 30 tokens"):
+            lens.run([1, 2, 3], [25, 30])
+
+
 def test_one_position_has_no_other_to_take_from() -> None:
     """The mean of one is itself: the head would stay as it is, and look useless."""
     model = drawn(RNNSeq2Seq, RNNSeq2SeqConfig(vocabulary=40, embedding_width=8, width=12))

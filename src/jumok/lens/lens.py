@@ -224,10 +224,10 @@ def _as_batch(given: Any, model: nn.Module) -> Any:
 def _refuse_unknown(tokens: torch.Tensor, model: nn.Module) -> None:
     """torch says "index out of range in self", which helps nobody."""
     config = getattr(model, "config", None)
-    known = next(
-        (found for name in ("vocabulary", "vocab_size") if isinstance(found := getattr(config, name, None), int)), None
-    )
-    if known is None or not tokens.numel():
+    # a target may have a vocabulary of its own, and which side this is cannot be known here: the larger one counts
+    names = ("vocabulary", "target_vocabulary", "vocab_size", "decoder_vocab_size")
+    known = max((found for name in names if isinstance(found := getattr(config, name, None), int)), default=0)
+    if not known or not tokens.numel():
         return
     odd = tokens[(tokens < 0) | (tokens >= known)]
     if odd.numel():

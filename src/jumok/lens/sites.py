@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral
 
 from jumok.errors import ArgumentError
 
@@ -67,8 +68,8 @@ class Sites:
 
 
 def is_number(given: object) -> bool:
-    """A whole number, which True and False are not."""
-    return isinstance(given, int) and not isinstance(given, bool)
+    """A whole number, numpy's too, which True and False are not."""
+    return isinstance(given, Integral) and not isinstance(given, bool)
 
 
 def _form(name: str) -> str:
