@@ -17,7 +17,7 @@ from collections.abc import Callable
 import torch
 
 from jumok import Lens, effect
-from jumok.lens.metrics import LogitDifference
+from jumok.lens.effects.metrics import LogitDifference
 from jumok.models.gpt import GPT, GPTConfig
 from jumok.tap import listening
 from measure import interleaved

@@ -9,7 +9,7 @@ import statistics
 import subprocess
 import sys
 
-from jumok.checkpoint.places import resolve
+from jumok.checkpoint.resolve import resolve
 from measure import peak_memory
 
 OURS = "import jumok; from jumok.checkpoint import load; import gguf; start = time.perf_counter(); jumok.load({path!r})"

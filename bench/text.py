@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from jumok.recipes import Asked, start
-from jumok.train.show import Quiet
+from jumok.training.progress import Quiet
 from train import PlainGPT
 
 STEPS, BATCH, LENGTH = 2000, 12, 64

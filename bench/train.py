@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from jumok.checkpoint import runs
-from jumok.data import shards
-from jumok.data.batch import Windows
+from jumok.checkpoint import run_folder
+from jumok.data.batches import token_shards
+from jumok.data.batches.batch_order import Windows
 from jumok.models.gpt import GPT, GPTConfig
-from jumok.train import Batch, Settings, Task, token_loss, train
+from jumok.training import Batch, Settings, Task, token_loss, train
 from measure import interleaved, peak_memory
 
 VOCABULARY = 65
@@ -107,7 +107,7 @@ def our_loop(model: GPT, text: Tensor, length: int, batch: int, steps: int, comp
 
     task = Task(model, settings, batches, token_loss, lambda model: {"loss": 0.0})
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / runs.CHECKPOINTS).mkdir()
+        (Path(folder) / run_folder.CHECKPOINTS).mkdir()
         train(task, Path(folder))
 
 
@@ -141,7 +141,7 @@ def compared(
             flush=True,
         )
     with tempfile.TemporaryDirectory() as folder:  # how fast the data comes, against how fast it is needed
-        kept = shards.write(text[:200_000].split(1000), Path(folder) / "tokens", VOCABULARY)
+        kept = token_shards.write(text[:200_000].split(1000), Path(folder) / "tokens", VOCABULARY)
         windows = Windows(len(kept), length + 1, 0)
         start = time.perf_counter()
         for step in range(200):
@@ -153,7 +153,7 @@ def compared(
 STEP = """
 import torch
 from jumok.models.gpt import GPT, GPTConfig
-from jumok.train import Batch, token_loss
+from jumok.training import Batch, token_loss
 model = GPT(GPTConfig(vocabulary=65, length=1024, width=384, layers=6, heads=6, hidden=1536)).train()
 model.checkpointing = {checkpointing}
 rows = torch.randint(0, 65, (4, 1025))

@@ -22,7 +22,7 @@ def good(folder: Path) -> None:
     import torch
 
     import jumok
-    from jumok.data.tokenizer import Tokenizer
+    from jumok.data.tokenizers.tokenizer import Tokenizer
     from jumok.models import GPT, GPTConfig
 
     torch.manual_seed(0)
@@ -45,7 +45,7 @@ def pictures(folder: Path) -> None:
     import torch
 
     import jumok
-    from jumok.data.preparation import Preparation
+    from jumok.data.images.preparation import Preparation
     from jumok.models.vit import ViT, ViTConfig
 
     torch.manual_seed(0)

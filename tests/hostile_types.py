@@ -14,7 +14,7 @@ def turning(folder: Path) -> None:
     import torch
 
     import jumok
-    from jumok.data.tokenizer import Tokenizer
+    from jumok.data.tokenizers.tokenizer import Tokenizer
     from jumok.models import GPT, llama_config
 
     torch.manual_seed(0)

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import save_file
 
 from jumok.models.gpt import GPTConfig
-from jumok.train import loop, train, world
+from jumok.training import loop, train, world
 from toys import CONFIG, StopAt, toy
 
 

@@ -269,7 +269,7 @@ def test_linear_attention_is_its_explicit_form(feature_map: FavorPlus | None, ca
 
 def test_auto_picks_a_backend_that_can() -> None:
     from jumok.attention.attend import _fastest
-    from jumok.attention.request import Request
+    from jumok.attention.backends.protocol import Request
 
     def picked(queries: int, **settings: Any) -> str:
         query, key, value = tensors(torch.float32, queries=queries, keys=queries, batch=1, heads=1, groups=1)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.utils.rnn import pad_sequence
 
-from jumok.data.batch import ByLength, Choice, Order, Windows, padded, share
+from jumok.data.batches.batch_order import ByLength, Choice, Order, Windows, padded, share
 from jumok.errors import ArgumentError
 
 counts = st.integers(1, 200)
@@ -84,7 +84,7 @@ def test_an_order_stays_what_it_was() -> None:
 
 def test_a_hundred_million_examples_take_no_memory_and_no_time() -> None:
     program = (
-        "import resource\nfrom jumok.data.batch import Order\norder = Order(10**8, 1)\norder.at(0, 64)\n"
+        "import resource\nfrom jumok.data.batches.batch_order import Order\norder = Order(10**8, 1)\norder.at(0, 64)\n"
         "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\nbefore = peak()\n"
         "found = [index for step in (0, 1, 1562499, 1562500, 10**9) for index in order.at(step, 64)]\n"
         "assert len(set(found)) == 320 and all(0 <= index < 10**8 for index in found)\n"

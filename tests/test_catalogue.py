@@ -27,8 +27,8 @@ from pathlib import Path
 import pytest
 
 from fetched import fetched
-from jumok.data import catalogue, fetch
-from jumok.data.catalogue import Archive, Entry, FetchError, Keep
+from jumok.data import catalogue
+from jumok.data.catalogue import Archive, Entry, FetchError, Keep, fetch
 from jumok.errors import ArgumentError, JumokError
 
 pip = pytest.mark.skipif(importlib.util.find_spec("pip") is None, reason="pip is not installed for this Python")

@@ -17,10 +17,10 @@ from PIL import Image
 
 import jumok
 from jumok.cli import cli
-from jumok.data.tokenizer import Tokenizer
+from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import JumokError
 from jumok.lens import kinds
-from jumok.lens.words import joined
+from jumok.lens.describe.word_weights import joined
 from jumok.models.rnn_seq2seq import RNNSeq2Seq, RNNSeq2SeqConfig
 
 TEXT = "the cat sat; the cat"

@@ -11,9 +11,9 @@ import jumok
 import test_lens
 import test_lens_huggingface as theirs
 from jumok.errors import ArgumentError
-from jumok.lens import Lens, check, contributions, direct, flow, future, logit_lens, rollout
-from jumok.lens.direct import output_map
-from jumok.lens.words import joined
+from jumok.lens import Lens, check, contributions, flow, future, logit_lens, rollout
+from jumok.lens.describe.word_weights import joined
+from jumok.lens.effects.direct_effects import output_map
 from jumok.models.gpt import GPT, llama_config
 
 TEXT = test_lens.TOKENS[:1]

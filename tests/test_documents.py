@@ -16,7 +16,7 @@ import click
 import pytest
 
 from jumok.attention import BACKENDS
-from jumok.attention.mask.text import WORDS
+from jumok.attention.mask.notation import WORDS
 from jumok.checkpoint.huggingface import DIALECTS
 from jumok.cli import cli
 from jumok.data.catalogue import find, megabytes

@@ -15,10 +15,10 @@ import test_lens
 import test_lens_huggingface as theirs
 from jumok.errors import ArgumentError
 from jumok.lens import Ablate, Effects, KnockOut, Lens
-from jumok.lens.bench import Bench
-from jumok.lens.effects import pearson, spearman
-from jumok.lens.measure import _Alike, _Known, estimated
-from jumok.lens.metrics import (
+from jumok.lens.effects.edit_bench import Bench
+from jumok.lens.effects.effect_table import pearson, spearman
+from jumok.lens.effects.measure import _Alike, _Known, estimated
+from jumok.lens.effects.metrics import (
     ClassScore,
     Divergence,
     LogitDifference,

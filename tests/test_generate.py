@@ -11,7 +11,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 
 import jumok
 from jumok.errors import ArgumentError
-from jumok.generate import Draft, Lookup, Sampling, beam_search, generate, speculate, stream, text_pieces
+from jumok.generate import Draft, Lookup, Sampling, beam_search, generate, speculate, text_pieces
 from jumok.models import GPT, GPTConfig, Model, llama_config
 from parity import shaken
 

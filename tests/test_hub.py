@@ -11,9 +11,9 @@ import pytest
 
 import hostile
 import jumok
-from jumok.checkpoint import hub
+from jumok.checkpoint import hub_cache
 from jumok.checkpoint.errors import CheckpointError
-from jumok.checkpoint.places import resolve
+from jumok.checkpoint.resolve import resolve
 
 FIRST, SECOND = "1" * 40, "abcdef0123" * 4
 NAME = "some-owner/a_model.v2"
@@ -101,7 +101,7 @@ def test_the_variables_are_hugging_face_s(cache: Path, monkeypatch: pytest.Monke
             monkeypatch.delenv(variable, raising=False)
         for variable, value in one.items():
             monkeypatch.setenv(variable, value)
-        assert str(hub.folder()) == program.communicate(timeout=120)[0].strip(), one
+        assert str(hub_cache.folder()) == program.communicate(timeout=120)[0].strip(), one
 
 
 def test_what_is_not_cached_is_said_plainly_and_nothing_is_fetched(
@@ -119,7 +119,7 @@ def test_what_is_not_cached_is_said_plainly_and_nothing_is_fetched(
         jumok.load(f"{NAME}@v9")
     with pytest.raises(CheckpointError, match=r"2{40} is not in the cache"):
         jumok.load(f"{NAME}@{'2' * 40}")
-    monkeypatch.setattr(hub, "find_spec", lambda _: None)
+    monkeypatch.setattr(hub_cache, "find_spec", lambda _: None)
     with pytest.raises(CheckpointError, match=r'hf download someone/else \(pip install "jumok\[hub\]"'):
         jumok.load("someone/else")
     with pytest.raises(CheckpointError, match=r"no folder or \.gguf file 'no-such'"):

@@ -20,8 +20,8 @@ from transformers import AutoImageProcessor
 from transformers.models.deit.image_processing_pil_deit import DeiTImageProcessorPil
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
-from jumok.data.images import ImageError, is_picture, read_image, read_picture
-from jumok.data.preparation import RESAMPLINGS, Preparation
+from jumok.data.images.image_files import ImageError, is_picture, read_image, read_picture
+from jumok.data.images.preparation import RESAMPLINGS, Preparation
 from jumok.errors import JumokError
 
 
@@ -277,7 +277,7 @@ def refusals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, An
     drawn(40, 30).save(folder / "good.png")
     program = (
         "import json, resource, sys, time\n"
-        "from jumok.data.images import read_image\n"
+        "from jumok.data.images.image_files import read_image\n"
         "from jumok.errors import JumokError\n"
         "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024\n"
         "read_image(sys.argv[1] + '/good.png')\n"

@@ -7,7 +7,7 @@ import torch
 
 from jumok import attend
 from jumok.attention import FavorPlus, FourierMixing, mask, score
-from jumok.attention.kernel import _orthogonal
+from jumok.attention.feature_maps import _orthogonal
 from jumok.errors import ArgumentError, BackendError
 
 

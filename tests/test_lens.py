@@ -16,7 +16,8 @@ import jumok
 from jumok import attend
 from jumok.attention import mask
 from jumok.errors import ArgumentError
-from jumok.lens import Ablate, Edit, KnockOut, Lens, Patch, Remask, Scale, capture
+from jumok.lens import Ablate, Edit, KnockOut, Lens, Patch, Remask, Scale
+from jumok.lens.capture import recorder
 from jumok.models.bert import BERT, BERTConfig
 from jumok.models.gpt import GPT, GPTConfig, llama_config
 from jumok.models.rnn_seq2seq import RNNSeq2Seq, RNNSeq2SeqConfig
@@ -111,7 +112,7 @@ def test_long_rows_are_made_from_the_log_sum_exp(monkeypatch: pytest.MonkeyPatch
     with Lens(model) as lens:
         run = lens.run(TOKENS)
     whole = run.weights(1, 2)
-    monkeypatch.setattr(capture, "WHOLE", 0)
+    monkeypatch.setattr(recorder, "WHOLE", 0)
     assert (run.weights(1, 2) - whole).abs().max() < 2e-6
 
 
@@ -135,7 +136,7 @@ def test_decoding_step_by_step_is_one_map() -> None:
         cache = Cache()
         from jumok.tap import listening
 
-        heard = capture.Capture()
+        heard = recorder.Capture()
         with torch.no_grad(), listening(heard):
             for place in range(11):
                 model(TOKENS[:, place : place + 1], cache=cache)
@@ -257,7 +258,7 @@ import torch
 import jumok
 from jumok.errors import ArgumentError
 from jumok.lens import kinds, profile, repeated
-from jumok.lens.metrics import LogProbability
+from jumok.lens.effects.metrics import LogProbability
 from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel
 
 tiny = jumok.load("tiny")
@@ -276,8 +277,8 @@ with jumok.Lens(tiny) as lens, jumok.Lens(theirs) as other, jumok.Lens(encoder) 
         (lambda: run.weights(0.5, 0), "a layer is a number or a name, not 0.5"),
         (lambda: run.weights(True, 0), "a layer is a number or a name, not True"),
         (lambda: run.top("M"), "has 7 queries, counted from 0; 'M' is none of them"),
-        (lambda: jumok.effect(tiny, "the cat", metric="loss"), "a metric is a value of jumok.lens.metrics"),
-        (lambda: jumok.effect(tiny, "the cat", metric=LogProbability), "a metric is a value of jumok.lens.metrics"),
+        (lambda: jumok.effect(tiny, "the cat", metric="loss"), "a metric is a value of jumok.lens.effects.metrics"),
+        (lambda: jumok.effect(tiny, "the cat", metric=LogProbability), "a metric is a value of jumok.lens.effects.metrics"),
         (lambda: jumok.effect(tiny, ""), "the text is empty"),
         (lambda: jumok.effect(tiny, ["the", "cat"]), "reads one text at a time"),
         (lambda: kinds(run, "the cat"), "give their numbers"),

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 import jumok
 from jumok.errors import ArgumentError
-from jumok.lens import Ablate, KnockOut, Lens, Remask, Scale, capture
+from jumok.lens import Ablate, KnockOut, Lens, Remask, Scale
+from jumok.lens.capture import recorder
 from jumok.tap import listening
 
 IDS = torch.randint(3, 90, (2, 13), generator=torch.Generator().manual_seed(0))
@@ -187,7 +188,7 @@ def test_generation_is_the_same_under_the_lens(name: str, cache: str) -> None:
     if cache == "static":
         settings |= {"cache_implementation": "static", "disable_compile": True}
     wanted = model.generate(**inputs, **settings)
-    heard = capture.Capture()
+    heard = recorder.Capture()
     with Lens(model), listening(heard):
         found = model.generate(**inputs, **settings)
     assert torch.equal(found, wanted)
@@ -305,8 +306,8 @@ def test_nothing_remains() -> None:
 @pytest.mark.parametrize("part", ["attention", "mlp"])
 def test_what_is_ablated_adds_nothing(name: str, part: str) -> None:
     """As if its last map were 0: for every family, whatever it calls its parts."""
-    from jumok.lens.direct import output_map
-    from jumok.lens.huggingface import feedforwards
+    from jumok.lens.effects.direct_effects import output_map
+    from jumok.lens.huggingface.attention_interface import feedforwards
 
     model, inputs = made(name), MODELS[name][2]
     with torch.no_grad(), Lens(model) as lens:

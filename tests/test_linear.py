@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from jumok import linear as module
-from jumok.linear import Linear
+from jumok import small_batch_linear as module
+from jumok.small_batch_linear import Linear
 
 
 @pytest.mark.parametrize("outer", [1024, 1027, 2049])

@@ -16,7 +16,7 @@ from PIL import Image
 import jumok
 from jumok.cli import cli
 from jumok.recipes import RECIPES
-from jumok.recipes import induction as inductions
+from jumok.recipes.toys import induction as inductions
 
 SMALL = {"width": 16, "layers": 1, "heads": 2, "hidden": 32}
 PICTURE = {"image": [8, 8], "patch": [4, 4], "width": 16, "layers": 1, "heads": 2, "hidden": 32}

@@ -10,8 +10,9 @@ import torch
 
 import jumok
 from jumok.errors import ArgumentError
-from jumok.lens import Lens, patterns
-from jumok.lens.patterns import kinds, repeated
+from jumok.lens import Lens
+from jumok.lens.describe import head_kinds
+from jumok.lens.describe.head_kinds import kinds, repeated
 from jumok.models.gpt import GPT, GPTConfig
 
 
@@ -42,7 +43,7 @@ def test_scores_are_those_of_plain_loops(monkeypatch: pytest.MonkeyPatch) -> Non
     n, arcs, vectors = len(tokens), [(4, 1), (7, 9)], torch.randn(12, 5)
     with Lens(model) as lens:
         run = lens.run(tokens)
-    monkeypatch.setattr(patterns, "AT_ONCE", 30)  # several blocks of rows
+    monkeypatch.setattr(head_kinds, "AT_ONCE", 30)  # several blocks of rows
     found = kinds(run, tokens, separators=[0, 5], arcs=arcs, vectors=vectors)
     for head in range(2):
         weights = run.weights(0, head)
@@ -117,10 +118,10 @@ def test_repeats_are_the_same_twice() -> None:
 
 
 def test_sentences_are_trees_and_their_arcs_reach_tokens() -> None:
-    from jumok.data.shown import words
-    from jumok.data.tokenizer import Tokenizer
-    from jumok.lens.profile import arcs_of
-    from jumok.lens.sentences import ENGLISH, KOREAN
+    from jumok.data.tokenizers.token_labels import words
+    from jumok.data.tokenizers.tokenizer import Tokenizer
+    from jumok.lens.describe.annotated_sentences import ENGLISH, KOREAN
+    from jumok.lens.describe.head_profile import arcs_of
 
     tokenizer = Tokenizer.of_bytes()
     for sentence in (*ENGLISH, *KOREAN):
@@ -141,7 +142,6 @@ def test_sentences_are_trees_and_their_arcs_reach_tokens() -> None:
 
 def test_a_profile_tries_heads_on_more_than_the_text() -> None:
     import jumok
-    from jumok.lens import profile
 
     tiny = jumok.load("tiny")
     with jumok.Lens(tiny) as lens:
@@ -155,9 +155,9 @@ def test_a_profile_tries_heads_on_more_than_the_text() -> None:
 
 def test_sentences_are_scored_as_kinds_scores_them() -> None:
     import jumok
-    from jumok.data.shown import words
-    from jumok.lens.profile import Tried, arcs_of
-    from jumok.lens.sentences import ENGLISH, KOREAN
+    from jumok.data.tokenizers.token_labels import words
+    from jumok.lens.describe.annotated_sentences import ENGLISH, KOREAN
+    from jumok.lens.describe.head_profile import Tried, arcs_of
 
     tiny = jumok.load("tiny")
 

@@ -19,17 +19,19 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fetched import CACHE, fetched
-from jumok.data import corpora, galleries, lines, split, text
-from jumok.data.captions import captioned, pictures
-from jumok.data.labels import labelled
-from jumok.data.lines import DataError, Problems
-from jumok.data.pairs import pairs
-from jumok.data.tokenizer import Tokenizer
+from jumok.data.batches import split
+from jumok.data.datasets import image_galleries, text_corpora
+from jumok.data.readers import documents, lines
+from jumok.data.readers.captioned_images import captioned, pictures
+from jumok.data.readers.labelled_texts import labelled
+from jumok.data.readers.lines import DataError, Problems
+from jumok.data.readers.text_pairs import pairs
+from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import JumokError
 
 Read = Callable[[Path, Problems], Iterator[Any]]
 READERS: dict[str, Read] = {
-    "documents": lambda path, problems: text.documents(path, problems),
+    "documents": lambda path, problems: documents.documents(path, problems),
     "pairs": lambda path, problems: pairs(path, "source", "target", problems),
     "labels": lambda path, problems: labelled(path, problems),
 }
@@ -117,9 +119,9 @@ def test_a_damaged_archive_is_one_problem(tmp_path: Path) -> None:
 def test_what_is_not_there_is_refused_even_when_skipping(tmp_path: Path) -> None:
     for path in (tmp_path / "none.txt", tmp_path / ("x" * 5000), tmp_path / "a\0b"):
         with pytest.raises(DataError):
-            list(text.documents(path, Problems(skip=True)))
+            list(documents.documents(path, Problems(skip=True)))
     with pytest.raises(DataError, match="no file was given"):
-        list(text.documents([]))
+        list(documents.documents([]))
 
 
 # texts
@@ -136,7 +138,7 @@ def test_folders_are_read_in_order_without_hidden_files(tmp_path: Path) -> None:
     write(tmp_path / "e.TSV", 'text\tid\nseven "as it is\t1\n')
     write(tmp_path / "f.jsonl.gz", gzip.compress(b'{"text": "eight"}\n'))
     (tmp_path / "loop").symlink_to(tmp_path, target_is_directory=True)
-    assert list(text.documents(tmp_path)) == [
+    assert list(documents.documents(tmp_path)) == [
         "first\nof two lines\n",
         "second\n",
         "fourth",
@@ -151,21 +153,21 @@ def test_folders_are_read_in_order_without_hidden_files(tmp_path: Path) -> None:
 def test_large_files_come_in_pieces_that_end_with_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = "".join(f"line {number}\n" for number in range(1000))
     path = write(tmp_path / "a.txt", whole + "\n\n")
-    monkeypatch.setattr(text, "PIECE", 100)
-    found = list(text.pieces([path, path]))
+    monkeypatch.setattr(documents, "PIECE", 100)
+    found = list(documents.pieces([path, path]))
     assert "".join(piece.text for piece in found) == 2 * (whole + "\n\n")
     assert all(piece.text.endswith("\n") and len(piece.text) < 130 for piece in found)
     assert [piece.last for piece in found].count(True) == 2 and found[-1].last
     blank = write(tmp_path / "blank.txt", "x" * 120 + "\n\n\n")
-    assert [piece.last for piece in text.pieces(blank)] == [False, True]  # the end of a document is never lost
+    assert [piece.last for piece in documents.pieces(blank)] == [False, True]  # the end of a document is never lost
     letters = Tokenizer.of_bytes()
-    assert b"".join(bytes(ids) for ids in text.tokens(iter(found), letters)) == 2 * (whole + "\n\n").encode()
+    assert b"".join(bytes(ids) for ids in documents.tokens(iter(found), letters)) == 2 * (whole + "\n\n").encode()
 
 
 def test_the_end_token_stands_behind_documents_not_behind_pieces() -> None:
     letters = Tokenizer(Tokenizer.characters("abc|")._inner, {"end": "|"})
-    found = [text.Piece("a", False), text.Piece("bb", True), text.Piece("ccc", True)]
-    assert [letters.decode(ids) for ids in text.tokens(iter(found), letters)] == ["a", "bb|", "ccc|"]
+    found = [documents.Piece("a", False), documents.Piece("bb", True), documents.Piece("ccc", True)]
+    assert [letters.decode(ids) for ids in documents.tokens(iter(found), letters)] == ["a", "bb|", "ccc|"]
 
 
 def test_nothing_to_read_is_said(tmp_path: Path) -> None:
@@ -173,9 +175,9 @@ def test_nothing_to_read_is_said(tmp_path: Path) -> None:
     write(tmp_path / "b.txt", "\n\n")
     problems = Problems(skip=True)
     with pytest.raises(DataError, match=r"there is no text in .*2 skipped; first: .*a.txt:1: the file is empty"):
-        list(text.documents(tmp_path, problems))
+        list(documents.documents(tmp_path, problems))
     with pytest.raises(DataError, match="there is no text"):
-        list(text.documents(write(tmp_path / "none" / ".x", "").parent))
+        list(documents.documents(write(tmp_path / "none" / ".x", "").parent))
 
 
 # tables
@@ -473,7 +475,7 @@ def test_pictures_are_classed_by_their_folders(tmp_path: Path) -> None:
 def test_hub_names_need_the_extra_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(DataError, match=r"pip install 'jumok\[datasets\]'"):
-        list(text.documents("hf:owner/name"))
+        list(documents.documents("hf:owner/name"))
 
 
 @pytest.mark.slow
@@ -485,13 +487,13 @@ def test_hub_names_are_read_by_datasets(tmp_path: Path, monkeypatch: pytest.Monk
     write(tmp_path / "data" / "train.csv", "text,label\nfine,1\npoor,0\n")
     write(tmp_path / "data" / "test.csv", "text,label\nneither,1\n")
     name = f"hf:{tmp_path / 'data'}"
-    assert list(text.documents(name)) == ["fine", "poor"]
-    assert list(text.documents(f"{name}@test")) == ["neither"]
+    assert list(documents.documents(name)) == ["fine", "poor"]
+    assert list(documents.documents(f"{name}@test")) == ["neither"]
     assert list(labelled(name)) == [("fine", "1"), ("poor", "0")]
     with pytest.raises(DataError, match="has no column 'source' or 'target'; there are text, label"):
         list(pairs(name))
     with pytest.raises(DataError, match="cannot be read"):
-        list(text.documents(f"{name}@nowhere"))
+        list(documents.documents(f"{name}@nowhere"))
     features = datasets.Features(
         {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["bad", "good"])}
     )
@@ -518,16 +520,16 @@ def sides(read: Callable[[split.Side], Iterator[Any]]) -> tuple[list[Any], list[
 def test_what_is_not_here_is_not_fetched_unless_somebody_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JUMOK_CACHE", str(tmp_path))
     with pytest.raises(DataError, match="shakespeare is not here; fetch it with: jumok data get shakespeare"):
-        next(corpora.shakespeare())
+        next(text_corpora.shakespeare())
     asked: list[str] = []
 
     def get(name: str, report: Callable[[str], None]) -> Path:
         asked.append(name)
         raise JumokError("asked")
 
-    monkeypatch.setattr(corpora.catalogue, "get", get)
+    monkeypatch.setattr(text_corpora.catalogue, "get", get)
     with pytest.raises(JumokError, match="asked"):
-        next(corpora.shakespeare(report=lambda line: None))
+        next(text_corpora.shakespeare(report=lambda line: None))
     assert asked == ["shakespeare"]
 
 
@@ -541,7 +543,7 @@ def test_sides_depend_on_the_text_alone() -> None:
 @pytest.mark.usefixtures("_cache")
 def test_shakespeare_is_whole_and_cut_in_two() -> None:
     folder = fetched("shakespeare")
-    train, held = sides(corpora.shakespeare)
+    train, held = sides(text_corpora.shakespeare)
     size = sum(len(path.read_text(encoding="utf-8")) for path in folder.glob("*.txt"))
     assert abs(sum(map(len, train + held)) - size) <= 42  # a last line may lack its end
     assert 0.07 < sum(map(len, held)) / size < 0.13
@@ -551,7 +553,7 @@ def test_shakespeare_is_whole_and_cut_in_two() -> None:
 @pytest.mark.usefixtures("_cache")
 def test_gutenberg_reads_its_two_books_in_latin_1() -> None:
     fetched("gutenberg")
-    whole = "".join("".join(side) for side in sides(corpora.gutenberg))
+    whole = "".join("".join(side) for side in sides(text_corpora.gutenberg))
     assert "Brunetière, Coppée, Hauptmann, Barrès, Bourget, Lemaître" in whole.replace("\n", " ")
     assert "Cæsar, my Lo" in whole and len(whole) > 11_700_000
 
@@ -559,20 +561,20 @@ def test_gutenberg_reads_its_two_books_in_latin_1() -> None:
 @pytest.mark.usefixtures("_cache")
 def test_en_ko_never_has_a_text_on_both_sides() -> None:
     fetched("en-ko")
-    train, held = sides(corpora.en_ko)
+    train, held = sides(text_corpora.en_ko)
     assert len(set(train)) + len(set(held)) == len(train) + len(held) == 34_006
     assert 0.09 < len(held) / 34_006 < 0.11
     for column in (0, 1):
         assert not {split.normal(pair[column]) for pair in train} & {split.normal(pair[column]) for pair in held}
-    turned = list(corpora.en_ko("held-out", source="ko", target="en"))
+    turned = list(text_corpora.en_ko("held-out", source="ko", target="en"))
     assert turned == [(korean, english) for english, korean in held]
-    assert corpora.numbered("{b} and {a}, {b}", "{a}와 {b}") == ("{0} and {1}, {0}", "{1}와 {0}")
+    assert text_corpora.numbered("{b} and {a}, {b}", "{a}와 {b}") == ("{0} and {1}, {0}", "{1}와 {0}")
 
 
 @pytest.mark.usefixtures("_cache")
 def test_sentiment_is_cut_in_three() -> None:
     fetched("sentiment")
-    train, held = sides(corpora.sentiment)
+    train, held = sides(text_corpora.sentiment)
     assert len(train) + len(held) == 23_619 and {label for _, label in held} == {"negative", "neutral", "positive"}
     assert not {words for words, _ in train} & {words for words, _ in held}
     assert ("Yay. Another good phone interview.", "positive") in train + held
@@ -582,13 +584,13 @@ def test_sentiment_is_cut_in_three() -> None:
 @pytest.mark.usefixtures("_cache")
 def test_emoji_have_names_and_their_tones_stay_together() -> None:
     fetched("emoji")
-    train, held = sides(lambda side: galleries.emoji(side, tones=True))
+    train, held = sides(lambda side: image_galleries.emoji(side, tones=True))
     assert len(train) + len(held) == 3786 and all(path.is_file() for path, _ in held)
     plain = [{re.sub(": .*skin tone.*", "", name) for _, name in side} for side in (train, held)]
     assert not plain[0] & plain[1]
     assert len(plain[0]) + len(plain[1]) < 1911 + 60  # tones are of the same emoji, all but the pairs of people
-    korean = {path.name: name for path, name in galleries.emoji("train", language="ko")}
-    english = {path.name: name for path, name in galleries.emoji("train")}
+    korean = {path.name: name for path, name in image_galleries.emoji("train", language="ko")}
+    english = {path.name: name for path, name in image_galleries.emoji("train")}
     assert korean.keys() == english.keys() and english["1f63a.png"] == "grinning cat"
     assert korean["1f63a.png"] == "활짝 웃는 고양이 얼굴" and len(english) < 1911
 
@@ -596,7 +598,7 @@ def test_emoji_have_names_and_their_tones_stay_together() -> None:
 @pytest.mark.usefixtures("_cache")
 def test_mnist_has_its_own_parts() -> None:
     fetched("mnist")
-    digits = galleries.mnist("held-out")
+    digits = image_galleries.mnist("held-out")
     assert digits.pixels.shape == (10_000, 1, 28, 28) and digits.labels[:5].tolist() == [7, 2, 1, 0, 4]
     assert digits.labels.bincount().tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
 
@@ -607,10 +609,10 @@ MEMORY = """
 import resource, sys
 from pathlib import Path
 from jumok.data import text
-from jumok.data.labels import labelled
+from jumok.data.readers.labelled_texts import labelled
 def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 small, large = Path(sys.argv[1]), Path(sys.argv[2])
-read = {".txt": text.documents, ".csv": labelled}[large.suffix]
+read = {".txt": documents.documents, ".csv": labelled}[large.suffix]
 for _ in read(small): pass
 before, size = peak(), 0
 for found in read(large): size += len(found if isinstance(found, str) else found[0])

@@ -12,7 +12,7 @@ import jumok
 from fetched import fetched
 from jumok.checkpoint import Loaded
 from jumok.generate import Lookup, Sampling, beam_search, generate, quantize, speculate
-from jumok.run import embed, pieces
+from jumok.tasks import embed, pieces
 from parity import near
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("real")]

@@ -13,18 +13,18 @@ import torch
 
 import jumok
 from fetched import CACHE, fetched
-from jumok.checkpoint import runs
-from jumok.data import galleries
-from jumok.data.lines import DataError
-from jumok.data.preparation import Preparation
+from jumok.checkpoint import run_folder
+from jumok.data.datasets import image_galleries
+from jumok.data.images.preparation import Preparation
+from jumok.data.readers.lines import DataError
 from jumok.draw import DrawError, gallery
 from jumok.errors import ArgumentError
 from jumok.models.gpt import GPT, GPTConfig
 from jumok.recipes import Asked, recipe, resume, start
-from jumok.recipes.caption import _family
-from jumok.recipes.pictures import digests, drawn, measured, moved, normal
-from jumok.recipes.sides import parted
-from jumok.train import TrainingError
+from jumok.recipes.images.image_arrays import digests, drawn, measured, moved, normal
+from jumok.recipes.images.image_captioner import _family
+from jumok.recipes.shared.splits import parted
+from jumok.training import TrainingError
 from toys import StopAt
 
 Image = pytest.importorskip("PIL.Image")
@@ -127,7 +127,7 @@ def test_a_stop_changes_nothing(name: str, folder: Path, tmp_path: Path) -> None
     outcome = start(asked(name, tmp_path / "cut", folder, changes), show=StopAt(8))
     assert outcome.progress.step == 8
     assert resume(tmp_path / "cut").progress.finished
-    one, other = (jumok.load(runs.checkpoints(tmp_path / run)[0][1]).model for run in ("whole", "cut"))
+    one, other = (jumok.load(run_folder.checkpoints(tmp_path / run)[0][1]).model for run in ("whole", "cut"))
     for (key, left), right in zip(one.state_dict().items(), other.state_dict().values(), strict=True):
         assert torch.equal(left, right), key
     for file in ("metrics.jsonl", "report.json"):
@@ -217,13 +217,13 @@ def test_real_pictures_keep_their_test_part(source: str, tmp_path: Path, monkeyp
         monkeypatch.setenv("JUMOK_CACHE", str(CACHE))
         size = (60_000, 10_000)
     else:  # 139 MB are not fetched for this
-        small = galleries.Gallery(
+        small = image_galleries.Gallery(
             torch.arange(400 * 3 * 64, dtype=torch.uint8).view(400, 3, 8, 8) % 251,
             torch.arange(400) % 10,
-            galleries.CIFAR10,
+            image_galleries.CIFAR10,
         )
         small.pixels[:, 0, 0, :2] = torch.stack([torch.arange(400) // 256, torch.arange(400) % 256], 1).byte()
-        monkeypatch.setattr(galleries, "cifar10", lambda side, report: small)
+        monkeypatch.setattr(image_galleries, "cifar10", lambda side, report: small)
         size = (400, 400)
     task = recipe("image")(asked("image", tmp_path, None, {"set": source, "width": 16, "hidden": 16, "layers": 1}))
     learned, choosing, held_out = task.data["pictures"]
@@ -285,7 +285,7 @@ def test_variants_of_an_emoji_stand_together(monkeypatch: pytest.MonkeyPatch) ->
     """Man, woman and person, in any skin colour: none chooses the checkpoint while another is learned."""
     fetched("emoji")
     monkeypatch.setenv("JUMOK_CACHE", str(CACHE))
-    known = [path for path, _ in galleries.emoji("train", tones=True)]
+    known = [path for path, _ in image_galleries.emoji("train", tones=True)]
     train, choosing, _ = parted([_family(path) for path in known], 0.0, 0.05)
     tones = {"1f3fb", "1f3fc", "1f3fd", "1f3fe", "1f3ff", "fe0f", "200d", "2640", "2642", "27a1"}
 

@@ -13,27 +13,27 @@ import pytest
 import torch
 
 import jumok
-from jumok.checkpoint import runs
-from jumok.data.lines import DataError, Problems
-from jumok.data.text import Piece
-from jumok.data.tokenizer import Tokenizer
+from jumok.checkpoint import run_folder
+from jumok.data.readers.documents import Piece
+from jumok.data.readers.lines import DataError, Problems
+from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError, JumokError
 from jumok.models.bert import BERT, BERTConfig
 from jumok.models.gpt import GPT, GPTConfig
 from jumok.models.t5 import T5, T5Config
 from jumok.recipes import Asked, recipe, resume, start
-from jumok.recipes.bitext import MOST_HELD_OUT, _pairs
-from jumok.recipes.compare import compare
-from jumok.recipes.masked import AtPlaces
-from jumok.recipes.masking import chosen, fixed, hidden, ordinary_of, surroundings
-from jumok.recipes.match import sacrebleu as scorer
-from jumok.recipes.paragraphs import paragraphs
+from jumok.recipes.compare_runs import compare
+from jumok.recipes.language.masked_language_model import AtPlaces
+from jumok.recipes.language.masking import chosen, fixed, hidden, ordinary_of, surroundings
+from jumok.recipes.language.paragraphs import paragraphs
+from jumok.recipes.language.parallel_text import MOST_HELD_OUT, _pairs
 from jumok.recipes.report import markdown
-from jumok.recipes.scores import cut_of, scored
-from jumok.recipes.vocabulary import learned
-from jumok.train import Outcome
-from jumok.train.metrics import read
-from jumok.train.show import Show
+from jumok.recipes.shared.exact_match import sacrebleu as scorer
+from jumok.recipes.shared.learned_tokenizer import learned
+from jumok.recipes.shared.translation_scores import cut_of, scored
+from jumok.training import Outcome
+from jumok.training.metrics_log import read
+from jumok.training.progress import Show
 from toys import StopAt
 
 SHORT = {"steps": 6, "batch": 4, "evaluate_every": 3, "save_every": 2, "log_every": 1, "warmup": 1}
@@ -60,7 +60,7 @@ def report_of(folder: Path) -> dict[str, Any]:
 def assert_same_run(one: Path, other: Path) -> None:
     """Equal to the last bit: what was learned, every number on the way, and the report."""
     assert (one / "metrics.jsonl").read_text() == (other / "metrics.jsonl").read_text()
-    last = [runs.pointed(folder, "last") for folder in (one, other)]
+    last = [run_folder.pointed(folder, "last") for folder in (one, other)]
     assert last[0] is not None and last[1] is not None and last[0].name == last[1].name
     for name in ("model.safetensors", "optimizer.safetensors", "state.safetensors"):
         assert (last[0] / name).read_bytes() == (last[1] / name).read_bytes(), name
@@ -330,7 +330,7 @@ def test_masked_holds_out_paragraphs(tmp_path: Path, book: Path) -> None:
     (tmp_path / "run").mkdir()
     task = recipe("masked")(Asked("masked", tmp_path / "run", str(book), changes={**MASKED, "length": 90}))
     assert task.data["examples"] > 4 * task.data["held_out"] > 0
-    from jumok.data.shards import Shards
+    from jumok.data.batches.token_shards import Shards
 
     sides = [Shards(tmp_path / "run" / "tokens" / name) for name in ("train", "held-out")]
     texts = [{task.tokenizer.decode(one.list(number).tolist()) for number in range(one.lists)} for one in sides]
@@ -503,7 +503,7 @@ def test_translate_learns_from_the_catalogue(tmp_path: Path, monkeypatch: pytest
     for language, told in (("en", english), ("ko", korean)):
         (place / language).mkdir(parents=True)
         (place / language / "a.json").write_text(json.dumps(told), encoding="utf-8")
-    monkeypatch.setattr("jumok.data.corpora.place", lambda name, report=None: place)
+    monkeypatch.setattr("jumok.data.datasets.text_corpora.place", lambda name, report=None: place)
     for direction, first in (("en-ko", "{0} opens door "), ("ko-en", "{0}이 문 ")):
         go("translate", tmp_path / direction, None, **TRANSFORMER, direction=direction)
         assert report_of(tmp_path / direction)["direction"] == direction

@@ -14,15 +14,17 @@ import torch
 from click.testing import CliRunner
 
 import jumok
-from jumok.checkpoint import places
+from jumok.checkpoint import resolve
 from jumok.cli import cli
-from jumok.data import toy
-from jumok.data.lines import DataError
+from jumok.data.datasets import toy_tasks
+from jumok.data.readers.lines import DataError
 from jumok.errors import ArgumentError, JumokError
 from jumok.models.gpt import GPT
-from jumok.recipes import Asked, match, recipe, repeats, resume, start, words
-from jumok.recipes import induction as inductions
-from jumok.train import IGNORED, Task
+from jumok.recipes import Asked, recipe, resume, start
+from jumok.recipes.shared import exact_match
+from jumok.recipes.toys import induction as inductions
+from jumok.recipes.toys import repeated_bytes, word_sequences
+from jumok.training import IGNORED, Task
 from test_train import StopAt, assert_equal, parameters
 
 SMALL: dict[str, dict[str, Any]] = {
@@ -236,7 +238,7 @@ def test_a_gpt_learns_the_answer_behind_the_sequence(tmp_path: Path) -> None:
 
 def test_nothing_held_out_is_learned_from(tmp_path: Path) -> None:
     task = made("sort", tmp_path / "run")
-    held = {"".join(map(str, row)) for row, _ in toy.sort("held-out", length=4, kinds=3)}
+    held = {"".join(map(str, row)) for row, _ in toy_tasks.sort("held-out", length=4, kinds=3)}
     seen = {
         task.tokenizer.decode(row[:4].tolist())
         for step in range(40)
@@ -249,26 +251,26 @@ def test_nothing_held_out_is_learned_from(tmp_path: Path) -> None:
 
 
 def test_words_as_tokens(tmp_path: Path) -> None:
-    made_of = words.tokenizer(["10", "9", "가"], "separator")
+    made_of = word_sequences.tokenizer(["10", "9", "가"], "separator")
     assert [made_of.token(number) for number in range(made_of.vocabulary)][5:] == ["9", "가", "10"]
     made_of.save(tmp_path)
-    again = jumok.data.tokenizer.Tokenizer.load(tmp_path)
+    again = jumok.data.tokenizers.tokenizer.Tokenizer.load(tmp_path)
     assert again.encode("가 10 x") == [6, 7, again.unknown, again.separator]
     assert again.decode([6, 7]) == "가 10" and (again.pad, again.begin, again.end) == (0, 1, 2)
 
 
 def test_bleu_is_sacrebleus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert match.bleu(["1 2 3 4 5", "7"], ["1 2 3 4 5", "7"]) == 100.0
+    assert exact_match.bleu(["1 2 3 4 5", "7"], ["1 2 3 4 5", "7"]) == 100.0
     # by hand: precisions 5/6, 3/5, 2/4, 1/3, no brevity penalty
     wanted = 100 * (5 / 6 * 3 / 5 * 2 / 4 * 1 / 3) ** 0.25
-    assert match.bleu(["1 2 3 4 0 6"], ["1 2 3 4 5 6"]) == pytest.approx(wanted)
-    assert match.exact(["a", "b", "c"], ["a", "x", "c"]) == pytest.approx(2 / 3)
+    assert exact_match.bleu(["1 2 3 4 0 6"], ["1 2 3 4 5 6"]) == pytest.approx(wanted)
+    assert exact_match.exact(["a", "b", "c"], ["a", "x", "c"]) == pytest.approx(2 / 3)
 
     def missing(name: str) -> None:
         raise ImportError(name)
 
     monkeypatch.setattr("importlib.import_module", missing)
-    from jumok.recipes import sequences
+    from jumok.recipes.toys import sequences
 
     with pytest.raises(ArgumentError, match=r"pip install 'jumok\[train\]'"):  # before anything is trained
         sequences.copy(asked("copy", tmp_path / "run"))
@@ -280,8 +282,8 @@ def test_answers_come_back_in_order(tmp_path: Path) -> None:
     sources = [task.tokenizer.encode(text) for text in ("1 2 3 4 5 6 7", "8", "9 10 11", "12 13")]
     task.model.eval()
     with torch.inference_mode():
-        together = match.decoded(task.model, sources, 9, task.tokenizer.end)
-        alone = [match.decoded(task.model, [one], 9, task.tokenizer.end)[0] for one in sources]
+        together = exact_match.decoded(task.model, sources, 9, task.tokenizer.end)
+        alone = [exact_match.decoded(task.model, [one], 9, task.tokenizer.end)[0] for one in sources]
     assert together == alone and len({tuple(one) for one in alone}) > 1
 
 
@@ -289,23 +291,27 @@ def test_answers_come_back_in_order(tmp_path: Path) -> None:
 
 
 def test_rows_repeat() -> None:
-    for row, first in repeats.rows("a name", 20, 65, plain=True):
+    for row, first in repeated_bytes.rows("a name", 20, 65, plain=True):
         assert len(row) == 65 and 8 <= first <= 32
         assert row[first:] == row[:-first] and len(set(row[:first])) > first // 2
-    mixed = [row for row, first in repeats.rows("a name", 20, 65, plain=False) if first == 0]
+    mixed = [row for row, first in repeated_bytes.rows("a name", 20, 65, plain=False) if first == 0]
     assert len(mixed) == 20 and len({tuple(row) for row in mixed}) == 20
     # three neighbours that came before are what somebody could know: rare in random bytes
     threes = [list(zip(row, row[1:], row[2:], strict=False)) for row in mixed]
     known = sum(three in row[:place] for row in threes for place, three in enumerate(row))
     assert known / sum(map(len, threes)) > 0.3
-    assert list(repeats.rows("a name", 20, 65, plain=True)) == list(repeats.rows("a name", 20, 65, plain=True))
+    assert list(repeated_bytes.rows("a name", 20, 65, plain=True)) == list(
+        repeated_bytes.rows("a name", 20, 65, plain=True)
+    )
 
 
 def test_pieces_are_of_their_kind() -> None:
-    assert set(bytes(repeats.piece("x", "words", 200)).decode().lower()) <= set("abcdefghijklmnopqrstuvwxyz ,.\n")
-    hangul = bytes(repeats.piece("x", "hangul", 200)).decode(errors="ignore")
+    assert set(bytes(repeated_bytes.piece("x", "words", 200)).decode().lower()) <= set(
+        "abcdefghijklmnopqrstuvwxyz ,.\n"
+    )
+    hangul = bytes(repeated_bytes.piece("x", "hangul", 200)).decode(errors="ignore")
     assert sum("가" <= letter <= "힣" for letter in hangul) > 30
-    assert bytes(repeats.piece("x", "text", 4, b"abcdef")) in b"abcdef"
+    assert bytes(repeated_bytes.piece("x", "text", 4, b"abcdef")) in b"abcdef"
 
 
 def test_lessons(tmp_path: Path) -> None:
@@ -327,7 +333,7 @@ def tiny() -> Any:
 
 
 def test_tiny_is_small_and_whole(tiny: Any) -> None:
-    folder = places.resolve("tiny")
+    folder = resolve.resolve("tiny")
     assert sum(path.stat().st_size for path in folder.iterdir()) <= 1_000_000
     assert isinstance(tiny.model, GPT) and tiny.config.layers == 2 and tiny.config.vocabulary == 256
     assert tiny.config.length >= 256
@@ -381,6 +387,6 @@ def test_tiny_goes_on_with_a_text() -> None:
 def test_tiny_is_what_a_name_means_only_where_no_folder_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tiny").mkdir()
-    assert places.resolve("tiny") == Path("tiny")
+    assert resolve.resolve("tiny") == Path("tiny")
     with pytest.raises(JumokError, match="tiny comes with the package"):
         jumok.load("huge")

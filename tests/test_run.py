@@ -13,14 +13,14 @@ from transformers import BertConfig, BertForSequenceClassification, pipeline
 
 import jumok
 from jumok.checkpoint import Loaded
-from jumok.data.tokenizer import Tokenizer
+from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.generate import generate
 from jumok.models import GPT, BERTConfig, GPTConfig, Numeric, NumericConfig, RNNSeq2Seq, RNNSeq2SeqConfig
 from jumok.models.bert import BERT
 from jumok.models.classifier import Classifier, ClassifierConfig
 from jumok.models.registry import FAMILIES, family
 from jumok.models.transformer import Transformer, TransformerConfig
-from jumok.run import purpose
+from jumok.tasks import purpose
 from parity import shaken
 
 

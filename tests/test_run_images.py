@@ -31,11 +31,11 @@ from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPi
 import jumok
 from jumok.checkpoint.errors import CheckpointError
 from jumok.cli import main
-from jumok.data.preparation import Preparation
-from jumok.data.tokenizer import Tokenizer
+from jumok.data.images.preparation import Preparation
+from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import JumokError
 from jumok.models import GPT, Captioner, CaptionerConfig, GPTConfig, Swin, SwinConfig, ViT, ViTConfig
-from jumok.run import reads
+from jumok.tasks import reads
 from parity import near, shaken
 from test_images import drawn
 
@@ -185,7 +185,7 @@ def test_a_caption_is_what_a_plain_loop_writes(folders: Path, name: str, given: 
     loaded = jumok.load(folders / name)
     path = folders / (given or "found.safetensors")
     assert reads(loaded) == ("pictures" if given else "regions") and (loaded.preparation is None) == (given is None)
-    source = (loaded.preparation.tensor(path) if given else jumok.checkpoint.files.read_tensor(path))[None]
+    source = (loaded.preparation.tensor(path) if given else jumok.checkpoint.tensor_files.read_tensor(path))[None]
     wanted = written(loaded, plainly(loaded, source, 7))  # 7: the longest that this model has places for
     assert jumok.run(loaded, path) == wanted
     assert jumok.run(loaded, source) == [wanted]

@@ -16,10 +16,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jumok.data import shards
-from jumok.data.lines import DataError, Problems
-from jumok.data.shards import Shards, write
-from jumok.data.tokenizer import Tokenizer
+from jumok.data.batches import token_shards
+from jumok.data.batches.token_shards import Shards, write
+from jumok.data.readers.lines import DataError, Problems
+from jumok.data.tokenizers.tokenizer import Tokenizer
 
 
 @settings(max_examples=50)
@@ -90,20 +90,22 @@ def test_texts_become_tokens_and_unknown_ones_are_counted(tmp_path: Path) -> Non
     letters = Tokenizer.characters("helo\n")
     said: list[str] = []
     problems = Problems(skip=True)
-    made = shards.of_text(tmp_path / "in", tmp_path / "tokens", letters, problems, said.append)
+    made = token_shards.of_text(tmp_path / "in", tmp_path / "tokens", letters, problems, said.append)
     assert letters.decode(made.slice(0, len(made)).tolist()) == "hello\nhol<unk>\n"
     assert made.unknown == 1 and abs(made.unknown_rate - 1 / 11) < 1e-12 and problems.count == 1
     assert said[-1].startswith("11 tokens in 2 lists, 9.09% unknown in ")
-    assert made.fingerprint == shards.fingerprint(Tokenizer.characters("ohel\n"))
+    assert made.fingerprint == token_shards.fingerprint(Tokenizer.characters("ohel\n"))
     assert (
-        made.fingerprint != shards.fingerprint(Tokenizer.characters("helo")) != shards.fingerprint(Tokenizer.of_bytes())
+        made.fingerprint
+        != token_shards.fingerprint(Tokenizer.characters("helo"))
+        != token_shards.fingerprint(Tokenizer.of_bytes())
     )
-    assert shards.of_text(tmp_path / "in" / "a.txt", tmp_path / "bytes", Tokenizer.of_bytes()).unknown_rate == 0
+    assert token_shards.of_text(tmp_path / "in" / "a.txt", tmp_path / "bytes", Tokenizer.of_bytes()).unknown_rate == 0
 
 
 def test_progress_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(1000))
-    monkeypatch.setattr(shards.time, "monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(token_shards.time, "monotonic", lambda: float(next(clock)))
     said: list[str] = []
     write(([number] for number in range(10)), tmp_path / "tokens", 10, report=said.append)
     assert said[0].endswith(" tokens") and len(said) > 2
@@ -189,7 +191,7 @@ def test_only_what_is_there_can_be_asked_for(tmp_path: Path) -> None:
 
 MEMORY = """
 import resource, sys
-from jumok.data.shards import Shards, write
+from jumok.data.batches.token_shards import Shards, write
 def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 write([[1]], sys.argv[1] + "/small", 50_000).slice(0, 1)
 before = peak()

@@ -11,8 +11,8 @@ from tokenizers import decoders
 from tokenizers.models import WordPiece
 from tokenizers.pre_tokenizers import Whitespace
 
-from jumok.data.shown import labels, words
-from jumok.data.tokenizer import Tokenizer
+from jumok.data.tokenizers.token_labels import labels, words
+from jumok.data.tokenizers.tokenizer import Tokenizer
 
 BYTES = Tokenizer.of_bytes()
 

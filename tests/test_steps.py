@@ -12,7 +12,7 @@ from jumok import attend
 from jumok.attention import mask
 from jumok.cli import cli
 from jumok.errors import ArgumentError
-from jumok.lab.steps import EXAMPLES, example, formula
+from jumok.lab.formula_steps import EXAMPLES, example, formula
 
 
 def test_a_mixture_is_a_sum_of_weighted_values() -> None:

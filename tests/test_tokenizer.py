@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fetched import fetched
-from jumok.data import byte_level, chat
-from jumok.data.tokenizer import NoTokenizer, Tokenizer
-from jumok.data.tokenizer_files import no_panic
+from jumok.data.tokenizers import byte_level, chat_template
+from jumok.data.tokenizers.tokenizer import NoTokenizer, Tokenizer
+from jumok.data.tokenizers.tokenizer_files import no_panic
 from jumok.errors import ArgumentError
 
 TEXTS = [
@@ -565,7 +565,7 @@ def test_templates() -> None:
     ],
 )
 def test_templates_that_refuse_or_attack(template: str | None, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chat, "LONGEST", 1000)
+    monkeypatch.setattr(chat_template, "LONGEST", 1000)
     with pytest.raises(ArgumentError) as refused:
         with_template(template).apply_chat([{"role": "user", "content": "Hi"}])
     assert says in str(refused.value)
@@ -590,4 +590,4 @@ def test_without_jinja(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
         ArgumentError, match=r"chat templates need jinja2; install it with: pip install 'jumok\[chat\]'"
     ):
-        chat.render("x", [], {})
+        chat_template.render("x", [], {})

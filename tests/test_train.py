@@ -15,20 +15,20 @@ import torch
 from torch import nn
 
 import jumok
-from jumok.checkpoint import runs
+from jumok.checkpoint import run_folder
 from jumok.errors import ArgumentError
 from jumok.models import Model
 from jumok.models.gpt import GPTConfig
-from jumok.train import Batch, Outcome, Settings, TrainingError, precision, rate, token_loss, train
-from jumok.train.metrics import read
-from jumok.train.muon import Muon, orthogonal
-from jumok.train.show import Lines, Show
+from jumok.training import Batch, Outcome, Settings, TrainingError, precision, rate, token_loss, train
+from jumok.training.metrics_log import read
+from jumok.training.muon import Muon, orthogonal
+from jumok.training.progress import Lines, Show
 from toys import CONFIG, StopAt, toy
 
 
 def new_run(folder: Path) -> Path:
-    (folder / runs.CHECKPOINTS).mkdir(parents=True)
-    (folder / runs.RUN).write_text("{}")
+    (folder / run_folder.CHECKPOINTS).mkdir(parents=True)
+    (folder / run_folder.RUN).write_text("{}")
     return folder
 
 
@@ -68,8 +68,8 @@ def test_a_run_that_stops_is_the_run_that_never_stopped(
     assert_equal(parameters(ended.model), parameters(straight.model))
     assert (cut / "metrics.jsonl").read_text() == (whole / "metrics.jsonl").read_text()
     for one in (whole, cut):
-        assert runs.checkpoints(one)[0][0] == 12
-        assert not [left for left in (one / runs.CHECKPOINTS).iterdir() if left.name.startswith(".")]
+        assert run_folder.checkpoints(one)[0][0] == 12
+        assert not [left for left in (one / run_folder.CHECKPOINTS).iterdir() if left.name.startswith(".")]
     assert_equal(parameters(jumok.load(cut).model), parameters(jumok.load(whole).model))
 
 
@@ -188,7 +188,7 @@ def test_gradients_that_overflow_in_float16_are_not_applied(tmp_path: Path) -> N
     outcome = train(replace(task, loss=huge), run, show=StopAt(1))
     assert outcome.progress.step == 1
     assert_equal(parameters(task.model), before)
-    told = json.loads((runs.checkpoints(run)[0][1] / "training.json").read_text())
+    told = json.loads((run_folder.checkpoints(run)[0][1] / "training.json").read_text())
     assert told["scaler"]["scale"] == 2**15, "half of what it was"
     again = toy(precision="float16", steps=12, evaluate_every=12)
     train(replace(again, loss=huge), run)
@@ -210,7 +210,7 @@ def test_a_loss_that_is_no_number_stops_before_the_update(tmp_path: Path, value:
     with pytest.raises(TrainingError, match=r"the loss is (nan|inf) at step 6 \(batch 5, 8 examples"):
         train(replace(task, loss=broken), run)
     assert_equal(parameters(task.model), before[-1])
-    assert [step for step, _ in runs.checkpoints(run)] == [4]
+    assert [step for step, _ in run_folder.checkpoints(run)] == [4]
     train(toy(), run)  # and it goes on from there
 
 
@@ -219,10 +219,10 @@ def test_best_and_last_are_pointers_and_old_ones_go(tmp_path: Path) -> None:
     task = toy(steps=20, evaluate_every=2, save_every=2, keep=2)
     values = iter([5.0, 4.0, 1.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0])
     train(replace(task, evaluate=lambda model: {"loss": next(values)}), run)
-    assert runs.pointed(run, "best") == runs.folder_of(run, 6)
-    assert runs.pointed(run, "last") == runs.folder_of(run, 20)
-    assert [step for step, _ in runs.checkpoints(run)] == [20, 18, 6]
-    assert json.loads((runs.folder_of(run, 20) / "training.json").read_text())["progress"]["best"] == 1.0
+    assert run_folder.pointed(run, "best") == run_folder.folder_of(run, 6)
+    assert run_folder.pointed(run, "last") == run_folder.folder_of(run, 20)
+    assert [step for step, _ in run_folder.checkpoints(run)] == [20, 18, 6]
+    assert json.loads((run_folder.folder_of(run, 20) / "training.json").read_text())["progress"]["best"] == 1.0
 
 
 def test_patience_ends_a_run_that_learns_nothing_more(tmp_path: Path) -> None:
@@ -248,8 +248,8 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path, damage: str, name: 
     whole, run = new_run(tmp_path / "whole"), new_run(tmp_path / "run")
     train(toy(), whole)
     train(toy(), run, show=StopAt(9))
-    assert [step for step, _ in runs.checkpoints(run)][:2] == [9, 8]
-    path = runs.folder_of(run, 9) / ("manifest.json" if damage == "manifest" else name)
+    assert [step for step, _ in run_folder.checkpoints(run)][:2] == [9, 8]
+    path = run_folder.folder_of(run, 9) / ("manifest.json" if damage == "manifest" else name)
     data = bytearray(path.read_bytes())
     if damage == "gone":
         path.unlink()
@@ -274,7 +274,7 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path, damage: str, name: 
 def test_when_every_checkpoint_is_damaged_it_says_so(tmp_path: Path) -> None:
     run = new_run(tmp_path / "run")
     train(toy(), run, show=StopAt(9))
-    for _, place in runs.checkpoints(run):
+    for _, place in run_folder.checkpoints(run):
         (place / "model.safetensors").unlink()
     with pytest.raises(TrainingError, match=r"none of the \d checkpoints"):
         train(toy(), run)
@@ -332,17 +332,17 @@ def test_lines_are_plain_and_few(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = new_run(tmp_path / "run")
     train(toy(), run, show=StopAt(4))
-    kept = {path: path.read_bytes() for path in runs.folder_of(run, 4).iterdir()}
+    kept = {path: path.read_bytes() for path in run_folder.folder_of(run, 4).iterdir()}
 
     def full(*given: object, **more: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("jumok.train.resume.save_file", full)
+    monkeypatch.setattr("jumok.training.resume.save_file", full)
     with pytest.raises(TrainingError, match=r"step 4 could not be saved .*No space left on device"):
         train(toy(), run)
     monkeypatch.undo()
-    assert {path: path.read_bytes() for path in runs.folder_of(run, 4).iterdir()} == kept
-    assert not [one for one in (run / runs.CHECKPOINTS).iterdir() if one.name.startswith(".")]
+    assert {path: path.read_bytes() for path in run_folder.folder_of(run, 4).iterdir()} == kept
+    assert not [one for one in (run / run_folder.CHECKPOINTS).iterdir() if one.name.startswith(".")]
     outcome: Outcome = train(toy(), run)
     assert outcome.progress.finished
     shutil.rmtree(run)

@@ -10,8 +10,8 @@ import torch
 
 from jumok.models import Model
 from jumok.models.gpt import GPT, GPTConfig
-from jumok.train import Batch, Settings, Task, part_of, token_loss
-from jumok.train.show import Show
+from jumok.training import Batch, Settings, Task, part_of, token_loss
+from jumok.training.progress import Show
 
 CONFIG = GPTConfig(vocabulary=16, length=12, width=16, layers=1, heads=2, hidden=32, dropout=0.1)
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from jumok.checkpoint import manifest, runs
-from jumok.train import metrics, resume
+from jumok.checkpoint import manifest, run_folder
+from jumok.training import metrics_log, resume
 
 save = sys.modules["jumok.checkpoint.save"]  # the package offers the function of that name
 
@@ -77,7 +77,7 @@ POINTS: dict[str, Point] = {
     ),
     "before a pointer": lambda strike: _before(runs, "point", strike),
     "between the pointers": lambda strike: _before(runs, "point", strike, lambda run, name, to: name == "best"),
-    "in the middle of a pointer": lambda strike: _after(runs.os, "fsync", strike),
+    "in the middle of a pointer": lambda strike: _after(run_folder.os, "fsync", strike),
     "after a pointer": lambda strike: _after(runs, "point", strike),
     "before an old one goes": lambda strike: _before(runs, "remove", strike),
     "while an old one goes": lambda strike: _before(shutil, "rmtree", strike),
@@ -86,7 +86,7 @@ POINTS: dict[str, Point] = {
 
 
 def _half_line(strike: Callable[[], None]) -> None:
-    real = metrics._append
+    real = metrics_log._append
 
     def struck(path: Path, told: dict[str, Any]) -> None:
         real(path, told)
@@ -95,7 +95,7 @@ def _half_line(strike: Callable[[], None]) -> None:
         strike()
         path.write_bytes(whole)
 
-    metrics._append = struck  # type: ignore[assignment]
+    metrics_log._append = struck  # type: ignore[assignment]
 
 
 def nth(count: int, strike: Callable[[], None]) -> Callable[[], None]:

@@ -3,8 +3,8 @@
 from . import bias, mask, score
 from .attend import BACKENDS, attend
 from .cache import Cache
+from .feature_maps import EluPlusOne, FavorPlus
 from .fourier import FourierMixing
-from .kernel import EluPlusOne, FavorPlus
 from .multihead import Head, MultiHead
 
 __all__ = [

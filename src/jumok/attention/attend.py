@@ -16,10 +16,10 @@ from jumok import axes, tap
 from jumok.errors import ArgumentError, BackendError, ShapeError
 
 from .backends import blocked, explicit, flex, linear, sdpa
+from .backends.protocol import Answer, Backend, Request
 from .bias import Bias
 from .grid import Positions, checked_positions
 from .mask import Mask
-from .request import Answer, Backend, Request
 from .score import Kernel, ScaledDot, Score
 
 BACKENDS: dict[str, Backend] = {

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from jumok import axes
 from jumok.errors import ArgumentError, BackendError, ShapeError
-from jumok.linear import Linear
+from jumok.small_batch_linear import Linear
 from jumok.tap import tap
 
 from .attend import BACKENDS, attend

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from jumok import axes
 from jumok.errors import ArgumentError
-from jumok.linear import Linear
+from jumok.small_batch_linear import Linear
 
 
 @dataclass(frozen=True)

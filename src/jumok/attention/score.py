@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from jumok import axes
 from jumok.errors import ArgumentError, ShapeError
 
+from .feature_maps import EluPlusOne, FeatureMap
 from .groups import grouped_matmul, spread
-from .kernel import EluPlusOne, FeatureMap
 
 
 class Score:

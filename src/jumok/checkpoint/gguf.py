@@ -16,7 +16,7 @@ from .errors import CheckpointError
 from .gguf_header import TensorPlace, read_header
 from .huggingface import rope
 from .loaded import Loaded
-from .rename import Rule, Table, joined
+from .name_table import Rule, Table, joined
 
 ROPE_FACTORS = "rope_freqs.weight"
 LLAMA3_LENGTH = 8192  # of the texts that all models with such factors were trained on, before their rotation was scaled
@@ -29,7 +29,7 @@ def load_gguf(path: Path, dtype: torch.dtype) -> Loaded:
         from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, dequantize
     except ImportError:
         raise CheckpointError('reading GGUF needs one more package: pip install "jumok[gguf]"') from None
-    from jumok.data.tokenizer import Tokenizer
+    from jumok.data.tokenizers.tokenizer import Tokenizer
 
     sizes = {int(kind): pair for kind, pair in GGML_QUANT_SIZES.items()}
     fields, places = read_header(path, sizes)

@@ -8,17 +8,17 @@ from typing import Any
 
 import torch
 
-from jumok.data import preparation
-from jumok.data.preparation import Preparation
+from jumok.data.images import preparation
+from jumok.data.images.preparation import Preparation
 from jumok.models import Config, Model
 from jumok.models.registry import family
 
 from . import manifest
 from .errors import CheckpointError
-from .files import TensorFiles, inside, read_json, read_pickled
 from .huggingface import Reading, dialect
 from .loaded import Loaded, checked_labels, labels_of
-from .rename import SameNames
+from .name_table import SameNames
+from .tensor_files import TensorFiles, inside, read_json, read_pickled
 
 # what a tokenizer is read from; none of them may be a link that leads outside
 TOKENIZER_FILES = (
@@ -33,7 +33,7 @@ def load(name: str | Path, *, dtype: torch.dtype = torch.float32, pickled: bool 
     dtype: the parameters' number type. pickled: also read .bin or .pt (tensors alone). verify: check our own folders
     against their SHA-256 manifest. Nothing is fetched: ``jumok data get NAME`` does that.
     """
-    from .places import resolve
+    from .resolve import resolve
 
     path = resolve(name)
     if path.suffix == ".gguf":
@@ -106,7 +106,7 @@ def _empty(reading: Reading, dtype: torch.dtype) -> Model:
 
 
 def _tokenizer(path: Path) -> Any:
-    from jumok.data.tokenizer import NoTokenizer, Tokenizer
+    from jumok.data.tokenizers.tokenizer import NoTokenizer, Tokenizer
 
     for name in TOKENIZER_FILES:
         inside(path, name)

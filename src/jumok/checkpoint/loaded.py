@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from reprlib import repr as short  # whose depth and length have bounds
 from typing import Any
 
-from jumok.data.preparation import Preparation
+from jumok.data.images.preparation import Preparation
 from jumok.models import Config, Model
 
 from .errors import CheckpointError

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from .errors import CheckpointError
-from .files import inside, read_json
+from .tensor_files import inside, read_json
 
 NAME = "manifest.json"
 

@@ -10,15 +10,15 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import Tensor
 
-from jumok.data.preparation import NAME as PREPARATION
-from jumok.data.preparation import Preparation
+from jumok.data.images.preparation import NAME as PREPARATION
+from jumok.data.images.preparation import Preparation
 from jumok.errors import ArgumentError
 from jumok.models import Model
 
 from . import manifest
 from .huggingface import dialect_of
 from .loaded import Loaded, checked_labels
-from .rename import SameNames
+from .name_table import SameNames
 
 FORMATS = ("jumok", "huggingface")
 

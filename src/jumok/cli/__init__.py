@@ -10,7 +10,7 @@ import click
 from jumok import __version__
 
 from .attention import attend, demo, mask
-from .base import Group, is_ours, stop
+from .command import Group, is_ours, stop
 from .compare import compare
 from .data import data
 from .effect import effect

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .base import Command
+from .command import Command
 
 if TYPE_CHECKING:
-    from jumok.lab.sentence import Sentence
+    from jumok.lab.sentence_attention import Sentence
 
 
 @click.command(
@@ -67,7 +67,7 @@ def attend(
     """One attention over the words of TEXT: its shapes, its weights, and the future check. Nothing is trained."""
     from jumok.attention import mask
     from jumok.errors import ArgumentError
-    from jumok.lab.sentence import attend_sentence
+    from jumok.lab.sentence_attention import attend_sentence
 
     chosen = None if who is None else mask.parse(who)
     found = attend_sentence(text, source=source, who=chosen, **settings)
@@ -96,7 +96,7 @@ def attend(
 def mask(expression: str, queries: int | None, keys: int | None, as_json: bool) -> None:
     """Draw a mask. Words: causal, window, prefix, padding, documents, global_at, random_keys, blocks, edge; & | ~."""
     from jumok.attention.mask import parse
-    from jumok.attention.mask.text import cells, draw
+    from jumok.attention.mask.notation import cells, draw
 
     parsed = parse(expression)
     if as_json:
@@ -123,7 +123,7 @@ def mask(expression: str, queries: int | None, keys: int | None, as_json: bool) 
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for a program.")
 def demo(out: Path, as_json: bool) -> None:
     """A causal multi-head attention on an English and a Korean sentence: maps, pictures, and the future check."""
-    from jumok.lab.sentence import DEMONSTRATIONS, demonstration
+    from jumok.lab.sentence_attention import DEMONSTRATIONS, demonstration
 
     out.mkdir(parents=True, exist_ok=True)
     told = []

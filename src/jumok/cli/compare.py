@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from .base import Command
+from .command import Command
 
 
 @click.command(
@@ -24,7 +24,7 @@ from .base import Command
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for a program.")
 def compare(runs: tuple[Path, ...], columns: str | None, as_json: bool) -> None:
     """The figures of finished training RUNS, one run a row: whatever their reports tell in numbers and short words."""
-    from jumok.recipes.compare import compare as table
+    from jumok.recipes.compare_runs import compare as table
     from jumok.recipes.report import row
 
     rows = table(runs, None if columns is None else [one.strip() for one in columns.split(",")])

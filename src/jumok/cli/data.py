@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .base import Group
+from .command import Group
 
 if TYPE_CHECKING:
     from jumok.data.catalogue import Entry

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .base import Command, column, progress
-from .given import seen_by_model
+from .arguments import seen_by_model
+from .command import Command, column, progress
 from .look import LIMIT, headline, sides
 
 if TYPE_CHECKING:
     from jumok.lens import Effect, Effects
-    from jumok.lens.metrics import Metric
-    from jumok.run.seen import Seen
+    from jumok.lens.effects.metrics import Metric
+    from jumok.tasks.labelled_input import Seen
 
 METRICS = ("log-probability", "logit-difference", "loss", "kl", "class", "value", "similarity")
 
@@ -125,7 +125,7 @@ def _metric(
     position: int | None,
 ) -> Metric | None:  # fmt: skip
     from jumok.errors import ArgumentError
-    from jumok.lens import metrics
+    from jumok.lens.effects import metrics
 
     at = -1 if position is None else position
     if token is not None:
@@ -154,7 +154,7 @@ def _metric(
 
 def _metric_told(found: Effects, loaded: Any) -> str:
     """The metric, its tokens written out."""
-    from jumok.data.shown import labels
+    from jumok.data.tokenizers.token_labels import labels
 
     words = found.metric.split()
     if loaded.tokenizer is None:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .base import Command, progress, waiting
-from .given import seen_by_model
+from .arguments import seen_by_model
+from .command import Command, progress, waiting
 
 if TYPE_CHECKING:
     from jumok.lens import Run
-    from jumok.run.seen import Seen
+    from jumok.tasks.labelled_input import Seen
 
 LIMIT = click.option(
     "--limit",
@@ -61,7 +61,8 @@ def look(
 ) -> None:
     """Where every head of MODEL (tiny, where none is named) looks when it reads INPUT: a text, a .txt file, a picture,
     numbers, - for standard input. Prints what kind of head each is, and for each token where it looks most."""
-    from jumok.lens import Lens, view
+    from jumok.lens import Lens
+    from jumok.lens.describe import table_rows
 
     for path, kind in ((png, ".png"), (svg, ".svg")):
         if path is not None and path.suffix != kind:
@@ -79,7 +80,7 @@ def look(
         with progress("trying heads on repeats and sentences", as_json) as tell:
             tried = _tried(lens, seen, sites, tell)
     with progress("looking", as_json) as tell:
-        heads, places = view.rows(
+        heads, places = table_rows.rows(
             run, seen, sites, ids=seen.tokens, tried=tried, head=head, top=top, by_words=by_words, progress=tell
         )
     told: dict[str, Any] = {"model": loaded.family, **sides(seen)}
@@ -101,8 +102,8 @@ def sides(seen: Seen) -> dict[str, Any]:
 
 def _tried(lens: Any, seen: Seen, sites: list[str], tell: Callable[[int, int], None] | None) -> Any:
     """Of a model that reads a text and nothing else: its heads on more than this text."""
-    from jumok.data.shown import words
-    from jumok.lens.profile import Tried
+    from jumok.data.tokenizers.token_labels import words
+    from jumok.lens.describe.head_profile import Tried
 
     if not seen.tokens or seen.target:
         return None
@@ -121,15 +122,15 @@ def _drawn(path: Path, run: Run, seen: Seen, sites: list[str], head: int | None,
 
     from jumok import draw
     from jumok.errors import ArgumentError
-    from jumok.lens import view
+    from jumok.lens.describe import table_rows
 
     places = [(site, one) for site in sites for one in range(run.attentions[site].heads) if head in (None, one)]
     if len(places) == 1:
-        weights, queries, keys = view.pattern(run, seen, *places[0], by_words)
+        weights, queries, keys = table_rows.pattern(run, seen, *places[0], by_words)
         title = f"{places[0][0]}, head {places[0][1]}"
         return str(draw.heat_map(path, weights, queries, keys, title=title))
     some = places[:DRAWN]
-    maps = [view.pattern(run, seen, *place, by_words) for place in some]
+    maps = [table_rows.pattern(run, seen, *place, by_words) for place in some]
     if len({one.shape for one, _, _ in maps}) > 1:
         raise ArgumentError("these layers look at different things; draw one of them: --layer NAME")
     names = [f"{run.sites.layer_of(site)}.{one}" for site, one in some]

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from .base import Command
-from .given import content, inputs
+from .arguments import content, inputs
+from .command import Command
 
 
 @click.command(
@@ -75,8 +75,8 @@ def run(model: str, given: tuple[str, ...], stop: tuple[str, ...], as_json: bool
     BMP); .safetensors files with an image's regions; numbers such as 10,20,30."""
     told = inputs(given)
     from jumok.checkpoint import load
-    from jumok.run import WRITES, pieces, purpose, reads
-    from jumok.run import run as run_model
+    from jumok.tasks import WRITES, pieces, purpose, reads
+    from jumok.tasks import run as run_model
 
     loaded = load(model)
     kind, read = purpose(loaded), reads(loaded)
@@ -111,7 +111,7 @@ def run(model: str, given: tuple[str, ...], stop: tuple[str, ...], as_json: bool
 
 def _say_unknown(loaded: Any, text: str) -> None:
     """A model answers to letters that it never saw as well; whoever asked should know."""
-    from jumok.run.inputs import text_of, unknown_in
+    from jumok.tasks.model_inputs import text_of, unknown_in
 
     ids = loaded.tokenizer.encode(text_of(loaded, text))
     unknown = unknown_in(loaded, ids)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .base import Command
+from .command import Command
 
 if TYPE_CHECKING:
-    from jumok.lab.steps import Example, Matrix, Step
+    from jumok.lab.formula_steps import Example, Matrix, Step
 
 
 @click.command(
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def steps(names: tuple[str, ...], as_json: bool) -> None:
     """The formula line by line, with shapes and numbers, on EXAMPLE: mixture, one-hot, causal, scores, sentence; or on
     all of them. Where a text prints other numbers they stand beside, marked."""
-    from jumok.lab.steps import EXAMPLES, example
+    from jumok.lab.formula_steps import EXAMPLES, example
 
     chosen = {name: example(name) for name in names or EXAMPLES}
     if as_json:

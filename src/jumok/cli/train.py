@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from .base import Command
+from .command import Command
 
 
 @click.command(
@@ -71,7 +71,7 @@ def train(recipe: str | None, listed: bool, resume: Path | None, as_json: bool, 
 
 def _launch(recipe: str | None, given: dict[str, Any]) -> None:
     """The same command in several processes, which all must know one folder."""
-    from jumok.recipes.processes import launch
+    from jumok.recipes.launch import launch
 
     arguments = sys.argv[1:]
     if recipe is not None and given["out"] is None:
@@ -101,9 +101,9 @@ def _train(recipe: str | None, resume: Path | None, as_json: bool, given: dict[s
     from jumok.recipes import Asked, read_changes
     from jumok.recipes import resume as go_on
     from jumok.recipes import start as begin
-    from jumok.train import world
-    from jumok.train.show import Bar, Lines, Quiet
-    from jumok.train.trackers import trackers
+    from jumok.training import world
+    from jumok.training.progress import Bar, Lines, Quiet
+    from jumok.training.trackers import trackers
 
     show = Quiet() if as_json else Bar() if sys.stderr.isatty() else Lines()
     with world(given["parallel"] or "none", _device(given["device"])) as ours:

@@ -16,7 +16,7 @@ from .checks import DrawError
 from .curve import curves
 from .font import hangul_font
 from .gallery import gallery
-from .picture import head_grid, heat_map
+from .heat_map import head_grid, heat_map
 from .terminal import terminal_heat_map
 
 __all__ = ["DrawError", "curves", "gallery", "hangul_font", "head_grid", "heat_map", "terminal_heat_map"]

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy
 from numpy.typing import ArrayLike
 
+from .cell_text import cells, cut
 from .checks import DrawError, picture_path
 from .sheet import new_figure, sheet_for, write
-from .text import cells, cut
 
 SIDE = 1.2  # inches of a picture
 GAP = 0.5  # between two pictures, so that sentences have room

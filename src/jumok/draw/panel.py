@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy
 
+from .cell_text import cells, is_dark, value
 from .checks import Pattern
-from .text import cells, is_dark, value
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

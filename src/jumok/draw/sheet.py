@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from .cell_text import cut, escaped, visible
 from .checks import DrawError
 from .font import characters, family, hangul_font, plain_font
-from .text import cut, escaped, visible
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -5,8 +5,8 @@ from .loop import generate
 from .quantize import quantize
 from .sampling import Sampling, greedy
 from .speculative import Draft, Lookup, speculate
-from .stream import stream
-from .text import text_pieces
+from .text_stream import text_pieces
+from .token_stream import stream
 
 __all__ = [
     "Draft",

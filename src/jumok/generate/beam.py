@@ -10,7 +10,7 @@ import torch
 from jumok.errors import ArgumentError
 from jumok.models import Model
 
-from .steps import Steps, steps_of
+from .decoding import Steps, steps_of
 
 
 @dataclass

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from jumok.models import Model
 
 from .sampling import Sampling, greedy
-from .stream import stream
+from .token_stream import stream
 
 
 def generate(

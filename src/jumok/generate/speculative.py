@@ -16,7 +16,7 @@ import torch
 from jumok.errors import ArgumentError
 from jumok.models import Model
 
-from .steps import TextSteps, steps_of
+from .decoding import TextSteps, steps_of
 
 
 @runtime_checkable

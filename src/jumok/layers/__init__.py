@@ -2,12 +2,12 @@
 
 from .block import BareBlock, DecoderBlock, EncoderBlock
 from .feedforward import FeedForward, GatedFeedForward
+from .masked_output import MaskedOutput
 from .norm import LayerNorm, RMSNorm
-from .output import MaskedOutput
 from .patches import Patches
-from .position import Learned, Rotary, Sinusoidal
+from .position_encoding import Learned, Rotary, Sinusoidal
 from .recurrent import RecurrentEncoder, StateAttention, lstm
-from .scaling import ByTurns, Scaling, Yarn
+from .rotary_scaling import ByTurns, Scaling, Yarn
 
 __all__ = [
     "BareBlock",

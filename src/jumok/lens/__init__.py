@@ -1,14 +1,14 @@
 """The lens: see every attention of a model exactly, at any length, and measure whether it matters."""
 
-from .direct import contributions, direct, logit_lens
-from .edits import Ablate, Edit, KnockOut, Patch, Remask, Scale
-from .effects import Effect, Effects
+from .capture.capture import Overview, Run, Source
+from .describe.head_kinds import Kind, induction_score, kinds, repeated
+from .describe.head_profile import Profile, profile
+from .describe.weight_checks import check, flow, future, rollout
+from .edits.edit_types import Ablate, Edit, KnockOut, Patch, Remask, Scale
+from .effects.direct_effects import contributions, direct, logit_lens
+from .effects.effect_table import Effect, Effects
+from .effects.measure import effect
 from .lens import Lens
-from .measure import effect
-from .patterns import Kind, induction_score, kinds, repeated
-from .profile import Profile, profile
-from .run import Overview, Run, Source
-from .summary import check, flow, future, rollout
 
 __all__ = [
     "Ablate",

@@ -19,15 +19,15 @@ import torch
 from torch import nn
 
 from jumok.checkpoint import Loaded
-from jumok.data.shown import labels as labels_of
+from jumok.data.tokenizers.token_labels import labels as labels_of
 from jumok.errors import ArgumentError
 from jumok.models import Model
 from jumok.tap import listening
 
-from .apply import Editing
-from .capture import Capture
-from .edits import Edit, KnockOut, listed
-from .run import Run
+from .capture.capture import Run
+from .capture.recorder import Capture
+from .edits.apply_edits import Editing
+from .edits.edit_types import Edit, KnockOut, listed
 from .sites import Sites
 
 KEPT = ("output", "value", "block_output", "feedforward_output", "input")
@@ -45,7 +45,7 @@ class Lens:
         if not isinstance(self.model, nn.Module):
             raise ArgumentError(f"a lens is opened on a model, not on {type(model).__name__}")
         if not isinstance(self.model, Model):
-            from .huggingface import check_kind
+            from .huggingface.attention_interface import check_kind
 
             check_kind(self.model)
 
@@ -53,7 +53,7 @@ class Lens:
         if self._is_open:
             raise ArgumentError("this lens is open already")
         if not isinstance(self.model, Model):
-            from .huggingface import led_to_the_door
+            from .huggingface.attention_interface import led_to_the_door
 
             self._open.enter_context(led_to_the_door(self.model))
         self._is_open = True
@@ -147,7 +147,7 @@ class Lens:
         """The block whose MLP stands behind an attention: of all, the one whose name shares most with it."""
         if isinstance(self.model, Model):
             return site.rpartition(".")[0]
-        from .huggingface import feedforwards
+        from .huggingface.attention_interface import feedforwards
 
         names = [name for name, _ in feedforwards(self.model)]
         shared = {name: _shared(name, site) for name in names}

@@ -35,7 +35,7 @@ from jumok.layers import (
     Yarn,
 )
 from jumok.layers.embedding import embedding
-from jumok.linear import Linear
+from jumok.small_batch_linear import Linear
 
 from .config import Config, choice, maybe, number, numbers, real, truth
 from .model import Model, Output, check_tokens, initialise_linear, normal_, token_logits

@@ -18,8 +18,8 @@ from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from jumok.attention import MultiHead, mask, score
+from jumok.attention.feature_maps import FavorPlus
 from jumok.attention.fourier import FourierMixing
-from jumok.attention.kernel import FavorPlus
 from jumok.attention.mask import Mask
 from jumok.errors import ArgumentError
 from jumok.layers import EncoderBlock, FeedForward, LayerNorm, Learned, MaskedOutput

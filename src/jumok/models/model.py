@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from jumok.attention import BACKENDS
 from jumok.errors import ArgumentError, BackendError, ShapeError
-from jumok.linear import linear
+from jumok.small_batch_linear import linear
 from jumok.tap import name_sites
 
 from .config import Config

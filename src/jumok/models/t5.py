@@ -24,7 +24,7 @@ from jumok.attention.projection import Fused
 from jumok.errors import ArgumentError
 from jumok.layers import DecoderBlock, EncoderBlock, FeedForward, GatedFeedForward, RMSNorm
 from jumok.layers.embedding import embedding
-from jumok.linear import Linear
+from jumok.small_batch_linear import Linear
 
 from .config import Config, choice, maybe, number, real, truth
 from .model import Model, Output, check_tokens, normal_, token_logits

@@ -24,7 +24,7 @@ from jumok.attention.projection import Fused
 from jumok.errors import ArgumentError, ShapeError
 from jumok.layers import DecoderBlock, EncoderBlock, FeedForward, LayerNorm, Learned, Sinusoidal
 from jumok.layers.embedding import embedding
-from jumok.linear import Linear
+from jumok.small_batch_linear import Linear
 
 from .config import Config, choice, maybe, number, real, truth
 from .gpt import places

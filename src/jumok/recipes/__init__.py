@@ -7,10 +7,10 @@ import importlib
 from collections.abc import Callable
 
 from jumok.errors import ArgumentError
-from jumok.train import Task
+from jumok.training import Task
 
-from .asked import Asked, read_changes
-from .runs import resume, start
+from .request import Asked, read_changes
+from .run import resume, start
 
 __all__ = ["Asked", "described", "read_changes", "recipe", "resume", "start"]
 

@@ -18,14 +18,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from jumok.attention.bias import Bias
+from jumok.attention.grid import Blocks, Grid, Positions
+from jumok.attention.groups import grouped_matmul, grouped_outer
+from jumok.attention.mask.base import EVERYWHERE, NOWHERE, Mask
+from jumok.attention.score import Score
 from jumok.errors import BackendError
 
-from ..bias import Bias
-from ..grid import Blocks, Grid, Positions
-from ..groups import grouped_matmul, grouped_outer
-from ..mask.base import EVERYWHERE, NOWHERE, Mask
-from ..request import Answer, Request
-from ..score import Score
+from .protocol import Answer, Request
 
 # Measured (bench/attend.py): smaller query blocks waste less at the edges of a window, larger ones use the
 # matrix product better; keys are looked at in finer steps because skipping them costs nothing.

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from jumok import axes
+from jumok.attention.groups import grouped_matmul
 
-from ..groups import grouped_matmul
-from ..request import Answer, Request
+from .protocol import Answer, Request
 
 
 def refuses(request: Request) -> str | None:

@@ -12,12 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..grid import Grid, Positions
-from ..mask.base import And, Mask, Not, Or
-from ..mask.positions import RandomKeys
-from ..mask.tables import PaddingLengths, PaddingTable
-from ..request import Answer, Request
-from ..score import ScaledDot
+from jumok.attention.grid import Grid, Positions
+from jumok.attention.mask.base import And, Mask, Not, Or
+from jumok.attention.mask.position_masks import RandomKeys
+from jumok.attention.mask.table_masks import PaddingLengths, PaddingTable
+from jumok.attention.score import ScaledDot
+
+from .protocol import Answer, Request
 
 MOST_KERNELS = 256  # compiled variants (mask, shapes, number type) in one process
 

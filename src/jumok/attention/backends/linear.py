@@ -9,12 +9,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..groups import grouped_matmul
-from ..mask.base import And, Mask
-from ..mask.positions import Causal
-from ..mask.tables import PaddingLengths, PaddingTable
-from ..request import Answer, Request
-from ..score import Kernel
+from jumok.attention.groups import grouped_matmul
+from jumok.attention.mask.base import And, Mask
+from jumok.attention.mask.position_masks import Causal
+from jumok.attention.mask.table_masks import PaddingLengths, PaddingTable
+from jumok.attention.score import Kernel
+
+from .protocol import Answer, Request
 
 CHUNK = 128  # rows computed by the formula; the states kept are n / CHUNK
 

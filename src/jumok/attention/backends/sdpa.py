@@ -6,10 +6,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ..groups import spread
-from ..mask.positions import Causal
-from ..request import Answer, Request
-from ..score import ScaledDot, Score
+from jumok.attention.groups import spread
+from jumok.attention.mask.position_masks import Causal
+from jumok.attention.score import ScaledDot, Score
+
+from .protocol import Answer, Request
 
 _NO_DOT = Score.as_dot
 

@@ -28,8 +28,8 @@ from torch import Tensor
 from jumok.errors import ArgumentError, ShapeError
 
 from .base import Mask
-from .positions import BlocksOf, Causal, Edge, GlobalAt, Prefix, RandomKeys, Window
-from .tables import Documents, Given, PaddingLengths, PaddingTable
+from .position_masks import BlocksOf, Causal, Edge, GlobalAt, Prefix, RandomKeys, Window
+from .table_masks import Documents, Given, PaddingLengths, PaddingTable
 
 __all__ = [
     "Mask",
@@ -167,7 +167,7 @@ def given(tensor: Tensor) -> Mask:
 
 def parse(text: str) -> Mask:
     """The mask that this text means: ``parse("causal & (window(4) | global_at([0]))")``. Runs nothing."""
-    from .text import parse as parse_text
+    from .notation import parse as parse_text
 
     return parse_text(text)
 

@@ -10,10 +10,9 @@ import torch
 from jaxtyping import Bool, Int8
 from torch import Tensor
 
+from jumok.attention.grid import Blocks, Grid
 from jumok.axes import Allowed
 from jumok.errors import ShapeError
-
-from ..grid import Blocks, Grid
 
 # What a mask says of a whole block of cells. Kleene's three-valued logic: & is min, | is max, ~ is 2 - x.
 NOWHERE, SOMEWHERE, EVERYWHERE = 0, 1, 2
@@ -96,7 +95,7 @@ class Mask:
         raise TypeError("a mask has no truth value; compose masks with & | ~, not with and, or, not")
 
     def __str__(self) -> str:
-        from .text import draw  # a drawing needs the words, and the words need this class
+        from .notation import draw  # a drawing needs the words, and the words need this class
 
         return draw(self)
 

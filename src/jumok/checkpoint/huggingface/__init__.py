@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol
 
+from jumok.checkpoint.errors import CheckpointError
+from jumok.checkpoint.name_table import Table
 from jumok.models import Config, Model
-
-from ..errors import CheckpointError
-from ..rename import Table
 
 
 @dataclass(frozen=True)

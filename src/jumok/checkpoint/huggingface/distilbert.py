@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from jumok.checkpoint.name_table import Rule, Table, joined, same
 from jumok.models import Model
 from jumok.models.bert import BERT, BERTConfig
 
-from ..rename import Rule, Table, joined, same
 from . import Reading, take
 from .bert import head, head_json, ours
 from .bert import theirs as named

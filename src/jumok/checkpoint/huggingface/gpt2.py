@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from jumok.checkpoint.name_table import Rule, Table, same
 from jumok.models import GPT, GPTConfig, Model
 
-from ..rename import Rule, Table, same
 from . import Reading, refuse_unless, take
 
 MODEL_TYPES = ("gpt2",)

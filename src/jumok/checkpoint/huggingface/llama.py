@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from jumok.checkpoint.errors import CheckpointError
+from jumok.checkpoint.name_table import Rule, Table, joined
 from jumok.models import GPT, GPTConfig, Model, llama_config
 
-from ..errors import CheckpointError
-from ..rename import Rule, Table, joined
 from . import Reading, refuse_unless, rope, take
 
 MODEL_TYPES = ("llama", "mistral", "qwen2")

@@ -7,13 +7,13 @@ from typing import Any
 
 from torch import Tensor
 
+from jumok.checkpoint.errors import CheckpointError
+from jumok.checkpoint.name_table import Rule, Table, joined, same
 from jumok.models import Config, Model
 from jumok.models.transformer import Transformer, TransformerConfig
 
-from ..errors import CheckpointError
-from ..rename import Rule, Table, joined, same
 from . import Reading, refuse_unless, take
-from .copies import CopiesTable
+from .tied_embeddings import CopiesTable
 
 MODEL_TYPES = ("marian",)
 ACTIVATIONS = {

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from jumok.checkpoint.errors import CheckpointError
+from jumok.checkpoint.name_table import Table, same
 from jumok.models import Model
 from jumok.models.transformer import Transformer, TransformerConfig
 
-from ..errors import CheckpointError
-from ..rename import Table, same
 from . import Reading, marian, refuse_unless
 
 MODEL_TYPES = ("pegasus",)

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from jumok.checkpoint.errors import CheckpointError
 from jumok.models import GPTConfig
 
-from ..errors import CheckpointError
 from . import take
 
 KINDS = ("default", "linear", "llama3", "yarn", "dynamic")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from jumok.checkpoint.errors import CheckpointError
+from jumok.checkpoint.name_table import Rule, Table, joined, same
 from jumok.models import Model
 from jumok.models.swin import Swin, SwinConfig
 
-from ..errors import CheckpointError
-from ..rename import Rule, Table, joined, same
 from . import Reading, take
 from .vit import ACTIVATIONS, classes_of, head_of, pair_of, size_of
 

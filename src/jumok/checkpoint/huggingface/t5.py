@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from jumok.checkpoint.errors import CheckpointError
+from jumok.checkpoint.name_table import Rule, Table
 from jumok.models import Model
 from jumok.models.t5 import T5, T5Config
 
-from ..errors import CheckpointError
-from ..rename import Rule, Table
 from . import Reading, refuse_unless, take
-from .copies import CopiesTable
+from .tied_embeddings import CopiesTable
 
 MODEL_TYPES = ("t5",)
 ACTIVATIONS = {

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from jumok.checkpoint.errors import CheckpointError
+from jumok.checkpoint.name_table import Rule, Table, joined, same
 from jumok.models import Model
 from jumok.models.vit import ViT, ViTConfig
 
-from ..errors import CheckpointError
-from ..rename import Rule, Table, joined, same
 from . import Reading, refuse_unless, take
 
 MODEL_TYPES = ("vit", "deit")

@@ -1,0 +1,174 @@
+"""text: a GPT learns to go on with a text, character by character or in pieces of words. ``text-fast`` learns the same
+in less time: rotary positions, norms without means, gates, Muon (LOG.md says what each is worth)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from jumok.data import catalogue
+from jumok.data.batches import token_shards
+from jumok.data.batches.batch_order import Windows
+from jumok.data.datasets import text_corpora
+from jumok.data.readers import documents as texts
+from jumok.data.readers.lines import Problems
+from jumok.data.tokenizers.tokenizer import Tokenizer
+from jumok.errors import ArgumentError
+from jumok.generate import Sampling, generate
+from jumok.models import Model
+from jumok.models.gpt import GPT, GPTConfig
+from jumok.recipes.request import Asked
+from jumok.recipes.shared.learned_tokenizer import learned
+from jumok.training import Batch, Task, part_of, token_loss
+
+TOKENS = ("characters", "bytes", "gpt2", "learned")
+HELD_OUT = 0.1  # the last tenth of the text
+
+
+def text(asked: Asked) -> Task:
+    """The size, batches and steps of nanoGPT's setting for a CPU; with twice its learning rate, which falls further."""
+    config = GPTConfig(length=64, width=128, layers=4, heads=4, hidden=512, activation="gelu")
+    defaults = {
+        "steps": 2000, "batch": 12, "learning_rate": 2e-3, "final_rate": 0.02, "warmup": 100, "beta2": 0.99,
+        "decay": 0.1, "clip": 1.0, "evaluate_every": 500, "save_every": 500,
+    }  # fmt: skip
+    return _task(asked, config, defaults)
+
+
+def text_fast(asked: Asked) -> Task:
+    """The same size and text in a third of the time."""
+    config = GPTConfig(
+        length=64, width=128, layers=4, heads=4, hidden=352, positions="rotary", feedforward="gated",
+        activation="silu", attention_bias=False, output_bias=False, feedforward_bias=False,
+    )  # fmt: skip
+    defaults = {
+        "steps": 380, "batch": 12, "optimizer": "muon", "learning_rate": 6e-3, "matrix_rate": 2e-2, "final_rate": 0.02,
+        "warmup": 30, "beta2": 0.99, "decay": 0.05, "clip": 1.0, "evaluate_every": 380, "save_every": 190,
+    }  # fmt: skip
+    return _task(asked, config, defaults)
+
+
+def _task(asked: Asked, config: GPTConfig, defaults: dict[str, Any]) -> Task:
+    loaded = asked.loaded()
+    if loaded is not None:
+        if not isinstance(loaded.model, GPT) or loaded.tokenizer is None:
+            raise ArgumentError(
+                f"the recipe {asked.recipe} goes on with a gpt that has a tokenizer; {asked.start} is none"
+            )
+        # what was learned elsewhere is changed gently
+        settings = asked.settings(**{**defaults, "optimizer": "adamw", "learning_rate": 1e-4, "decay": 0.01})
+        tokenizer, model = loaded.tokenizer, loaded.model
+        window, field = asked.number("window", min(model.config.length, 256), 2, model.config.length), "window"
+    else:
+        settings = asked.settings(**defaults)
+        tokenizer = _tokenizer(asked)
+        config = asked.config(config).changed(vocabulary=tokenizer.vocabulary)
+        model, window, field = asked.model(GPT, config, settings), config.length, "length"
+    tokens = _tokens(asked, tokenizer)
+    count = len(tokens)
+    train = int(count * (1 - HELD_OUT))
+    if count - train <= window:
+        raise ArgumentError(
+            f"the text has {count:,} tokens; the last tenth must be more than a window of {window}. "
+            f"Give more text, or --set {field}=... (shorter)"
+        )
+    # a large model reads slowly, and is known to be good: a sample is enough
+    sample = max(window + 1, 2**20 if loaded is None else 2**14)
+    last = min(count, train + asked.number("evaluated", sample, window + 1))
+    windows = Windows(train, window + 1, settings.seed)
+
+    def batches(step: int, part: int, parts: int) -> Batch:
+        starts = part_of(windows.at(step, settings.batch), part, parts)
+        rows = torch.stack([tokens.slice(start, window + 1) for start in starts])
+        return Batch({"tokens": rows[:, :-1]}, rows[:, 1:], rows[:, 1:].numel())
+
+    def evaluate(model: Model) -> dict[str, float]:
+        total = seen = 0.0
+        for batch in held_out(tokens, train, last, window):
+            total += float(token_loss(model, batch.to(model.device)))
+            seen += batch.count
+        return {"loss": total / seen}
+
+    def report(model: Model, folder: Any) -> dict[str, Any]:
+        start = tokens.slice(train, min(16, window // 2)).tolist()
+        room = min(300, getattr(model.config, "length", window) - len(start))
+        part = "the whole" if last == count else "the beginning of the"
+        new = generate(model, [start], limit=room, sampling=Sampling(0.8, top_k=200))[0]
+        return {
+            **evaluate(model),
+            "what": f"cross-entropy a token, in nats, over {part} last tenth of the text ({last - train:,} tokens)",
+            "unknown_rate": tokens.unknown_rate,
+            "try": tokenizer.decode(start),
+            "sample": tokenizer.decode(start + new),
+        }
+
+    data = {"tokens": count, "vocabulary": tokenizer.vocabulary, "tokenizer": token_shards.fingerprint(tokenizer)}
+    return Task(model, settings, batches, token_loss, evaluate, tokenizer=tokenizer, data=data, report=report)
+
+
+def held_out(tokens: token_shards.Shards, begin: int, end: int, window: int, rows: int = 64) -> Iterator[Batch]:
+    """Every token from ``begin`` to ``end``, in windows that do not overlap; the last one is shorter."""
+    starts = range(begin, end - 1, window)
+    whole = [start for start in starts if start + window + 1 <= end]
+    for first in range(0, len(whole), rows):
+        yield _batch(torch.stack([tokens.slice(start, window + 1) for start in whole[first : first + rows]]))
+    if len(whole) < len(starts):
+        yield _batch(tokens.slice(starts[-1], end - starts[-1])[None])
+
+
+def _batch(rows: Tensor) -> Batch:
+    return Batch({"tokens": rows[:, :-1]}, rows[:, 1:], rows[:, 1:].numel())
+
+
+def _pieces(asked: Asked, problems: Problems) -> Iterator[texts.Piece]:
+    if asked.data is not None:
+        return texts.pieces(asked.data, problems)
+    return (
+        texts.Piece(one, True) for side in ("train", "held-out") for one in text_corpora.shakespeare(side, asked.report)
+    )
+
+
+def _tokenizer(asked: Asked) -> Tokenizer:
+    kind = asked.choice("tokens", "characters", TOKENS)
+    if "vocabulary" in asked.changes and kind != "learned":
+        raise ArgumentError(f"a vocabulary is chosen with --set tokens=learned alone; that of tokens={kind} is given")
+    known = asked.folder / "tokenizer"
+    if known.is_dir():  # a run that is taken up again
+        return Tokenizer.load(known)
+    if kind == "bytes":
+        return Tokenizer.of_bytes()
+    if kind == "gpt2":
+        return Tokenizer.load(catalogue.get("gpt2-tokenizer", asked.report))
+    found = (piece.text for piece in _pieces(asked, Problems(skip=asked.skip_bad)))
+    if kind == "learned":
+        return learned(found, asked.number("vocabulary", 2048, 257), {})
+    characters: set[str] = set()
+    for one in found:
+        characters.update(one)
+    return Tokenizer.characters("".join(sorted(characters)))
+
+
+def _tokens(asked: Asked, tokenizer: Tokenizer) -> token_shards.Shards:
+    place = asked.folder / "tokens"
+    if place.is_dir():
+        found = token_shards.Shards(place)
+        found.verify()
+        return found
+    problems = Problems(skip=asked.skip_bad)
+    made = token_shards.write(
+        texts.tokens(_pieces(asked, problems), tokenizer),
+        place,
+        tokenizer.vocabulary,
+        unknown=tokenizer.unknown,
+        fingerprint=token_shards.fingerprint(tokenizer),
+        report=asked.report,
+    )
+    if problems.count:
+        asked.report(str(problems))
+    Path(asked.folder / "tokenizer").mkdir(exist_ok=True)
+    tokenizer.save(asked.folder / "tokenizer")
+    return made

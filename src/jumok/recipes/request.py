@@ -1,0 +1,115 @@
+"""What a person asked of a recipe: which data, which model to start from, which fields to change."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from jumok.checkpoint import Loaded, load
+from jumok.errors import ArgumentError
+from jumok.models import Config, Model
+from jumok.training import Settings
+
+Made = TypeVar("Made", bound=Config)
+Kind = TypeVar("Kind", bound=Model)
+
+
+@dataclass
+class Asked:
+    """changes: field = value, for the training's settings, the model's config and the recipe's own choices; a recipe
+    asks for each by name, and what nobody asked for is refused at the end. folder: of the run, where a recipe may keep
+    what it made of its data."""
+
+    recipe: str
+    folder: Path
+    data: str | None = None
+    start: str | None = None
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    skip_bad: bool = False
+    report: Callable[[str], None] = lambda line: None
+    known: set[str] = field(default_factory=set)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "recipe": self.recipe,
+            "data": _lasting(self.data),
+            "start": self.start,
+            "changes": dict(self.changes),
+            "skip_bad": self.skip_bad,
+        }
+
+    def settings(self, **defaults: Any) -> Settings:
+        """The training's settings: the recipe's defaults, and what was asked for."""
+        return self._changed(Settings.from_json(defaults))
+
+    def config(self, default: Made) -> Made:
+        """A model's config: the recipe's, and what was asked for."""
+        return self._changed(default)
+
+    def _changed(self, config: Made) -> Made:
+        names = {one.name for one in fields(config)}
+        self.known |= names
+        wanted = {name: value for name, value in self.changes.items() if name in names}
+        return config.changed(**wanted) if wanted else config
+
+    def choice(self, name: str, default: str, options: tuple[str, ...]) -> str:
+        """One of the recipe's own choices."""
+        self.known.add(name)
+        value = str(self.changes.get(name, default))
+        if value not in options:
+            raise ArgumentError(f"{name} of recipe {self.recipe} must be one of {', '.join(options)}, not {value!r}")
+        return value
+
+    def number(self, name: str, default: int, least: int = 1, most: int = 2**31) -> int:
+        """A whole number of the recipe's own."""
+        self.known.add(name)
+        value = self.changes.get(name, default)
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            raise ArgumentError(f"{name} of the recipe {self.recipe} must be from {least} to {most}, not {value!r}")
+        return value
+
+    def loaded(self) -> Loaded | None:
+        """What to start from, where somebody said so (``--from``)."""
+        return None if self.start is None else load(self.start)
+
+    def model(self, kind: type[Kind], config: Config, settings: Settings) -> Kind:
+        """A new model, drawn with the run's seed."""
+        torch.manual_seed(settings.seed)
+        return kind(config)  # every family is built from its config
+
+    def finish(self) -> None:
+        """Refuse what no part of the recipe asked for."""
+        for name in self.changes:
+            if name not in self.known:
+                near = difflib.get_close_matches(name, self.known, 1)
+                hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(self.known))}"
+                raise ArgumentError(f"the recipe {self.recipe} has no field {name!r}; {hint}")
+
+    def refuse_data(self) -> None:
+        if self.data is not None:
+            raise ArgumentError(f"the recipe {self.recipe} makes its own data; it takes no --data")
+
+
+def _lasting(data: str | None) -> str | None:
+    """A path that still means the same when the run is taken up from another folder; names as they are."""
+    return str(Path(data).absolute()) if data is not None and Path(data).exists() else data
+
+
+def read_changes(words: tuple[str, ...]) -> dict[str, Any]:
+    """field=value, as people write them: numbers, true and false, lists, or text."""
+    found: dict[str, Any] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name.strip():
+            raise ArgumentError(f"--set takes field=value, not {word!r}; for example --set width=128")
+        try:
+            found[name.strip()] = json.loads(value)
+        except ValueError:
+            found[name.strip()] = value.strip()
+    return found
