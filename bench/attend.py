@@ -1,6 +1,6 @@
 """What the door costs, and what the blocked backend saves. Run: make bench
 
-Ratios of medians in one interleaved run, with the quartiles of the rounds' ratios. Figures go to LOG.md.
+Ratios of medians in one compare_interleaved run, with the quartiles of the rounds' ratios. Figures go to LOG.md.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from jumok import attend
 from jumok.attention import mask, score
 from jumok.attention.backends import blocked
 from jumok.attention.grid import Grid
-from measure import interleaved, peak_memory
+from measure import compare_interleaved, measure_peak_memory
 
 
 def door(rounds: int) -> list[dict[str, object]]:
@@ -27,7 +27,7 @@ def door(rounds: int) -> list[dict[str, object]]:
         for causal in (False, True):
             who = mask.causal if causal else None
             with torch.no_grad():
-                found = interleaved(
+                found = compare_interleaved(
                     lambda q=query, k=key, v=value, m=who: attend(q, k, v, mask=m),
                     lambda q=query, k=key, v=value, c=causal: functional.scaled_dot_product_attention(
                         q, k, v, is_causal=c
@@ -57,7 +57,7 @@ def sparse(rounds: int, length: int = 8192) -> list[dict[str, object]]:
     for dense_causal in (False, True):
         query, key, value = tensors
         with torch.no_grad():
-            found = interleaved(
+            found = compare_interleaved(
                 lambda q=query, k=key, v=value: attend(q, k, v, mask=who, backend="blocked"),
                 lambda q=query, k=key, v=value, c=dense_causal: functional.scaled_dot_product_attention(
                     q, k, v, is_causal=c
@@ -73,7 +73,7 @@ def sparse(rounds: int, length: int = 8192) -> list[dict[str, object]]:
         def theirs(leaves: list[torch.Tensor] = leaves, causal: bool = dense_causal) -> None:
             functional.scaled_dot_product_attention(*leaves, is_causal=causal).backward(pull)
 
-        found = interleaved(ours, theirs, max(3, rounds // 2))
+        found = compare_interleaved(ours, theirs, max(3, rounds // 2))
         rows.append(_row(f"blocked forward+backward n={length}", dense_causal, found))
     return rows
 
@@ -106,9 +106,9 @@ step({length})
 def memory() -> list[dict[str, object]]:
     """How the peak of a forward and backward pass grows with n: log2 of what doubling n multiplies it by."""
     lengths = [1024, 2048, 4096, 8192, 16384]
-    peaks = [peak_memory(MEMORY.format(backend="blocked", length=length)) for length in lengths]
+    peaks = [measure_peak_memory(MEMORY.format(backend="blocked", length=length)) for length in lengths]
     exponent = math.log(peaks[-1] / peaks[0]) / math.log(lengths[-1] / lengths[0])
-    dense = [peak_memory(MEMORY.format(backend="explicit", length=length)) for length in lengths[:3]]
+    dense = [measure_peak_memory(MEMORY.format(backend="explicit", length=length)) for length in lengths[:3]]
     return [
         {
             "what": "blocked memory, forward+backward, 1,024 to 16,384",
@@ -129,7 +129,7 @@ def crossover(rounds: int) -> list[dict[str, object]]:
         for part in (8, 4, 2, 1):
             who = mask.causal & mask.window(length // part)
             with torch.no_grad():
-                found = interleaved(
+                found = compare_interleaved(
                     lambda q=query, k=key, v=value, m=who: attend(q, k, v, mask=m, backend="blocked"),
                     lambda q=query, k=key, v=value, m=who: attend(q, k, v, mask=m, backend="sdpa"),
                     rounds,
@@ -149,7 +149,7 @@ def linear(rounds: int, length: int = 8192) -> list[dict[str, object]]:
     """Linear attention against softmax attention, causal."""
     query, key, value = torch.randn(3, 1, 12, length, 64)
     with torch.no_grad():
-        found = interleaved(
+        found = compare_interleaved(
             lambda: attend(query, key, value, mask=mask.causal, score=score.Kernel()),
             lambda: functional.scaled_dot_product_attention(query, key, value, is_causal=True),
             rounds,

@@ -9,7 +9,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 import jumok
-from measure import interleaved
+from measure import compare_interleaved
 
 
 def main() -> None:
@@ -37,7 +37,7 @@ def main() -> None:
             ours = jumok.load(Path(folder)).model
         tokens = torch.randint(40000, (1, 512))
         with torch.inference_mode():
-            found = interleaved(lambda m=ours, t=tokens: m(t), lambda m=theirs, t=tokens: m(t), 9)
+            found = compare_interleaved(lambda m=ours, t=tokens: m(t), lambda m=theirs, t=tokens: m(t), 9)
         print(
             f"forward of 512 tokens, {name}: {found['ratio']:.3f}x [{found['low']:.3f}, {found['high']:.3f}]",
             flush=True,

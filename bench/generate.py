@@ -1,6 +1,6 @@
 """Generation against transformers' generate on the same parameters. Run: python bench/generate.py
 
-GPT-2-small shape, drawn parameters (speed does not depend on them), interleaved, ratios of new tokens a second.
+GPT-2-small shape, drawn parameters (speed does not depend on them), compare_interleaved, ratios of new tokens a second.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import jumok
-from jumok.generate import Lookup, generate, quantize, speculate
+from jumok.generate import PromptLookup, generate, quantize, speculate
 from jumok.models import Model
-from measure import interleaved
+from measure import compare_interleaved
 
 
 def row(what: str, found: dict[str, float], tokens: int) -> None:
@@ -52,22 +52,34 @@ def main() -> None:
     def our_tokens(batch: int, model: Model = ours) -> object:
         return generate(model, prompt[:batch].tolist(), limit=chosen.new)
 
-    row("float32, batch 1", interleaved(lambda: our_tokens(1), lambda: their_tokens(1), chosen.rounds), chosen.new)
-    row("int8, batch 1", interleaved(lambda: our_tokens(1, small), lambda: their_tokens(1), chosen.rounds), chosen.new)
-    row("float32, batch 8", interleaved(lambda: our_tokens(8), lambda: their_tokens(8), chosen.rounds), 8 * chosen.new)
+    row(
+        "float32, batch 1",
+        compare_interleaved(lambda: our_tokens(1), lambda: their_tokens(1), chosen.rounds),
+        chosen.new,
+    )
+    row(
+        "int8, batch 1",
+        compare_interleaved(lambda: our_tokens(1, small), lambda: their_tokens(1), chosen.rounds),
+        chosen.new,
+    )
+    row(
+        "float32, batch 8",
+        compare_interleaved(lambda: our_tokens(8), lambda: their_tokens(8), chosen.rounds),
+        8 * chosen.new,
+    )
 
     # repetitive text: what the model itself goes on with after a few hundred greedy tokens of a drawn model repeats
     start = prompt[0].tolist()
     loop = start + generate(ours, [start], limit=400)[0]
-    looked = speculate(ours, loop, Lookup(), limit=chosen.new)
+    looked = speculate(ours, loop, PromptLookup(), limit=chosen.new)
     assert looked.tokens == generate(ours, [loop], limit=chosen.new)[0]
-    kept, guesses = f"{looked.kept} of {looked.guessed} guesses kept", Lookup()
+    kept, guesses = f"{looked.kept} of {looked.guessed} guesses kept", PromptLookup()
     whole = torch.tensor([loop])
-    found = interleaved(
+    found = compare_interleaved(
         lambda: speculate(ours, loop, guesses, limit=chosen.new), lambda: their_tokens(1, whole), chosen.rounds
     )
     row(f"lookup, batch 1 ({kept})", found, chosen.new)
-    found = interleaved(
+    found = compare_interleaved(
         lambda: speculate(ours, loop, guesses, limit=chosen.new),
         lambda: generate(ours, [loop], limit=chosen.new),
         chosen.rounds,

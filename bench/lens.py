@@ -19,8 +19,8 @@ import torch
 from jumok import Lens, effect
 from jumok.lens.effects.metrics import LogitDifference
 from jumok.models.gpt import GPT, GPTConfig
-from jumok.tap import listening
-from measure import interleaved
+from jumok.tap import listen
+from measure import compare_interleaved
 
 METRIC = LogitDifference(11, 12)
 
@@ -33,7 +33,7 @@ def small(**fields: int) -> GPT:
 def capture(rounds: int) -> None:
     model, tokens = small(), torch.randint(50000, (1, 1024))
     with Lens(model) as lens, torch.inference_mode():
-        found = interleaved(lambda: lens.run(tokens, last=1), lambda: model(tokens, last=1), rounds)
+        found = compare_interleaved(lambda: lens.run(tokens, last=1), lambda: model(tokens, last=1), rounds)
         run = lens.run(tokens)
         told("plain forward / forward with capture, GPT-2 small, 1,024 tokens", found)
         keys = sum(c.query.nbytes + c.key.nbytes + c.logsumexp.nbytes for a in run.attentions.values() for c in a.calls)
@@ -48,7 +48,7 @@ def theirs(tokens: torch.Tensor, lens: Lens, rounds: int) -> None:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     eager = GPT2LMHeadModel(GPT2Config(attn_implementation="eager")).eval()
-    found = interleaved(
+    found = compare_interleaved(
         lambda: lens.run(tokens, last=1), lambda: eager(tokens, output_attentions=True, logits_to_keep=1), rounds
     )
     told("transformers eager with output_attentions / our capture", found)
@@ -66,14 +66,14 @@ def heads(rounds: int) -> None:
             clean = float(METRIC(logits := model(tokens).logits, logits)[0])
             for layer in range(12):
                 for head in range(12):
-                    with listening(silenced(f"blocks.{layer}.attention.output", head)):
+                    with listen(silenced(f"blocks.{layer}.attention.output", head)):
                         values.append(float(METRIC(model(tokens).logits, logits)[0]) - clean)
         return values
 
     batched = effect(model, tokens, metric=METRIC)
     found = {(one.layer, one.head): one.effect for one in batched.rows}
     apart = max(abs(found[place // 12, place % 12] - value) for place, value in enumerate(one_by_one()))
-    result = interleaved(lambda: effect(model, tokens, metric=METRIC), one_by_one, rounds)
+    result = compare_interleaved(lambda: effect(model, tokens, metric=METRIC), one_by_one, rounds)
     told("one forward for each of 144 heads / all in restarted batches, 64 tokens", result)
     print(f"  largest difference of an effect: {apart:.1e}")
 

@@ -9,8 +9,8 @@ import statistics
 import subprocess
 import sys
 
-from jumok.checkpoint.resolve import resolve
-from measure import peak_memory
+from jumok.checkpoint.resolve import resolve_model_path
+from measure import measure_peak_memory
 
 OURS = "import jumok; from jumok.checkpoint import load; import gguf; start = time.perf_counter(); jumok.load({path!r})"
 THEIRS = (
@@ -27,13 +27,13 @@ def seconds(program: str) -> float:
 
 
 def main() -> None:
-    path = resolve("smollm2")
+    path = resolve_model_path("smollm2")
     names = {"path": str(path), "folder": str(path.parent), "file": path.name}
     pairs = [(seconds(OURS.format(**names)), seconds(THEIRS.format(**names))) for _ in range(3)]
     ratio = statistics.median(theirs / ours for ours, theirs in pairs)
     ours, theirs = (statistics.median(column) for column in zip(*pairs, strict=True))
     print(f"load SmolLM2 and its tokenizer: {ratio:.1f}x (ours {ours:.1f} s, theirs {theirs:.1f} s)")
-    grown = peak_memory(
+    grown = measure_peak_memory(
         f"import jumok; from jumok.checkpoint import load; import gguf; mark(); m = jumok.load({str(path)!r})"
     )
     size = 134_515_008 * 4

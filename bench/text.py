@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from jumok.recipes import Asked, start
-from jumok.training.progress import Quiet
+from jumok.recipes import TrainingRequest, start_run
+from jumok.training.progress import SilentDisplay
 from train import PlainGPT
 
 STEPS, BATCH, LENGTH = 2000, 12, 64
@@ -76,7 +76,7 @@ class Plain:
         return float(torch.stack(losses).sum()) / count
 
 
-class Clock(Quiet):
+class Clock(SilentDisplay):
     """From now to the end of the training; the report and its pictures come after it."""
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ def main() -> None:
             theirs += plain.go(STEPS // (chosen.runs + 1))
             place = Path(folder) / str(number)
             clock = Clock()
-            start(Asked("text-fast", place, str(chosen.text), changes={"seed": number + 1}), show=clock)
+            start_run(TrainingRequest("text-fast", place, str(chosen.text), changes={"seed": number + 1}), show=clock)
             ours.append(clock.seconds)
             losses.append(json.loads((place / "report.json").read_text())["loss"])
     theirs += plain.go(STEPS - plain.step)

@@ -1,7 +1,7 @@
 """Training steps a second against a plain GPT, and against transformers' GPT-2 in the same loop.
 
 Run: python bench/train.py. Our own loop as people use it (its checks, metrics and clipping included) beside a loop as
-it is usually written: AdamW, cosine, clipping. One process, interleaved.
+it is usually written: AdamW, cosine, clipping. One process, compare_interleaved.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from jumok.checkpoint import run_folder
 from jumok.data.batches import token_shards
-from jumok.data.batches.batch_order import Windows
+from jumok.data.batches.batch_order import RandomWindows
 from jumok.models.gpt import GPT, GPTConfig
-from jumok.training import Batch, Settings, Task, token_loss, train
-from measure import interleaved, peak_memory
+from jumok.training import Batch, Settings, Task, fit, token_loss
+from measure import compare_interleaved, measure_peak_memory
 
 VOCABULARY = 65
 
@@ -107,8 +107,8 @@ def our_loop(model: GPT, text: Tensor, length: int, batch: int, steps: int, comp
 
     task = Task(model, settings, batches, token_loss, lambda model: {"loss": 0.0})
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / run_folder.CHECKPOINTS).mkdir()
-        train(task, Path(folder))
+        (Path(folder) / run_folder.CHECKPOINTS_FOLDER).mkdir()
+        fit(task, Path(folder))
 
 
 def compared(
@@ -129,7 +129,7 @@ def compared(
         "transformers": (theirs, lambda tokens: whole(input_ids=tokens).logits),
     }
     for peer, (model, function) in peers.items():
-        found = interleaved(
+        found = compare_interleaved(
             lambda: our_loop(ours, text, length, batch, steps, compiled),
             lambda model=model, function=function: plain_loop(function, model, text, length, batch, steps),
             rounds,
@@ -141,11 +141,11 @@ def compared(
             flush=True,
         )
     with tempfile.TemporaryDirectory() as folder:  # how fast the data comes, against how fast it is needed
-        kept = token_shards.write(text[:200_000].split(1000), Path(folder) / "tokens", VOCABULARY)
-        windows = Windows(len(kept), length + 1, 0)
+        kept = token_shards.write_shards(text[:200_000].split(1000), Path(folder) / "tokens", VOCABULARY)
+        windows = RandomWindows(len(kept), length + 1, 0)
         start = time.perf_counter()
         for step in range(200):
-            torch.stack([kept.slice(one, length + 1) for one in windows.at(step, batch)])
+            torch.stack([kept.read_tokens(one, length + 1) for one in windows.batch_indices(step, batch)])
         seconds = (time.perf_counter() - start) / 200
     print(f"{name}: batches come {found['ours'] / steps / seconds:.0f} times as fast as steps need them")
 
@@ -166,7 +166,7 @@ token_loss(model, Batch({{"tokens": rows[:, :-1]}}, rows[:, 1:], 4096)).backward
 
 def memory() -> None:
     """One step's peak: everything that the backward pass needs, or only what enters each block."""
-    kept, again = (peak_memory(STEP.format(checkpointing=checkpointing)) for checkpointing in (False, True))
+    kept, again = (measure_peak_memory(STEP.format(checkpointing=checkpointing)) for checkpointing in (False, True))
     print(
         f"peak of a step, 6 layers, width 384, 4 x 1,024 tokens: {kept / 1e6:.0f} MB; with checkpointing "
         f"{again / 1e6:.0f} MB, {again / kept:.2f} of it"

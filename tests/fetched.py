@@ -29,7 +29,7 @@ def fetched(name: str) -> Path:
 def _tried(name: str) -> Path | str:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JUMOK_CACHE", str(CACHE))
-        here = catalogue.where(name)
+        here = catalogue.locate_entry(name)
     if here is not None:
         return here
     if name != _PROBE and isinstance(refused := _tried(_PROBE), str):
@@ -37,6 +37,6 @@ def _tried(name: str) -> Path | str:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JUMOK_CACHE", str(CACHE))
         try:
-            return catalogue.get(name)
+            return catalogue.download_entry(name)
         except catalogue.FetchError as error:
             return str(error)

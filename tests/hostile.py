@@ -27,7 +27,7 @@ def good(folder: Path) -> None:
 
     torch.manual_seed(0)
     model = GPT(GPTConfig(vocabulary=11, length=8, width=4, layers=1, heads=2, hidden=8))
-    jumok.save(model, folder, format="huggingface", tokenizer=Tokenizer.characters("abcdefghij"))
+    jumok.save(model, folder, format="huggingface", tokenizer=Tokenizer.for_characters("abcdefghij"))
 
 
 def own(folder: Path) -> None:

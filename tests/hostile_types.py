@@ -21,7 +21,7 @@ def turning(folder: Path) -> None:
     sizes = {"vocabulary": 11, "length": 64, "width": 8, "layers": 2, "heads": 2, "hidden": 8}
     scaling = {"rotary_scaling": "yarn", "rotary_factor": 4.0, "rotary_length": 16}
     model = GPT(llama_config(**sizes, **scaling, attention_bias=True, window=4, windowed=[1]))
-    letters = Tokenizer(Tokenizer.characters("abcdefghij")._inner, {"end": "a"}, ends=[3])
+    letters = Tokenizer(Tokenizer.for_characters("abcdefghij")._inner, {"end": "a"}, ends=[3])
     jumok.save(model, folder, format="huggingface", tokenizer=letters)
 
 

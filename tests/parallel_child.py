@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import save_file
 
 from jumok.models.gpt import GPTConfig
-from jumok.training import loop, train, world
+from jumok.training import connect_world, fit, loop
 from toys import CONFIG, StopAt, toy
 
 
@@ -35,9 +35,9 @@ def main() -> None:
         return real(model, clip)
 
     loop._norm = heard
-    with world(kind, torch.device("cpu")) as ours:
-        train(task, folder, ours, StopAt(told["stop"]) if told.get("stop") else None)
-        if ours.first:
+    with connect_world(kind, torch.device("cpu")) as ours:
+        fit(task, folder, ours, StopAt(told["stop"]) if told.get("stop") else None)
+        if ours.is_main:
             save_file(
                 {f"{step}.{name}": one for step, seen in enumerate(gradients) for name, one in seen.items()},
                 folder / "gradients.safetensors",

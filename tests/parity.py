@@ -13,7 +13,7 @@ import jumok
 from jumok.models import Model
 
 
-def near(found: Tensor, wanted: Tensor, real: Tensor | None = None) -> None:
+def assert_parity(found: Tensor, wanted: Tensor, real: Tensor | None = None) -> None:
     """Within 1e-5 x max(1, largest |logit|), on real (not padding) tokens."""
     assert found.shape == wanted.shape, (found.shape, wanted.shape)
     if real is not None:
@@ -22,7 +22,7 @@ def near(found: Tensor, wanted: Tensor, real: Tensor | None = None) -> None:
     assert (found - wanted).abs().max() <= bound, f"off by {float((found - wanted).abs().max()):.2e} (> {bound:.0e})"
 
 
-def shaken(theirs: Any) -> Any:
+def perturb_parameters(theirs: Any) -> Any:
     """Norms start at one and biases at zero: with other numbers a forgotten one is seen. Larger matrices make heads
     that differ."""
     generator = torch.Generator().manual_seed(1)
@@ -36,11 +36,11 @@ def shaken(theirs: Any) -> Any:
     return theirs.eval()
 
 
-def both_ways(
+def check_round_trip(
     theirs: Any, tmp_path: Path, check: Callable[[Model, Any], None], their_class: type | None = None
 ) -> Model:
     """Save theirs, load ours, compare; save ours in their format, load theirs, compare again; and in our own."""
-    theirs = shaken(theirs)
+    theirs = perturb_parameters(theirs)
     theirs.save_pretrained(tmp_path / "theirs")
     loaded = jumok.load(tmp_path / "theirs")
     with torch.no_grad():

@@ -14,7 +14,7 @@ from cases import BOUNDS, DOT_SCORES, MASKS, SCORES, Tensors, allows, bias_case,
 from jumok import attend
 from jumok.attention import FavorPlus, mask, score
 from jumok.attention.attend import BACKENDS
-from jumok.tap import listening
+from jumok.tap import listen
 
 pytestmark = pytest.mark.usefixtures("tiny_blocks")
 
@@ -133,7 +133,7 @@ def test_the_row_log_sum_exp_that_a_listener_hears(backend: str, case: str) -> N
     heard: dict[str, Tensor] = {}
 
     class Listener:
-        def hears(self, site: str) -> bool:
+        def accepts(self, site: str) -> bool:
             return site == "here.logsumexp"
 
         def __call__(self, site: str, value: Any) -> Any:
@@ -141,7 +141,7 @@ def test_the_row_log_sum_exp_that_a_listener_hears(backend: str, case: str) -> N
             return value
 
     given = tensors(value_width=11)
-    with listening(Listener()):
+    with listen(Listener()):
         output = attend(*given, mask=MASKS[case].ours, backend=backend, site="here")
     outputs, _, wanted = expected(given, case, oracle.ScaledDot())
     close(output, outputs, 1e-12)
@@ -269,12 +269,12 @@ def test_linear_attention_is_its_explicit_form(feature_map: FavorPlus | None, ca
 
 def test_auto_picks_a_backend_that_can() -> None:
     from jumok.attention.attend import _fastest
-    from jumok.attention.backends.protocol import Request
+    from jumok.attention.backends.protocol import AttentionRequest
 
     def picked(queries: int, **settings: Any) -> str:
         query, key, value = tensors(torch.float32, queries=queries, keys=queries, batch=1, heads=1, groups=1)
         plain = {"mask": None, "bias": None, "score": score.ScaledDot(), "dropout": 0.0, "weights": False}
-        request = Request(
+        request = AttentionRequest(
             query,
             key,
             value,

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.utils.rnn import pad_sequence
 
-from jumok.data.batches.batch_order import ByLength, Choice, Order, Windows, padded, share
+from jumok.data.batches.batch_order import BatchOrder, LengthGroups, RandomWindows, ShuffledEpochs, pad_sequences, share
 from jumok.errors import ArgumentError
 
 counts = st.integers(1, 200)
@@ -25,11 +25,11 @@ seeds = st.integers(-(2**70), 2**70)
 @settings(max_examples=40)
 @given(counts, seeds, sizes)
 def test_every_epoch_has_every_example_once(count: int, seed: int, size: int) -> None:
-    order = Order(count, seed)
+    order = ShuffledEpochs(count, seed)
     stream: list[int] = []
     step = 0
     while len(stream) < 3 * count:
-        batch = order.at(step, size)
+        batch = order.batch_indices(step, size)
         assert len(batch) == size
         stream += batch
         step += 1
@@ -39,16 +39,18 @@ def test_every_epoch_has_every_example_once(count: int, seed: int, size: int) ->
 
 @given(counts, seeds, sizes, st.integers(0, 10**12))
 def test_a_step_is_the_same_whoever_asks_and_whenever(count: int, seed: int, size: int, step: int) -> None:
-    order = Order(count, seed)
-    before = order.at(step, size)
-    order.at(step + 1, size)
-    assert order.at(step, size) == before == Order(count, seed).at(step, size)
-    assert before + order.at(step + 1, size) == [order.at(step * size + place, 1)[0] for place in range(2 * size)]
+    order = ShuffledEpochs(count, seed)
+    before = order.batch_indices(step, size)
+    order.batch_indices(step + 1, size)
+    assert order.batch_indices(step, size) == before == ShuffledEpochs(count, seed).batch_indices(step, size)
+    assert before + order.batch_indices(step + 1, size) == [
+        order.batch_indices(step * size + place, 1)[0] for place in range(2 * size)
+    ]
 
 
 @given(counts, sizes, st.integers(1, 9), st.integers(0, 1000))
 def test_processes_share_a_step_without_gap_or_overlap(count: int, size: int, ranks: int, step: int) -> None:
-    batch = Order(count).at(step, size)
+    batch = ShuffledEpochs(count).batch_indices(step, size)
     shares = [share(batch, rank, ranks) for rank in range(ranks)]
     assert sorted(chain(*shares)) == sorted(batch)
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
@@ -56,7 +58,7 @@ def test_processes_share_a_step_without_gap_or_overlap(count: int, size: int, ra
 
 
 def test_epochs_and_seeds_have_orders_of_their_own() -> None:
-    orders = {tuple(Order(50, seed).at(epoch, 50)) for seed in range(20) for epoch in range(20)}
+    orders = {tuple(ShuffledEpochs(50, seed).batch_indices(epoch, 50)) for seed in range(20) for epoch in range(20)}
     assert len(orders) == 400
 
 
@@ -67,7 +69,7 @@ def test_orders_are_as_good_as_random(count: int) -> None:
     places: Counter[tuple[int, int]] = Counter()
     follows: Counter[tuple[int, int]] = Counter()
     for seed in range(runs):
-        found = Order(count, seed).at(3, count)
+        found = ShuffledEpochs(count, seed).batch_indices(3, count)
         places.update(enumerate(found))
         follows.update(pairwise(found))
     for table, cells, many in ((places, count**2, runs * count), (follows, count * (count - 1), runs * (count - 1))):
@@ -78,8 +80,8 @@ def test_orders_are_as_good_as_random(count: int) -> None:
 
 def test_an_order_stays_what_it_was() -> None:
     """A run that is resumed by a later version must see the same examples."""
-    assert Order(10, 0).at(0, 12) == [2, 0, 9, 8, 3, 5, 7, 4, 6, 1, 8, 2]
-    assert Windows(1000, 10, 0).at(0, 3) == [37, 978, 780]
+    assert ShuffledEpochs(10, 0).batch_indices(0, 12) == [2, 0, 9, 8, 3, 5, 7, 4, 6, 1, 8, 2]
+    assert RandomWindows(1000, 10, 0).batch_indices(0, 3) == [37, 978, 780]
 
 
 def test_a_hundred_million_examples_take_no_memory_and_no_time() -> None:
@@ -94,7 +96,7 @@ def test_a_hundred_million_examples_take_no_memory_and_no_time() -> None:
         subprocess.run([sys.executable, "-c", program], check=True)
     start = time.perf_counter()
     for step in range(20):
-        Order(10**8, 1).at(step, 64)
+        ShuffledEpochs(10**8, 1).batch_indices(step, 64)
     assert time.perf_counter() - start < 5
 
 
@@ -102,49 +104,57 @@ def test_a_hundred_million_examples_take_no_memory_and_no_time() -> None:
 def test_windows_lie_inside_and_come_again(count: int, length: int, seed: int, size: int, step: int) -> None:
     if length > count:
         with pytest.raises(ArgumentError, match="do not fit"):
-            Windows(count, length, seed)
+            RandomWindows(count, length, seed)
         return
     state = torch.random.get_rng_state()
-    starts = Windows(count, length, seed).at(step, size)
+    starts = RandomWindows(count, length, seed).batch_indices(step, size)
     assert len(starts) == size and all(0 <= start <= count - length for start in starts)
-    assert starts == Windows(count, length, seed).at(step, size)
+    assert starts == RandomWindows(count, length, seed).batch_indices(step, size)
     assert torch.equal(state, torch.random.get_rng_state())  # nobody else's random numbers are used up
 
 
 def test_windows_reach_every_place_and_differ() -> None:
-    windows = Windows(12, 3, seed=1)
-    starts = Counter(start for step in range(300) for start in windows.at(step, 10))
+    windows = RandomWindows(12, 3, seed=1)
+    starts = Counter(start for step in range(300) for start in windows.batch_indices(step, 10))
     assert sorted(starts) == list(range(10)) and min(starts.values()) > 220
-    assert windows.at(0, 10) != windows.at(1, 10) != Windows(12, 3, seed=2).at(1, 10)
+    assert (
+        windows.batch_indices(0, 10)
+        != windows.batch_indices(1, 10)
+        != RandomWindows(12, 3, seed=2).batch_indices(1, 10)
+    )
 
 
 @given(counts, seeds, st.integers(1, 20), st.integers(1, 8), st.integers(0, 40))
 def test_by_length_deals_the_same_examples(count: int, seed: int, size: int, pool: int, step: int) -> None:
-    order, lengths = Order(count, seed), [(7 * number) % 23 for number in range(count)]
-    grouped = ByLength(order, lengths.__getitem__, pool)
+    order, lengths = ShuffledEpochs(count, seed), [(7 * number) % 23 for number in range(count)]
+    grouped = LengthGroups(order, lengths.__getitem__, pool)
     begin = step // pool * pool
-    dealt = [grouped.at(number, size) for number in range(begin, begin + pool)]
+    dealt = [grouped.batch_indices(number, size) for number in range(begin, begin + pool)]
     assert all(len(batch) == size for batch in dealt)
-    assert sorted(chain(*dealt)) == sorted(chain(*(order.at(number, size) for number in range(begin, begin + pool))))
-    assert ByLength(Order(count, seed), lambda number: lengths[number], pool).at(step, size) == grouped.at(step, size)
+    assert sorted(chain(*dealt)) == sorted(
+        chain(*(order.batch_indices(number, size) for number in range(begin, begin + pool)))
+    )
+    assert LengthGroups(ShuffledEpochs(count, seed), lambda number: lengths[number], pool).batch_indices(
+        step, size
+    ) == grouped.batch_indices(step, size)
 
 
 def test_by_length_pads_less_and_does_not_always_begin_with_the_short_ones() -> None:
-    order, lengths = Order(5000, 3), [1 + (7919 * number) % 100 for number in range(5000)]
-    grouped = ByLength(order, lengths.__getitem__)
+    order, lengths = ShuffledEpochs(5000, 3), [1 + (7919 * number) % 100 for number in range(5000)]
+    grouped = LengthGroups(order, lengths.__getitem__)
 
-    def waste(choice: Choice) -> float:
-        batches = [[lengths[number] for number in choice.at(step, 16)] for step in range(64)]
+    def waste(choice: BatchOrder) -> float:
+        batches = [[lengths[number] for number in choice.batch_indices(step, 16)] for step in range(64)]
         return sum(len(batch) * max(batch) for batch in batches) / sum(map(sum, batches))
 
     assert waste(grouped) < 1.1 < 1.5 < waste(order)
-    means = [sum(lengths[number] for number in grouped.at(step, 16)) / 16 for step in range(32)]
+    means = [sum(lengths[number] for number in grouped.batch_indices(step, 16)) / 16 for step in range(32)]
     assert means != sorted(means)
 
 
 @given(st.lists(st.lists(st.integers(0, 999), max_size=9), min_size=1, max_size=7), st.integers(-100, 1000))
 def test_padded_is_what_torch_pads(lists: list[list[int]], value: int) -> None:
-    ids, real = padded(lists, value)
+    ids, real = pad_sequences(lists, value)
     theirs = pad_sequence([torch.tensor(one, dtype=torch.long) for one in lists], batch_first=True, padding_value=value)
     assert torch.equal(ids, theirs) and ids.dtype == torch.long
     assert [row[keep].tolist() for row, keep in zip(ids, real, strict=True)] == lists
@@ -152,13 +162,13 @@ def test_padded_is_what_torch_pads(lists: list[list[int]], value: int) -> None:
 
 def test_what_cannot_be_meant_is_refused() -> None:
     for wrong in (
-        lambda: Order(0),
-        lambda: Order(5).at(-1, 3),
-        lambda: Order(5).at(0, 0),
-        lambda: Windows(5, 0),
+        lambda: ShuffledEpochs(0),
+        lambda: ShuffledEpochs(5).batch_indices(-1, 3),
+        lambda: ShuffledEpochs(5).batch_indices(0, 0),
+        lambda: RandomWindows(5, 0),
         lambda: share([1], 1, 1),
-        lambda: padded([], 0),
-        lambda: ByLength(Order(5), abs, 0),
+        lambda: pad_sequences([], 0),
+        lambda: LengthGroups(ShuffledEpochs(5), abs, 0),
     ):
         with pytest.raises(ArgumentError):
             wrong()

@@ -27,11 +27,10 @@ from transformers import (
 )
 
 import jumok
-from jumok.checkpoint.errors import CheckpointError
-from jumok.errors import ArgumentError, ShapeError
+from jumok.errors import ArgumentError, CheckpointError, ShapeError
 from jumok.models import Model
 from jumok.models.bert import BERT, BERTConfig
-from parity import both_ways, near
+from parity import assert_parity, check_round_trip
 
 SIZES = {
     "vocab_size": 97, "max_position_embeddings": 29, "hidden_size": 30, "num_hidden_layers": 3,
@@ -103,18 +102,18 @@ def test_it_is_transformers(name: str, side: str, tmp_path: Path) -> None:
     def check(ours: Model, theirs: Any) -> None:
         found, wanted = ours(tokens, padding=real, segments=segments), theirs(tokens, **settings)
         if name in CLASSES:
-            near(found.logits, their_logits(theirs, tokens, real, settings))
+            assert_parity(found.logits, their_logits(theirs, tokens, real, settings))
             found, wanted = ours(tokens).logits, theirs(tokens).logits
         elif "mlm" in name:
-            near(found.logits, wanted.logits, real)
+            assert_parity(found.logits, wanted.logits, real)
             found, wanted = ours(tokens).logits, theirs(tokens).logits
         else:
             assert found.logits is None
-            near(found.hidden, wanted.last_hidden_state, real)
+            assert_parity(found.hidden, wanted.last_hidden_state, real)
             found, wanted = ours(tokens).hidden, theirs(tokens).last_hidden_state
-        near(found, wanted)  # nothing told, nothing masked: padding tokens are tokens
+        assert_parity(found, wanted)  # nothing told, nothing masked: padding tokens are tokens
 
-    both_ways(theirs, tmp_path, check)
+    check_round_trip(theirs, tmp_path, check)
 
 
 def their_logits(
@@ -158,7 +157,7 @@ def test_the_folder_says_which_head(tmp_path: Path) -> None:
     theirs.save_pretrained(tmp_path / "both")
     tokens = torch.randint(97, (1, 6))
     with torch.no_grad():
-        near(jumok.load(tmp_path / "both").model(tokens).logits, theirs(tokens).prediction_logits)
+        assert_parity(jumok.load(tmp_path / "both").model(tokens).logits, theirs(tokens).prediction_logits)
     BertForTokenClassification(BertConfig(**SIZES)).save_pretrained(tmp_path / "classes")
     with pytest.raises(CheckpointError, match="no place for: classifier"):
         jumok.load(tmp_path / "classes")
@@ -186,7 +185,7 @@ def test_old_names_of_norms_load(tmp_path: Path) -> None:
     save_file({**renamed, "bert.embeddings.position_ids": torch.arange(29)[None]}, file, {"format": "pt"})
     tokens = torch.randint(97, (1, 6))
     with torch.no_grad():
-        near(jumok.load(tmp_path / "old").model(tokens).logits, theirs(tokens).logits)
+        assert_parity(jumok.load(tmp_path / "old").model(tokens).logits, theirs(tokens).logits)
 
 
 @pytest.mark.parametrize(
@@ -284,7 +283,7 @@ def test_backends_and_checkpointing_give_the_same_gradients(backend: str) -> Non
 
 
 def test_dropout_drops_while_training_alone() -> None:
-    model = BERT(CONFIGS["bert"].changed(dropout=0.5))
+    model = BERT(CONFIGS["bert"].replace(dropout=0.5))
     tokens = torch.randint(50, (2, 9))
     assert not torch.equal(model.train()(tokens).hidden, model(tokens).hidden)
     assert torch.equal(model.eval()(tokens).hidden, model(tokens).hidden)
@@ -338,10 +337,10 @@ def test_inputs_that_do_not_fit_are_refused(name: str, length: int, settings: di
 
 
 def test_what_transformers_has_no_model_for_is_saved_in_our_format_alone(tmp_path: Path) -> None:
-    model = BERT(CONFIGS["distilbert"].changed(epsilon=1e-5)).eval()
+    model = BERT(CONFIGS["distilbert"].replace(epsilon=1e-5)).eval()
     with pytest.raises(CheckpointError, match="save it with format='jumok'"):
         jumok.save(model, tmp_path / "theirs", format="huggingface")
-    for wrong in (CLASSIFIER.changed(head_activation="relu"), CLASSIFIER.changed(segments=0)):
+    for wrong in (CLASSIFIER.replace(head_activation="relu"), CLASSIFIER.replace(segments=0)):
         with pytest.raises(CheckpointError, match="save it with format='jumok'"):
             jumok.save(BERT(wrong), tmp_path / "theirs", format="huggingface")
     jumok.save(model, tmp_path / "own")

@@ -11,10 +11,9 @@ from torch import nn
 
 import jumok
 from jumok.attention import Cache, MultiHead
-from jumok.checkpoint.errors import CheckpointError
-from jumok.errors import ArgumentError, ShapeError
+from jumok.errors import ArgumentError, CheckpointError, ShapeError
 from jumok.models.captioner import Captioner, CaptionerConfig, regions_config
-from parity import near, shaken
+from parity import assert_parity, perturb_parameters
 
 SMALL = {"vocabulary": 50, "length": 20, "width": 24, "heads": 4, "hidden": 40, "layers": 2, "decoder_layers": 3}
 CONFIGS = {
@@ -27,7 +26,7 @@ COUNT = {"regions": 7, "regions, no encoder": 7, "patches": 6}  # regions or pat
 
 
 def made(name: str) -> tuple[Captioner, torch.Tensor, torch.Tensor]:
-    model = shaken(Captioner(CONFIGS[name]))
+    model = perturb_parameters(Captioner(CONFIGS[name]))
     return model, torch.randn(2, *SOURCES[name]), torch.randint(50, (2, 9))
 
 
@@ -76,7 +75,7 @@ def test_logits_are_torchs(name: str) -> None:
     hidden = decoder(model.embedding(target) + model.positions.table.weight[:9], source, tgt_mask=future)
     table = model.output or model.embedding
     wanted = model.decoder_norm(hidden) @ table.weight.T
-    near(model(images, target).logits, wanted)
+    assert_parity(model(images, target).logits, wanted)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -100,8 +99,8 @@ def test_nothing_moves_when_padding_changes(name: str, side: str) -> None:
     real = torch.ones(2, 9).bool()
     real[1, slice(0, 3) if side == "left" else slice(6, 9)] = False
     other = torch.where(real, target, (target + 11) % 50)
-    one = model(images, target, target_padding=real).logits
-    assert torch.equal(one[real], model(images, other, target_padding=real).logits[real])
+    one = model(images, target, target_token_mask=real).logits
+    assert torch.equal(one[real], model(images, other, target_token_mask=real).logits[real])
     alone = model(images[1:], target[1:, real[1]]).logits
     assert torch.allclose(one[1, real[1]], alone[0], atol=1e-5)
 
@@ -112,8 +111,8 @@ def test_regions_that_are_padding_are_not_seen() -> None:
     real = torch.ones(2, 7).bool()
     real[1, 4:] = False
     other = torch.where(real[..., None], regions, regions + 5)
-    one = model(regions, target, source_padding=real).logits
-    assert torch.equal(one, model(other, target, source_padding=real).logits)
+    one = model(regions, target, source_token_mask=real).logits
+    assert torch.equal(one, model(other, target, source_token_mask=real).logits)
     assert torch.allclose(one[1:], model(regions[1:, :4], target[1:]).logits, atol=1e-5)
 
 

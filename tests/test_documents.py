@@ -16,11 +16,11 @@ import click
 import pytest
 
 from jumok.attention import BACKENDS
-from jumok.attention.mask.notation import WORDS
+from jumok.attention.mask.notation import MASK_FUNCTIONS
 from jumok.checkpoint.huggingface import DIALECTS
 from jumok.cli import cli
-from jumok.data.catalogue import find, megabytes
-from jumok.models.registry import FAMILIES, described
+from jumok.data.catalogue import find_entry, format_megabytes
+from jumok.models.registry import FAMILIES, describe_families
 
 ROOT = Path(__file__).parent.parent
 PAIRS = [(ROOT / "README.md", ROOT / "README.ko.md")] + [
@@ -180,7 +180,7 @@ def test_links_lead_to_files(page: Path) -> None:
 @pytest.mark.parametrize("page", HANDBOOKS, ids=name_of)
 def test_handbook_names_every_mask_and_every_backend(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    masks = [word for word in WORDS if f"`{word}(" not in text] + ["causal"] * ("`causal`" not in text)
+    masks = [word for word in MASK_FUNCTIONS if f"`{word}(" not in text] + ["causal"] * ("`causal`" not in text)
     assert not masks
     assert not [backend for backend in BACKENDS if f"`{backend}`" not in text]
 
@@ -189,14 +189,14 @@ def test_handbook_names_every_mask_and_every_backend(page: Path) -> None:
 def test_models_page_names_every_family_type_and_model(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     rows = [line for line in text.splitlines() if line.startswith("| `")]
-    for told in described():
+    for told in describe_families():
         name = str(told["family"])
         begin, end = f"| `{name}` | `{FAMILIES[name][1]}` |", f"| {told['parameters']:,} |"
         assert any(row.startswith(begin) and row.endswith(end) for row in rows), told
     assert not [kind for kind in DIALECTS if f"`{kind}`" not in text]
-    for entry in (find("smollm2"), find("minilm")):
+    for entry in (find_entry("smollm2"), find_entry("minilm")):
         row = next(row for row in rows if row.startswith(f"| `{entry.name}` |"))
-        assert megabytes(entry.download) in row and entry.licence in row
+        assert format_megabytes(entry.download) in row and entry.licence in row
 
 
 def test_architecture_names_every_file() -> None:

@@ -15,9 +15,9 @@ import test_lens
 import test_lens_huggingface as theirs
 from jumok.errors import ArgumentError
 from jumok.lens import Ablate, Effects, KnockOut, Lens
-from jumok.lens.effects.edit_bench import Bench
+from jumok.lens.effects.edit_bench import EditRunner
 from jumok.lens.effects.effect_table import pearson, spearman
-from jumok.lens.effects.measure import _Alike, _Known, estimated
+from jumok.lens.effects.measure import _Alike, _Known, estimate_edge_effects
 from jumok.lens.effects.metrics import (
     ClassScore,
     Divergence,
@@ -27,12 +27,12 @@ from jumok.lens.effects.metrics import (
     Metric,
     Similarity,
     Value,
-    answer_of,
+    extract_answer,
 )
 from jumok.models.numeric import Numeric, NumericConfig
 from jumok.models.rnn_seq2seq import RNNSeq2Seq, RNNSeq2SeqConfig
 from jumok.models.swin import Swin, SwinConfig
-from jumok.tap import listening
+from jumok.tap import listen
 
 TEXT = test_lens.TOKENS[:1]
 
@@ -82,14 +82,14 @@ def by_hand(model: Any, inputs: Any, settings: Any, edit: Any, effects: Effects,
     """The same edit, alone, in an ordinary run from the beginning."""
     with Lens(model) as lens:
         clean, cut = (
-            answer_of(lens.run(*inputs, edits=edits, logits=True, **settings).output)[0] for edits in ((), (edit,))
+            extract_answer(lens.run(*inputs, edits=edits, logits=True, **settings).output)[0] for edits in ((), (edit,))
         )
     return float(metric(cut, clean)[0] - metric(clean, clean)[0])
 
 
 def metric_for(model: Any, inputs: Any, settings: Any) -> Metric:
     with torch.no_grad():
-        found, kind = answer_of(model(*inputs, **settings))
+        found, kind = extract_answer(model(*inputs, **settings))
     if kind != "logits":
         return Value() if kind == "numbers" else Similarity()
     return ClassScore(1) if found.dim() == 2 else LogitDifference(5, 7)
@@ -127,7 +127,7 @@ def test_a_recurrent_decoder_is_silenced_step_by_step() -> None:
     def replaced(site: str, value: Any) -> Any:
         return kept[:, :, [next(steps)]] if site == "cross.output" else value
 
-    with torch.no_grad(), listening(replaced):
+    with torch.no_grad(), listen(replaced):
         cut = model(*inputs).logits
     wanted = float(metric(cut, cut)[0]) - effects.clean
     assert effects.rows[0].effect == pytest.approx(wanted, rel=1e-3) and abs(wanted) > 1e-6
@@ -182,10 +182,10 @@ def test_the_estimate_is_the_slope_of_the_cut() -> None:
     model = test_lens.gpt(groups=2).double()
     metric, step = LogProbability(9), 1e-5
     with Lens(model) as lens:
-        bench = Bench(lens, (TEXT,), {}, metric)
+        bench = EditRunner(lens, (TEXT,), {}, metric)
         gradients = bench.gradients()
         for layer, head, query, key in ((0, 0, 7, 2), (0, 3, 10, 10), (1, 2, 10, 4), (0, 1, 0, 0)):
-            site = bench.run.sites.one(layer)
+            site = bench.run.sites.find(layer)
             cut = lens.run(TEXT, edits=KnockOut(layer=layer, head=head, query=query, key=key), keep=("output",))
             change = cut.kept[f"{site}.output"] - bench.run.kept[f"{site}.output"]
             change[:, [one for one in range(4) if one != head]] = 0
@@ -193,10 +193,10 @@ def test_the_estimate_is_the_slope_of_the_cut() -> None:
             def nudged(at: str, value: Any, site: str = site, change: Tensor = change) -> Any:
                 return value + step * change if at == f"{site}.output" else value
 
-            with torch.no_grad(), listening(nudged):
+            with torch.no_grad(), listen(nudged):
                 moved = float(metric(model(TEXT).logits, bench.clean)[0])
             weights = bench.run.weights(layer, head)
-            found = estimated(bench, site, head, weights, gradients[site][head])[query, key]
+            found = estimate_edge_effects(bench, site, head, weights, gradients[site][head])[query, key]
             assert float(found) == pytest.approx((moved - bench.value) / step, rel=1e-3, abs=1e-5)
 
 

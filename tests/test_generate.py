@@ -11,9 +11,9 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 
 import jumok
 from jumok.errors import ArgumentError
-from jumok.generate import Draft, Lookup, Sampling, beam_search, generate, speculate, text_pieces
+from jumok.generate import DraftModel, PromptLookup, Sampling, beam_search, generate, speculate, stream_text
 from jumok.models import GPT, GPTConfig, Model, llama_config
-from parity import shaken
+from parity import perturb_parameters
 
 VOCABULARY = 61
 
@@ -40,7 +40,7 @@ def pair(name: str, folder: Path) -> tuple[Model, Any]:
                 eos_token_id=3,
             )
         )
-    shaken(theirs).save_pretrained(folder / name)
+    perturb_parameters(theirs).save_pretrained(folder / name)
     return jumok.load(folder / name).model, theirs
 
 
@@ -161,7 +161,9 @@ def test_speculation_is_plain_greedy(pairs: Any, name: str, kind: str, end: int 
     for prompt in [*PROMPTS, [5, 6, 7, 5, 6, 7, 5, 6]]:
         if kind == "itself" and name == "gpt2":
             continue  # its table of positions has no room for a second reading
-        guesser = {"lookup": Lookup, "draft": lambda: Draft(small), "itself": lambda: Draft(ours, 3)}[kind]()
+        guesser = {"lookup": PromptLookup, "draft": lambda: DraftModel(small), "itself": lambda: DraftModel(ours, 3)}[
+            kind
+        ]()
         found = speculate(ours, prompt, guesser, limit=30 if kind != "itself" else 20, ends=ends)
         wanted = generate(ours, [prompt], limit=30 if kind != "itself" else 20, ends=ends)[0]
         assert found.tokens == wanted
@@ -170,10 +172,10 @@ def test_speculation_is_plain_greedy(pairs: Any, name: str, kind: str, end: int 
 
 
 def test_lookup_finds_the_latest_place() -> None:
-    assert Lookup(longest=2, count=3).guess([1, 2, 9, 9, 1, 2, 7, 8, 4, 1, 2], 10) == [7, 8, 4]
-    assert Lookup(count=5).guess([4, 7, 7], 10) == [7, 7, 7, 7, 7]
-    assert Lookup(count=9).guess([1, 2, 1, 2], 3) == [1, 2, 1]
-    assert Lookup().guess([1, 2, 3], 10) == []
+    assert PromptLookup(longest=2, count=3).guess([1, 2, 9, 9, 1, 2, 7, 8, 4, 1, 2], 10) == [7, 8, 4]
+    assert PromptLookup(count=5).guess([4, 7, 7], 10) == [7, 7, 7, 7, 7]
+    assert PromptLookup(count=9).guess([1, 2, 1, 2], 3) == [1, 2, 1]
+    assert PromptLookup().guess([1, 2, 3], 10) == []
 
 
 class Bytes:
@@ -183,17 +185,17 @@ class Bytes:
 
 def test_streamed_text_is_whole_at_every_step() -> None:
     text = "나는 🙂 학교에 café"
-    pieces = list(text_pieces(text.encode(), Bytes()))
+    pieces = list(stream_text(text.encode(), Bytes()))
     assert "".join(pieces) == text and len(pieces) == len(text)
     assert all("\ufffd" not in piece for piece in pieces)
-    assert "".join(text_pieces("가나".encode()[:5], Bytes())) == "가", "a limit in the middle of a character"
-    assert "".join(text_pieces(b"\xff!", Bytes())) == "\ufffd!", "what is no character at all is not hidden"
+    assert "".join(stream_text("가나".encode()[:5], Bytes())) == "가", "a limit in the middle of a character"
+    assert "".join(stream_text(b"\xff!", Bytes())) == "\ufffd!", "what is no character at all is not hidden"
 
 
 def test_stop_strings_end_the_text_and_are_not_shown() -> None:
-    assert "".join(text_pieces(b"one two END three", Bytes(), ["END"])) == "one two "
-    assert "".join(text_pieces(b"one EN two", Bytes(), ["END"])) == "one EN two"
-    assert "".join(text_pieces("가나다라".encode(), Bytes(), ["다", "라"])) == "가나"
+    assert "".join(stream_text(b"one two END three", Bytes(), ["END"])) == "one two "
+    assert "".join(stream_text(b"one EN two", Bytes(), ["END"])) == "one EN two"
+    assert "".join(stream_text("가나다라".encode(), Bytes(), ["다", "라"])) == "가나"
 
 
 @pytest.mark.parametrize(
@@ -209,7 +211,7 @@ def test_stop_strings_end_the_text_and_are_not_shown() -> None:
         (lambda model: Sampling(temperature=-1.0), "at least 0"),
         (lambda model: Sampling(top_p=0.0), "above 0"),
         (lambda model: Sampling(top_k=0), "at least 1"),
-        (lambda model: Lookup(count=0), "at least 1"),
+        (lambda model: PromptLookup(count=0), "at least 1"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(make: Any, says: str) -> None:

@@ -12,7 +12,7 @@ from transformers import MarianConfig, MarianMTModel, T5Config, T5ForConditional
 import jumok
 from jumok.generate import beam_search, generate
 from jumok.models import Model
-from parity import shaken
+from parity import perturb_parameters
 from test_generate import cut
 
 SOURCES = [[5, 9, 11, 2, 40], [7, 8], [12, 30, 31]]
@@ -57,7 +57,7 @@ def made(name: str) -> Any:
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Model, Any]]:
     found = {}
     for name in ("t5", "marian"):
-        theirs = shaken(made(name))
+        theirs = perturb_parameters(made(name))
         folder: Path = tmp_path_factory.mktemp(name)
         theirs.save_pretrained(folder)
         found[name] = (jumok.load(folder).model, theirs)

@@ -22,7 +22,7 @@ from transformers import (
 import jumok
 from jumok.attention import Cache
 from jumok.models import GPT, GPTConfig, Model, llama_config
-from parity import both_ways, near
+from parity import assert_parity, check_round_trip
 
 GPT2 = {"vocab_size": 97, "n_positions": 29, "n_embd": 30, "n_layer": 3, "n_head": 5}
 LLAMA = {
@@ -79,11 +79,11 @@ def test_logits_are_transformers(name: str, side: str, tmp_path: Path) -> None:
         settings: dict[str, Any] = {}
         if real is not None:
             settings = {"attention_mask": real.long(), "position_ids": (real.long().cumsum(-1) - 1).clamp_min(0)}
-        near(ours(tokens, padding=real).logits, theirs(tokens, **settings).logits, real)
+        assert_parity(ours(tokens, padding=real).logits, theirs(tokens, **settings).logits, real)
 
     theirs = CASES[name]()
     their_class = LlamaForCausalLM if name == "mistral" else None  # without a window the two are one
-    both_ways(theirs, tmp_path, check, their_class)
+    check_round_trip(theirs, tmp_path, check, their_class)
 
 
 def test_a_folder_without_a_head_loads(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_folder_without_a_head_loads(tmp_path: Path) -> None:
     theirs.save_pretrained(tmp_path / "bare")
     tokens = torch.randint(97, (1, 6))
     with torch.no_grad():
-        near(jumok.load(tmp_path / "bare").model(tokens).hidden, theirs(tokens).last_hidden_state)
+        assert_parity(jumok.load(tmp_path / "bare").model(tokens).hidden, theirs(tokens).last_hidden_state)
 
 
 def test_shards_load(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_shards_load(tmp_path: Path) -> None:
     assert len(list((tmp_path / "shards").glob("*.safetensors"))) > 2
     tokens = torch.randint(97, (1, 6))
     with torch.no_grad():
-        near(jumok.load(tmp_path / "shards").model(tokens).logits, theirs(tokens).logits)
+        assert_parity(jumok.load(tmp_path / "shards").model(tokens).logits, theirs(tokens).logits)
 
 
 SMALL = {"vocabulary": 50, "length": 20, "width": 24, "layers": 2, "heads": 4, "hidden": 40}

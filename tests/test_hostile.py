@@ -83,7 +83,7 @@ def test_a_pickle_is_read_only_when_asked_for(tmp_path: Path) -> None:
     from safetensors.torch import load_file
 
     import jumok
-    from jumok.checkpoint.errors import CheckpointError
+    from jumok.errors import CheckpointError
 
     hostile.good(tmp_path / "good")
     tensors = load_file(tmp_path / "good" / "model.safetensors")

@@ -12,8 +12,8 @@ import pytest
 import hostile
 import jumok
 from jumok.checkpoint import hub_cache
-from jumok.checkpoint.errors import CheckpointError
-from jumok.checkpoint.resolve import resolve
+from jumok.checkpoint.resolve import resolve_model_path
+from jumok.errors import CheckpointError
 
 FIRST, SECOND = "1" * 40, "abcdef0123" * 4
 NAME = "some-owner/a_model.v2"
@@ -59,9 +59,13 @@ def test_it_is_the_folder_that_hugging_face_finds(cache: Path, revision: str, co
     wanted = huggingface_hub.snapshot_download(
         NAME, revision=revision[1:] or None, cache_dir=cache, local_files_only=True
     )
-    assert resolve(NAME + revision) == Path(wanted) == cache / "models--some-owner--a_model.v2" / "snapshots" / commit
+    assert (
+        resolve_model_path(NAME + revision)
+        == Path(wanted)
+        == cache / "models--some-owner--a_model.v2" / "snapshots" / commit
+    )
     file = huggingface_hub.try_to_load_from_cache(NAME, "config.json", cache_dir=cache, revision=revision[1:] or None)
-    assert Path(file) == resolve(NAME + revision) / "config.json"
+    assert Path(file) == resolve_model_path(NAME + revision) / "config.json"
 
 
 def test_it_loads_through_the_links(cache: Path) -> None:
@@ -101,7 +105,7 @@ def test_the_variables_are_hugging_face_s(cache: Path, monkeypatch: pytest.Monke
             monkeypatch.delenv(variable, raising=False)
         for variable, value in one.items():
             monkeypatch.setenv(variable, value)
-        assert str(hub_cache.folder()) == program.communicate(timeout=120)[0].strip(), one
+        assert str(hub_cache.locate_hub_cache()) == program.communicate(timeout=120)[0].strip(), one
 
 
 def test_what_is_not_cached_is_said_plainly_and_nothing_is_fetched(
@@ -132,7 +136,7 @@ def test_what_is_not_cached_is_said_plainly_and_nothing_is_fetched(
 )
 def test_other_names_are_no_hub_names(cache: Path, name: str) -> None:
     with pytest.raises(CheckpointError, match=r"there is no folder or .gguf file|neither a model folder"):
-        resolve(name if name != "/etc" else "/no/such/etc")
+        resolve_model_path(name if name != "/etc" else "/no/such/etc")
 
 
 @pytest.mark.parametrize(
@@ -140,7 +144,7 @@ def test_other_names_are_no_hub_names(cache: Path, name: str) -> None:
 )
 def test_other_revisions_are_none(cache: Path, revision: str) -> None:
     with pytest.raises(CheckpointError, match="is no revision"):
-        resolve(f"{NAME}@{revision}")
+        resolve_model_path(f"{NAME}@{revision}")
 
 
 def _unreference(repository: Path) -> None:

@@ -20,9 +20,9 @@ from transformers import AutoImageProcessor
 from transformers.models.deit.image_processing_pil_deit import DeiTImageProcessorPil
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
-from jumok.data.images.image_files import ImageError, is_picture, read_image, read_picture
+from jumok.data.images.image_files import is_image_path, open_image, read_image
 from jumok.data.images.preparation import RESAMPLINGS, Preparation
-from jumok.errors import JumokError
+from jumok.errors import ImageError, JumokError
 
 
 def drawn(columns: int, rows: int, mode: str = "RGB") -> Image.Image:
@@ -309,11 +309,11 @@ def test_a_mistake_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "folder.png").mkdir()
     for given in ("a cat", tmp_path / "none.png", tmp_path / "folder.png", "x" * 5000, "a\0b.png", "", 7, None, [1]):
         with pytest.raises(ImageError) as refused:
-            read_picture(given)
+            open_image(given)
         assert len(str(refused.value)) < 500
-        assert not is_picture(str(given))
+        assert not is_image_path(str(given))
     with pytest.raises(ImageError, match="pixels"):
-        read_picture(Image.new("1", (9000, 9000)))
+        open_image(Image.new("1", (9000, 9000)))
 
 
 def test_odd_but_readable_files_are_read_without_a_word(tmp_path: Path) -> None:
@@ -328,7 +328,7 @@ def test_odd_but_readable_files_are_read_without_a_word(tmp_path: Path) -> None:
 def test_without_pillow_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(JumokError, match=r"pip install 'jumok\[images\]'"):
-        read_picture("x.png")
+        open_image("x.png")
 
 
 def test_pillow_is_not_imported_before_it_is_needed() -> None:

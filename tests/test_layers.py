@@ -22,12 +22,12 @@ from jumok.layers import (
     FeedForward,
     GatedFeedForward,
     LayerNorm,
-    Learned,
+    LearnedPositions,
     RMSNorm,
-    Rotary,
-    Sinusoidal,
+    RotaryPositions,
+    SinusoidalPositions,
 )
-from jumok.tap import listening, name_sites
+from jumok.tap import listen, name_sites
 
 WIDTH, HEADS, HIDDEN = 30, 5, 77
 
@@ -143,25 +143,27 @@ def test_a_block_can_be_watched() -> None:
     model = nn.Sequential(EncoderBlock(MultiHead(8, 2), FeedForward(8, 9), norm=partial(LayerNorm, 8)))
     name_sites(model)
     heard: dict[str, Any] = {}
-    with listening(lambda site, value: heard.setdefault(site, value)):
+    with listen(lambda site, value: heard.setdefault(site, value)):
         model(torch.randn(1, 3, 8))
     assert {"0.input", "0.attention.query", "0.attention.block_output", "0.feedforward_output"} <= heard.keys()
 
 
 @pytest.mark.parametrize("width", [1, 2, 7, 16])
 def test_sinusoids_are_the_paper_s(width: int) -> None:
-    table = Sinusoidal(width)(range(40))
+    table = SinusoidalPositions(width)(range(40))
     for position in (0, 1, 39):
         for place in range(width):
             angle = position / 10_000 ** (2 * (place // 2) / width)
             wanted = math.sin(angle) if place % 2 == 0 else math.cos(angle)
             assert abs(table[position, place] - wanted) < 2e-6
-    assert not Sinusoidal(width).state_dict()
-    assert torch.equal(Sinusoidal(width)(torch.tensor([[3, 0], [5, 39]])), table[torch.tensor([[3, 0], [5, 39]])])
+    assert not SinusoidalPositions(width).state_dict()
+    assert torch.equal(
+        SinusoidalPositions(width)(torch.tensor([[3, 0], [5, 39]])), table[torch.tensor([[3, 0], [5, 39]])]
+    )
 
 
 def test_learned_positions_say_when_there_are_no_more() -> None:
-    learned = Learned(10, 4)
+    learned = LearnedPositions(10, 4)
     assert torch.equal(learned(range(3, 6)), learned.table.weight[3:6])
     with pytest.raises(ShapeError, match="position 10 was asked for, but this model has learned 10"):
         learned(range(11))
@@ -179,7 +181,7 @@ def test_rotary_is_hugging_face_s(base: float) -> None:
     query, key = torch.randn(2, 4, 9, 12), torch.randn(2, 2, 9, 12)
     positions = torch.tensor([list(range(9)), list(range(500, 509))])
     cosine, sine = LlamaRotaryEmbedding(config)(query, positions)
-    ours = Rotary(12, base=base)
+    ours = RotaryPositions(12, base=base)
     for found, wanted in zip(
         (ours(query, positions), ours(key, positions)), apply_rotary_pos_emb(query, key, cosine, sine), strict=True
     ):
@@ -191,13 +193,13 @@ def test_rotary_is_hugging_face_s(base: float) -> None:
 def test_rotated_scores_depend_on_distance_alone_in_either_pairing() -> None:
     query, key = torch.randn(2, 1, 1, 1, 12).double()
     for pairing in ("halves", "neighbours"):
-        turn = Rotary(12, pairing=pairing).double()
+        turn = RotaryPositions(12, pairing=pairing).double()
         scores = [turn(query, range(at, at + 1)) @ turn(key, range(at + 3, at + 4)).mT for at in (0, 5, 900)]
         assert torch.allclose(scores[0], scores[1], atol=1e-5) and torch.allclose(scores[0], scores[2], atol=1e-3)
         assert torch.allclose(turn(query, range(4, 5)).norm(), query.norm())
     # the two pairings are one rotation of differently ordered numbers (Su et al. 2021, equation 34)
     order = torch.arange(12).view(6, 2).T.flatten()
-    halves, neighbours = Rotary(12), Rotary(12, pairing="neighbours")
+    halves, neighbours = RotaryPositions(12), RotaryPositions(12, pairing="neighbours")
     assert torch.allclose(halves(query[..., order], range(7, 8)), neighbours(query, range(7, 8))[..., order])
 
 
@@ -236,10 +238,10 @@ def test_feed_forward_is_its_formula(name: str, formula: Callable[[torch.Tensor]
     [
         (lambda: FeedForward(4, 4, "magic"), "'magic'; known are relu"),
         (lambda: EncoderBlock(MultiHead(4, 1), FeedForward(4, 4), norm=nn.Identity, order="both"), '"post" or "pre"'),
-        (lambda: Rotary(7), "even, not 7"),
-        (lambda: Rotary(8, pairing="thirds"), "'thirds'"),
-        (lambda: Rotary(8)(torch.randn(1, 1, 2, 6), range(2)), r"8 wide, not \[1, 1, 2, 6\]"),
-        (lambda: Sinusoidal(0), "at least 1"),
+        (lambda: RotaryPositions(7), "even, not 7"),
+        (lambda: RotaryPositions(8, pairing="thirds"), "'thirds'"),
+        (lambda: RotaryPositions(8)(torch.randn(1, 1, 2, 6), range(2)), r"8 wide, not \[1, 1, 2, 6\]"),
+        (lambda: SinusoidalPositions(0), "at least 1"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(make: Callable[[], object], says: str) -> None:

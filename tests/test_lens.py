@@ -134,10 +134,10 @@ def test_decoding_step_by_step_is_one_map() -> None:
     with Lens(model) as lens:
         whole = lens.run(TOKENS)
         cache = Cache()
-        from jumok.tap import listening
+        from jumok.tap import listen
 
-        heard = recorder.Capture()
-        with torch.no_grad(), listening(heard):
+        heard = recorder.Recorder()
+        with torch.no_grad(), listen(heard):
             for place in range(11):
                 model(TOKENS[:, place : place + 1], cache=cache)
     site = whole.sites.names[1]
@@ -464,7 +464,7 @@ def test_nothing_remains() -> None:
             lens.run(TOKENS)
     gc.collect()
     assert sum(type(one) is Tensor for one in gc.get_objects()) == before
-    assert not tap.listened() and not any(module._forward_hooks for module in model.modules())
+    assert not tap.has_listeners() and not any(module._forward_hooks for module in model.modules())
 
 
 def test_only_queries_keys_and_sums_are_kept() -> None:

@@ -15,7 +15,7 @@ import jumok
 from jumok.errors import ArgumentError
 from jumok.lens import Ablate, KnockOut, Lens, Remask, Scale
 from jumok.lens.capture import recorder
-from jumok.tap import listening
+from jumok.tap import listen
 
 IDS = torch.randint(3, 90, (2, 13), generator=torch.Generator().manual_seed(0))
 RIGHT = torch.arange(13) < torch.tensor([[13], [9]])
@@ -188,8 +188,8 @@ def test_generation_is_the_same_under_the_lens(name: str, cache: str) -> None:
     if cache == "static":
         settings |= {"cache_implementation": "static", "disable_compile": True}
     wanted = model.generate(**inputs, **settings)
-    heard = recorder.Capture()
-    with Lens(model), listening(heard):
+    heard = recorder.Recorder()
+    with Lens(model), listen(heard):
         found = model.generate(**inputs, **settings)
     assert torch.equal(found, wanted)
     if name == "mistral":  # a window of 5: the whole text at once gives the same rows as step by step
@@ -306,8 +306,8 @@ def test_nothing_remains() -> None:
 @pytest.mark.parametrize("part", ["attention", "mlp"])
 def test_what_is_ablated_adds_nothing(name: str, part: str) -> None:
     """As if its last map were 0: for every family, whatever it calls its parts."""
-    from jumok.lens.effects.direct_effects import output_map
-    from jumok.lens.huggingface.attention_interface import feedforwards
+    from jumok.lens.effects.direct_effects import find_output_projection
+    from jumok.lens.huggingface.attention_interface import find_feedforwards
 
     model, inputs = made(name), MODELS[name][2]
     with torch.no_grad(), Lens(model) as lens:
@@ -316,11 +316,11 @@ def test_what_is_ablated_adds_nothing(name: str, part: str) -> None:
         found = answer(lens.run(**inputs, edits=Ablate(layer=site, part=part), logits=True).output)
         clean = answer(lens.run(**inputs, logits=True).output)
         if part == "attention":
-            tensors = list(output_map(model, site))
+            tensors = list(find_output_projection(model, site))
         else:
             block = lens._mlp_of(site)
             assert block.split(".")[:3] == site.split(".")[:3], "of the same layer"
-            module = next(module for name, module in feedforwards(model) if name == block)
+            module = next(module for name, module in find_feedforwards(model) if name == block)
             last = [
                 one for one in module.modules() if getattr(one, "weight", None) is not None and one.weight.dim() == 2
             ][-1]

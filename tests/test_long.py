@@ -13,7 +13,7 @@ from jumok.attention import mask
 from jumok.errors import ArgumentError, ShapeError
 from jumok.models.long import MIXINGS, Long, LongConfig
 from oracle import random_keys
-from parity import shaken
+from parity import perturb_parameters
 
 SMALL = {
     "vocabulary": 50, "length": 30, "width": 24, "layers": 2, "heads": 4, "hidden": 40, "window": 3, "globals": (0, 5),
@@ -25,7 +25,7 @@ MASKED = [mixing for mixing in MIXINGS if mixing != "fnet"]
 def made(mixing: str, **fields: Any) -> Long:
     """Shaken, so that heads differ and forgotten biases are seen."""
     torch.manual_seed(0)
-    model: Long = shaken(Long(LongConfig.from_json({**SMALL, "mixing": mixing, **fields})))
+    model: Long = perturb_parameters(Long(LongConfig.from_json({**SMALL, "mixing": mixing, **fields})))
     return model
 
 

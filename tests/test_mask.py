@@ -14,7 +14,7 @@ import oracle
 from cases import MASKS, expressions, ours
 from jumok.attention import attend, mask
 from jumok.attention.backends import blocked
-from jumok.attention.grid import Blocks, Grid
+from jumok.attention.grid import BlockGrid, Grid
 from jumok.attention.mask.base import EVERYWHERE, NOWHERE
 from jumok.errors import ArgumentError, ShapeError
 
@@ -46,8 +46,8 @@ def test_any_positions_pick_rows_and_columns(theirs: Any, queries: list[int], ke
 def test_what_is_said_of_a_block_holds_for_each_of_its_cells(theirs: Any, rows: int, columns: int, start: int) -> None:
     made = ours(theirs)
     grid = Grid(range(BATCH), range(HEADS), range(start, SIZE), range(SIZE))
-    blocks = Blocks(grid, rows, columns)
-    reach = made.reach(blocks)
+    blocks = BlockGrid(grid, rows, columns)
+    reach = made.classify_blocks(blocks)
     shape = (BATCH, HEADS, -(-(SIZE - start) // rows), -(-SIZE // columns))
     reach = reach.expand(shape)
     cells = torch.as_tensor(oracle.mask_dense(theirs, BATCH, HEADS, range(start, SIZE), range(SIZE)))

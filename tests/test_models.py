@@ -13,7 +13,7 @@ import torch
 import jumok
 from jumok import ArgumentError, BackendError
 from jumok.models import Config, Model
-from jumok.models.registry import FAMILIES, family
+from jumok.models.registry import FAMILIES, get_family
 
 TEXT = {"vocabulary": 37, "width": 12, "layers": 2, "heads": 3, "hidden": 17}
 SMALL: dict[str, dict[str, Any]] = {
@@ -37,23 +37,23 @@ every = pytest.mark.parametrize("name", FAMILIES)
 
 def small(name: str) -> Config:
     """A config of this family that is built in no time; as a file would tell it."""
-    return family(name).config_class.from_json(SMALL[name])
+    return get_family(name).config_class.from_json(SMALL[name])
 
 
 def built(name: str) -> Model:
     torch.manual_seed(7)
-    return family(name)(small(name))
+    return get_family(name)(small(name))
 
 
 def test_every_family_has_a_small_config() -> None:
     assert SMALL.keys() == FAMILIES.keys()
     with pytest.raises(ArgumentError, match="unknown family 'gtp'; known are bert"):
-        family("gtp")
+        get_family("gtp")
 
 
 @every
 def test_a_family_says_who_it_is(name: str) -> None:
-    model = family(name)
+    model = get_family(name)
     assert model.family == model.config_class.family == name
     assert model.__doc__ and model.config_class.__doc__
     for field in dataclasses.fields(model.config_class):
@@ -62,7 +62,7 @@ def test_a_family_says_who_it_is(name: str) -> None:
 
 @every
 def test_a_config_goes_through_json(name: str) -> None:
-    made = family(name).config_class
+    made = get_family(name).config_class
     for config in (small(name), made()):
         told = json.loads(json.dumps(config.to_json()))
         assert told["family"] == name
@@ -76,7 +76,7 @@ def test_a_config_goes_through_json(name: str) -> None:
 
 @every
 def test_an_unknown_field_is_refused_with_a_suggestion(name: str) -> None:
-    made = family(name).config_class
+    made = get_family(name).config_class
     with pytest.raises(ArgumentError, match=f"the {name} config has no field 'dropuot'; did you mean 'dropout'"):
         made.from_json({**SMALL[name], "dropuot": 0.1})
     with pytest.raises(ArgumentError, match=f"the {name} config has no field 'zzz'; known are "):
@@ -96,7 +96,7 @@ WRONG: dict[type, tuple[Any, ...]] = {
 @every
 def test_what_is_no_such_value_is_refused(name: str) -> None:
     # from_json is how files come in: whatever a file holds, the answer is a sentence
-    made = family(name).config_class
+    made = get_family(name).config_class
     for field in dataclasses.fields(made):
         for wrong in WRONG[field.metadata["kind"]]:
             if wrong is None and field.metadata.get("optional"):
@@ -167,11 +167,11 @@ def test_parameters_are_counted_once(name: str) -> None:
 @every
 def test_the_default_model_is_built_without_memory(name: str) -> None:
     with torch.device("meta"):
-        model = family(name)(family(name).config_class())
+        model = get_family(name)(get_family(name).config_class())
     assert model.parameter_count > 0
     assert all(parameter.is_meta for parameter in model.parameters())
     with torch.device("meta"):
-        twin = family(name)(small(name))
+        twin = get_family(name)(small(name))
     real = built(name)
     assert {place: one.shape for place, one in twin.named_parameters()} == {
         place: one.shape for place, one in real.named_parameters()
@@ -195,7 +195,7 @@ def test_the_same_seed_draws_the_same_model(name: str) -> None:
         assert torch.equal(first, second), place
         assert torch.isfinite(first).all(), place
     torch.manual_seed(8)
-    other = family(name)(small(name))
+    other = get_family(name)(small(name))
     assert any(
         not torch.equal(first, second) for first, second in zip(one.parameters(), other.parameters(), strict=True)
     )

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from jumok.attention import Cache, Head, MultiHead, mask, score
 from jumok.errors import ArgumentError, ShapeError
-from jumok.layers import Rotary
-from jumok.tap import listening, name_sites
+from jumok.layers import RotaryPositions
+from jumok.tap import listen, name_sites
 
 WAYS = ("fused", "batched", "single")
 
@@ -69,10 +69,10 @@ def test_single_heads_batched_and_fused_are_equal(bias: bool, groups: int, cross
         for chain in (WAYS, ("batched", "single", "fused")):
             twin = first
             for way in chain:
-                twin = twin.converted(way)
+                twin = twin.convert_projection(way)
                 output, found = twin(inputs, source, mask=who, weights=True)
                 assert torch.allclose(output, wanted, atol=1e-12) and torch.allclose(found, weights, atol=1e-12)
-        counts = {sum(one.numel() for one in first.converted(way).parameters()) for way in WAYS}
+        counts = {sum(one.numel() for one in first.convert_projection(way).parameters()) for way in WAYS}
         assert len(counts) == 1
     finally:
         torch.set_default_dtype(torch.float32)
@@ -139,7 +139,7 @@ def test_the_concat_score_depends_on_the_query() -> None:
 def test_contributions_of_the_heads_sum_to_the_output(way: str) -> None:
     attention = MultiHead(24, 4, groups=2, value_width=5, projection=way)
     heard: dict[str, Any] = {}
-    with listening(lambda site, value: heard.setdefault(site, value)):
+    with listen(lambda site, value: heard.setdefault(site, value)):
         output = attention(torch.randn(2, 7, 24), mask=mask.causal)
     heads = heard["attention.output"]
     matrix = attention.output.weight.view(24, 4, 5)
@@ -151,7 +151,7 @@ def test_contributions_of_the_heads_sum_to_the_output(way: str) -> None:
 SETTINGS: dict[str, Callable[[], MultiHead]] = {
     "plain": lambda: MultiHead(24, 4),
     "grouped": lambda: MultiHead(24, 4, groups=2),
-    "rotary": lambda: MultiHead(24, 4, rotation=Rotary(6)),
+    "rotary": lambda: MultiHead(24, 4, rotation=RotaryPositions(6)),
     "additive": lambda: MultiHead(24, 4, score=score.Additive(6, 6, 5)),
     "kernel": lambda: MultiHead(24, 4, score=score.Kernel()),
 }
@@ -260,6 +260,6 @@ def test_sites_are_the_model_s_own_module_names() -> None:
     model = nn.ModuleDict({"encoder": nn.ModuleList([MultiHead(8, 2), MultiHead(8, 2)])})
     name_sites(model)
     heard = []
-    with listening(lambda site, value: heard.append(site) or value):
+    with listen(lambda site, value: heard.append(site) or value):
         model["encoder"][1](torch.randn(1, 3, 8))
     assert "encoder.1.query" in heard and "encoder.1.block_output" in heard

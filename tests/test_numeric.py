@@ -99,17 +99,17 @@ def test_nothing_moves_when_the_padding_changes(side: str) -> None:
     real[1, slice(0, 3) if side == "left" else slice(4, 7)] = False
     other = torch.where(real, source, source + 57)
     with torch.no_grad():
-        one = model(source, target, source_padding=real).numbers
-        assert torch.equal(one, model(other, target, source_padding=real).numbers)
+        one = model(source, target, source_token_mask=real).numbers
+        assert torch.equal(one, model(other, target, source_token_mask=real).numbers)
         assert torch.allclose(one[1], model(source[1:, real[1]], target[1:]).numbers[0], atol=1e-3)
-        predicted = model.predict(source, 3, source_padding=real)
+        predicted = model.predict(source, 3, source_token_mask=real)
         assert torch.allclose(predicted[1], model.predict(source[1:, real[1]], 3)[0], atol=1e-3)
 
 
 def test_weights_of_every_stack() -> None:
     model = made(layers=3)
     real = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
-    output = model(numbers(2, 5), numbers(2, 6), source_padding=real, weights=True)
+    output = model(numbers(2, 5), numbers(2, 6), source_token_mask=real, weights=True)
     shapes = {name: [list(one.shape) for one in layers] for name, layers in output.weights.items()}
     assert shapes == {"encoder": [[2, 2, 5, 5]] * 3, "decoder": [[2, 2, 7, 7]] * 3, "cross": [[2, 2, 7, 5]] * 3}
     for layers in output.weights.values():

@@ -26,8 +26,8 @@ PLAIN = {"config": {"dropout": 0.0}, "fields": {"steps": 6, "evaluate_every": 3,
 
 
 def new_run(folder: Path) -> Path:
-    (folder / run_folder.CHECKPOINTS).mkdir(parents=True)
-    (folder / run_folder.RUN).write_text("{}")
+    (folder / run_folder.CHECKPOINTS_FOLDER).mkdir(parents=True)
+    (folder / run_folder.RUN_FILE).write_text("{}")
     return folder
 
 
@@ -50,7 +50,7 @@ def together(kind: str, processes: int, run: Path, told: dict[str, Any]) -> None
 
 
 def tensors(run: Path, step: int, name: str = "model.safetensors") -> dict[str, torch.Tensor]:
-    return load_file(run_folder.folder_of(run, step) / name)
+    return load_file(run_folder.get_checkpoint_folder(run, step) / name)
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def test_two_processes_that_stop_go_on_bit_for_bit(tmp_path: Path, kind: str) ->
     told = {"fields": PLAIN["fields"]}  # with dropout: each process has its own random numbers
     together(kind, 2, whole, told)
     together(kind, 2, cut, {**told, "stop": 3})
-    assert run_folder.checkpoints(cut)[0][0] == 3
+    assert run_folder.list_checkpoints(cut)[0][0] == 3
     together(kind, 2, cut, told)
     assert (cut / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
     for name in ("model.safetensors", "optimizer.safetensors", "state.safetensors"):
@@ -130,7 +130,7 @@ def jumok(*words: str) -> subprocess.Popen[str]:
 def workers(run: Path, count: int) -> list[int]:
     """The process ids of the ranks, once the run has saved something."""
     until = time.monotonic() + 120
-    while not run_folder.checkpoints(run):
+    while not run_folder.list_checkpoints(run):
         assert time.monotonic() < until, "no checkpoint after two minutes"
         time.sleep(0.05)
     found = []
@@ -159,7 +159,7 @@ def test_a_killed_process_ends_the_run_with_a_sentence(tmp_path: Path) -> None:
     assert time.monotonic() - begun < 10
     assert started.returncode != 0
     assert "a process of 2 ended with an error; what was saved is whole" in error
-    assert run_folder.checkpoints(run)
+    assert run_folder.list_checkpoints(run)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are found through /proc")

@@ -12,7 +12,7 @@ import jumok
 from jumok.errors import ArgumentError
 from jumok.lens import Lens
 from jumok.lens.describe import head_kinds
-from jumok.lens.describe.head_kinds import kinds, repeated
+from jumok.lens.describe.head_kinds import classify_heads, draw_repeated_tokens
 from jumok.models.gpt import GPT, GPTConfig
 
 
@@ -22,9 +22,9 @@ def tiny() -> Any:
 
 
 def test_the_heads_of_tiny_are_what_they_are_known_to_be(tiny: Any) -> None:
-    tokens = repeated(256, 60, seed=3)
+    tokens = draw_repeated_tokens(256, 60, seed=3)
     with Lens(tiny) as lens:
-        found = kinds(lens.run(tokens[None]), tokens)
+        found = classify_heads(lens.run(tokens[None]), tokens)
     names = {(one.site, one.head): one.name for one in found}
     assert names[("blocks.0.attention", 0)] == "previous"
     assert names[("blocks.1.attention", 0)] == "induction"
@@ -44,7 +44,7 @@ def test_scores_are_those_of_plain_loops(monkeypatch: pytest.MonkeyPatch) -> Non
     with Lens(model) as lens:
         run = lens.run(tokens)
     monkeypatch.setattr(head_kinds, "AT_ONCE", 30)  # several blocks of rows
-    found = kinds(run, tokens, separators=[0, 5], arcs=arcs, vectors=vectors)
+    found = classify_heads(run, tokens, separators=[0, 5], arcs=arcs, vectors=vectors)
     for head in range(2):
         weights = run.weights(0, head)
 
@@ -97,7 +97,7 @@ def test_scores_are_those_of_plain_loops(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_text_without_repeats_says_nothing_of_induction(tiny: Any) -> None:
     with Lens(tiny) as lens:
-        found = kinds(lens.run(list(range(10))), list(range(10)))
+        found = classify_heads(lens.run(list(range(10))), list(range(10)))
     assert found[0].scores["duplicate"] is None and found[0].scores["induction"] is None
 
 
@@ -105,26 +105,26 @@ def test_what_does_not_fit_is_refused(tiny: Any) -> None:
     with Lens(tiny) as lens:
         run = lens.run(list(range(10)))
     with pytest.raises(ArgumentError, match="looks from 9 tokens"):
-        kinds(run, list(range(9)))
+        classify_heads(run, list(range(9)))
     with pytest.raises(ArgumentError, match="99 is none of them"):
-        kinds(run, list(range(10)), separators=[99])
+        classify_heads(run, list(range(10)), separators=[99])
     with pytest.raises(ArgumentError, match="give one for each"):
-        kinds(run, list(range(10)), vectors=torch.randn(3, 4))
+        classify_heads(run, list(range(10)), vectors=torch.randn(3, 4))
 
 
 def test_repeats_are_the_same_twice() -> None:
-    tokens = repeated(100, 20, seed=1, start=7)
+    tokens = draw_repeated_tokens(100, 20, seed=1, start=7)
     assert tokens[0] == 7 and torch.equal(tokens[1:21], tokens[21:]) and len(tokens) == 41
 
 
 def test_sentences_are_trees_and_their_arcs_reach_tokens() -> None:
-    from jumok.data.tokenizers.token_labels import words
+    from jumok.data.tokenizers.token_labels import group_words
     from jumok.data.tokenizers.tokenizer import Tokenizer
-    from jumok.lens.describe.annotated_sentences import ENGLISH, KOREAN
-    from jumok.lens.describe.head_profile import arcs_of
+    from jumok.lens.describe.annotated_sentences import ENGLISH_SENTENCES, KOREAN_SENTENCES
+    from jumok.lens.describe.head_profile import expand_arcs
 
-    tokenizer = Tokenizer.of_bytes()
-    for sentence in (*ENGLISH, *KOREAN):
+    tokenizer = Tokenizer.for_bytes()
+    for sentence in (*ENGLISH_SENTENCES, *KOREAN_SENTENCES):
         assert sorted(sentence.governors)[:2].count(-1) == 1, "one root"
         for word in range(len(sentence.words)):
             seen = set()
@@ -133,11 +133,11 @@ def test_sentences_are_trees_and_their_arcs_reach_tokens() -> None:
                 seen.add(word)
                 word = sentence.governors[word]
         ids = tokenizer.encode(sentence.text)
-        places = [one for _, one in words(tokenizer, ids)]
-        arcs = set(arcs_of(sentence, places))
+        places = [one for _, one in group_words(tokenizer, ids)]
+        arcs = set(expand_arcs(sentence, places))
         for dependent, governor in sentence.arcs:
             assert (places[dependent][-1], places[governor][0]) in arcs
-        assert arcs_of(sentence, places[1:]) == [], "words that are not its own"
+        assert expand_arcs(sentence, places[1:]) == [], "words that are not its own"
 
 
 def test_a_profile_tries_heads_on_more_than_the_text() -> None:
@@ -155,22 +155,22 @@ def test_a_profile_tries_heads_on_more_than_the_text() -> None:
 
 def test_sentences_are_scored_as_kinds_scores_them() -> None:
     import jumok
-    from jumok.data.tokenizers.token_labels import words
-    from jumok.lens.describe.annotated_sentences import ENGLISH, KOREAN
-    from jumok.lens.describe.head_profile import Tried, arcs_of
+    from jumok.data.tokenizers.token_labels import group_words
+    from jumok.lens.describe.annotated_sentences import ENGLISH_SENTENCES, KOREAN_SENTENCES
+    from jumok.lens.describe.head_profile import HeadProfiler, expand_arcs
 
     tiny = jumok.load("tiny")
 
     def tokens_of(text: str) -> tuple[list[int], list[range]]:
         ids = tiny.tokenizer.encode(text)
-        return ids, [places for _, places in words(tiny.tokenizer, ids)]
+        return ids, [places for _, places in group_words(tiny.tokenizer, ids)]
 
     sums: dict[tuple[str, int], list[float]] = {}
     with jumok.Lens(tiny) as lens:
-        found = Tried(lens, tokens_of).syntactic
-        for sentence in (*ENGLISH, *KOREAN):
+        found = HeadProfiler(lens, tokens_of).syntactic
+        for sentence in (*ENGLISH_SENTENCES, *KOREAN_SENTENCES):
             ids, places = tokens_of(sentence.text)
-            for one in kinds(lens.run(ids), ids, arcs=arcs_of(sentence, places)):
+            for one in classify_heads(lens.run(ids), ids, arcs=expand_arcs(sentence, places)):
                 score = one.scores["syntactic"]
                 assert score is not None
                 sums.setdefault((one.site, one.head), []).append(score)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from jumok.errors import ArgumentError
 from jumok.generate import generate, quantize
-from jumok.generate.quantize import Int8Linear, Mixed, Whole, rounded, whole_numbers
+from jumok.generate.quantize import Int8Linear, IntegerLinear, MixedLinear, has_int8_kernel, quantize_rows
 from jumok.models import Model
 from jumok.models.bert import BERT, BERTConfig
 from jumok.models.gpt import GPT, GPTConfig
@@ -16,13 +16,13 @@ from jumok.models.t5 import T5, T5Config
 from jumok.models.transformer import Transformer, TransformerConfig
 
 # what an input's own rounding may cost, as a share of the largest output: 14 bits, and bfloat16's 8
-KERNELS = [pytest.param(Mixed, 1e-2, id="mixed")]
-if whole_numbers():
-    KERNELS.append(pytest.param(Whole, 5e-4, id="whole"))
+KERNELS = [pytest.param(MixedLinear, 1e-2, id="mixed")]
+if has_int8_kernel():
+    KERNELS.append(pytest.param(IntegerLinear, 5e-4, id="whole"))
 
 
 def exact(weight: Tensor, bias: Tensor | None, inputs: Tensor) -> Tensor:
-    numbers, scales = rounded(weight)
+    numbers, scales = quantize_rows(weight)
     matrix = numbers.double() * scales.double()[:, None]
     output = inputs.double() @ matrix.T
     return output if bias is None else output + bias.double()
@@ -62,7 +62,7 @@ def test_nothing_and_half_precision(kernel: type[Int8Linear], share: float) -> N
 
 def test_a_rounded_matrix_is_within_half_a_step() -> None:
     weight = torch.randn(30, 40)
-    numbers, scales = rounded(weight)
+    numbers, scales = quantize_rows(weight)
     assert numbers.dtype == torch.int8 and int(numbers.abs().max()) == 127
     assert ((numbers * scales[:, None] - weight).abs() <= scales[:, None] * 0.5001).all()
 

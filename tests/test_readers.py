@@ -22,18 +22,18 @@ from fetched import CACHE, fetched
 from jumok.data.batches import split
 from jumok.data.datasets import image_galleries, text_corpora
 from jumok.data.readers import documents, lines
-from jumok.data.readers.captioned_images import captioned, pictures
-from jumok.data.readers.labelled_texts import labelled
-from jumok.data.readers.lines import DataError, Problems
-from jumok.data.readers.text_pairs import pairs
+from jumok.data.readers.captioned_images import read_captioned_images, read_image_folder
+from jumok.data.readers.labelled_texts import read_labelled_texts
+from jumok.data.readers.lines import ProblemLog
+from jumok.data.readers.text_pairs import read_pairs
 from jumok.data.tokenizers.tokenizer import Tokenizer
-from jumok.errors import JumokError
+from jumok.errors import DataError, JumokError
 
-Read = Callable[[Path, Problems], Iterator[Any]]
+Read = Callable[[Path, ProblemLog], Iterator[Any]]
 READERS: dict[str, Read] = {
-    "documents": lambda path, problems: documents.documents(path, problems),
-    "pairs": lambda path, problems: pairs(path, "source", "target", problems),
-    "labels": lambda path, problems: labelled(path, problems),
+    "documents": lambda path, problems: documents.read_documents(path, problems),
+    "pairs": lambda path, problems: read_pairs(path, "source", "target", problems),
+    "labels": lambda path, problems: read_labelled_texts(path, problems),
 }
 
 
@@ -43,8 +43,8 @@ def write(path: Path, given: str | bytes) -> Path:
     return path
 
 
-def numbered(path: Path, problems: Problems | None = None) -> list[tuple[int, str]]:
-    return list(lines.lines(path, problems or Problems()))
+def numbered(path: Path, problems: ProblemLog | None = None) -> list[tuple[int, str]]:
+    return list(lines.read_lines(path, problems or ProblemLog()))
 
 
 # lines
@@ -85,7 +85,7 @@ def test_what_is_no_text_is_named_by_file_and_line(tmp_path: Path, data: bytes, 
         numbered(path)
     assert f"{path}{where}" in str(refused.value) and what in str(refused.value)
     assert "--skip-bad" in str(refused.value)
-    problems = Problems(skip=True)
+    problems = ProblemLog(skip=True)
     left = numbered(path, problems)
     assert problems.count == 1 and what in problems.first[0] and what in str(problems)
     good = [line for line in data.split(b"\n")[:-1] if line in (b"fine", b"ok", b"a")]
@@ -111,7 +111,7 @@ def test_a_damaged_archive_is_one_problem(tmp_path: Path) -> None:
         path = write(tmp_path / f"{name}.txt.gz", data)
         with pytest.raises(DataError, match="cannot be unpacked"):
             numbered(path)
-        problems = Problems(skip=True)
+        problems = ProblemLog(skip=True)
         numbered(path, problems)
         assert problems.count >= 1
 
@@ -119,9 +119,9 @@ def test_a_damaged_archive_is_one_problem(tmp_path: Path) -> None:
 def test_what_is_not_there_is_refused_even_when_skipping(tmp_path: Path) -> None:
     for path in (tmp_path / "none.txt", tmp_path / ("x" * 5000), tmp_path / "a\0b"):
         with pytest.raises(DataError):
-            list(documents.documents(path, Problems(skip=True)))
+            list(documents.read_documents(path, ProblemLog(skip=True)))
     with pytest.raises(DataError, match="no file was given"):
-        list(documents.documents([]))
+        list(documents.read_documents([]))
 
 
 # texts
@@ -138,7 +138,7 @@ def test_folders_are_read_in_order_without_hidden_files(tmp_path: Path) -> None:
     write(tmp_path / "e.TSV", 'text\tid\nseven "as it is\t1\n')
     write(tmp_path / "f.jsonl.gz", gzip.compress(b'{"text": "eight"}\n'))
     (tmp_path / "loop").symlink_to(tmp_path, target_is_directory=True)
-    assert list(documents.documents(tmp_path)) == [
+    assert list(documents.read_documents(tmp_path)) == [
         "first\nof two lines\n",
         "second\n",
         "fourth",
@@ -154,30 +154,35 @@ def test_large_files_come_in_pieces_that_end_with_a_line(tmp_path: Path, monkeyp
     whole = "".join(f"line {number}\n" for number in range(1000))
     path = write(tmp_path / "a.txt", whole + "\n\n")
     monkeypatch.setattr(documents, "PIECE", 100)
-    found = list(documents.pieces([path, path]))
+    found = list(documents.read_pieces([path, path]))
     assert "".join(piece.text for piece in found) == 2 * (whole + "\n\n")
     assert all(piece.text.endswith("\n") and len(piece.text) < 130 for piece in found)
-    assert [piece.last for piece in found].count(True) == 2 and found[-1].last
+    assert [piece.ends_document for piece in found].count(True) == 2 and found[-1].ends_document
     blank = write(tmp_path / "blank.txt", "x" * 120 + "\n\n\n")
-    assert [piece.last for piece in documents.pieces(blank)] == [False, True]  # the end of a document is never lost
-    letters = Tokenizer.of_bytes()
-    assert b"".join(bytes(ids) for ids in documents.tokens(iter(found), letters)) == 2 * (whole + "\n\n").encode()
+    assert [piece.ends_document for piece in documents.read_pieces(blank)] == [
+        False,
+        True,
+    ]  # the end of a document is never lost
+    letters = Tokenizer.for_bytes()
+    assert (
+        b"".join(bytes(ids) for ids in documents.encode_pieces(iter(found), letters)) == 2 * (whole + "\n\n").encode()
+    )
 
 
 def test_the_end_token_stands_behind_documents_not_behind_pieces() -> None:
     letters = Tokenizer(Tokenizer.characters("abc|")._inner, {"end": "|"})
-    found = [documents.Piece("a", False), documents.Piece("bb", True), documents.Piece("ccc", True)]
-    assert [letters.decode(ids) for ids in documents.tokens(iter(found), letters)] == ["a", "bb|", "ccc|"]
+    found = [documents.TextPiece("a", False), documents.TextPiece("bb", True), documents.TextPiece("ccc", True)]
+    assert [letters.decode(ids) for ids in documents.encode_pieces(iter(found), letters)] == ["a", "bb|", "ccc|"]
 
 
 def test_nothing_to_read_is_said(tmp_path: Path) -> None:
     write(tmp_path / "a.txt", "")
     write(tmp_path / "b.txt", "\n\n")
-    problems = Problems(skip=True)
+    problems = ProblemLog(skip=True)
     with pytest.raises(DataError, match=r"there is no text in .*2 skipped; first: .*a.txt:1: the file is empty"):
-        list(documents.documents(tmp_path, problems))
+        list(documents.read_documents(tmp_path, problems))
     with pytest.raises(DataError, match="there is no text"):
-        list(documents.documents(write(tmp_path / "none" / ".x", "").parent))
+        list(documents.read_documents(write(tmp_path / "none" / ".x", "").parent))
 
 
 # tables
@@ -207,10 +212,10 @@ def tables(folder: Path, names: tuple[str, str] | None) -> list[Path]:
 def test_pairs_are_the_same_from_every_format(tmp_path: Path, names: tuple[str, str] | None) -> None:
     source, target = names or ("source", "target")
     for path in tables(tmp_path, names):
-        assert list(pairs(path, source, target)) == ROWS, path
+        assert list(read_pairs(path, source, target)) == ROWS, path
         if names is not None:
-            assert list(pairs(path, target, source)) == [(there, here) for here, there in ROWS]
-    assert len(list(pairs(tmp_path, source, target))) == len(tables(tmp_path, names)) * len(ROWS)
+            assert list(read_pairs(path, target, source)) == [(there, here) for here, there in ROWS]
+    assert len(list(read_pairs(tmp_path, source, target))) == len(tables(tmp_path, names)) * len(ROWS)
 
 
 def test_labels_by_name_by_order_and_as_numbers(tmp_path: Path) -> None:
@@ -219,7 +224,7 @@ def test_labels_by_name_by_order_and_as_numbers(tmp_path: Path) -> None:
     write(
         tmp_path / "c.jsonl", '{"text": "x", "label": 3}\n{"text": "y", "label": true}\n{"text": "z", "label": "w"}\n'
     )
-    assert list(labelled(tmp_path)) == [
+    assert list(read_labelled_texts(tmp_path)) == [
         ("good film", "positive"),
         ("bad film", "negative"),
         ("fine", "1"),
@@ -228,7 +233,7 @@ def test_labels_by_name_by_order_and_as_numbers(tmp_path: Path) -> None:
         ("y", "true"),
         ("z", "w"),
     ]
-    assert next(labelled(tmp_path / "b.csv", text="source", label="text")) == ("imdb", "fine")
+    assert next(read_labelled_texts(tmp_path / "b.csv", text="source", label="text")) == ("imdb", "fine")
 
 
 @pytest.mark.parametrize(
@@ -255,9 +260,9 @@ def test_a_bad_row_is_named_or_counted(
     good = '{"source": "d", "target": "e"}'
     path = write(tmp_path / name, data.replace("@", f"{good}\n").replace("#", f"\n{good}"))
     with pytest.raises(DataError) as refused:
-        list(READERS[reader](path, Problems()))
+        list(READERS[reader](path, ProblemLog()))
     assert f"{path}{where}" in str(refused.value) and what in str(refused.value)
-    problems = Problems(skip=True)
+    problems = ProblemLog(skip=True)
     assert len(list(READERS[reader](path, problems))) == 2
     assert problems.count == 1
 
@@ -276,20 +281,20 @@ def test_a_bad_row_is_named_or_counted(
 def test_a_file_that_is_no_such_table_is_refused(tmp_path: Path, reader: str, name: str, data: str, what: str) -> None:
     path = write(tmp_path / name, data)
     with pytest.raises(DataError) as refused:
-        list(READERS[reader](path, Problems()))
+        list(READERS[reader](path, ProblemLog()))
     assert what in str(refused.value) and str(path) in str(refused.value)
     write(tmp_path / "good.jsonl", '{"source": "a", "target": "b", "text": "c", "label": "d"}')
-    problems = Problems(skip=True)
+    problems = ProblemLog(skip=True)
     assert len(list(READERS[reader](tmp_path, problems))) == 1
     assert problems.count == 1, problems.first
 
 
 def test_only_the_first_few_problems_are_kept() -> None:
-    problems = Problems(skip=True)
+    problems = ProblemLog(skip=True)
     for number in range(1234):
-        problems.bad(f"a:{number}", "bad")
+        problems.report(f"a:{number}", "bad")
     assert str(problems) == "1,234 skipped; first: a:0: bad" and len(problems.first) == 5
-    assert str(Problems()) == "nothing skipped"
+    assert str(ProblemLog()) == "nothing skipped"
 
 
 @given(
@@ -305,7 +310,7 @@ def test_csv_and_jsonl_give_back_what_other_writers_wrote(
     csv.writer(quoted, lineterminator="\n").writerows([("source", "target"), *told])
     write(folder / "a.csv", quoted.getvalue())
     write(folder / "b.jsonl", "".join(json.dumps({"source": a, "target": b}) + "\n" for a, b in told))
-    assert list(pairs(folder)) == 2 * told
+    assert list(read_pairs(folder)) == 2 * told
 
 
 # gettext
@@ -369,11 +374,11 @@ def test_po_files_are_read_as_polib_reads_them(tmp_path: Path) -> None:
         forms = [entry.msgstr_plural[key] for key in sorted(entry.msgstr_plural)] or [entry.msgstr]
         both = [(entry.msgid, forms[0]), (entry.msgid_plural, forms[-1])]
         expected += [(here, there) for here, there in both if here and there]
-    found = list(pairs(path))
+    found = list(read_pairs(path))
     assert found == expected and len(found) == 9
     assert ("many days", "여러 날") in found and ("%d files", "파일 %d개") in found
     assert ("Open", "열림") in found and not dict(found).get("Perhaps")
-    assert list(pairs(path, "msgstr", "msgid")) == [(there, here) for here, there in found]
+    assert list(read_pairs(path, "msgstr", "msgid")) == [(there, here) for here, there in found]
 
 
 @given(st.lists(st.tuples(*[st.text(st.characters(exclude_categories=["Cs", "Cc"], include_characters="\n\t"))] * 2)))
@@ -389,7 +394,7 @@ def test_po_files_give_back_what_polib_wrote(
         made.append(polib.POEntry(msgid=here, msgstr=there))
     path = tmp_path_factory.mktemp("po") / "a.po"
     path.write_bytes(str(made).encode())
-    assert list(pairs(path)) == told
+    assert list(read_pairs(path)) == told
 
 
 @pytest.mark.parametrize(
@@ -404,10 +409,10 @@ def test_po_files_give_back_what_polib_wrote(
 def test_po_files_that_are_damaged(tmp_path: Path, data: str, where: str, what: str) -> None:
     path = write(tmp_path / "a.po", data)
     with pytest.raises(DataError) as refused:
-        list(pairs(path))
+        list(read_pairs(path))
     assert f"{path}{where}" in str(refused.value) and what in str(refused.value)
-    problems = Problems(skip=True)
-    found = list(pairs(path, problems=problems))
+    problems = ProblemLog(skip=True)
+    found = list(read_pairs(path, problems=problems))
     assert problems.count == 1 and ("c", "d") in found
 
 
@@ -420,17 +425,17 @@ def test_captions_from_a_table_or_from_beside_the_picture(tmp_path: Path) -> Non
     write(tmp_path / "a.txt", "a cat\n")
     write(tmp_path / "sub" / "b.txt", "a dog,\n  running\n")
     expected = [(tmp_path / "a.png", "a cat"), (tmp_path / "sub" / "b.JPG", "a dog, running")]
-    assert list(captioned(tmp_path)) == expected
+    assert list(read_captioned_images(tmp_path)) == expected
     table = write(tmp_path / "metadata.csv", 'text,file_name\n"a dog, running",sub/b.JPG\na cat,a.png\n')
-    assert list(captioned(str(tmp_path))) == expected[::-1]
+    assert list(read_captioned_images(str(tmp_path))) == expected[::-1]
     table.unlink()
     for name, data in (
         ("captions.jsonl", '{"file": "a.png", "caption": "a cat"}\n'),
         ("captions.tsv", "a.png\ta cat\na.png\tstill a cat\n"),
     ):
         write(tmp_path / name, data)
-        assert next(captioned(tmp_path)) == expected[0]
-    assert [caption for _, caption in captioned(tmp_path)] == ["a cat", "still a cat"]
+        assert next(read_captioned_images(tmp_path)) == expected[0]
+    assert [caption for _, caption in read_captioned_images(tmp_path)] == ["a cat", "still a cat"]
 
 
 def test_captions_that_lead_nowhere_are_named(tmp_path: Path) -> None:
@@ -440,33 +445,33 @@ def test_captions_that_lead_nowhere_are_named(tmp_path: Path) -> None:
     (folder / "link.png").symlink_to(tmp_path / "out.png")
     rows = ["a.png\tfine", "../out.png\tx", f"{tmp_path}/out.png\tx", "link.png\tx", "none.png\tx", "captions.tsv\tx"]
     table = write(folder / "captions.tsv", "\n".join(rows))
-    problems = Problems(skip=True)
-    assert list(captioned(folder, problems)) == [(folder / "a.png", "fine")]
+    problems = ProblemLog(skip=True)
+    assert list(read_captioned_images(folder, problems)) == [(folder / "a.png", "fine")]
     assert problems.count == 5
     assert [f"{table}:{number}: " in told for number, told in enumerate(problems.first, 2)] == [True] * 5
     assert ["leads out" in told for told in problems.first] == [True, True, True, False, False]
     table.unlink()
     with pytest.raises(DataError, match=r"a.png: the picture has no caption; write one into a.txt"):
-        list(captioned(folder))
+        list(read_captioned_images(folder))
     with pytest.raises(DataError, match="no pictures with captions"):
-        list(captioned(folder, Problems(skip=True)))
+        list(read_captioned_images(folder, ProblemLog(skip=True)))
 
 
 def test_pictures_are_classed_by_their_folders(tmp_path: Path) -> None:
     for name in ("dog/2.png", "dog/1.jpg", "cat/deep/3.webp", "cat/.DS_Store", "dog/notes.txt"):
         write(tmp_path / name, b"")
-    assert [(path.name, kind) for path, kind in pictures(tmp_path)] == [
+    assert [(path.name, kind) for path, kind in read_image_folder(tmp_path)] == [
         ("3.webp", "cat"),
         ("1.jpg", "dog"),
         ("2.png", "dog"),
     ]
     write(tmp_path / "stray.png", b"")
     with pytest.raises(DataError, match=r"stray.png: the picture stands in no class"):
-        list(pictures(tmp_path))
+        list(read_image_folder(tmp_path))
     with pytest.raises(DataError, match="not a folder"):
-        list(pictures(tmp_path / "stray.png"))
+        list(read_image_folder(tmp_path / "stray.png"))
     with pytest.raises(DataError, match="has no pictures"):
-        list(pictures(write(tmp_path / "empty" / "x", b"").parent))
+        list(read_image_folder(write(tmp_path / "empty" / "x", b"").parent))
 
 
 # data sets by Hugging Face's names
@@ -475,7 +480,7 @@ def test_pictures_are_classed_by_their_folders(tmp_path: Path) -> None:
 def test_hub_names_need_the_extra_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(DataError, match=r"pip install 'jumok\[datasets\]'"):
-        list(documents.documents("hf:owner/name"))
+        list(documents.read_documents("hf:owner/name"))
 
 
 @pytest.mark.slow
@@ -487,22 +492,22 @@ def test_hub_names_are_read_by_datasets(tmp_path: Path, monkeypatch: pytest.Monk
     write(tmp_path / "data" / "train.csv", "text,label\nfine,1\npoor,0\n")
     write(tmp_path / "data" / "test.csv", "text,label\nneither,1\n")
     name = f"hf:{tmp_path / 'data'}"
-    assert list(documents.documents(name)) == ["fine", "poor"]
-    assert list(documents.documents(f"{name}@test")) == ["neither"]
-    assert list(labelled(name)) == [("fine", "1"), ("poor", "0")]
+    assert list(documents.read_documents(name)) == ["fine", "poor"]
+    assert list(documents.read_documents(f"{name}@test")) == ["neither"]
+    assert list(read_labelled_texts(name)) == [("fine", "1"), ("poor", "0")]
     with pytest.raises(DataError, match="has no column 'source' or 'target'; there are text, label"):
-        list(pairs(name))
+        list(read_pairs(name))
     with pytest.raises(DataError, match="cannot be read"):
-        list(documents.documents(f"{name}@nowhere"))
+        list(documents.read_documents(f"{name}@nowhere"))
     features = datasets.Features(
         {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["bad", "good"])}
     )
     made = datasets.Dataset.from_dict({"text": ["a"], "label": [1]}, features=features)
     monkeypatch.setattr(datasets, "load_dataset", lambda name, split: made)
-    assert list(labelled("hf:owner/name")) == [("a", "good")]
+    assert list(read_labelled_texts("hf:owner/name")) == [("a", "good")]
     made = datasets.Dataset.from_dict({"translation": [{"en": "hi", "ko": "안녕"}, {"en": "oh", "ko": ""}]})
     with pytest.raises(DataError, match="hf:owner/name:2: ko is empty"):
-        list(pairs("hf:owner/name", "en", "ko"))
+        list(read_pairs("hf:owner/name", "en", "ko"))
 
 
 # the catalogue's
@@ -513,14 +518,14 @@ def _cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JUMOK_CACHE", str(CACHE))
 
 
-def sides(read: Callable[[split.Side], Iterator[Any]]) -> tuple[list[Any], list[Any]]:
+def sides(read: Callable[[split.Split], Iterator[Any]]) -> tuple[list[Any], list[Any]]:
     return list(read("train")), list(read("held-out"))
 
 
 def test_what_is_not_here_is_not_fetched_unless_somebody_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JUMOK_CACHE", str(tmp_path))
     with pytest.raises(DataError, match="shakespeare is not here; fetch it with: jumok data get shakespeare"):
-        next(text_corpora.shakespeare())
+        next(text_corpora.read_shakespeare())
     asked: list[str] = []
 
     def get(name: str, report: Callable[[str], None]) -> Path:
@@ -529,21 +534,21 @@ def test_what_is_not_here_is_not_fetched_unless_somebody_asks(tmp_path: Path, mo
 
     monkeypatch.setattr(text_corpora.catalogue, "get", get)
     with pytest.raises(JumokError, match="asked"):
-        next(text_corpora.shakespeare(report=lambda line: None))
+        next(text_corpora.read_shakespeare(report=lambda line: None))
     assert asked == ["shakespeare"]
 
 
 def test_sides_depend_on_the_text_alone() -> None:
-    held = sum(split.side_of(f"example {number}") == "held-out" for number in range(20_000))
+    held = sum(split.assign_split(f"example {number}") == "held-out" for number in range(20_000))
     assert 1850 < held < 2150  # a tenth, give or take 3.5 deviations
-    assert all(split.side_of(f" Example  {n} ") == split.side_of(f"example {n}") for n in range(200))
-    assert split.fraction("주목") == 0.9617236273004401  # for ever
+    assert all(split.assign_split(f" Example  {n} ") == split.assign_split(f"example {n}") for n in range(200))
+    assert split.hash_to_fraction("주목") == 0.9617236273004401  # for ever
 
 
 @pytest.mark.usefixtures("_cache")
 def test_shakespeare_is_whole_and_cut_in_two() -> None:
     folder = fetched("shakespeare")
-    train, held = sides(text_corpora.shakespeare)
+    train, held = sides(text_corpora.read_shakespeare)
     size = sum(len(path.read_text(encoding="utf-8")) for path in folder.glob("*.txt"))
     assert abs(sum(map(len, train + held)) - size) <= 42  # a last line may lack its end
     assert 0.07 < sum(map(len, held)) / size < 0.13
@@ -553,7 +558,7 @@ def test_shakespeare_is_whole_and_cut_in_two() -> None:
 @pytest.mark.usefixtures("_cache")
 def test_gutenberg_reads_its_two_books_in_latin_1() -> None:
     fetched("gutenberg")
-    whole = "".join("".join(side) for side in sides(text_corpora.gutenberg))
+    whole = "".join("".join(side) for side in sides(text_corpora.read_gutenberg))
     assert "Brunetière, Coppée, Hauptmann, Barrès, Bourget, Lemaître" in whole.replace("\n", " ")
     assert "Cæsar, my Lo" in whole and len(whole) > 11_700_000
 
@@ -561,20 +566,22 @@ def test_gutenberg_reads_its_two_books_in_latin_1() -> None:
 @pytest.mark.usefixtures("_cache")
 def test_en_ko_never_has_a_text_on_both_sides() -> None:
     fetched("en-ko")
-    train, held = sides(text_corpora.en_ko)
+    train, held = sides(text_corpora.read_en_ko)
     assert len(set(train)) + len(set(held)) == len(train) + len(held) == 34_006
     assert 0.09 < len(held) / 34_006 < 0.11
     for column in (0, 1):
-        assert not {split.normal(pair[column]) for pair in train} & {split.normal(pair[column]) for pair in held}
-    turned = list(text_corpora.en_ko("held-out", source="ko", target="en"))
+        assert not {split.normalize_text(pair[column]) for pair in train} & {
+            split.normalize_text(pair[column]) for pair in held
+        }
+    turned = list(text_corpora.read_en_ko("held-out", source="ko", target="en"))
     assert turned == [(korean, english) for english, korean in held]
-    assert text_corpora.numbered("{b} and {a}, {b}", "{a}와 {b}") == ("{0} and {1}, {0}", "{1}와 {0}")
+    assert text_corpora.number_placeholders("{b} and {a}, {b}", "{a}와 {b}") == ("{0} and {1}, {0}", "{1}와 {0}")
 
 
 @pytest.mark.usefixtures("_cache")
 def test_sentiment_is_cut_in_three() -> None:
     fetched("sentiment")
-    train, held = sides(text_corpora.sentiment)
+    train, held = sides(text_corpora.read_sentiment)
     assert len(train) + len(held) == 23_619 and {label for _, label in held} == {"negative", "neutral", "positive"}
     assert not {words for words, _ in train} & {words for words, _ in held}
     assert ("Yay. Another good phone interview.", "positive") in train + held
@@ -584,13 +591,13 @@ def test_sentiment_is_cut_in_three() -> None:
 @pytest.mark.usefixtures("_cache")
 def test_emoji_have_names_and_their_tones_stay_together() -> None:
     fetched("emoji")
-    train, held = sides(lambda side: image_galleries.emoji(side, tones=True))
+    train, held = sides(lambda side: image_galleries.load_emoji(side, tones=True))
     assert len(train) + len(held) == 3786 and all(path.is_file() for path, _ in held)
     plain = [{re.sub(": .*skin tone.*", "", name) for _, name in side} for side in (train, held)]
     assert not plain[0] & plain[1]
     assert len(plain[0]) + len(plain[1]) < 1911 + 60  # tones are of the same emoji, all but the pairs of people
-    korean = {path.name: name for path, name in image_galleries.emoji("train", language="ko")}
-    english = {path.name: name for path, name in image_galleries.emoji("train")}
+    korean = {path.name: name for path, name in image_galleries.load_emoji("train", language="ko")}
+    english = {path.name: name for path, name in image_galleries.load_emoji("train")}
     assert korean.keys() == english.keys() and english["1f63a.png"] == "grinning cat"
     assert korean["1f63a.png"] == "활짝 웃는 고양이 얼굴" and len(english) < 1911
 
@@ -598,7 +605,7 @@ def test_emoji_have_names_and_their_tones_stay_together() -> None:
 @pytest.mark.usefixtures("_cache")
 def test_mnist_has_its_own_parts() -> None:
     fetched("mnist")
-    digits = image_galleries.mnist("held-out")
+    digits = image_galleries.load_mnist("held-out")
     assert digits.pixels.shape == (10_000, 1, 28, 28) and digits.labels[:5].tolist() == [7, 2, 1, 0, 4]
     assert digits.labels.bincount().tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
 

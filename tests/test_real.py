@@ -11,9 +11,9 @@ import torch
 import jumok
 from fetched import fetched
 from jumok.checkpoint import Loaded
-from jumok.generate import Lookup, Sampling, beam_search, generate, quantize, speculate
+from jumok.generate import PromptLookup, Sampling, beam_search, generate, quantize, speculate
 from jumok.tasks import embed, pieces
-from parity import near
+from parity import assert_parity
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("real")]
 
@@ -32,7 +32,7 @@ def test_smollm2_has_transformers_logits(smollm2: tuple[Loaded, Any]) -> None:
     loaded, theirs = smollm2
     tokens = torch.tensor([loaded.tokenizer.encode("When Mary and John went to the store, 나는 학교에 갔다.")])
     with torch.no_grad():
-        near(loaded.model(tokens).logits, theirs(tokens).logits)
+        assert_parity(loaded.model(tokens).logits, theirs(tokens).logits)
 
 
 def test_smollm2_writes_what_transformers_write(smollm2: tuple[Loaded, Any]) -> None:
@@ -46,7 +46,7 @@ def test_smollm2_writes_what_transformers_write(smollm2: tuple[Loaded, Any]) -> 
     }
     wanted = theirs.generate(torch.tensor([prompt]), **settings)[0, len(prompt) :].tolist()
     assert generate(loaded.model, [prompt], limit=24, ends=(loaded.tokenizer.end,))[0] == wanted
-    assert speculate(loaded.model, prompt, Lookup(), limit=24, ends=(loaded.tokenizer.end,)).tokens == wanted
+    assert speculate(loaded.model, prompt, PromptLookup(), limit=24, ends=(loaded.tokenizer.end,)).tokens == wanted
     beams = theirs.generate(torch.tensor([prompt]), **settings, num_beams=3, early_stopping=False)[
         0, len(prompt) :
     ].tolist()
@@ -55,7 +55,7 @@ def test_smollm2_writes_what_transformers_write(smollm2: tuple[Loaded, Any]) -> 
 
 def test_smollm2_answers_a_message(smollm2: tuple[Loaded, Any]) -> None:
     loaded, _ = smollm2
-    text = loaded.tokenizer.apply_chat([{"role": "user", "content": "What is the capital of France?"}])
+    text = loaded.tokenizer.apply_chat_template([{"role": "user", "content": "What is the capital of France?"}])
     assert (
         text.endswith("<|im_start|>assistant\n")
         and "<|im_start|>user\nWhat is the capital of France?<|im_end|>" in text
@@ -82,7 +82,7 @@ def test_smollm2_saved_and_loaded_again_is_the_same(smollm2: tuple[Loaded, Any],
     again = jumok.load(tmp_path / "saved")
     tokens = torch.tensor([again.tokenizer.encode("Hello, world")])
     with torch.no_grad():
-        near(again.model(tokens).logits, theirs(tokens).logits)
+        assert_parity(again.model(tokens).logits, theirs(tokens).logits)
     assert again.tokenizer.encode("나는 12 cats") == loaded.tokenizer.encode("나는 12 cats")
 
 
@@ -105,7 +105,7 @@ def test_minilm_has_transformers_vectors() -> None:
     told = AutoTokenizer.from_pretrained(folder)(texts, padding=True, return_tensors="pt")
     real = told["attention_mask"].bool()
     with torch.no_grad():
-        near(loaded.model(told["input_ids"], padding=real).hidden, theirs(**told).last_hidden_state, real)
+        assert_parity(loaded.model(told["input_ids"], padding=real).hidden, theirs(**told).last_hidden_state, real)
     for text, row, kept in zip(texts, told["input_ids"], real, strict=True):
         assert loaded.tokenizer.encode(text) == row[kept].tolist()
 

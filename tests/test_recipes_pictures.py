@@ -16,15 +16,13 @@ from fetched import CACHE, fetched
 from jumok.checkpoint import run_folder
 from jumok.data.datasets import image_galleries
 from jumok.data.images.preparation import Preparation
-from jumok.data.readers.lines import DataError
-from jumok.draw import DrawError, gallery
-from jumok.errors import ArgumentError
+from jumok.draw import gallery
+from jumok.errors import ArgumentError, DataError, DrawError, TrainingError
 from jumok.models.gpt import GPT, GPTConfig
-from jumok.recipes import Asked, recipe, resume, start
+from jumok.recipes import TrainingRequest, get_recipe, resume_run, start_run
 from jumok.recipes.images.image_arrays import digests, drawn, measured, moved, normal
 from jumok.recipes.images.image_captioner import _family
-from jumok.recipes.shared.splits import parted
-from jumok.training import TrainingError
+from jumok.recipes.shared.splits import split_by_key
 from toys import StopAt
 
 Image = pytest.importorskip("PIL.Image")
@@ -63,21 +61,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def asked(name: str, run: Path, data: Path | None, changes: dict[str, Any], **more: Any) -> Asked:
-    return Asked(name, run, None if data is None else str(data), changes={**SHORT, **changes}, **more)
+def asked(name: str, run: Path, data: Path | None, changes: dict[str, Any], **more: Any) -> TrainingRequest:
+    return TrainingRequest(name, run, None if data is None else str(data), changes={**SHORT, **changes}, **more)
 
 
 @pytest.fixture(scope="module")
 def trained(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("image") / "run"
-    start(asked("image", run, folder, {**VIT, "steps": 120, "optimizer": "adamw"}))
+    start_run(asked("image", run, folder, {**VIT, "steps": 120, "optimizer": "adamw"}))
     return run
 
 
 @pytest.fixture(scope="module")
 def written(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("caption") / "run"
-    start(asked("caption", run, folder, {**WRITER, "steps": 120, "learning_rate": 3e-3, "average": 0.0}))
+    start_run(asked("caption", run, folder, {**WRITER, "steps": 120, "learning_rate": 3e-3, "average": 0.0}))
     return run
 
 
@@ -123,11 +121,11 @@ def test_image_goes_to_hugging_face_and_back(trained: Path, folder: Path, tmp_pa
 def test_a_stop_changes_nothing(name: str, folder: Path, tmp_path: Path) -> None:
     changes = {**(VIT if name == "image" else WRITER), "steps": 12, "evaluate_every": 6, "save_every": 6}
     changes |= {"dropout": 0.1, "optimizer": "muon", "average": 0.9}
-    assert start(asked(name, tmp_path / "whole", folder, changes)).progress.finished
-    outcome = start(asked(name, tmp_path / "cut", folder, changes), show=StopAt(8))
+    assert start_run(asked(name, tmp_path / "whole", folder, changes)).progress.finished
+    outcome = start_run(asked(name, tmp_path / "cut", folder, changes), show=StopAt(8))
     assert outcome.progress.step == 8
-    assert resume(tmp_path / "cut").progress.finished
-    one, other = (jumok.load(run_folder.checkpoints(tmp_path / run)[0][1]).model for run in ("whole", "cut"))
+    assert resume_run(tmp_path / "cut").progress.finished
+    one, other = (jumok.load(run_folder.list_checkpoints(tmp_path / run)[0][1]).model for run in ("whole", "cut"))
     for (key, left), right in zip(one.state_dict().items(), other.state_dict().values(), strict=True):
         assert torch.equal(left, right), key
     for file in ("metrics.jsonl", "report.json"):
@@ -135,7 +133,7 @@ def test_a_stop_changes_nothing(name: str, folder: Path, tmp_path: Path) -> None
 
 
 def test_other_pictures_are_not_gone_on_with(folder: Path, tmp_path: Path) -> None:
-    start(asked("image", tmp_path / "run", folder, {**VIT, "steps": 2}))
+    start_run(asked("image", tmp_path / "run", folder, {**VIT, "steps": 2}))
     from safetensors.torch import load_file, save_file
 
     place = tmp_path / "run" / "pictures.safetensors"
@@ -144,16 +142,16 @@ def test_other_pictures_are_not_gone_on_with(folder: Path, tmp_path: Path) -> No
     texts = [kind for kind in KINDS for _ in range(80)]
     save_file({"pixels": pixels}, place, {"texts": json.dumps(texts)})
     with pytest.raises(TrainingError, match="not what this run began with: fingerprint"):
-        resume(tmp_path / "run", steps=4)
+        resume_run(tmp_path / "run", steps=4)
     place.write_bytes(b"{" * 50)
     with pytest.raises(DataError, match=r"pictures.safetensors is damaged"):
-        resume(tmp_path / "run", steps=4)
+        resume_run(tmp_path / "run", steps=4)
 
 
 @pytest.mark.parametrize("name", ["image", "caption"])
 def test_parts_of_a_batch_are_the_batch(name: str, folder: Path, tmp_path: Path) -> None:
     tmp_path.joinpath("run").mkdir()
-    task = recipe(name)(asked(name, tmp_path / "run", folder, VIT if name == "image" else WRITER))
+    task = get_recipe(name)(asked(name, tmp_path / "run", folder, VIT if name == "image" else WRITER))
     whole, again = task.batches(3, 0, 1), task.batches(3, 0, 1)
     halves = [task.batches(3, part, 2) for part in range(2)]
     assert torch.equal(whole.inputs["images"], again.inputs["images"])
@@ -163,7 +161,7 @@ def test_parts_of_a_batch_are_the_batch(name: str, folder: Path, tmp_path: Path)
 
 
 def test_swin_learns_too(folder: Path, tmp_path: Path) -> None:
-    start(asked("image", tmp_path / "run", folder, {**SWIN, "steps": 10}))
+    start_run(asked("image", tmp_path / "run", folder, {**SWIN, "steps": 10}))
     assert jumok.load(tmp_path / "run").family == "swin"
     told = json.loads((tmp_path / "run" / "report.json").read_text())
     assert told["steps"] == 10 and 0 <= told["accuracy"] <= 1
@@ -172,7 +170,7 @@ def test_swin_learns_too(folder: Path, tmp_path: Path) -> None:
 def test_image_starts_from_another(trained: Path, folder: Path, tmp_path: Path) -> None:
     """The same classes: nothing is lost. Others: only the map to classes is new."""
     (tmp_path / "run").mkdir()
-    same = recipe("image")(asked("image", tmp_path / "run", folder, {}, start=str(trained)))
+    same = get_recipe("image")(asked("image", tmp_path / "run", folder, {}, start=str(trained)))
     theirs = jumok.load(trained).model.state_dict()
     assert all(torch.equal(one, theirs[name]) for name, one in same.model.state_dict().items())
     other, draw = tmp_path / "other", numpy.random.default_rng(1)
@@ -181,16 +179,16 @@ def test_image_starts_from_another(trained: Path, folder: Path, tmp_path: Path) 
         for number in range(12):
             shape(kind, draw).save(other / kind / f"{number}.png")
     (tmp_path / "two").mkdir()
-    task = recipe("image")(asked("image", tmp_path / "two", other, {}, start=str(trained)))
+    task = get_recipe("image")(asked("image", tmp_path / "two", other, {}, start=str(trained)))
     for name, one in task.model.state_dict().items():
         assert torch.equal(one, theirs[name]) is not name.startswith("output."), name
     assert task.preparation == jumok.load(trained).preparation
 
     jumok.save(GPT(GPTConfig(vocabulary=8, length=8, width=8, layers=1, heads=1, hidden=8)), tmp_path / "gpt")
     with pytest.raises(ArgumentError, match=r"goes on with a vit or a swin; .*gpt is a gpt"):
-        recipe("image")(asked("image", tmp_path / "none", folder, {}, start=str(tmp_path / "gpt")))
+        get_recipe("image")(asked("image", tmp_path / "none", folder, {}, start=str(tmp_path / "gpt")))
     with pytest.raises(ArgumentError, match="classes is 7, but the data has 3"):
-        recipe("image")(asked("image", tmp_path / "run", folder, {**VIT, "classes": 7}))
+        get_recipe("image")(asked("image", tmp_path / "run", folder, {**VIT, "classes": 7}))
 
 
 def test_pictures_that_cannot_be_read_are_named(folder: Path, tmp_path: Path) -> None:
@@ -201,13 +199,15 @@ def test_pictures_that_cannot_be_read_are_named(folder: Path, tmp_path: Path) ->
     shape("spot", numpy.random.default_rng(0)).save(tmp_path / "data" / "a" / "9.png")
     (tmp_path / "data" / "a" / "8.png").write_bytes(b"no picture")
     with pytest.raises(DataError, match=r"8\.png: is not a picture that can be read.*--skip-bad"):
-        start(asked("image", tmp_path / "run", tmp_path / "data", {**VIT, "steps": 1}))
+        start_run(asked("image", tmp_path / "run", tmp_path / "data", {**VIT, "steps": 1}))
     assert not (tmp_path / "run").exists()
     said: list[str] = []
-    start(asked("image", tmp_path / "run", tmp_path / "data", {**VIT, "steps": 1}, skip_bad=True, report=said.append))
+    start_run(
+        asked("image", tmp_path / "run", tmp_path / "data", {**VIT, "steps": 1}, skip_bad=True, report=said.append)
+    )
     assert any(line.startswith("1 skipped; first: ") and "8.png" in line for line in said)
     with pytest.raises(DataError, match="has no pictures"):
-        start(asked("image", tmp_path / "none", tmp_path / "data" / "a", {**VIT, "steps": 1}, skip_bad=True))
+        start_run(asked("image", tmp_path / "none", tmp_path / "data" / "a", {**VIT, "steps": 1}, skip_bad=True))
 
 
 @pytest.mark.parametrize("source", ["mnist", "cifar10"])
@@ -217,7 +217,7 @@ def test_real_pictures_keep_their_test_part(source: str, tmp_path: Path, monkeyp
         monkeypatch.setenv("JUMOK_CACHE", str(CACHE))
         size = (60_000, 10_000)
     else:  # 139 MB are not fetched for this
-        small = image_galleries.Gallery(
+        small = image_galleries.LabelledImages(
             torch.arange(400 * 3 * 64, dtype=torch.uint8).view(400, 3, 8, 8) % 251,
             torch.arange(400) % 10,
             image_galleries.CIFAR10,
@@ -225,7 +225,7 @@ def test_real_pictures_keep_their_test_part(source: str, tmp_path: Path, monkeyp
         small.pixels[:, 0, 0, :2] = torch.stack([torch.arange(400) // 256, torch.arange(400) % 256], 1).byte()
         monkeypatch.setattr(image_galleries, "cifar10", lambda side, report: small)
         size = (400, 400)
-    task = recipe("image")(asked("image", tmp_path, None, {"set": source, "width": 16, "hidden": 16, "layers": 1}))
+    task = get_recipe("image")(asked("image", tmp_path, None, {"set": source, "width": 16, "hidden": 16, "layers": 1}))
     learned, choosing, held_out = task.data["pictures"]
     assert learned + choosing == size[0] and held_out == size[1]
     assert 0.02 < choosing / size[0] < 0.05
@@ -255,20 +255,20 @@ def test_caption_is_told_by_the_same_words_as_run(written: Path, folder: Path, t
     told = json.loads((written / "report.json").read_text())
     paths = [folder / kind / f"{number}.png" for kind in KINDS for number in range(80)]
     pixels = torch.stack([torch.from_numpy(numpy.array(Image.open(path)))[None] for path in paths])
-    _, _, held_out = parted(digests(pixels), 0.1, 0.1)
+    _, _, held_out = split_by_key(digests(pixels), 0.1, 0.1)
     loaded = jumok.load(written)
     assert [jumok.run(loaded, str(paths[one])) for one in held_out] == [row["written"] for row in told["samples"]]
 
 
 def test_caption_goes_on_with_its_own(written: Path, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
-    task = recipe("caption")(asked("caption", tmp_path / "run", folder, {}, start=str(written)))
+    task = get_recipe("caption")(asked("caption", tmp_path / "run", folder, {}, start=str(written)))
     theirs = jumok.load(written)
     assert all(torch.equal(one, theirs.model.state_dict()[name]) for name, one in task.model.state_dict().items())
     assert task.tokenizer.encode("가로") == theirs.tokenizer.encode("가로")
     jumok.save(GPT(GPTConfig(vocabulary=8, length=8, width=8, layers=1, heads=1, hidden=8)), tmp_path / "gpt")
     with pytest.raises(ArgumentError, match=r"goes on with a captioner that reads patches"):
-        recipe("caption")(asked("caption", tmp_path / "none", folder, {}, start=str(tmp_path / "gpt")))
+        get_recipe("caption")(asked("caption", tmp_path / "none", folder, {}, start=str(tmp_path / "gpt")))
 
 
 def test_captions_that_cannot_be_used_are_named(folder: Path, tmp_path: Path) -> None:
@@ -276,17 +276,17 @@ def test_captions_that_cannot_be_used_are_named(folder: Path, tmp_path: Path) ->
     shape("spot", numpy.random.default_rng(0)).save(tmp_path / "data" / "a.png")
     (tmp_path / "data" / "captions.tsv").write_text("file\tcaption\na.png\ta spot\nb.png\ta bar\n")
     with pytest.raises(DataError, match=r"captions\.tsv:3: there is no picture 'b.png'"):
-        start(asked("caption", tmp_path / "run", tmp_path / "data", {**WRITER, "steps": 1}))
+        start_run(asked("caption", tmp_path / "run", tmp_path / "data", {**WRITER, "steps": 1}))
     with pytest.raises(ArgumentError, match="none is left to learn from"):
-        start(asked("caption", tmp_path / "run", tmp_path / "data", {**WRITER, "steps": 1}, skip_bad=True))
+        start_run(asked("caption", tmp_path / "run", tmp_path / "data", {**WRITER, "steps": 1}, skip_bad=True))
 
 
 def test_variants_of_an_emoji_stand_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Man, woman and person, in any skin colour: none chooses the checkpoint while another is learned."""
     fetched("emoji")
     monkeypatch.setenv("JUMOK_CACHE", str(CACHE))
-    known = [path for path, _ in image_galleries.emoji("train", tones=True)]
-    train, choosing, _ = parted([_family(path) for path in known], 0.0, 0.05)
+    known = [path for path, _ in image_galleries.load_emoji("train", tones=True)]
+    train, choosing, _ = split_by_key([_family(path) for path in known], 0.0, 0.05)
     tones = {"1f3fb", "1f3fc", "1f3fd", "1f3fe", "1f3ff", "fe0f", "200d", "2640", "2642", "27a1"}
 
     def bare(path: Path) -> tuple[str, ...]:
@@ -301,7 +301,7 @@ def test_emoji_are_learned_in_either_language(tmp_path: Path, monkeypatch: pytes
     fetched("emoji")
     monkeypatch.setenv("JUMOK_CACHE", str(CACHE))
     korean = {**WRITER, "language": "ko", "tones": "no", "image": [8, 8]}
-    task = recipe("caption")(asked("caption", tmp_path, None, korean))
+    task = get_recipe("caption")(asked("caption", tmp_path, None, korean))
     learned, choosing, held_out = task.data["pictures"]
     assert learned + choosing == 1724 and held_out == 187
     answer = [one for one in task.batches(0, 0, 1).targets[0].tolist() if one >= 0]
@@ -357,16 +357,16 @@ def test_measured_pictures_have_mean_0_and_deviation_1() -> None:
 
 def test_parts_follow_from_the_keys() -> None:
     keys = [f"key {number % 300}" for number in range(900)]
-    train, choosing, held_out = parted(keys, 0.1, 0.1)
+    train, choosing, held_out = split_by_key(keys, 0.1, 0.1)
     assert sorted(train + choosing + held_out) == list(range(900))
     sides = [{keys[one] for one in part} for part in (train, choosing, held_out)]
     assert not sides[0] & sides[1] and not sides[0] & sides[2] and not sides[1] & sides[2]
     assert 15 < len(sides[1]) < 45 and 15 < len(sides[2]) < 45
-    fewer = [{keys[one] for one in part} for part in parted(keys[:150], 0.1, 0.1)]
+    fewer = [{keys[one] for one in part} for part in split_by_key(keys[:150], 0.1, 0.1)]
     assert all(few <= side for few, side in zip(fewer, sides, strict=True))  # no example moves because others are gone
-    assert [len(part) for part in parted(["a", "b", "c"], 0.01, 0.01)] == [1, 1, 1]
+    assert [len(part) for part in split_by_key(["a", "b", "c"], 0.01, 0.01)] == [1, 1, 1]
     with pytest.raises(ArgumentError, match="2 different examples"):
-        parted(["a", "b", "b"], 0.1, 0.1)
+        split_by_key(["a", "b", "b"], 0.1, 0.1)
 
 
 def test_a_sheet_of_pictures(tmp_path: Path) -> None:

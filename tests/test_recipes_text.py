@@ -14,26 +14,26 @@ import torch
 
 import jumok
 from jumok.checkpoint import run_folder
-from jumok.data.readers.documents import Piece
-from jumok.data.readers.lines import DataError, Problems
+from jumok.data.readers.documents import TextPiece
+from jumok.data.readers.lines import ProblemLog
 from jumok.data.tokenizers.tokenizer import Tokenizer
-from jumok.errors import ArgumentError, JumokError
+from jumok.errors import ArgumentError, DataError, JumokError
 from jumok.models.bert import BERT, BERTConfig
 from jumok.models.gpt import GPT, GPTConfig
 from jumok.models.t5 import T5, T5Config
-from jumok.recipes import Asked, recipe, resume, start
-from jumok.recipes.compare_runs import compare
+from jumok.recipes import TrainingRequest, get_recipe, resume_run, start_run
+from jumok.recipes.compare_runs import compare_runs
 from jumok.recipes.language.masked_language_model import AtPlaces
-from jumok.recipes.language.masking import chosen, fixed, hidden, ordinary_of, surroundings
+from jumok.recipes.language.masking import chosen, find_surrounding_tokens, fixed, hidden, list_ordinary_tokens
 from jumok.recipes.language.paragraphs import paragraphs
-from jumok.recipes.language.parallel_text import MOST_HELD_OUT, _pairs
-from jumok.recipes.report import markdown
+from jumok.recipes.language.parallel_text import MAX_HELD_OUT, _pairs
+from jumok.recipes.report import format_markdown
 from jumok.recipes.shared.exact_match import sacrebleu as scorer
-from jumok.recipes.shared.learned_tokenizer import learned
-from jumok.recipes.shared.translation_scores import cut_of, scored
+from jumok.recipes.shared.learned_tokenizer import learn_tokenizer
+from jumok.recipes.shared.translation_scores import choose_bleu_tokenization, score_translations
 from jumok.training import Outcome
-from jumok.training.metrics_log import read
-from jumok.training.progress import Show
+from jumok.training.metrics_log import read_metrics
+from jumok.training.progress import ProgressDisplay
 from toys import StopAt
 
 SHORT = {"steps": 6, "batch": 4, "evaluate_every": 3, "save_every": 2, "log_every": 1, "warmup": 1}
@@ -44,12 +44,14 @@ LSTM = {**SHORT, "width": 16, "embedding_width": 16, "vocabulary": 320, "model":
 GPT_FIELDS = {**SHORT, "width": 16, "layers": 1, "heads": 2, "hidden": 32, "length": 16}
 
 
-def go(name: str, folder: Path, data: Path | None, show: Show | None = None, **fields: Any) -> Outcome:
+def go(name: str, folder: Path, data: Path | None, show: ProgressDisplay | None = None, **fields: Any) -> Outcome:
     heard: list[str] = []
-    asked = Asked(name, folder, None if data is None else str(data), fields.pop("start", None), report=heard.append)
+    asked = TrainingRequest(
+        name, folder, None if data is None else str(data), fields.pop("start", None), report=heard.append
+    )
     asked.skip_bad = fields.pop("skip_bad", False)
     asked.changes = fields
-    return start(asked, show=show)
+    return start_run(asked, show=show)
 
 
 def report_of(folder: Path) -> dict[str, Any]:
@@ -60,7 +62,7 @@ def report_of(folder: Path) -> dict[str, Any]:
 def assert_same_run(one: Path, other: Path) -> None:
     """Equal to the last bit: what was learned, every number on the way, and the report."""
     assert (one / "metrics.jsonl").read_text() == (other / "metrics.jsonl").read_text()
-    last = [run_folder.pointed(folder, "last") for folder in (one, other)]
+    last = [run_folder.read_pointer(folder, "last") for folder in (one, other)]
     assert last[0] is not None and last[1] is not None and last[0].name == last[1].name
     for name in ("model.safetensors", "optimizer.safetensors", "state.safetensors"):
         assert (last[0] / name).read_bytes() == (last[1] / name).read_bytes(), name
@@ -111,10 +113,10 @@ def test_a_run_is_whole_and_stopping_changes_nothing(way: str, tmp_path: Path, r
         one.name for one in whole.iterdir()
     }
     assert go(name, cut, data, StopAt(3), **fields).signal == signal.SIGTERM
-    assert resume(cut, show=StopAt(5)).signal == signal.SIGTERM
-    assert resume(cut).progress.finished
+    assert resume_run(cut, show=StopAt(5)).signal == signal.SIGTERM
+    assert resume_run(cut).progress.finished
     assert_same_run(whole, cut)
-    assert all(value == value for one in read(whole) for value in one.values())  # no NaN
+    assert all(value == value for one in read_metrics(whole) for value in one.values())  # no NaN
 
 
 def test_a_run_goes_on_without_the_data_it_was_made_from(tmp_path: Path, book: Path) -> None:
@@ -126,7 +128,7 @@ def test_a_run_goes_on_without_the_data_it_was_made_from(tmp_path: Path, book: P
         go(name, whole, book / "a.txt", **fields)
         go(name, cut, mine, StopAt(3), **fields)
         mine.write_text("something else altogether\n" * 50, encoding="utf-8")
-        resume(cut)
+        resume_run(cut)
         assert_same_run(whole, cut)
         mine.write_text((book / "a.txt").read_text(encoding="utf-8"), encoding="utf-8")
 
@@ -170,7 +172,7 @@ def test_text_takes_a_tokenizer_like_gpt2s(tmp_path: Path, book: Path, monkeypat
     }
     (place / "vocab.json").write_text(json.dumps(letters), encoding="utf-8")
     (place / "merges.txt").write_text("#version: 0.2\nt h\n", encoding="utf-8")
-    monkeypatch.setattr("jumok.data.catalogue.get", lambda name, report=None: place)
+    monkeypatch.setattr("jumok.data.catalogue.download_entry", lambda name, report=None: place)
     (tmp_path / "data").mkdir()
     for name in "ab":
         (tmp_path / "data" / f"{name}.txt").write_text("the other thing\n" * 40, encoding="utf-8")
@@ -192,12 +194,12 @@ def test_text_starts_from_a_run(tmp_path: Path, book: Path, gpt_run: Path) -> No
     go("text", cut, book, StopAt(4), start=str(begun), **fields)
     for file in begun.iterdir():
         file.unlink()
-    resume(cut)
+    resume_run(cut)
     assert_same_run(whole, cut)
-    first = read(whole)[0]["loss"]
+    first = read_metrics(whole)[0]["loss"]
     scratch = tmp_path / "scratch"
     go("text", scratch, book, **{**GPT_FIELDS, "steps": 1}, tokens="learned", vocabulary=290)
-    assert first < read(scratch)[0]["loss"]
+    assert first < read_metrics(scratch)[0]["loss"]
     told = json.loads((whole / "run.json").read_text())
     assert told["settings"]["learning_rate"] == 1e-4 and told["settings"]["optimizer"] == "adamw"
     for name in ("text", "text-fast"):
@@ -276,7 +278,7 @@ def test_masked_is_written_as_transformers_have_it(bert_run: Path, tmp_path: Pat
 
 def test_masked_hides_what_the_paper_says() -> None:
     """15 % of each row: 80 % of them behind the mask, 10 % behind any token, 10 % as they are; nothing else changes."""
-    tokenizer = learned(["a b c"], 400, {"pad": "[PAD]", "mask": "[MASK]", "classify": "[CLS]"})
+    tokenizer = learn_tokenizer(["a b c"], 400, {"pad": "[PAD]", "mask": "[MASK]", "classify": "[CLS]"})
     assert tokenizer.vocabulary < 400
     tokens = torch.full((400, 40), 70)
     free = torch.ones(400, 40, dtype=torch.bool)
@@ -290,7 +292,7 @@ def test_masked_hides_what_the_paper_says() -> None:
     others = asked[(asked != tokenizer.mask) & (asked != 70)]
     assert len(others) / len(asked) == pytest.approx(0.1, abs=0.03) and len(others.unique()) > 80
     assert not {tokenizer.pad, tokenizer.mask, tokenizer.classify} & set(others.tolist())
-    assert len(ordinary_of(tokenizer)) == tokenizer.vocabulary - 3
+    assert len(list_ordinary_tokens(tokenizer)) == tokenizer.vocabulary - 3
     # each place is as likely as any other, and a short row has one
     assert places[:, 1:33].float().mean(0).std() < 0.03
     few = torch.zeros(3, 9, dtype=torch.bool)
@@ -304,7 +306,7 @@ def test_masked_hides_what_the_paper_says() -> None:
 
 def test_masked_batches_are_a_pure_function(tmp_path: Path, book: Path) -> None:
     (tmp_path / "run").mkdir()
-    task = recipe("masked")(Asked("masked", tmp_path / "run", str(book), changes=MASKED))
+    task = get_recipe("masked")(TrainingRequest("masked", tmp_path / "run", str(book), changes=MASKED))
     whole = task.batches(3, 0, 1)
     assert torch.equal(whole.inputs["tokens"], task.batches(3, 0, 1).inputs["tokens"])
     halves = [task.batches(3, part, 2) for part in (0, 1)]
@@ -328,19 +330,26 @@ def test_masked_batches_are_a_pure_function(tmp_path: Path, book: Path) -> None:
 def test_masked_holds_out_paragraphs(tmp_path: Path, book: Path) -> None:
     """What is tested on is never trained on, and the vocabulary has not seen it either."""
     (tmp_path / "run").mkdir()
-    task = recipe("masked")(Asked("masked", tmp_path / "run", str(book), changes={**MASKED, "length": 90}))
+    task = get_recipe("masked")(
+        TrainingRequest("masked", tmp_path / "run", str(book), changes={**MASKED, "length": 90})
+    )
     assert task.data["examples"] > 4 * task.data["held_out"] > 0
-    from jumok.data.batches.token_shards import Shards
+    from jumok.data.batches.token_shards import TokenShards
 
-    sides = [Shards(tmp_path / "run" / "tokens" / name) for name in ("train", "held-out")]
-    texts = [{task.tokenizer.decode(one.list(number).tolist()) for number in range(one.lists)} for one in sides]
+    sides = [TokenShards(tmp_path / "run" / "tokens" / name) for name in ("train", "held-out")]
+    texts = [{task.tokenizer.decode(one.read_list(number).tolist()) for number in range(one.lists)} for one in sides]
     assert not texts[0] & texts[1] and len(texts[1]) == task.data["held_out"]
 
 
 def test_paragraphs_end_at_empty_lines() -> None:
-    pieces = [Piece("a\nb\n\n\n c\n", False), Piece("d\n", True), Piece("e", True), Piece("\n\nf g\n\n", True)]
+    pieces = [
+        TextPiece("a\nb\n\n\n c\n", False),
+        TextPiece("d\n", True),
+        TextPiece("e", True),
+        TextPiece("\n\nf g\n\n", True),
+    ]
     assert list(paragraphs(pieces)) == ["a b", "c d", "e", "f g"]
-    long = [Piece("word\n" * 2000, True)]
+    long = [TextPiece("word\n" * 2000, True)]
     assert [len(one.split()) for one in paragraphs(long)] == [1001, 999]
 
 
@@ -349,14 +358,14 @@ def test_masked_goes_on_with_a_bert(tmp_path: Path, book: Path, bert_run: Path) 
     fields = {**SHORT, "window": 16}
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     go("masked", whole, book, start=str(bert_run), **fields)
-    assert read(whole)[0]["loss"] < 4  # it knows the book already
+    assert read_metrics(whole)[0]["loss"] < 4  # it knows the book already
     go("masked", cut, book, StopAt(4), start=str(bert_run), **fields)
-    resume(cut)
+    resume_run(cut)
     assert_same_run(whole, cut)
     loaded = jumok.load(bert_run)
     assert isinstance(loaded.config, BERTConfig)
     for head in ("none", "classes"):
-        bare = BERT(loaded.config.changed(head=head, head_activation="tanh" if head == "classes" else "gelu"))
+        bare = BERT(loaded.config.replace(head=head, head_activation="tanh" if head == "classes" else "gelu"))
         kept = {name: one for name, one in loaded.model.state_dict().items() if not name.startswith("head.")}
         bare.load_state_dict(kept, strict=False)
         jumok.save(bare, tmp_path / head, tokenizer=loaded.tokenizer)
@@ -364,7 +373,7 @@ def test_masked_goes_on_with_a_bert(tmp_path: Path, book: Path, bert_run: Path) 
         assert len(jumok.run(tmp_path / f"from-{head}", "the [MASK] sat")) == 1
         jumok.save(jumok.load(tmp_path / f"from-{head}"), tmp_path / f"theirs-{head}", format="huggingface")
     jumok.save(bare, tmp_path / "mute")
-    jumok.save(bare, tmp_path / "maskless", tokenizer=Tokenizer.of_bytes())
+    jumok.save(bare, tmp_path / "maskless", tokenizer=Tokenizer.for_bytes())
     for name in ("mute", "maskless"):
         with pytest.raises(ArgumentError, match="needs a tokenizer with a mask token"):
             go("masked", tmp_path / "no", book, start=str(tmp_path / name))
@@ -450,7 +459,7 @@ def test_only_the_transformer_is_written_as_transformers_have_it(translators: Pa
 
 def test_translate_batches_are_a_pure_function(tmp_path: Path, pairs: Path) -> None:
     (tmp_path / "run").mkdir()
-    task = recipe("translate")(Asked("translate", tmp_path / "run", str(pairs), changes=TRANSFORMER))
+    task = get_recipe("translate")(TrainingRequest("translate", tmp_path / "run", str(pairs), changes=TRANSFORMER))
     whole, halves = task.batches(5, 0, 1), [task.batches(5, part, 2) for part in (0, 1)]
     assert whole.count == sum(one.count for one in halves) == int((whole.targets != -100).sum())
     end, start = task.tokenizer.end, task.tokenizer.begin
@@ -464,7 +473,7 @@ def test_translate_batches_are_a_pure_function(tmp_path: Path, pairs: Path) -> N
         )
         lengths = (targets != -100).sum(-1)
         assert (targets.gather(1, lengths[:, None] - 1) == end).all()
-        real = inputs.get("source_padding", torch.ones_like(inputs["source"], dtype=torch.bool))
+        real = inputs.get("source_token_mask", torch.ones_like(inputs["source"], dtype=torch.bool))
         assert (inputs["source"].gather(1, real.sum(-1, keepdim=True) - 1) == end).all()
     rows = [task.tokenizer.decode(row[row != -100].tolist(), special=False) for row in whole.targets]
     again = [task.tokenizer.decode(row[row != -100].tolist(), special=False) for one in halves for row in one.targets]
@@ -472,12 +481,12 @@ def test_translate_batches_are_a_pure_function(tmp_path: Path, pairs: Path) -> N
 
 
 def test_translate_knows_its_sides(tmp_path: Path, pairs: Path) -> None:
-    asked = Asked("translate", tmp_path / "run", str(pairs), changes=TRANSFORMER)
-    train, held = (list(_pairs(asked, side, Problems())) for side in ("train", "held-out"))
+    asked = TrainingRequest("translate", tmp_path / "run", str(pairs), changes=TRANSFORMER)
+    train, held = (list(_pairs(asked, side, ProblemLog())) for side in ("train", "held-out"))
     assert len(train) + len(held) == 120 and not {one for one, _ in train} & {one for one, _ in held}
     (tmp_path / "run").mkdir()
-    task = recipe("translate")(asked)
-    assert task.data["pairs"] == len(train) and task.data["held_out"] == len(held) < MOST_HELD_OUT
+    task = get_recipe("translate")(asked)
+    assert task.data["pairs"] == len(train) and task.data["held_out"] == len(held) < MAX_HELD_OUT
     lines = (tmp_path / "run" / "held-out.jsonl").read_text(encoding="utf-8").splitlines()
     assert {json.loads(line)["source"] for line in lines} == {one for one, _ in held}
 
@@ -503,7 +512,7 @@ def test_translate_learns_from_the_catalogue(tmp_path: Path, monkeypatch: pytest
     for language, told in (("en", english), ("ko", korean)):
         (place / language).mkdir(parents=True)
         (place / language / "a.json").write_text(json.dumps(told), encoding="utf-8")
-    monkeypatch.setattr("jumok.data.datasets.text_corpora.place", lambda name, report=None: place)
+    monkeypatch.setattr("jumok.data.datasets.text_corpora.locate_or_download", lambda name, report=None: place)
     for direction, first in (("en-ko", "{0} opens door "), ("ko-en", "{0}이 문 ")):
         go("translate", tmp_path / direction, None, **TRANSFORMER, direction=direction)
         assert report_of(tmp_path / direction)["direction"] == direction
@@ -518,7 +527,7 @@ def test_translate_goes_on_with_a_model(tmp_path: Path, pairs: Path, translators
         whole, cut = tmp_path / f"{model}-whole", tmp_path / f"{model}-cut"
         go("translate", whole, pairs, start=str(translators / model), **fields)
         go("translate", cut, pairs, StopAt(4), start=str(translators / model), **fields)
-        resume(cut)
+        resume_run(cut)
         assert_same_run(whole, cut)
     tokenizer = jumok.load(translators / "lstm").tokenizer
     t5 = T5(T5Config(vocabulary=tokenizer.vocabulary, width=16, layers=1, heads=2, head_width=8, hidden=16, end=2))
@@ -557,33 +566,33 @@ def test_translate_refuses_what_cannot_be(tmp_path: Path, pairs: Path, monkeypat
 def test_scores_are_sacrebleus() -> None:
     sacrebleu = scorer()
     found, wanted = ["파일을 열어요", "창 닫기"], ["파일 열기", "창 닫기"]
-    told = scored(found, wanted, "char")
+    told = score_translations(found, wanted, "char")
     assert told["bleu"] == pytest.approx(sacrebleu.corpus_bleu(found, [wanted], tokenize="char").score, abs=0.01)
     assert told["chrf"] == pytest.approx(sacrebleu.corpus_chrf(found, [wanted]).score, abs=0.01)
-    assert cut_of(wanted) == "char" and cut_of(["Open the file", "문"]) == "13a"
+    assert choose_bleu_tokenization(wanted) == "char" and choose_bleu_tokenization(["Open the file", "문"]) == "13a"
 
 
 # several runs in one table
 
 
 def test_figures_of_several_runs_stand_in_one_table(translators: Path, bert_run: Path, tmp_path: Path) -> None:
-    table = compare([translators / "transformer", translators / "lstm", bert_run])
+    table = compare_runs([translators / "transformer", translators / "lstm", bert_run])
     assert [row["model"] for row in table] == ["transformer", "rnn_seq2seq", None]
     assert (
         table[0]["run"] == str(translators / "transformer") and table[2]["accuracy"] == report_of(bert_run)["accuracy"]
     )
     assert len({tuple(row) for row in table}) == 1 and "translations" not in table[0] and "what" not in table[0]
-    assert f"| {translators / 'lstm'} | translate |" in markdown("runs", {"runs": table})
+    assert f"| {translators / 'lstm'} | translate |" in format_markdown("runs", {"runs": table})
     with pytest.raises(ArgumentError, match="there is no report in"):
-        compare([tmp_path])
+        compare_runs([tmp_path])
     with pytest.raises(ArgumentError, match="no runs were given"):
-        compare([])
+        compare_runs([])
 
 
 def test_around_a_text_stand_the_tokens_that_its_model_expects() -> None:
     special = {"pad": "[PAD]", "classify": "[CLS]", "separator": "[SEP]"}
-    made = learned(["some text"], 262, special, ["classify"], ["separator", "separator"])
-    assert surroundings(made) == ([1], [2, 2]) and surroundings(Tokenizer.of_bytes()) == ([], [])
+    made = learn_tokenizer(["some text"], 262, special, ["classify"], ["separator", "separator"])
+    assert find_surrounding_tokens(made) == ([1], [2, 2]) and find_surrounding_tokens(Tokenizer.for_bytes()) == ([], [])
     assert made.decode(made.encode("그 text"), special=False) == "그 text"
     with pytest.raises(ArgumentError, match="a vocabulary of 258 is too small"):
-        learned(["text"], 258, special)
+        learn_tokenizer(["text"], 258, special)

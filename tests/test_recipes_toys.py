@@ -17,14 +17,13 @@ import jumok
 from jumok.checkpoint import resolve
 from jumok.cli import cli
 from jumok.data.datasets import toy_tasks
-from jumok.data.readers.lines import DataError
-from jumok.errors import ArgumentError, JumokError
+from jumok.errors import ArgumentError, DataError, JumokError
 from jumok.models.gpt import GPT
-from jumok.recipes import Asked, recipe, resume, start
+from jumok.recipes import TrainingRequest, get_recipe, resume_run, start_run
 from jumok.recipes.shared import exact_match
 from jumok.recipes.toys import induction as inductions
 from jumok.recipes.toys import repeated_bytes, word_sequences
-from jumok.training import IGNORED, Task
+from jumok.training import IGNORE_INDEX, Task
 from test_train import StopAt, assert_equal, parameters
 
 SMALL: dict[str, dict[str, Any]] = {
@@ -36,17 +35,19 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 
 
-def asked(name: str, folder: Path, data: Path | None = None, begun: Path | None = None, **more: Any) -> Asked:
+def asked(name: str, folder: Path, data: Path | None = None, begun: Path | None = None, **more: Any) -> TrainingRequest:
     fields = (
         {} if begun is not None else {key: SMALL[name][key] for key in SMALL[name] if data is None or key != "examples"}
     )
     steps = {"steps": 4, "batch": 4, "evaluate_every": 4, "save_every": 2, "log_every": 1, "warmup": 1}
     changes = {**steps, **fields, **more}
-    return Asked(name, folder, None if data is None else str(data), None if begun is None else str(begun), changes)
+    return TrainingRequest(
+        name, folder, None if data is None else str(data), None if begun is None else str(begun), changes
+    )
 
 
 def made(name: str, folder: Path, **more: Any) -> Task:
-    return recipe(name)(asked(name, folder, **more))
+    return get_recipe(name)(asked(name, folder, **more))
 
 
 @pytest.fixture(autouse=True)
@@ -67,9 +68,9 @@ PROMPTS = {"copy": "3 1 2", "reverse": "3 1 2", "sort": "0211=", "add": "7+8=", 
 )
 def test_a_run_stops_and_goes_on_and_is_used(tmp_path: Path, name: str, more: dict[str, Any]) -> None:
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    assert start(asked(name, whole, **more)).progress.finished
-    assert start(asked(name, cut, **more), show=StopAt(3)).progress.step == 3
-    assert resume(cut).progress.finished
+    assert start_run(asked(name, whole, **more)).progress.finished
+    assert start_run(asked(name, cut, **more), show=StopAt(3)).progress.step == 3
+    assert resume_run(cut).progress.finished
     assert (cut / "metrics.jsonl").read_text() == (whole / "metrics.jsonl").read_text()
     assert_equal(parameters(jumok.load(cut).model), parameters(jumok.load(whole).model))
     there = {path.name for path in whole.iterdir()}
@@ -86,32 +87,32 @@ def test_a_run_stops_and_goes_on_and_is_used(tmp_path: Path, name: str, more: di
 
 @pytest.mark.parametrize("name", SMALL)
 def test_it_starts_from_a_run_of_its_own(tmp_path: Path, name: str) -> None:
-    start(asked(name, tmp_path / "first"))
+    start_run(asked(name, tmp_path / "first"))
     sizes = {one: SMALL[name][one] for one in ("examples", "held_out", "kinds", "digits") if one in SMALL[name]}
     begun = asked(name, tmp_path / "more", begun=tmp_path / "first", **sizes)
-    assert start(begun, show=StopAt(3)).progress.step == 3
+    assert start_run(begun, show=StopAt(3)).progress.step == 3
     shutil.rmtree(tmp_path / "first")
-    assert resume(tmp_path / "more").progress.finished
+    assert resume_run(tmp_path / "more").progress.finished
 
 
 @pytest.mark.parametrize("name", SMALL)
 def test_it_starts_from_nothing_else(tmp_path: Path, name: str) -> None:
-    start(Asked("numbers", tmp_path / "first", changes={"steps": 1, "batch": 2}))
+    start_run(TrainingRequest("numbers", tmp_path / "first", changes={"steps": 1, "batch": 2}))
     with pytest.raises(ArgumentError, match="goes on with"):
-        start(asked(name, tmp_path / "more", begun=tmp_path / "first"))
+        start_run(asked(name, tmp_path / "more", begun=tmp_path / "first"))
     assert not (tmp_path / "more").exists()
 
 
 def test_a_start_must_know_the_words(tmp_path: Path) -> None:
     (tmp_path / "own.txt").write_text("a b c\n" * 3 + "b c d\nd e a\nf a b\nc c d\n")
-    start(asked("copy", tmp_path / "first"))
+    start_run(asked("copy", tmp_path / "first"))
     with pytest.raises(ArgumentError, match="does not know the word 'a', and 5 more"):
-        start(asked("copy", tmp_path / "more", tmp_path / "own.txt", tmp_path / "first"))
+        start_run(asked("copy", tmp_path / "more", tmp_path / "own.txt", tmp_path / "first"))
     with pytest.raises(ArgumentError, match="is a transformer, and a gpt was asked for"):
-        start(asked("copy", tmp_path / "more", begun=tmp_path / "first", model="gpt"))
-    start(asked("sort", tmp_path / "rows"))
+        start_run(asked("copy", tmp_path / "more", begun=tmp_path / "first", model="gpt"))
+    start_run(asked("sort", tmp_path / "rows"))
     with pytest.raises(ArgumentError, match="does not read each digit as a token of its own"):
-        start(asked("add", tmp_path / "more", begun=tmp_path / "rows", digits=1))
+        start_run(asked("add", tmp_path / "more", begun=tmp_path / "rows", digits=1))
 
 
 # a person's own data
@@ -125,14 +126,14 @@ def test_sequences_of_ones_own(tmp_path: Path) -> None:
     batch = task.batches(0, 0, 1)
     for source, target in zip(batch.inputs["source"], batch.targets, strict=True):
         given = [one for one in source.tolist() if one][:-1]  # without padding, and the end
-        assert [one for one in target.tolist() if one != IGNORED] == [*given[::-1], task.tokenizer.end]
-    start(asked("reverse", tmp_path / "run", tmp_path / "own.txt"))
-    assert resume(tmp_path / "run").progress.finished
+        assert [one for one in target.tolist() if one != IGNORE_INDEX] == [*given[::-1], task.tokenizer.end]
+    start_run(asked("reverse", tmp_path / "run", tmp_path / "own.txt"))
+    assert resume_run(tmp_path / "run").progress.finished
     told = json.loads((tmp_path / "run" / "run.json").read_text())
     assert told["data_facts"]["test"] <= 5 and told["data_facts"]["train"] > 30
     (tmp_path / "own.txt").write_text("\n".join(lines[1:]), encoding="utf-8")
     with pytest.raises(JumokError, match="the data is not what this run began with"):
-        resume(tmp_path / "run", 6)
+        resume_run(tmp_path / "run", 6)
 
 
 def test_a_table_of_ones_own(tmp_path: Path) -> None:
@@ -143,7 +144,7 @@ def test_a_table_of_ones_own(tmp_path: Path) -> None:
 
 def test_own_text_for_induction(tmp_path: Path) -> None:
     (tmp_path / "own.txt").write_text("주목은 attention입니다. 그리고 다시.\n" * 100, encoding="utf-8")
-    assert start(asked("induction", tmp_path / "run", tmp_path / "own.txt")).progress.finished
+    assert start_run(asked("induction", tmp_path / "run", tmp_path / "own.txt")).progress.finished
     assert "right_text" in json.loads((tmp_path / "run" / "report.json").read_text())
     (tmp_path / "short.txt").write_text("too short\n")
     with pytest.raises(ArgumentError, match=r"the text has 10 bytes; give at least 2,560"):
@@ -164,7 +165,7 @@ def test_own_text_for_induction(tmp_path: Path) -> None:
 def test_bad_data_is_named_by_line(tmp_path: Path, name: str, content: bytes, sentence: str) -> None:
     (tmp_path / "own.txt").write_bytes(content)
     with pytest.raises((DataError, ArgumentError), match=sentence):
-        start(asked(name, tmp_path / "run", tmp_path / "own.txt"))
+        start_run(asked(name, tmp_path / "run", tmp_path / "own.txt"))
     assert not (tmp_path / "run").exists()
 
 
@@ -173,7 +174,7 @@ def test_bad_lines_can_be_left_out(tmp_path: Path) -> None:
     said: list[str] = []
     wanted = asked("copy", tmp_path / "run", tmp_path / "own.txt")
     wanted.skip_bad, wanted.report = True, said.append
-    recipe("copy")(wanted)
+    get_recipe("copy")(wanted)
     assert said == [f"1 skipped; first: {tmp_path / 'own.txt'}:1: character 5 is the byte FF, which is no UTF-8"]
 
 
@@ -201,9 +202,9 @@ def test_parts_of_a_batch_are_the_batch(tmp_path: Path, name: str) -> None:
     task = made(name, tmp_path / "run")
     for step in (0, 5):
         whole, parts = task.batches(step, 0, 1), [task.batches(step, part, 4) for part in range(4)]
-        assert whole.count == sum(part.count for part in parts) == int((whole.targets != IGNORED).sum())
-        rows = [[one for one in row.tolist() if one != IGNORED] for part in parts for row in part.targets]
-        assert rows == [[one for one in row.tolist() if one != IGNORED] for row in whole.targets]
+        assert whole.count == sum(part.count for part in parts) == int((whole.targets != IGNORE_INDEX).sum())
+        rows = [[one for one in row.tolist() if one != IGNORE_INDEX] for part in parts for row in part.targets]
+        assert rows == [[one for one in row.tolist() if one != IGNORE_INDEX] for row in whole.targets]
     first, second = task.batches(0, 0, 1).targets.tolist(), task.batches(1, 0, 1).targets.tolist()
     assert first != second
 
@@ -212,7 +213,7 @@ def test_only_the_answer_is_learned(tmp_path: Path) -> None:
     task = made("add", tmp_path / "run")
     batch = task.batches(0, 0, 1)
     for tokens, targets in zip(batch.inputs["tokens"].tolist(), batch.targets.tolist(), strict=True):
-        assert targets[:3] == [IGNORED] * 3 and IGNORED not in targets[3:]
+        assert targets[:3] == [IGNORE_INDEX] * 3 and IGNORE_INDEX not in targets[3:]
         question, answer = task.tokenizer.decode(tokens[:4]), task.tokenizer.decode(targets[3:])
         left, right = question.removesuffix("=").split("+")
         assert int(answer[::-1]) == int(left) + int(right)
@@ -225,20 +226,20 @@ def test_only_the_answer_is_learned(tmp_path: Path) -> None:
 
 def test_a_gpt_learns_the_answer_behind_the_sequence(tmp_path: Path) -> None:
     changes = {**SMALL["copy"], "model": "gpt", "batch": 4, "steps": 2}
-    task = recipe("reverse")(Asked("reverse", tmp_path / "run", changes=changes))
+    task = get_recipe("reverse")(TrainingRequest("reverse", tmp_path / "run", changes=changes))
     batch = task.batches(0, 0, 1)
     separator = task.tokenizer.separator
     for tokens, targets in zip(batch.inputs["tokens"].tolist(), batch.targets.tolist(), strict=True):
         place = tokens.index(separator)
-        answer = [one for one in targets if one != IGNORED]
-        assert targets[:place] == [IGNORED] * place
+        answer = [one for one in targets if one != IGNORE_INDEX]
+        assert targets[:place] == [IGNORE_INDEX] * place
         assert answer == [*tokens[:place][::-1], task.tokenizer.end]
         assert tokens[place + 1 : place + len(answer)] == answer[:-1]
 
 
 def test_nothing_held_out_is_learned_from(tmp_path: Path) -> None:
     task = made("sort", tmp_path / "run")
-    held = {"".join(map(str, row)) for row, _ in toy_tasks.sort("held-out", length=4, kinds=3)}
+    held = {"".join(map(str, row)) for row, _ in toy_tasks.make_sort_examples("held-out", length=4, kinds=3)}
     seen = {
         task.tokenizer.decode(row[:4].tolist())
         for step in range(40)
@@ -252,7 +253,7 @@ def test_nothing_held_out_is_learned_from(tmp_path: Path) -> None:
 
 def test_words_as_tokens(tmp_path: Path) -> None:
     made_of = word_sequences.tokenizer(["10", "9", "가"], "separator")
-    assert [made_of.token(number) for number in range(made_of.vocabulary)][5:] == ["9", "가", "10"]
+    assert [made_of.id_to_token(number) for number in range(made_of.vocabulary)][5:] == ["9", "가", "10"]
     made_of.save(tmp_path)
     again = jumok.data.tokenizers.tokenizer.Tokenizer.load(tmp_path)
     assert again.encode("가 10 x") == [6, 7, again.unknown, again.separator]
@@ -320,7 +321,7 @@ def test_lessons(tmp_path: Path) -> None:
     shapes = {step: tuple(task.batches(step, 0, 1).targets.shape) for step in (0, 1, 2, 3, 4, 11)}
     assert shapes == {0: (16, 32), 1: (16, 32), 2: (4, 128), 3: (4, 128), 4: (2, 256), 11: (2, 256)}
     plain = task.batches(0, 0, 1)
-    assert all(IGNORED in row for row in plain.targets.tolist()) and plain.count < plain.targets.numel()
+    assert all(IGNORE_INDEX in row for row in plain.targets.tolist()) and plain.count < plain.targets.numel()
     assert task.batches(2, 0, 1).count == 4 * 128
 
 
@@ -333,7 +334,7 @@ def tiny() -> Any:
 
 
 def test_tiny_is_small_and_whole(tiny: Any) -> None:
-    folder = resolve.resolve("tiny")
+    folder = resolve.resolve_model_path("tiny")
     assert sum(path.stat().st_size for path in folder.iterdir()) <= 1_000_000
     assert isinstance(tiny.model, GPT) and tiny.config.layers == 2 and tiny.config.vocabulary == 256
     assert tiny.config.length >= 256
@@ -387,6 +388,6 @@ def test_tiny_goes_on_with_a_text() -> None:
 def test_tiny_is_what_a_name_means_only_where_no_folder_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tiny").mkdir()
-    assert resolve.resolve("tiny") == Path("tiny")
+    assert resolve.resolve_model_path("tiny") == Path("tiny")
     with pytest.raises(JumokError, match="tiny comes with the package"):
         jumok.load("huge")

@@ -14,7 +14,7 @@ from jumok import ArgumentError, BackendError, ShapeError
 from jumok.attention import mask
 from jumok.layers import RecurrentEncoder
 from jumok.models.rnn_seq2seq import RNNSeq2Seq, RNNSeq2SeqConfig
-from jumok.tap import listening
+from jumok.tap import listen
 
 SIZES: dict[str, Any] = {
     "vocabulary": 31, "target_vocabulary": 23, "embedding_width": 7, "width": 10, "encoder_width": 6,
@@ -90,7 +90,7 @@ def look(model: RNNSeq2Seq, state: Tensor, states: Tensor, real: list[bool]) -> 
 
 
 def by_hand(model: RNNSeq2Seq, source: Tensor, target: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
-    encoded = model.encode(source, source_padding=real)
+    encoded = model.encode(source, source_token_mask=real)
     width, layers = model.config.width, model.config.layers
     all_logits, all_rows = [], []
     for row in range(len(source)):
@@ -126,7 +126,7 @@ def test_each_attention_is_the_plain_loop(kind: str, layers: int) -> None:
     # M8, M9
     model = made(kind, layers=layers).double()
     logits, rows = by_hand(model, SOURCE, TARGET, RIGHT)
-    output = model(SOURCE, TARGET, source_padding=RIGHT, weights=True)
+    output = model(SOURCE, TARGET, source_token_mask=RIGHT, weights=True)
     assert torch.allclose(output.logits, logits, atol=1e-10)
     assert torch.allclose(output.weights["cross"][0], rows, atol=1e-10)
     # the weights differ from step to step and are not uniform: there was something to compare
@@ -138,7 +138,7 @@ def test_each_attention_is_the_plain_loop(kind: str, layers: int) -> None:
 def test_weights_sum_to_one_and_are_zero_on_padding(kind: str) -> None:
     model = made(kind, layers=2)
     for real in (RIGHT, LEFT):
-        (weights,) = model(SOURCE, TARGET, source_padding=real, weights=True).weights["cross"]
+        (weights,) = model(SOURCE, TARGET, source_token_mask=real, weights=True).weights["cross"]
         assert weights.shape == (3, 1, 4, 5)
         assert torch.allclose(weights.sum(-1), torch.ones(3, 1, 4), atol=1e-6)
         assert (weights > 0).eq(real[:, None, None].expand(3, 1, 4, 5)).all()
@@ -173,9 +173,9 @@ def test_weights_depend_on_the_decoders_state(kind: str) -> None:
 @torch.no_grad()
 def test_nothing_moves_when_the_padding_changes(kind: str, layers: int, real: Tensor) -> None:
     model = made(kind, layers=layers)
-    one = model(SOURCE, TARGET, source_padding=real).logits
+    one = model(SOURCE, TARGET, source_token_mask=real).logits
     other = torch.where(real, SOURCE, (SOURCE + 11) % 31)
-    assert torch.equal(one, model(other, TARGET, source_padding=real).logits)
+    assert torch.equal(one, model(other, TARGET, source_token_mask=real).logits)
     for row in range(3):
         alone = model(SOURCE[row : row + 1, real[row]], TARGET[row : row + 1]).logits
         assert torch.allclose(one[row], alone[0], atol=1e-4)
@@ -197,8 +197,8 @@ def test_nothing_moves_when_the_future_changes(kind: str) -> None:
 @torch.no_grad()
 def test_step_by_step_is_teacher_forcing(kind: str, layers: int) -> None:
     model = made(kind, layers=layers)
-    whole = model(SOURCE, TARGET, source_padding=RIGHT).logits
-    encoded = model.encode(SOURCE, source_padding=RIGHT)
+    whole = model(SOURCE, TARGET, source_token_mask=RIGHT).logits
+    encoded = model.encode(SOURCE, source_token_mask=RIGHT)
     for sizes in ([1, 1, 1, 1], [2, 1, 1], [1, 3]):
         state, parts = None, []
         for part in TARGET.split(sizes, 1):
@@ -212,7 +212,7 @@ def test_step_by_step_is_teacher_forcing(kind: str, layers: int) -> None:
 @torch.no_grad()
 def test_rows_can_be_chosen_between_steps(kind: str) -> None:
     model = made(kind)
-    encoded = model.encode(SOURCE, source_padding=RIGHT)
+    encoded = model.encode(SOURCE, source_token_mask=RIGHT)
     _, state = model.decode(TARGET[:, :2], encoded)
     rows = torch.tensor([2, 0, 0, 1])
     logits, _ = model.decode(TARGET[rows, 2:], encoded.select(rows), state.select(rows))
@@ -260,7 +260,7 @@ def test_the_last_state_is_each_directions_own() -> None:
 def test_listeners_hear_every_step(kind: str, calls: int) -> None:
     model = made(kind)
     heard: list[tuple[str, Any]] = []
-    with listening(lambda site, value: (heard.append((site, value)), value)[1]):
+    with listen(lambda site, value: (heard.append((site, value)), value)[1]):
         model(SOURCE, TARGET)
     assert {site.split(".")[0] for site, _ in heard} == ({"cross"} if calls else set())
     queries = [value for site, value in heard if site == "cross.query"]
@@ -280,7 +280,7 @@ def test_one_edge_can_be_cut(kind: str) -> None:
     def cut(site: str, value: Any) -> Any:
         return ~mask.edge(query=2, key=1) if site == "cross.mask" else value
 
-    with listening(cut):
+    with listen(cut):
         after = model(SOURCE, TARGET, weights=True).weights["cross"][0]
     assert torch.allclose(before[:, :, :2], after[:, :, :2])
     assert after[:, :, 2, 1].eq(0).all() and (after[:, :, [0, 1, 3]] > 0).all()
@@ -295,7 +295,7 @@ def test_backends_and_checkpointing_give_the_same_gradients(kind: str, backend: 
         model = made(kind, layers=2)
         model.use_backend(backend)
         model.checkpointing = checkpointing
-        model(SOURCE, TARGET, source_padding=RIGHT).logits.square().mean().backward()
+        model(SOURCE, TARGET, source_token_mask=RIGHT).logits.square().mean().backward()
         return {name: parameter.grad for name, parameter in model.named_parameters()}
 
     one, two = gradients("explicit", False), gradients(backend, True)
@@ -351,8 +351,8 @@ def test_padding_that_does_not_fit_is_refused() -> None:
     nothing = RIGHT.clone()
     nothing[1] = False
     with pytest.raises(ArgumentError, match="row 1 of the batch is padding alone"):
-        model(SOURCE, TARGET, source_padding=nothing)
+        model(SOURCE, TARGET, source_token_mask=nothing)
     with pytest.raises(ShapeError, match=r"padding is \[3, 4\], but the tokens are \[3, 5\]"):
-        model(SOURCE, TARGET, source_padding=RIGHT[:, :4])
+        model(SOURCE, TARGET, source_token_mask=RIGHT[:, :4])
     with pytest.raises(ArgumentError, match="token 42 is unknown"):
         model(SOURCE, TARGET + 23)

@@ -13,11 +13,10 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCau
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 import jumok
-from jumok.checkpoint.errors import CheckpointError
-from jumok.errors import ArgumentError
-from jumok.layers import ByTurns, Rotary, Scaling, Yarn
+from jumok.errors import ArgumentError, CheckpointError
+from jumok.layers import Llama3Scaling, RotaryPositions, RotaryScaling, YarnScaling
 from jumok.models import GPT, Model, llama_config
-from parity import both_ways, near
+from parity import assert_parity, check_round_trip
 
 TRAINED, LONGEST = 32, 128  # the length of the training, and that which the scaling is for
 SIZES = {
@@ -57,14 +56,14 @@ def test_logits_are_transformers_at_every_length(name: str, tmp_path: Path) -> N
 
     def check(ours: Model, theirs: Any) -> None:
         for length in (TRAINED // 2, TRAINED, TRAINED + 1, LONGEST):
-            near(ours(tokens[:, :length]).logits, theirs(tokens[:, :length]).logits)
+            assert_parity(ours(tokens[:, :length]).logits, theirs(tokens[:, :length]).logits)
 
-    model = both_ways(made(KINDS[name]), tmp_path, check)
+    model = check_round_trip(made(KINDS[name]), tmp_path, check)
     written = json.loads((tmp_path / "again" / "config.json").read_text())
     kind = KINDS[name]["rope_type"]
     assert written["rope_parameters"]["rope_type"] == kind
     if kind not in ("default", "dynamic"):  # it matters: without it the logits are others
-        plain = GPT(model.config.changed(rotary_scaling="none")).eval()
+        plain = GPT(model.config.replace(rotary_scaling="none")).eval()
         plain.load_state_dict(model.state_dict())
         with torch.no_grad():
             assert (plain(tokens).logits - model(tokens).logits).abs().max() > 1e-2
@@ -86,7 +85,7 @@ def test_both_ways_of_writing_it_are_read(name: str, tmp_path: Path) -> None:
         assert loaded.config == wanted
         with torch.no_grad():
             again = LlamaForCausalLM.from_pretrained(tmp_path / "made").eval()
-            near(loaded.model(tokens).logits, again(tokens).logits)
+            assert_parity(loaded.model(tokens).logits, again(tokens).logits)
 
 
 def test_the_older_field_counts_where_both_are_there_as_in_transformers(tmp_path: Path) -> None:
@@ -100,7 +99,9 @@ def test_the_older_field_counts_where_both_are_there_as_in_transformers(tmp_path
     loaded = jumok.load(tmp_path / "made")
     assert (loaded.config.rotary_factor, loaded.config.rotary_base) == (4.0, 700.0)
     with torch.no_grad():
-        near(loaded.model(tokens).logits, LlamaForCausalLM.from_pretrained(tmp_path / "made").eval()(tokens).logits)
+        assert_parity(
+            loaded.model(tokens).logits, LlamaForCausalLM.from_pretrained(tmp_path / "made").eval()(tokens).logits
+        )
 
 
 def test_a_training_length_beside_the_scaling_counts(tmp_path: Path) -> None:
@@ -111,7 +112,9 @@ def test_a_training_length_beside_the_scaling_counts(tmp_path: Path) -> None:
     loaded = jumok.load(tmp_path / "made")
     assert loaded.config.rotary_length == 61
     with torch.no_grad():
-        near(loaded.model(tokens).logits, LlamaForCausalLM.from_pretrained(tmp_path / "made").eval()(tokens).logits)
+        assert_parity(
+            loaded.model(tokens).logits, LlamaForCausalLM.from_pretrained(tmp_path / "made").eval()(tokens).logits
+        )
 
 
 def test_yarn_in_a_config_that_still_says_the_old_length(tmp_path: Path) -> None:
@@ -122,23 +125,23 @@ def test_yarn_in_a_config_that_still_says_the_old_length(tmp_path: Path) -> None
     loaded, tokens = jumok.load(tmp_path / "made"), torch.randint(97, (1, LONGEST))
     assert loaded.config.length == LONGEST
     with torch.no_grad():
-        near(loaded.model(tokens).logits, theirs(tokens).logits)
+        assert_parity(loaded.model(tokens).logits, theirs(tokens).logits)
 
 
 PUBLISHED = {
     "Llama 3.1": (
         {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
          "original_max_position_embeddings": 8192, "rope_theta": 500_000.0},
-        ByTurns(8.0, 8192), 500_000.0,
+        Llama3Scaling(8.0, 8192), 500_000.0,
     ),
     "Llama 3.2": (
         {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
          "original_max_position_embeddings": 8192, "rope_theta": 500_000.0},
-        ByTurns(32.0, 8192), 500_000.0,
+        Llama3Scaling(32.0, 8192), 500_000.0,
     ),
     "Qwen2.5": (
         {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768, "rope_theta": 1_000_000.0},
-        Yarn(4.0, 32768, stretch=0.1 * math.log(4) + 1), 1_000_000.0,
+        YarnScaling(4.0, 32768, stretch=0.1 * math.log(4) + 1), 1_000_000.0,
     ),
 }  # fmt: skip
 
@@ -153,31 +156,31 @@ def test_published_scalings_turn_as_transformers_turn_them(name: str) -> None:
     cosine, sine = LlamaRotaryEmbedding(config)(ones, positions)
     wanted = torch.cat([cosine[..., :64], sine[..., :64]], -1)[:, None]
     # one unit in the last place of a frequency is 131,071 times that in the last angle
-    assert (Rotary(128, base, scaling=scaling)(ones, positions) - wanted).abs().max() < 2e-2
-    assert (Rotary(128, base, scaling=scaling)(ones, positions) - wanted)[:, :, :6].abs().max() < 2e-3
-    assert (Rotary(128, base)(ones, positions) - wanted)[:, :, :6].abs().max() > 0.5
+    assert (RotaryPositions(128, base, scaling=scaling)(ones, positions) - wanted).abs().max() < 2e-2
+    assert (RotaryPositions(128, base, scaling=scaling)(ones, positions) - wanted)[:, :, :6].abs().max() < 2e-3
+    assert (RotaryPositions(128, base)(ones, positions) - wanted)[:, :, :6].abs().max() > 0.5
 
 
 def test_by_turns_in_plain_numbers() -> None:
     """A pair of 8 turns in the length keeps its pace, one of half a turn is 4 times slower, one of 2.5 is between."""
     frequencies = torch.tensor([8.0, 2.5, 0.5]) * 2 * math.pi / 100
-    slowed = ByTurns(4.0, 100, slow=1.0, fast=4.0).slowed(frequencies, 10_000.0) / frequencies
+    slowed = Llama3Scaling(4.0, 100, slow=1.0, fast=4.0).scale_frequencies(frequencies, 10_000.0) / frequencies
     assert torch.allclose(slowed, torch.tensor([1.0, 0.5 + 0.5 / 4, 0.25]))
-    assert torch.allclose(Scaling(4.0).slowed(frequencies, 10_000.0), frequencies / 4)
+    assert torch.allclose(RotaryScaling(4.0).scale_frequencies(frequencies, 10_000.0), frequencies / 4)
 
 
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: Scaling(0.0),
-        lambda: Scaling(-1.0),
-        lambda: Scaling(math.nan),
-        lambda: Scaling(math.inf),
-        lambda: ByTurns(2.0, 0),
-        lambda: ByTurns(2.0, 10, 4.0, 4.0),
-        lambda: ByTurns(2.0, 10, 0.0, 4.0),
-        lambda: Yarn(2.0, 10, stretch=0.0),
-        lambda: Rotary(8, 1.0, scaling=Yarn(2.0, 10)),
+        lambda: RotaryScaling(0.0),
+        lambda: RotaryScaling(-1.0),
+        lambda: RotaryScaling(math.nan),
+        lambda: RotaryScaling(math.inf),
+        lambda: Llama3Scaling(2.0, 0),
+        lambda: Llama3Scaling(2.0, 10, 4.0, 4.0),
+        lambda: Llama3Scaling(2.0, 10, 0.0, 4.0),
+        lambda: YarnScaling(2.0, 10, stretch=0.0),
+        lambda: RotaryPositions(8, 1.0, scaling=YarnScaling(2.0, 10)),
         lambda: llama_config(rotary_scaling="llama3", rotary_slow=4.0, rotary_fast=1.0),
         lambda: llama_config(rotary_scaling="linear", rotary_factor=0.5),
         lambda: llama_config(rotary_scaling="yarn", rotary_base=1.0),

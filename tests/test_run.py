@@ -18,10 +18,10 @@ from jumok.generate import generate
 from jumok.models import GPT, BERTConfig, GPTConfig, Numeric, NumericConfig, RNNSeq2Seq, RNNSeq2SeqConfig
 from jumok.models.bert import BERT
 from jumok.models.classifier import Classifier, ClassifierConfig
-from jumok.models.registry import FAMILIES, family
+from jumok.models.registry import FAMILIES, get_family
 from jumok.models.transformer import Transformer, TransformerConfig
 from jumok.tasks import purpose
-from parity import shaken
+from parity import perturb_parameters
 
 
 def run(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
@@ -33,7 +33,7 @@ def run(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("models")
     torch.manual_seed(0)
-    tokenizer = Tokenizer.of_bytes()
+    tokenizer = Tokenizer.for_bytes()
     size = tokenizer.vocabulary
     gpt = GPT(GPTConfig(vocabulary=size, length=64, width=16, layers=1, heads=2, hidden=16))
     jumok.save(gpt, root / "gpt", tokenizer=tokenizer)
@@ -45,7 +45,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for parameter in recurrent.parameters():
         torch.nn.init.normal_(parameter, std=0.9)
     would = generate(recurrent.eval(), [tokenizer.encode("a text")], limit=6)[0]
-    recurrent.config = recurrent.config.changed(end=would[-1])  # so that it comes to an end
+    recurrent.config = recurrent.config.replace(end=would[-1])  # so that it comes to an end
     jumok.save(recurrent, root / "recurrent", tokenizer=tokenizer)
     small = {"vocabulary": size, "length": 9, "width": 16, "layers": 1, "heads": 2, "hidden": 16, "end": 255}
     jumok.save(Transformer(TransformerConfig.from_json(small)), root / "transformer", tokenizer=tokenizer)
@@ -138,8 +138,8 @@ def test_classes_are_what_the_pipeline_of_transformers_says(labels: int, problem
     names = {place: f"class number {place}" for place in range(labels)}
     ids = {name: place for place, name in names.items()}
     told = BertConfig(vocab_size=256, **sizes, id2label=names, label2id=ids, problem_type=problem)
-    shaken(BertForSequenceClassification(told)).save_pretrained(tmp_path)
-    Tokenizer.of_bytes().save(tmp_path)
+    perturb_parameters(BertForSequenceClassification(told)).save_pretrained(tmp_path)
+    Tokenizer.for_bytes().save(tmp_path)
     theirs = pipeline("text-classification", str(tmp_path), top_k=None)
     text = "a text of some words"
     wanted = {row["label"]: row["score"] for row in theirs([text])[0]}
@@ -154,7 +154,7 @@ def test_classes_are_what_the_pipeline_of_transformers_says(labels: int, problem
 
 def test_every_family_is_for_something() -> None:
     for name in FAMILIES:
-        made = family(name)
+        made = get_family(name)
         with torch.device("meta"):
             model = made(made.config_class())
         assert purpose(Loaded(model, None, model.config, name))

@@ -29,14 +29,13 @@ from transformers.models.deit.image_processing_pil_deit import DeiTImageProcesso
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
 import jumok
-from jumok.checkpoint.errors import CheckpointError
 from jumok.cli import main
 from jumok.data.images.preparation import Preparation
 from jumok.data.tokenizers.tokenizer import Tokenizer
-from jumok.errors import JumokError
+from jumok.errors import CheckpointError, JumokError
 from jumok.models import GPT, Captioner, CaptionerConfig, GPTConfig, Swin, SwinConfig, ViT, ViTConfig
 from jumok.tasks import reads
-from parity import near, shaken
+from parity import assert_parity, perturb_parameters
 from test_images import drawn
 
 NAMES = {0: "tabby cat", 1: "개", 2: "crane", 3: "crane", 4: "an\x1b[2Jescape"}  # ImageNet has two cranes as well
@@ -59,7 +58,7 @@ THEIRS: dict[str, Any] = {
     ),
     "swin": lambda: (SwinForImageClassification(TheirSwinConfig(**SWIN)), ViTImageProcessorPil(size=30, resample=3)),
 }
-LETTERS = Tokenizer.characters("abcde")
+LETTERS = Tokenizer.for_characters("abcde")
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -80,7 +79,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
     for name, made in THEIRS.items():
         theirs, processor = made()
-        shaken(theirs).save_pretrained(root / name)
+        perturb_parameters(theirs).save_pretrained(root / name)
         processor.save_pretrained(root / name)
     small = {"width": 16, "layers": 1, "heads": 2, "hidden": 16}
     bare = ViTConfig.from_json({**small, "image": [12, 20], "patch": [4, 4], "channels": 1, "head": "none"})
@@ -116,7 +115,7 @@ def test_classes_have_the_shares_of_transformers(folders: Path, name: str) -> No
             rows = jumok.run(loaded, given)
             assert [row["class"] for row in rows] == wanted.sort(descending=True).indices.tolist()
             assert all(row["name"] == NAMES[row["class"]] for row in rows)
-            near(torch.tensor([row["share"] for row in rows]), wanted.sort(descending=True).values)
+            assert_parity(torch.tensor([row["share"] for row in rows]), wanted.sort(descending=True).values)
     assert float(wanted.max() - wanted.min()) > 0.05  # not all the same, or any order would be right
 
 
@@ -313,7 +312,7 @@ def test_names_and_preparation_can_be_given(tmp_path: Path) -> None:
         with pytest.raises(CheckpointError, match=says):
             jumok.save(ViT(config), tmp_path / "never", labels=labels)
     with pytest.raises(CheckpointError, match="has no classes"):
-        jumok.save(ViT(config.changed(head="none")), tmp_path / "never", labels=["a", "b"])
+        jumok.save(ViT(config.replace(head="none")), tmp_path / "never", labels=["a", "b"])
     assert not (tmp_path / "never").exists()
 
 

@@ -11,16 +11,16 @@ from tokenizers import decoders
 from tokenizers.models import WordPiece
 from tokenizers.pre_tokenizers import Whitespace
 
-from jumok.data.tokenizers.token_labels import labels, words
+from jumok.data.tokenizers.token_labels import group_words, label_tokens
 from jumok.data.tokenizers.tokenizer import Tokenizer
 
-BYTES = Tokenizer.of_bytes()
+BYTES = Tokenizer.for_bytes()
 
 
 @given(some.text(max_size=20))
 def test_labels_spell_the_text(text: str) -> None:
     ids = list(text.encode("utf-8", "replace"))
-    found = labels(BYTES, ids)
+    found = label_tokens(BYTES, ids)
     assert len(found) == len(ids)
     assert "\N{REPLACEMENT CHARACTER}" not in "".join(found) or "\N{REPLACEMENT CHARACTER}" in text
     assert all(found), "every token is shown as something"
@@ -30,25 +30,25 @@ def test_labels_spell_the_text(text: str) -> None:
 
 @given(some.binary(max_size=20))
 def test_bytes_that_are_no_text_are_shown_as_numbers(data: bytes) -> None:
-    found = labels(BYTES, list(data))
+    found = label_tokens(BYTES, list(data))
     assert "\N{REPLACEMENT CHARACTER}" not in "".join(found) or "\N{REPLACEMENT CHARACTER}".encode() in data
-    told = "".join(text for text, _ in words(BYTES, list(data)))
+    told = "".join(text for text, _ in group_words(BYTES, list(data)))
     assert "\N{REPLACEMENT CHARACTER}" not in told or "\N{REPLACEMENT CHARACTER}".encode() in data
-    assert labels(BYTES, [0xFF, 0xEB, 0x82]) == ["<FF>", "<EB>", "<82>"]
+    assert label_tokens(BYTES, [0xFF, 0xEB, 0x82]) == ["<FF>", "<EB>", "<82>"]
 
 
 @given(some.text(max_size=30))
 def test_words_hold_every_token_once_and_in_order(text: str) -> None:
     ids = list(text.encode("utf-8", "replace"))
-    found = words(BYTES, ids)
+    found = group_words(BYTES, ids)
     assert [place for _, places in found for place in places] == list(range(len(ids)))
     if text.isascii() and text.isprintable():
         assert [word for word, _ in found if word.strip() and word != "␣"] == text.split()
 
 
 def test_parts_of_a_character_are_numbered() -> None:
-    assert labels(BYTES, list("가 b\n".encode())) == ["가₁", "가₂", "가₃", "␣", "b", "↵"]
-    assert words(BYTES, list("나는 간다".encode())) == [("나는", range(6)), ("간다", range(6, 13))]
+    assert label_tokens(BYTES, list("가 b\n".encode())) == ["가₁", "가₂", "가₃", "␣", "b", "↵"]
+    assert group_words(BYTES, list("나는 간다".encode())) == [("나는", range(6)), ("간다", range(6, 13))]
 
 
 def test_pieces_of_words_are_joined(tmp_path: Path) -> None:
@@ -59,11 +59,11 @@ def test_pieces_of_words_are_joined(tmp_path: Path) -> None:
     made.save(str(tmp_path / "tokenizer.json"))
     tokenizer = Tokenizer.load(tmp_path)
     ids = [1, *tokenizer.encode("unaffable aff"), 2]
-    assert labels(tokenizer, ids) == ["[CLS]", "un", "##aff", "##able", "aff", "[SEP]"]
-    assert words(tokenizer, ids) == [
+    assert label_tokens(tokenizer, ids) == ["[CLS]", "un", "##aff", "##able", "aff", "[SEP]"]
+    assert group_words(tokenizer, ids) == [
         ("[CLS]", range(1)), ("unaffable", range(1, 4)), ("aff", range(4, 5)), ("[SEP]", range(5, 6)),
     ]  # fmt: skip
 
 
 def test_several_spaces_belong_to_the_word_behind_them() -> None:
-    assert words(BYTES, list(b"a  b\n c")) == [("a", range(1)), ("b", range(1, 4)), ("c", range(4, 7))]
+    assert group_words(BYTES, list(b"a  b\n c")) == [("a", range(1)), ("b", range(1, 4)), ("c", range(4, 7))]

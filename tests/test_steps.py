@@ -12,22 +12,22 @@ from jumok import attend
 from jumok.attention import mask
 from jumok.cli import cli
 from jumok.errors import ArgumentError
-from jumok.lab.formula_steps import EXAMPLES, example, formula
+from jumok.lab.formula_steps import EXAMPLES, build_example, formula
 
 
 def test_a_mixture_is_a_sum_of_weighted_values() -> None:
-    parts, total = (step.numbers.tolist() for step in example("mixture").steps[2:])
+    parts, total = (step.numbers.tolist() for step in build_example("mixture").steps[2:])
     assert parts == [pytest.approx([1, 1]), pytest.approx([80, 80]), pytest.approx([0.5, 0.5])]
     assert total == [pytest.approx([81.5, 81.5])]
 
 
 def test_words_of_their_own() -> None:
-    rows = [step.numbers for step in example("one-hot").steps if step.formula.startswith("softmax")]
+    rows = [step.numbers for step in build_example("one-hot").steps if step.formula.startswith("softmax")]
     assert [round(float(one[0, 0]), 3) for one in rows] == [0.576, 0.471]
 
 
 def test_a_causal_row_beside_what_is_printed() -> None:
-    *_, masked, weights = example("causal").steps
+    *_, masked, weights = build_example("causal").steps
     assert masked.numbers.isinf().tolist() == torch.ones(4, 4).triu(1).bool().tolist()
     assert weights.numbers[2].tolist() == pytest.approx([0.118, 0.354, 0.528, 0], abs=5e-4)
     assert weights.differs and torch.equal(weights.numbers.sum(-1), torch.ones(4))
@@ -37,7 +37,7 @@ def test_a_causal_row_beside_what_is_printed() -> None:
 
 
 def test_scores_of_a_lecture_cannot_give_its_weights() -> None:
-    weights = example("scores").steps[-1]
+    weights = build_example("scores").steps[-1]
     assert weights.differs and weights.numbers[0].tolist() == pytest.approx([0, 1, 0], abs=1e-6)
 
 
@@ -56,4 +56,4 @@ def test_all_of_them_as_json_and_none_by_another_name() -> None:
     assert told["causal"]["steps"][1]["numbers"][0] == [pytest.approx(2.1), None, None, None]
     assert len(told["sentence"]["words"]) == 11 == told["sentence"]["steps"][0]["shape"][0]
     with pytest.raises(ArgumentError, match="there are mixture, one-hot"):
-        example("two-hot")
+        build_example("two-hot")

@@ -15,11 +15,10 @@ from transformers import SwinForImageClassification, SwinForMaskedImageModeling,
 import jumok
 from jumok.attention import attend, mask
 from jumok.attention.grid import Grid
-from jumok.checkpoint.errors import CheckpointError
-from jumok.errors import ArgumentError, JumokError, ShapeError
+from jumok.errors import ArgumentError, CheckpointError, JumokError, ShapeError
 from jumok.models import Model
 from jumok.models.swin import Swin, SwinConfig, WindowAttention, WindowDistance, neighbours_only, window_places
-from parity import both_ways, near
+from parity import assert_parity, check_round_trip
 
 SMALL = {
     "image_size": 30, "patch_size": 2, "embed_dim": 12, "depths": [2, 1, 2], "num_heads": [2, 3, 4], "window_size": 3,
@@ -61,10 +60,10 @@ def test_logits_are_transformers(name: str, tmp_path: Path) -> None:
 
     def check(ours: Model, theirs: Any) -> None:
         found, wanted = ours(images, weights=True), theirs(images)
-        near(found.logits, wanted.logits)
-        near(ours(images).logits, wanted.logits)
+        assert_parity(found.logits, wanted.logits)
+        assert_parity(ours(images).logits, wanted.logits)
 
-    both_ways(theirs, tmp_path, check)
+    check_round_trip(theirs, tmp_path, check)
 
 
 def test_a_folder_without_a_head_is_transformers(tmp_path: Path) -> None:
@@ -73,9 +72,9 @@ def test_a_folder_without_a_head_is_transformers(tmp_path: Path) -> None:
     def check(ours: Model, theirs: Any) -> None:
         found = ours(images)
         assert found.logits is None
-        near(found.hidden, theirs(images).last_hidden_state)
+        assert_parity(found.hidden, theirs(images).last_hidden_state)
 
-    both_ways(filled(SwinModel(TheirConfig(**SMALL), use_mask_token=True)), tmp_path, check)
+    check_round_trip(filled(SwinModel(TheirConfig(**SMALL), use_mask_token=True)), tmp_path, check)
 
 
 def test_weights_are_transformers(tmp_path: Path) -> None:
@@ -89,7 +88,7 @@ def test_weights_are_transformers(tmp_path: Path) -> None:
     shapes = [[2 * 16, 2, 16, 16]] * 2 + [[2 * 4, 3, 16, 16]] + [[2, 4, 16, 16]] * 2
     assert [list(one.shape) for one in found] == shapes
     for one, two in zip((found[1], found[2], found[4]), wanted, strict=True):
-        near(one, two)
+        assert_parity(one, two)
     assert all(torch.allclose(one.sum(-1), torch.ones(one.shape[:-1]), atol=1e-6) for one in found)
     assert ours(images).weights is None
 
@@ -140,7 +139,7 @@ def test_a_map_smaller_than_a_window_is_one_window() -> None:
     smaller.load_state_dict({**attention.state_dict(), "table": inside})
     assert torch.allclose(output, smaller(inputs, grid=(3, 3)), atol=1e-6)
     with pytest.raises(ArgumentError, match="more than its maps"):
-        attention.converted("batched")
+        attention.convert_projection("batched")
 
 
 TINY = {
@@ -220,7 +219,7 @@ def test_old_files_hold_an_index_that_is_not_learned(tmp_path: Path) -> None:
     save_file({**tensors, **index}, tmp_path / "swin" / "model.safetensors")
     images = torch.randn(1, 3, 30, 30)
     with torch.no_grad():
-        near(jumok.load(tmp_path / "swin").model(images).hidden, theirs(images).last_hidden_state)
+        assert_parity(jumok.load(tmp_path / "swin").model(images).hidden, theirs(images).last_hidden_state)
 
 
 def test_swin_tiny_has_the_published_number_of_parameters() -> None:

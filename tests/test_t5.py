@@ -13,11 +13,10 @@ from transformers import T5ForConditionalGeneration, T5Model
 
 import jumok
 from jumok.attention import Cache
-from jumok.checkpoint.errors import CheckpointError
-from jumok.errors import ArgumentError
+from jumok.errors import ArgumentError, CheckpointError
 from jumok.models import Model
 from jumok.models.t5 import T5, T5Config
-from parity import both_ways, near
+from parity import assert_parity, check_round_trip
 
 THEIRS = {
     "vocab_size": 97, "d_model": 30, "d_kv": 7, "d_ff": 41, "num_layers": 3, "num_heads": 5,
@@ -68,11 +67,11 @@ def test_logits_are_transformers(name: str, side: str, tmp_path: Path) -> None:
         if source_real is not None and target_real is not None:
             settings = {"attention_mask": source_real.long(), "decoder_attention_mask": target_real.long()}
         wanted = theirs(source, decoder_input_ids=target, **settings)
-        found = ours(source, target, source_padding=source_real, target_padding=target_real)
-        near(found.logits, wanted.logits, target_real)
-        near(ours.encode(source, source_padding=source_real), wanted.encoder_last_hidden_state, source_real)
+        found = ours(source, target, source_token_mask=source_real, target_token_mask=target_real)
+        assert_parity(found.logits, wanted.logits, target_real)
+        assert_parity(ours.encode(source, source_token_mask=source_real), wanted.encoder_last_hidden_state, source_real)
 
-    model = both_ways(CASES[name](), tmp_path, check)
+    model = check_round_trip(CASES[name](), tmp_path, check)
     assert isinstance(model, T5)
     assert model.config.tied == (not name.startswith(("1.1", "gated")))
 
@@ -80,13 +79,13 @@ def test_logits_are_transformers(name: str, side: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("scaled", [True, False])
 def test_tied_and_scaled_are_two_things(tied: bool, scaled: bool, tmp_path: Path) -> None:
-    ours = T5(CONFIGS["1.1"].changed(tied=tied, scaled_output=scaled)).eval()
+    ours = T5(CONFIGS["1.1"].replace(tied=tied, scaled_output=scaled)).eval()
     jumok.save(ours, tmp_path / "ours", format="huggingface")
     theirs = T5ForConditionalGeneration.from_pretrained(tmp_path / "ours").eval()
     source, target = torch.randint(50, (2, 6)), torch.randint(50, (2, 5))
     with torch.no_grad():
-        near(ours(source, target).logits, theirs(source, decoder_input_ids=target).logits)
-        near(jumok.load(tmp_path / "ours").model(source, target).logits, ours(source, target).logits)
+        assert_parity(ours(source, target).logits, theirs(source, decoder_input_ids=target).logits)
+        assert_parity(jumok.load(tmp_path / "ours").model(source, target).logits, ours(source, target).logits)
 
 
 def test_a_folder_of_version_4_loads(tmp_path: Path) -> None:
@@ -102,7 +101,7 @@ def test_a_folder_of_version_4_loads(tmp_path: Path) -> None:
     source, target = torch.randint(97, (2, 6)), torch.randint(97, (2, 5))
     with torch.no_grad():
         ours = jumok.load(tmp_path / "old", pickled=True).model
-        near(ours(source, target).logits, theirs(source, decoder_input_ids=target).logits)
+        assert_parity(ours(source, target).logits, theirs(source, decoder_input_ids=target).logits)
 
 
 def test_a_folder_without_a_head_loads(tmp_path: Path) -> None:
@@ -111,7 +110,7 @@ def test_a_folder_without_a_head_loads(tmp_path: Path) -> None:
     source, target = torch.randint(97, (2, 6)), torch.randint(97, (2, 5))
     with torch.no_grad():
         wanted = theirs(source, decoder_input_ids=target).last_hidden_state
-        near(jumok.load(tmp_path / "bare").model(source, target).hidden, wanted)
+        assert_parity(jumok.load(tmp_path / "bare").model(source, target).hidden, wanted)
 
 
 def test_what_is_not_supported_is_refused(tmp_path: Path) -> None:
@@ -164,7 +163,7 @@ def test_nothing_moves_when_the_padding_changes(name: str, side: str) -> None:
     assert source_real is not None and target_real is not None
     other_source = torch.where(source_real, source, (source + 11) % 50)
     other_target = torch.where(target_real, target, (target + 11) % 50)
-    padding = {"source_padding": source_real, "target_padding": target_real}
+    padding = {"source_token_mask": source_real, "target_token_mask": target_real}
     with torch.no_grad():
         one = model(source, target, **padding).logits
         two = model(other_source, other_target, **padding).logits
@@ -180,17 +179,17 @@ def test_step_by_step_with_a_cache_is_the_whole(name: str, side: str) -> None:
     source, target = torch.randint(50, (2, SOURCE)), torch.randint(50, (2, TARGET))
     source_real, target_real = real_tokens(side)
     with torch.no_grad():
-        whole = model(source, target, source_padding=source_real, target_padding=target_real).logits
-        encoded = model.encode(source, source_padding=source_real)
+        whole = model(source, target, source_token_mask=source_real, target_token_mask=target_real).logits
+        encoded = model.encode(source, source_token_mask=source_real)
         for capacity in (None, TARGET):
             cache, parts, end = Cache(capacity), [], 0
             for part in target.split([14, 1, 1, 4], 1):
                 end += part.shape[1]
                 real = None if target_real is None else target_real[:, :end]
-                step = model.decode(part, encoded, source_padding=source_real, target_padding=real, cache=cache)
+                step = model.decode(part, encoded, source_token_mask=source_real, target_token_mask=real, cache=cache)
                 parts.append(step.logits)
-            near(torch.cat(parts, 1), whole, target_real)
-        last = model.decode(target, encoded, source_padding=source_real, target_padding=target_real, last=2)
+            assert_parity(torch.cat(parts, 1), whole, target_real)
+        last = model.decode(target, encoded, source_token_mask=source_real, target_token_mask=target_real, last=2)
         assert torch.allclose(last.logits, whole[:, -2:], atol=1e-5)
 
 
@@ -224,7 +223,7 @@ def test_backends_and_checkpointing_give_the_same_gradients(backend: str) -> Non
 
 
 def test_dropout_drops_while_training_only() -> None:
-    model = T5(CONFIGS["1"].changed(dropout=0.5))
+    model = T5(CONFIGS["1"].replace(dropout=0.5))
     tokens = torch.randint(50, (2, 8))
     assert not torch.equal(model(tokens, tokens).logits, model(tokens, tokens).logits)
     model.eval()
@@ -234,7 +233,7 @@ def test_dropout_drops_while_training_only() -> None:
 def test_first_logits_are_of_size_one() -> None:
     # the two ways to the logits start alike: a tied map is scaled, one of its own is drawn smaller
     for name, config in CONFIGS.items():
-        logits = T5(config.changed(width=256)).eval()(*torch.randint(50, (2, 2, 30))).logits
+        logits = T5(config.replace(width=256)).eval()(*torch.randint(50, (2, 2, 30))).logits
         assert 0.5 < float(logits.detach().std()) < 2, name
 
 
@@ -274,7 +273,7 @@ def test_t5_small_has_the_published_number_of_parameters() -> None:
 )
 def test_a_config_that_cannot_be_meant(fields: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ArgumentError, match=sentence):
-        CONFIGS["1"].changed(**fields)
+        CONFIGS["1"].replace(**fields)
 
 
 def test_tokens_that_are_not_there() -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from jumok import attend
 from jumok.attention import bias, mask, score
-from jumok.tap import listened, listening, tap, wanted
+from jumok.tap import has_listeners, is_requested, listen, tap
 
 
 def replaced(**replacements: Any) -> Any:
@@ -24,7 +24,7 @@ class Hearing:
     def __init__(self, found: dict[str, Any], ending: str) -> None:
         self.found, self.ending = found, ending
 
-    def hears(self, site: str) -> bool:
+    def accepts(self, site: str) -> bool:
         return site.endswith(self.ending)
 
     def __call__(self, site: str, value: Any) -> Any:
@@ -39,12 +39,12 @@ def given() -> Tensor:
 def test_nobody_listens() -> None:
     value = object()
     assert tap("anywhere", value) is value
-    assert not listened() and not wanted("anywhere")
+    assert not has_listeners() and not is_requested("anywhere")
 
 
 def test_everything_at_the_door_is_heard(given: Tensor) -> None:
     found: dict[str, Any] = {}
-    with listening(Hearing(found, "")):
+    with listen(Hearing(found, "")):
         output = attend(*given, mask=mask.causal, bias=bias.alibi(2), site="here")
     assert {site.removeprefix("here.") for site in found} == {
         "query",
@@ -74,25 +74,25 @@ def mask_grid() -> Any:
 
 
 def test_no_site_no_tap(given: Tensor) -> None:
-    with listening(lambda site, value: pytest.fail(f"heard {site}")):
+    with listen(lambda site, value: pytest.fail(f"heard {site}")):
         attend(*given)
 
 
 def test_a_listener_hears_what_it_names_and_only_then_is_more_computed(given: Tensor) -> None:
     for named, sites in (("query", ["here.query"]), ("logsumexp", ["here.logsumexp"])):
         found: dict[str, Any] = {}
-        with listening(Hearing(found, named)):
+        with listen(Hearing(found, named)):
             attend(*given, site="here")
         assert list(found) == sites
     plain: dict[str, Any] = {}
-    with listening(lambda site, value: plain.setdefault(site, value)):
+    with listen(lambda site, value: plain.setdefault(site, value)):
         attend(*given, site="here", dropout=0.1, backend="sdpa")  # the log-sum-exp could not be had here
     assert "here.output" in plain and "here.logsumexp" not in plain
 
 
 def test_cutting_an_edge_renormalises_the_row(given: Tensor) -> None:
     cut = mask.causal & ~mask.edge(query=3, key=1, head=0)
-    with listening(replaced(mask=cut)):
+    with listen(replaced(mask=cut)):
         output, weights = attend(*given, mask=mask.causal, weights=True, site="here")
     _, plain = attend(*given, mask=mask.causal, weights=True)
     assert weights[0, 0, 3, 1] == 0 and torch.equal(weights[0, 1], plain[0, 1])
@@ -106,25 +106,25 @@ def test_every_value_can_be_replaced(given: Tensor) -> None:
     sharper = score.ScaledDot(scale=2.0)
     numbers = bias.given(torch.randn(5, 5).double())
     swapped = replaced(query=query, key=key, value=value, mask=mask.window(2), bias=numbers, score=sharper)
-    with listening(swapped):
+    with listen(swapped):
         found = attend(*given, mask=mask.causal, site="here")
     assert torch.equal(found, attend(query, key, value, mask=mask.window(2), bias=numbers, score=sharper))
-    with listening(replaced(output=torch.zeros(1))):
+    with listen(replaced(output=torch.zeros(1))):
         assert torch.equal(attend(*given, site="here"), torch.zeros(1))
 
 
 def test_later_listeners_see_what_earlier_ones_left_and_all_is_closed_after() -> None:
-    with listening(lambda site, value: value + 1), listening(lambda site, value: value * 10):
+    with listen(lambda site, value: value + 1), listen(lambda site, value: value * 10):
         assert tap("here", 1) == 20
     assert tap("here", 1) == 1
-    with pytest.raises(ZeroDivisionError), listening(lambda site, value: value / 0):
+    with pytest.raises(ZeroDivisionError), listen(lambda site, value: value / 0):
         tap("here", 1)
     assert tap("here", 1) == 1
 
 
 def test_a_listener_hears_its_own_thread_alone() -> None:
     found: list[int] = []
-    with listening(lambda site, value: value + 1):
+    with listen(lambda site, value: value + 1):
         thread = threading.Thread(target=lambda: found.append(tap("here", 1)))
         thread.start()
         thread.join()

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from fetched import fetched
 from jumok.data.tokenizers import byte_level, chat_template
-from jumok.data.tokenizers.tokenizer import NoTokenizer, Tokenizer
-from jumok.data.tokenizers.tokenizer_files import no_panic
-from jumok.errors import ArgumentError
+from jumok.data.tokenizers.tokenizer import Tokenizer
+from jumok.data.tokenizers.tokenizer_files import wrap_tokenizers_errors
+from jumok.errors import ArgumentError, TokenizerError
 
 TEXTS = [
     "Hello world",
@@ -89,7 +89,7 @@ def agree(ours: Tokenizer, other: Any, texts: list[str] = TEXTS) -> None:
         assert ours.decode(ids) == other.decode(ids, clean_up_tokenization_spaces=False), text
         hidden = other.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         assert ours.decode(ids, special=False) == hidden, text
-        assert [ours.token(number) for number in ids] == other.convert_ids_to_tokens(ids)
+        assert [ours.id_to_token(number) for number in ids] == other.convert_ids_to_tokens(ids)
 
 
 def agree_on_special(ours: Tokenizer, other: Any) -> None:
@@ -103,7 +103,7 @@ def agree_on_special(ours: Tokenizer, other: Any) -> None:
 
 def test_gpt2() -> None:
     assert gpt2().encode("Hello world") == [15496, 995]
-    assert gpt2().vocabulary == 50_257 and gpt2().token(995) == "Ġworld" and gpt2().bytes_of(995) == b" world"
+    assert gpt2().vocabulary == 50_257 and gpt2().id_to_token(995) == "Ġworld" and gpt2().bytes_of(995) == b" world"
     assert gpt2().begin == gpt2().end == 50_256 and gpt2().pad is None
     agree(gpt2(), theirs("gpt2-tokenizer"))
     agree_on_special(gpt2(), theirs("gpt2-tokenizer"))
@@ -150,11 +150,11 @@ def test_smollm2() -> None:
     agree(ours, other, [text for text in TEXTS if "½" not in text])
     agree_on_special(ours, other)
     assert ours.encode("<|im_start|>") == [1] == [ours.begin] and ours.end == 2
-    assert [ours.token(number) for number in ours.encode("x 2024")] == ["x", "Ġ", "2", "0", "2", "4"]
+    assert [ours.id_to_token(number) for number in ours.encode("x 2024")] == ["x", "Ġ", "2", "0", "2", "4"]
     for reply in (True, False):
         wanted = other.apply_chat_template(CHAT, tokenize=False, add_generation_prompt=reply)
-        assert ours.apply_chat(CHAT, reply=reply) == wanted
-    assert ours.apply_chat(CHAT[1:2]).startswith("<|im_start|>system\nYou are a helpful AI assistant")
+        assert ours.apply_chat_template(CHAT, reply=reply) == wanted
+    assert ours.apply_chat_template(CHAT[1:2]).startswith("<|im_start|>system\nYou are a helpful AI assistant")
 
 
 def digits_first(inner: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
@@ -257,7 +257,7 @@ def test_gpt2_settings(settings: dict[str, Any], tmp_path: Path) -> None:
 
 @given(st.text())
 def test_bytes_come_back(text: str) -> None:
-    tokenizer = Tokenizer.of_bytes()
+    tokenizer = Tokenizer.for_bytes()
     ids = tokenizer.encode(text)
     assert ids == list(text.encode()) and tokenizer.decode(ids) == text and tokenizer.vocabulary == 256
     assert b"".join(tokenizer.bytes_of(number) or b"" for number in ids) == text.encode()
@@ -273,7 +273,7 @@ def test_gpt2_comes_back(text: str) -> None:
 @given(st.lists(st.integers(0, 255)))
 def test_bytes_that_are_no_text(ids: list[int]) -> None:
     """What a model writes need not be UTF-8."""
-    assert Tokenizer.of_bytes().decode(ids) == bytes(ids).decode(errors="replace")
+    assert Tokenizer.for_bytes().decode(ids) == bytes(ids).decode(errors="replace")
 
 
 @given(st.lists(st.integers(0, 50_256)))
@@ -287,7 +287,7 @@ def test_characters(text: str, other: str) -> None:
     tokenizer = Tokenizer.characters(text)
     known = sorted(set(text))
     assert tokenizer.vocabulary == len(known) + 1 and tokenizer.unknown == len(known)
-    assert [tokenizer.token(number) for number in range(len(known))] == known
+    assert [tokenizer.id_to_token(number) for number in range(len(known))] == known
     assert tokenizer.encode(text) == [known.index(letter) for letter in text]
     assert tokenizer.decode(tokenizer.encode(text)) == text
     wanted = [known.index(letter) if letter in known else tokenizer.unknown for letter in other]
@@ -301,7 +301,7 @@ def test_saved_it_is_the_same_to_us_and_to_transformers(which: str, tmp_path: Pa
 
     ours = {
         "characters": lambda: Tokenizer.characters("".join(TEXTS)),
-        "bytes": Tokenizer.of_bytes,
+        "bytes": Tokenizer.for_bytes,
         "gpt2": gpt2,
         "minilm": lambda: Tokenizer.load(fetched("minilm")),
         "smollm2": smollm2,
@@ -334,13 +334,13 @@ def test_sentencepiece_with_bytes_to_fall_back_on() -> None:
 def test_ids_that_are_not_there() -> None:
     tokenizer = Tokenizer.characters("abc")
     for number in (-1, 4, 10**12):
-        for call in (tokenizer.token, tokenizer.bytes_of, lambda number: tokenizer.decode([0, number])):
+        for call in (tokenizer.id_to_token, tokenizer.bytes_of, lambda number: tokenizer.decode([0, number])):
             with pytest.raises(ArgumentError, match=f"there is no token {number}; ids go from 0 to 3"):
                 call(number)
 
 
 def test_half_a_character() -> None:
-    for tokenizer in (Tokenizer.characters("abc"), Tokenizer.of_bytes()):
+    for tokenizer in (Tokenizer.characters("abc"), Tokenizer.for_bytes()):
         with pytest.raises(ArgumentError, match="character 2 of the text is half a character"):
             tokenizer.encode("ab\ud800c")
     with pytest.raises(ArgumentError, match="half a character"):
@@ -403,14 +403,14 @@ def test_bad_files_are_named_in_a_sentence(name: str, tmp_path: Path, capfd: pyt
     with pytest.raises(ArgumentError) as refused:
         Tokenizer.load(tmp_path)
     assert says in str(refused.value) and str(tmp_path) in str(refused.value)
-    assert not isinstance(refused.value, NoTokenizer)
+    assert not isinstance(refused.value, TokenizerError)
     assert capfd.readouterr().err == ""  # a panic of the library would print here
 
 
 def test_a_folder_without_one(tmp_path: Path) -> None:
     (tmp_path / "vocab.json").write_text("{}")  # and no merges
     for folder in (tmp_path, tmp_path / "not" / "there"):
-        with pytest.raises(NoTokenizer, match=r"there is no tokenizer in .*; it would be a tokenizer.json"):
+        with pytest.raises(TokenizerError, match=r"there is no tokenizer in .*; it would be a tokenizer.json"):
             Tokenizer.load(folder)
 
 
@@ -428,10 +428,10 @@ def test_a_panic_is_a_sentence_and_an_interruption_is_not(capfd: pytest.CaptureF
     with pytest.raises(BaseException, match="range") as panic:  # the library's own, if nobody checks before
         tokenizers.models.BPE({"a": 0, "b": 1}, [("a", "b")])
     assert not isinstance(panic.value, Exception)
-    with pytest.raises(ArgumentError, match=r"the file x: .*range"), no_panic("the file x"):
+    with pytest.raises(ArgumentError, match=r"the file x: .*range"), wrap_tokenizers_errors("the file x"):
         tokenizers.models.BPE({"a": 0, "b": 1}, [("a", "b")])
     for stop in (KeyboardInterrupt, SystemExit):
-        with pytest.raises(stop), no_panic("the file x"):
+        with pytest.raises(stop), wrap_tokenizers_errors("the file x"):
             raise stop
 
 
@@ -469,7 +469,7 @@ def test_bad_gguf_metadata(change: dict[str, Any], says: str) -> None:
     with pytest.raises(ArgumentError) as refused:
         Tokenizer.from_gguf({**fields, **change})
     assert says in str(refused.value)
-    with pytest.raises(NoTokenizer, match="no tokenizer in this GGUF file"):
+    with pytest.raises(TokenizerError, match="no tokenizer in this GGUF file"):
         Tokenizer.from_gguf({})
 
 
@@ -539,14 +539,14 @@ def with_template(template: str | None) -> Tokenizer:
 
 def test_templates() -> None:
     say = [{"role": "user", "content": "Hi"}]
-    assert with_template("{{ messages[0].content }}{{ eos_token }}{{ bos_token }}").apply_chat(say) == "Hia"
-    assert with_template("{% if tools is not none %}x{% endif %}y").apply_chat(say) == "y"
-    assert with_template("{{ messages | tojson }}").apply_chat([{"role": "u", "content": "<가>"}]) == (
+    assert with_template("{{ messages[0].content }}{{ eos_token }}{{ bos_token }}").apply_chat_template(say) == "Hia"
+    assert with_template("{% if tools is not none %}x{% endif %}y").apply_chat_template(say) == "y"
+    assert with_template("{{ messages | tojson }}").apply_chat_template([{"role": "u", "content": "<가>"}]) == (
         '[{"role": "u", "content": "<가>"}]'
     )
-    assert with_template("{% generation %}{{ 1 }}{% endgeneration %}").apply_chat(say) == "1"
-    assert with_template("{% for m in messages %}{% break %}{% endfor %}z").apply_chat(say) == "z"
-    assert len(with_template("{{ strftime_now('%Y') }}").apply_chat(say)) == 4
+    assert with_template("{% generation %}{{ 1 }}{% endgeneration %}").apply_chat_template(say) == "1"
+    assert with_template("{% for m in messages %}{% break %}{% endfor %}z").apply_chat_template(say) == "z"
+    assert len(with_template("{{ strftime_now('%Y') }}").apply_chat_template(say)) == 4
 
 
 @pytest.mark.parametrize(
@@ -567,13 +567,13 @@ def test_templates() -> None:
 def test_templates_that_refuse_or_attack(template: str | None, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chat_template, "LONGEST", 1000)
     with pytest.raises(ArgumentError) as refused:
-        with_template(template).apply_chat([{"role": "user", "content": "Hi"}])
+        with_template(template).apply_chat_template([{"role": "user", "content": "Hi"}])
     assert says in str(refused.value)
 
 
 def test_messages_need_a_role_and_a_content() -> None:
     with pytest.raises(ArgumentError, match="message 1 needs a role and a content; it has role"):
-        with_template("x").apply_chat([{"role": "user", "content": "Hi"}, {"role": "user"}])
+        with_template("x").apply_chat_template([{"role": "user", "content": "Hi"}, {"role": "user"}])
 
 
 def test_templates_in_files(tmp_path: Path) -> None:

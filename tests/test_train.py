@@ -16,19 +16,19 @@ from torch import nn
 
 import jumok
 from jumok.checkpoint import run_folder
-from jumok.errors import ArgumentError
+from jumok.errors import ArgumentError, TrainingError
 from jumok.models import Model
 from jumok.models.gpt import GPTConfig
-from jumok.training import Batch, Outcome, Settings, TrainingError, precision, rate, token_loss, train
-from jumok.training.metrics_log import read
-from jumok.training.muon import Muon, orthogonal
-from jumok.training.progress import Lines, Show
+from jumok.training import Batch, Outcome, Settings, compute_rate_factor, fit, precision, token_loss
+from jumok.training.metrics_log import read_metrics
+from jumok.training.muon import Muon, orthogonalize
+from jumok.training.progress import LineDisplay, ProgressDisplay
 from toys import CONFIG, StopAt, toy
 
 
 def new_run(folder: Path) -> Path:
-    (folder / run_folder.CHECKPOINTS).mkdir(parents=True)
-    (folder / run_folder.RUN).write_text("{}")
+    (folder / run_folder.CHECKPOINTS_FOLDER).mkdir(parents=True)
+    (folder / run_folder.RUN_FILE).write_text("{}")
     return folder
 
 
@@ -59,23 +59,23 @@ def test_a_run_that_stops_is_the_run_that_never_stopped(
 ) -> None:
     whole, cut = new_run(tmp_path / "whole"), new_run(tmp_path / "cut")
     straight = toy(**fields)
-    assert train(straight, whole).progress.finished
+    assert fit(straight, whole).progress.finished
     for step in stops:
-        outcome = train(toy(**fields), cut, show=StopAt(step))
+        outcome = fit(toy(**fields), cut, show=StopAt(step))
         assert outcome.signal == signal.SIGTERM and outcome.progress.step == step
     ended = toy(**fields)
-    assert train(ended, cut).progress.finished
+    assert fit(ended, cut).progress.finished
     assert_equal(parameters(ended.model), parameters(straight.model))
     assert (cut / "metrics.jsonl").read_text() == (whole / "metrics.jsonl").read_text()
     for one in (whole, cut):
-        assert run_folder.checkpoints(one)[0][0] == 12
-        assert not [left for left in (one / run_folder.CHECKPOINTS).iterdir() if left.name.startswith(".")]
+        assert run_folder.list_checkpoints(one)[0][0] == 12
+        assert not [left for left in (one / run_folder.CHECKPOINTS_FOLDER).iterdir() if left.name.startswith(".")]
     assert_equal(parameters(jumok.load(cut).model), parameters(jumok.load(whole).model))
 
 
 def test_an_evaluation_that_is_interrupted_is_made_up_for(tmp_path: Path) -> None:
     whole, cut = new_run(tmp_path / "whole"), new_run(tmp_path / "cut")
-    train(toy(), whole)
+    fit(toy(), whole)
 
     task = toy()
     evaluate = task.evaluate
@@ -84,24 +84,24 @@ def test_an_evaluation_that_is_interrupted_is_made_up_for(tmp_path: Path) -> Non
         os.kill(os.getpid(), signal.SIGINT)
         return evaluate(model)  # not reached: the run ends at once
 
-    outcome = train(replace(task, evaluate=interrupted), cut)
+    outcome = fit(replace(task, evaluate=interrupted), cut)
     assert outcome.signal == signal.SIGINT and outcome.progress.step == 4 and outcome.progress.owed
-    assert not any("evaluation_loss" in one for one in read(cut))
+    assert not any("evaluation_loss" in one for one in read_metrics(cut))
     # a signal that comes when the last step is done, before its evaluation
-    assert train(toy(), cut, show=StopAt(12)).progress.owed
-    train(toy(), cut)
+    assert fit(toy(), cut, show=StopAt(12)).progress.owed
+    fit(toy(), cut)
     assert (cut / "metrics.jsonl").read_text() == (whole / "metrics.jsonl").read_text()
 
 
 def test_a_finished_run_does_nothing_more(tmp_path: Path) -> None:
     run = new_run(tmp_path / "run")
-    train(toy(), run)
+    fit(toy(), run)
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()}
-    outcome = train(toy(), run)
+    outcome = fit(toy(), run)
     assert outcome.progress.finished and outcome.progress.step == 12 and not outcome.metrics
     changed = [path.name for path, told in before.items() if path.stat().st_mtime_ns != told]
     assert set(changed) <= {"last.json", "metrics.jsonl", "speed.jsonl"}
-    more = train(toy(steps=15), run)  # somebody wants three steps more
+    more = fit(toy(steps=15), run)  # somebody wants three steps more
     assert more.progress.step == 15
 
 
@@ -120,8 +120,8 @@ def test_accumulation_divides_by_the_whole_step(tmp_path: Path) -> None:
             return Batch(batch.inputs, targets, int((targets != -100).sum()))
 
         run = new_run(tmp_path / str(accumulate))
-        train(replace(task, batches=uneven), run)
-        ended.append((parameters(task.model), [one["loss"] for one in read(run) if "loss" in one]))
+        fit(replace(task, batches=uneven), run)
+        ended.append((parameters(task.model), [one["loss"] for one in read_metrics(run) if "loss" in one]))
     for name in ended[0][0]:
         torch.testing.assert_close(ended[0][0][name], ended[1][0][name], rtol=1e-4, atol=1e-6)
     assert ended[0][1] == pytest.approx(ended[1][1], rel=1e-5)
@@ -132,7 +132,7 @@ def test_the_loop_is_a_plain_loop_of_torch(tmp_path: Path) -> None:
     fields = {"clip": 0.5, "decay": 0.1, "learning_rate": 3e-3, "steps": 6, "evaluate_every": 6}
     task, plain = toy(CONFIG.changed(dropout=0.0), **fields), toy(CONFIG.changed(dropout=0.0), **fields)
     run = new_run(tmp_path / "run")
-    train(task, run)
+    fit(task, run)
     groups = [
         {"params": [one for one in plain.model.parameters() if one.dim() >= 2], "weight_decay": 0.1},
         {"params": [one for one in plain.model.parameters() if one.dim() < 2], "weight_decay": 0.0},
@@ -146,11 +146,11 @@ def test_the_loop_is_a_plain_loop_of_torch(tmp_path: Path) -> None:
         loss.backward()
         nn.utils.clip_grad_norm_(plain.model.parameters(), 0.5)
         for group in adamw.param_groups:
-            group["lr"] = 3e-3 * rate(plain.settings, step)
+            group["lr"] = 3e-3 * compute_rate_factor(plain.settings, step)
         adamw.step()
         adamw.zero_grad()
         losses.append(float(loss.detach()))
-    assert [one["loss"] for one in read(run) if "loss" in one] == pytest.approx(losses, rel=1e-5)
+    assert [one["loss"] for one in read_metrics(run) if "loss" in one] == pytest.approx(losses, rel=1e-5)
     for (name, found), wanted in zip(parameters(task.model).items(), plain.model.parameters(), strict=True):
         torch.testing.assert_close(found, wanted.detach(), rtol=1e-4, atol=1e-6, msg=name)
 
@@ -159,7 +159,7 @@ def test_recomputing_blocks_changes_nothing(tmp_path: Path) -> None:
     ended = []
     for checkpointing in (False, True):
         task = toy(checkpointing=checkpointing, steps=3, evaluate_every=3)
-        train(task, new_run(tmp_path / str(checkpointing)))
+        fit(task, new_run(tmp_path / str(checkpointing)))
         ended.append(parameters(task.model))
     for name in ended[0]:
         torch.testing.assert_close(ended[0][name], ended[1][name], rtol=1e-5, atol=1e-7)
@@ -169,12 +169,12 @@ def test_a_run_goes_on_in_the_numbers_it_began_with(tmp_path: Path, monkeypatch:
     """What is fastest is measured; a machine that measures something else later must not change a run."""
     run = new_run(tmp_path / "run")
     monkeypatch.setattr(precision, "fastest", lambda device: "bfloat16")
-    train(toy(precision="auto"), run, show=StopAt(5))
+    fit(toy(precision="auto"), run, show=StopAt(5))
     monkeypatch.setattr(precision, "fastest", lambda device: "float32")
     ended = toy(precision="auto")
-    train(ended, run)
+    fit(ended, run)
     straight = toy(precision="bfloat16")
-    train(straight, new_run(tmp_path / "straight"))
+    fit(straight, new_run(tmp_path / "straight"))
     assert_equal(parameters(ended.model), parameters(straight.model))
 
 
@@ -185,13 +185,13 @@ def test_gradients_that_overflow_in_float16_are_not_applied(tmp_path: Path) -> N
     def huge(model: nn.Module, batch: Batch) -> torch.Tensor:
         return task.loss(model, batch) * 2000
 
-    outcome = train(replace(task, loss=huge), run, show=StopAt(1))
+    outcome = fit(replace(task, loss=huge), run, show=StopAt(1))
     assert outcome.progress.step == 1
     assert_equal(parameters(task.model), before)
-    told = json.loads((run_folder.checkpoints(run)[0][1] / "training.json").read_text())
+    told = json.loads((run_folder.list_checkpoints(run)[0][1] / "training.json").read_text())
     assert told["scaler"]["scale"] == 2**15, "half of what it was"
     again = toy(precision="float16", steps=12, evaluate_every=12)
-    train(replace(again, loss=huge), run)
+    fit(replace(again, loss=huge), run)
     assert any(not torch.equal(one, before[name]) for name, one in parameters(again.model).items())
     assert all(bool(one.isfinite().all()) for one in parameters(again.model).values())
 
@@ -208,48 +208,50 @@ def test_a_loss_that_is_no_number_stops_before_the_update(tmp_path: Path, value:
         return loss * value if len(before) == 6 else loss
 
     with pytest.raises(TrainingError, match=r"the loss is (nan|inf) at step 6 \(batch 5, 8 examples"):
-        train(replace(task, loss=broken), run)
+        fit(replace(task, loss=broken), run)
     assert_equal(parameters(task.model), before[-1])
-    assert [step for step, _ in run_folder.checkpoints(run)] == [4]
-    train(toy(), run)  # and it goes on from there
+    assert [step for step, _ in run_folder.list_checkpoints(run)] == [4]
+    fit(toy(), run)  # and it goes on from there
 
 
 def test_best_and_last_are_pointers_and_old_ones_go(tmp_path: Path) -> None:
     run = new_run(tmp_path / "run")
     task = toy(steps=20, evaluate_every=2, save_every=2, keep=2)
     values = iter([5.0, 4.0, 1.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0])
-    train(replace(task, evaluate=lambda model: {"loss": next(values)}), run)
-    assert run_folder.pointed(run, "best") == run_folder.folder_of(run, 6)
-    assert run_folder.pointed(run, "last") == run_folder.folder_of(run, 20)
-    assert [step for step, _ in run_folder.checkpoints(run)] == [20, 18, 6]
-    assert json.loads((run_folder.folder_of(run, 20) / "training.json").read_text())["progress"]["best"] == 1.0
+    fit(replace(task, evaluate=lambda model: {"loss": next(values)}), run)
+    assert run_folder.read_pointer(run, "best") == run_folder.get_checkpoint_folder(run, 6)
+    assert run_folder.read_pointer(run, "last") == run_folder.get_checkpoint_folder(run, 20)
+    assert [step for step, _ in run_folder.list_checkpoints(run)] == [20, 18, 6]
+    assert (
+        json.loads((run_folder.get_checkpoint_folder(run, 20) / "training.json").read_text())["progress"]["best"] == 1.0
+    )
 
 
 def test_patience_ends_a_run_that_learns_nothing_more(tmp_path: Path) -> None:
     run = new_run(tmp_path / "run")
     task = toy(steps=40, evaluate_every=2, patience=3)
     values = iter([5.0, 4.0, 6.0, 6.0, 6.0, 1.0])
-    outcome = train(replace(task, evaluate=lambda model: {"loss": next(values)}), run)
+    outcome = fit(replace(task, evaluate=lambda model: {"loss": next(values)}), run)
     assert outcome.progress.step == 10 and outcome.progress.finished and outcome.progress.best_step == 4
-    assert not train(toy(steps=40, evaluate_every=2, patience=3), run).metrics
+    assert not fit(toy(steps=40, evaluate_every=2, patience=3), run).metrics
 
 
 def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
     run = new_run(tmp_path / "run")
-    train(toy(), run, show=StopAt(4))
+    fit(toy(), run, show=StopAt(4))
     other = GPTConfig.from_json({**CONFIG.to_json(), "width": 24, "hidden": 48})
     with pytest.raises(TrainingError, match=r"another model: hidden is 32 there and 48 here, width is 16 there and 24"):
-        train(toy(other), run)
+        fit(toy(other), run)
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "gone", "manifest"])
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.safetensors", "training.json"])
 def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path, damage: str, name: str) -> None:
     whole, run = new_run(tmp_path / "whole"), new_run(tmp_path / "run")
-    train(toy(), whole)
-    train(toy(), run, show=StopAt(9))
-    assert [step for step, _ in run_folder.checkpoints(run)][:2] == [9, 8]
-    path = run_folder.folder_of(run, 9) / ("manifest.json" if damage == "manifest" else name)
+    fit(toy(), whole)
+    fit(toy(), run, show=StopAt(9))
+    assert [step for step, _ in run_folder.list_checkpoints(run)][:2] == [9, 8]
+    path = run_folder.get_checkpoint_folder(run, 9) / ("manifest.json" if damage == "manifest" else name)
     data = bytearray(path.read_bytes())
     if damage == "gone":
         path.unlink()
@@ -260,11 +262,11 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path, damage: str, name: 
         path.write_bytes(data[: len(data) // 2])
     said: list[str] = []
 
-    class Heard(Show):
-        def say(self, line: str, passing: bool = False) -> None:
+    class Heard(ProgressDisplay):
+        def show_message(self, line: str, transient: bool = False) -> None:
             said.append(line)
 
-    outcome = train(toy(), run, show=Heard())
+    outcome = fit(toy(), run, show=Heard())
     assert outcome.progress.finished
     assert any("step 9 cannot be used" in line for line in said) and "going back to step 8" in said
     assert (run / "metrics.jsonl").read_text() == (whole / "metrics.jsonl").read_text()
@@ -273,22 +275,22 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path, damage: str, name: 
 
 def test_when_every_checkpoint_is_damaged_it_says_so(tmp_path: Path) -> None:
     run = new_run(tmp_path / "run")
-    train(toy(), run, show=StopAt(9))
-    for _, place in run_folder.checkpoints(run):
+    fit(toy(), run, show=StopAt(9))
+    for _, place in run_folder.list_checkpoints(run):
         (place / "model.safetensors").unlink()
     with pytest.raises(TrainingError, match=r"none of the \d checkpoints"):
-        train(toy(), run)
+        fit(toy(), run)
 
 
 def test_muon_makes_matrices_orthogonal() -> None:
     torch.manual_seed(0)
-    made = orthogonal(torch.randn(3, 16, 40), 5)
+    made = orthogonalize(torch.randn(3, 16, 40), 5)
     values = torch.linalg.svdvals(made)
     assert values.min() > 0.6 and values.max() < 1.3
     # the directions are those of the exact answer, U V^T
     given = torch.randn(1, 12, 12)
     left, _, right = torch.linalg.svd(given[0])
-    cosine = nn.functional.cosine_similarity(orthogonal(given, 5).flatten(), (left @ right).flatten(), dim=0)
+    cosine = nn.functional.cosine_similarity(orthogonalize(given, 5).flatten(), (left @ right).flatten(), dim=0)
     assert cosine > 0.97
 
 
@@ -307,7 +309,7 @@ def test_muon_cuts_joined_maps() -> None:
 
 def test_the_rate_rises_and_falls() -> None:
     settings = Settings(steps=100, warmup=10, final_rate=0.1)
-    rates = [rate(settings, step) for step in range(100)]
+    rates = [compute_rate_factor(settings, step) for step in range(100)]
     assert rates[0] == pytest.approx(1 / 11) and rates[10] == 1.0 and rates[99] == pytest.approx(0.1, abs=1e-3)
     assert rates[:11] == sorted(rates[:11]) and rates[10:] == sorted(rates[10:], reverse=True)
     assert rates[55] == pytest.approx(0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * 0.5)))
@@ -323,7 +325,7 @@ def test_settings_refuse_what_cannot_be() -> None:
 
 
 def test_lines_are_plain_and_few(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    train(toy(), new_run(tmp_path / "run"), show=Lines(every=1e9))
+    fit(toy(), new_run(tmp_path / "run"), show=LineDisplay(every=1e9))
     told = capsys.readouterr().err.splitlines()
     assert told[0].startswith("step 1 of 12  loss ") and told[-1].startswith("evaluation at step 12: loss ")
     assert len([line for line in told if line.startswith("step ")]) == 2
@@ -331,18 +333,18 @@ def test_lines_are_plain_and_few(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = new_run(tmp_path / "run")
-    train(toy(), run, show=StopAt(4))
-    kept = {path: path.read_bytes() for path in run_folder.folder_of(run, 4).iterdir()}
+    fit(toy(), run, show=StopAt(4))
+    kept = {path: path.read_bytes() for path in run_folder.get_checkpoint_folder(run, 4).iterdir()}
 
     def full(*given: object, **more: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("jumok.training.resume.save_file", full)
     with pytest.raises(TrainingError, match=r"step 4 could not be saved .*No space left on device"):
-        train(toy(), run)
+        fit(toy(), run)
     monkeypatch.undo()
-    assert {path: path.read_bytes() for path in run_folder.folder_of(run, 4).iterdir()} == kept
-    assert not [one for one in (run / run_folder.CHECKPOINTS).iterdir() if one.name.startswith(".")]
-    outcome: Outcome = train(toy(), run)
+    assert {path: path.read_bytes() for path in run_folder.get_checkpoint_folder(run, 4).iterdir()} == kept
+    assert not [one for one in (run / run_folder.CHECKPOINTS_FOLDER).iterdir() if one.name.startswith(".")]
+    outcome: Outcome = fit(toy(), run)
     assert outcome.progress.finished
     shutil.rmtree(run)

@@ -16,12 +16,11 @@ from transformers.models.pegasus.modeling_pegasus import PegasusSinusoidalPositi
 
 import jumok
 from jumok.attention import Cache
-from jumok.checkpoint.errors import CheckpointError
-from jumok.errors import ArgumentError, ShapeError
-from jumok.layers import Sinusoidal
+from jumok.errors import ArgumentError, CheckpointError, ShapeError
+from jumok.layers import SinusoidalPositions
 from jumok.models import Model
 from jumok.models.transformer import Transformer, TransformerConfig
-from parity import both_ways, near, shaken
+from parity import assert_parity, check_round_trip, perturb_parameters
 
 MARIAN = {
     "vocab_size": 97, "d_model": 30, "encoder_layers": 3, "decoder_layers": 3, "encoder_attention_heads": 5,
@@ -34,14 +33,14 @@ APART = {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 101}
 
 
 def made(**fields: Any) -> Any:
-    """Theirs, with a bias on the logits that is not zero: it is a buffer, which ``shaken`` does not reach."""
+    """Theirs, with a bias on the logits that is not zero: it is a buffer, which ``perturb_parameters`` does not reach."""
     theirs = MarianMTModel(MarianConfig(**{**MARIAN, **fields}))
     theirs.final_logits_bias.normal_()
     return with_still_sinusoids(theirs)
 
 
 def with_still_sinusoids(theirs: Any) -> Any:
-    """Their sinusoids are frozen parameters, which ``shaken`` would shake: plain tensors are let be."""
+    """Their sinusoids are frozen parameters, which ``perturb_parameters`` would shake: plain tensors are let be."""
     for module in theirs.modules():
         if isinstance(module, MarianSinusoidalPositionalEmbedding | PegasusSinusoidalPositionalEmbedding):
             sinusoids = module.weight.detach()
@@ -90,19 +89,19 @@ def test_logits_are_marians(name: str, side: str, tmp_path: Path) -> None:
     source_real, target_real = real_tokens(side)
 
     def check(ours: Model, theirs: Any) -> None:
-        found = ours(source, target, source_padding=source_real, target_padding=target_real)
+        found = ours(source, target, source_token_mask=source_real, target_token_mask=target_real)
         if source_real is None or target_real is None:
-            near(found.logits, theirs(source, decoder_input_ids=target).logits)
+            assert_parity(found.logits, theirs(source, decoder_input_ids=target).logits)
         elif side == "right":
             settings = {"attention_mask": source_real.long(), "decoder_attention_mask": target_real.long()}
-            near(found.logits, theirs(source, decoder_input_ids=target, **settings).logits, target_real)
+            assert_parity(found.logits, theirs(source, decoder_input_ids=target, **settings).logits, target_real)
         else:
             # theirs count padding on the left as positions, and take no others: row by row, without it
             for row in range(2):
                 inputs, read = source[row, source_real[row]][None], target[row, target_real[row]][None]
-                near(found.logits[row, target_real[row]][None], theirs(inputs, decoder_input_ids=read).logits)
+                assert_parity(found.logits[row, target_real[row]][None], theirs(inputs, decoder_input_ids=read).logits)
 
-    model = both_ways(CASES[name](), tmp_path, check)
+    model = check_round_trip(CASES[name](), tmp_path, check)
     assert isinstance(model, Transformer)
     assert model.config.shared == (name in ("shared", "odd width, uneven, relu, unscaled") or "pegasus" in name)
     assert model.config.order == ("pre" if "pegasus" in name else "post")
@@ -119,7 +118,7 @@ def test_a_pickled_folder_with_every_name_loads(tmp_path: Path) -> None:
     source, target = torch.randint(97, (2, 6)), torch.randint(97, (2, 5))
     with torch.no_grad():
         ours = jumok.load(tmp_path / "old", pickled=True).model
-        near(ours(source, target).logits, theirs(source, decoder_input_ids=target).logits)
+        assert_parity(ours(source, target).logits, theirs(source, decoder_input_ids=target).logits)
 
 
 def test_a_folder_without_a_head_loads(tmp_path: Path) -> None:
@@ -128,7 +127,7 @@ def test_a_folder_without_a_head_loads(tmp_path: Path) -> None:
     source, target = torch.randint(97, (2, 6)), torch.randint(97, (2, 5))
     with torch.no_grad():
         wanted = theirs(source, decoder_input_ids=target).last_hidden_state
-        near(jumok.load(tmp_path / "bare").model(source, target).hidden, wanted)
+        assert_parity(jumok.load(tmp_path / "bare").model(source, target).hidden, wanted)
 
 
 @pytest.mark.parametrize(
@@ -150,22 +149,22 @@ def test_what_is_not_supported_is_refused(field: str, value: Any, sentence: str,
 def test_marian_and_pegasus_are_the_only_transformers_that_are_written_as_theirs(tmp_path: Path) -> None:
     marian = {"layout": "halves", "activation": "silu"}
     for name, order in (("marian", "post"), ("pegasus", "pre")):
-        jumok.save(Transformer(SMALL.changed(**marian, order=order)), tmp_path / name, format="huggingface")
+        jumok.save(Transformer(SMALL.replace(**marian, order=order)), tmp_path / name, format="huggingface")
         assert json.loads((tmp_path / name / "config.json").read_text())["model_type"] == name
     apart = {"order": "pre", "shared": False, "target_vocabulary": 53}
     early = {"order": "pre", "final_norm": False}
     for other in ({"layout": "interleaved"}, apart, early, {"positions": "learned"}, {"final_norm": True}):
         with pytest.raises(CheckpointError, match="Hugging Face has no model like this transformer"):
-            jumok.save(Transformer(SMALL.changed(**{**marian, **other})), tmp_path / "other", format="huggingface")
+            jumok.save(Transformer(SMALL.replace(**{**marian, **other})), tmp_path / "other", format="huggingface")
 
 
 SMALL = TransformerConfig(vocabulary=50, length=30, width=24, layers=2, decoder_layers=3, heads=4, hidden=40)
 CONFIGS = {
     "2017": SMALL,
-    "pre, learned, apart": SMALL.changed(
+    "pre, learned, apart": SMALL.replace(
         order="pre", positions="learned", target_vocabulary=53, shared=False, activation="gelu"
     ),
-    "untied": SMALL.changed(tied=False, output_bias=True, layout="halves", activation="silu"),
+    "untied": SMALL.replace(tied=False, output_bias=True, layout="halves", activation="silu"),
 }
 
 
@@ -173,8 +172,8 @@ CONFIGS = {
 @pytest.mark.parametrize("side", ["none", "left", "right"])
 @pytest.mark.parametrize("order", ["post", "pre"])
 def test_the_stacks_are_torchs(order: str, side: str) -> None:
-    config = SMALL.changed(order=order, final_norm=True, decoder_layers=2)
-    model = shaken(Transformer(config))
+    config = SMALL.replace(order=order, final_norm=True, decoder_layers=2)
+    model = perturb_parameters(Transformer(config))
     torchs = nn.Transformer(24, 4, 2, 2, 40, dropout=0.0, batch_first=True, norm_first=order == "pre").eval()
     torchs.encoder.enable_nested_tensor = False
     with torch.no_grad():
@@ -190,7 +189,7 @@ def test_the_stacks_are_torchs(order: str, side: str) -> None:
 
     def embedded(tokens: torch.Tensor, real: torch.Tensor | None) -> torch.Tensor:
         where = torch.arange(tokens.shape[1]).expand(2, -1) if real is None else (real.cumsum(-1) - 1).clamp_min(0)
-        return model.embedding(tokens) * math.sqrt(24) + Sinusoidal(24)(where)
+        return model.embedding(tokens) * math.sqrt(24) + SinusoidalPositions(24)(where)
 
     # with them True = ignore
     ignored = {} if source_real is None or target_real is None else {
@@ -199,8 +198,8 @@ def test_the_stacks_are_torchs(order: str, side: str) -> None:
     }  # fmt: skip
     causal = torch.ones(TARGET, TARGET).bool().triu(1)
     wanted = torchs(embedded(source, source_real), embedded(target, target_real), tgt_mask=causal, **ignored)
-    found = model(source, target, source_padding=source_real, target_padding=target_real)
-    near(found.hidden.detach(), wanted.detach(), target_real)
+    found = model(source, target, source_token_mask=source_real, target_token_mask=target_real)
+    assert_parity(found.hidden.detach(), wanted.detach(), target_real)
 
 
 def copied(block: nn.Module, layer: nn.Module) -> None:
@@ -240,7 +239,7 @@ def test_nothing_moves_when_the_padding_changes(name: str, side: str) -> None:
     assert source_real is not None and target_real is not None
     other_source = torch.where(source_real, source, (source + 11) % 50)
     other_target = torch.where(target_real, target, (target + 11) % 50)
-    padding = {"source_padding": source_real, "target_padding": target_real}
+    padding = {"source_token_mask": source_real, "target_token_mask": target_real}
     with torch.no_grad():
         one = model(source, target, **padding).logits
         two = model(other_source, other_target, **padding).logits
@@ -257,17 +256,17 @@ def test_step_by_step_with_a_cache_is_the_whole(name: str, side: str) -> None:
     source, target = torch.randint(50, (2, SOURCE)), torch.randint(50, (2, TARGET))
     source_real, target_real = real_tokens(side)
     with torch.no_grad():
-        whole = model(source, target, source_padding=source_real, target_padding=target_real).logits
-        encoded = model.encode(source, source_padding=source_real)
+        whole = model(source, target, source_token_mask=source_real, target_token_mask=target_real).logits
+        encoded = model.encode(source, source_token_mask=source_real)
         for capacity in (None, TARGET):
             cache, parts = Cache(capacity), []
             for end in range(1, TARGET + 1):
                 real = None if target_real is None else target_real[:, :end]
                 part = target[:, end - 1 : end]
-                step = model.decode(part, encoded, source_padding=source_real, target_padding=real, cache=cache)
+                step = model.decode(part, encoded, source_token_mask=source_real, target_token_mask=real, cache=cache)
                 parts.append(step.logits)
-            near(torch.cat(parts, 1), whole, target_real)
-        last = model.decode(target, encoded, source_padding=source_real, target_padding=target_real, last=2)
+            assert_parity(torch.cat(parts, 1), whole, target_real)
+        last = model.decode(target, encoded, source_token_mask=source_real, target_token_mask=target_real, last=2)
         assert torch.allclose(last.logits, whole[:, -2:], atol=1e-5)
 
 
@@ -301,7 +300,7 @@ def test_backends_and_checkpointing_give_the_same_gradients(name: str, backend: 
 
 
 def test_dropout_drops_while_training_only() -> None:
-    model = Transformer(SMALL.changed(dropout=0.5))
+    model = Transformer(SMALL.replace(dropout=0.5))
     tokens = torch.randint(50, (2, 8))
     assert not torch.equal(model(tokens, tokens).logits, model(tokens, tokens).logits)
     model.eval()
@@ -315,7 +314,7 @@ def test_the_base_model_has_the_papers_number_of_parameters() -> None:
 
 
 def test_first_parameters_are_xaviers() -> None:
-    model = Transformer(SMALL.changed(width=60, hidden=100))
+    model = Transformer(SMALL.replace(width=60, hidden=100))
     bound = math.sqrt(6 / (60 + 60))
     for third in model.encoder[0].attention.projection.joined.weight.detach().split(60):
         assert 0.98 * bound < float(third.abs().max()) <= bound
@@ -326,7 +325,7 @@ def test_first_parameters_are_xaviers() -> None:
 
 def test_a_norm_ends_each_stack_where_norms_stand_in_front() -> None:
     for order, told, there in (("post", None, False), ("pre", None, True), ("post", True, True), ("pre", False, False)):
-        model = Transformer(SMALL.changed(order=order, final_norm=told))
+        model = Transformer(SMALL.replace(order=order, final_norm=told))
         assert (model.encoder_norm is not None, model.decoder_norm is not None) == (there, there)
 
 
@@ -337,15 +336,17 @@ def test_half_precision_stays_half() -> None:
 
 def test_sinusoids_interleaved_and_in_halves() -> None:
     for width in (6, 7):
-        turn, halves = Sinusoidal(width)(range(5)), Sinusoidal(width, layout="halves")(range(5))
+        turn, halves = SinusoidalPositions(width)(range(5)), SinusoidalPositions(width, layout="halves")(range(5))
         assert torch.equal(halves, torch.cat([turn[:, 0::2], turn[:, 1::2]], -1))
     places = torch.tensor([[0, 3]])
-    assert torch.equal(Sinusoidal(4, layout="halves")(places)[0, 1], Sinusoidal(4, layout="halves")(range(4))[3])
+    assert torch.equal(
+        SinusoidalPositions(4, layout="halves")(places)[0, 1], SinusoidalPositions(4, layout="halves")(range(4))[3]
+    )
     # by hand: width 4, position 1: angles 1 and 1/100
     by_hand = torch.tensor([math.sin(1), math.sin(0.01), math.cos(1), math.cos(0.01)])
-    assert torch.allclose(Sinusoidal(4, layout="halves")(range(1, 2))[0], by_hand)
+    assert torch.allclose(SinusoidalPositions(4, layout="halves")(range(1, 2))[0], by_hand)
     with pytest.raises(ArgumentError, match='layout must be "interleaved" or "halves", not \'thirds\''):
-        Sinusoidal(4, layout="thirds")
+        SinusoidalPositions(4, layout="thirds")
 
 
 @pytest.mark.parametrize(
@@ -360,7 +361,7 @@ def test_sinusoids_interleaved_and_in_halves() -> None:
 )
 def test_a_config_that_cannot_be_meant(fields: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ArgumentError, match=sentence):
-        SMALL.changed(**fields)
+        SMALL.replace(**fields)
 
 
 def test_tokens_that_are_not_there_and_texts_that_are_too_long() -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import jumok
-from jumok.lens import induction_score, kinds
+from jumok.lens import classify_heads, score_induction
 
 THEIRS: dict[str, Any] = json.loads((Path(__file__).parent / "references" / "transformerlens.json").read_text())
 NAMES = {"previous": "previous_token_head", "duplicate": "duplicate_token_head", "induction": "induction_head"}
@@ -23,10 +23,10 @@ def test_heads_are_detected_as_transformerlens_does(text: dict[str, Any]) -> Non
         run = lens.run(text["tokens"], logits=True)
     assert int(run.logits[0, -1].argmax()) == text["likeliest"]
     assert float(run.logits[0, -1].max()) == pytest.approx(text["logit"], abs=1e-4)
-    found = kinds(run, text["tokens"])
+    found = classify_heads(run, text["tokens"])
     assert len(found) == 4
     for one in found:
-        layer = run.sites.layer_of(one.site)
+        layer = run.sites.get_layer(one.site)
         wanted = torch.tensor(text["last_rows"][layer][one.head])
         assert torch.allclose(run.row(layer, one.head, len(wanted) - 1), wanted, atol=1e-6)
         for ours, theirs in NAMES.items():
@@ -39,7 +39,7 @@ def test_the_induction_score_is_theirs() -> None:
         run = lens.run(tokens)
     for layer, heads in enumerate(THEIRS["repeated"]["scores"]):
         for head, wanted in enumerate(heads):
-            assert induction_score(run, layer, head, len(tokens) // 2) == pytest.approx(wanted, abs=1e-5)
+            assert score_induction(run, layer, head, len(tokens) // 2) == pytest.approx(wanted, abs=1e-5)
     assert max(max(heads) for heads in THEIRS["repeated"]["scores"]) > 0.9, "the head is known"
     with pytest.raises(jumok.ArgumentError, match="do not repeat after 500"):
-        induction_score(run, 0, 0, 500)
+        score_induction(run, 0, 0, 500)

@@ -21,13 +21,12 @@ from transformers import (
 from transformers import ViTConfig as TheirConfig
 
 import jumok
-from jumok.checkpoint.errors import CheckpointError
-from jumok.errors import ArgumentError, JumokError, ShapeError
-from jumok.layers import Patches
-from jumok.layers.patches import check_images, patch_grid
+from jumok.errors import ArgumentError, CheckpointError, JumokError, ShapeError
+from jumok.layers import PatchEmbedding
+from jumok.layers.patches import check_images, compute_patch_grid
 from jumok.models import Model
 from jumok.models.vit import ViT, ViTConfig
-from parity import both_ways, near
+from parity import assert_parity, check_round_trip
 
 SMALL = {
     "image_size": 30, "patch_size": 5, "hidden_size": 30, "num_hidden_layers": 3, "num_attention_heads": 5,
@@ -72,11 +71,11 @@ def test_logits_are_transformers(name: str, tmp_path: Path) -> None:
         found, wanted = ours(images), theirs(images)
         if "bare" in name:
             assert found.logits is None
-            near(found.hidden, wanted.last_hidden_state)
+            assert_parity(found.hidden, wanted.last_hidden_state)
         else:
-            near(found.logits, wanted.logits)
+            assert_parity(found.logits, wanted.logits)
 
-    both_ways(theirs, tmp_path, check)
+    check_round_trip(theirs, tmp_path, check)
 
 
 def test_weights_are_transformers(tmp_path: Path) -> None:
@@ -90,7 +89,7 @@ def test_weights_are_transformers(tmp_path: Path) -> None:
         assert ours(images).weights is None
     assert [list(one.shape) for one in found] == [[2, 5, 37, 37]] * 3
     for one, two in zip(found, wanted, strict=True):
-        near(one, two)
+        assert_parity(one, two)
 
 
 def test_a_mask_token_is_nobodys(tmp_path: Path) -> None:
@@ -98,7 +97,7 @@ def test_a_mask_token_is_nobodys(tmp_path: Path) -> None:
     theirs.save_pretrained(tmp_path / "vit")
     images = torch.randn(1, 3, 30, 30)
     with torch.no_grad():
-        near(jumok.load(tmp_path / "vit").model(images).hidden, theirs(images).last_hidden_state)
+        assert_parity(jumok.load(tmp_path / "vit").model(images).hidden, theirs(images).last_hidden_state)
 
 
 def test_what_changes_the_arithmetic_is_refused(tmp_path: Path) -> None:
@@ -163,7 +162,7 @@ def test_backends_and_checkpointing_give_the_same_gradients(backend: str) -> Non
 
 
 def test_patches_are_a_linear_map_of_their_pixels() -> None:
-    patches = Patches(2, (3, 5), 7)
+    patches = PatchEmbedding(2, (3, 5), 7)
     images = torch.randn(2, 2, 6, 20)
     found = patches(images)
     assert list(found.shape) == [2, 2 * 4, 7]
@@ -176,13 +175,13 @@ def test_patches_are_a_linear_map_of_their_pixels() -> None:
 
 def test_patches_refuse_in_a_sentence() -> None:
     with pytest.raises(ShapeError, match="an image of 6 x 19 pixels does not divide into patches of 3 x 5; resize"):
-        Patches(2, (3, 5), 7)(torch.zeros(1, 2, 6, 19))
+        PatchEmbedding(2, (3, 5), 7)(torch.zeros(1, 2, 6, 19))
     with pytest.raises(ShapeError, match="reads images of 2 channels, not 3"):
-        Patches(2, 3, 7)(torch.zeros(1, 3, 6, 6))
+        PatchEmbedding(2, 3, 7)(torch.zeros(1, 3, 6, 6))
     with pytest.raises(ShapeError, match=r"an image is \(rows, columns\)"):
-        patch_grid((0, 6), (3, 3))
+        compute_patch_grid((0, 6), (3, 3))
     with pytest.raises(ArgumentError, match="at least 1 pixel"):
-        Patches(2, (3, 0), 7)
+        PatchEmbedding(2, (3, 0), 7)
     for images in (torch.zeros(3, 6, 6), torch.zeros(1, 3, 6, 6, dtype=torch.uint8)):
         with pytest.raises(ShapeError, match="floating-point numbers"):
             check_images(images, 3)

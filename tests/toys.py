@@ -10,8 +10,8 @@ import torch
 
 from jumok.models import Model
 from jumok.models.gpt import GPT, GPTConfig
-from jumok.training import Batch, Settings, Task, part_of, token_loss
-from jumok.training.progress import Show
+from jumok.training import Batch, Settings, Task, select_part, token_loss
+from jumok.training.progress import ProgressDisplay
 
 CONFIG = GPTConfig(vocabulary=16, length=12, width=16, layers=1, heads=2, hidden=32, dropout=0.1)
 
@@ -27,7 +27,7 @@ def toy(config: GPTConfig = CONFIG, **fields: Any) -> Task:
         draw = torch.Generator().manual_seed(settings.seed * 1009 + step)
         first = torch.randint(0, 16, (settings.batch,), generator=draw)
         rows = (first[:, None] + torch.arange(9)) % 16
-        rows = rows[part_of(list(range(settings.batch)), part, parts)]
+        rows = rows[select_part(list(range(settings.batch)), part, parts)]
         return Batch({"tokens": rows[:, :-1]}, rows[:, 1:], rows[:, 1:].numel())
 
     def evaluate(model: Model) -> dict[str, float]:
@@ -40,7 +40,7 @@ def toy(config: GPTConfig = CONFIG, **fields: Any) -> Task:
     return Task(model, settings, batches, token_loss, evaluate)
 
 
-class StopAt(Show):
+class StopAt(ProgressDisplay):
     """Asks the run to end at a step, as a person does."""
 
     def __init__(self, step: int, number: int = signal.SIGTERM) -> None:

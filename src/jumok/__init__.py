@@ -23,7 +23,7 @@ _HOME = {
     "MultiHead": "jumok.attention",
     "load": "jumok.checkpoint",
     "save": "jumok.checkpoint",
-    "run": "jumok.run",
+    "run": "jumok.tasks",
     **dict.fromkeys(("Lens", "Ablate", "KnockOut", "Patch", "Scale", "Remask", "effect"), "jumok.lens"),
     "JumokError": "jumok.errors",
     "ShapeError": "jumok.errors",

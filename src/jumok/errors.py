@@ -1,17 +1,45 @@
-"""What goes wrong, said to a person: what was wrong, where, and what to do."""
+"""The errors Jumok raises. Each message says what is wrong, where, and what to do; the command line prints it alone."""
 
 
 class JumokError(Exception):
-    """What somebody asked for cannot be done, or cannot be meant. The command line prints it as one sentence."""
+    """Base class of every error that Jumok raises on purpose."""
 
 
 class ShapeError(JumokError, ValueError):
-    """Tensors, masks or biases whose sizes do not fit each other."""
+    """Tensors, masks or biases have sizes that do not fit together."""
 
 
 class BackendError(JumokError, ValueError):
-    """A backend was asked for something it cannot do; the sentence names one that can."""
+    """The chosen backend cannot compute the request; the message names one that can."""
 
 
 class ArgumentError(JumokError, ValueError):
-    """A number or a name that cannot be meant: a negative window, an unknown activation."""
+    """An argument is invalid, such as a negative window or an unknown activation."""
+
+
+class CheckpointError(JumokError, ValueError):
+    """A checkpoint is missing, damaged, or unsafe to read."""
+
+
+class TrainingError(JumokError):
+    """Training cannot start or continue."""
+
+
+class DataError(JumokError, ValueError):
+    """A data file cannot be used; the message names the file and line."""
+
+
+class FetchError(JumokError):
+    """A catalogue entry could not be downloaded or verified; nothing of it was kept."""
+
+
+class ImageError(ArgumentError):
+    """An image cannot be read, or exceeds the limits for untrusted files."""
+
+
+class TokenizerError(ArgumentError):
+    """A folder contains no usable tokenizer."""
+
+
+class DrawError(JumokError):
+    """A figure cannot be drawn from these inputs or with the installed packages."""

@@ -36,22 +36,22 @@ def tap(site: str, value: Value) -> Value:
     return value
 
 
-def listened() -> bool:
+def has_listeners() -> bool:
     """Does anybody listen, anywhere?"""
     return bool(_open and _listeners.get())
 
 
-def wanted(site: str) -> bool:
+def is_requested(site: str) -> bool:
     """Does a listener ask for this site by name? Asked before computing what nobody else needs.
 
     A listener may carry a method ``hears(site)``, and is then called only where that says True. One that does not
     hears whatever is there, but is no reason to make more.
     """
-    return any(hasattr(one, "hears") and one.hears(site) for one in _listeners.get())
+    return any(hasattr(one, "hears") and one.accepts(site) for one in _listeners.get())
 
 
 @contextmanager
-def listening(listener: Listener) -> Iterator[None]:
+def listen(listener: Listener) -> Iterator[None]:
     """While open, every tap in this thread passes ``listener``; later listeners see what earlier ones left.
 
     >>> from jumok.tap import listening, tap

@@ -15,15 +15,16 @@ import torch
 
 import jumok
 from jumok.checkpoint import manifest, run_folder
-from jumok.training import TrainingError, train
+from jumok.errors import TrainingError
+from jumok.training import fit
 from toys import toy
 
 FIELDS = {"steps": 10, "evaluate_every": 3, "save_every": 2, "average": 0.5, "threads": 1}
 
 
 def new_run(folder: Path) -> Path:
-    (folder / run_folder.CHECKPOINTS).mkdir(parents=True)
-    (folder / run_folder.RUN).write_text("{}")
+    (folder / run_folder.CHECKPOINTS_FOLDER).mkdir(parents=True)
+    (folder / run_folder.RUN_FILE).write_text("{}")
     return folder
 
 
@@ -36,8 +37,8 @@ def child(run: Path, prepare: Callable[[], None] = lambda: None) -> int:
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         prepare()
-        run_folder.sweep(run)  # as every run that is taken up again does first
-        outcome = train(toy(**FIELDS), run)
+        run_folder.remove_temporary_files(run)  # as every run that is taken up again does first
+        outcome = fit(toy(**FIELDS), run)
         code = 0 if outcome.signal is None else 128 + outcome.signal
     except TrainingError:
         code = 3
@@ -60,9 +61,9 @@ def killed_after(run: Path, seconds: float) -> int:
 
 def check_left(run: Path) -> None:
     """Whatever happened: every checkpoint that has its name is whole, and the run can be loaded if there is one."""
-    found = run_folder.checkpoints(run)
+    found = run_folder.list_checkpoints(run)
     for _, place in found:
-        manifest.verify(place)
+        manifest.verify_manifest(place)
     if found:
         jumok.load(run)
 
@@ -71,7 +72,7 @@ def check_end(run: Path, straight: Path) -> None:
     """The run went on to its end: bit for bit the one that never stopped, and no litter."""
     assert (run / "metrics.jsonl").read_bytes() == (straight / "metrics.jsonl").read_bytes()
     for pointer in ("best", "last"):
-        mine, theirs = run_folder.pointed(run, pointer), run_folder.pointed(straight, pointer)
+        mine, theirs = run_folder.read_pointer(run, pointer), run_folder.read_pointer(straight, pointer)
         assert mine is not None and theirs is not None
         for name in ("model.safetensors", "optimizer.safetensors", "state.safetensors"):
             assert (mine / name).read_bytes() == (theirs / name).read_bytes(), f"{pointer}: {name}"

@@ -22,7 +22,7 @@ import jumok
 from faults.harness import check_end, check_left, child, ended, killed_after, new_run
 from faults.points import POINTS, die, nth
 from jumok.checkpoint import manifest, run_folder
-from jumok.training import train
+from jumok.training import fit
 from toys import toy
 
 MANY = int(os.environ.get("JUMOK_FAULTS", "4"))
@@ -42,7 +42,7 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run that never stopped."""
-    train(toy(steps=1), new_run(tmp_path_factory.mktemp("first") / "run"))  # imports what is imported late
+    fit(toy(steps=1), new_run(tmp_path_factory.mktemp("first") / "run"))  # imports what is imported late
     run = new_run(tmp_path_factory.mktemp("straight") / "run")
     assert ended(child(run)) == 0
     return run
@@ -102,7 +102,7 @@ def test_killed_at_random_moments(tmp_path: Path, straight: Path) -> None:
 def test_asked_to_stop_it_saves_and_goes(tmp_path: Path, straight: Path, number: int) -> None:
     run = new_run(tmp_path / "run")
     one = child(run)
-    while not run_folder.checkpoints(run):
+    while not run_folder.list_checkpoints(run):
         time.sleep(0.005)
     os.kill(one, number)
     code = ended(one)
@@ -116,8 +116,8 @@ def test_a_full_disk(tmp_path: Path, straight: Path) -> None:
     """On a real file system that has room for two checkpoints and a half."""
     place = tmp_path / "small"
     place.mkdir()
-    size = sum(path.stat().st_size for path in (straight / run_folder.CHECKPOINTS).rglob("*") if path.is_file())
-    one = size // len(run_folder.checkpoints(straight))
+    size = sum(path.stat().st_size for path in (straight / run_folder.CHECKPOINTS_FOLDER).rglob("*") if path.is_file())
+    one = size // len(run_folder.list_checkpoints(straight))
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={int(one * 2.5) // 4096 * 4096}", "tmpfs", str(place)],
         check=False,
@@ -130,8 +130,8 @@ def test_a_full_disk(tmp_path: Path, straight: Path) -> None:
         code = ended(child(run))
         assert code == 3  # it says so and ends
         check_left(run)
-        assert run_folder.checkpoints(run), "a checkpoint from before the disk was full is there"
-        assert not [path for path in (run / run_folder.CHECKPOINTS).iterdir() if path.name.startswith(".")]
+        assert run_folder.list_checkpoints(run), "a checkpoint from before the disk was full is there"
+        assert not [path for path in (run / run_folder.CHECKPOINTS_FOLDER).iterdir() if path.name.startswith(".")]
         jumok.load(run)
         moved = tmp_path / "roomy"
         shutil.copytree(run, moved)
@@ -144,14 +144,16 @@ def test_a_full_disk(tmp_path: Path, straight: Path) -> None:
 def test_a_file_that_may_not_grow(tmp_path: Path, straight: Path) -> None:
     """The same on any machine: files above a size are refused by the system."""
     run = new_run(tmp_path / "run")
-    largest = max(path.stat().st_size for path in (straight / run_folder.CHECKPOINTS).rglob("*") if path.is_file())
+    largest = max(
+        path.stat().st_size for path in (straight / run_folder.CHECKPOINTS_FOLDER).rglob("*") if path.is_file()
+    )
 
     def limit() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest - 1, resource.RLIM_INFINITY))
 
     assert ended(child(run, limit)) == 3
-    assert not run_folder.checkpoints(run) and not list((run / run_folder.CHECKPOINTS).iterdir())
+    assert not run_folder.list_checkpoints(run) and not list((run / run_folder.CHECKPOINTS_FOLDER).iterdir())
     assert ended(child(run)) == 0
     check_end(run, straight)
 
@@ -161,8 +163,8 @@ def test_damage_after_a_kill(tmp_path: Path, straight: Path, damage: str) -> Non
     """The newest checkpoint is damaged: the one before it serves."""
     run = new_run(tmp_path / "run")
     assert ended(child(run, lambda: POINTS["before the manifest"](nth(4, die)))) == -signal.SIGKILL
-    newest = run_folder.checkpoints(run)[0][1]
-    files = sorted(path for path in newest.iterdir() if path.name != manifest.NAME)
+    newest = run_folder.list_checkpoints(run)[0][1]
+    files = sorted(path for path in newest.iterdir() if path.name != manifest.MANIFEST_FILE)
     for path in files:
         copy = tmp_path / f"{damage}-{path.name}"
         shutil.copytree(run, copy)

@@ -16,9 +16,9 @@ from jumok import axes, tap
 from jumok.errors import ArgumentError, BackendError, ShapeError
 
 from .backends import blocked, explicit, flex, linear, sdpa
-from .backends.protocol import Answer, Backend, Request
+from .backends.protocol import AttentionOutput, AttentionRequest, Backend
 from .bias import Bias
-from .grid import Positions, checked_positions
+from .grid import Positions, check_positions
 from .mask import Mask
 from .score import Kernel, ScaledDot, Score
 
@@ -113,7 +113,7 @@ def attend(
     >>> output.shape, weights.shape
     (torch.Size([2, 8, 5, 16]), torch.Size([2, 8, 5, 5]))
     """
-    listened = site is not None and tap.listened()
+    listened = site is not None and tap.has_listeners()
     if listened:
         query = tap.tap(f"{site}.query", query)
         key = tap.tap(f"{site}.key", key)
@@ -123,20 +123,20 @@ def attend(
         score = tap.tap(f"{site}.score", score)
     _check(query, key, value, mask, bias, score, dropout)
     (batch, _, queries, _), keys = query.shape, key.shape[2]
-    request = Request(
+    request = AttentionRequest(
         query,
         key,
         value,
         mask,
         bias,
         score,
-        range(queries) if query_positions is None else checked_positions(query_positions, queries, batch, "query"),
-        range(keys) if key_positions is None else checked_positions(key_positions, keys, batch, "key"),
+        range(queries) if query_positions is None else check_positions(query_positions, queries, batch, "query"),
+        range(keys) if key_positions is None else check_positions(key_positions, keys, batch, "key"),
         dropout,
         weights,
-        listened and tap.wanted(f"{site}.logsumexp"),
+        listened and tap.is_requested(f"{site}.logsumexp"),
     )
-    if mask is not None and mask.bounded:
+    if mask is not None and mask.needs_check:
         mask.check(request.grid)
     if bias is not None:
         bias.check(request.grid)
@@ -150,32 +150,32 @@ def attend(
     )
 
 
-def _told(answer: Answer, site: str | None, weights: bool) -> Tensor | tuple[Tensor, Tensor]:
+def _told(answer: AttentionOutput, site: str | None, weights: bool) -> Tensor | tuple[Tensor, Tensor]:
     output = tap.tap(f"{site}.output", answer.output)
     if answer.logsumexp is not None:
         tap.tap(f"{site}.logsumexp", answer.logsumexp)
     return (output, cast(Tensor, answer.weights)) if weights else output
 
 
-def _chosen(name: str, request: Request) -> Backend:
+def _chosen(name: str, request: AttentionRequest) -> Backend:
     if name == "auto":
         return BACKENDS[_fastest(request)]
     if name not in BACKENDS:
         raise BackendError(f"unknown backend {name!r}; known are auto, {', '.join(BACKENDS)}")
-    refused = BACKENDS[name].refuses(request)
+    refused = BACKENDS[name].explain_refusal(request)
     if refused is not None:
         raise BackendError(refused)
     return BACKENDS[name]
 
 
-def _fastest(request: Request) -> str:
+def _fastest(request: AttentionRequest) -> str:
     """The fastest backend that can do what was asked. flex is not among them: it compiles for many seconds."""
     if request.weights:
         return "explicit"
-    if isinstance(request.score, Kernel) and linear.refuses(request) is None:
+    if isinstance(request.score, Kernel) and linear.explain_refusal(request) is None:
         return "linear"
     cells = request.query.shape[2] * request.key.shape[2]
-    fused = sdpa.refuses(request) is None
+    fused = sdpa.explain_refusal(request) is None
     if fused and (request.mask is None or sdpa.own_causality(request)):
         return "sdpa"  # its kernel skips the future by itself
     if cells >= SPARSE_FROM and blocked.coverage(request.mask, request.grid) < SPARSE_SHARE:
@@ -187,7 +187,7 @@ def _fastest(request: Request) -> str:
     return "explicit"
 
 
-def _tanh_cells(request: Request) -> int:
+def _tanh_cells(request: AttentionRequest) -> int:
     vector = getattr(request.score, "vector", None)
     if vector is None:
         return 0

@@ -24,7 +24,7 @@ class Bias:
     def check(self, grid: Grid) -> None:
         """Raise ShapeError where this bias does not cover the grid."""
 
-    def tensors(self) -> tuple[Tensor, ...]:
+    def gradient_tensors(self) -> tuple[Tensor, ...]:
         """What gradients must reach."""
         return ()
 
@@ -44,8 +44,8 @@ class Sum(Bias):
         self.left.check(grid)
         self.right.check(grid)
 
-    def tensors(self) -> tuple[Tensor, ...]:
-        return self.left.tensors() + self.right.tensors()
+    def gradient_tensors(self) -> tuple[Tensor, ...]:
+        return self.left.gradient_tensors() + self.right.gradient_tensors()
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +79,7 @@ class T5Buckets(Bias):
     def check(self, grid: Grid) -> None:
         _check_heads("t5", self.table.shape[1], grid)
 
-    def tensors(self) -> tuple[Tensor, ...]:
+    def gradient_tensors(self) -> tuple[Tensor, ...]:
         return (self.table,)
 
 
@@ -118,7 +118,7 @@ class Given(Bias):
         for axis, size in (("query", query), ("key", key)):
             grid.check_covered(axis, size, "bias.given")
 
-    def tensors(self) -> tuple[Tensor, ...]:
+    def gradient_tensors(self) -> tuple[Tensor, ...]:
         return (self.table,)
 
 

@@ -16,11 +16,11 @@ from jumok.errors import ShapeError
 Positions = range | Tensor  # a range, or integers [length] or [batch, length]
 
 
-def length_of(positions: Positions) -> int:
+def count_positions(positions: Positions) -> int:
     return len(positions) if isinstance(positions, range) else positions.shape[-1]
 
 
-def checked_positions(positions: object, length: int, batch: int, axis: str) -> Positions:
+def check_positions(positions: object, length: int, batch: int, axis: str) -> Positions:
     """The positions as given; refused when they do not fit the tensors."""
     if isinstance(positions, range):
         if len(positions) != length:
@@ -72,8 +72,8 @@ class Grid:
         return (
             len(self.batches),
             len(self.heads),
-            length_of(self.query_positions),
-            length_of(self.key_positions),
+            count_positions(self.query_positions),
+            count_positions(self.key_positions),
         )
 
     # The four coordinates, each shaped so that together they broadcast to [batch, head, query, key].
@@ -138,7 +138,7 @@ class Grid:
     def check_covered(self, axis: str, limit: int, name: str) -> None:
         """Raise ShapeError where a table of ``limit`` positions is asked for another one."""
         for position in (self.highest(axis), self.lowest(axis)):
-            if position >= limit or (position < 0 and length_of(getattr(self, f"{axis}_positions"))):
+            if position >= limit or (position < 0 and count_positions(getattr(self, f"{axis}_positions"))):
                 raise ShapeError(f"{name} covers {limit} {axis} positions, but there is a {axis} at {position}")
 
     def _tensor(self, positions: Positions) -> Tensor:
@@ -147,7 +147,7 @@ class Grid:
         return positions.to(self.device)
 
 
-class Blocks:
+class BlockGrid:
     """A grid cut into blocks of ``query_size`` x ``key_size`` cells: what a mask is asked before any cell is."""
 
     def __init__(self, grid: Grid, query_size: int, key_size: int) -> None:

@@ -215,10 +215,10 @@ class MultiHead(nn.Module):
 
     def _source(self, source: Tensor, cache: Cache | None) -> tuple[Tensor, Tensor]:
         if cache is None:
-            return self.projection.keys_values(source)
+            return self.projection.project_keys_values(source)
         slot = cache.source(self)
         if not slot.length:
-            slot.append(*self.projection.keys_values(source))
+            slot.append(*self.projection.project_keys_values(source))
         return slot.key, slot.value
 
     def _check(self, inputs: Tensor, source: Any, mask: Any) -> None:
@@ -234,7 +234,7 @@ class MultiHead(nn.Module):
         if source is None and self.sizes.source_width != self.sizes.width:
             raise ArgumentError(f"this attention reads a source {self.sizes.source_width} wide: give one")
 
-    def converted(self, projection: str) -> MultiHead:
+    def convert_projection(self, projection: str) -> MultiHead:
         """The same attention with its maps cut another way; parameters are copied."""
         sizes = self.sizes
         twin = MultiHead(

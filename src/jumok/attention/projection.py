@@ -52,12 +52,12 @@ class Projection(nn.Module):
 
     def forward(self, inputs: axes.Hidden) -> tuple[Tensor, Tensor, Tensor]:
         """Query, key and value of one sequence."""
-        return self.queries(inputs), *self.keys_values(inputs)
+        return self.queries(inputs), *self.project_keys_values(inputs)
 
     def queries(self, inputs: axes.Hidden) -> axes.Query:
         raise NotImplementedError
 
-    def keys_values(self, source: axes.Source) -> tuple[axes.Key, axes.Value]:
+    def project_keys_values(self, source: axes.Source) -> tuple[axes.Key, axes.Value]:
         raise NotImplementedError
 
     def parts(self) -> tuple[Part, Part, Part]:
@@ -99,7 +99,7 @@ class Fused(Projection):
     def queries(self, inputs: axes.Hidden) -> axes.Query:
         return split(self._some(inputs, slice(0, self.widths[0])), self.sizes.head)
 
-    def keys_values(self, source: axes.Source) -> tuple[axes.Key, axes.Value]:
+    def project_keys_values(self, source: axes.Source) -> tuple[axes.Key, axes.Value]:
         both = self._some(source, slice(self.widths[0], None))
         key, value = both.split(self.widths[1:], -1)
         return split(key, self.sizes.group), split(value, self.sizes.group)
@@ -132,7 +132,7 @@ class Batched(Projection):
     def queries(self, inputs: axes.Hidden) -> axes.Query:
         return split(self.query(inputs), self.sizes.head)
 
-    def keys_values(self, source: axes.Source) -> tuple[axes.Key, axes.Value]:
+    def project_keys_values(self, source: axes.Source) -> tuple[axes.Key, axes.Value]:
         return split(self.key(source), self.sizes.group), split(self.value(source), self.sizes.group)
 
     def parts(self) -> tuple[Part, Part, Part]:
@@ -165,7 +165,7 @@ class Single(Projection):
     def queries(self, inputs: axes.Hidden) -> axes.Query:
         return torch.stack([one(inputs) for one in self.query], 1)
 
-    def keys_values(self, source: axes.Source) -> tuple[axes.Key, axes.Value]:
+    def project_keys_values(self, source: axes.Source) -> tuple[axes.Key, axes.Value]:
         return torch.stack([one(source) for one in self.key], 1), torch.stack([one(source) for one in self.value], 1)
 
     def parts(self) -> tuple[Part, Part, Part]:

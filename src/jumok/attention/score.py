@@ -37,7 +37,7 @@ class Score:
         """(query', scale) with scores = scale * query' . key, where the formula is such a product; else None."""
         return None
 
-    def tensors(self) -> tuple[Tensor, ...]:
+    def gradient_tensors(self) -> tuple[Tensor, ...]:
         """What gradients must reach besides query and key."""
         return () if self.sink is None else (self.sink,)
 
@@ -106,7 +106,7 @@ class _Module(nn.Module, Score):
         if self.heads not in (1, query.shape[1]):
             raise ShapeError(f"{name} has parameters for {self.heads} heads, but the query has {query.shape[1]}")
 
-    def tensors(self) -> tuple[Tensor, ...]:
+    def gradient_tensors(self) -> tuple[Tensor, ...]:
         return tuple(self.parameters())
 
     def _parameter(self, *shape: int) -> nn.Parameter:

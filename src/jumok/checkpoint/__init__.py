@@ -1,6 +1,7 @@
 """Checkpoints in and out: Hugging Face folders, GGUF files, and our own checksummed folders. Nothing is pickled."""
 
-from .errors import CheckpointError
+from jumok.errors import CheckpointError
+
 from .load import load
 from .loaded import Loaded
 from .save import save

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from jumok.layers import ByTurns
+from jumok.errors import CheckpointError
+from jumok.layers import Llama3Scaling
 from jumok.models import GPT, GPTConfig, llama_config
 
-from .errors import CheckpointError
 from .gguf_header import TensorPlace, read_header
 from .huggingface import rope
 from .loaded import Loaded
@@ -124,12 +124,12 @@ def _slowed(path: Path, config: GPTConfig, found: Tensor) -> GPTConfig:
     factor = float(found.max())
     if not 1 <= factor <= rope.LARGEST:  # not a number, too
         raise refused
-    scaling = ByTurns(factor, LLAMA3_LENGTH)
+    scaling = Llama3Scaling(factor, LLAMA3_LENGTH)
     frequencies = 1.0 / config.rotary_base ** (torch.arange(pairs) / pairs)
-    slower = frequencies / scaling.slowed(frequencies, config.rotary_base)
+    slower = frequencies / scaling.scale_frequencies(frequencies, config.rotary_base)
     if not torch.allclose(found, slower, rtol=1e-3):
         raise refused
-    return config.changed(
+    return config.replace(
         rotary_scaling="llama3",
         rotary_factor=factor,
         rotary_length=LLAMA3_LENGTH,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .errors import CheckpointError
+from jumok.errors import CheckpointError
 
 LARGEST_HEADER = 128 * 2**20
 MOST_ITEMS = 4_000_000

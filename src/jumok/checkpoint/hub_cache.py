@@ -11,14 +11,14 @@ import re
 from importlib.util import find_spec
 from pathlib import Path
 
-from .errors import CheckpointError
+from jumok.errors import CheckpointError
 
 NAME = re.compile(r"[A-Za-z0-9_][\w.-]{0,95}(/[A-Za-z0-9_][\w.-]{0,95})?", re.ASCII)
 REVISION = re.compile(r"[A-Za-z0-9_][\w.-]*(/[A-Za-z0-9_][\w.-]*)*", re.ASCII)
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
-def folder() -> Path:
+def locate_hub_cache() -> Path:
     """Where the cache is, by the variables that Hugging Face's own programs go by."""
     for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         if os.environ.get(variable):
@@ -32,7 +32,7 @@ def _path(told: str) -> Path:
     return Path(os.path.expandvars(os.path.expanduser(told)))
 
 
-def find(name: str) -> Path | None:
+def find_snapshot(name: str) -> Path | None:
     """The folder of a model in the cache. None where ``name`` cannot be a hub name; refused where it is not there."""
     name, at, revision = name.partition("@")
     if not NAME.fullmatch(name) or "--" in name or ".." in name:
@@ -40,7 +40,7 @@ def find(name: str) -> Path | None:
     revision = revision if at else "main"
     if not REVISION.fullmatch(revision) or ".." in revision:
         raise CheckpointError(f"{revision[:80]!r} is no revision; it would be a branch, a tag or a commit")
-    repository = folder() / ("models--" + name.replace("/", "--"))
+    repository = locate_hub_cache() / ("models--" + name.replace("/", "--"))
     if not repository.is_dir():
         if "/" not in name:  # more likely a folder or a catalogue's name that was mistyped
             return None

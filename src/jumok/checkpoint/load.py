@@ -10,15 +10,15 @@ import torch
 
 from jumok.data.images import preparation
 from jumok.data.images.preparation import Preparation
+from jumok.errors import CheckpointError
 from jumok.models import Config, Model
-from jumok.models.registry import family
+from jumok.models.registry import get_family
 
 from . import manifest
-from .errors import CheckpointError
 from .huggingface import Reading, dialect
-from .loaded import Loaded, checked_labels, labels_of
+from .loaded import Loaded, check_labels, read_id2label
 from .name_table import SameNames
-from .tensor_files import TensorFiles, inside, read_json, read_pickled
+from .tensor_files import TensorFiles, read_json, read_pickled_tensors, safe_join
 
 # what a tokenizer is read from; none of them may be a link that leads outside
 TOKENIZER_FILES = (
@@ -33,9 +33,9 @@ def load(name: str | Path, *, dtype: torch.dtype = torch.float32, pickled: bool 
     dtype: the parameters' number type. pickled: also read .bin or .pt (tensors alone). verify: check our own folders
     against their SHA-256 manifest. Nothing is fetched: ``jumok data get NAME`` does that.
     """
-    from .resolve import resolve
+    from .resolve import resolve_model_path
 
-    path = resolve(name)
+    path = resolve_model_path(name)
     if path.suffix == ".gguf":
         from .gguf import load_gguf
 
@@ -43,17 +43,17 @@ def load(name: str | Path, *, dtype: torch.dtype = torch.float32, pickled: bool 
     told = read_json(path, "config.json")
     own = "family" in told
     if own and verify:
-        if not inside(path, manifest.NAME).is_file():
+        if not safe_join(path, manifest.MANIFEST_FILE).is_file():
             raise CheckpointError(
-                f"{path} has lost its {manifest.NAME} and may be damaged; verify=False reads it anyway"
+                f"{path} has lost its {manifest.MANIFEST_FILE} and may be damaged; verify=False reads it anyway"
             )
-        manifest.verify(path)
+        manifest.verify_manifest(path)
     named = told.pop("labels", None) if own else told.get("id2label")
     reading = _own(told) if own else dialect(told.get("model_type")).reading(told)
     labels = _labels(named, own, reading.config)
     prepared = _preparation(path, reading.config)
     if pickled:
-        tensors = read_pickled(path)
+        tensors = read_pickled_tensors(path)
         names, read = list(tensors), tensors.__getitem__
     else:
         files = TensorFiles(path)
@@ -65,14 +65,14 @@ def load(name: str | Path, *, dtype: torch.dtype = torch.float32, pickled: bool 
 
 
 def _own(told: dict[str, Any]) -> Reading:
-    model = family(told["family"])
+    model = get_family(told["family"])
     return Reading(model, model.config_class.from_json(told), SameNames())
 
 
 def _labels(named: Any, own: bool, config: Config) -> tuple[str, ...] | None:
     if own:
-        return None if named is None else checked_labels(named, config)
-    return labels_of(named, config)
+        return None if named is None else check_labels(named, config)
+    return read_id2label(named, config)
 
 
 def _preparation(path: Path, config: Config) -> Preparation | None:
@@ -80,8 +80,8 @@ def _preparation(path: Path, config: Config) -> Preparation | None:
     image, channels = getattr(config, "image", None), getattr(config, "channels", None)
     if image is None or channels not in (1, 3) or getattr(config, "source", "patches") != "patches":
         return None
-    if inside(path, preparation.NAME).is_file():
-        return Preparation.from_json(read_json(path, preparation.NAME), channels)
+    if safe_join(path, preparation.PREPROCESSOR_FILE).is_file():
+        return Preparation.from_json(read_json(path, preparation.PREPROCESSOR_FILE), channels)
     rows, columns = image
     return Preparation((rows, columns), mean=(0.5,) * channels, std=(0.5,) * channels)
 
@@ -106,11 +106,12 @@ def _empty(reading: Reading, dtype: torch.dtype) -> Model:
 
 
 def _tokenizer(path: Path) -> Any:
-    from jumok.data.tokenizers.tokenizer import NoTokenizer, Tokenizer
+    from jumok.data.tokenizers.tokenizer import Tokenizer
+    from jumok.errors import TokenizerError
 
     for name in TOKENIZER_FILES:
-        inside(path, name)
+        safe_join(path, name)
     try:
         return Tokenizer.load(path)
-    except NoTokenizer:
+    except TokenizerError:
         return None

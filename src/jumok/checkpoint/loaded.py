@@ -8,9 +8,8 @@ from reprlib import repr as short  # whose depth and length have bounds
 from typing import Any
 
 from jumok.data.images.preparation import Preparation
+from jumok.errors import CheckpointError
 from jumok.models import Config, Model
-
-from .errors import CheckpointError
 
 LONGEST_LABEL = 1000  # characters
 
@@ -35,7 +34,7 @@ def classes_of(config: Config) -> int | None:
     return getattr(config, "classes", None)
 
 
-def checked_labels(labels: object, config: Config) -> tuple[str, ...]:
+def check_labels(labels: object, config: Config) -> tuple[str, ...]:
     """The names of the classes, one for each; a sentence where they cannot be that."""
     classes = classes_of(config)
     if classes is None:
@@ -56,7 +55,7 @@ def _writable(name: str) -> bool:
     return not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
-def labels_of(id2label: object, config: Config) -> tuple[str, ...] | None:
+def read_id2label(id2label: object, config: Config) -> tuple[str, ...] | None:
     """The names in a Hugging Face config's id2label: {"0": "cat", "1": "dog"}. None where there are none."""
     if id2label is None or classes_of(config) is None:  # many configs of other models name two classes all the same
         return None
@@ -66,6 +65,6 @@ def labels_of(id2label: object, config: Config) -> tuple[str, ...] | None:
     missing = next((place for place in wanted if place not in id2label), None)
     if missing is not None:
         raise CheckpointError(f"id2label in config.json names {len(wanted):,} classes, but none has the id {missing}")
-    names = checked_labels([id2label[place] for place in wanted], config)
+    names = check_labels([id2label[place] for place in wanted], config)
     unnamed = all(name == f"LABEL_{place}" for place, name in enumerate(names))  # what stands there before anybody did
     return None if unnamed else names

@@ -11,42 +11,43 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .errors import CheckpointError
-from .tensor_files import inside, read_json
+from jumok.errors import CheckpointError
 
-NAME = "manifest.json"
+from .tensor_files import read_json, safe_join
+
+MANIFEST_FILE = "manifest.json"
 
 
-def digest(path: Path) -> str:
+def compute_sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def write(folder: Path) -> None:
-    files = {one.name: {"sha256": digest(one), "bytes": one.stat().st_size} for one in sorted(folder.iterdir())}
-    path = folder / NAME
+def write_manifest(folder: Path) -> None:
+    files = {one.name: {"sha256": compute_sha256(one), "bytes": one.stat().st_size} for one in sorted(folder.iterdir())}
+    path = folder / MANIFEST_FILE
     path.write_text(json.dumps({"files": files}, indent=1), encoding="utf-8")
     _flush(path)
 
 
-def verify(folder: Path) -> None:
+def verify_manifest(folder: Path) -> None:
     """Raise CheckpointError naming the first file that is not as it was written."""
-    listed = read_json(folder, NAME).get("files")
+    listed = read_json(folder, MANIFEST_FILE).get("files")
     if not isinstance(listed, dict) or not listed:
-        raise CheckpointError(f"{NAME} in {folder.name} lists no files; the checkpoint is damaged")
+        raise CheckpointError(f"{MANIFEST_FILE} in {folder.name} lists no files; the checkpoint is damaged")
     for name, told in listed.items():
-        path = inside(folder, name)
+        path = safe_join(folder, name)
         if not path.is_file():
             raise CheckpointError(f"{name} is missing from {folder}")
         wanted = told if isinstance(told, dict) else {}
         if path.stat().st_size != wanted.get("bytes"):
             raise CheckpointError(f"{name} in {folder} has {path.stat().st_size:,} bytes, not {wanted.get('bytes')}")
-        if digest(path) != wanted.get("sha256"):
+        if compute_sha256(path) != wanted.get("sha256"):
             raise CheckpointError(f"{name} in {folder} is not as it was written (its SHA-256 differs); it is damaged")
 
 
 @contextmanager
-def new_folder(target: Path) -> Iterator[Path]:
+def create_folder_atomically(target: Path) -> Iterator[Path]:
     """A folder beside ``target`` to write into; renamed into its place when all went well, gone when not."""
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise CheckpointError(f"{target} is there already; choose another folder, or remove it first")

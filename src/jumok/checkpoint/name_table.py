@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from .errors import CheckpointError
+from jumok.errors import CheckpointError
 
 
 @dataclass(frozen=True)

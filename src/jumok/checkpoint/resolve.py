@@ -5,19 +5,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from jumok.errors import CheckpointError
+
 from . import hub_cache, run_folder
-from .errors import CheckpointError
 
 TINY = "tiny"  # two blocks on bytes, of the recipe induction; it lies beside this file
 LOADABLE = ("smollm2", "minilm")  # the models of the catalogue that a family here can hold
 
 
-def resolve(name: str | Path) -> Path:
+def resolve_model_path(name: str | Path) -> Path:
     if not isinstance(name, str | Path) or not str(name).strip():
         raise CheckpointError(f"give a folder, a .gguf file or a name ({TINY}, {', '.join(LOADABLE)}), not {name!r}")
     path = Path(name)
     if path.is_dir() and run_folder.is_run(path):
-        return run_folder.usable(path)
+        return run_folder.select_checkpoint(path)
     if path.is_dir() or (path.is_file() and path.suffix == ".gguf"):
         return path
     if path.exists():
@@ -26,9 +27,9 @@ def resolve(name: str | Path) -> Path:
         return Path(__file__).with_name(TINY)
     from jumok.data import catalogue  # only names need it, not paths
 
-    known = {entry.name: entry for entry in catalogue.entries() if entry.name in LOADABLE}
+    known = {entry.name: entry for entry in catalogue.list_entries() if entry.name in LOADABLE}
     if str(name) in known:
-        found = catalogue.where(str(name))
+        found = catalogue.locate_entry(str(name))
         if found is None:
             size = known[str(name)].download / 1e6
             raise CheckpointError(
@@ -36,9 +37,9 @@ def resolve(name: str | Path) -> Path:
             )
         files = sorted(found.glob("*.gguf"))
         return files[0] if files else found
-    if any(entry.name == str(name) for entry in catalogue.entries()):
+    if any(entry.name == str(name) for entry in catalogue.list_entries()):
         raise CheckpointError(f"{name} is no model that can be loaded here; {' and '.join(LOADABLE)} can")
-    cached = hub_cache.find(str(name))
+    cached = hub_cache.find_snapshot(str(name))
     if cached is not None:
         return cached
     there = ", ".join(sorted(known))

@@ -16,34 +16,35 @@ import shutil
 import uuid
 from pathlib import Path
 
-from .errors import CheckpointError
+from jumok.errors import CheckpointError
+
 from .tensor_files import read_json
 
-RUN = "run.json"
-CHECKPOINTS = "checkpoints"
+RUN_FILE = "run.json"
+CHECKPOINTS_FOLDER = "checkpoints"
 NAME = re.compile(
     r"step-(\d{8,12})(?:-(\d{1,4}))?"
 )  # one step may be saved again: the old one goes when the new one is there
 
 
 def is_run(folder: Path) -> bool:
-    return (folder / RUN).is_file()
+    return (folder / RUN_FILE).is_file()
 
 
-def folder_of(run: Path, step: int) -> Path:
-    return run / CHECKPOINTS / f"step-{step:08d}"
+def get_checkpoint_folder(run: Path, step: int) -> Path:
+    return run / CHECKPOINTS_FOLDER / f"step-{step:08d}"
 
 
-def free(run: Path, step: int) -> Path:
+def find_unused_checkpoint_folder(run: Path, step: int) -> Path:
     """A name for a checkpoint of this step that no folder has."""
-    first = folder_of(run, step)
+    first = get_checkpoint_folder(run, step)
     names = [first, *(first.with_name(f"{first.name}-{again}") for again in range(1, 10_000))]
     return next(one for one in names if not one.exists())
 
 
-def checkpoints(run: Path) -> list[tuple[int, Path]]:
+def list_checkpoints(run: Path) -> list[tuple[int, Path]]:
     """(step, folder) of every checkpoint, the newest first; whole or damaged."""
-    place = run / CHECKPOINTS
+    place = run / CHECKPOINTS_FOLDER
     if not place.is_dir():
         return []
     named = [(NAME.fullmatch(one.name), one) for one in place.iterdir() if one.is_dir()]
@@ -51,34 +52,34 @@ def checkpoints(run: Path) -> list[tuple[int, Path]]:
     return [(step, one) for step, _, one in sorted(found, reverse=True)]
 
 
-def pointed(run: Path, pointer: str) -> Path | None:
+def read_pointer(run: Path, pointer: str) -> Path | None:
     """The checkpoint that ``best`` or ``last`` points to; None where there is none."""
     if not (run / f"{pointer}.json").is_file():
         return None
     name = read_json(run, f"{pointer}.json").get("checkpoint")
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise CheckpointError(f"{pointer}.json in {run} does not name a checkpoint; it is damaged")
-    place = run / CHECKPOINTS / name
+    place = run / CHECKPOINTS_FOLDER / name
     return place if place.is_dir() else None
 
 
-def usable(run: Path) -> Path:
+def select_checkpoint(run: Path) -> Path:
     """The checkpoint that is meant by the run's folder: the best one, else the last."""
     for pointer in ("best", "last"):
-        place = pointed(run, pointer)
+        place = read_pointer(run, pointer)
         if place is not None:
             return place
-    for _, place in checkpoints(run):
+    for _, place in list_checkpoints(run):
         return place
     raise CheckpointError(f"the run in {run} has no checkpoint yet; let it train until its first save")
 
 
-def point(run: Path, pointer: str, checkpoint: Path) -> None:
+def write_pointer(run: Path, pointer: str, checkpoint: Path) -> None:
     """Let ``pointer`` name this checkpoint; at every moment it names the old one or the new one."""
-    write_whole(run / f"{pointer}.json", json.dumps({"checkpoint": checkpoint.name}) + "\n")
+    write_atomically(run / f"{pointer}.json", json.dumps({"checkpoint": checkpoint.name}) + "\n")
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_atomically(path: Path, text: str) -> None:
     """A file that is there as it was or as it shall be, never in between."""
     made = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     try:
@@ -92,7 +93,7 @@ def write_whole(path: Path, text: str) -> None:
         raise
 
 
-def remove(checkpoint: Path) -> None:
+def remove_checkpoint(checkpoint: Path) -> None:
     """Gone at once under its name, then bit by bit."""
     gone = checkpoint.with_name(f".gone-{checkpoint.name}-{uuid.uuid4().hex[:8]}")
     with contextlib.suppress(FileNotFoundError):
@@ -100,9 +101,9 @@ def remove(checkpoint: Path) -> None:
         shutil.rmtree(gone, ignore_errors=True)
 
 
-def sweep(run: Path) -> None:
+def remove_temporary_files(run: Path) -> None:
     """Take away what a killed process left half written."""
-    for place in (run, run / CHECKPOINTS):
+    for place in (run, run / CHECKPOINTS_FOLDER):
         for left in place.glob(".*") if place.is_dir() else ():
             if left.is_dir() and not left.is_symlink():
                 shutil.rmtree(left, ignore_errors=True)

@@ -10,14 +10,14 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import Tensor
 
-from jumok.data.images.preparation import NAME as PREPARATION
+from jumok.data.images.preparation import PREPROCESSOR_FILE as PREPARATION
 from jumok.data.images.preparation import Preparation
 from jumok.errors import ArgumentError
 from jumok.models import Model
 
 from . import manifest
 from .huggingface import dialect_of
-from .loaded import Loaded, checked_labels
+from .loaded import Loaded, check_labels
 from .name_table import SameNames
 
 FORMATS = ("jumok", "huggingface")
@@ -53,15 +53,15 @@ def save(
     else:
         config, tensors = model.config.to_json(), SameNames().dump(model)
     if labels is not None:
-        config |= _named(checked_labels(labels, model.config), format)
-    with manifest.new_folder(target) as made:
+        config |= _named(check_labels(labels, model.config), format)
+    with manifest.create_folder_atomically(target) as made:
         _fill(made, config, tensors, tokenizer, preparation)
         if format == "jumok":
-            manifest.write(made)
+            manifest.write_manifest(made)
     return target
 
 
-def fill(
+def write_model_files(
     made: Path,
     model: Model,
     tensors: dict[str, Tensor],
@@ -74,7 +74,7 @@ def fill(
     ``tensors`` are the parameters, which may be others than the model's own."""
     config = model.config.to_json()
     if labels is not None:
-        config |= _named(checked_labels(labels, model.config), "jumok")
+        config |= _named(check_labels(labels, model.config), "jumok")
     _fill(made, config, tensors, tokenizer, preparation)
 
 

@@ -13,7 +13,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from .errors import CheckpointError
+from jumok.errors import CheckpointError
 
 LARGEST_JSON = 8 * 2**20
 LARGEST_HEADER = 32 * 2**20
@@ -25,7 +25,7 @@ SIZES = {
 }  # fmt: skip
 
 
-def inside(folder: Path, name: str) -> Path:
+def safe_join(folder: Path, name: str) -> Path:
     """The file of that base name in the folder; refused where it leads outside."""
     if not name or name != os.path.basename(name) or name in (".", "..") or "\0" in name or "\\" in name:
         raise CheckpointError(f"{folder.name}: the file name {name[:80]!r} is not a plain name inside the folder")
@@ -54,7 +54,7 @@ def _roots(folder: Path) -> tuple[Path, ...]:
 
 def read_json(folder: Path, name: str) -> dict[str, Any]:
     """A JSON object from the folder, of a sensible size."""
-    path = inside(folder, name)
+    path = safe_join(folder, name)
     if not path.is_file():
         raise CheckpointError(f"{folder} has no {name}; is it a model folder?")
     if path.stat().st_size > LARGEST_JSON:
@@ -75,10 +75,10 @@ class TensorFiles:
         self.folder = folder
         self._where: dict[str, Path] = {}
         self._open: dict[Path, Any] = {}
-        single = inside(folder, "model.safetensors")
+        single = safe_join(folder, "model.safetensors")
         if single.is_file():
             self._where = dict.fromkeys(check_header(single), single)
-        elif inside(folder, "model.safetensors.index.json").is_file():
+        elif safe_join(folder, "model.safetensors.index.json").is_file():
             self._read_index()
         else:
             raise CheckpointError(
@@ -100,7 +100,7 @@ class TensorFiles:
                 raise CheckpointError(
                     f"the index in {self.folder.name} names {shard[:80]!r}, which is no safetensors file"
                 )
-            path = inside(self.folder, shard)
+            path = safe_join(self.folder, shard)
             if not path.is_file():
                 raise CheckpointError(f"{self.folder.name} has no file {shard}, which its index names")
             held.update(dict.fromkeys(check_header(path), path))
@@ -184,12 +184,12 @@ def read_tensor(path: Path) -> Tensor:
     return tensor
 
 
-def read_pickled(folder: Path) -> dict[str, Tensor]:
+def read_pickled_tensors(folder: Path) -> dict[str, Tensor]:
     """pytorch_model.bin or *.pt, tensors alone (weights_only). Only where the caller asked for it."""
     found = sorted(one for one in folder.glob("*") if one.suffix in (".bin", ".pt", ".pth"))
     if len(found) != 1:
         raise CheckpointError(f"{folder} has {len(found)} pickled files; exactly one can be read")
-    path = inside(folder, found[0].name)
+    path = safe_join(folder, found[0].name)
     try:
         told = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as wrong:  # whatever an untrusted pickle raises

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from .command import waiting
 
 if TYPE_CHECKING:
-    from jumok.tasks.labelled_input import Seen
+    from jumok.tasks.labelled_input import LabelledInput
 
 TEXTS, PICTURES = (".txt", ".md"), (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp")
 DEFAULT = "tiny"  # the model that comes with the package
@@ -52,7 +52,7 @@ def content(told: str) -> str:
         raise ArgumentError(f"{path} is not UTF-8 text (byte {wrong.start}); save it as UTF-8") from None
 
 
-def seen_by_model(words: tuple[str, ...], limit: int, quiet: bool) -> tuple[Any, Seen]:
+def seen_by_model(words: tuple[str, ...], limit: int, quiet: bool) -> tuple[Any, LabelledInput]:
     """[MODEL] INPUT: the model, and what it sees; one word alone is for the model that comes with the package."""
     from jumok.errors import ArgumentError
 
@@ -68,18 +68,18 @@ def seen_by_model(words: tuple[str, ...], limit: int, quiet: bool) -> tuple[Any,
     with waiting(f"loading {model}", quiet):
         from jumok.checkpoint import load
         from jumok.tasks import reads
-        from jumok.tasks.labelled_input import seen
+        from jumok.tasks.labelled_input import prepare_input
 
         loaded = load(model)
     with waiting("reading", quiet):
-        found = seen(loaded, content(given) if reads(loaded) in ("text", "numbers") else given, limit)
+        found = prepare_input(loaded, content(given) if reads(loaded) in ("text", "numbers") else given, limit)
     return loaded, found
 
 
 def _names_a_model(word: str) -> bool:
     """A model of the catalogue, or a folder with one."""
-    from jumok.data.catalogue import entries
+    from jumok.data.catalogue import list_entries
 
-    if word == DEFAULT or any(one.name == word and one.kind == "model" for one in entries()):
+    if word == DEFAULT or any(one.name == word and one.kind == "model" for one in list_entries()):
         return True
     return len(word) < 256 and any((Path(word) / name).is_file() for name in ("config.json", "run.json"))

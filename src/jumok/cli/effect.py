@@ -15,7 +15,7 @@ from .look import LIMIT, headline, sides
 if TYPE_CHECKING:
     from jumok.lens import Effect, Effects
     from jumok.lens.effects.metrics import Metric
-    from jumok.tasks.labelled_input import Seen
+    from jumok.tasks.labelled_input import LabelledInput
 
 METRICS = ("log-probability", "logit-difference", "loss", "kl", "class", "value", "similarity")
 
@@ -121,7 +121,7 @@ def _checked(
 
 
 def _metric(
-    seen: Seen, metric: str | None, token: str | None, right: str | None, wrong: str | None, label: int | None,
+    seen: LabelledInput, metric: str | None, token: str | None, right: str | None, wrong: str | None, label: int | None,
     position: int | None,
 ) -> Metric | None:  # fmt: skip
     from jumok.errors import ArgumentError
@@ -154,18 +154,18 @@ def _metric(
 
 def _metric_told(found: Effects, loaded: Any) -> str:
     """The metric, its tokens written out."""
-    from jumok.data.tokenizers.token_labels import labels
+    from jumok.data.tokenizers.token_labels import label_tokens
 
     words = found.metric.split()
     if loaded.tokenizer is None:
         return found.metric
     for place, word in enumerate(words[:-1]):
         if word == "token" and words[place + 1].isdigit():
-            words[place + 1] = repr(labels(loaded.tokenizer, [int(words[place + 1])])[0])
+            words[place + 1] = repr(label_tokens(loaded.tokenizer, [int(words[place + 1])])[0])
     return " ".join(words)
 
 
-def _print_heads(shown: Sequence[Effect], seen: Seen) -> None:
+def _print_heads(shown: Sequence[Effect], seen: LabelledInput) -> None:
     width = max([5, *(len(str(one.layer)) for one in shown)])
     looks = "  looks at, from there" if any(one.looks_at is not None for one in shown) else ""
     click.echo(f"rank  {'layer':>{width}}  head     effect    share{looks}")
@@ -175,7 +175,7 @@ def _print_heads(shown: Sequence[Effect], seen: Seen) -> None:
     click.echo("\neffect: the metric without the head, less the metric with it; share: of heads that do as much")
 
 
-def _print_edges(found: Effects, shown: Sequence[Effect], seen: Seen) -> None:
+def _print_edges(found: Effects, shown: Sequence[Effect], seen: LabelledInput) -> None:
     places, edges = (
         column([_place(one) for one in shown], "layer.head"),
         column([_edge(one, seen) for one in shown], "edge"),
@@ -210,7 +210,7 @@ def _place(one: Effect) -> str:
     return f"{one.layer}.{one.head}"
 
 
-def _looks(one: Effect, seen: Seen) -> str:
+def _looks(one: Effect, seen: LabelledInput) -> str:
     if one.looks_at is None:
         return ""
     names = seen.axes(str(one.layer))[1]
@@ -218,7 +218,7 @@ def _looks(one: Effect, seen: Seen) -> str:
     return f"{label}[{one.looks_at}] {one.weight:.2f}"
 
 
-def _edge(one: Effect, seen: Seen) -> str:
+def _edge(one: Effect, seen: LabelledInput) -> str:
     """query <- key, with their labels and numbers."""
     assert one.query is not None and one.key is not None
     queries, keys = seen.axes(str(one.layer))

@@ -13,8 +13,8 @@ from .arguments import seen_by_model
 from .command import Command, progress, waiting
 
 if TYPE_CHECKING:
-    from jumok.lens import Run
-    from jumok.tasks.labelled_input import Seen
+    from jumok.lens import Capture
+    from jumok.tasks.labelled_input import LabelledInput
 
 LIMIT = click.option(
     "--limit",
@@ -73,7 +73,7 @@ def look(
     with Lens(loaded) as lens:
         with waiting("reading", as_json):
             run = lens.run(*seen.inputs)
-        sites = run.sites.names if layer is None else [run.sites.one(int(layer) if layer.isdigit() else layer)]
+        sites = run.sites.names if layer is None else [run.sites.find(int(layer) if layer.isdigit() else layer)]
         if head is not None:
             for site in sites:
                 run.row(site, head, 0)  # whoever asks for a head that is not there is told now
@@ -92,7 +92,7 @@ def look(
         _print(told)
 
 
-def sides(seen: Seen) -> dict[str, Any]:
+def sides(seen: LabelledInput) -> dict[str, Any]:
     """What was read and answered, as JSON."""
     told: dict[str, Any] = {"source": seen.source, "unknown": seen.unknown}
     if seen.target:
@@ -100,10 +100,10 @@ def sides(seen: Seen) -> dict[str, Any]:
     return told
 
 
-def _tried(lens: Any, seen: Seen, sites: list[str], tell: Callable[[int, int], None] | None) -> Any:
+def _tried(lens: Any, seen: LabelledInput, sites: list[str], tell: Callable[[int, int], None] | None) -> Any:
     """Of a model that reads a text and nothing else: its heads on more than this text."""
-    from jumok.data.tokenizers.token_labels import words
-    from jumok.lens.describe.head_profile import Tried
+    from jumok.data.tokenizers.token_labels import group_words
+    from jumok.lens.describe.head_profile import HeadProfiler
 
     if not seen.tokens or seen.target:
         return None
@@ -111,12 +111,14 @@ def _tried(lens: Any, seen: Seen, sites: list[str], tell: Callable[[int, int], N
 
     def tokens_of(text: str) -> tuple[list[int], list[range]]:
         ids = tokenizer.encode(text)
-        return ids, [places for word, places in words(tokenizer, ids) if word in text]  # what is around it is no word
+        return ids, [
+            places for word, places in group_words(tokenizer, ids) if word in text
+        ]  # what is around it is no word
 
-    return Tried(lens, tokens_of, sites, tell)
+    return HeadProfiler(lens, tokens_of, sites, tell)
 
 
-def _drawn(path: Path, run: Run, seen: Seen, sites: list[str], head: int | None, by_words: bool) -> str:
+def _drawn(path: Path, run: Capture, seen: LabelledInput, sites: list[str], head: int | None, by_words: bool) -> str:
     """One head as a map with its numbers, or all of them as a grid of small ones."""
     import torch
 
@@ -133,7 +135,7 @@ def _drawn(path: Path, run: Run, seen: Seen, sites: list[str], head: int | None,
     maps = [table_rows.pattern(run, seen, *place, by_words) for place in some]
     if len({one.shape for one, _, _ in maps}) > 1:
         raise ArgumentError("these layers look at different things; draw one of them: --layer NAME")
-    names = [f"{run.sites.layer_of(site)}.{one}" for site, one in some]
+    names = [f"{run.sites.get_layer(site)}.{one}" for site, one in some]
     rest = f"; the first {DRAWN} of {len(places)} heads" if len(places) > DRAWN else ""
     title = f"layer.head: where each row looks{rest}"
     weights = torch.stack([one for one, _, _ in maps])

@@ -23,9 +23,9 @@ from .command import Command
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for a program.")
 def models(as_json: bool) -> None:
     """The families of models, each with what it is and how many parameters its default config has."""
-    from jumok.models.registry import described
+    from jumok.models.registry import describe_families
 
-    rows = described()
+    rows = describe_families()
     if as_json:
         click.echo(json.dumps(rows, ensure_ascii=False))
         return

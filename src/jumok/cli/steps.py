@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 def steps(names: tuple[str, ...], as_json: bool) -> None:
     """The formula line by line, with shapes and numbers, on EXAMPLE: mixture, one-hot, causal, scores, sentence; or on
     all of them. Where a text prints other numbers they stand beside, marked."""
-    from jumok.lab.formula_steps import EXAMPLES, example
+    from jumok.lab.formula_steps import EXAMPLES, build_example
 
-    chosen = {name: example(name) for name in names or EXAMPLES}
+    chosen = {name: build_example(name) for name in names or EXAMPLES}
     if as_json:
         click.echo(json.dumps({name: _plain(one) for name, one in chosen.items()}, ensure_ascii=False))
         return

@@ -71,12 +71,12 @@ def train(recipe: str | None, listed: bool, resume: Path | None, as_json: bool, 
 
 def _launch(recipe: str | None, given: dict[str, Any]) -> None:
     """The same command in several processes, which all must know one folder."""
-    from jumok.recipes.launch import launch
+    from jumok.recipes.launch import launch_processes
 
     arguments = sys.argv[1:]
     if recipe is not None and given["out"] is None:
         arguments += ["--out", str(_free(recipe))]
-    code = launch(given["processes"], arguments, given["restarts"])
+    code = launch_processes(given["processes"], arguments, given["restarts"])
     if code:
         click.echo(
             f"jumok: a process of {given['processes']} ended with an error; what was saved is whole. Go on with: "
@@ -87,9 +87,9 @@ def _launch(recipe: str | None, given: dict[str, Any]) -> None:
 
 
 def _list(as_json: bool) -> None:
-    from jumok.recipes import described
+    from jumok.recipes import describe_recipes
 
-    rows = described()
+    rows = describe_recipes()
     if as_json:
         click.echo(json.dumps(rows, ensure_ascii=False))
         return
@@ -98,35 +98,39 @@ def _list(as_json: bool) -> None:
 
 
 def _train(recipe: str | None, resume: Path | None, as_json: bool, given: dict[str, Any]) -> None:
-    from jumok.recipes import Asked, read_changes
-    from jumok.recipes import resume as go_on
-    from jumok.recipes import start as begin
-    from jumok.training import world
-    from jumok.training.progress import Bar, Lines, Quiet
-    from jumok.training.trackers import trackers
+    from jumok.recipes import TrainingRequest, parse_changes
+    from jumok.recipes import resume_run as go_on
+    from jumok.recipes import start_run as begin
+    from jumok.training import connect_world
+    from jumok.training.progress import BarDisplay, LineDisplay, SilentDisplay
+    from jumok.training.trackers import add_trackers
 
-    show = Quiet() if as_json else Bar() if sys.stderr.isatty() else Lines()
-    with world(given["parallel"] or "none", _device(given["device"])) as ours:
-        if not ours.first:
-            show = Quiet()
+    show = SilentDisplay() if as_json else BarDisplay() if sys.stderr.isatty() else LineDisplay()
+    with connect_world(given["parallel"] or "none", _device(given["device"])) as ours:
+        if not ours.is_main:
+            show = SilentDisplay()
         if resume is not None:
             folder = resume
-            watched = trackers(folder, given["tensorboard"], given["wandb"], show)
+            watched = add_trackers(folder, given["tensorboard"], given["wandb"], show)
             outcome = go_on(folder, given["steps"], ours, watched)
         else:
             assert recipe is not None
-            changes = read_changes(given["changes"])
+            changes = parse_changes(given["changes"])
             for name in ("steps", "save_every", "seed"):
                 if given[name] is not None:
                     changes[name] = given[name]
-            folder = Path(ours.tell(str(given["out"] or _free(recipe))))
-            asked = Asked(recipe, folder, given["data"], given["start"], changes, given["skip_bad"], show.say)
-            watched = trackers(folder, given["tensorboard"], given["wandb"], show)
-            if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) and ours.tell((folder / "run.json").is_file()):
+            folder = Path(ours.broadcast(str(given["out"] or _free(recipe))))
+            asked = TrainingRequest(
+                recipe, folder, given["data"], given["start"], changes, given["skip_bad"], show.show_message
+            )
+            watched = add_trackers(folder, given["tensorboard"], given["wandb"], show)
+            if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) and ours.broadcast(
+                (folder / "run.json").is_file()
+            ):
                 outcome = go_on(folder, None, ours, watched)  # a process died, and all were started again
             else:
                 outcome = _begun(begin, asked, ours, watched)
-        if not ours.first:
+        if not ours.is_main:
             sys.exit(0 if outcome.signal is None else 128 + outcome.signal)
     if outcome.signal is not None:
         click.echo(f"stopped at step {outcome.progress.step:,}; go on with: jumok train --resume {folder}", err=True)

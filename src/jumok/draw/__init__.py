@@ -12,11 +12,12 @@ A pattern is one head's weights as drawn: rows are queries, columns are keys, an
 The pictures need matplotlib, which is an extra: ``pip install "jumok[draw]"``.
 """
 
-from .checks import DrawError
-from .curve import curves
+from jumok.errors import DrawError
+
+from .curve import line_plot
 from .font import hangul_font
 from .gallery import gallery
 from .heat_map import head_grid, heat_map
 from .terminal import terminal_heat_map
 
-__all__ = ["DrawError", "curves", "gallery", "hangul_font", "head_grid", "heat_map", "terminal_heat_map"]
+__all__ = ["DrawError", "gallery", "hangul_font", "head_grid", "heat_map", "line_plot", "terminal_heat_map"]

@@ -11,23 +11,13 @@ from jaxtyping import Float64
 from numpy import ndarray
 from numpy.typing import ArrayLike
 
+from jumok.errors import DrawError
+
 Pattern = Float64[ndarray, "query key"]
 Patterns = Float64[ndarray, "head query key"]
 
 # Softmax in half precision overshoots 1 a little; anything further out is not a weight.
 TOLERANCE = 1e-4
-
-
-class DrawError(Exception):
-    """A sentence for a person: what was wrong with a drawing, and what to do.
-
-    >>> from jumok.draw import heat_map
-    >>> try:
-    ...     heat_map("map.gif", [[1.0]], ["a"], ["a"])
-    ... except DrawError as error:
-    ...     print(error)
-    The picture 'map.gif' must end in .png or .svg; rename it to one of these.
-    """
 
 
 def all_heads(patterns: ArrayLike) -> Patterns:

@@ -13,7 +13,7 @@ Points = Sequence[tuple[int | float, int | float]]
 COLOURS = ("#7a8793", "#0b6e8f", "#b4552d", "#3f7d3a")  # the first is for what is noisy and many
 
 
-def curves(series: Mapping[str, Points], target: str | Path, *, title: str = "", across: str = "step") -> Path:
+def line_plot(series: Mapping[str, Points], target: str | Path, *, title: str = "", across: str = "step") -> Path:
     """Draw each series as a line into a PNG or SVG file; those without points are left out."""
     place = picture_path(target)
     drawn = {name: points for name, points in series.items() if points}

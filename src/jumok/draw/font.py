@@ -6,7 +6,7 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
-from .checks import DrawError
+from jumok.errors import DrawError
 
 HANGUL_FAMILIES = (
     "Noto Sans CJK KR",

@@ -10,8 +10,10 @@ from pathlib import Path
 import numpy
 from numpy.typing import ArrayLike
 
+from jumok.errors import DrawError
+
 from .cell_text import cells, cut
-from .checks import DrawError, picture_path
+from .checks import picture_path
 from .sheet import new_figure, sheet_for, write
 
 SIDE = 1.2  # inches of a picture

@@ -9,7 +9,9 @@ from pathlib import Path
 
 from numpy.typing import ArrayLike
 
-from .checks import DrawError, all_heads, check_labels, one_head, picture_path
+from jumok.errors import DrawError
+
+from .checks import all_heads, check_labels, one_head, picture_path
 from .panel import draw_color_bar, draw_map
 from .sheet import new_figure, sheet_for, write
 

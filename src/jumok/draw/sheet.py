@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from jumok.errors import DrawError
+
 from .cell_text import cut, escaped, visible
-from .checks import DrawError
 from .font import characters, family, hangul_font, plain_font
 
 if TYPE_CHECKING:

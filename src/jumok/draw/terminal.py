@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 from numpy.typing import ArrayLike
 
+from jumok.errors import DrawError
+
 from .cell_text import cells, centered, cut, is_dark, padded, value, visible
-from .checks import DrawError, check_labels, one_head
+from .checks import check_labels, one_head
 
 # Shades from a small weight to a large one. The 256-colour palette is used and not 24-bit colour because
 # macOS's Terminal did not know the latter for years, and the number is in the cell anyway.

@@ -4,19 +4,19 @@ from .beam import beam_search
 from .loop import generate
 from .quantize import quantize
 from .sampling import Sampling, greedy
-from .speculative import Draft, Lookup, speculate
-from .text_stream import text_pieces
-from .token_stream import stream
+from .speculative import DraftModel, PromptLookup, speculate
+from .text_stream import stream_text
+from .token_stream import stream_tokens
 
 __all__ = [
-    "Draft",
-    "Lookup",
+    "DraftModel",
+    "PromptLookup",
     "Sampling",
     "beam_search",
     "generate",
     "greedy",
     "quantize",
     "speculate",
-    "stream",
-    "text_pieces",
+    "stream_text",
+    "stream_tokens",
 ]

@@ -10,7 +10,7 @@ import torch
 from jumok.errors import ArgumentError
 from jumok.models import Model
 
-from .decoding import Steps, steps_of
+from .decoding import IncrementalDecoder, create_decoder
 
 
 @dataclass
@@ -35,11 +35,13 @@ def beam_search(
     ends when the best running beam, scored so at its present length, is below the worst of ``beams`` finished ones."""
     if beams < 1:
         raise ArgumentError(f"beam search needs at least 1 beam, not {beams}")
-    return search(steps_of(model, prompts, limit), len(prompts), beams, limit, length_penalty, frozenset(ends))
+    return search_beams(
+        create_decoder(model, prompts, limit), len(prompts), beams, limit, length_penalty, frozenset(ends)
+    )
 
 
-def search(
-    steps: Steps, texts: int, beams: int, limit: int, length_penalty: float, ends: frozenset[int]
+def search_beams(
+    steps: IncrementalDecoder, texts: int, beams: int, limit: int, length_penalty: float, ends: frozenset[int]
 ) -> list[list[int]]:
     searches = [_Search([(0.0, [])]) for _ in range(texts)]
     kept = max(2, 1 + len(ends)) * beams  # so many that all-but-`beams` of them may have ended

@@ -15,7 +15,7 @@ from jumok.models import Model
 StepLogits = Float[Tensor, "batch step vocab"]
 
 
-class Steps:
+class IncrementalDecoder:
     """What every loop here asks of a model."""
 
     #: how many tokens stand in each row before what is generated
@@ -38,7 +38,7 @@ class Steps:
         raise NotImplementedError
 
 
-class TextSteps(Steps):
+class CausalDecoder(IncrementalDecoder):
     """A model that continues its own prompt. Prompts of unequal length are padded on the left."""
 
     def __init__(self, model: Model, prompts: list[list[int]], limit: int) -> None:
@@ -83,30 +83,35 @@ class TextSteps(Steps):
         self.cache.truncate(self.cache.length - count)
 
 
-class PairSteps(Steps):
+class CrossAttentionDecoder(IncrementalDecoder):
     """An encoder-decoder: the source is read once, and the target grows from a start token."""
 
     def __init__(
-        self, model: Any, source: Any, start: int, limit: int, source_padding: Bool[Tensor, "batch key"] | None = None
+        self,
+        model: Any,
+        source: Any,
+        start: int,
+        limit: int,
+        source_token_mask: Bool[Tensor, "batch key"] | None = None,
     ) -> None:
         self.model, self.prompt = model, 1
-        self.source_padding = source_padding
-        settings = {} if source_padding is None else {"source_padding": source_padding}
+        self.source_token_mask = source_token_mask
+        settings = {} if source_token_mask is None else {"source_token_mask": source_token_mask}
         self.encoded = model.encode(source, **settings)
         self.cache = Cache(capacity=limit + 1)
         self.start = torch.full((self.encoded.shape[0], 1), start, device=self.encoded.device)
 
     @staticmethod
-    def of_texts(model: Any, sources: list[list[int]], start: int, limit: int) -> PairSteps:
+    def of_texts(model: Any, sources: list[list[int]], start: int, limit: int) -> CrossAttentionDecoder:
         """Sources as token lists; shorter ones are padded on the right."""
-        tokens, padding = padded_right(sources, model.device)
-        return PairSteps(model, tokens, start, limit, padding)
+        tokens, padding = pad_right(sources, model.device)
+        return CrossAttentionDecoder(model, tokens, start, limit, padding)
 
     def first(self) -> StepLogits:
         return self.next(self.start)
 
     def next(self, tokens: Int[Tensor, "batch step"]) -> StepLogits:
-        settings = {} if self.source_padding is None else {"source_padding": self.source_padding}
+        settings = {} if self.source_token_mask is None else {"source_token_mask": self.source_token_mask}
         logits: Tensor = self.model.decode(
             tokens, self.encoded, cache=self.cache, last=tokens.shape[1], **settings
         ).logits
@@ -115,20 +120,20 @@ class PairSteps(Steps):
     def select(self, rows: Int[Tensor, " chosen"]) -> None:
         self.cache.select(rows)
         self.encoded = self.encoded.index_select(0, rows)
-        if self.source_padding is not None:
-            self.source_padding = self.source_padding.index_select(0, rows)
+        if self.source_token_mask is not None:
+            self.source_token_mask = self.source_token_mask.index_select(0, rows)
 
     def forget(self, count: int) -> None:
         self.cache.truncate(self.cache.length - count)
 
 
-class StateSteps(Steps):
+class RecurrentDecoder(IncrementalDecoder):
     """A recurrent encoder-decoder: what it has seen is one state, passed from step to step."""
 
     def __init__(self, model: Any, sources: list[list[int]], start: int) -> None:
-        tokens, padding = padded_right(sources, model.device)
+        tokens, padding = pad_right(sources, model.device)
         self.model, self.prompt, self.state = model, 1, None
-        self.encoded = model.encode(tokens, source_padding=padding)
+        self.encoded = model.encode(tokens, source_token_mask=padding)
         self.start = torch.full((len(sources), 1), start, device=tokens.device)
 
     def first(self) -> StepLogits:
@@ -148,7 +153,7 @@ class StateSteps(Steps):
             raise ArgumentError("a recurrent model cannot take back what it has read; guess with another one")
 
 
-def padded_right(texts: list[list[int]], device: torch.device) -> tuple[Tensor, Tensor | None]:
+def pad_right(texts: list[list[int]], device: torch.device) -> tuple[Tensor, Tensor | None]:
     """Token ids, shorter texts padded on the right, and which are real; None where all are."""
     longest = max(len(one) for one in texts)
     tokens = torch.tensor([one + [0] * (longest - len(one)) for one in texts], device=device)
@@ -156,7 +161,7 @@ def padded_right(texts: list[list[int]], device: torch.device) -> tuple[Tensor, 
     return tokens, None if bool(real.all()) else real
 
 
-def steps_of(model: Model, prompts: list[list[int]], limit: int) -> Steps:
+def create_decoder(model: Model, prompts: list[list[int]], limit: int) -> IncrementalDecoder:
     """The steps of a model from token lists: prompts to go on with, or sources to answer."""
     if not isinstance(prompts, list) or not all(isinstance(one, list) for one in prompts):
         shown = f"a tensor {list(prompts.shape)}: give its .tolist()" if isinstance(prompts, Tensor) else repr(prompts)
@@ -170,6 +175,6 @@ def steps_of(model: Model, prompts: list[list[int]], limit: int) -> Steps:
         if start is None:
             raise ArgumentError(f"this {model.family} model does not say with which token an answer starts")
         if hasattr(model, "first_state"):
-            return StateSteps(model, prompts, int(start))
-        return PairSteps.of_texts(model, prompts, int(start), limit)
-    return TextSteps(model, prompts, limit)
+            return RecurrentDecoder(model, prompts, int(start))
+        return CrossAttentionDecoder.of_texts(model, prompts, int(start), limit)
+    return CausalDecoder(model, prompts, limit)

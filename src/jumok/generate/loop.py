@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from jumok.models import Model
 
 from .sampling import Sampling, greedy
-from .token_stream import stream
+from .token_stream import stream_tokens
 
 
 def generate(
@@ -23,7 +23,7 @@ def generate(
     For an encoder-decoder the prompts are sources, and what comes back is the answer without its start token.
     """
     texts: list[list[int]] = [[] for _ in prompts]
-    for fresh in stream(model, prompts, limit=limit, sampling=sampling, ends=ends):
+    for fresh in stream_tokens(model, prompts, limit=limit, sampling=sampling, ends=ends):
         for text, token in zip(texts, fresh, strict=True):
             if token is not None:
                 text.append(token)

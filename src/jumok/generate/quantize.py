@@ -31,7 +31,7 @@ FINE = 128.0  # how many fine steps make a coarse one
 RANGE = (-64.0, 191.0)
 
 
-def rounded(weight: Tensor) -> tuple[Tensor, Tensor]:
+def quantize_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
     """A matrix as 8-bit numbers and a scale for each row: ``numbers * scales[:, None]`` is nearly the matrix."""
     scales = weight.abs().amax(-1).float().clamp_min(1e-12) / 127
     return (weight.float() / scales[:, None]).round().to(torch.int8), scales
@@ -50,8 +50,8 @@ class Int8Linear(nn.Module):
     @staticmethod
     def of(weight: Tensor, bias: Tensor | None) -> Int8Linear:
         """By the fastest kernel there is for where the matrix lies."""
-        whole = weight.device.type == "cpu" and weight.shape[1] >= 2 and whole_numbers()
-        return Whole(weight, bias) if whole else Mixed(weight, bias)
+        whole = weight.device.type == "cpu" and weight.shape[1] >= 2 and has_int8_kernel()
+        return IntegerLinear(weight, bias) if whole else MixedLinear(weight, bias)
 
     def product(self, rows: Tensor) -> Tensor:
         raise NotImplementedError
@@ -66,12 +66,12 @@ class Int8Linear(nn.Module):
         return output.view(*inputs.shape[:-1], self.out_features)
 
 
-class Whole(Int8Linear):
+class IntegerLinear(Int8Linear):
     """Whole numbers times whole numbers."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__(weight, bias)
-        numbers, self.scales = rounded(weight)
+        numbers, self.scales = quantize_rows(weight)
         self.packed = torch.fbgemm_pack_quantized_matrix(numbers)
         self.sums = numbers.sum(-1, dtype=torch.int32)
         self.nothing = torch.zeros(self.out_features)
@@ -105,12 +105,12 @@ class Whole(Int8Linear):
         return output.mul_(self.scales) if self.bias is None else torch.addcmul(self.bias, output, self.scales)
 
 
-class Mixed(Int8Linear):
+class MixedLinear(Int8Linear):
     """bfloat16 times 8 bits: that is what the kernel takes."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__(weight, bias)
-        numbers, scales = rounded(weight)
+        numbers, scales = quantize_rows(weight)
         self.room = -self.in_features % 16  # the kernel reads past the end of rows that it cannot cut into eights
         self.register_buffer("numbers", functional.pad(numbers, (0, self.room)))
         self.register_buffer("scales", scales.to(torch.bfloat16))
@@ -127,7 +127,7 @@ class Mixed(Int8Linear):
 
 
 @functools.cache
-def whole_numbers() -> bool:
+def has_int8_kernel() -> bool:
     """Does this torch on this machine multiply whole numbers, and rightly? Tried out, because torch says (once, here)
     that the kernel will go one day."""
     weight = torch.arange(-127.0, 128.0).view(5, 51)
@@ -136,7 +136,7 @@ def whole_numbers() -> bool:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         try:
-            found = Whole(weight, None)(inputs)
+            found = IntegerLinear(weight, None)(inputs)
         except (AttributeError, RuntimeError):
             return False
     return bool((found - exact).abs().max() < 0.01 * exact.abs().max())
@@ -149,7 +149,7 @@ def quantize(model: Model) -> Model:
     small = copy.deepcopy(model).eval().requires_grad_(False)
     for module in list(small.modules()):
         if isinstance(module, DecoderBlock):  # its queries and its keys come from two texts: no one map for both
-            module.cross = module.cross.converted("batched").requires_grad_(False)
+            module.cross = module.cross.convert_projection("batched").requires_grad_(False)
     for module in list(small.modules()):
         for name, child in list(module.named_children()):
             if isinstance(child, nn.Linear):

@@ -16,7 +16,7 @@ import torch
 from jumok.errors import ArgumentError
 from jumok.models import Model
 
-from .decoding import TextSteps, steps_of
+from .decoding import CausalDecoder, create_decoder
 
 
 @runtime_checkable
@@ -28,7 +28,7 @@ class Guesser(Protocol):
     def guess(self, tokens: list[int], most: int) -> list[int]: ...
 
 
-class Lookup:
+class PromptLookup:
     """Guesses that the text repeats itself: finds its last few tokens earlier on, and proposes what followed there
     (prompt lookup decoding)."""
 
@@ -52,18 +52,18 @@ class Lookup:
         return []
 
 
-class Draft:
+class DraftModel:
     """Guesses with a smaller model of the same tokens."""
 
     def __init__(self, model: Model, count: int = 4) -> None:
         if count < 1:
             raise ArgumentError(f"a draft proposes at least 1 token, not {count}")
         self.model, self.count = model, count
-        self._steps: TextSteps | None = None
+        self._steps: CausalDecoder | None = None
         self._told: list[int] = []
 
     def begin(self, tokens: list[int], limit: int) -> None:
-        self._steps = TextSteps(self.model, [tokens[:1]], len(tokens) + limit + self.count)
+        self._steps = CausalDecoder(self.model, [tokens[:1]], len(tokens) + limit + self.count)
         self._told = []
 
     def guess(self, tokens: list[int], most: int) -> list[int]:
@@ -86,7 +86,7 @@ class Draft:
 
 
 @dataclass(frozen=True)
-class Speculated:
+class SpeculationReport:
     """The new tokens, and how much the guesses saved."""
 
     tokens: list[int]
@@ -97,10 +97,10 @@ class Speculated:
 
 def speculate(
     model: Model, prompt: list[int], guesser: Guesser, *, limit: int = 64, ends: Iterable[int] = ()
-) -> Speculated:
+) -> SpeculationReport:
     """Greedy decoding of one prompt, with guesses; equal to ``generate(model, [prompt])``."""
     stops = frozenset(ends)
-    steps = steps_of(model, [prompt], limit)
+    steps = create_decoder(model, [prompt], limit)
     with torch.inference_mode():
         logits = steps.first()[0, -1:]
         guesser.begin(prompt, limit)
@@ -117,7 +117,7 @@ def speculate(
             for token in [*guess[:agreed], wanted[agreed]]:
                 new.append(token)
                 if token in stops or len(new) == limit:
-                    return Speculated(new, runs, guessed, kept)
+                    return SpeculationReport(new, runs, guessed, kept)
             room = limit - len(new) - 1  # the model's own next token takes a place too
             guess = guesser.guess(prompt + new, room) if room > 0 else []
             guessed += len(guess)

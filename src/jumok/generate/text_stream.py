@@ -13,7 +13,7 @@ class Decoder(Protocol):
     def decode(self, ids: list[int]) -> str: ...
 
 
-def text_pieces(tokens: Iterable[int], tokenizer: Decoder, stops: Sequence[str] = ()) -> Iterator[str]:
+def stream_text(tokens: Iterable[int], tokenizer: Decoder, stops: Sequence[str] = ()) -> Iterator[str]:
     """Pieces of text for tokens, as they arrive. A character that is not complete yet waits for its rest; so does
     what may be the beginning of a stop string. Ends before a stop string."""
     ids: list[int] = []

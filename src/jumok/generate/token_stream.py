@@ -8,11 +8,11 @@ import torch
 
 from jumok.models import Model
 
-from .decoding import Steps, steps_of
+from .decoding import IncrementalDecoder, create_decoder
 from .sampling import Sampling, greedy
 
 
-def stream(
+def stream_tokens(
     model: Model,
     prompts: list[list[int]],
     *,
@@ -21,14 +21,14 @@ def stream(
     ends: Iterable[int] = (),
 ) -> Iterator[list[int | None]]:
     """The same, one step at a time: each text's new token, None where it has ended."""
-    steps = steps_of(model, prompts, limit)
+    steps = create_decoder(model, prompts, limit)
     answers = hasattr(model, "encode")
     seen = [[] if answers else list(one) for one in prompts]
-    yield from walk(steps, seen, limit, sampling, frozenset(ends))
+    yield from decode_steps(steps, seen, limit, sampling, frozenset(ends))
 
 
-def walk(
-    steps: Steps, seen: list[list[int]], limit: int, sampling: Sampling, ends: frozenset[int]
+def decode_steps(
+    steps: IncrementalDecoder, seen: list[list[int]], limit: int, sampling: Sampling, ends: frozenset[int]
 ) -> Iterator[list[int | None]]:
     """Steps until every text has ended or ``limit`` tokens are there; ``seen`` grows with them."""
     with torch.inference_mode():

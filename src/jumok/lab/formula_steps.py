@@ -146,7 +146,7 @@ EXAMPLES: dict[str, Callable[[], Example]] = {
 }
 
 
-def example(name: str) -> Example:
+def build_example(name: str) -> Example:
     if name not in EXAMPLES:
         raise ArgumentError(f"there is no example {name!r}; there are {', '.join(EXAMPLES)}")
     return EXAMPLES[name]()

@@ -15,7 +15,7 @@ from jumok.attention.bias import Bias
 from jumok.attention.mask import Mask
 from jumok.attention.score import Score
 from jumok.errors import ArgumentError
-from jumok.layers import Sinusoidal
+from jumok.layers import SinusoidalPositions
 
 SCORES = ("scaled_dot", "dot", "general", "additive", "concat", "kernel", "favor")
 BIASES = ("none", "alibi", "t5")
@@ -87,7 +87,7 @@ def attend_sentence(
         inputs, memory = _embedded(own, width, seed), None if source is None else _embedded(other, width, seed)
         output, weights = attention(inputs, memory, mask=who, bias=numbers, weights=True)
         query = attention.projection.queries(inputs)
-        key, value = attention.projection.keys_values(inputs if memory is None else memory)
+        key, value = attention.projection.project_keys_values(inputs if memory is None else memory)
         settings = {"mask": who, "bias": numbers, "score": formula}
         exact = attend(query, key, value, backend="explicit", **settings)  # type: ignore[call-overload]
         asked = attend(query, key, value, backend=backend, **settings)  # type: ignore[call-overload]
@@ -118,7 +118,7 @@ def _embedded(tokens: list[str], width: int, seed: int) -> Tensor:
     for token in tokens:
         generator = torch.Generator().manual_seed(zlib.crc32(token.encode()) + seed)
         vectors.append(torch.randn(width, generator=generator))
-    return (torch.stack(vectors) + Sinusoidal(width)(range(len(tokens))))[None]
+    return (torch.stack(vectors) + SinusoidalPositions(width)(range(len(tokens))))[None]
 
 
 def _score(name: str, head_width: int) -> Score:

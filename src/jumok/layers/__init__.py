@@ -4,28 +4,28 @@ from .block import BareBlock, DecoderBlock, EncoderBlock
 from .feedforward import FeedForward, GatedFeedForward
 from .masked_output import MaskedOutput
 from .norm import LayerNorm, RMSNorm
-from .patches import Patches
-from .position_encoding import Learned, Rotary, Sinusoidal
+from .patches import PatchEmbedding
+from .position_encoding import LearnedPositions, RotaryPositions, SinusoidalPositions
 from .recurrent import RecurrentEncoder, StateAttention, lstm
-from .rotary_scaling import ByTurns, Scaling, Yarn
+from .rotary_scaling import Llama3Scaling, RotaryScaling, YarnScaling
 
 __all__ = [
     "BareBlock",
-    "ByTurns",
     "DecoderBlock",
     "EncoderBlock",
     "FeedForward",
     "GatedFeedForward",
     "LayerNorm",
-    "Learned",
+    "LearnedPositions",
+    "Llama3Scaling",
     "MaskedOutput",
-    "Patches",
+    "PatchEmbedding",
     "RMSNorm",
     "RecurrentEncoder",
-    "Rotary",
-    "Scaling",
-    "Sinusoidal",
+    "RotaryPositions",
+    "RotaryScaling",
+    "SinusoidalPositions",
     "StateAttention",
-    "Yarn",
+    "YarnScaling",
     "lstm",
 ]

@@ -12,7 +12,7 @@ from jumok.errors import ArgumentError, ShapeError
 Images = Float[Tensor, "batch channel row column"]
 
 
-def patch_grid(image: Sequence[int], patch: Sequence[int]) -> tuple[int, int]:
+def compute_patch_grid(image: Sequence[int], patch: Sequence[int]) -> tuple[int, int]:
     """How many rows and columns of patches an image of (rows, columns) pixels has; refused where they do not divide.
 
     >>> patch_grid((30, 40), (5, 10))
@@ -40,7 +40,7 @@ def check_images(images: Tensor, channels: int) -> None:
         raise ShapeError(f"this model reads images of {channels} channels, not {images.shape[1]} {list(images.shape)}")
 
 
-class Patches(nn.Module):
+class PatchEmbedding(nn.Module):
     """Every patch by one map to ``width`` numbers (Dosovitskiy et al. 2021): a convolution whose step is its size,
     which is a linear map of the patch's pixels. Patches need not be square.
 
@@ -62,6 +62,6 @@ class Patches(nn.Module):
 
     def forward(self, images: Images) -> Float[Tensor, "batch patch width"]:
         check_images(images, self.map.in_channels)
-        patch_grid(images.shape[2:], self.patch)
+        compute_patch_grid(images.shape[2:], self.patch)
         mapped: Tensor = self.map(images.to(self.map.weight.dtype))
         return mapped.flatten(2).transpose(1, 2)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from jumok.errors import ArgumentError, ShapeError
 
 from .embedding import embedding
-from .rotary_scaling import Scaling
+from .rotary_scaling import RotaryScaling
 
 Positions = range | Tensor  # as at the door: a range, or integers [length] or [batch, length]
 
@@ -20,7 +20,7 @@ def _tensor(positions: Positions, device: torch.device) -> Tensor:
     return positions.to(device)
 
 
-class Sinusoidal(nn.Module):
+class SinusoidalPositions(nn.Module):
     """sin and cos of the position at wavelengths from 2 pi to base * 2 pi (Vaswani et al. 2017). Any width, odd too.
 
     layout: "interleaved" has sines at even places, cosines at odd ones (the paper); "halves" all sines first (Marian).
@@ -50,7 +50,7 @@ class Sinusoidal(nn.Module):
         return told[..., : self.width].float()  # an odd width has one cosine less
 
 
-class Learned(nn.Module):
+class LearnedPositions(nn.Module):
     """A vector of its own for each of ``length`` positions (GPT-2, BERT)."""
 
     def __init__(self, length: int, width: int) -> None:
@@ -74,7 +74,7 @@ class Learned(nn.Module):
         return embedded
 
 
-class Rotary(nn.Module):
+class RotaryPositions(nn.Module):
     """Turns pairs of numbers by an angle that grows with the position (Su et al. 2021): scores then depend on
     distances alone. Made from the head's width; works on queries and keys at the door's layout.
 
@@ -83,7 +83,7 @@ class Rotary(nn.Module):
     """
 
     def __init__(
-        self, head_width: int, base: float = 10_000.0, pairing: str = "halves", scaling: Scaling | None = None
+        self, head_width: int, base: float = 10_000.0, pairing: str = "halves", scaling: RotaryScaling | None = None
     ) -> None:
         super().__init__()
         if head_width % 2:
@@ -123,7 +123,7 @@ class Rotary(nn.Module):
         step = torch.arange(0, self.head_width, 2, dtype=torch.float32, device=vectors.device) / self.head_width
         frequencies, gain = 1.0 / self.base**step, 1.0
         if self.scaling is not None:
-            frequencies, gain = self.scaling.slowed(frequencies, self.base), self.scaling.gain
+            frequencies, gain = self.scaling.scale_frequencies(frequencies, self.base), self.scaling.gain
         # float32 until the end: at position 10,000 a half-precision angle is off by whole turns
         angle = _tensor(positions, vectors.device)[..., None].float() * frequencies
         if angle.dim() == 3:  # [batch, length, pair]: the same for all heads

@@ -18,7 +18,7 @@ from jumok.errors import ArgumentError
 
 
 @dataclass(frozen=True)
-class Scaling:
+class RotaryScaling:
     """All pairs alike: each turns ``factor`` times slower (Chen et al. 2023)."""
 
     factor: float
@@ -32,12 +32,12 @@ class Scaling:
         """What turned queries and keys are multiplied by."""
         return 1.0
 
-    def slowed(self, frequencies: Float[Tensor, " pair"], base: float) -> Float[Tensor, " pair"]:
+    def scale_frequencies(self, frequencies: Float[Tensor, " pair"], base: float) -> Float[Tensor, " pair"]:
         return frequencies / self.factor
 
 
 @dataclass(frozen=True)
-class ByTurns(Scaling):
+class Llama3Scaling(RotaryScaling):
     """By how often a pair turns within ``length`` positions, those of the training (Llama 3.1, Grattafiori et al.
     2024): up to ``slow`` times and it is slowed down by the whole factor, from ``fast`` times on it is left alone, and
     between the two evenly from one to the other."""
@@ -54,7 +54,7 @@ class ByTurns(Scaling):
                 f"and {self.fast}"
             )
 
-    def slowed(self, frequencies: Float[Tensor, " pair"], base: float) -> Float[Tensor, " pair"]:
+    def scale_frequencies(self, frequencies: Float[Tensor, " pair"], base: float) -> Float[Tensor, " pair"]:
         kept = self.kept(frequencies, base)
         return frequencies * kept + frequencies / self.factor * (1 - kept)
 
@@ -65,7 +65,7 @@ class ByTurns(Scaling):
 
 
 @dataclass(frozen=True)
-class Yarn(ByTurns):
+class YarnScaling(Llama3Scaling):
     """As by turns, but evenly from pair to pair, which is by the logarithm of the turns; and scores become sharper, by
     ``stretch`` on queries and keys each (YaRN, Peng et al. 2023)."""
 

@@ -19,15 +19,15 @@ import torch
 from torch import nn
 
 from jumok.checkpoint import Loaded
-from jumok.data.tokenizers.token_labels import labels as labels_of
+from jumok.data.tokenizers.token_labels import label_tokens as labels_of
 from jumok.errors import ArgumentError
 from jumok.models import Model
-from jumok.tap import listening
+from jumok.tap import listen
 
-from .capture.capture import Run
-from .capture.recorder import Capture
-from .edits.apply_edits import Editing
-from .edits.edit_types import Edit, KnockOut, listed
+from .capture.capture import Capture
+from .capture.recorder import Recorder
+from .edits.apply_edits import EditListener
+from .edits.edit_types import Edit, KnockOut, as_tuple
 from .sites import Sites
 
 KEPT = ("output", "value", "block_output", "feedforward_output", "input")
@@ -45,17 +45,17 @@ class Lens:
         if not isinstance(self.model, nn.Module):
             raise ArgumentError(f"a lens is opened on a model, not on {type(model).__name__}")
         if not isinstance(self.model, Model):
-            from .huggingface.attention_interface import check_kind
+            from .huggingface.attention_interface import require_transformers_model
 
-            check_kind(self.model)
+            require_transformers_model(self.model)
 
     def __enter__(self) -> Lens:
         if self._is_open:
             raise ArgumentError("this lens is open already")
         if not isinstance(self.model, Model):
-            from .huggingface.attention_interface import led_to_the_door
+            from .huggingface.attention_interface import route_attention
 
-            self._open.enter_context(led_to_the_door(self.model))
+            self._open.enter_context(route_attention(self.model))
         self._is_open = True
         return self
 
@@ -73,7 +73,7 @@ class Lens:
         name: str = "run",
         gradients: bool = False,
         **settings: Any,
-    ) -> Run:
+    ) -> Capture:
         """The model's ordinary forward. Kept are queries, keys and log-sum-exps; with ``logits`` the model's answer
         too, and of ``keep`` ("output" of every head, "value", "block_output", "feedforward_output", "input")
         whatever is named. ``inputs`` and ``settings`` are the model's own; a list of tokens is one text."""
@@ -91,20 +91,20 @@ class Lens:
             raise ArgumentError(f"edits are Ablate, KnockOut, Patch, Scale or Remask; {strange!r} is none")
         given = tuple(self.given(one) for one in inputs)
         if not logits:
-            settings = {**last_logits(self.model, 1), **settings}
-        capture = Capture(tuple(keep))
+            settings = {**limit_logits(self.model, 1), **settings}
+        capture = Recorder(tuple(keep))
         editing = None
         if edits:
             sites = self.sites(*given, **settings)
-            editing = Editing(edits, lambda edit: sites.several(edit.layer), self._mlp_of)
+            editing = EditListener(edits, lambda edit: sites.several(edit.layer), self._mlp_of)
         mode = self.model.training
         self.model.eval()
         try:
             with contextlib.ExitStack() as stack:
                 stack.enter_context(torch.enable_grad() if gradients else torch.no_grad())
                 if editing is not None:
-                    stack.enter_context(listening(editing))
-                stack.enter_context(listening(capture))
+                    stack.enter_context(listen(editing))
+                stack.enter_context(listen(capture))
                 output = self.model(*given, **settings)
         except IndexError as wrong:  # torch says "index out of range in self", which helps nobody
             longest = getattr(getattr(self.model, "config", None), "max_position_embeddings", None)
@@ -124,7 +124,7 @@ class Lens:
             )
         if labels is None:
             labels = self._labels(given)
-        found = Run(capture.attentions, capture.kept, output if logits else None, tuple(edits), labels, name)
+        found = Capture(capture.attentions, capture.kept, output if logits else None, tuple(edits), labels, name)
         for edit in edits:
             _refuse_far_edges(edit, found)
         return found
@@ -147,9 +147,9 @@ class Lens:
         """The block whose MLP stands behind an attention: of all, the one whose name shares most with it."""
         if isinstance(self.model, Model):
             return site.rpartition(".")[0]
-        from .huggingface.attention_interface import feedforwards
+        from .huggingface.attention_interface import find_feedforwards
 
-        names = [name for name, _ in feedforwards(self.model)]
+        names = [name for name, _ in find_feedforwards(self.model)]
         shared = {name: _shared(name, site) for name in names}
         best = max(shared.values(), default=0)
         chosen = [name for name, length in shared.items() if length == best]
@@ -168,14 +168,14 @@ class Lens:
     def sites(self, *inputs: Any, **settings: Any) -> Sites:
         """The model's attentions by name, in the order in which they run; found by running it once."""
         if self._known is None:
-            capture = Capture()
-            with torch.no_grad(), listening(capture):
+            capture = Recorder()
+            with torch.no_grad(), listen(capture):
                 self.model(*(_as_batch(one, self.model) for one in inputs), **settings)
             self._known = Sites(list(capture.attentions))
         return self._known
 
 
-def _refuse_far_edges(edit: Edit, run: Run) -> None:
+def _refuse_far_edges(edit: Edit, run: Capture) -> None:
     """An edge that is not there would be cut without any effect, and look as if it did not matter."""
     if not isinstance(edit, KnockOut):
         return
@@ -185,7 +185,7 @@ def _refuse_far_edges(edit: Edit, run: Run) -> None:
             ("query", edit.query, found.query_positions),
             ("key", edit.key, found.key_positions),
         ):
-            far = set(listed(wanted) or ()) - set(there)
+            far = set(as_tuple(wanted) or ()) - set(there)
             if far:
                 raise ArgumentError(
                     f"{site} has no {name} at {min(far)}: positions are from {min(there)} to {max(there)}"
@@ -234,7 +234,7 @@ def _refuse_unknown(tokens: torch.Tensor, model: nn.Module) -> None:
         raise ArgumentError(f"the model knows {known:,} tokens, counted from 0; {int(odd[0])} is none of them")
 
 
-def last_logits(model: nn.Module, count: int) -> dict[str, int]:
+def limit_logits(model: nn.Module, count: int) -> dict[str, int]:
     """Only the last so many logits, where a model can leave the others out."""
     known = inspect.signature(model.forward).parameters
     return next(({name: count} for name in ("last", "logits_to_keep") if name in known), {})

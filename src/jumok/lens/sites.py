@@ -30,10 +30,10 @@ class Sites:
     def stack(self) -> list[str]:
         return self.names
 
-    def one(self, layer: int | str) -> str:
+    def find(self, layer: int | str) -> str:
         if isinstance(layer, str):
             return self._named(layer)
-        if not is_number(layer):
+        if not is_integer(layer):
             raise ArgumentError(
                 f"a layer is a number or a name, not {layer!r}; there are {', '.join(self._examples())}"
             )
@@ -47,9 +47,9 @@ class Sites:
         return self.names[layer]
 
     def several(self, layer: int | str | None) -> frozenset[str]:
-        return frozenset(self.names) if layer is None else frozenset([self.one(layer)])
+        return frozenset(self.names) if layer is None else frozenset([self.find(layer)])
 
-    def layer_of(self, site: str) -> int | str:
+    def get_layer(self, site: str) -> int | str:
         """The shortest way to say which one it is."""
         return self.names.index(site) if len(self.stacks) == 1 else site
 
@@ -67,7 +67,7 @@ class Sites:
         return [*self.names[:6], *(["..."] if len(self.names) > 6 else [])]
 
 
-def is_number(given: object) -> bool:
+def is_integer(given: object) -> bool:
     """A whole number, numpy's too, which True and False are not."""
     return isinstance(given, Integral) and not isinstance(given, bool)
 

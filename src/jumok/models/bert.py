@@ -20,11 +20,11 @@ from torch import Tensor, nn
 from jumok.attention import MultiHead, mask
 from jumok.attention.grid import Positions
 from jumok.errors import ArgumentError, ShapeError
-from jumok.layers import EncoderBlock, FeedForward, LayerNorm, Learned, MaskedOutput
+from jumok.layers import EncoderBlock, FeedForward, LayerNorm, LearnedPositions, MaskedOutput
 from jumok.layers.embedding import embedding
 from jumok.layers.feedforward import activation
 
-from .config import Config, choice, maybe, number, real, truth
+from .config import Config, choice, flag, integer, optional, real
 from .model import Model, Output, check_tokens, initialise_linear, normal_
 
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
@@ -36,26 +36,28 @@ class BERTConfig(Config):
 
     family: ClassVar[str] = "bert"
 
-    vocabulary: int = number(30522, "how many tokens there are")
-    length: int = number(512, "the longest text")
-    width: int = number(768, "width of the model")
-    layers: int = number(12, "how many blocks")
-    heads: int = number(12, "how many attention heads")
-    hidden: int = number(3072, "width inside the feed-forward")
-    segments: int = number(2, "how many segments a token can be of; 0 = none", least=0)
-    offset: int = number(0, "the position of the first token", least=0)
-    padding_id: int | None = maybe(number(0, "a token that takes no position (RoBERTa); None = each has one", least=0))
+    vocabulary: int = integer(30522, "how many tokens there are")
+    length: int = integer(512, "the longest text")
+    width: int = integer(768, "width of the model")
+    layers: int = integer(12, "how many blocks")
+    heads: int = integer(12, "how many attention heads")
+    hidden: int = integer(3072, "width inside the feed-forward")
+    segments: int = integer(2, "how many segments a token can be of; 0 = none", least=0)
+    offset: int = integer(0, "the position of the first token", least=0)
+    padding_id: int | None = optional(
+        integer(0, "a token that takes no position (RoBERTa); None = each has one", least=0)
+    )
     epsilon: float = real(1e-12, "added inside the norms' root")
     activation: str = choice("gelu", ACTIVATIONS, "of the feed-forward")
     head: str = choice(
         "none", ("none", "mlm", "classes"), "hidden vectors alone, or logits of masked tokens or of classes too"
     )
     head_activation: str = choice("gelu", (*ACTIVATIONS, "tanh"), "of the head")
-    classes: int = number(2, "how many classes the head tells apart")
+    classes: int = integer(2, "how many classes the head tells apart")
     answer: str = choice(
         "one", ("one", "several", "number"), "one class holds, or each may by itself, or they are numbers"
     )
-    tied: bool = truth(True, "the embedding is also the head's output map")
+    tied: bool = flag(True, "the embedding is also the head's output map")
     dropout: float = real(0.0, "share dropped while training", most=0.99)
 
     def check(self) -> None:
@@ -80,7 +82,7 @@ class BERT(Model):
         self.config = config
         width, epsilon = config.width, config.epsilon
         self.embedding = embedding(config.vocabulary, width)
-        self.positions = Learned(config.offset + config.length, width)
+        self.positions = LearnedPositions(config.offset + config.length, width)
         self.segments = embedding(config.segments, width) if config.segments else None
         self.norm = LayerNorm(width, eps=epsilon)
         self.dropout = nn.Dropout(config.dropout)

@@ -21,11 +21,11 @@ from torch import Tensor, nn
 
 from jumok.attention import Cache, MultiHead, mask
 from jumok.errors import ArgumentError, ShapeError
-from jumok.layers import DecoderBlock, EncoderBlock, FeedForward, LayerNorm, Learned, Patches
+from jumok.layers import DecoderBlock, EncoderBlock, FeedForward, LayerNorm, LearnedPositions, PatchEmbedding
 from jumok.layers.embedding import embedding
-from jumok.layers.patches import Images, check_images, patch_grid
+from jumok.layers.patches import Images, check_images, compute_patch_grid
 
-from .config import Config, choice, number, numbers, real, truth
+from .config import Config, choice, flag, integer, integers, real
 from .gpt import places
 from .model import Model, Output, check_tokens, initialise_linear, normal_, token_logits
 
@@ -41,31 +41,31 @@ class CaptionerConfig(Config):
     source: str = choice(
         "regions", ("regions", "patches"), "what is read of an image: a detector's regions, or patches"
     )
-    regions: int = number(36, "the most regions an image has")
-    features: int = number(2048, "how many numbers tell of a region")
-    image: Sequence[int] = numbers((224, 224), "rows and columns of an image, in pixels, where patches are read")
-    patch: Sequence[int] = numbers((16, 16), "rows and columns of a patch, in pixels")
-    channels: int = number(3, "numbers a pixel: 3 for red, green and blue, 1 for grey")
-    vocabulary: int = number(10_000, "how many tokens there are")
-    length: int = number(64, "the longest caption")
-    width: int = number(512, "width of the model")
-    layers: int = number(3, "how many blocks look at the image among itself; 0 = none", least=0)
-    decoder_layers: int = number(6, "how many blocks write the caption")
-    heads: int = number(8, "how many attention heads")
-    hidden: int = number(2048, "width inside the feed-forward")
+    regions: int = integer(36, "the most regions an image has")
+    features: int = integer(2048, "how many numbers tell of a region")
+    image: Sequence[int] = integers((224, 224), "rows and columns of an image, in pixels, where patches are read")
+    patch: Sequence[int] = integers((16, 16), "rows and columns of a patch, in pixels")
+    channels: int = integer(3, "numbers a pixel: 3 for red, green and blue, 1 for grey")
+    vocabulary: int = integer(10_000, "how many tokens there are")
+    length: int = integer(64, "the longest caption")
+    width: int = integer(512, "width of the model")
+    layers: int = integer(3, "how many blocks look at the image among itself; 0 = none", least=0)
+    decoder_layers: int = integer(6, "how many blocks write the caption")
+    heads: int = integer(8, "how many attention heads")
+    hidden: int = integer(2048, "width inside the feed-forward")
     activation: str = choice("gelu", ("relu", "gelu", "gelu_tanh", "silu"), "of the feed-forward")
     epsilon: float = real(1e-5, "added inside the norms' root")
-    tied: bool = truth(True, "the embedding is also the output map")
-    start: int = number(1, "the token a caption begins with", least=0)
-    end: int = number(2, "the token a caption ends with", least=0)
-    pad: int = number(0, "the token that fills up a batch", least=0)
+    tied: bool = flag(True, "the embedding is also the output map")
+    start: int = integer(1, "the token a caption begins with", least=0)
+    end: int = integer(2, "the token a caption ends with", least=0)
+    pad: int = integer(0, "the token that fills up a batch", least=0)
     dropout: float = real(0.0, "share dropped while training", most=0.99)
 
     def check(self) -> None:
         if self.width % self.heads:
             raise ArgumentError(f"width {self.width} does not divide into {self.heads} heads")
         if self.source == "patches":
-            patch_grid(self.image, self.patch)
+            compute_patch_grid(self.image, self.patch)
         for name in ("start", "end", "pad"):
             if getattr(self, name) >= self.vocabulary:
                 raise ArgumentError(f"{name} is token {getattr(self, name)}, but there are {self.vocabulary} tokens")
@@ -88,18 +88,18 @@ class Captioner(Model):
         super().__init__()
         self.config = config
         self.regions: nn.Linear | None = None
-        self.patches: Patches | None = None
+        self.patches: PatchEmbedding | None = None
         self.patch_positions: nn.Parameter | None = None
         if config.source == "regions":
             self.regions = nn.Linear(config.features, config.width)
         else:
-            rows, columns = patch_grid(config.image, config.patch)
-            self.patches = Patches(config.channels, config.patch, config.width)
+            rows, columns = compute_patch_grid(config.image, config.patch)
+            self.patches = PatchEmbedding(config.channels, config.patch, config.width)
             self.patch_positions = nn.Parameter(torch.zeros(1, rows * columns, config.width))
         self.encoder = nn.ModuleList(_encoder_block(config) for _ in range(config.layers))
         self.encoder_norm = _norm(config)
         self.embedding = embedding(config.vocabulary, config.width)
-        self.positions = Learned(config.length, config.width)
+        self.positions = LearnedPositions(config.length, config.width)
         self.dropout = nn.Dropout(config.dropout)
         self.decoder = nn.ModuleList(_decoder_block(config) for _ in range(config.decoder_layers))
         self.decoder_norm = _norm(config)
@@ -117,25 +117,25 @@ class Captioner(Model):
         images: Regions | Images,
         target: Int[Tensor, "batch target"],
         *,
-        source_padding: Bool[Tensor, "batch source"] | None = None,
-        target_padding: Bool[Tensor, "batch key"] | None = None,
+        source_token_mask: Bool[Tensor, "batch source"] | None = None,
+        target_token_mask: Bool[Tensor, "batch key"] | None = None,
         cache: Cache | None = None,
         weights: bool = False,
         last: int | None = None,
     ) -> Output:
         """target: what the decoder reads of the caption, beginning with ``config.start``.
-        source_padding: True = a real region (or patch), where images have fewer than others.
-        target_padding: True = a real token, on either side, for those in the cache too. Positions are counted over
+        source_token_mask: True = a real region (or patch), where images have fewer than others.
+        target_token_mask: True = a real token, on either side, for those in the cache too. Positions are counted over
             real tokens.
         last: logits of the last so many tokens alone, which is all that generation needs.
         weights: a dict of tuples, a tensor a layer: "encoder", "decoder" and "cross" (which region each token saw).
         """
-        encoded, found = self._encoded(images, source_padding, weights)
+        encoded, found = self._encoded(images, source_token_mask, weights)
         output = self.decode(
             target,
             encoded,
-            source_padding=source_padding,
-            target_padding=target_padding,
+            source_token_mask=source_token_mask,
+            target_token_mask=target_token_mask,
             cache=cache,
             weights=weights,
             last=last,
@@ -143,18 +143,18 @@ class Captioner(Model):
         return Output(output.logits, output.hidden, {"encoder": tuple(found), **output.weights} if weights else None)
 
     def encode(
-        self, images: Regions | Images, *, source_padding: Bool[Tensor, "batch source"] | None = None
+        self, images: Regions | Images, *, source_token_mask: Bool[Tensor, "batch source"] | None = None
     ) -> Float[Tensor, "batch source width"]:
         """What the decoder reads of the images; made once, however long the caption becomes."""
-        return self._encoded(images, source_padding, False)[0]
+        return self._encoded(images, source_token_mask, False)[0]
 
     def decode(
         self,
         target: Int[Tensor, "batch target"],
         encoded: Float[Tensor, "batch source width"],
         *,
-        source_padding: Bool[Tensor, "batch source"] | None = None,
-        target_padding: Bool[Tensor, "batch key"] | None = None,
+        source_token_mask: Bool[Tensor, "batch source"] | None = None,
+        target_token_mask: Bool[Tensor, "batch key"] | None = None,
         cache: Cache | None = None,
         weights: bool = False,
         last: int | None = None,
@@ -162,13 +162,13 @@ class Captioner(Model):
         """The caption's half. With a cache, ``target`` is what is new since the last call."""
         check_tokens(target, self.config.vocabulary)
         seen = 0 if cache is None else cache.length
-        hidden = self.embedding(target) + self.positions(places(target.shape[1], seen, target_padding))
+        hidden = self.embedding(target) + self.positions(places(target.shape[1], seen, target_token_mask))
         hidden, found = self.through(
             self.decoder,
             self.dropout(hidden),
             encoded,
-            mask=mask.causal if target_padding is None else mask.causal & mask.padding(target_padding),
-            source_mask=None if source_padding is None else mask.padding(source_padding),
+            mask=mask.causal if target_token_mask is None else mask.causal & mask.padding(target_token_mask),
+            source_mask=None if source_token_mask is None else mask.padding(source_token_mask),
             cache=cache,
             weights=weights,
         )

@@ -14,23 +14,23 @@ from torch import Tensor, nn
 from jumok.errors import ArgumentError
 
 from .bert import BERTConfig, first_of
-from .config import Config, choice, nested, number, real
+from .config import Config, choice, integer, nested, real
 from .long import LongConfig
 from .model import Model, Output, normal_
-from .registry import family
+from .registry import get_family
 
 
 @dataclass(frozen=True)
 class ClassifierConfig(Config):
     """The default encoder is BERT base."""
 
-    family: ClassVar[str] = "classifier"
+    get_family: ClassVar[str] = "classifier"
 
     encoder: BERTConfig | LongConfig = nested(  # noqa: RUF009  # a frozen default can be shared
         BERTConfig(), ("bert", "long"), "the encoder that reads the text"
     )
     pool: str = choice("mean", ("mean", "first"), "which vectors stand for the text: all real tokens', or the first's")
-    classes: int = number(2, "how many classes there are")
+    classes: int = integer(2, "how many classes there are")
     dropout: float = real(0.0, "share of the pooled vector dropped while training", most=0.99)
 
     def check(self) -> None:
@@ -56,14 +56,14 @@ def sentiment_config(**encoder: object) -> ClassifierConfig:
 class Classifier(Model):
     """``model(tokens).logits`` is [batch, classes]; ``.hidden`` is the encoder's."""
 
-    family = "classifier"
+    get_family = "classifier"
     config_class = ClassifierConfig
     config: ClassifierConfig
 
     def __init__(self, config: ClassifierConfig) -> None:
         super().__init__()
         self.config = config
-        self.encoder = family(config.encoder.family)(config.encoder)
+        self.encoder = get_family(config.encoder.family)(config.encoder)
         self.dropout = nn.Dropout(config.dropout)
         self.output = nn.Linear(config.encoder.width, config.classes)
         self.finish()

@@ -14,7 +14,7 @@ Made = TypeVar("Made", bound="Config")
 LARGEST = 2**31  # no real size is larger; a file that says so is wrong
 
 
-def number(default: int, help: str, least: int = 1, most: int = LARGEST) -> Any:
+def integer(default: int, help: str, least: int = 1, most: int = LARGEST) -> Any:
     """A whole number between ``least`` and ``most``."""
     return field(default=default, metadata={"kind": int, "help": help, "least": least, "most": most})
 
@@ -29,11 +29,11 @@ def choice(default: str, options: tuple[str, ...], help: str) -> Any:
     return field(default=default, metadata={"kind": str, "help": help, "options": options})
 
 
-def truth(default: bool, help: str) -> Any:
+def flag(default: bool, help: str) -> Any:
     return field(default=default, metadata={"kind": bool, "help": help})
 
 
-def maybe(inner: Any) -> Any:
+def optional(inner: Any) -> Any:
     """The same field, but None is allowed and is the default."""
     return field(default=None, metadata={**inner.metadata, "optional": True})
 
@@ -68,7 +68,7 @@ class Config:
         # checked before anything is made of them: a file may hold anything
         return cls(**{name: _checked(cls.family, known[name], value) for name, value in told.items()})
 
-    def changed(self: Made, **fields: Any) -> Made:
+    def replace(self: Made, **fields: Any) -> Made:
         """The same config with some fields changed."""
         return self.from_json({**self.to_json(), **fields})
 
@@ -98,7 +98,7 @@ def _checked(family: str, one: dataclasses.Field[Any], value: Any) -> Any:
     return value
 
 
-def numbers(default: tuple[int, ...], help: str, least: int = 1, most: int = LARGEST) -> Any:
+def integers(default: tuple[int, ...], help: str, least: int = 1, most: int = LARGEST) -> Any:
     """Several whole numbers."""
     return field(default=default, metadata={"kind": tuple, "help": help, "least": least, "most": most})
 
@@ -116,7 +116,7 @@ def _inner(place: str, families: tuple[str, ...], value: Any) -> Config:
         return value
     from . import registry  # which knows the families, and they this file
 
-    return registry.family(family).config_class.from_json(value)
+    return registry.get_family(family).config_class.from_json(value)
 
 
 def _called(kind: type) -> str:

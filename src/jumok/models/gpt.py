@@ -23,21 +23,21 @@ from jumok.attention.grid import Positions
 from jumok.attention.mask import Mask
 from jumok.errors import ArgumentError, ShapeError
 from jumok.layers import (
-    ByTurns,
     EncoderBlock,
     FeedForward,
     GatedFeedForward,
     LayerNorm,
-    Learned,
+    LearnedPositions,
+    Llama3Scaling,
     RMSNorm,
-    Rotary,
-    Scaling,
-    Yarn,
+    RotaryPositions,
+    RotaryScaling,
+    YarnScaling,
 )
 from jumok.layers.embedding import embedding
 from jumok.small_batch_linear import Linear
 
-from .config import Config, choice, maybe, number, numbers, real, truth
+from .config import Config, choice, flag, integer, integers, optional, real
 from .model import Model, Output, check_tokens, initialise_linear, normal_, token_logits
 
 
@@ -47,14 +47,14 @@ class GPTConfig(Config):
 
     family: ClassVar[str] = "gpt"
 
-    vocabulary: int = number(50257, "how many tokens there are")
-    length: int = number(1024, "the longest text")
-    width: int = number(768, "width of the model")
-    layers: int = number(12, "how many blocks")
-    heads: int = number(12, "how many attention heads")
-    groups: int | None = maybe(number(1, "key/value heads; None = as many as heads"))
-    head_width: int | None = maybe(number(1, "width of a head; None = width / heads"))
-    hidden: int = number(3072, "width inside the feed-forward")
+    vocabulary: int = integer(50257, "how many tokens there are")
+    length: int = integer(1024, "the longest text")
+    width: int = integer(768, "width of the model")
+    layers: int = integer(12, "how many blocks")
+    heads: int = integer(12, "how many attention heads")
+    groups: int | None = optional(integer(1, "key/value heads; None = as many as heads"))
+    head_width: int | None = optional(integer(1, "width of a head; None = width / heads"))
+    hidden: int = integer(3072, "width inside the feed-forward")
     positions: str = choice("learned", ("learned", "rotary"), "how a token learns where it stands")
     rotary_base: float = real(10_000.0, "the longest wavelength of rotary positions", least=1.0)
     rotary_scaling: str = choice(
@@ -63,7 +63,7 @@ class GPTConfig(Config):
         "how rotary positions are slowed down; dynamic = beyond the length alone, so never here",
     )
     rotary_factor: float = real(1.0, "how much slower, at most", least=1.0, most=1e6)
-    rotary_length: int | None = maybe(number(1, "the longest text before the scaling; None = length"))
+    rotary_length: int | None = optional(integer(1, "the longest text before the scaling; None = length"))
     rotary_slow: float = real(1.0, "turns within that text up to which the whole factor counts", least=1e-6, most=1e6)
     rotary_fast: float = real(32.0, "turns within that text from which nothing is slowed down", least=1e-6, most=1e6)
     rotary_gain: float = real(1.0, "what turned queries and keys are multiplied by (yarn)", least=1e-6, most=1e6)
@@ -71,12 +71,12 @@ class GPTConfig(Config):
     epsilon: float = real(1e-5, "added inside the norms' root")
     feedforward: str = choice("plain", ("plain", "gated"), "two maps, or gated (SwiGLU)")
     activation: str = choice("gelu_tanh", ("relu", "gelu", "gelu_tanh", "silu"), "of the feed-forward")
-    attention_bias: bool = truth(True, "biases on query, key and value")
-    output_bias: bool = truth(True, "a bias on the attention's output map")
-    feedforward_bias: bool = truth(True, "biases in the feed-forward")
-    window: int | None = maybe(number(1, "how many tokens back each layer sees; None = all"))
-    windowed: tuple[int, ...] | None = maybe(numbers((), "the layers with the window, from 0; None = all", least=0))
-    tied: bool = truth(True, "the embedding is also the output map")
+    attention_bias: bool = flag(True, "biases on query, key and value")
+    output_bias: bool = flag(True, "a bias on the attention's output map")
+    feedforward_bias: bool = flag(True, "biases in the feed-forward")
+    window: int | None = optional(integer(1, "how many tokens back each layer sees; None = all"))
+    windowed: tuple[int, ...] | None = optional(integers((), "the layers with the window, from 0; None = all", least=0))
+    tied: bool = flag(True, "the embedding is also the output map")
     dropout: float = real(0.0, "share dropped while training", most=0.99)
 
     def check(self) -> None:
@@ -100,15 +100,15 @@ class GPTConfig(Config):
                 )
 
     @property
-    def scaling(self) -> Scaling | None:
+    def scaling(self) -> RotaryScaling | None:
         """How rotary positions are slowed down."""
         length = self.rotary_length or self.length
         if self.rotary_scaling == "linear":
-            return Scaling(self.rotary_factor)
+            return RotaryScaling(self.rotary_factor)
         if self.rotary_scaling == "llama3":
-            return ByTurns(self.rotary_factor, length, self.rotary_slow, self.rotary_fast)
+            return Llama3Scaling(self.rotary_factor, length, self.rotary_slow, self.rotary_fast)
         if self.rotary_scaling == "yarn":
-            return Yarn(self.rotary_factor, length, self.rotary_slow, self.rotary_fast, self.rotary_gain)
+            return YarnScaling(self.rotary_factor, length, self.rotary_slow, self.rotary_fast, self.rotary_gain)
         return None
 
 
@@ -139,9 +139,9 @@ class GPT(Model):
         head_width = config.head_width or config.width // config.heads
         rotary = None
         if config.positions == "rotary":
-            rotary = Rotary(head_width, config.rotary_base, scaling=config.scaling)
+            rotary = RotaryPositions(head_width, config.rotary_base, scaling=config.scaling)
         self.embedding = embedding(config.vocabulary, config.width)
-        self.positions = Learned(config.length, config.width) if config.positions == "learned" else None
+        self.positions = LearnedPositions(config.length, config.width) if config.positions == "learned" else None
         self.dropout = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList(_block(config, rotary) for _ in range(config.layers))
         self.norm = _norm(config)
@@ -211,7 +211,7 @@ def _norm(config: GPTConfig) -> nn.Module:
     return made(config.width, eps=config.epsilon)
 
 
-def _block(config: GPTConfig, rotary: Rotary | None) -> EncoderBlock:
+def _block(config: GPTConfig, rotary: RotaryPositions | None) -> EncoderBlock:
     attention = MultiHead(
         config.width,
         config.heads,

@@ -22,11 +22,11 @@ from jumok.attention.feature_maps import FavorPlus
 from jumok.attention.fourier import FourierMixing
 from jumok.attention.mask import Mask
 from jumok.errors import ArgumentError
-from jumok.layers import EncoderBlock, FeedForward, LayerNorm, Learned, MaskedOutput
+from jumok.layers import EncoderBlock, FeedForward, LayerNorm, LearnedPositions, MaskedOutput
 from jumok.layers.embedding import embedding
 
 from .bert import ACTIVATIONS, check_padding
-from .config import Config, choice, number, numbers, real, truth
+from .config import Config, choice, flag, integer, integers, real
 from .model import Model, Output, check_tokens, initialise_linear, normal_
 
 MIXINGS = ("longformer", "bigbird", "performer", "fnet", "full")
@@ -38,22 +38,24 @@ class LongConfig(Config):
 
     family: ClassVar[str] = "long"
 
-    vocabulary: int = number(50265, "how many tokens there are")
-    length: int = number(4096, "the longest text")
-    width: int = number(768, "width of the model")
-    layers: int = number(12, "how many blocks")
-    heads: int = number(12, "how many attention heads (fnet has none)")
-    hidden: int = number(3072, "width inside the feed-forward")
+    vocabulary: int = integer(50265, "how many tokens there are")
+    length: int = integer(4096, "the longest text")
+    width: int = integer(768, "width of the model")
+    layers: int = integer(12, "how many blocks")
+    heads: int = integer(12, "how many attention heads (fnet has none)")
+    hidden: int = integer(3072, "width inside the feed-forward")
     mixing: str = choice("longformer", MIXINGS, "how tokens are mixed")
-    window: int = number(256, "longformer, bigbird: keys closer than this are seen")
-    globals: tuple[int, ...] = numbers((0,), "longformer, bigbird: positions that see all and are seen by all", least=0)
-    random: int = number(3, "bigbird: how many keys are drawn for each query", least=0)
-    features: int = number(256, "performer: how many random features; more are nearer to full attention")
-    seed: int = number(0, "of what bigbird and performer draw", least=0)
+    window: int = integer(256, "longformer, bigbird: keys closer than this are seen")
+    globals: tuple[int, ...] = integers(
+        (0,), "longformer, bigbird: positions that see all and are seen by all", least=0
+    )
+    random: int = integer(3, "bigbird: how many keys are drawn for each query", least=0)
+    features: int = integer(256, "performer: how many random features; more are nearer to full attention")
+    seed: int = integer(0, "of what bigbird and performer draw", least=0)
     epsilon: float = real(1e-12, "added inside the norms' root")
     activation: str = choice("gelu", ACTIVATIONS, "of the feed-forward and the head")
     head: str = choice("none", ("none", "mlm"), "hidden vectors alone, or logits of masked tokens too")
-    tied: bool = truth(True, "the embedding is also the head's output map")
+    tied: bool = flag(True, "the embedding is also the head's output map")
     dropout: float = real(0.0, "share dropped while training", most=0.99)
 
     def check(self) -> None:
@@ -73,7 +75,7 @@ class Long(Model):
         super().__init__()
         self.config = config
         self.embedding = embedding(config.vocabulary, config.width)
-        self.positions = Learned(config.length, config.width)
+        self.positions = LearnedPositions(config.length, config.width)
         self.norm = LayerNorm(config.width, eps=config.epsilon)
         self.dropout = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList(_block(config) for _ in range(config.layers))

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from jumok.attention import Cache, MultiHead, mask
 from jumok.attention.grid import Positions
 from jumok.errors import ArgumentError, ShapeError
-from jumok.layers import DecoderBlock, EncoderBlock, FeedForward, LayerNorm, Sinusoidal
+from jumok.layers import DecoderBlock, EncoderBlock, FeedForward, LayerNorm, SinusoidalPositions
 
-from .config import Config, number, real
+from .config import Config, integer, real
 from .model import Model, Output, initialise_linear
 
 
@@ -30,10 +30,10 @@ class NumericConfig(Config):
 
     family: ClassVar[str] = "numeric"
 
-    width: int = number(16, "width of the model")
-    heads: int = number(2, "how many attention heads")
-    layers: int = number(2, "how many blocks the encoder has, and the decoder")
-    hidden: int = number(64, "width inside the feed-forward")
+    width: int = integer(16, "width of the model")
+    heads: int = integer(2, "how many attention heads")
+    layers: int = integer(2, "how many blocks the encoder has, and the decoder")
+    hidden: int = integer(64, "width inside the feed-forward")
     scale: float = real(100.0, "numbers are divided by this going in and multiplied coming out", least=1e-6)
     dropout: float = real(0.0, "share dropped while training", most=0.99)
 
@@ -60,7 +60,7 @@ class Numeric(Model):
         super().__init__()
         self.config = config
         self.embedding = nn.Linear(1, config.width)
-        self.positions = Sinusoidal(config.width)
+        self.positions = SinusoidalPositions(config.width)
         self.start = nn.Parameter(torch.zeros(config.width))
         self.dropout = nn.Dropout(config.dropout)
         self.encoder = nn.ModuleList(
@@ -82,36 +82,36 @@ class Numeric(Model):
         source: Num[Tensor, "batch source"],
         target: Num[Tensor, "batch target"],
         *,
-        source_padding: Bool[Tensor, "batch key"] | None = None,
+        source_token_mask: Bool[Tensor, "batch key"] | None = None,
         weights: bool = False,
     ) -> Numbers:
         """target: the numbers *before* each place but the first, whose input is the start vector. To learn the answer
         a, b, c give a, b and compare with a, b, c: there is one number more than was given.
-        source_padding: True = a real number; on either side.
+        source_token_mask: True = a real number; on either side.
         """
-        encoded, own = self._encoded(source, source_padding, weights)
-        made, found = self._decoded(target, encoded, source_padding, None, weights)
+        encoded, own = self._encoded(source, source_token_mask, weights)
+        made, found = self._decoded(target, encoded, source_token_mask, None, weights)
         if not weights:
             return made
         decoder, cross = zip(*found, strict=True)
         return replace(made, weights={"encoder": tuple(own), "decoder": decoder, "cross": cross})
 
     def encode(
-        self, source: Num[Tensor, "batch source"], *, source_padding: Bool[Tensor, "batch key"] | None = None
+        self, source: Num[Tensor, "batch source"], *, source_token_mask: Bool[Tensor, "batch key"] | None = None
     ) -> Float[Tensor, "batch source width"]:
-        return self._encoded(source, source_padding, False)[0]
+        return self._encoded(source, source_token_mask, False)[0]
 
     def decode(
         self,
         target: Num[Tensor, "batch target"],
         encoded: Float[Tensor, "batch source width"],
         *,
-        source_padding: Bool[Tensor, "batch key"] | None = None,
+        source_token_mask: Bool[Tensor, "batch key"] | None = None,
         cache: Cache | None = None,
     ) -> Numbers:
         """Without a cache, or with an empty one, the start vector stands before ``target``; with one that has seen
         places, ``target`` is the numbers after those."""
-        return self._decoded(target, encoded, source_padding, cache, False)[0]
+        return self._decoded(target, encoded, source_token_mask, cache, False)[0]
 
     @torch.no_grad()
     def predict(
@@ -119,16 +119,16 @@ class Numeric(Model):
         source: Num[Tensor, "batch source"],
         length: int,
         *,
-        source_padding: Bool[Tensor, "batch key"] | None = None,
+        source_token_mask: Bool[Tensor, "batch key"] | None = None,
     ) -> Float[Tensor, "batch length"]:
         """The answer, number by number: each goes in again to give the next. Nothing else of the answer is known."""
         if length < 1:
             raise ArgumentError(f"length must be at least 1, not {length}")
-        encoded = self.encode(source, source_padding=source_padding)
+        encoded = self.encode(source, source_token_mask=source_token_mask)
         cache = Cache(capacity=length)
         found = [encoded.new_empty(len(source), 0)]
         for _ in range(length):
-            step = self.decode(found[-1], encoded, source_padding=source_padding, cache=cache)
+            step = self.decode(found[-1], encoded, source_token_mask=source_token_mask, cache=cache)
             assert step.numbers is not None
             found.append(step.numbers)
         return torch.cat(found, 1)

@@ -26,7 +26,7 @@ FAMILIES: dict[str, tuple[str, str]] = {
 }
 
 
-def family(name: object) -> type[Model]:
+def get_family(name: object) -> type[Model]:
     """The model class of a family."""
     if not isinstance(name, str) or name not in FAMILIES:
         raise ArgumentError(f"unknown family {str(name)[:80]!r}; known are {', '.join(sorted(FAMILIES))}")
@@ -35,7 +35,7 @@ def family(name: object) -> type[Model]:
     return found
 
 
-def described() -> list[dict[str, object]]:
+def describe_families() -> list[dict[str, object]]:
     """Every family: its name, the first line of its page, and how many parameters its default config has."""
     rows: list[dict[str, object]] = []
     for name, (module, made) in FAMILIES.items():

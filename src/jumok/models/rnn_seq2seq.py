@@ -30,7 +30,7 @@ from jumok.errors import ArgumentError
 from jumok.layers import RecurrentEncoder, StateAttention, lstm
 from jumok.layers.embedding import embedding
 
-from .config import Config, choice, maybe, number, real, truth
+from .config import Config, choice, flag, integer, optional, real
 from .model import Model, Output, check_tokens, token_logits
 
 ATTENTIONS = ("none", "bahdanau", "luong_dot", "luong_general", "luong_concat")
@@ -42,24 +42,28 @@ class RNNSeq2SeqConfig(Config):
 
     family: ClassVar[str] = "rnn_seq2seq"
 
-    vocabulary: int = number(10_000, "how many tokens the source has")
-    target_vocabulary: int | None = maybe(number(1, "how many tokens the target has; None = as many as the source"))
-    embedding_width: int = number(256, "width of an embedded token")
-    width: int = number(512, "width of a decoder state")
-    encoder_width: int | None = maybe(number(1, "width of an encoder state, both directions together; None = width"))
-    layers: int = number(1, "how many LSTM layers the encoder has, and the decoder")
-    bidirectional: bool = truth(True, "the encoder reads both ways")
+    vocabulary: int = integer(10_000, "how many tokens the source has")
+    target_vocabulary: int | None = optional(integer(1, "how many tokens the target has; None = as many as the source"))
+    embedding_width: int = integer(256, "width of an embedded token")
+    width: int = integer(512, "width of a decoder state")
+    encoder_width: int | None = optional(
+        integer(1, "width of an encoder state, both directions together; None = width")
+    )
+    layers: int = integer(1, "how many LSTM layers the encoder has, and the decoder")
+    bidirectional: bool = flag(True, "the encoder reads both ways")
     attention: str = choice("bahdanau", ATTENTIONS, "how the decoder looks at the source")
-    attention_width: int | None = maybe(number(1, "width inside the tanh of bahdanau and luong_concat; None = width"))
-    input_feeding: bool = truth(False, "luong: what a step read out goes into the next step")
-    tied: bool = truth(False, "the target embedding is also the output map")
-    start: int = number(1, "the token a target begins with", least=0)
-    end: int = number(2, "the token a text ends with", least=0)
-    pad: int = number(0, "the token that fills up a batch", least=0)
+    attention_width: int | None = optional(
+        integer(1, "width inside the tanh of bahdanau and luong_concat; None = width")
+    )
+    input_feeding: bool = flag(False, "luong: what a step read out goes into the next step")
+    tied: bool = flag(False, "the target embedding is also the output map")
+    start: int = integer(1, "the token a target begins with", least=0)
+    end: int = integer(2, "the token a text ends with", least=0)
+    pad: int = integer(0, "the token that fills up a batch", least=0)
     dropout: float = real(0.0, "share dropped while training", most=0.99)
 
     @property
-    def target_tokens(self) -> int:
+    def target_vocabulary_size(self) -> int:
         """How many tokens the target has."""
         return self.target_vocabulary or self.vocabulary
 
@@ -85,7 +89,7 @@ class RNNSeq2SeqConfig(Config):
                 f"a tied output reads vectors of embedding_width {self.embedding_width}, but width is {self.width}; "
                 "make them equal, or do not tie"
             )
-        target = self.target_tokens
+        target = self.target_vocabulary_size
         for name, tokens in (("start", target), ("end", target), ("pad", min(target, self.vocabulary))):
             if getattr(self, name) >= tokens:
                 raise ArgumentError(f"{name} is token {getattr(self, name)}, but there are {tokens} tokens")
@@ -132,7 +136,7 @@ class RNNSeq2Seq(Model):
         self.config = config
         width, source_width, embedding_width = config.width, config.source_width, config.embedding_width
         self.source_embedding = embedding(config.vocabulary, embedding_width)
-        self.target_embedding = embedding(config.target_tokens, embedding_width)
+        self.target_embedding = embedding(config.target_vocabulary_size, embedding_width)
         self.encoder = RecurrentEncoder(
             embedding_width, source_width, config.layers, bidirectional=config.bidirectional, dropout=config.dropout
         )
@@ -143,7 +147,7 @@ class RNNSeq2Seq(Model):
         self.decoder = lstm(embedding_width + beside, width, config.layers, dropout=config.dropout)
         self.readout = _readout(config)
         self.dropout = nn.Dropout(config.dropout)
-        self.output = None if config.tied else nn.Linear(width, config.target_tokens, bias=False)
+        self.output = None if config.tied else nn.Linear(width, config.target_vocabulary_size, bias=False)
         self.finish()
 
     def initialise(self) -> None:
@@ -157,22 +161,22 @@ class RNNSeq2Seq(Model):
         source: Int[Tensor, "batch source"],
         target: Int[Tensor, "batch target"],
         *,
-        source_padding: Bool[Tensor, "batch key"] | None = None,
+        source_token_mask: Bool[Tensor, "batch key"] | None = None,
         weights: bool = False,
     ) -> Output:
-        """source_padding: True = a real token; on either side. Padding of the target, on the right, needs no word: no
+        """source_token_mask: True = a real token; on either side. Padding of the target, on the right, needs no word: no
         step sees a later one.
         """
-        encoded = self.encode(source, source_padding=source_padding)
+        encoded = self.encode(source, source_token_mask=source_token_mask)
         hidden, found, _ = self._decoded(target, encoded, None, weights)
         return Output(self._logits(hidden), hidden, {"cross": (torch.cat(found, 2),)} if weights else None)
 
     def encode(
-        self, source: Int[Tensor, "batch source"], *, source_padding: Bool[Tensor, "batch key"] | None = None
+        self, source: Int[Tensor, "batch source"], *, source_token_mask: Bool[Tensor, "batch key"] | None = None
     ) -> Encoded:
         check_tokens(source, self.config.vocabulary)
-        states, summary = self.encoder(self.dropout(self.source_embedding(source)), source_padding)
-        return Encoded(states, summary, source_padding)
+        states, summary = self.encoder(self.dropout(self.source_embedding(source)), source_token_mask)
+        return Encoded(states, summary, source_token_mask)
 
     def decode(
         self, target: Int[Tensor, "batch target"], encoded: Encoded, state: State | None = None
@@ -191,7 +195,7 @@ class RNNSeq2Seq(Model):
     def _decoded(
         self, target: Tensor, encoded: Encoded, state: State | None, weights: bool
     ) -> tuple[Float[Tensor, "batch target width"], list[Tensor], State]:
-        check_tokens(target, self.config.target_tokens)
+        check_tokens(target, self.config.target_vocabulary_size)
         if weights and self.cross is None:
             raise ArgumentError('attention="none" has no weights; choose another attention, or ask for no weights')
         if state is None:

@@ -26,10 +26,10 @@ from jumok.attention.bias import Bias
 from jumok.attention.grid import Grid
 from jumok.attention.mask import Mask
 from jumok.errors import ArgumentError, ShapeError
-from jumok.layers import EncoderBlock, FeedForward, LayerNorm, Patches
-from jumok.layers.patches import Images, check_images, patch_grid
+from jumok.layers import EncoderBlock, FeedForward, LayerNorm, PatchEmbedding
+from jumok.layers.patches import Images, check_images, compute_patch_grid
 
-from .config import Config, choice, number, numbers, real, truth
+from .config import Config, choice, flag, integer, integers, real
 from .model import Model, Output, initialise_linear
 
 
@@ -39,20 +39,20 @@ class SwinConfig(Config):
 
     family: ClassVar[str] = "swin"
 
-    image: Sequence[int] = numbers((224, 224), "rows and columns of an image, in pixels; others are read too")
-    patch: Sequence[int] = numbers((4, 4), "rows and columns of a patch, in pixels")
-    channels: int = number(3, "numbers a pixel: 3 for red, green and blue, 1 for grey")
-    width: int = number(96, "width of the first stage")
-    depths: Sequence[int] = numbers((2, 2, 6, 2), "how many blocks each stage has")
-    heads: Sequence[int] = numbers((3, 6, 12, 24), "how many attention heads each stage has")
-    window: int = number(7, "rows and columns of a window, in places")
+    image: Sequence[int] = integers((224, 224), "rows and columns of an image, in pixels; others are read too")
+    patch: Sequence[int] = integers((4, 4), "rows and columns of a patch, in pixels")
+    channels: int = integer(3, "numbers a pixel: 3 for red, green and blue, 1 for grey")
+    width: int = integer(96, "width of the first stage")
+    depths: Sequence[int] = integers((2, 2, 6, 2), "how many blocks each stage has")
+    heads: Sequence[int] = integers((3, 6, 12, 24), "how many attention heads each stage has")
+    window: int = integer(7, "rows and columns of a window, in places")
     ratio: float = real(4.0, "width inside the feed-forward, as a multiple of the stage's", least=0.01, most=1024.0)
     activation: str = choice("gelu", ("relu", "gelu", "gelu_tanh", "silu"), "of the feed-forward")
-    attention_bias: bool = truth(True, "biases on query, key and value")
+    attention_bias: bool = flag(True, "biases on query, key and value")
     epsilon: float = real(1e-5, "added inside the norms' root")
     positions: str = choice("none", ("none", "learned"), "none; or learned ones, for images of one size")
     head: str = choice("classes", ("none", "classes"), "none; or classes of the mean over all places")
-    classes: int = number(1000, "how many classes there are")
+    classes: int = integer(1000, "how many classes there are")
     dropout: float = real(0.0, "share dropped while training", most=0.99)
 
     def check(self) -> None:
@@ -61,7 +61,7 @@ class SwinConfig(Config):
         if len(self.image) != 2 or len(self.patch) != 2:
             raise ArgumentError(f"image {self.image} and patch {self.patch} are (rows, columns) each")
         if self.positions == "learned":
-            patch_grid(self.image, self.patch)
+            compute_patch_grid(self.image, self.patch)
         for stage, heads in enumerate(self.heads):
             if self.stage_width(stage) % heads:
                 raise ArgumentError(
@@ -90,11 +90,11 @@ class Swin(Model):
     def __init__(self, config: SwinConfig) -> None:
         super().__init__()
         self.config = config
-        self.patches = Patches(config.channels, config.patch, config.width)
+        self.patches = PatchEmbedding(config.channels, config.patch, config.width)
         self.patch_norm = LayerNorm(config.width)
         self.positions: nn.Parameter | None = None
         if config.positions == "learned":
-            rows, columns = patch_grid(config.image, config.patch)
+            rows, columns = compute_patch_grid(config.image, config.patch)
             self.positions = nn.Parameter(torch.zeros(1, rows * columns, config.width))
         self.dropout = nn.Dropout(config.dropout)
         self.stages = nn.ModuleList(Stage(config, stage) for stage in range(len(config.depths)))
@@ -122,7 +122,7 @@ class Swin(Model):
         if not rows or not columns:
             raise ShapeError(f"images {list(images.shape)} have no pixels")
         images = functional.pad(images, (0, -columns % patch_columns, 0, -rows % patch_rows))
-        grid = patch_grid(images.shape[2:], self.config.patch)
+        grid = compute_patch_grid(images.shape[2:], self.config.patch)
         hidden = self.patch_norm(self.patches(images))
         if self.positions is not None:
             hidden = hidden + self.positions
@@ -192,7 +192,7 @@ class WindowAttention(MultiHead):
         joined = joined.roll((shift, shift), (1, 2))[:, :rows, :columns].flatten(1, 2)
         return joined if found is None else (joined, found)
 
-    def converted(self, projection: str) -> MultiHead:
+    def convert_projection(self, projection: str) -> MultiHead:
         raise ArgumentError("window attention is more than its maps, which are all that could be converted")
 
     def cut(self, grid: tuple[int, int]) -> tuple[int, int]:
@@ -225,7 +225,7 @@ class WindowDistance(Bias):
         for axis in ("query", "key"):
             grid.check_covered(axis, self.side**2, f"a window of {self.side} x {self.side}")
 
-    def tensors(self) -> tuple[Tensor, ...]:
+    def gradient_tensors(self) -> tuple[Tensor, ...]:
         return (self.table,)
 
 

@@ -26,7 +26,7 @@ from jumok.layers import DecoderBlock, EncoderBlock, FeedForward, GatedFeedForwa
 from jumok.layers.embedding import embedding
 from jumok.small_batch_linear import Linear
 
-from .config import Config, choice, maybe, number, real, truth
+from .config import Config, choice, flag, integer, optional, real
 from .model import Model, Output, check_tokens, normal_, token_logits
 
 
@@ -36,23 +36,23 @@ class T5Config(Config):
 
     family: ClassVar[str] = "t5"
 
-    vocabulary: int = number(32128, "how many tokens there are")
-    width: int = number(512, "width of the model")
-    layers: int = number(6, "how many blocks the encoder has")
-    decoder_layers: int | None = maybe(number(1, "how many blocks the decoder has; None = as many as the encoder"))
-    heads: int = number(8, "how many attention heads")
-    head_width: int = number(64, "width of a head; heads x head_width may differ from width")
-    hidden: int = number(2048, "width inside the feed-forward")
-    buckets: int = number(32, "how many ranges of distances have a bias of their own", least=4)
-    max_distance: int = number(128, "from this distance on all tokens are equally far", least=2)
+    vocabulary: int = integer(32128, "how many tokens there are")
+    width: int = integer(512, "width of the model")
+    layers: int = integer(6, "how many blocks the encoder has")
+    decoder_layers: int | None = optional(integer(1, "how many blocks the decoder has; None = as many as the encoder"))
+    heads: int = integer(8, "how many attention heads")
+    head_width: int = integer(64, "width of a head; heads x head_width may differ from width")
+    hidden: int = integer(2048, "width inside the feed-forward")
+    buckets: int = integer(32, "how many ranges of distances have a bias of their own", least=4)
+    max_distance: int = integer(128, "from this distance on all tokens are equally far", least=2)
     epsilon: float = real(1e-6, "added inside the norms' root")
     feedforward: str = choice("plain", ("plain", "gated"), "two maps, or gated (version 1.1)")
     activation: str = choice("relu", ("relu", "gelu", "gelu_tanh", "silu"), "of the feed-forward")
-    tied: bool = truth(True, "the embedding is also the output map")
-    scaled_output: bool | None = maybe(truth(True, "divide by sqrt(width) before the output map; None = where tied"))
-    start: int = number(0, "the token a target begins with", least=0)
-    end: int = number(1, "the token a text ends with", least=0)
-    pad: int = number(0, "the token that fills up a batch", least=0)
+    tied: bool = flag(True, "the embedding is also the output map")
+    scaled_output: bool | None = optional(flag(True, "divide by sqrt(width) before the output map; None = where tied"))
+    start: int = integer(0, "the token a target begins with", least=0)
+    end: int = integer(1, "the token a text ends with", least=0)
+    pad: int = integer(0, "the token that fills up a batch", least=0)
     dropout: float = real(0.0, "share dropped while training", most=0.99)
 
     def check(self) -> None:
@@ -108,23 +108,23 @@ class T5(Model):
         source: Int[Tensor, "batch source"],
         target: Int[Tensor, "batch target"],
         *,
-        source_padding: Bool[Tensor, "batch source"] | None = None,
-        target_padding: Bool[Tensor, "batch key"] | None = None,
+        source_token_mask: Bool[Tensor, "batch source"] | None = None,
+        target_token_mask: Bool[Tensor, "batch key"] | None = None,
         cache: Cache | None = None,
         weights: bool = False,
         last: int | None = None,
     ) -> Output:
         """target: what the decoder reads, beginning with ``config.start``.
-        source_padding, target_padding: True = a real token, on either side; the target's for those in the cache too.
+        source_token_mask, target_token_mask: True = a real token, on either side; the target's for those in the cache too.
         last: logits of the last so many tokens alone, which is all that generation needs.
         weights: a dict of tuples, a tensor a layer: "encoder", "decoder" and "cross".
         """
-        encoded, found = self._encoded(source, source_padding, weights)
+        encoded, found = self._encoded(source, source_token_mask, weights)
         output = self.decode(
             target,
             encoded,
-            source_padding=source_padding,
-            target_padding=target_padding,
+            source_token_mask=source_token_mask,
+            target_token_mask=target_token_mask,
             cache=cache,
             weights=weights,
             last=last,
@@ -132,18 +132,18 @@ class T5(Model):
         return Output(output.logits, output.hidden, {"encoder": tuple(found), **output.weights} if weights else None)
 
     def encode(
-        self, source: Int[Tensor, "batch source"], *, source_padding: Bool[Tensor, "batch source"] | None = None
+        self, source: Int[Tensor, "batch source"], *, source_token_mask: Bool[Tensor, "batch source"] | None = None
     ) -> Float[Tensor, "batch source width"]:
         """What the decoder reads of a source; made once, however long the target becomes."""
-        return self._encoded(source, source_padding, False)[0]
+        return self._encoded(source, source_token_mask, False)[0]
 
     def decode(
         self,
         target: Int[Tensor, "batch target"],
         encoded: Float[Tensor, "batch source width"],
         *,
-        source_padding: Bool[Tensor, "batch source"] | None = None,
-        target_padding: Bool[Tensor, "batch key"] | None = None,
+        source_token_mask: Bool[Tensor, "batch source"] | None = None,
+        target_token_mask: Bool[Tensor, "batch key"] | None = None,
         cache: Cache | None = None,
         weights: bool = False,
         last: int | None = None,
@@ -154,8 +154,8 @@ class T5(Model):
             self.decoder,
             self.dropout(self.embedding(target)),
             encoded,
-            mask=mask.causal if target_padding is None else mask.causal & mask.padding(target_padding),
-            source_mask=None if source_padding is None else mask.padding(source_padding),
+            mask=mask.causal if target_token_mask is None else mask.causal & mask.padding(target_token_mask),
+            source_mask=None if source_token_mask is None else mask.padding(source_token_mask),
             bias=self._bias(self.decoder_bias, bidirectional=False),
             cache=cache,
             weights=weights,

@@ -22,11 +22,11 @@ from torch import Tensor, nn
 from jumok.attention import Cache, MultiHead, mask
 from jumok.attention.projection import Fused
 from jumok.errors import ArgumentError, ShapeError
-from jumok.layers import DecoderBlock, EncoderBlock, FeedForward, LayerNorm, Learned, Sinusoidal
+from jumok.layers import DecoderBlock, EncoderBlock, FeedForward, LayerNorm, LearnedPositions, SinusoidalPositions
 from jumok.layers.embedding import embedding
 from jumok.small_batch_linear import Linear
 
-from .config import Config, choice, maybe, number, real, truth
+from .config import Config, choice, flag, integer, optional, real
 from .gpt import places
 from .model import Model, Output, check_tokens, initialise_linear, normal_, token_logits
 
@@ -37,44 +37,44 @@ class TransformerConfig(Config):
 
     family: ClassVar[str] = "transformer"
 
-    vocabulary: int = number(37000, "how many tokens the source has")
-    target_vocabulary: int | None = maybe(number(1, "how many tokens the target has; None = as many as the source"))
-    length: int = number(512, "the longest text")
-    width: int = number(512, "width of the model")
-    layers: int = number(6, "how many blocks the encoder has")
-    decoder_layers: int | None = maybe(number(1, "how many blocks the decoder has; None = as many as the encoder"))
-    heads: int = number(8, "how many attention heads")
-    hidden: int = number(2048, "width inside the feed-forward")
+    vocabulary: int = integer(37000, "how many tokens the source has")
+    target_vocabulary: int | None = optional(integer(1, "how many tokens the target has; None = as many as the source"))
+    length: int = integer(512, "the longest text")
+    width: int = integer(512, "width of the model")
+    layers: int = integer(6, "how many blocks the encoder has")
+    decoder_layers: int | None = optional(integer(1, "how many blocks the decoder has; None = as many as the encoder"))
+    heads: int = integer(8, "how many attention heads")
+    hidden: int = integer(2048, "width inside the feed-forward")
     positions: str = choice("sinusoidal", ("sinusoidal", "learned"), "how a token learns where it stands")
     layout: str = choice("interleaved", ("interleaved", "halves"), "sines and cosines in turn, or all sines first")
     order: str = choice("post", ("post", "pre"), "norms behind each part, or in front of it")
-    final_norm: bool | None = maybe(truth(False, "a norm behind each stack; None = where norms stand in front"))
+    final_norm: bool | None = optional(flag(False, "a norm behind each stack; None = where norms stand in front"))
     epsilon: float = real(1e-5, "added inside the norms' root")
     activation: str = choice("relu", ("relu", "gelu", "gelu_tanh", "silu"), "of the feed-forward")
-    scaled_embedding: bool = truth(True, "embeddings times sqrt(width)")
-    shared: bool = truth(True, "source and target have one embedding")
-    tied: bool = truth(True, "the target's embedding is also the output map")
-    output_bias: bool = truth(False, "a bias on the logits")
-    start: int = number(1, "the token a target begins with", least=0)
-    end: int = number(2, "the token a text ends with", least=0)
-    pad: int = number(0, "the token that fills up a batch", least=0)
+    scaled_embedding: bool = flag(True, "embeddings times sqrt(width)")
+    shared: bool = flag(True, "source and target have one embedding")
+    tied: bool = flag(True, "the target's embedding is also the output map")
+    output_bias: bool = flag(False, "a bias on the logits")
+    start: int = integer(1, "the token a target begins with", least=0)
+    end: int = integer(2, "the token a text ends with", least=0)
+    pad: int = integer(0, "the token that fills up a batch", least=0)
     dropout: float = real(0.0, "share dropped while training", most=0.99)
 
     def check(self) -> None:
         if self.width % self.heads:
             raise ArgumentError(f"width {self.width} does not divide into {self.heads} heads")
-        if self.shared and self.target_tokens != self.vocabulary:
+        if self.shared and self.target_vocabulary_size != self.vocabulary:
             raise ArgumentError(
-                f"source and target have {self.vocabulary} and {self.target_tokens} tokens, so they cannot have one "
+                f"source and target have {self.vocabulary} and {self.target_vocabulary_size} tokens, so they cannot have one "
                 "embedding; say shared=False"
             )
-        target = self.target_tokens
+        target = self.target_vocabulary_size
         for name, tokens in (("start", target), ("end", target), ("pad", min(target, self.vocabulary))):
             if getattr(self, name) >= tokens:
                 raise ArgumentError(f"{name} is token {getattr(self, name)}, but there are {tokens} tokens")
 
     @property
-    def target_tokens(self) -> int:
+    def target_vocabulary_size(self) -> int:
         """How many tokens the target has."""
         return self.target_vocabulary or self.vocabulary
 
@@ -90,7 +90,7 @@ class Transformer(Model):
         super().__init__()
         self.config = config
         self.embedding = embedding(config.vocabulary, config.width)
-        self.target_embedding = None if config.shared else embedding(config.target_tokens, config.width)
+        self.target_embedding = None if config.shared else embedding(config.target_vocabulary_size, config.width)
         self.source_positions, self.target_positions = _positions(config), _positions(config)
         self.dropout = nn.Dropout(config.dropout)
         self.encoder = nn.ModuleList(_encoder_block(config) for _ in range(config.layers))
@@ -98,8 +98,8 @@ class Transformer(Model):
         last = config.order == "pre" if config.final_norm is None else config.final_norm
         self.encoder_norm = _norm(config) if last else None
         self.decoder_norm = _norm(config) if last else None
-        self.output = None if config.tied else Linear(config.width, config.target_tokens, bias=False)
-        self.output_bias = nn.Parameter(torch.zeros(config.target_tokens)) if config.output_bias else None
+        self.output = None if config.tied else Linear(config.width, config.target_vocabulary_size, bias=False)
+        self.output_bias = nn.Parameter(torch.zeros(config.target_vocabulary_size)) if config.output_bias else None
         self.finish()
 
     @torch.no_grad()
@@ -119,24 +119,24 @@ class Transformer(Model):
         source: Int[Tensor, "batch source"],
         target: Int[Tensor, "batch target"],
         *,
-        source_padding: Bool[Tensor, "batch source"] | None = None,
-        target_padding: Bool[Tensor, "batch key"] | None = None,
+        source_token_mask: Bool[Tensor, "batch source"] | None = None,
+        target_token_mask: Bool[Tensor, "batch key"] | None = None,
         cache: Cache | None = None,
         weights: bool = False,
         last: int | None = None,
     ) -> Output:
         """target: what the decoder reads, beginning with ``config.start``.
-        source_padding, target_padding: True = a real token, on either side; the target's for those in the cache too.
+        source_token_mask, target_token_mask: True = a real token, on either side; the target's for those in the cache too.
             Positions are counted over real tokens.
         last: logits of the last so many tokens alone, which is all that generation needs.
         weights: a dict of tuples, a tensor a layer: "encoder", "decoder" and "cross".
         """
-        encoded, found = self._encoded(source, source_padding, weights)
+        encoded, found = self._encoded(source, source_token_mask, weights)
         output = self.decode(
             target,
             encoded,
-            source_padding=source_padding,
-            target_padding=target_padding,
+            source_token_mask=source_token_mask,
+            target_token_mask=target_token_mask,
             cache=cache,
             weights=weights,
             last=last,
@@ -144,32 +144,32 @@ class Transformer(Model):
         return Output(output.logits, output.hidden, {"encoder": tuple(found), **output.weights} if weights else None)
 
     def encode(
-        self, source: Int[Tensor, "batch source"], *, source_padding: Bool[Tensor, "batch source"] | None = None
+        self, source: Int[Tensor, "batch source"], *, source_token_mask: Bool[Tensor, "batch source"] | None = None
     ) -> Float[Tensor, "batch source width"]:
         """What the decoder reads of a source; made once, however long the target becomes."""
-        return self._encoded(source, source_padding, False)[0]
+        return self._encoded(source, source_token_mask, False)[0]
 
     def decode(
         self,
         target: Int[Tensor, "batch target"],
         encoded: Float[Tensor, "batch source width"],
         *,
-        source_padding: Bool[Tensor, "batch source"] | None = None,
-        target_padding: Bool[Tensor, "batch key"] | None = None,
+        source_token_mask: Bool[Tensor, "batch source"] | None = None,
+        target_token_mask: Bool[Tensor, "batch key"] | None = None,
         cache: Cache | None = None,
         weights: bool = False,
         last: int | None = None,
     ) -> Output:
         """The target's half. With a cache, ``target`` is what is new since the last call."""
-        check_tokens(target, self.config.target_tokens)
+        check_tokens(target, self.config.target_vocabulary_size)
         table = self.embedding if self.target_embedding is None else self.target_embedding
         seen = 0 if cache is None else cache.length
         hidden, found = self.through(
             self.decoder,
-            self._embedded(target, table, self.target_positions, seen, target_padding),
+            self._embedded(target, table, self.target_positions, seen, target_token_mask),
             encoded,
-            mask=mask.causal if target_padding is None else mask.causal & mask.padding(target_padding),
-            source_mask=None if source_padding is None else mask.padding(source_padding),
+            mask=mask.causal if target_token_mask is None else mask.causal & mask.padding(target_token_mask),
+            source_mask=None if source_token_mask is None else mask.padding(source_token_mask),
             cache=cache,
             weights=weights,
         )
@@ -196,7 +196,7 @@ class Transformer(Model):
         self,
         tokens: Tensor,
         table: nn.Embedding,
-        positions: Learned | Sinusoidal,
+        positions: LearnedPositions | SinusoidalPositions,
         seen: int,
         padding: Tensor | None,
     ) -> Tensor:
@@ -207,15 +207,15 @@ class Transformer(Model):
         if self.config.scaled_embedding:
             hidden = hidden * math.sqrt(self.config.width)
         where = places(length, seen, padding)
-        told = positions(where, hidden.device) if isinstance(positions, Sinusoidal) else positions(where)
+        told = positions(where, hidden.device) if isinstance(positions, SinusoidalPositions) else positions(where)
         embedded: Tensor = self.dropout(hidden + told.to(hidden.dtype))
         return embedded
 
 
-def _positions(config: TransformerConfig) -> Learned | Sinusoidal:
+def _positions(config: TransformerConfig) -> LearnedPositions | SinusoidalPositions:
     if config.positions == "learned":
-        return Learned(config.length, config.width)
-    return Sinusoidal(config.width, layout=config.layout)
+        return LearnedPositions(config.length, config.width)
+    return SinusoidalPositions(config.width, layout=config.layout)
 
 
 def _norm(config: TransformerConfig) -> LayerNorm:

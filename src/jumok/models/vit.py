@@ -19,10 +19,10 @@ from torch import Tensor, nn
 
 from jumok.attention import MultiHead
 from jumok.errors import ArgumentError, ShapeError
-from jumok.layers import EncoderBlock, FeedForward, LayerNorm, Patches
-from jumok.layers.patches import Images, check_images, patch_grid
+from jumok.layers import EncoderBlock, FeedForward, LayerNorm, PatchEmbedding
+from jumok.layers.patches import Images, check_images, compute_patch_grid
 
-from .config import Config, choice, number, numbers, real, truth
+from .config import Config, choice, flag, integer, integers, real
 from .model import Model, Output, initialise_linear
 
 
@@ -32,27 +32,27 @@ class ViTConfig(Config):
 
     family: ClassVar[str] = "vit"
 
-    image: Sequence[int] = numbers((224, 224), "rows and columns of an image, in pixels")
-    patch: Sequence[int] = numbers((16, 16), "rows and columns of a patch, in pixels")
-    channels: int = number(3, "numbers a pixel: 3 for red, green and blue, 1 for grey")
-    width: int = number(768, "width of the model")
-    layers: int = number(12, "how many blocks")
-    heads: int = number(12, "how many attention heads")
-    hidden: int = number(3072, "width inside the feed-forward")
+    image: Sequence[int] = integers((224, 224), "rows and columns of an image, in pixels")
+    patch: Sequence[int] = integers((16, 16), "rows and columns of a patch, in pixels")
+    channels: int = integer(3, "numbers a pixel: 3 for red, green and blue, 1 for grey")
+    width: int = integer(768, "width of the model")
+    layers: int = integer(12, "how many blocks")
+    heads: int = integer(12, "how many attention heads")
+    hidden: int = integer(3072, "width inside the feed-forward")
     activation: str = choice("gelu", ("relu", "gelu", "gelu_tanh", "silu"), "of the feed-forward")
-    attention_bias: bool = truth(True, "biases on query, key and value")
+    attention_bias: bool = flag(True, "biases on query, key and value")
     epsilon: float = real(1e-12, "added inside the norms' root")
-    distilled: bool = truth(False, "a distillation token behind the class token (DeiT)")
+    distilled: bool = flag(False, "a distillation token behind the class token (DeiT)")
     head: str = choice(
         "classes",
         ("none", "classes", "teacher"),
         "none; classes of the class token; or the mean of the class token's and the distillation token's (DeiT)",
     )
-    classes: int = number(1000, "how many classes there are")
+    classes: int = integer(1000, "how many classes there are")
     dropout: float = real(0.0, "share dropped while training", most=0.99)
 
     def check(self) -> None:
-        patch_grid(self.image, self.patch)
+        compute_patch_grid(self.image, self.patch)
         if self.width % self.heads:
             raise ArgumentError(f"width {self.width} does not divide into {self.heads} heads")
         if self.head == "teacher" and not self.distilled:
@@ -70,9 +70,9 @@ class ViT(Model):
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
         self.config = config
-        rows, columns = patch_grid(config.image, config.patch)
+        rows, columns = compute_patch_grid(config.image, config.patch)
         tokens = rows * columns + 1 + config.distilled
-        self.patches = Patches(config.channels, config.patch, config.width)
+        self.patches = PatchEmbedding(config.channels, config.patch, config.width)
         self.class_token = nn.Parameter(torch.zeros(1, 1, config.width))
         self.distillation_token = nn.Parameter(torch.zeros(1, 1, config.width)) if config.distilled else None
         self.positions = nn.Parameter(torch.zeros(1, tokens, config.width))

@@ -12,7 +12,7 @@ from jumok.errors import ArgumentError
 LONGEST = 24  # characters; a longer text is no figure
 
 
-def compare(folders: Iterable[str | Path], columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
+def compare_runs(folders: Iterable[str | Path], columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """One row for each run: its name, and every number and short word of its report, or those of ``columns``. A figure
     that a run does not have is None in its row, so that all rows have the same columns."""
     rows = []

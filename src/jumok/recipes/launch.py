@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 
-def launch(processes: int, arguments: list[str], restarts: int = 0) -> int:
+def launch_processes(processes: int, arguments: list[str], restarts: int = 0) -> int:
     """``jumok`` with these arguments in so many processes; the exit code of the run."""
     command = [
         *(sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"),

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 
-def markdown(title: str, told: dict[str, Any]) -> str:
+def format_markdown(title: str, told: dict[str, Any]) -> str:
     lines = [f"# {title}", ""]
     tables = []
     for name, value in told.items():
@@ -16,12 +16,18 @@ def markdown(title: str, told: dict[str, Any]) -> str:
             lines.append(f"- {name.replace('_', ' ')}: {_told(value)}")
     for name, rows in tables:
         columns = list(dict.fromkeys(key for row in rows for key in row))
-        lines += ["", f"## {name.replace('_', ' ')}", "", row(columns), row(["---"] * len(columns))]
-        lines += [row([one.get(key) for key in columns]) for one in rows]
+        lines += [
+            "",
+            f"## {name.replace('_', ' ')}",
+            "",
+            format_table_row(columns),
+            format_table_row(["---"] * len(columns)),
+        ]
+        lines += [format_table_row([one.get(key) for key in columns]) for one in rows]
     return "\n".join(lines) + "\n"
 
 
-def row(cells: Iterable[Any]) -> str:
+def format_table_row(cells: Iterable[Any]) -> str:
     """One line of a table, which a person can read as it stands; what is not there is left empty.
 
     >>> row(["a|b", 12345, 0.5, None])

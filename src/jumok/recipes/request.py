@@ -21,7 +21,7 @@ Kind = TypeVar("Kind", bound=Model)
 
 
 @dataclass
-class Asked:
+class TrainingRequest:
     """changes: field = value, for the training's settings, the model's config and the recipe's own choices; a recipe
     asks for each by name, and what nobody asked for is refused at the end. folder: of the run, where a recipe may keep
     what it made of its data."""
@@ -56,7 +56,7 @@ class Asked:
         names = {one.name for one in fields(config)}
         self.known |= names
         wanted = {name: value for name, value in self.changes.items() if name in names}
-        return config.changed(**wanted) if wanted else config
+        return config.replace(**wanted) if wanted else config
 
     def choice(self, name: str, default: str, options: tuple[str, ...]) -> str:
         """One of the recipe's own choices."""
@@ -74,7 +74,7 @@ class Asked:
             raise ArgumentError(f"{name} of the recipe {self.recipe} must be from {least} to {most}, not {value!r}")
         return value
 
-    def loaded(self) -> Loaded | None:
+    def load_start(self) -> Loaded | None:
         """What to start from, where somebody said so (``--from``)."""
         return None if self.start is None else load(self.start)
 
@@ -101,7 +101,7 @@ def _lasting(data: str | None) -> str | None:
     return str(Path(data).absolute()) if data is not None and Path(data).exists() else data
 
 
-def read_changes(words: tuple[str, ...]) -> dict[str, Any]:
+def parse_changes(words: tuple[str, ...]) -> dict[str, Any]:
     """field=value, as people write them: numbers, true and false, lists, or text."""
     found: dict[str, Any] = {}
     for word in words:

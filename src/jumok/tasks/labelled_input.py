@@ -11,15 +11,15 @@ from typing import Any
 import torch
 
 from jumok.checkpoint import Loaded
-from jumok.data.tokenizers.token_labels import labels, words
+from jumok.data.tokenizers.token_labels import group_words, label_tokens
 from jumok.errors import ArgumentError
 from jumok.generate import generate
-from jumok.generate.decoding import PairSteps
+from jumok.generate.decoding import CrossAttentionDecoder
 from jumok.generate.sampling import greedy
-from jumok.generate.token_stream import walk
+from jumok.generate.token_stream import decode_steps
 
 from .model_inputs import image_of, numbers_of, reads, regions_of, text_of, tokenizer_of, unknown_in
-from .write_text import ends_of
+from .write_text import find_end_tokens
 
 START = "<start>"
 LIMIT = 32  # tokens of an answer; a map of more is hard to read
@@ -27,7 +27,7 @@ Words = list[tuple[str, range]]
 
 
 @dataclass(frozen=True)
-class Seen:
+class LabelledInput:
     """``inputs`` are the model's own. ``source`` and ``target``: labels of what the encoder and the decoder read; a
     model of one stack has a source alone. ``answer``: what the model made of it, where it was asked first."""
 
@@ -60,7 +60,7 @@ class Seen:
         return (1, 1) if site.startswith("decoder") else (0, 0)
 
 
-def seen(loaded: Loaded, given: Any, limit: int = LIMIT) -> Seen:
+def prepare_input(loaded: Loaded, given: Any, limit: int = LIMIT) -> LabelledInput:
     """``limit``: how many tokens an answer may have."""
     kind = reads(loaded)
     answers = hasattr(loaded.model, "encode")
@@ -74,38 +74,44 @@ def seen(loaded: Loaded, given: Any, limit: int = LIMIT) -> Seen:
         unknown = unknown_in(loaded, ids)
         if not answers:
             _refuse_long(loaded, len(ids))
-            return Seen((source,), labels(tokens, ids), source_words=words(tokens, ids), tokens=ids, unknown=unknown)
-        found = generate(loaded.model, [ids], limit=limit, ends=ends_of(loaded))[0]
-        told = _answered(loaded, source, labels(tokens, ids), words(tokens, ids), found, ids)
-        return replace(told, unknown=unknown, unfinished=len(found) == limit and found[-1] not in ends_of(loaded))
+            return LabelledInput(
+                (source,), label_tokens(tokens, ids), source_words=group_words(tokens, ids), tokens=ids, unknown=unknown
+            )
+        found = generate(loaded.model, [ids], limit=limit, ends=find_end_tokens(loaded))[0]
+        told = _answered(loaded, source, label_tokens(tokens, ids), group_words(tokens, ids), found, ids)
+        return replace(
+            told, unknown=unknown, unfinished=len(found) == limit and found[-1] not in find_end_tokens(loaded)
+        )
     picture = image_of(loaded, given) if kind == "pictures" else regions_of(loaded, given)
     if not answers:
-        return Seen((picture,), _places(loaded))
+        return LabelledInput((picture,), _places(loaded))
     config: Any = loaded.config
     rows: list[list[int]] = [[]]
     room = min(limit, config.length)
-    for _ in walk(PairSteps(loaded.model, picture, config.start, room), rows, room, greedy, ends_of(loaded)):
+    for _ in decode_steps(
+        CrossAttentionDecoder(loaded.model, picture, config.start, room), rows, room, greedy, find_end_tokens(loaded)
+    ):
         pass
     names = _places(loaded) if kind == "pictures" else [f"region {place}" for place in range(picture.shape[1])]
     told = _answered(loaded, picture, names, None, rows[0], [])
-    return replace(told, unfinished=len(rows[0]) == limit and rows[0][-1] not in ends_of(loaded))
+    return replace(told, unfinished=len(rows[0]) == limit and rows[0][-1] not in find_end_tokens(loaded))
 
 
 def _answered(
     loaded: Loaded, source: Any, names: list[str], source_words: Words | None, found: list[int], tokens: list[int]
-) -> Seen:
+) -> LabelledInput:
     """The answer goes into the decoder behind the start token; what ends it does not."""
     config, tokenizer = loaded.config, tokenizer_of(loaded)
-    ends = ends_of(loaded)
+    ends = find_end_tokens(loaded)
     longest = getattr(config, "length", None)
     answer = [one for one in found if one not in ends][: None if longest is None else longest - 1]
     text = tokenizer.decode(answer).replace("\N{REPLACEMENT CHARACTER}", "")  # a limit may cut a character in two
     target = torch.tensor([[config.start, *answer]], device=loaded.model.device)  # type: ignore[attr-defined]
-    own = [(START, range(1)), *((text, range(r.start + 1, r.stop + 1)) for text, r in words(tokenizer, answer))]
-    return Seen(
+    own = [(START, range(1)), *((text, range(r.start + 1, r.stop + 1)) for text, r in group_words(tokenizer, answer))]
+    return LabelledInput(
         (source, target),
         names,
-        [START, *labels(tokenizer, answer)],
+        [START, *label_tokens(tokenizer, answer)],
         source_words,
         own,
         text,
@@ -113,7 +119,7 @@ def _answered(
     )
 
 
-def _numbers(loaded: Loaded, given: Any) -> Seen:
+def _numbers(loaded: Loaded, given: Any) -> LabelledInput:
     source = numbers_of(loaded, given)
     model: Any = loaded.model
     with torch.inference_mode():
@@ -121,7 +127,7 @@ def _numbers(loaded: Loaded, given: Any) -> Seen:
     shown = [f"{number:g}" for number in found[0].tolist()]
     names = [f"{number:g}" for number in source[0].tolist()]
     # the decoder reads what it gave so far; the last number is read by nobody
-    return Seen((source, found[:, :-1].clone()), names, [START, *shown[:-1]], answer=" ".join(shown))
+    return LabelledInput((source, found[:, :-1].clone()), names, [START, *shown[:-1]], answer=" ".join(shown))
 
 
 def _places(loaded: Loaded) -> list[str]:

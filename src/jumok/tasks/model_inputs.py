@@ -11,7 +11,7 @@ from torch import Tensor
 
 from jumok.checkpoint import Loaded
 from jumok.checkpoint.tensor_files import read_tensor
-from jumok.data.images.image_files import is_file, is_picture
+from jumok.data.images.image_files import is_existing_file, is_image_path
 from jumok.errors import ArgumentError
 
 # how many axes a tensor of several has
@@ -50,7 +50,7 @@ def text_of(loaded: Loaded, given: object) -> str:
     """A text, and not something else by mistake."""
     if not isinstance(given, str):
         raise ArgumentError(f"this {loaded.family} model reads text, not a {type(given).__name__}")
-    if is_picture(given):
+    if is_image_path(given):
         raise ArgumentError(f"{given} is a picture, and this {loaded.family} model reads text")
     return given
 
@@ -76,7 +76,7 @@ def image_of(loaded: Loaded, given: object) -> Float[Tensor, "1 channel row colu
     """A picture, prepared as the model wants it; a tensor [channel, row, column] is so already."""
     if isinstance(given, Tensor):
         return _checked(given, "an image", "channel", "row", "column").to(loaded.model.device)[None]
-    if isinstance(given, str | Path) and not is_file(Path(given)):
+    if isinstance(given, str | Path) and not is_existing_file(Path(given)):
         raise ArgumentError(
             f"this {loaded.family} model reads pictures, and there is no file {str(given)[:200]!r}; give the path of "
             "one"
@@ -92,7 +92,7 @@ def image_of(loaded: Loaded, given: object) -> Float[Tensor, "1 channel row colu
 def regions_of(loaded: Loaded, given: object) -> Float[Tensor, "1 region feature"]:
     """What a detector found in an image: a tensor [region, feature], or a .safetensors file that holds one."""
     if isinstance(given, str | Path):
-        if not str(given).endswith(".safetensors") or not is_file(Path(given)):
+        if not str(given).endswith(".safetensors") or not is_existing_file(Path(given)):
             raise ArgumentError(
                 f"this {loaded.family} model reads what a detector found in an image: give a .safetensors file with "
                 f"one tensor [region, feature], not {str(given)[:200]!r}"

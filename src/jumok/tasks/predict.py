@@ -35,7 +35,7 @@ def fill(loaded: Loaded, texts: list[Any]) -> list[list[list[dict[str, Any]]]]:
     tokenizer = tokenizer_of(loaded)
     tokens, real = tokens_of(loaded, texts)
     if tokenizer.mask is None or not (tokens == tokenizer.mask).any():
-        name = None if tokenizer.mask is None else tokenizer.token(tokenizer.mask)
+        name = None if tokenizer.mask is None else tokenizer.id_to_token(tokenizer.mask)
         raise ArgumentError(f"nothing is masked in the text; write {name} where a word is missing")
     logits = loaded.model(tokens, padding=real).logits
     found = []

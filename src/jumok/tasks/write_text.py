@@ -10,10 +10,10 @@ import torch
 
 from jumok.checkpoint import Loaded
 from jumok.errors import ArgumentError
-from jumok.generate import Sampling, text_pieces
-from jumok.generate.beam import search
-from jumok.generate.decoding import PairSteps, Steps, steps_of
-from jumok.generate.token_stream import walk
+from jumok.generate import Sampling, stream_text
+from jumok.generate.beam import search_beams
+from jumok.generate.decoding import CrossAttentionDecoder, IncrementalDecoder, create_decoder
+from jumok.generate.token_stream import decode_steps
 
 from .model_inputs import image_of, reads, regions_of, text_of, tokenizer_of
 
@@ -45,43 +45,43 @@ def pieces(
     how = Sampling(**{"temperature": 0.0, **sampling})
     if beams > 1 and sampling:
         raise ArgumentError("beam search takes the likeliest text; temperature and the like cannot be set with it")
-    ends = ends_of(loaded)
+    ends = find_end_tokens(loaded)
     with torch.inference_mode():
         steps, seen, room = _steps(loaded, given, limit, chat)
         if beams > 1:
-            tokens = iter(search(steps, 1, beams, room, 1.0, ends)[0])
+            tokens = iter(search_beams(steps, 1, beams, room, 1.0, ends)[0])
         else:
-            tokens = (row[0] for row in walk(steps, [seen], room, how, ends) if row[0] is not None)
-    return text_pieces((token for token in tokens if token not in ends), tokenizer, stops)
+            tokens = (row[0] for row in decode_steps(steps, [seen], room, how, ends) if row[0] is not None)
+    return stream_text((token for token in tokens if token not in ends), tokenizer, stops)
 
 
-def _steps(loaded: Loaded, given: object, limit: int, chat: bool) -> tuple[Steps, list[int], int]:
+def _steps(loaded: Loaded, given: object, limit: int, chat: bool) -> tuple[IncrementalDecoder, list[int], int]:
     """The model with what it was given, the tokens there are already, and how many may come."""
     kind = reads(loaded)
     if kind == "text":
         prompt = _prompt(loaded, text_of(loaded, given), chat)
         room = _room(loaded, len(prompt), limit)
         answers = hasattr(loaded.model, "encode")
-        return steps_of(loaded.model, [prompt], room), [] if answers else prompt, room
+        return create_decoder(loaded.model, [prompt], room), [] if answers else prompt, room
     if chat:
         raise ArgumentError(f"chat is for a model that reads text; this {loaded.family} reads {kind}")
     source = image_of(loaded, given) if kind == "pictures" else regions_of(loaded, given)
     room = _room(loaded, 0, limit)
     config: Any = loaded.config
-    return PairSteps(loaded.model, source, config.start, room), [], room
+    return CrossAttentionDecoder(loaded.model, source, config.start, room), [], room
 
 
 def _prompt(loaded: Loaded, text: str, chat: bool) -> list[int]:
     tokenizer = tokenizer_of(loaded)
     if chat:
-        text = tokenizer.apply_chat([{"role": "user", "content": text}])
+        text = tokenizer.apply_chat_template([{"role": "user", "content": text}])
     prompt: list[int] = tokenizer.encode(text)
     if not prompt:
         raise ArgumentError("the text is empty; give the model something to go on with")
     return prompt
 
 
-def ends_of(loaded: Loaded) -> frozenset[int]:
+def find_end_tokens(loaded: Loaded) -> frozenset[int]:
     """The tokens that end a text: the tokenizer's, and where answers are written the model's own."""
     own = getattr(loaded.config, "end", None) if hasattr(loaded.model, "encode") else None
     return frozenset(tokenizer_of(loaded).ends) | ({own} if own is not None else set())

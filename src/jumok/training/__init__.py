@@ -1,13 +1,14 @@
 """Training: a task in, a run folder out; what is in the folder is enough to go on."""
 
-from .errors import TrainingError
-from .loop import Outcome, train
-from .parallel import World, world
-from .settings import Settings, rate
-from .task import IGNORED, Batch, Batches, Task, number_loss, part_of, token_loss
+from jumok.errors import TrainingError
+
+from .loop import Outcome, fit
+from .parallel import World, connect_world
+from .settings import Settings, compute_rate_factor
+from .task import IGNORE_INDEX, Batch, Batches, Task, number_loss, select_part, token_loss
 
 __all__ = [
-    "IGNORED",
+    "IGNORE_INDEX",
     "Batch",
     "Batches",
     "Outcome",
@@ -15,10 +16,10 @@ __all__ = [
     "Task",
     "TrainingError",
     "World",
+    "compute_rate_factor",
+    "connect_world",
+    "fit",
     "number_loss",
-    "part_of",
-    "rate",
+    "select_part",
     "token_loss",
-    "train",
-    "world",
 ]

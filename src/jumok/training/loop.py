@@ -19,16 +19,17 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
-from .errors import TrainingError
-from .metrics_log import Metrics
+from jumok.errors import TrainingError
+
+from .metrics_log import MetricsLog
 from .optimizer import Optimizers
 from .parallel import World
-from .parameter_average import Average
+from .parameter_average import ParameterAverage
 from .precision import Precision
-from .progress import Quiet, Show
-from .resume import Progress, State, restore, save
-from .settings import rate
-from .signals import Signals, Stopped
+from .progress import ProgressDisplay, SilentDisplay
+from .resume import Progress, TrainingState, restore_checkpoint, save_checkpoint
+from .settings import compute_rate_factor
+from .signals import SignalListener, StopRequested
 from .task import Task
 
 
@@ -41,10 +42,10 @@ class Outcome:
     signal: signal.Signals | None = None
 
 
-def train(task: Task, run: Path, world: World | None = None, show: Show | None = None) -> Outcome:
+def fit(task: Task, run: Path, world: World | None = None, show: ProgressDisplay | None = None) -> Outcome:
     """Train until the last step, from the newest checkpoint in ``run`` if there is one."""
     world = World() if world is None else world
-    show = Quiet() if show is None or not world.first else show
+    show = SilentDisplay() if show is None or not world.is_main else show
     settings = task.settings
     parts = world.size * settings.accumulate
     if settings.batch % parts:
@@ -56,22 +57,22 @@ def train(task: Task, run: Path, world: World | None = None, show: Show | None =
     if settings.compiled:
         trained = torch.compile(trained)  # type: ignore[assignment]
     optimizers = Optimizers(model, settings)
-    average = Average(model, settings.average) if settings.average else None
+    average = ParameterAverage(model, settings.average) if settings.average else None
     precision = Precision(settings.precision, world.device)
     progress = Progress()
-    state = State(task, model, optimizers, precision, average, world, progress)
-    metrics = Metrics(run)
+    state = TrainingState(task, model, optimizers, precision, average, world, progress)
+    metrics = MetricsLog(run)
     torch.manual_seed(settings.seed + world.rank)
-    if restore(state, run, show.say):
-        show.say(f"going on from step {progress.step:,}")
-    if world.first:
+    if restore_checkpoint(state, run, show.show_message):
+        show.show_message(f"going on from step {progress.step:,}")
+    if world.is_main:
         metrics.forget_after(progress.step, evaluations=progress.owed)
     if progress.finished:
         return Outcome(progress, {})
     show.begin(settings.steps, progress.step)
 
     found: dict[str, float] = {}
-    with Signals() as signals, _threads(task, model, world):
+    with SignalListener() as signals, _threads(task, model, world):
         clock, counted = time.perf_counter(), 0
         while progress.step < settings.steps or progress.owed:
             if not progress.owed:
@@ -96,7 +97,7 @@ def train(task: Task, run: Path, world: World | None = None, show: Show | None =
                 norm = _norm(model, settings.clip)
                 if precision.scaler is None and not math.isfinite(norm):
                     raise _lost(norm, task, progress, "the gradients' norm")
-                optimizers.step(rate(settings, progress.step), precision.scaler)
+                optimizers.step(compute_rate_factor(settings, progress.step), precision.scaler)
                 optimizers.clear()
                 progress.step += 1
                 progress.targets += count
@@ -109,8 +110,10 @@ def train(task: Task, run: Path, world: World | None = None, show: Show | None =
                 progress.owed = progress.step % settings.evaluate_every == 0 or last
                 if progress.step % settings.log_every == 0 or last or progress.step == 1:
                     speed = counted / max(time.perf_counter() - clock, 1e-9)
-                    if world.first:
-                        metrics.add(progress.step, loss=loss, norm=norm, rate=rate(settings, progress.step - 1))
+                    if world.is_main:
+                        metrics.add(
+                            progress.step, loss=loss, norm=norm, rate=compute_rate_factor(settings, progress.step - 1)
+                        )
                         metrics.add_speed(progress.step, targets_per_second=round(speed, 1))
                     show.step(progress.step, loss, speed)
                     clock, counted = time.perf_counter(), 0
@@ -119,12 +122,12 @@ def train(task: Task, run: Path, world: World | None = None, show: Show | None =
             best = False
             asked = round(world.most(signals.asked or 0))  # processes must agree on it: not all hear a signal
             if progress.owed and not asked:
-                show.say("evaluating", passing=True)
-                found = world.tell(_evaluated(state, signals))
+                show.show_message("evaluating", transient=True)
+                found = world.broadcast(_evaluated(state, signals))
                 if found:
                     progress.owed = False
                     best = _judged(task, progress, found)
-                    if world.first:
+                    if world.is_main:
                         metrics.add(progress.step, **{f"evaluation_{name}": value for name, value in found.items()})
                     show.evaluation(progress.step, found, best)
                 asked = round(world.most(signals.asked or 0))
@@ -140,7 +143,7 @@ def train(task: Task, run: Path, world: World | None = None, show: Show | None =
                 show.end()
                 return Outcome(progress, found, signal.Signals(asked))
             if weary:
-                show.say(f"no better for {progress.waited} evaluations: stopping at step {progress.step:,}")
+                show.show_message(f"no better for {progress.waited} evaluations: stopping at step {progress.step:,}")
                 break
     show.end()
     return Outcome(progress, found)
@@ -166,20 +169,20 @@ def _threads(task: Task, model: nn.Module, world: World) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _evaluated(state: State, signals: Signals) -> dict[str, float]:
+def _evaluated(state: TrainingState, signals: SignalListener) -> dict[str, float]:
     """The task's metrics of the model as people would use it, computed by the first process; nothing where somebody
     asked to stop. The training's random numbers are left alone."""
     before = torch.get_rng_state()
     with contextlib.nullcontext() if state.average is None else state.average.used():
-        model = state.world.whole_model(state.model)
-        if not state.world.first:
+        model = state.world.gather_model(state.model)
+        if not state.world.is_main:
             return {}
         torch.manual_seed(state.task.settings.seed)
         model.eval()
         try:
             with signals.interruptible(), torch.inference_mode():
                 return {name: float(value) for name, value in state.task.evaluate(model).items()}
-        except Stopped:
+        except StopRequested:
             return {}
         finally:
             model.train()
@@ -198,9 +201,9 @@ def _judged(task: Task, progress: Progress, found: dict[str, float]) -> bool:
     return False
 
 
-def _saved(state: State, run: Path, best: bool) -> None:
+def _saved(state: TrainingState, run: Path, best: bool) -> None:
     try:
-        save(state, run, best)
+        save_checkpoint(state, run, best)
     except (OSError, SafetensorError) as wrong:  # safetensors has its own error for a full disk
         why = getattr(wrong, "strerror", None) or str(wrong)
         raise TrainingError(

@@ -13,7 +13,7 @@ METRICS = "metrics.jsonl"
 SPEED = "speed.jsonl"
 
 
-class Metrics:
+class MetricsLog:
     """Appends lines; every line is on its way to the disk before the next step begins."""
 
     def __init__(self, folder: Path) -> None:
@@ -58,7 +58,7 @@ def _whole_lines(path: Path) -> Iterator[str]:
                 continue
 
 
-def read(folder: Path, name: str = METRICS) -> list[dict[str, Any]]:
+def read_metrics(folder: Path, name: str = METRICS) -> list[dict[str, Any]]:
     """All lines of a run so far."""
     path = folder / name
     return [json.loads(line) for line in _whole_lines(path)] if path.exists() else []

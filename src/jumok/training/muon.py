@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .parallel import share_like
+from .parallel import distribute_like
 
 # the polynomial of Jordan et al.: steep at 0, so that a few steps bring every singular value near 1. They take five;
 # four are a fifth cheaper, and no worse (LOG.md)
@@ -41,11 +41,11 @@ class Muon(torch.optim.Optimizer):
             directions = [self._direction(one, group["momentum"]) for one in parameters]
             both = zip(parameters, directions, strict=True)
             pieces = [piece for one, direction in both for piece in self._cut(one, direction)]
-            made = iter(together(pieces, group["steps"]))
+            made = iter(orthogonalize_all(pieces, group["steps"]))
             for parameter in parameters:
                 update = torch.cat([next(made) for _ in self.heights[parameter]])
                 parameter.mul_(1 - group["lr"] * group["weight_decay"])
-                parameter.add_(share_like(update.to(parameter.dtype), parameter), alpha=-group["lr"])
+                parameter.add_(distribute_like(update.to(parameter.dtype), parameter), alpha=-group["lr"])
 
     def _direction(self, parameter: Tensor, momentum: float) -> Tensor:
         """Nesterov's: the gradient, and where the momentum will be."""
@@ -62,7 +62,7 @@ class Muon(torch.optim.Optimizer):
         return list(whole.split(self.heights[parameter]))
 
 
-def together(matrices: list[Tensor], steps: int) -> list[Tensor]:
+def orthogonalize_all(matrices: list[Tensor], steps: int) -> list[Tensor]:
     """Every matrix made orthogonal; those of one shape in one product. Scaled so that the root mean square of a step
     does not depend on the shape."""
     found: dict[int, Tensor] = {}
@@ -73,13 +73,13 @@ def together(matrices: list[Tensor], steps: int) -> list[Tensor]:
     for places in shapes.values():
         tall = [matrices[place].shape[0] > matrices[place].shape[1] for place in places]
         stacked = torch.stack([matrices[p].T if t else matrices[p] for p, t in zip(places, tall, strict=True)])
-        for place, made, turned in zip(places, orthogonal(stacked, steps), tall, strict=True):
+        for place, made, turned in zip(places, orthogonalize(stacked, steps), tall, strict=True):
             rows, columns = matrices[place].shape
             found[place] = (made.T if turned else made) * max(1.0, rows / columns) ** 0.5
     return [found[place] for place in range(len(matrices))]
 
 
-def orthogonal(stacked: Tensor, steps: int) -> Tensor:
+def orthogonalize(stacked: Tensor, steps: int) -> Tensor:
     """[count, rows, columns] with rows <= columns: nearly orthogonal rows, singular values about 1."""
     first, third, fifth = FIFTH
     made = stacked.float()

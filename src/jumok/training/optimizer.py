@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from jumok.attention.projection import Fused
 
 from .muon import Muon
-from .parallel import share_like
+from .parallel import distribute_like
 from .settings import Settings
 
 
@@ -20,7 +20,7 @@ class Optimizers:
     def __init__(self, model: nn.Module, settings: Settings) -> None:
         named = model.named_parameters()
         self.names: dict[Tensor, str] = {parameter: name for name, parameter in named if parameter.requires_grad}
-        matrices = inner_matrices(model) if settings.optimizer == "muon" else {}
+        matrices = find_hidden_matrices(model) if settings.optimizer == "muon" else {}
         rest = [parameter for parameter in self.names if parameter not in matrices]
         groups = [
             {"params": [one for one in rest if one.dim() >= 2], "weight_decay": settings.decay},
@@ -69,11 +69,11 @@ class Optimizers:
             what, name = key.split(".", 1)
             parameter = places[name]
             if value.dim():
-                value = share_like(value, parameter)
+                value = distribute_like(value, parameter)
             owners[parameter].state[parameter][what] = value.clone()
 
 
-def inner_matrices(model: nn.Module) -> dict[Tensor, tuple[int, ...]]:
+def find_hidden_matrices(model: nn.Module) -> dict[Tensor, tuple[int, ...]]:
     """The matrices that map hidden vectors to hidden vectors, each with the heights of the maps joined in it."""
     found: dict[Tensor, tuple[int, ...]] = {}
     outputs = {id(module) for name, module in model.named_children() if name == "output"}

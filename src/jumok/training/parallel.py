@@ -18,11 +18,10 @@ import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 
+from jumok.errors import TrainingError
 from jumok.models import Model
 
-from .errors import TrainingError
-
-KINDS = ("none", "ddp", "fsdp")
+PARALLEL_KINDS = ("none", "ddp", "fsdp")
 
 
 @dataclass
@@ -35,7 +34,7 @@ class World:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     @property
-    def first(self) -> bool:
+    def is_main(self) -> bool:
         """Whether this process speaks for all: it evaluates, writes and prints."""
         return self.rank == 0
 
@@ -62,15 +61,15 @@ class World:
         dist.all_reduce(told, dist.ReduceOp.MAX)
         return float(told)
 
-    def tell(self, told: Any) -> Any:
+    def broadcast(self, told: Any) -> Any:
         """What the first process says, in all of them: anything that JSON can write."""
         if self.size == 1:
             return told
-        letters = json.dumps(told).encode() if self.first else b""
+        letters = json.dumps(told).encode() if self.is_main else b""
         length = torch.tensor([len(letters)], device=self.device)
         dist.broadcast(length, 0)
         box = torch.empty(int(length), dtype=torch.uint8, device=self.device)
-        if self.first:
+        if self.is_main:
             box.copy_(torch.frombuffer(bytearray(letters), dtype=torch.uint8))
         dist.broadcast(box, 0)
         return json.loads(bytes(box.tolist()))
@@ -79,7 +78,7 @@ class World:
         """All shards of a tensor put together, in every process."""
         return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
-    def whole_model(self, model: Model) -> Model:
+    def gather_model(self, model: Model) -> Model:
         """The model in one piece: itself, or a copy of its shards put together."""
         if self.kind != "fsdp":
             return model
@@ -90,7 +89,7 @@ class World:
         return made
 
 
-def share_like(whole: Tensor, parameter: Tensor) -> Tensor:
+def distribute_like(whole: Tensor, parameter: Tensor) -> Tensor:
     """A whole tensor on the parameter's device, cut as the parameter is."""
     whole = whole.to(parameter.device)
     mesh = getattr(parameter, "device_mesh", None)
@@ -111,7 +110,7 @@ def _shard(model: Model) -> None:
 
 
 @contextmanager
-def world(kind: str, device: torch.device) -> Iterator[World]:
+def connect_world(kind: str, device: torch.device) -> Iterator[World]:
     """The processes that torchrun started, connected while this is open; or this one alone."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1 and kind == "none":

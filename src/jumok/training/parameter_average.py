@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 
-class Average:
+class ParameterAverage:
     def __init__(self, model: nn.Module, memory: float) -> None:
         self.model, self.memory = model, memory
         self.kept = {name: one.detach().clone() for name, one in model.named_parameters()}

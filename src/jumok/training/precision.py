@@ -18,7 +18,7 @@ WORTH = 1.2  # how much faster it must be than float32 to be chosen
 
 
 @functools.cache
-def fastest(device: str) -> str:
+def measure_fastest_type(device: str) -> str:
     """bfloat16, float16 or float32: the fastest for products on this device."""
     options = ["bfloat16", "float16"] if device != "cpu" else ["bfloat16"]
     threads = torch.get_num_threads()
@@ -64,7 +64,7 @@ class Precision:
 
     def __init__(self, name: str, device: torch.device) -> None:
         self.device = device
-        self._begin(fastest(device.type) if name == "auto" else name)
+        self._begin(measure_fastest_type(device.type) if name == "auto" else name)
 
     def _begin(self, name: str) -> None:
         self.name = name

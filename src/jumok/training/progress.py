@@ -7,7 +7,7 @@ import time
 from typing import Any, TextIO
 
 
-class Show:
+class ProgressDisplay:
     """Does nothing; the others say more."""
 
     def begin(self, steps: int, done: int) -> None: ...
@@ -16,16 +16,16 @@ class Show:
 
     def evaluation(self, step: int, found: dict[str, float], best: bool) -> None: ...
 
-    def say(self, line: str, passing: bool = False) -> None: ...
+    def show_message(self, line: str, transient: bool = False) -> None: ...
 
     def end(self) -> None: ...
 
 
-class Quiet(Show):
+class SilentDisplay(ProgressDisplay):
     """For programs."""
 
 
-class Lines(Show):
+class LineDisplay(ProgressDisplay):
     """Plain lines, at most one in ``every`` seconds, and one for each evaluation."""
 
     def __init__(self, out: TextIO | None = None, every: float = 5.0) -> None:
@@ -43,7 +43,7 @@ class Lines(Show):
             return
         self.told = time.monotonic()
         print(
-            f"step {step:,} of {self.steps:,}  loss {number(loss)}  {speed:,.0f} targets/s  {self._left(step)}",
+            f"step {step:,} of {self.steps:,}  loss {format_number(loss)}  {speed:,.0f} targets/s  {self._left(step)}",
             file=self.out,
             flush=True,
         )
@@ -51,18 +51,26 @@ class Lines(Show):
     def _left(self, step: int) -> str:
         done = step - self.first
         seconds = (time.monotonic() - self.begun) / max(1, done) * (self.steps - step)
-        return f"{duration(seconds)} left" if step < self.steps else f"{duration(time.monotonic() - self.begun)} in all"
+        return (
+            f"{format_duration(seconds)} left"
+            if step < self.steps
+            else f"{format_duration(time.monotonic() - self.begun)} in all"
+        )
 
     def evaluation(self, step: int, found: dict[str, float], best: bool) -> None:
         if found:
-            print(f"evaluation at step {step:,}: {told(found)}{'  (best)' if best else ''}", file=self.out, flush=True)
+            print(
+                f"evaluation at step {step:,}: {format_metrics(found)}{'  (best)' if best else ''}",
+                file=self.out,
+                flush=True,
+            )
 
-    def say(self, line: str, passing: bool = False) -> None:
-        if not passing:
+    def show_message(self, line: str, transient: bool = False) -> None:
+        if not transient:
             print(line, file=self.out, flush=True)
 
 
-class Bar(Show):
+class BarDisplay(ProgressDisplay):
     """A progress bar of rich's, with the loss, the speed and the time left."""
 
     def __init__(self) -> None:
@@ -85,14 +93,14 @@ class Bar(Show):
         self.bar.start()
 
     def step(self, step: int, loss: float, speed: float) -> None:
-        self.bar.update(self.row, completed=step, description=f"loss {number(loss)}  {speed:,.0f} targets/s")
+        self.bar.update(self.row, completed=step, description=f"loss {format_number(loss)}  {speed:,.0f} targets/s")
 
     def evaluation(self, step: int, found: dict[str, float], best: bool) -> None:
         if found:
-            self.console.print(f"step {step:,}: {told(found)}{'  (best)' if best else ''}", highlight=False)
+            self.console.print(f"step {step:,}: {format_metrics(found)}{'  (best)' if best else ''}", highlight=False)
 
-    def say(self, line: str, passing: bool = False) -> None:
-        if not passing:
+    def show_message(self, line: str, transient: bool = False) -> None:
+        if not transient:
             self.console.print(line, highlight=False)
         elif self.row is not None:
             self.bar.update(self.row, description=line)
@@ -101,11 +109,11 @@ class Bar(Show):
         self.bar.stop()
 
 
-def told(found: dict[str, float]) -> str:
-    return "  ".join(f"{name} {number(value)}" for name, value in found.items())
+def format_metrics(found: dict[str, float]) -> str:
+    return "  ".join(f"{name} {format_number(value)}" for name, value in found.items())
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     """Four decimals; what would be nothing with them keeps two digits.
 
     >>> number(1.8135), number(0.0), number(-0.00002345)
@@ -114,7 +122,7 @@ def number(value: float) -> str:
     return f"{value:.2g}" if 0 < abs(value) < 1e-3 else f"{value:.4f}"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """1 h 05 min, 3 min 20 s, 12 s."""
     whole = int(seconds)
     if whole >= 3600:

@@ -17,14 +17,14 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from jumok.checkpoint import CheckpointError, manifest, run_folder
-from jumok.checkpoint.save import fill
+from jumok.checkpoint import manifest, run_folder
+from jumok.checkpoint.save import write_model_files
+from jumok.errors import CheckpointError, TrainingError
 from jumok.models import Model
 
-from .errors import TrainingError
 from .optimizer import Optimizers
-from .parallel import World, share_like
-from .parameter_average import Average
+from .parallel import World, distribute_like
+from .parameter_average import ParameterAverage
 from .precision import Precision
 from .task import Task
 
@@ -43,19 +43,19 @@ class Progress:
 
 
 @dataclass
-class State:
+class TrainingState:
     """What changes while training."""
 
     task: Task
     model: Model
     optimizers: Optimizers
     precision: Precision
-    average: Average | None
+    average: ParameterAverage | None
     world: World
     progress: Progress
 
 
-def save(state: State, run: Path, best: bool) -> Path:
+def save_checkpoint(state: TrainingState, run: Path, best: bool) -> Path:
     """A new checkpoint of this step, the pointers to it, and away with old ones. All processes take part."""
     world, progress = state.world, state.progress
     tensors = {name: world.whole(one.detach()) for name, one in state.model.named_parameters()}
@@ -64,12 +64,14 @@ def save(state: State, run: Path, best: bool) -> Path:
         trained = {f"trained.{name}": one for name, one in tensors.items()}
         tensors = {name: world.whole(one) for name, one in state.average.kept.items()}
     remembered = {name: world.whole(value) for name, value in state.optimizers.state()}
-    generators = gathered_generators(world)
-    target = run_folder.free(run, progress.step)
-    if world.first:
-        with manifest.new_folder(target) as made:
+    generators = gather_generators(world)
+    target = run_folder.find_unused_checkpoint_folder(run, progress.step)
+    if world.is_main:
+        with manifest.create_folder_atomically(target) as made:
             task = state.task
-            fill(made, state.model, tensors, tokenizer=task.tokenizer, preparation=task.preparation, labels=task.labels)
+            write_model_files(
+                made, state.model, tensors, tokenizer=task.tokenizer, preparation=task.preparation, labels=task.labels
+            )
             save_file(_plain(remembered), made / "optimizer.safetensors")
             save_file(_plain({**generators, **trained}), made / "state.safetensors")
             told = {
@@ -79,12 +81,12 @@ def save(state: State, run: Path, best: bool) -> Path:
                 "steps": state.task.settings.steps,
             }
             (made / "training.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
-            manifest.write(made)
-        run_folder.point(run, "last", target)
+            manifest.write_manifest(made)
+        run_folder.write_pointer(run, "last", target)
         if best:
-            run_folder.point(run, "best", target)
+            run_folder.write_pointer(run, "best", target)
         _prune(run, state.task.settings.keep)
-    world.tell(None)  # nobody goes on before it is there
+    world.broadcast(None)  # nobody goes on before it is there
     return target
 
 
@@ -93,18 +95,18 @@ def _plain(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _prune(run: Path, keep: int) -> None:
-    best = run_folder.pointed(run, "best")
+    best = run_folder.read_pointer(run, "best")
     steps: set[int] = set()
-    for step, old in run_folder.checkpoints(run):
+    for step, old in run_folder.list_checkpoints(run):
         again = step in steps  # a newer one of the same step is there
         steps.add(step)
         if old != best and (again or len(steps) > keep):
-            run_folder.remove(old)
+            run_folder.remove_checkpoint(old)
 
 
-def restore(state: State, run: Path, report: Callable[[str], None]) -> bool:
+def restore_checkpoint(state: TrainingState, run: Path, report: Callable[[str], None]) -> bool:
     """Put the newest whole checkpoint into ``state``; whether there was one. Damaged ones are named and passed over."""
-    found = state.world.tell(_newest(run, report) if state.world.first else None)
+    found = state.world.broadcast(_newest(run, report) if state.world.is_main else None)
     if found is None:
         return False
     place = Path(found)
@@ -115,36 +117,36 @@ def restore(state: State, run: Path, report: Callable[[str], None]) -> bool:
     with torch.no_grad():
         for name, parameter in state.model.named_parameters():
             trained = kept.get(f"trained.{name}", tensors[name])
-            parameter.copy_(share_like(trained, parameter))
+            parameter.copy_(distribute_like(trained, parameter))
             if state.average is not None:
-                state.average.kept[name].copy_(share_like(tensors[name], parameter))
+                state.average.kept[name].copy_(distribute_like(tensors[name], parameter))
     state.optimizers.restore(load_file(place / "optimizer.safetensors"))
     state.precision.restore(told["precision"], told["scaler"])
     state.progress.__dict__.update(told["progress"])
     if told["steps"] != state.task.settings.steps:  # somebody wants more, or less
         state.progress.finished = state.progress.step >= state.task.settings.steps
     restore_generators(state.world, kept)
-    if state.world.first:
-        run_folder.point(run, "last", place)
-        for step, later in run_folder.checkpoints(run):
+    if state.world.is_main:
+        run_folder.write_pointer(run, "last", place)
+        for step, later in run_folder.list_checkpoints(run):
             if step > state.progress.step:
-                run_folder.remove(later)  # damaged, and named above
+                run_folder.remove_checkpoint(later)  # damaged, and named above
         _point_at_best(run, state.progress.best_step)
     return True
 
 
 def _point_at_best(run: Path, step: int) -> None:
     """Whoever was killed when a checkpoint was there, but before ``best`` pointed to it, points to it now."""
-    best = next((place for number, place in run_folder.checkpoints(run) if number == step), None)
-    if best is not None and best != run_folder.pointed(run, "best"):
-        run_folder.point(run, "best", best)
+    best = next((place for number, place in run_folder.list_checkpoints(run) if number == step), None)
+    if best is not None and best != run_folder.read_pointer(run, "best"):
+        run_folder.write_pointer(run, "best", best)
 
 
 def _newest(run: Path, report: Callable[[str], None]) -> str | None:
     damaged = 0
-    for step, place in run_folder.checkpoints(run):
+    for step, place in run_folder.list_checkpoints(run):
         try:
-            manifest.verify(place)
+            manifest.verify_manifest(place)
         except (CheckpointError, OSError) as wrong:
             damaged += 1
             report(f"the checkpoint of step {step:,} cannot be used: {wrong}")
@@ -173,7 +175,7 @@ def refuse_differences(theirs: dict[str, Any], ours: dict[str, Any], what: str) 
         raise TrainingError(f"{what}: {first}{more}")
 
 
-def gathered_generators(world: World) -> dict[str, Tensor]:
+def gather_generators(world: World) -> dict[str, Tensor]:
     """The random generators of every process, by rank."""
     states = {"cpu": torch.get_rng_state()}
     if world.device.type == "cuda":

@@ -10,11 +10,11 @@ from types import FrameType
 from typing import Any
 
 
-class Stopped(Exception):  # noqa: N818  # it is no error
+class StopRequested(Exception):  # noqa: N818  # it is no error
     """Somebody asked the run to end while nothing that matters was being computed."""
 
 
-class Signals:
+class SignalListener:
     """Remembers the first signal; the second one does what it does by default, at once."""
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class Signals:
         self._at_once = False
         self._before: dict[signal.Signals, Any] = {}
 
-    def __enter__(self) -> Signals:
+    def __enter__(self) -> SignalListener:
         if threading.current_thread() is threading.main_thread():  # elsewhere Python allows no handlers
             for one in (signal.SIGINT, signal.SIGTERM):
                 self._before[one] = signal.signal(one, self._hear)
@@ -37,13 +37,13 @@ class Signals:
         for one, before in self._before.items():
             signal.signal(one, before)
         if self._at_once:
-            raise Stopped
+            raise StopRequested
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
         """Around an evaluation: it changes nothing, so it can be left in the middle."""
         if self.asked is not None:
-            raise Stopped
+            raise StopRequested
         self._at_once = True
         try:
             yield

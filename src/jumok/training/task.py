@@ -14,7 +14,7 @@ from jumok.models import Model
 
 from .settings import Settings
 
-IGNORED = -100  # a target that is not asked for: padding
+IGNORE_INDEX = -100  # a target that is not asked for: padding
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Task:
     report: Callable[[Model, Any], dict[str, Any]] | None = None
 
 
-def part_of(ids: list[int], part: int, parts: int) -> list[int]:
+def select_part(ids: list[int], part: int, parts: int) -> list[int]:
     """One of ``parts`` equal runs of a step's examples."""
     size = len(ids) // parts
     return ids[part * size : (part + 1) * size]
@@ -70,7 +70,7 @@ def token_loss(model: nn.Module, batch: Batch) -> Tensor:
     """Cross-entropy of the targets, summed; targets of -100 do not count."""
     logits = model(**batch.inputs).logits
     return functional.cross_entropy(
-        logits.flatten(0, -2), batch.targets.flatten(), ignore_index=IGNORED, reduction="sum"
+        logits.flatten(0, -2), batch.targets.flatten(), ignore_index=IGNORE_INDEX, reduction="sum"
     )
 
 

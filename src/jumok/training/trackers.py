@@ -6,8 +6,9 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from .errors import TrainingError
-from .progress import Show
+from jumok.errors import TrainingError
+
+from .progress import ProgressDisplay
 
 
 class Tracker:
@@ -56,10 +57,10 @@ class WeightsAndBiases(Tracker):
         self.run.finish()
 
 
-class Tracked(Show):
+class TrackedDisplay(ProgressDisplay):
     """Shows as ``inner`` does, and hands every number to the trackers."""
 
-    def __init__(self, inner: Show, folder: Path, sent_to: list[Tracker]) -> None:
+    def __init__(self, inner: ProgressDisplay, folder: Path, sent_to: list[Tracker]) -> None:
         self.inner, self.folder, self.sent_to = inner, folder, sent_to
 
     def begin(self, steps: int, done: int) -> None:
@@ -75,8 +76,8 @@ class Tracked(Show):
         self.inner.evaluation(step, found, best)
         self._send(step, {f"evaluation/{name}": value for name, value in found.items()})
 
-    def say(self, line: str, passing: bool = False) -> None:
-        self.inner.say(line, passing)
+    def show_message(self, line: str, transient: bool = False) -> None:
+        self.inner.show_message(line, transient)
 
     def end(self) -> None:
         self.inner.end()
@@ -88,8 +89,8 @@ class Tracked(Show):
             one.send(step, numbers)
 
 
-def trackers(folder: Path, tensorboard: bool, wandb: bool, show: Show) -> Show:
+def add_trackers(folder: Path, tensorboard: bool, wandb: bool, show: ProgressDisplay) -> ProgressDisplay:
     """``show``, and whatever else was asked for."""
     sent_to: list[Tracker] = [TensorBoard()] if tensorboard else []
     sent_to += [WeightsAndBiases()] if wandb else []
-    return Tracked(show, folder, sent_to) if sent_to else show
+    return TrackedDisplay(show, folder, sent_to) if sent_to else show

@@ -19,13 +19,13 @@ import torch
 from torch import Tensor, nn
 
 from jumok.attention.bias import Bias
-from jumok.attention.grid import Blocks, Grid, Positions
+from jumok.attention.grid import BlockGrid, Grid, Positions
 from jumok.attention.groups import grouped_matmul, grouped_outer
 from jumok.attention.mask.base import EVERYWHERE, NOWHERE, Mask
 from jumok.attention.score import Score
 from jumok.errors import BackendError
 
-from .protocol import Answer, Request
+from .protocol import AttentionOutput, AttentionRequest
 
 # Measured (bench/attend.py): smaller query blocks waste less at the edges of a window, larger ones use the
 # matrix product better; keys are looked at in finer steps because skipping them costs nothing.
@@ -34,21 +34,21 @@ KEY_BLOCK = 64
 LONGEST_RUN = 1024  # keys in one tile: bounds memory where a row reads everything
 
 
-def refuses(request: Request) -> str | None:
+def explain_refusal(request: AttentionRequest) -> str | None:
     return 'blocked keeps no weights; use backend="explicit"' if request.weights else None
 
 
-def compute(request: Request) -> Answer:
+def compute(request: AttentionRequest) -> AttentionOutput:
     plan = Plan.of(request)
     with torch.autocast(request.query.device.type, enabled=False):  # both passes compute in the plan's own type
         output, logsumexp = _Blocked.apply(plan, *_inputs(request))  # type: ignore[no-untyped-call]
-    return Answer(output, logsumexp=logsumexp if request.logsumexp else None)
+    return AttentionOutput(output, logsumexp=logsumexp if request.logsumexp else None)
 
 
-def _inputs(request: Request) -> tuple[Tensor, ...]:
+def _inputs(request: AttentionRequest) -> tuple[Tensor, ...]:
     """Whatever a gradient may have to reach; a tensor that serves twice is named once, and gets its whole gradient."""
-    bias = () if request.bias is None else request.bias.tensors()
-    others = {id(tensor): tensor for tensor in (*request.score.tensors(), *bias)}
+    bias = () if request.bias is None else request.bias.gradient_tensors()
+    others = {id(tensor): tensor for tensor in (*request.score.gradient_tensors(), *bias)}
     return request.query, request.key, request.value, *others.values()
 
 
@@ -84,7 +84,7 @@ def layout(mask: Mask | None, grid: Grid) -> list[list[Run]]:
     rows = -(-queries // QUERY_BLOCK)
     if mask is None or not queries or not keys:
         return [list(_chunks(0, keys, False)) for _ in range(rows)]
-    reach = mask.reach(Blocks(grid, QUERY_BLOCK, KEY_BLOCK))
+    reach = mask.classify_blocks(BlockGrid(grid, QUERY_BLOCK, KEY_BLOCK))
     # skipped only where no batch entry and no head reaches; asked cell by cell unless all reach everything
     size = (rows, -(-keys // KEY_BLOCK))
     largest = reach.amax((0, 1)).expand(size).tolist()
@@ -158,7 +158,7 @@ class Plan:
     _seen: dict[tuple[int, int, int], Cells] = field(default_factory=dict)
 
     @staticmethod
-    def of(request: Request) -> Plan:
+    def of(request: AttentionRequest) -> Plan:
         # drawn from torch's own stream, so that a seeded program stays reproducible
         seed = int(torch.randint(2**62, ()).item()) if request.dropout else 0
         dtype = torch.promote_types(request.query.dtype, torch.float32)

@@ -12,19 +12,19 @@ from torch.nn import functional
 from jumok import axes
 from jumok.attention.groups import grouped_matmul
 
-from .protocol import Answer, Request
+from .protocol import AttentionOutput, AttentionRequest
 
 
-def refuses(request: Request) -> str | None:
+def explain_refusal(request: AttentionRequest) -> str | None:
     return None
 
 
-def compute(request: Request) -> Answer:
+def compute(request: AttentionRequest) -> AttentionOutput:
     with torch.autocast(request.query.device.type, enabled=False):  # float32, whatever surrounds us
         return _computed(request)
 
 
-def _computed(request: Request) -> Answer:
+def _computed(request: AttentionRequest) -> AttentionOutput:
     # float32: a softmax in bfloat16 loses the small weights
     dtype = torch.promote_types(request.query.dtype, torch.float32)
     query, key, value = (tensor.to(dtype) for tensor in (request.query, request.key, request.value))
@@ -38,7 +38,7 @@ def _computed(request: Request) -> Answer:
     # the weights handed back are those before dropout: their rows sum to 1
     kept = functional.dropout(weights, request.dropout) if request.dropout else weights
     output = grouped_matmul(kept, value).to(request.query.dtype)
-    return Answer(output, weights.to(request.query.dtype) if request.weights else None, logsumexp)
+    return AttentionOutput(output, weights.to(request.query.dtype) if request.weights else None, logsumexp)
 
 
 def _silenced(key: Tensor, value: Tensor, allowed: axes.Allowed) -> tuple[Tensor, Tensor]:

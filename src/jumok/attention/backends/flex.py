@@ -18,12 +18,12 @@ from jumok.attention.mask.position_masks import RandomKeys
 from jumok.attention.mask.table_masks import PaddingLengths, PaddingTable
 from jumok.attention.score import ScaledDot
 
-from .protocol import Answer, Request
+from .protocol import AttentionOutput, AttentionRequest
 
 MOST_KERNELS = 256  # compiled variants (mask, shapes, number type) in one process
 
 
-def refuses(request: Request) -> str | None:
+def explain_refusal(request: AttentionRequest) -> str | None:
     if request.weights:
         return 'flex keeps no weights; use backend="explicit"'
     if request.logsumexp:
@@ -71,16 +71,16 @@ class _Cell:
         self.batch, self.head, self.query, self.key = batch, head, query, key
 
 
-def compute(request: Request) -> Answer:
+def compute(request: AttentionRequest) -> AttentionOutput:
     score = request.score
     assert isinstance(score, ScaledDot)
     # each mask is compiled by itself; the compiler's own limit of eight would refuse the ninth
     with torch._dynamo.config.patch(recompile_limit=MOST_KERNELS):
         output = _run(request, score)
-    return Answer(output)
+    return AttentionOutput(output)
 
 
-def _run(request: Request, score: ScaledDot) -> Tensor:
+def _run(request: AttentionRequest, score: ScaledDot) -> Tensor:
     return _compiled()(
         request.query,
         request.key,

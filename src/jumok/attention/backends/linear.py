@@ -15,12 +15,12 @@ from jumok.attention.mask.position_masks import Causal
 from jumok.attention.mask.table_masks import PaddingLengths, PaddingTable
 from jumok.attention.score import Kernel
 
-from .protocol import Answer, Request
+from .protocol import AttentionOutput, AttentionRequest
 
 CHUNK = 128  # rows computed by the formula; the states kept are n / CHUNK
 
 
-def refuses(request: Request) -> str | None:
+def explain_refusal(request: AttentionRequest) -> str | None:
     if not isinstance(request.score, Kernel):
         return f'linear computes score.Kernel, not {type(request.score).__name__}; use backend="sdpa" or "explicit"'
     if request.weights:
@@ -54,12 +54,12 @@ def _parts(mask: Mask | None) -> tuple[bool, list[Mask] | None]:
     return False, None
 
 
-def compute(request: Request) -> Answer:
+def compute(request: AttentionRequest) -> AttentionOutput:
     with torch.autocast(request.query.device.type, enabled=False):  # float32, whatever surrounds us
         return _computed(request)
 
 
-def _computed(request: Request) -> Answer:
+def _computed(request: AttentionRequest) -> AttentionOutput:
     assert isinstance(request.score, Kernel)
     # float32: sums over thousands of keys
     dtype = torch.promote_types(request.query.dtype, torch.float32)
@@ -84,7 +84,7 @@ def _computed(request: Request) -> Answer:
     else:
         joined = grouped_matmul(queries, keys.transpose(-1, -2) @ carried)
     output, total = joined[..., :-1], joined[..., -1:]
-    return Answer((output / total.masked_fill(total == 0, 1.0)).to(request.query.dtype))
+    return AttentionOutput((output / total.masked_fill(total == 0, 1.0)).to(request.query.dtype))
 
 
 def _causal(queries: Tensor, keys: Tensor, carried: Tensor, start: int) -> Tensor:

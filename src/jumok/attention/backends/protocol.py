@@ -14,7 +14,7 @@ from jumok.attention.score import Score
 
 
 @dataclass(slots=True)
-class Request:
+class AttentionRequest:
     """One call of ``attend``, checked. Half-precision tensors come as they are; backends compute in float32."""
 
     query: Tensor
@@ -40,7 +40,7 @@ class Request:
         return self._grid
 
 
-class Answer(NamedTuple):
+class AttentionOutput(NamedTuple):
     output: Tensor
     weights: Tensor | None = None
     logsumexp: Tensor | None = None  # of each row's masked scores: with query and key, enough for any tile
@@ -50,7 +50,7 @@ class Answer(NamedTuple):
 class Backend(Protocol):
     """A way to compute a request. A module with these two functions is one."""
 
-    def refuses(self, request: Request) -> str | None:
+    def explain_refusal(self, request: AttentionRequest) -> str | None:
         """Why it cannot do this, and which backend can; None where it can."""
 
-    def compute(self, request: Request) -> Answer: ...
+    def compute(self, request: AttentionRequest) -> AttentionOutput: ...

@@ -10,12 +10,12 @@ from jumok.attention.groups import spread
 from jumok.attention.mask.position_masks import Causal
 from jumok.attention.score import ScaledDot, Score
 
-from .protocol import Answer, Request
+from .protocol import AttentionOutput, AttentionRequest
 
 _NO_DOT = Score.as_dot
 
 
-def refuses(request: Request) -> str | None:
+def explain_refusal(request: AttentionRequest) -> str | None:
     if request.weights:
         return 'sdpa keeps no weights; use backend="explicit"'
     score = request.score
@@ -33,12 +33,12 @@ def refuses(request: Request) -> str | None:
     return None
 
 
-def _is_dot(request: Request) -> bool:
+def _is_dot(request: AttentionRequest) -> bool:
     # asked without computing: General's own product is made once, in compute
     return type(request.score).as_dot is not _NO_DOT
 
 
-def _flash(request: Request) -> bool:
+def _flash(request: AttentionRequest) -> bool:
     return (
         request.query.device.type == "cpu"
         and request.dropout == 0
@@ -48,7 +48,7 @@ def _flash(request: Request) -> bool:
     )
 
 
-def compute(request: Request) -> Answer:
+def compute(request: AttentionRequest) -> AttentionOutput:
     dotted = request.score.as_dot(request.query)
     assert dotted is not None, "refuses() lets only dot products through"
     query, scale = dotted
@@ -60,22 +60,22 @@ def compute(request: Request) -> Answer:
         output, logsumexp = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
             query, spread(key, heads), spread(value, heads), 0.0, causal, attn_mask=table, scale=scale
         )
-        return Answer(output, logsumexp=logsumexp)
+        return AttentionOutput(output, logsumexp=logsumexp)
     grouped = key.shape[1] != heads
     if grouped and table is None and not causal:
         # nothing tells the heads of a group apart: their rows stand under each other, and one head serves them
         query = query.reshape(query.shape[0], key.shape[1], -1, query.shape[-1])
         output = functional.scaled_dot_product_attention(query, key, value, dropout_p=request.dropout, scale=scale)
-        return Answer(output.view(*request.query.shape[:3], value.shape[-1]).to(request.query.dtype))
+        return AttentionOutput(output.view(*request.query.shape[:3], value.shape[-1]).to(request.query.dtype))
     output = functional.scaled_dot_product_attention(
         query, key, value, table, dropout_p=request.dropout, is_causal=causal, scale=scale, enable_gqa=grouped
     )
     if output.dtype is not request.query.dtype:  # autocast has chosen another one
         output = output.to(request.query.dtype)
-    return Answer(output)
+    return AttentionOutput(output)
 
 
-def _mask(request: Request) -> tuple[bool, Tensor | None]:
+def _mask(request: AttentionRequest) -> tuple[bool, Tensor | None]:
     """(is_causal, table): the kernel's own causality where it means the same, else a table; no mask, neither."""
     mask, bias = request.mask, request.bias
     if own_causality(request):
@@ -94,7 +94,7 @@ def _mask(request: Request) -> tuple[bool, Tensor | None]:
     return False, values.expand(*values.shape[:2], *request.grid.shape[2:])
 
 
-def own_causality(request: Request) -> bool:
+def own_causality(request: AttentionRequest) -> bool:
     """Does the kernel's is_causal say all that is asked for? It counts queries and keys from the same corner: right
     only where their positions are the same."""
     return (

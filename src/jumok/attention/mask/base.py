@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Int8
 from torch import Tensor
 
-from jumok.attention.grid import Blocks, Grid
+from jumok.attention.grid import BlockGrid, Grid
 from jumok.axes import Allowed
 from jumok.errors import ShapeError
 
@@ -26,13 +26,13 @@ class Mask:
     relative: bool = False
 
     #: Can it fail to cover a grid? Then ``check`` is asked before it is used.
-    bounded: bool = True
+    needs_check: bool = True
 
     def allowed(self, grid: Grid) -> Allowed:
         """True where the query may attend to the key; broadcasts to [batch, head, query, key]."""
         raise NotImplementedError
 
-    def reach(self, blocks: Blocks) -> Reach:
+    def classify_blocks(self, blocks: BlockGrid) -> Reach:
         """NOWHERE or EVERYWHERE only where that is certain for every cell of the block."""
         raise NotImplementedError
 
@@ -133,8 +133,8 @@ class Pair(Mask):
         return self.left.relative and self.right.relative
 
     @property
-    def bounded(self) -> bool:  # type: ignore[override]
-        return self.left.bounded or self.right.bounded
+    def needs_check(self) -> bool:  # type: ignore[override]
+        return self.left.needs_check or self.right.needs_check
 
     def limits(self) -> dict[str, int]:
         return _tighter(self.left.limits(), self.right.limits())
@@ -155,8 +155,8 @@ class And(Pair):
     def allowed(self, grid: Grid) -> Allowed:
         return self.left.allowed(grid) & self.right.allowed(grid)
 
-    def reach(self, blocks: Blocks) -> Reach:
-        return torch.minimum(self.left.reach(blocks), self.right.reach(blocks))
+    def classify_blocks(self, blocks: BlockGrid) -> Reach:
+        return torch.minimum(self.left.classify_blocks(blocks), self.right.classify_blocks(blocks))
 
     def covers(self, grid: Grid) -> bool:
         return self.left.covers(grid) and self.right.covers(grid)
@@ -170,8 +170,8 @@ class Or(Pair):
     def allowed(self, grid: Grid) -> Allowed:
         return self.left.allowed(grid) | self.right.allowed(grid)
 
-    def reach(self, blocks: Blocks) -> Reach:
-        return torch.maximum(self.left.reach(blocks), self.right.reach(blocks))
+    def classify_blocks(self, blocks: BlockGrid) -> Reach:
+        return torch.maximum(self.left.classify_blocks(blocks), self.right.classify_blocks(blocks))
 
     def covers(self, grid: Grid) -> bool:
         return self.left.covers(grid) or self.right.covers(grid)
@@ -189,14 +189,14 @@ class Not(Mask):
         return self.inner.relative
 
     @property
-    def bounded(self) -> bool:  # type: ignore[override]
-        return self.inner.bounded
+    def needs_check(self) -> bool:  # type: ignore[override]
+        return self.inner.needs_check
 
     def allowed(self, grid: Grid) -> Allowed:
         return ~self.inner.allowed(grid)
 
-    def reach(self, blocks: Blocks) -> Reach:
-        return EVERYWHERE - self.inner.reach(blocks)
+    def classify_blocks(self, blocks: BlockGrid) -> Reach:
+        return EVERYWHERE - self.inner.classify_blocks(blocks)
 
     def limits(self) -> dict[str, int]:
         return self.inner.limits()

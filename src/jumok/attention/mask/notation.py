@@ -15,7 +15,7 @@ from .base import Mask
 
 LARGEST_DRAWING = 32  # positions; a terminal is eighty columns wide
 
-WORDS: dict[str, Callable[..., Mask]] = {
+MASK_FUNCTIONS: dict[str, Callable[..., Mask]] = {
     "window": masks.window,
     "prefix": masks.prefix,
     "padding": masks.padding,
@@ -68,16 +68,16 @@ def _read(node: ast.expr, text: str) -> Mask:
             return ~_read(inner, text)
         case ast.Name(id="causal"):
             return masks.causal
-        case ast.Call(func=ast.Name(id=word), args=arguments, keywords=named) if word in WORDS:
+        case ast.Call(func=ast.Name(id=word), args=arguments, keywords=named) if word in MASK_FUNCTIONS:
             try:
-                return WORDS[word](
+                return MASK_FUNCTIONS[word](
                     *(_number(one, text) for one in arguments),
                     **{str(one.arg): _number(one.value, text) for one in named},
                 )
             except TypeError:
-                takes = ", ".join(inspect.signature(WORDS[word]).parameters)
+                takes = ", ".join(inspect.signature(MASK_FUNCTIONS[word]).parameters)
                 raise ArgumentError(f"{ast.unparse(node)} is not how it is written; it is {word}({takes})") from None
-    known = ["causal", *WORDS]
+    known = ["causal", *MASK_FUNCTIONS]
     wrong = ast.unparse(node)
     near = difflib.get_close_matches(wrong.partition("(")[0], known, 1)
     hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}, joined by & | ~"

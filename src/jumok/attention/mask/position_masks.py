@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from jumok.attention.grid import Blocks, Grid
+from jumok.attention.grid import BlockGrid, Grid
 from jumok.axes import Allowed
 from jumok.errors import ShapeError
 
@@ -19,12 +19,12 @@ class Causal(Mask):
     """key <= query: nobody sees the future."""
 
     relative = True
-    bounded = False
+    needs_check = False
 
     def allowed(self, grid: Grid) -> Allowed:
         return grid.key <= grid.query
 
-    def reach(self, blocks: Blocks) -> Reach:
+    def classify_blocks(self, blocks: BlockGrid) -> Reach:
         return kleene(blocks.key_low <= blocks.query_high, blocks.key_high <= blocks.query_low)
 
     def covers(self, grid: Grid) -> bool:
@@ -40,12 +40,12 @@ class Window(Mask):
 
     size: int
     relative = True
-    bounded = False
+    needs_check = False
 
     def allowed(self, grid: Grid) -> Allowed:
         return (grid.query - grid.key).abs() < self.size
 
-    def reach(self, blocks: Blocks) -> Reach:
+    def classify_blocks(self, blocks: BlockGrid) -> Reach:
         # the nearest and the farthest pair of the two intervals
         nearest = torch.maximum(blocks.query_low - blocks.key_high, blocks.key_low - blocks.query_high)
         farthest = torch.maximum(blocks.query_high - blocks.key_low, blocks.key_high - blocks.query_low)
@@ -72,7 +72,7 @@ class Prefix(Mask):
     def allowed(self, grid: Grid) -> Allowed:
         return grid.key < self.size
 
-    def reach(self, blocks: Blocks) -> Reach:
+    def classify_blocks(self, blocks: BlockGrid) -> Reach:
         return kleene(blocks.key_low < self.size, blocks.key_high < self.size)
 
     def covers(self, grid: Grid) -> bool:
@@ -94,7 +94,7 @@ class GlobalAt(Mask):
     def allowed(self, grid: Grid) -> Allowed:
         return _among(grid.query, self.positions) | _among(grid.key, self.positions)
 
-    def reach(self, blocks: Blocks) -> Reach:
+    def classify_blocks(self, blocks: BlockGrid) -> Reach:
         queries = _among(blocks.queries, self.positions)
         keys = _among(blocks.keys, self.positions)
         some = queries.any(-1)[:, None, :, None] | keys.any(-1)[:, None, None, :]
@@ -124,7 +124,7 @@ class RandomKeys(Mask):
             allowed = allowed | (drawn == grid.key)
         return allowed
 
-    def reach(self, blocks: Blocks) -> Reach:
+    def classify_blocks(self, blocks: BlockGrid) -> Reach:
         if self.count >= self.length:
             return kleene(blocks.key_low < self.length, blocks.key_high < self.length)
         low, high = blocks.key_low, blocks.key_high
@@ -185,7 +185,7 @@ class BlocksOf(Mask):
             same = same & (of_query == of_key)
         return same
 
-    def reach(self, blocks: Blocks) -> Reach:
+    def classify_blocks(self, blocks: BlockGrid) -> Reach:
         reach = torch.full((), EVERYWHERE, dtype=torch.int8, device=blocks.keys.device)
         for query, key in zip(self._block(blocks.queries), self._block(blocks.keys), strict=True):
             query, key = query[:, None, :, None], key[:, None, None, :]
@@ -227,7 +227,7 @@ class Edge(Mask):
                 allowed = allowed & _among(getattr(grid, name), wanted)
         return allowed
 
-    def reach(self, blocks: Blocks) -> Reach:
+    def classify_blocks(self, blocks: BlockGrid) -> Reach:
         reach = torch.full((1, 1, 1, 1), EVERYWHERE, dtype=torch.int8, device=blocks.keys.device)
         if self.query is not None:
             inside = _among(blocks.queries, self.query)

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from jumok.attention.grid import Blocks, Grid
+from jumok.attention.grid import BlockGrid, Grid
 from jumok.axes import Allowed
 
 from .base import Mask, Reach, kleene, ranges_meet
@@ -23,7 +23,7 @@ class PaddingLengths(Mask):
     def allowed(self, grid: Grid) -> Allowed:
         return grid.key < self._length(grid)
 
-    def reach(self, blocks: Blocks) -> Reach:
+    def classify_blocks(self, blocks: BlockGrid) -> Reach:
         lengths = self._length(blocks.grid)
         return kleene(blocks.key_low < lengths, blocks.key_high < lengths)
 
@@ -75,7 +75,7 @@ class PaddingTable(_Table):
     def allowed(self, grid: Grid) -> Allowed:
         return self.table.to(grid.key.device)[_row(self.table, grid), grid.key]
 
-    def reach(self, blocks: Blocks) -> Reach:
+    def classify_blocks(self, blocks: BlockGrid) -> Reach:
         real = self.table.to(blocks.keys.device)[_row(self.table, blocks.grid).view(-1, 1, 1), blocks.keys]
         return kleene(real.any(-1), real.all(-1))[:, None, None, :]
 
@@ -105,7 +105,7 @@ class Documents(_Table):
         of_key = self.key_ids.to(device)[_row(self.key_ids, grid), grid.key]
         return of_query == of_key
 
-    def reach(self, blocks: Blocks) -> Reach:
+    def classify_blocks(self, blocks: BlockGrid) -> Reach:
         device = blocks.keys.device
         query = self.ids.to(device)[_row(self.ids, blocks.grid).view(-1, 1, 1), blocks.queries]
         key = self.key_ids.to(device)[_row(self.key_ids, blocks.grid).view(-1, 1, 1), blocks.keys]
@@ -138,7 +138,7 @@ class Given(_Table):
         head = grid.head if table.shape[1] > 1 else torch.zeros_like(grid.head)
         return table[_row(table, grid), head, grid.query, grid.key]
 
-    def reach(self, blocks: Blocks) -> Reach:
+    def classify_blocks(self, blocks: BlockGrid) -> Reach:
         table = self.table.to(blocks.keys.device)
         batch = _row(table, blocks.grid).view(-1, 1, 1, 1, 1, 1)
         head = (blocks.grid.head if table.shape[1] > 1 else torch.zeros_like(blocks.grid.head)).view(1, -1, 1, 1, 1, 1)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol
 
-from jumok.checkpoint.errors import CheckpointError
 from jumok.checkpoint.name_table import Table
+from jumok.errors import CheckpointError
 from jumok.models import Config, Model
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from jumok.checkpoint.errors import CheckpointError
 from jumok.checkpoint.name_table import Rule, Table, joined, same
+from jumok.errors import CheckpointError
 from jumok.models import Model
 from jumok.models.bert import BERT, BERTConfig
 

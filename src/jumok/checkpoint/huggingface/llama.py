@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from jumok.checkpoint.errors import CheckpointError
 from jumok.checkpoint.name_table import Rule, Table, joined
+from jumok.errors import CheckpointError
 from jumok.models import GPT, GPTConfig, Model, llama_config
 
 from . import Reading, refuse_unless, rope, take

@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from jumok.checkpoint.errors import CheckpointError
 from jumok.checkpoint.name_table import Rule, Table, joined, same
+from jumok.errors import CheckpointError
 from jumok.models import Config, Model
 from jumok.models.transformer import Transformer, TransformerConfig
 
@@ -157,7 +157,7 @@ def fields_json(model: Model) -> dict[str, Any]:
     return {
         "is_encoder_decoder": True,
         "vocab_size": config.vocabulary,
-        "decoder_vocab_size": config.target_tokens,
+        "decoder_vocab_size": config.target_vocabulary_size,
         "max_position_embeddings": config.length,
         "d_model": config.width,
         "encoder_layers": config.layers,

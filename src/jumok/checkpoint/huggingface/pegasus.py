@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from jumok.checkpoint.errors import CheckpointError
 from jumok.checkpoint.name_table import Table, same
+from jumok.errors import CheckpointError
 from jumok.models import Model
 from jumok.models.transformer import Transformer, TransformerConfig
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from jumok.checkpoint.errors import CheckpointError
+from jumok.errors import CheckpointError
 from jumok.models import GPTConfig
 
 from . import take

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from jumok.checkpoint.errors import CheckpointError
 from jumok.checkpoint.name_table import Rule, Table, joined, same
+from jumok.errors import CheckpointError
 from jumok.models import Model
 from jumok.models.swin import Swin, SwinConfig
 

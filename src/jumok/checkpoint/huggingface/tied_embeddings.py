@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 import torch
 from torch import Tensor, nn
 
-from jumok.checkpoint.errors import CheckpointError
 from jumok.checkpoint.name_table import Rule, Table
+from jumok.errors import CheckpointError
 
 
 class CopiesTable(Table):

@@ -23,15 +23,15 @@ _ROUNDS = 8
 
 
 @runtime_checkable
-class Choice(Protocol):
+class BatchOrder(Protocol):
     """What chooses the examples of a step."""
 
-    def at(self, step: int, size: int) -> list[int]:
+    def batch_indices(self, step: int, size: int) -> list[int]:
         """The `size` examples of a step, counted from 0."""
 
 
 @dataclass(frozen=True)
-class Order:
+class ShuffledEpochs:
     """Shuffled epochs over `count` examples: each epoch has its own order and each example once.
 
     The examples of an epoch that do not fill a batch begin the next one. The order is a Feistel network over the
@@ -50,7 +50,7 @@ class Order:
         if not 0 < self.count < 2**62:
             raise ArgumentError(f"an order needs examples, at least one; {self.count} were given")
 
-    def at(self, step: int, size: int) -> list[int]:
+    def batch_indices(self, step: int, size: int) -> list[int]:
         _check(step, size)
         chosen: list[int] = []
         place = step * size
@@ -101,7 +101,7 @@ def _mixed(half: numpy.ndarray, key: int) -> numpy.ndarray:
 
 
 @dataclass(frozen=True)
-class Windows:
+class RandomWindows:
     """Random windows of `length` tokens in a text of `count`: `at` gives where they begin.
 
     A language model that guesses the next token of each of n needs windows of n + 1.
@@ -118,7 +118,7 @@ class Windows:
                 "give more text or a shorter window"
             )
 
-    def at(self, step: int, size: int) -> list[int]:
+    def batch_indices(self, step: int, size: int) -> list[int]:
         _check(step, size)
         digest = hashlib.sha256(f"windows {self.seed} {step}".encode()).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
@@ -126,14 +126,14 @@ class Windows:
 
 
 @dataclass(frozen=True)
-class ByLength:
+class LengthGroups:
     """Another choice's examples, those of similar length together, so that little is padded.
 
     The examples of `pool` steps are sorted by length and dealt out again, the batches in random order: over those steps
     the examples are the same as without.
     """
 
-    choice: Order
+    choice: ShuffledEpochs
     length_of: Callable[[int], int]
     pool: int = 32
 
@@ -141,7 +141,7 @@ class ByLength:
         if self.pool < 1:
             raise ArgumentError(f"a pool of {self.pool} steps: give at least 1")
 
-    def at(self, step: int, size: int) -> list[int]:
+    def batch_indices(self, step: int, size: int) -> list[int]:
         _check(step, size)
         number, place = divmod(step, self.pool)
         return list(_dealt(self.choice, self.length_of, self.pool, number, size)[place])
@@ -149,11 +149,11 @@ class ByLength:
 
 @lru_cache(maxsize=4)  # a pool is asked for `pool` times in a row
 def _dealt(
-    choice: Order, length_of: Callable[[int], int], pool: int, number: int, size: int
+    choice: ShuffledEpochs, length_of: Callable[[int], int], pool: int, number: int, size: int
 ) -> tuple[tuple[int, ...], ...]:
-    examples = sorted(choice.at(number, pool * size), key=length_of)
+    examples = sorted(choice.batch_indices(number, pool * size), key=length_of)
     batches = [tuple(examples[start : start + size]) for start in range(0, pool * size, size)]
-    turns = Order(pool, choice.seed).at(number, pool)
+    turns = ShuffledEpochs(pool, choice.seed).batch_indices(number, pool)
     return tuple(batches[turn] for turn in turns)
 
 
@@ -164,7 +164,7 @@ def share(batch: Sequence[int], rank: int, ranks: int) -> list[int]:
     return list(batch[rank::ranks])
 
 
-def padded(
+def pad_sequences(
     lists: Sequence[Sequence[int]], value: int
 ) -> tuple[Int[Tensor, "batch length"], Bool[Tensor, "batch length"]]:
     """Lists of ids as one tensor, filled up on the right with `value`, and where it is real (True).

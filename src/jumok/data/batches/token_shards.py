@@ -23,8 +23,9 @@ from jaxtyping import Int
 from torch import Tensor
 
 from jumok.data.readers import documents
-from jumok.data.readers.lines import DataError, Paths, Problems
+from jumok.data.readers.lines import Paths, ProblemLog
 from jumok.data.tokenizers.tokenizer import Tokenizer
+from jumok.errors import DataError
 
 SHARD_TOKENS = 2**26
 _INDEX, _ENDS, _FORMAT = "index.json", "ends.bin", "jumok tokens 1"
@@ -36,31 +37,31 @@ _END = numpy.dtype("<u8")
 Report = Callable[[str], None]
 
 
-def fingerprint(tokenizer: Tokenizer) -> str:
+def fingerprint_tokenizer(tokenizer: Tokenizer) -> str:
     """One SHA-256 for a tokenizer: two of the same fingerprint make the same ids of the same text."""
     return hashlib.sha256(tokenizer._inner.to_str().encode()).hexdigest()
 
 
-def of_text(
+def write_text_shards(
     paths: Paths,
     folder: str | os.PathLike[str],
     tokenizer: Tokenizer,
-    problems: Problems | None = None,
+    problems: ProblemLog | None = None,
     report: Report = lambda line: None,
     column: str = "text",
-) -> Shards:
+) -> TokenShards:
     """Read texts (`documents.documents` says which), and write their ids; the end token stands behind each document."""
-    return write(
-        documents.tokens(documents.pieces(paths, problems, column), tokenizer),
+    return write_shards(
+        documents.encode_pieces(documents.read_pieces(paths, problems, column), tokenizer),
         folder,
         tokenizer.vocabulary,
         unknown=tokenizer.unknown,
-        fingerprint=fingerprint(tokenizer),
+        fingerprint=fingerprint_tokenizer(tokenizer),
         report=report,
     )
 
 
-def write(
+def write_shards(
     token_lists: Iterable[Sequence[int]],
     folder: str | os.PathLike[str],
     vocabulary: int,
@@ -69,7 +70,7 @@ def write(
     fingerprint: str = "",
     shard_tokens: int = SHARD_TOKENS,
     report: Report = lambda line: None,
-) -> Shards:
+) -> TokenShards:
     """Write lists of ids below `vocabulary` into a new folder; `unknown` is the id that is counted as unknown."""
     place = Path(folder)
     if not 0 < vocabulary <= 2**32:
@@ -94,7 +95,7 @@ def write(
             shutil.rmtree(part, ignore_errors=True)
     except OSError as error:
         raise DataError(f"tokens cannot be written into {place}: {error.strerror or error}") from error
-    made = Shards(place)
+    made = TokenShards(place)
     report(f"{made} in {place}")
     return made
 
@@ -183,7 +184,7 @@ class _Writer:
                 file.close()
 
 
-class Shards:
+class TokenShards:
     """The tokens of a folder that `write` made: `len` of them; `slice` and `list` read the few that are asked for."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -250,7 +251,7 @@ class Shards:
         """Which share of the tokens stands for what the tokenizer could not write; 0 where it can write all."""
         return (self.unknown or 0) / self.tokens
 
-    def slice(self, start: int, length: int) -> Int[Tensor, " length"]:
+    def read_tokens(self, start: int, length: int) -> Int[Tensor, " length"]:
         """`length` tokens from `start` on, wherever the borders of the files are."""
         if start < 0 or length < 0 or start + length > self.tokens:
             raise DataError(f"tokens {start} to {start + length} of {self.folder}: it has {self.tokens:,}")
@@ -266,7 +267,7 @@ class Shards:
             raise DataError(f"{self.folder} is damaged: it holds the id {int(found.max())}, past its vocabulary")
         return found
 
-    def list(self, number: int) -> Int[Tensor, " length"]:
+    def read_list(self, number: int) -> Int[Tensor, " length"]:
         """One of the lists that were written, counted from 0."""
         if not 0 <= number < self.lists:
             raise DataError(f"list {number} of {self.folder}: it has {self.lists:,}")
@@ -274,7 +275,7 @@ class Shards:
         end = int(self._end_places[number])
         if not start <= end <= self.tokens:
             raise DataError(f"{self.folder} is damaged: list {number} goes from {start} to {end}")
-        return self.slice(start, end - start)
+        return self.read_tokens(start, end - start)
 
     def verify(self) -> None:
         """Hash every byte again, and refuse what differs from what was written."""

@@ -18,38 +18,38 @@ from pathlib import Path
 from typing import Any
 
 from jumok.data.catalogue import fetch
-from jumok.data.catalogue.entry import Archive, Entry, FetchError, Keep, megabytes
+from jumok.data.catalogue.entry import Archive, Entry, KeptFiles, format_megabytes
 from jumok.data.catalogue.table import ENTRIES
-from jumok.errors import ArgumentError
+from jumok.errors import ArgumentError, FetchError
 
 __all__ = [
     "Archive",
     "Entry",
     "FetchError",
-    "Keep",
-    "damage",
-    "entries",
-    "find",
-    "folder",
-    "get",
-    "megabytes",
-    "remove",
-    "where",
+    "KeptFiles",
+    "cache_folder",
+    "download_entry",
+    "find_damage",
+    "find_entry",
+    "format_megabytes",
+    "list_entries",
+    "locate_entry",
+    "remove_entry",
 ]
 
 
-def entries() -> tuple[Entry, ...]:
+def list_entries() -> tuple[Entry, ...]:
     """All that there is."""
     return ENTRIES
 
 
-def find(name: str) -> Entry:
+def find_entry(name: str) -> Entry:
     """The entry of that name.
 
     >>> find("smollm2").licence
     'Apache-2.0'
     """
-    known = {entry.name: entry for entry in entries()}
+    known = {entry.name: entry for entry in list_entries()}
     if name in known:
         return known[name]
     near = [other for other in known if name and (name.lower() in other or other in name.lower())]
@@ -58,7 +58,7 @@ def find(name: str) -> Entry:
     raise ArgumentError(f"the catalogue has nothing called {name!r}; {hint}")
 
 
-def folder() -> Path:
+def cache_folder() -> Path:
     """The cache folder: $JUMOK_CACHE, else $XDG_CACHE_HOME/jumok, else ~/.cache/jumok. It may not exist yet."""
     own = os.environ.get("JUMOK_CACHE")
     shared = os.environ.get("XDG_CACHE_HOME", "")
@@ -71,14 +71,14 @@ def folder() -> Path:
         raise ArgumentError("there is no home folder to keep a cache in; set JUMOK_CACHE to a folder") from error
 
 
-def where(name: str, *, verify: bool = False) -> Path | None:
+def locate_entry(name: str, *, verify: bool = False) -> Path | None:
     """The folder of a complete entry, or None. Cheap: names and sizes; with `verify`, every byte is hashed again."""
-    return folder() / name if damage(name, thorough=verify) is None else None
+    return cache_folder() / name if find_damage(name, thorough=verify) is None else None
 
 
-def damage(name: str, *, thorough: bool = True) -> str | None:
+def find_damage(name: str, *, thorough: bool = True) -> str | None:
     """What is wrong with the cached entry, as a sentence; None if it is whole."""
-    entry, place = find(name), folder() / name
+    entry, place = find_entry(name), cache_folder() / name
     try:
         manifest: dict[str, Any] = json.loads((place / "manifest.json").read_bytes())
         same, sizes = manifest["pins"] == entry.pins, {local: int(size) for local, size in manifest["files"].items()}
@@ -103,21 +103,21 @@ def damage(name: str, *, thorough: bool = True) -> str | None:
     return None
 
 
-def get(name: str, report: Callable[[str], None] = lambda line: None) -> Path:
+def download_entry(name: str, report: Callable[[str], None] = lambda line: None) -> Path:
     """The folder of that entry, fetched first if it is not complete. `report` hears lines of progress.
 
     A download that breaks, is interrupted, or is not what is known leaves nothing behind.
     """
-    entry, place = find(name), where(name)
+    entry, place = find_entry(name), locate_entry(name)
     if place is not None:
         return place
-    shelf = folder()
+    shelf = cache_folder()
     try:
         shelf.mkdir(parents=True, exist_ok=True)
         with _alone(shelf, report) as alone:
             for left in shelf.glob(".*.part") if alone else ():  # of a process that was killed
                 shutil.rmtree(left, ignore_errors=True)
-            place = where(name)  # somebody may have brought it while we waited
+            place = locate_entry(name)  # somebody may have brought it while we waited
             return place if place is not None else _fetch(entry, shelf, report)
     except OSError as error:
         raise FetchError(f"{name} cannot be kept in {shelf}: {error.strerror or error}") from error
@@ -126,7 +126,9 @@ def get(name: str, report: Callable[[str], None] = lambda line: None) -> Path:
 def _fetch(entry: Entry, shelf: Path, report: Callable[[str], None]) -> Path:
     free, needed = shutil.disk_usage(shelf).free, 2 * max(part.size for part in entry.archives) + entry.size
     if free < needed:
-        raise FetchError(f"{entry.name} needs {megabytes(needed)} in {shelf}, and {megabytes(free)} are free")
+        raise FetchError(
+            f"{entry.name} needs {format_megabytes(needed)} in {shelf}, and {format_megabytes(free)} are free"
+        )
     part = shelf / f".{entry.name}-{uuid.uuid4().hex[:12]}.part"
     try:
         made = part / "made"
@@ -150,14 +152,14 @@ def _fetch(entry: Entry, shelf: Path, report: Callable[[str], None]) -> Path:
         made.rename(place)
     finally:
         shutil.rmtree(part, ignore_errors=True)
-    report(f"{entry.name}: verified, {megabytes(entry.size)} in {place}")
+    report(f"{entry.name}: verified, {format_megabytes(entry.size)} in {place}")
     return place
 
 
-def remove(name: str) -> bool:
+def remove_entry(name: str) -> bool:
     """Take an entry out of the cache. Whether there was anything."""
-    find(name)
-    shelf = folder()
+    find_entry(name)
+    shelf = cache_folder()
     place = shelf / name
     if not (place.exists() or place.is_symlink()):
         return False

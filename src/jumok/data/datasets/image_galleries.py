@@ -13,10 +13,10 @@ import torch
 from jaxtyping import Int, UInt8
 from torch import Tensor
 
-from jumok.data.batches.split import Side, side_of
-from jumok.data.datasets.text_corpora import Language, Report, place
-from jumok.data.images.image_files import pixels_of, read_picture
-from jumok.data.readers.lines import DataError
+from jumok.data.batches.split import Split, assign_split
+from jumok.data.datasets.text_corpora import Language, Report, locate_or_download
+from jumok.data.images.image_files import image_to_tensor, open_image
+from jumok.errors import DataError
 
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 _TONES = re.compile("[\U0001f3fb-\U0001f3ff\ufe0f]")
@@ -24,7 +24,7 @@ _JOINED = re.compile("\u200d[\u2640\u2642\u27a1]")  # a joiner and the sign of w
 _PEOPLE = str.maketrans("\U0001f468\U0001f469", "\U0001f9d1\U0001f9d1")  # man and woman as person
 
 
-class Gallery(NamedTuple):
+class LabelledImages(NamedTuple):
     """Pictures of one size, each of a class: bytes from 0 to 255, and the number of its name in `classes`."""
 
     pixels: UInt8[Tensor, "picture channel row column"]
@@ -32,8 +32,8 @@ class Gallery(NamedTuple):
     classes: tuple[str, ...]
 
 
-def emoji(
-    side: Side = "train",
+def load_emoji(
+    side: Split = "train",
     report: Report | None = None,
     language: Language = "en",
     tones: bool = False,
@@ -43,13 +43,13 @@ def emoji(
 
     An emoji, its skin tones, and its forms as woman, man and person stand on the same side.
     """
-    folder = place("emoji", report)
-    images = folder if hand == "google" else place("emoji-twitter", report)
+    folder = locate_or_download("emoji", report)
+    images = folder if hand == "google" else locate_or_download("emoji-twitter", report)
     names = _names(folder, language)
     for told in json.loads((folder / "emoji.json").read_bytes()):
         variants = [told, *(told.get("skin_variations", {}).values() if tones else ())]
         base = _letters(told["unified"])
-        if side_of(_JOINED.sub("", base).translate(_PEOPLE)) != side:
+        if assign_split(_JOINED.sub("", base).translate(_PEOPLE)) != side:
             continue
         for variant in variants:
             yield images / "images" / Path(variant["image"]).name, names[_letters(variant["unified"], tones=True)]
@@ -70,12 +70,12 @@ def _letters(unified: str, tones: bool = False) -> str:
     return letters.replace("\ufe0f", "") if tones else _TONES.sub("", letters)
 
 
-def mnist(side: Side = "train", report: Report | None = None) -> Gallery:
+def load_mnist(side: Split = "train", report: Report | None = None) -> LabelledImages:
     """60,000 handwritten digits of 28 x 28, and 10,000 held out: the set's own test part."""
-    folder = place("mnist", report)
+    folder = locate_or_download("mnist", report)
     part = "train" if side == "train" else "t10k"
     pixels, labels = (_idx(folder / f"{part}-{name}-ubyte") for name in ("images-idx3", "labels-idx1"))
-    return Gallery(pixels[:, None], labels.long(), tuple("0123456789"))
+    return LabelledImages(pixels[:, None], labels.long(), tuple("0123456789"))
 
 
 def _idx(path: Path) -> Tensor:
@@ -90,12 +90,12 @@ def _idx(path: Path) -> Tensor:
     return torch.frombuffer(bytearray(data[4 + 4 * len(sizes) :]), dtype=torch.uint8).view(sizes)
 
 
-def cifar10(side: Side = "train", report: Report | None = None) -> Gallery:
+def load_cifar10(side: Split = "train", report: Report | None = None) -> LabelledImages:
     """50,000 photographs of 32 x 32 in 10 classes, and 10,000 held out: the set's own test part."""
-    folder = place("cifar10", report)
+    folder = locate_or_download("cifar10", report)
     parts = [f"data_batch_{number}" for number in range(1, 6)] if side == "train" else ["test_batch"]
     # each row of these PNGs is one photograph
-    rows = [pixels_of(read_picture(folder / f"{part}.png")).permute(1, 2, 0) for part in parts]
+    rows = [image_to_tensor(open_image(folder / f"{part}.png")).permute(1, 2, 0) for part in parts]
     pixels = torch.cat([row.reshape(-1, 32, 32, 3).permute(0, 3, 1, 2) for row in rows])
     labels = json.loads((folder / f"{'train' if side == 'train' else 'test'}_labels.json").read_bytes())
-    return Gallery(pixels, torch.tensor(labels), CIFAR10)
+    return LabelledImages(pixels, torch.tensor(labels), CIFAR10)

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from jumok.data import catalogue
-from jumok.data.batches.split import Side, normal, side_of
-from jumok.data.readers.columns import rows
-from jumok.data.readers.lines import DataError, Problems, lines
+from jumok.data.batches.split import Split, assign_split, normalize_text
+from jumok.data.readers.columns import read_rows
+from jumok.data.readers.lines import ProblemLog, read_lines
+from jumok.errors import DataError
 
 Report = Callable[[str], None]
 Language = Literal["en", "ko"]
@@ -29,34 +30,34 @@ _HANGUL = re.compile("[가-힣]")
 _PLACEHOLDER = re.compile(r"\{\w+\}")
 
 
-def place(name: str, report: Report | None = None) -> Path:
+def locate_or_download(name: str, report: Report | None = None) -> Path:
     """The folder of an entry of the catalogue; what is not there is fetched if there is somebody to report to."""
-    found = catalogue.where(name)
+    found = catalogue.locate_entry(name)
     if found is not None:
         return found
     if report is None:
         raise DataError(f"{name} is not here; fetch it with: jumok data get {name}")
-    return catalogue.get(name, report)
+    return catalogue.download_entry(name, report)
 
 
-def shakespeare(side: Side = "train", report: Report | None = None) -> Iterator[str]:
+def read_shakespeare(side: Split = "train", report: Report | None = None) -> Iterator[str]:
     """42 works, 5 MB of English; a tenth of the passages is held out. Neighbouring passages of a side come together."""
-    folder = place("shakespeare", report)
+    folder = locate_or_download("shakespeare", report)
     for path in sorted(folder.glob("*.txt")):
         yield from _passages(path, side, "utf-8")
 
 
-def gutenberg(side: Side = "train", report: Report | None = None) -> Iterator[str]:
+def read_gutenberg(side: Split = "train", report: Report | None = None) -> Iterator[str]:
     """18 books, 12 MB of English, held out as in `shakespeare`. Three of them are plays of his."""
-    folder = place("gutenberg", report)
+    folder = locate_or_download("gutenberg", report)
     for path in sorted(folder.glob("*.txt")):
         yield from _passages(path, side, "latin-1" if path.stem in _LATIN_1 else "utf-8")
 
 
-def _passages(path: Path, side: Side, encoding: str) -> Iterator[str]:
+def _passages(path: Path, side: Split, encoding: str) -> Iterator[str]:
     held: list[str] = []
     for passage in _cut(path, encoding):
-        if side_of(passage) == side:
+        if assign_split(passage) == side:
             held.append(passage)
         elif held:
             yield "".join(held)
@@ -69,7 +70,7 @@ def _cut(path: Path, encoding: str) -> Iterator[str]:
     """A text in passages that end where a paragraph does, or at the latest at twice the length."""
     held: list[str] = []
     size = 0
-    for _, line in lines(path, Problems(), encoding):
+    for _, line in read_lines(path, ProblemLog(), encoding):
         held.append(line + "\n")
         size += len(line) + 1
         if size > PASSAGE and (not line.strip() or size > 2 * PASSAGE):
@@ -79,8 +80,8 @@ def _cut(path: Path, encoding: str) -> Iterator[str]:
         yield "".join(held)
 
 
-def en_ko(
-    side: Side = "train", report: Report | None = None, source: Language = "en", target: Language = "ko"
+def read_en_ko(
+    side: Split = "train", report: Report | None = None, source: Language = "en", target: Language = "ko"
 ) -> Iterator[tuple[str, str]]:
     """34,006 different pairs of short texts, English and Korean, in either direction.
 
@@ -89,12 +90,12 @@ def en_ko(
     """
     if {source, target} != {"en", "ko"}:
         raise DataError(f"en-ko has the languages en and ko, not {source} to {target}")
-    for (english, korean), its_side in _sided(place("en-ko", report)).items():
+    for (english, korean), its_side in _sided(locate_or_download("en-ko", report)).items():
         if its_side == side:
             yield (english, korean) if source == "en" else (korean, english)
 
 
-def numbered(source: str, target: str) -> tuple[str, str]:
+def number_placeholders(source: str, target: str) -> tuple[str, str]:
     """A pair with its placeholders numbered by their place in the source, so that they are few words, not thousands.
 
     >>> numbered("{name} is {state}", "{name}: {state}")
@@ -106,9 +107,9 @@ def numbered(source: str, target: str) -> tuple[str, str]:
 
 
 @lru_cache(maxsize=1)  # one side is seldom wanted without the other
-def _sided(folder: Path) -> dict[tuple[str, str], Side]:
+def _sided(folder: Path) -> dict[tuple[str, str], Split]:
     found = [pair for pair in _joined(folder) if _HANGUL.search(pair[1])]
-    return {pair: side_of(family) for pair, family in zip(found, _families(found), strict=True)}
+    return {pair: assign_split(family) for pair, family in zip(found, _families(found), strict=True)}
 
 
 def _joined(folder: Path) -> dict[tuple[str, str], None]:
@@ -140,40 +141,40 @@ def _families(found: list[tuple[str, str]]) -> list[str]:
             text = parent[text]
         return text
 
-    known = [(f"en {normal(english)}", f"ko {normal(korean)}") for english, korean in found]
+    known = [(f"en {normalize_text(english)}", f"ko {normalize_text(korean)}") for english, korean in found]
     for english, korean in known:
         one, other = sorted((root(english), root(korean)))
         parent[other] = one  # the first of the alphabet stands for all: the order of the files does not matter
     return [root(english) for english, _ in known]
 
 
-def sentiment(side: Side = "train", report: Report | None = None) -> Iterator[tuple[str, str]]:
+def read_sentiment(side: Split = "train", report: Report | None = None) -> Iterator[tuple[str, str]]:
     """23,619 different snippets (tweets, films, products, editorials): negative, neutral or positive, cut at +-0.5."""
-    folder = place("sentiment", report)
+    folder = locate_or_download("sentiment", report)
     seen: set[str] = set()
     for path in sorted(folder.glob("*.txt")):
-        for _, line in lines(path, Problems()):
+        for _, line in read_lines(path, ProblemLog()):
             _, score, text = line.split("\t")
-            if text not in seen and side_of(text) == side:
+            if text not in seen and assign_split(text) == side:
                 label = "positive" if float(score) > 0.5 else "negative" if float(score) < -0.5 else "neutral"
                 yield html.unescape(text), label
             seen.add(text)
 
 
-def movie_reviews(side: Side = "train", report: Report | None = None) -> Iterator[tuple[str, str]]:
+def read_movie_reviews(side: Split = "train", report: Report | None = None) -> Iterator[tuple[str, str]]:
     """33,530 film reviews, negative or positive. Some are in `sentiment` too: never test one on the other."""
-    folder = place("movie-reviews", report)
+    folder = locate_or_download("movie-reviews", report)
     seen: set[str] = set()
-    for _, (text, label) in rows(folder / "reviews.csv", ["text", "label"], Problems()):
+    for _, (text, label) in read_rows(folder / "reviews.csv", ["text", "label"], ProblemLog()):
         words = " ".join(html.unescape(text.replace("<br />", " ")).split())
-        if words not in seen and side_of(words) == side:
+        if words not in seen and assign_split(words) == side:
             yield words, "positive" if label == "1" else "negative"
         seen.add(words)
 
 
-def assembly(side: Side = "train", report: Report | None = None, least: int = 500) -> Iterator[tuple[str, str]]:
+def read_assembly(side: Split = "train", report: Report | None = None, least: int = 500) -> Iterator[tuple[str, str]]:
     """Reasons of Korean bills, and the committee each went to; those with fewer than `least` bills are left out."""
-    folder = place("assembly", report)
+    folder = locate_or_download("assembly", report)
     try:
         from pyarrow import parquet
     except ImportError:
@@ -191,5 +192,5 @@ def assembly(side: Side = "train", report: Report | None = None, least: int = 50
             if not text or text in seen or committee is None or bills[committee] < least:
                 continue
             seen.add(text)
-            if side_of(text) == side:
+            if assign_split(text) == side:
                 yield text, committee

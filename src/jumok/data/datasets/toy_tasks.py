@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Literal
 
-from jumok.data.batches.split import Side, fraction, side_of
+from jumok.data.batches.split import Split, assign_split, hash_to_fraction
 from jumok.errors import ArgumentError
 
 Numbers = list[int]
@@ -19,7 +19,7 @@ Example = tuple[Numbers, Numbers]
 Part = Literal["train", "dev", "test"]
 
 
-def plus_two(count: int, side: Side = "train", seed: int = 0, length: int = 5) -> list[Example]:
+def make_plus_two_examples(count: int, side: Split = "train", seed: int = 0, length: int = 5) -> list[Example]:
     """Whole numbers from 0 to 100, and each of them plus 2: [10, 20, 30, 40, 50] -> [12, 22, 32, 42, 52]."""
     _at_least_one(count, length)
     chance = random.Random(f"plus two {seed} {side}")
@@ -28,16 +28,16 @@ def plus_two(count: int, side: Side = "train", seed: int = 0, length: int = 5) -
         while True:
             yield [chance.randint(0, 100) for _ in range(length)]
 
-    found = _different(drawn(), count, lambda numbers: side_of(_key(numbers)) == side)
+    found = _different(drawn(), count, lambda numbers: assign_split(_key(numbers)) == side)
     return [(numbers, [number + 2 for number in numbers]) for numbers in found]
 
 
-def copy(part: Part = "train", count: int | None = None, seed: int = 0) -> list[Example]:
+def make_copy_examples(part: Part = "train", count: int | None = None, seed: int = 0) -> list[Example]:
     """Numbers from 0 to 49, and the same again; sizes and lengths as in `reverse`."""
     return [(numbers, list(numbers)) for numbers in _sequences(part, count, seed)]
 
 
-def reverse(part: Part = "train", count: int | None = None, seed: int = 0) -> list[Example]:
+def make_reverse_examples(part: Part = "train", count: int | None = None, seed: int = 0) -> list[Example]:
     """Numbers from 0 to 49, and the same from the end: the task of JoeyNMT (Kreutzer et al. 2019).
 
     50,000 of 1 to 25 numbers to train on, 1,000 and 1,000 of 1 to 30 to look at; no example is in two parts.
@@ -55,13 +55,13 @@ def _sequences(part: Part, count: int | None, seed: int) -> list[Numbers]:
             yield [chance.randrange(50) for _ in range(chance.randint(1, longest))]
 
     def fits(numbers: Numbers) -> bool:
-        share = fraction(_key(numbers))
+        share = hash_to_fraction(_key(numbers))
         return part == ("dev" if share < 0.1 else "test" if share < 0.2 else "train")
 
     return _different(drawn(), usual if count is None else count, fits, again=True)
 
 
-def sort(side: Side = "train", seed: int = 0, length: int = 6, kinds: int = 3) -> list[Example]:
+def make_sort_examples(side: Split = "train", seed: int = 0, length: int = 6, kinds: int = 3) -> list[Example]:
     """Digits, and the same sorted: all 729 rows of 6 digits from 0 to 2, a quarter of them held out (minGPT's task)."""
     _at_least_one(length, kinds)
     if kinds**length > 10**6:
@@ -70,7 +70,9 @@ def sort(side: Side = "train", seed: int = 0, length: int = 6, kinds: int = 3) -
     return [(row, sorted(row)) for row in _dealt(rows, len(rows) // 4, side, f"sort {seed}")]
 
 
-def add(side: Side = "train", seed: int = 0, digits: int = 2, backwards: bool = True) -> list[Example]:
+def make_addition_examples(
+    side: Split = "train", seed: int = 0, digits: int = 2, backwards: bool = True
+) -> list[Example]:
     """Two numbers as digits, and the digits of their sum: all 10,000 sums of two digits, 1,000 of them held out.
 
     85 + 50 = 135 is [8, 5, 5, 0] -> [5, 3, 1] with `backwards`, as people carry (minGPT's task), else [1, 3, 5].
@@ -85,7 +87,9 @@ def add(side: Side = "train", seed: int = 0, digits: int = 2, backwards: bool = 
     return made
 
 
-def induction(count: int, length: int, side: Side = "train", seed: int = 0, kinds: int = 256) -> list[Example]:
+def make_induction_examples(
+    count: int, length: int, side: Split = "train", seed: int = 0, kinds: int = 256
+) -> list[Example]:
     """Random numbers and the same once more: the second half can be known from the first (Olsson et al. 2022)."""
     _at_least_one(count, length, kinds)
     chance = random.Random(f"induction {seed} {side}")
@@ -94,7 +98,7 @@ def induction(count: int, length: int, side: Side = "train", seed: int = 0, kind
         while True:
             yield [chance.randrange(kinds) for _ in range(length)]
 
-    found = _different(drawn(), count, lambda numbers: side_of(_key(numbers)) == side)
+    found = _different(drawn(), count, lambda numbers: assign_split(_key(numbers)) == side)
     return [(numbers, list(numbers)) for numbers in found]
 
 
@@ -106,9 +110,9 @@ def _key(numbers: Numbers) -> str:
     return " ".join(map(str, numbers))
 
 
-def _dealt(rows: list[Numbers], held: int, side: Side, salt: str) -> list[Numbers]:
+def _dealt(rows: list[Numbers], held: int, side: Split, salt: str) -> list[Numbers]:
     """Exactly `held` of the rows are held out, by the order of their hashes; the rest is to train on."""
-    order = sorted(rows, key=lambda row: fraction(f"{salt}: {_key(row)}"))
+    order = sorted(rows, key=lambda row: hash_to_fraction(f"{salt}: {_key(row)}"))
     return order[:held] if side == "held-out" else order[held:]
 
 

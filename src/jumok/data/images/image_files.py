@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from jumok.errors import ArgumentError
+from jumok.errors import ImageError
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp")
@@ -23,16 +23,12 @@ Pixels = Float[Tensor, "channel row column"]
 Picture = Any  # PIL.Image.Image: Pillow is imported when a picture is read, not before
 
 
-class ImageError(ArgumentError):
-    """A picture that cannot be read, or may not be."""
-
-
 def read_image(given: object, channels: int = 3) -> Pixels:
     """A picture (a file, or a Pillow image) as numbers from 0 to 1; 3 channels are red, green, blue, and 1 is grey."""
-    return pixels_of(read_picture(given, channels)).float() / 255
+    return image_to_tensor(open_image(given, channels)).float() / 255
 
 
-def read_picture(given: object, channels: int = 3) -> Picture:
+def open_image(given: object, channels: int = 3) -> Picture:
     """A file, or a Pillow image, as one of 8 bits: upright, on white where it is transparent, RGB or grey.
 
     A file is hostile until proven otherwise: only five formats are read, the size that its header tells is checked
@@ -49,7 +45,7 @@ def read_picture(given: object, channels: int = 3) -> Picture:
     if not isinstance(given, str | Path):
         raise ImageError(f"a picture is a path, a Pillow image or a tensor, not a {type(given).__name__}")
     path = Path(given)
-    if not is_file(path):
+    if not is_existing_file(path):
         raise ImageError(f"there is no file {str(path)[:200]!r}; give the path of a picture ({', '.join(ENDINGS)})")
     if path.stat().st_size > LARGEST_FILE:
         raise ImageError(f"{path} has {path.stat().st_size:,} bytes; pictures of up to {LARGEST_FILE:,} are read")
@@ -59,12 +55,12 @@ def read_picture(given: object, channels: int = 3) -> Picture:
         return _decoded(str(path), lambda: Image.open(file, formats=FORMATS), channels)
 
 
-def is_picture(text: str) -> bool:
+def is_image_path(text: str) -> bool:
     """Whether a text is the path of a picture that is there."""
-    return text.lower().endswith(ENDINGS) and is_file(Path(text))
+    return text.lower().endswith(ENDINGS) and is_existing_file(Path(text))
 
 
-def is_file(path: Path) -> bool:
+def is_existing_file(path: Path) -> bool:
     """Whether there is such a file; a text that no file can be called is none."""
     try:
         return path.is_file()
@@ -112,7 +108,7 @@ def _flat(picture: Picture, channels: int) -> Picture:
     return picture.convert("RGB" if channels == 3 else "L")
 
 
-def pixels_of(picture: Picture) -> Tensor:
+def image_to_tensor(picture: Picture) -> Tensor:
     """[channel, row, column] of 0 to 255."""
     pixels = torch.from_numpy(numpy.array(picture))
     return pixels[None] if pixels.dim() == 2 else pixels.permute(2, 0, 1)

@@ -8,12 +8,14 @@ from typing import Any
 
 import torch
 
-from .image_files import ImageError, Pixels, pixels_of, read_picture
+from jumok.errors import ImageError
+
+from .image_files import Pixels, image_to_tensor, open_image
 
 MOST_PIXELS = 4096 * 4096  # of what a model reads; a file that says more is wrong
 # in the order of Pillow's own numbers, by which the file names them
 RESAMPLINGS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
-NAME = "preprocessor_config.json"
+PREPROCESSOR_FILE = "preprocessor_config.json"
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Preparation:
 
     def tensor(self, given: object) -> Pixels:
         """A file or a Pillow image, as the model wants it."""
-        picture = read_picture(given, self.channels)
+        picture = open_image(given, self.channels)
         if self.size is not None:
             rows, columns = self.size
             picture = picture.resize((columns, rows), RESAMPLINGS.index(self.resampling))
@@ -66,7 +68,7 @@ class Preparation:
             rows, columns = self.crop
             top, left = (picture.height - rows) // 2, (picture.width - columns) // 2
             picture = picture.crop((left, top, left + columns, top + rows))  # black where the picture is smaller
-        pixels = (pixels_of(picture).double() * self.rescale).float()
+        pixels = (image_to_tensor(picture).double() * self.rescale).float()
         mean, std = (torch.tensor(numbers)[:, None, None] for numbers in (self.mean, self.std))
         return (pixels - mean) / std
 
@@ -97,7 +99,7 @@ class Preparation:
         crop = _size(told, "crop_size", 224) if _truth(told, "do_center_crop", deit) else None
         resample = told.get("resample", 3 if deit else 2)
         if type(resample) is not int or not 0 <= resample < len(RESAMPLINGS):
-            raise ImageError(f"resample in {NAME} must be a number from 0 to 5, not {short(resample)}")
+            raise ImageError(f"resample in {PREPROCESSOR_FILE} must be a number from 0 to 5, not {short(resample)}")
         normal = _truth(told, "do_normalize", True)
         return Preparation(
             size,
@@ -118,7 +120,7 @@ def _kind(told: dict[str, Any]) -> str:
     kind = kind.removesuffix("Fast").removesuffix("Pil").replace("FeatureExtractor", "ImageProcessor")
     if kind not in ("ViTImageProcessor", "DeiTImageProcessor"):
         raise ImageError(
-            f"{NAME} is of a {short(named)}; known are ViTImageProcessor and DeiTImageProcessor. Without "
+            f"{PREPROCESSOR_FILE} is of a {short(named)}; known are ViTImageProcessor and DeiTImageProcessor. Without "
             "that file images are resized to the model's size, and their mean and deviation are taken as 0.5"
         )
     return kind
@@ -128,13 +130,13 @@ def _refuse_unless(told: dict[str, Any], **expected: Any) -> None:
     for name, value in expected.items():
         found = told.get(name)
         if found is not None and found != value:
-            raise ImageError(f"{NAME} has {name} = {short(found)}; only {value!r} is known")
+            raise ImageError(f"{PREPROCESSOR_FILE} has {name} = {short(found)}; only {value!r} is known")
 
 
 def _truth(told: dict[str, Any], name: str, default: bool) -> bool:
     found = told.get(name)
     if found is not None and not isinstance(found, bool):
-        raise ImageError(f"{name} in {NAME} must be true or false, not {short(found)}")
+        raise ImageError(f"{name} in {PREPROCESSOR_FILE} must be true or false, not {short(found)}")
     return default if found is None else found
 
 
@@ -147,7 +149,9 @@ def _size(told: dict[str, Any], name: str, default: int) -> tuple[int, int]:
     if isinstance(found, dict):
         pair = [found.get("height"), found.get("width")]
     if not all(type(side) is int for side in pair):
-        raise ImageError(f"{name} in {NAME} must be one whole number, or a height and a width, not {short(found)}")
+        raise ImageError(
+            f"{name} in {PREPROCESSOR_FILE} must be one whole number, or a height and a width, not {short(found)}"
+        )
     return pair[0], pair[1]
 
 
@@ -155,7 +159,7 @@ def _number(told: dict[str, Any], name: str, default: float) -> float:
     found = told.get(name)
     whole = isinstance(found, int) and not isinstance(found, bool) and abs(found) < 2**53
     if found is not None and not whole and not isinstance(found, float):
-        raise ImageError(f"{name} in {NAME} must be a number, not {short(found)}")
+        raise ImageError(f"{name} in {PREPROCESSOR_FILE} must be a number, not {short(found)}")
     return default if found is None else float(found)
 
 
@@ -165,5 +169,7 @@ def _numbers(told: dict[str, Any], name: str, channels: int) -> tuple[float, ...
     if not isinstance(found, list):
         return (_number(told, name, 0.5),) * channels
     if len(found) != channels:
-        raise ImageError(f"{name} in {NAME} has {len(found)} numbers, but the model reads {channels} channels")
+        raise ImageError(
+            f"{name} in {PREPROCESSOR_FILE} has {len(found)} numbers, but the model reads {channels} channels"
+        )
     return tuple(_number({name: one}, name, 0.5) for one in found)

@@ -10,45 +10,50 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from jumok.data.readers.lines import LONGEST, DataError, Problems, ending, lines, released
+from jumok.data.readers.lines import LONGEST, ProblemLog, get_extension, read_lines, released
+from jumok.errors import DataError
 
 from . import hub_datasets
 
-TABLES = (".tsv", ".csv", ".jsonl")
+TABLE_EXTENSIONS = (".tsv", ".csv", ".jsonl")
 Row = tuple[int, list[str]]
 Lines = Iterator[tuple[int, str]]
 _HALF = re.compile("[\ud800-\udfff]")
 
 
-def rows(path: Path, names: Sequence[str], problems: Problems, encoding: str = "utf-8") -> Iterator[Row]:
+def read_rows(path: Path, names: Sequence[str], problems: ProblemLog, encoding: str = "utf-8") -> Iterator[Row]:
     """(line number, the fields of these names) of each row of a table.
 
     TSV and CSV: the first row names the columns; if it names none of them and there are as many columns as names, there
     is no such row, and they stand in that order. TSV knows no quotes: a tab always ends a field. JSONL: the keys; what
     stands under "translation", as pairs often do, is found too. No field may be empty.
     """
-    source = hub_datasets.rows(path, names) if hub_datasets.is_name(path) else lines(path, problems, encoding)
+    source = (
+        hub_datasets.read_hub_rows(path, names)
+        if hub_datasets.is_hub_name(path)
+        else read_lines(path, problems, encoding)
+    )
     with released(source):
-        if hub_datasets.is_name(path):
+        if hub_datasets.is_hub_name(path):
             found = _objects(path, names, source, problems)
-        elif ending(path) == ".jsonl":
+        elif get_extension(path) == ".jsonl":
             found = _objects(path, names, _parsed(path, source, problems), problems)
         else:
-            cells = _cells_of_csv if ending(path) == ".csv" else _cells_of_tsv
+            cells = _cells_of_csv if get_extension(path) == ".csv" else _cells_of_tsv
             found = _columns(path, names, cells(path, source, problems), problems)
         for number, fields in found:
             empty = [name for name, field in zip(names, fields, strict=True) if not field.strip()]
             if empty:
-                problems.bad(f"{path}:{number}", f"{' and '.join(empty)} is empty")
+                problems.report(f"{path}:{number}", f"{' and '.join(empty)} is empty")
             else:
                 yield number, fields
 
 
-def _cells_of_tsv(path: Path, source: Lines, problems: Problems) -> Iterator[Row]:
+def _cells_of_tsv(path: Path, source: Lines, problems: ProblemLog) -> Iterator[Row]:
     return ((number, line.split("\t")) for number, line in source if line)
 
 
-def _cells_of_csv(path: Path, source: Lines, problems: Problems) -> Iterator[Row]:
+def _cells_of_csv(path: Path, source: Lines, problems: ProblemLog) -> Iterator[Row]:
     # the module's own limit, for the whole process, is 131,072 characters a field: a long text has more
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST))
     seen = 0  # lines that could not be used are not handed to the reader, so it cannot count for us
@@ -68,7 +73,7 @@ def _cells_of_csv(path: Path, source: Lines, problems: Problems) -> Iterator[Row
         except csv.Error as error:
             lost = seen - before - 1
             more = f"; the {lost:,} lines after it are lost with it" if lost > 0 else ""
-            problems.bad(f"{path}:{before + 1}", f"the quotes do not match ({error}){more}")
+            problems.report(f"{path}:{before + 1}", f"the quotes do not match ({error}){more}")
         else:
             if row:
                 # a field may go over several lines: the row is where it begins
@@ -76,7 +81,7 @@ def _cells_of_csv(path: Path, source: Lines, problems: Problems) -> Iterator[Row
         before = seen
 
 
-def _columns(path: Path, names: Sequence[str], cells: Iterator[Row], problems: Problems) -> Iterator[Row]:
+def _columns(path: Path, names: Sequence[str], cells: Iterator[Row], problems: ProblemLog) -> Iterator[Row]:
     first = next(cells, None)
     if first is None:
         return
@@ -87,18 +92,18 @@ def _columns(path: Path, names: Sequence[str], cells: Iterator[Row], problems: P
         places = [heads.index(name) for name in names]
     elif known or len(row) != len(names):
         missing = " and ".join(repr(name) for name in names if name not in known)
-        return problems.bad(f"{path}:{number}", f"there is no column {missing}; the first row is {_short(row)}")
+        return problems.report(f"{path}:{number}", f"there is no column {missing}; the first row is {_short(row)}")
     else:
         places, cells = list(range(len(names))), chain([first], cells)
     alone, before = True, problems.count
     for number, cell in cells:
         alone = False
         if len(cell) != len(row):
-            problems.bad(f"{path}:{number}", f"{_columns_of(len(cell))} where {len(row)} are expected")
+            problems.report(f"{path}:{number}", f"{_columns_of(len(cell))} where {len(row)} are expected")
         else:
             yield number, [cell[place] for place in places]
     if alone and problems.count == before:
-        problems.bad(f"{path}:{number}", "the columns have names, and there is nothing below them")
+        problems.report(f"{path}:{number}", "the columns have names, and there is nothing below them")
     return None
 
 
@@ -110,24 +115,26 @@ def _short(row: Sequence[str]) -> str:
     return ", ".join(repr(cell[:40]) for cell in row[:8]) + (", ..." if len(row) > 8 else "")
 
 
-def _parsed(path: Path, source: Lines, problems: Problems) -> Iterator[tuple[int, Any]]:
+def _parsed(path: Path, source: Lines, problems: ProblemLog) -> Iterator[tuple[int, Any]]:
     for number, line in source:
         if not line.strip():
             continue
         try:
             told = json.loads(line)
         except (ValueError, RecursionError) as error:  # RecursionError: ten thousand brackets
-            problems.bad(f"{path}:{number}", f"the line is not JSON ({str(error)[:100]})")
+            problems.report(f"{path}:{number}", f"the line is not JSON ({str(error)[:100]})")
         else:
             yield number, told
 
 
-def _objects(path: Path, names: Sequence[str], objects: Iterator[tuple[int, Any]], problems: Problems) -> Iterator[Row]:
+def _objects(
+    path: Path, names: Sequence[str], objects: Iterator[tuple[int, Any]], problems: ProblemLog
+) -> Iterator[Row]:
     for number, told in objects:
         try:
             fields = chosen(told, names)
         except DataError as error:
-            problems.bad(f"{path}:{number}", str(error))
+            problems.report(f"{path}:{number}", str(error))
         else:
             yield number, fields
 

@@ -9,17 +9,17 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from jumok.data.readers.lines import DataError
+from jumok.errors import DataError
 
 _MARK = "hf:"
 
 
-def is_name(path: Path) -> bool:
+def is_hub_name(path: Path) -> bool:
     """Whether a path is not one, but the name of a data set."""
     return path.as_posix().startswith(_MARK)
 
 
-def rows(path: Path, names: Sequence[str]) -> Iterator[tuple[int, Any]]:
+def read_hub_rows(path: Path, names: Sequence[str]) -> Iterator[tuple[int, Any]]:
     """(number, row) of a data set, with the columns of these names; a label that has a name is given by it."""
     try:
         import datasets

@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from jumok.errors import JumokError
+from jumok.errors import DataError
 
 LONGEST = 16 * 2**20  # characters; a longer line is no line that anybody wrote
 _SHOWN = 5
@@ -23,11 +23,7 @@ Read = TypeVar("Read")
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 
-class DataError(JumokError, ValueError):
-    """Data that cannot be used: which file, which line, what is wrong, and what to do."""
-
-
-class Problems:
+class ProblemLog:
     """What becomes of a line that cannot be used: it is an error, or, with `skip`, it is left out and counted.
 
     >>> problems = Problems(skip=True)
@@ -41,7 +37,7 @@ class Problems:
         self.count = 0
         self.first: list[str] = []  # the first few, as they would have been said
 
-    def bad(self, place: str, sentence: str, such: str = "lines") -> None:
+    def report(self, place: str, sentence: str, such: str = "lines") -> None:
         """Something at `place` ("a.tsv:17") cannot be used, and why."""
         if not self.skip:
             raise DataError(f"{place}: {sentence}; mend it, or leave such {such} out and count them (--skip-bad)")
@@ -53,7 +49,7 @@ class Problems:
         return f"{self.count:,} skipped; first: {self.first[0]}" if self.count else "nothing skipped"
 
 
-def listed(paths: Paths) -> list[Path]:
+def list_paths(paths: Paths) -> list[Path]:
     """What was given, one path or several, as a list."""
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not given:
@@ -61,12 +57,12 @@ def listed(paths: Paths) -> list[Path]:
     return [Path(path) for path in given]
 
 
-def files(paths: Paths) -> Iterator[Path]:
+def list_files(paths: Paths) -> Iterator[Path]:
     """Every file that is meant: files as they were given, folders with all that is below them, sorted by name.
 
     Names that begin with a dot are left out of folders, and links to folders are not followed.
     """
-    for path in listed(paths):
+    for path in list_paths(paths):
         if _is_folder(path):
             yield from _below(path)
         else:
@@ -92,13 +88,13 @@ def _unreadable(error: OSError) -> None:
     raise DataError(f"the folder {error.filename} cannot be read: {error.strerror}") from error
 
 
-def ending(path: Path) -> str:
+def get_extension(path: Path) -> str:
     """What a file is by its name, .gz aside: ".tsv" for a.tsv and A.TSV.gz."""
     name = path.name.lower().removesuffix(".gz")
     return Path(name).suffix
 
 
-def lines(path: Path, problems: Problems, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
+def read_lines(path: Path, problems: ProblemLog, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
     """(number, line without its end) of a text file, or of one packed with gzip; lines end with \\n, \\r\\n or \\r.
 
     A line that is not in the encoding, holds a NUL or is longer than `LONGEST` is a problem; so is a whole file that is
@@ -108,7 +104,7 @@ def lines(path: Path, problems: Problems, encoding: str = "utf-8") -> Iterator[t
         try:
             yield from _lines(path, raw, problems, encoding)
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            problems.bad(str(path), f"it cannot be unpacked ({error})", "files")
+            problems.report(str(path), f"it cannot be unpacked ({error})", "files")
         except OSError as error:
             raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
 
@@ -138,15 +134,15 @@ def _opened(path: Path) -> io.BufferedReader | gzip.GzipFile:
 
 
 def _lines(
-    path: Path, raw: io.BufferedReader | gzip.GzipFile, problems: Problems, encoding: str
+    path: Path, raw: io.BufferedReader | gzip.GzipFile, problems: ProblemLog, encoding: str
 ) -> Iterator[tuple[int, str]]:
     start = raw.peek(8192)[:8192]
     if not start:
-        return problems.bad(f"{path}:1", "the file is empty", "files")
+        return problems.report(f"{path}:1", "the file is empty", "files")
     if start.startswith(_UTF_16):
-        return problems.bad(f"{path}:1", "the file is in UTF-16; save it as UTF-8", "files")
+        return problems.report(f"{path}:1", "the file is in UTF-16; save it as UTF-8", "files")
     if b"\0" in start:
-        return problems.bad(f"{path}:1", "the file is binary, not text", "files")
+        return problems.report(f"{path}:1", "the file is binary, not text", "files")
     # bytes that are no UTF-8 come through as lone surrogates: the line is known, and the lines after it are read
     name = "utf-8-sig" if encoding == "utf-8" else encoding
     with io.TextIOWrapper(raw, name, errors="surrogateescape") as text:
@@ -154,21 +150,23 @@ def _lines(
     return None
 
 
-def _checked(path: Path, text: io.TextIOWrapper, problems: Problems) -> Iterator[tuple[int, str]]:
+def _checked(path: Path, text: io.TextIOWrapper, problems: ProblemLog) -> Iterator[tuple[int, str]]:
     number = 0
     while line := text.readline(LONGEST + 1):
         number += 1
         if len(line) > LONGEST and line[-1] != "\n":
             while line and line[-1] != "\n":
                 line = text.readline(LONGEST)
-            problems.bad(f"{path}:{number}", f"the line is longer than {LONGEST:,} characters")
+            problems.report(f"{path}:{number}", f"the line is longer than {LONGEST:,} characters")
             continue
         line = line.removesuffix("\n")
         wrong = None if line.isascii() else _ESCAPED.search(line)
         if wrong is not None:
             byte = ord(wrong[0]) - 0xDC00
-            problems.bad(f"{path}:{number}", f"character {wrong.start() + 1} is the byte {byte:02X}, which is no UTF-8")
+            problems.report(
+                f"{path}:{number}", f"character {wrong.start() + 1} is the byte {byte:02X}, which is no UTF-8"
+            )
         elif "\0" in line:
-            problems.bad(f"{path}:{number}", "the line holds a NUL, which no text does")
+            problems.report(f"{path}:{number}", "the line holds a NUL, which no text does")
         else:
             yield number, line

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from jumok.data.readers.lines import Problems, lines, released
+from jumok.data.readers.lines import ProblemLog, read_lines, released
 
 _LINE = re.compile(r'(?:(msgctxt|msgid_plural|msgid|msgstr)\s*(?:\[(\d{1,3})\])?\s*)?"((?:[^"\\]|\\.)*)"\s*')
 _ESCAPE = re.compile(r"\\(x[0-9A-Fa-f]{1,2}|[0-7]{1,3}|.)")
@@ -28,13 +28,13 @@ class Message:
     fuzzy: bool = False  # a translator has yet to look at it
 
 
-def messages(path: Path, problems: Problems) -> Iterator[Message]:
+def read_messages(path: Path, problems: ProblemLog) -> Iterator[Message]:
     """Every message of a file, the header left out; obsolete ones (#~) are left out too."""
-    with released(lines(path, problems)) as source:
+    with released(read_lines(path, problems)) as source:
         yield from _messages(path, source, problems)
 
 
-def _messages(path: Path, source: Iterator[tuple[int, str]], problems: Problems) -> Iterator[Message]:
+def _messages(path: Path, source: Iterator[tuple[int, str]], problems: ProblemLog) -> Iterator[Message]:
     message: Message | None = Message()
     slot = ""  # where the next string belongs
     for number, line in source:
@@ -55,10 +55,10 @@ def _messages(path: Path, source: Iterator[tuple[int, str]], problems: Problems)
         if comment:
             message.fuzzy |= line.startswith("#,") and "fuzzy" in re.split(r"[,\s]+", line)
         elif found is None or (word is None and not slot):
-            problems.bad(f"{path}:{number}", f"this is no line of a .po file: {line[:60]!r}")
+            problems.report(f"{path}:{number}", f"this is no line of a .po file: {line[:60]!r}")
             message = None
         elif word == "msgid" and slot == "msgid":
-            problems.bad(f"{path}:{message.line}", "a msgid without a msgstr")
+            problems.report(f"{path}:{message.line}", "a msgid without a msgstr")
             message = None
         else:
             message.line = message.line or number
@@ -68,7 +68,7 @@ def _messages(path: Path, source: Iterator[tuple[int, str]], problems: Problems)
         if message.translations:
             yield message
         else:
-            problems.bad(f"{path}:{message.line}", "a msgid without a msgstr")
+            problems.report(f"{path}:{message.line}", "a msgid without a msgstr")
 
 
 def _add(message: Message, slot: str, text: str) -> None:

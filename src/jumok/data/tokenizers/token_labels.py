@@ -13,7 +13,7 @@ CONTINUED = "##"  # BERT's mark of a piece that goes on with a word
 BEFORE = "▁Ġ"  # how some vocabularies write a space in front
 
 
-def labels(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
+def label_tokens(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
     """A short text for each token.
 
     >>> labels(Tokenizer.of_bytes(), list("a 주".encode()))
@@ -24,7 +24,7 @@ def labels(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
     begin = 0
     while begin < len(ids):
         if spelled[begin] is None:  # a special token, or one that is written as it is
-            shown[begin] = _visible(_plain(tokenizer.token(ids[begin])))
+            shown[begin] = _visible(_plain(tokenizer.id_to_token(ids[begin])))
             begin += 1
             continue
         end = begin
@@ -35,13 +35,13 @@ def labels(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
     return shown
 
 
-def words(tokenizer: Tokenizer, ids: Sequence[int]) -> list[tuple[str, range]]:
+def group_words(tokenizer: Tokenizer, ids: Sequence[int]) -> list[tuple[str, range]]:
     """The words of a text, each with the places of its tokens; spaces belong to the word that they stand in front of.
 
     >>> words(Tokenizer.of_bytes(), list("a 주목".encode()))
     [('a', range(0, 1)), ('주목', range(1, 8))]
     """
-    tokens, parts = [tokenizer.token(one) for one in ids], [tokenizer.bytes_of(one) for one in ids]
+    tokens, parts = [tokenizer.id_to_token(one) for one in ids], [tokenizer.bytes_of(one) for one in ids]
     marked = any(
         token[:1] in tuple(BEFORE) for token in tokens
     )  # words begin with a mark, or all others go on with one
@@ -60,7 +60,7 @@ def words(tokenizer: Tokenizer, ids: Sequence[int]) -> list[tuple[str, range]]:
 
 def _word(tokenizer: Tokenizer, ids: list[int]) -> str:
     text = tokenizer.decode(ids).strip()
-    return text if text and "\N{REPLACEMENT CHARACTER}" not in text else "".join(labels(tokenizer, ids))
+    return text if text and "\N{REPLACEMENT CHARACTER}" not in text else "".join(label_tokens(tokenizer, ids))
 
 
 def _special(token: str) -> bool:

@@ -13,12 +13,12 @@ from typing import Any
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from jumok.data.tokenizers.tokenizer_files import SPECIAL, NoTokenizer, no_panic
-from jumok.errors import ArgumentError
+from jumok.data.tokenizers.tokenizer_files import SPECIAL, wrap_tokenizers_errors
+from jumok.errors import ArgumentError, TokenizerError
 
 from . import byte_level, chat_template, tokenizer_files
 
-__all__ = ["NoTokenizer", "Tokenizer"]
+__all__ = ["Tokenizer", "TokenizerError"]
 
 
 class Tokenizer:
@@ -53,15 +53,15 @@ class Tokenizer:
     def encode(self, text: str, *, special: bool = True) -> list[int]:
         """The ids of a text; with `special`, between the tokens that its model expects around one ([CLS] ... [SEP])."""
         _check_characters(text)
-        with no_panic("this text cannot be encoded"):
+        with wrap_tokenizers_errors("this text cannot be encoded"):
             return list(self._inner.encode(text, add_special_tokens=special).ids)
 
     def decode(self, ids: Iterable[int], *, special: bool = True) -> str:
         """The text of ids; with `special`, special tokens are written too. Bytes that are no UTF-8 become U+FFFD."""
         numbers = [int(number) for number in ids]
         for number in numbers:
-            self.token(number)  # `tokenizers` leaves out what it does not know
-        with no_panic("these ids cannot be decoded"):
+            self.id_to_token(number)  # `tokenizers` leaves out what it does not know
+        with wrap_tokenizers_errors("these ids cannot be decoded"):
             return str(self._inner.decode(numbers, skip_special_tokens=not special))
 
     @cached_property
@@ -69,7 +69,7 @@ class Tokenizer:
         """How many ids there are: the largest, and one."""
         return max(self._tokens, default=-1) + 1
 
-    def token(self, number: int) -> str:
+    def id_to_token(self, number: int) -> str:
         """The token of an id as it stands in the vocabulary: "Ġworld", "##ing"."""
         try:
             return self._tokens[number]
@@ -78,7 +78,7 @@ class Tokenizer:
 
     def bytes_of(self, number: int) -> bytes | None:
         """The bytes of a token, where tokens are bytes, so that text can be streamed; None where they are not."""
-        token = self.token(number)
+        token = self.id_to_token(number)
         if self._writing == "bytes":
             return byte_level.spelled(token)
         if self._writing == "text":
@@ -86,7 +86,7 @@ class Tokenizer:
         byte = re.fullmatch("<0x([0-9A-F]{2})>", token) if self._writing == "fallback" else None
         return None if byte is None else bytes([int(byte[1], 16)])
 
-    def apply_chat(self, messages: Sequence[Mapping[str, Any]], *, reply: bool = True) -> str:
+    def apply_chat_template(self, messages: Sequence[Mapping[str, Any]], *, reply: bool = True) -> str:
         """A conversation ([{"role": "user", "content": "Hi"}]) as text; with `reply`, up to where the answer begins."""
         if self.chat_template is None:
             raise ArgumentError("this tokenizer has no chat template; its model was not trained on conversations")
@@ -158,7 +158,7 @@ class Tokenizer:
     # where it comes from, and where it goes
 
     @classmethod
-    def characters(cls, text: str) -> Tokenizer:
+    def for_characters(cls, text: str) -> Tokenizer:
         """One token for each character of a text, sorted, and one more for all others."""
         _check_characters(text)
         if not text:
@@ -170,7 +170,7 @@ class Tokenizer:
         return cls(inner, {"unknown": unknown})
 
     @classmethod
-    def of_bytes(cls) -> Tokenizer:
+    def for_bytes(cls) -> Tokenizer:
         """The 256 bytes: an id is a byte of the text in UTF-8, and any text comes back as it was."""
         inner = tokenizers.Tokenizer(models.BPE({letter: byte for byte, letter in byte_level.LETTERS.items()}, []))
         inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -178,7 +178,7 @@ class Tokenizer:
         return cls(inner)
 
     @classmethod
-    def learned(cls, texts: Iterable[str], vocabulary: int, special: Mapping[str, str] | None = None) -> Tokenizer:
+    def train(cls, texts: Iterable[str], vocabulary: int, special: Mapping[str, str] | None = None) -> Tokenizer:
         """Pieces of words that are frequent in `texts`: byte-level byte-pair encoding, as GPT-2's, so that nothing is
         unknown. `special` tokens come first ({"begin": "<s>"}).
 
@@ -197,7 +197,7 @@ class Tokenizer:
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         )
-        with no_panic("no pieces can be learned from these texts"):
+        with wrap_tokenizers_errors("no pieces can be learned from these texts"):
             inner.train_from_iterator(texts, trainer)
         return cls(inner, special)
 

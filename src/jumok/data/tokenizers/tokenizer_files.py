@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from jumok.errors import ArgumentError
+from jumok.errors import ArgumentError, TokenizerError
 
 from . import byte_level
 
@@ -45,10 +45,6 @@ _VOCABULARY_CAP, _SETTINGS_CAP = 50_000_000, 10_000_000  # bytes that are read o
 _MOST_ENDS = 100
 
 
-class NoTokenizer(ArgumentError):  # noqa: N818
-    """There is no tokenizer here."""
-
-
 def read(place: Path) -> Found:
     """The tokenizer in a folder, its special tokens, its chat template, and the ids that end a text by the model."""
     settings = {
@@ -64,7 +60,7 @@ def read(place: Path) -> Found:
         inner, special = _from_words(place / "vocab.txt", settings, kind)
     else:
         files = "a tokenizer.json, or a vocab.json and its merges.txt, or a vocab.txt"
-        raise NoTokenizer(f"there is no tokenizer in {place}; it would be {files}")
+        raise TokenizerError(f"there is no tokenizer in {place}; it would be {files}")
     return inner, special | _named(settings), _template(place, settings), ends(place)
 
 
@@ -72,14 +68,14 @@ def read_gguf(fields: Mapping[str, Any]) -> Found:
     """The tokenizer in the metadata of a GGUF file, its special tokens, its chat template, and its further ends."""
     model = fields.get("tokenizer.ggml.model")
     if model is None:
-        raise NoTokenizer("there is no tokenizer in this GGUF file; tokenizer.ggml.model is missing")
+        raise TokenizerError("there is no tokenizer in this GGUF file; tokenizer.ggml.model is missing")
     if model != "gpt2":
         raise ArgumentError(f"this GGUF file's tokenizer is of the kind {model!r}; known is gpt2 (byte-level pairs)")
     tokens, merges = (_texts(fields, f"tokenizer.ggml.{name}") for name in ("tokens", "merges"))
     vocabulary = {token: number for number, token in enumerate(tokens)}
     if len(vocabulary) != len(tokens):
         raise ArgumentError(f"this GGUF file names {len(tokens) - len(vocabulary)} of its tokens twice")
-    with no_panic("this GGUF file's tokenizer cannot be built"):
+    with wrap_tokenizers_errors("this GGUF file's tokenizer cannot be built"):
         inner = byte_level.build(vocabulary, merges, str(fields.get("tokenizer.ggml.pre", "default")))
         kinds = [operator.index(kind) for kind in fields.get("tokenizer.ggml.token_type", ())]
         # in llama.cpp's numbers, 3 is a control token and 4 one that a user added: neither is ever cut
@@ -118,7 +114,7 @@ def ends(place: Path) -> tuple[int, ...]:
 
 
 @contextlib.contextmanager
-def no_panic(what: str) -> Iterator[None]:
+def wrap_tokenizers_errors(what: str) -> Iterator[None]:
     """`tokenizers` raises plain Exceptions, and for some files a PanicException, which is not even one of those."""
     try:
         yield
@@ -179,7 +175,7 @@ def _from_json(path: Path, settings: Mapping[str, Any]) -> tuple[Tokenizer, Spec
     described = _parsed(path, text)
     model = described.get("model")
     model = model if isinstance(model, dict) else {}
-    with no_panic(f"{path} is not a tokenizer"):
+    with wrap_tokenizers_errors(f"{path} is not a tokenizer"):
         if isinstance(model.get("vocab"), dict) and isinstance(model.get("merges"), list):
             prefix = model.get("continuing_subword_prefix")
             for place, merge in enumerate(model["merges"]):
@@ -214,7 +210,7 @@ def _from_merges(place: Path, settings: Mapping[str, Any], kind: str) -> tuple[T
         )
     lines = _read(place / "merges.txt", _VOCABULARY_CAP).split("\n")
     merges = [line.removesuffix("\r") for line in lines if line.strip() and not line.startswith("#version")]
-    with no_panic(f"{place / 'merges.txt'} does not fit its vocab.json"):
+    with wrap_tokenizers_errors(f"{place / 'merges.txt'} does not fit its vocab.json"):
         spaced = settings.get("add_prefix_space") is True
         inner = byte_level.build(vocabulary, merges, _CUTS[kind], prefix_space=spaced)
     special: Special = {"end": _END, "unknown": _END, "pad" if kind == "Qwen2Tokenizer" else "begin": _END}
@@ -237,7 +233,7 @@ def _from_words(path: Path, settings: Mapping[str, Any], kind: str) -> tuple[Tok
     for token in (unknown, classify, separator):
         if token not in vocabulary:
             raise ArgumentError(f"{path} has no line {token}; it is not a BERT vocabulary")
-    with no_panic(f"{path} is not a BERT vocabulary"):
+    with wrap_tokenizers_errors(f"{path} is not a BERT vocabulary"):
         inner = Tokenizer(models.WordPiece(vocabulary, unk_token=unknown))
         inner.normalizer = normalizers.BertNormalizer(
             clean_text=True,
@@ -263,7 +259,7 @@ def _add(inner: Tokenizer, place: Path, settings: Mapping[str, Any], special: Sp
         for token, number in _numbered(place / "added_tokens.json").items():
             beside[number] = AddedToken(token, normalized=False, special=True)
     described = settings.get("added_tokens_decoder")
-    with no_panic(f"the added tokens of {place} do not fit its vocabulary"):
+    with wrap_tokenizers_errors(f"the added tokens of {place} do not fit its vocabulary"):
         for number, token in (described if isinstance(described, dict) else {}).items():
             beside[int(number)] = AddedToken(**{key: value for key, value in token.items() if key != "__type"})
         for number, added in sorted(beside.items()):

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from jumok.errors import ArgumentError
-from jumok.lens.sites import Sites, is_number
+from jumok.lens.sites import Sites, is_integer
 
-from .recorder import Attention
+from .recorder import CapturedAttention
 
 AT_ONCE = 2**22  # weights that are in memory together while a map is pooled
 
@@ -23,7 +23,7 @@ class Overview(NamedTuple):
     mean: Tensor
 
 
-class Source(NamedTuple):
+class AttendedKey(NamedTuple):
     """Where a token looks: which key, how much, and which head looks so."""
 
     key: int
@@ -32,12 +32,12 @@ class Source(NamedTuple):
     head: int
 
 
-class Run:
+class Capture:
     """``sites``: the attentions of the model, in order, by the model's own module names."""
 
     def __init__(
         self,
-        attentions: dict[str, Attention],
+        attentions: dict[str, CapturedAttention],
         kept: dict[str, Tensor],
         output: Any,
         edits: tuple[Any, ...],
@@ -74,8 +74,8 @@ class Run:
         """How much memory the captured queries, keys and log-sum-exps take."""
         return sum(one.bytes for one in self.attentions.values())
 
-    def attention(self, layer: int | str) -> Attention:
-        return self.attentions[self.sites.one(layer)]
+    def attention(self, layer: int | str) -> CapturedAttention:
+        return self.attentions[self.sites.find(layer)]
 
     def heads(self, layer: int | str) -> int:
         return self.attention(layer).heads
@@ -101,7 +101,7 @@ class Run:
         with torch.no_grad():
             return self._kept_map(found, head, queries, keys, batch)
 
-    def _kept_map(self, found: Attention, head: int, queries: slice, keys: slice, batch: int) -> Tensor:
+    def _kept_map(self, found: CapturedAttention, head: int, queries: slice, keys: slice, batch: int) -> Tensor:
         """The last whole map is kept: whoever asks for one head in many ways waits for it once."""
         key = found.site, head, batch
         rows = range(*queries.indices(found.queries))
@@ -139,18 +139,18 @@ class Run:
             begin = end
         return Overview(largest, mean)
 
-    def top(self, query: int, k: int = 3, layer: int | str | None = None, batch: int = 0) -> list[Source]:
+    def top(self, query: int, k: int = 3, layer: int | str | None = None, batch: int = 0) -> list[AttendedKey]:
         """Where this token looks: the ``k`` keys with the largest weight in any head, of all layers or one; for each
         key the head that looks there most."""
-        best: dict[int, Source] = {}
-        for site in [self.sites.one(layer)] if layer is not None else self.sites.stack():
+        best: dict[int, AttendedKey] = {}
+        for site in [self.sites.find(layer)] if layer is not None else self.sites.stack():
             found = self.attentions[site]
             for head in range(found.heads):
                 row = self.row(site, head, query, batch)
                 values, keys = row.topk(min(k, len(row)))
                 for weight, key in zip(values.tolist(), keys.tolist(), strict=True):
                     if weight > 0 and (key not in best or weight > best[key].weight):
-                        best[key] = Source(key, weight, site, head)
+                        best[key] = AttendedKey(key, weight, site, head)
         return sorted(best.values(), key=lambda one: -one.weight)[:k]
 
     def mean_weights(self, layer: int | str, batch: int = 0) -> Tensor:
@@ -160,13 +160,13 @@ class Run:
 
     def plot(self, layer: int | str, head: int, batch: int = 0) -> Any:
         """The map as a picture, for a notebook."""
-        from .notebook_figure import Picture
+        from .notebook_figure import HeadFigure
 
-        return Picture(self, layer, head, batch)
+        return HeadFigure(self, layer, head, batch)
 
 
 def _check_place(given: object, there: int, where: str, what: str) -> None:
-    if not is_number(given) or not 0 <= int(given) < there:  # type: ignore[call-overload]
+    if not is_integer(given) or not 0 <= int(given) < there:  # type: ignore[call-overload]
         raise ArgumentError(f"{where} {there} {what}, counted from 0; {given!r} is none of them")
 
 

@@ -11,7 +11,7 @@ from jumok.draw import heat_map
 MOST = 64  # tokens a side; longer maps are pooled
 
 
-class Picture:
+class HeadFigure:
     def __init__(self, run: Any, layer: int | str, head: int, batch: int = 0) -> None:
         self.run, self.layer, self.head, self.batch = run, layer, head, batch
 

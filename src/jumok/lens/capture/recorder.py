@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from jumok.attention.bias import Bias
-from jumok.attention.grid import Grid, Positions, length_of
+from jumok.attention.grid import Grid, Positions, count_positions
 from jumok.attention.mask import Mask
 from jumok.attention.score import Score
 
@@ -23,7 +23,7 @@ HEARD = ("query", "key", "mask", "bias", "score", "positions", "logsumexp")
 
 
 @dataclass
-class Call:
+class CapturedCall:
     """One call of the door: [batch, head, query, width] and what belongs to it."""
 
     query: Tensor
@@ -106,11 +106,11 @@ def _cut(positions: Positions, batch: int, part: slice) -> Positions:
 
 
 @dataclass
-class Attention:
+class CapturedAttention:
     """All calls of one site, one after another: rows of a decoding or of a recurrent network stand under each other."""
 
     site: str
-    calls: list[Call] = field(default_factory=list)
+    calls: list[CapturedCall] = field(default_factory=list)
 
     @property
     def heads(self) -> int:
@@ -153,11 +153,11 @@ class Attention:
 
     def tile(self, batch: int, head: int, queries: slice, keys: slice) -> Tensor:
         """Weights [query, key]; keys that a call did not have, yet or any more, get 0."""
-        return self._joined(Call.tile, batch, head, queries, keys)
+        return self._joined(CapturedCall.tile, batch, head, queries, keys)
 
     def allowed(self, batch: int, head: int, queries: slice, keys: slice) -> Tensor:
         """Which of these cells the masks allow: [query, key]."""
-        return self._joined(Call.allowed, batch, head, queries, keys)
+        return self._joined(CapturedCall.allowed, batch, head, queries, keys)
 
     def _joined(self, part: Callable[..., Tensor], batch: int, head: int, queries: slice, keys: slice) -> Tensor:
         first, last, _ = queries.indices(self.queries)
@@ -188,17 +188,17 @@ def _places(positions: Positions) -> list[int]:
     return (positions[0] if positions.dim() == 2 else positions).tolist()
 
 
-class Capture:
+class Recorder:
     """A listener that keeps what attend tells, site by site. ``keep``: further words to keep as they are ("output",
     "value", "block_output", "input", "feedforward_output")."""
 
     def __init__(self, keep: tuple[str, ...] = (), sites: frozenset[str] | None = None) -> None:
         self.keep, self.sites = frozenset(keep), sites
-        self.attentions: dict[str, Attention] = {}
+        self.attentions: dict[str, CapturedAttention] = {}
         self.kept: dict[str, Tensor] = {}
         self._coming: dict[str, dict[str, Any]] = {}
 
-    def hears(self, site: str) -> bool:
+    def accepts(self, site: str) -> bool:
         place, _, word = site.rpartition(".")
         return (word in HEARD or word in self.keep) and (self.sites is None or place in self.sites)
 
@@ -220,7 +220,7 @@ class Capture:
         if word == "positions":
             made = self._coming.pop(place)
             (queries, keys) = made.pop("positions")
-            assert length_of(queries) == made["query"].shape[2]
-            self.attentions.setdefault(place, Attention(place)).calls.append(
-                Call(**made, query_positions=queries, key_positions=keys)
+            assert count_positions(queries) == made["query"].shape[2]
+            self.attentions.setdefault(place, CapturedAttention(place)).calls.append(
+                CapturedCall(**made, query_positions=queries, key_positions=keys)
             )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Sentence(NamedTuple):
+class AnnotatedSentence(NamedTuple):
     words: tuple[str, ...]
     governors: tuple[int, ...]
 
@@ -22,13 +22,13 @@ class Sentence(NamedTuple):
         return [(word, governor) for word, governor in enumerate(self.governors) if governor >= 0]
 
 
-def _sentence(told: str) -> Sentence:
+def _sentence(told: str) -> AnnotatedSentence:
     """the>1 cat>2 slept>-1: each word with its governor's place."""
     pairs = [word.rpartition(">") for word in told.split()]
-    return Sentence(tuple(word for word, _, _ in pairs), tuple(int(place) for _, _, place in pairs))
+    return AnnotatedSentence(tuple(word for word, _, _ in pairs), tuple(int(place) for _, _, place in pairs))
 
 
-ENGLISH = tuple(
+ENGLISH_SENTENCES = tuple(
     _sentence(told)
     for told in (
         "The>1 cat>2 chased>-1 a>5 small>5 mouse>2",
@@ -41,7 +41,7 @@ ENGLISH = tuple(
         "The>2 young>2 teacher>3 explained>-1 the>5 problem>3 to>8 her>8 students>3",
     )
 )
-KOREAN = tuple(
+KOREAN_SENTENCES = tuple(
     _sentence(told)
     for told in (
         "나는>4 어제>4 새>3 책을>4 샀다>-1",

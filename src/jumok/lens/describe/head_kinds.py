@@ -30,7 +30,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from jumok.errors import ArgumentError
-from jumok.lens.capture.capture import Run
+from jumok.lens.capture.capture import Capture
 
 NEAR = 3
 AT_ONCE = 2**22
@@ -41,7 +41,7 @@ OTHERS = {"uniform": 0.95, "local": 0.6, "positional": 0.8, "semantic": 0.5}
 
 
 @dataclass(frozen=True)
-class Kind:
+class HeadKind:
     """One head: its scores (None where the text has no such place), mean entropy in nats and mean distance. shares: of
     all its weight, how much lies on the keys of each kind, whether rows have such keys or not; this is what
     TransformerLens' detect_head gives."""
@@ -64,8 +64,8 @@ class Kind:
         return max(certain, key=lambda name: found[name], default=others[0] if others else "mixed")
 
 
-def kinds(
-    run: Run,
+def classify_heads(
+    run: Capture,
     tokens: Sequence[int] | Tensor,
     *,
     separators: Iterable[int] = (),
@@ -73,7 +73,7 @@ def kinds(
     vectors: Float[Tensor, "token width"] | None = None,
     sites: Iterable[str] | None = None,
     batch: int = 0,
-) -> list[Kind]:
+) -> list[HeadKind]:
     """Every head of every self-attention of a run over ``tokens``, or of these sites alone.
 
     separators: positions of separators. arcs: pairs of positions, (dependent, governor); both directions count.
@@ -98,7 +98,9 @@ def kinds(
     return found
 
 
-def repeated(vocabulary: int, length: int = 50, seed: int = 0, start: int | None = None) -> Int[Tensor, " token"]:
+def draw_repeated_tokens(
+    vocabulary: int, length: int = 50, seed: int = 0, start: int | None = None
+) -> Int[Tensor, " token"]:
     """Random tokens, and the same again: what induction and duplicate heads are tried on. ``start``: a first token."""
     if vocabulary < 1 or length < 1:
         raise ArgumentError(f"{length} of {vocabulary} tokens cannot be drawn; both are at least 1")
@@ -108,7 +110,7 @@ def repeated(vocabulary: int, length: int = 50, seed: int = 0, start: int | None
     return torch.cat([*begin, once, once])
 
 
-def induction_score(run: Run, layer: int | str, head: int, period: int, batch: int = 0) -> float:
+def score_induction(run: Capture, layer: int | str, head: int, period: int, batch: int = 0) -> float:
     """On tokens that come again after ``period``: the mean weight on what lies one less than that behind (Olsson et al.
     2022; so TransformerLens' demonstrations have it, the row before the first repeat counted in)."""
     found = run.attention(layer)
@@ -171,7 +173,7 @@ class _Places:
         return found
 
 
-def _kind(run: Run, site: str, head: int, places: _Places, batch: int) -> Kind:
+def _kind(run: Capture, site: str, head: int, places: _Places, batch: int) -> HeadKind:
     count = len(places.tokens)
     step = max(1, AT_ONCE // count)
     blocks = [slice(begin, min(begin + step, count)) for begin in range(0, count, step)]
@@ -190,7 +192,7 @@ def _kind(run: Run, site: str, head: int, places: _Places, batch: int) -> Kind:
             possible = (cells & free).any(-1)
             weight = (tile * cells).sum(-1)
             if name == "syntactic":
-                weight, possible = beyond_even(weight, cells, free)
+                weight, possible = subtract_uniform(weight, cells, free)
             sums[name] = sums.get(name, 0.0) + float(weight[possible].sum())
             shares[name] = shares.get(name, 0.0) + float((tile * cells).sum()) / count
             rows_with[name] = rows_with.get(name, 0) + int(possible.sum())
@@ -210,10 +212,10 @@ def _kind(run: Run, site: str, head: int, places: _Places, batch: int) -> Kind:
     scores["positional"] = _told_by_distance(piece, blocks, profile / reached.clamp_min(1))
     if pairs:
         scores["semantic"] = _correlation(torch.stack(pairs).sum(0))
-    return Kind(site, head, scores, entropies / count, distances / count, shares)
+    return HeadKind(site, head, scores, entropies / count, distances / count, shares)
 
 
-def beyond_even(weight: Tensor, cells: Tensor, free: Tensor) -> tuple[Tensor, Tensor]:
+def subtract_uniform(weight: Tensor, cells: Tensor, free: Tensor) -> tuple[Tensor, Tensor]:
     """By row: the weight on these cells beyond what an even row has there; and for which rows that means something."""
     here = (cells & free).sum(-1)
     even = here / free.sum(-1).clamp_min(1)
@@ -223,7 +225,7 @@ def beyond_even(weight: Tensor, cells: Tensor, free: Tensor) -> tuple[Tensor, Te
 class _Pieces:
     """Rows of a head's map, and which of their cells are open; a map of one piece is made once."""
 
-    def __init__(self, run: Run, site: str, head: int, batch: int, once: bool) -> None:
+    def __init__(self, run: Capture, site: str, head: int, batch: int, once: bool) -> None:
         self.run, self.site, self.head, self.batch, self.once = run, site, head, batch, once
         self.kept: tuple[Tensor, Tensor] | None = None
 

@@ -11,34 +11,34 @@ import torch
 from torch import nn
 
 from jumok.errors import ArgumentError
-from jumok.lens.capture.capture import Run
+from jumok.lens.capture.capture import Capture
 from jumok.lens.lens import Lens
 
-from .annotated_sentences import ENGLISH, KOREAN, Sentence
-from .head_kinds import Kind, beyond_even, kinds, repeated
+from .annotated_sentences import ENGLISH_SENTENCES, KOREAN_SENTENCES, AnnotatedSentence
+from .head_kinds import HeadKind, classify_heads, draw_repeated_tokens, subtract_uniform
 
 REPEATED = 50  # random tokens, twice
-TokensOf = Callable[[str], tuple[list[int], list[range]]]  # a text's ids, and the places of each of its words
+TokenizeWords = Callable[[str], tuple[list[int], list[range]]]  # a text's ids, and the places of each of its words
 
 
 @dataclass(frozen=True)
-class Profile:
+class HeadProfile:
     """One head: on the text, and on random tokens that repeat (None where the model is too short for any)."""
 
     site: str
     head: int
-    on_text: Kind
-    on_repeats: Kind | None
+    on_text: HeadKind
+    on_repeats: HeadKind | None
 
 
-class Tried:
+class HeadProfiler:
     """Heads of a model with one stack over one text, tried on texts of ours. ``tokens_of``: how a text becomes tokens,
     for the sentences; without it no head is called syntactic. ``sites``: these attentions alone."""
 
     def __init__(
         self,
         lens: Lens,
-        tokens_of: TokensOf | None = None,
+        tokens_of: TokenizeWords | None = None,
         sites: Sequence[str] | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
@@ -48,10 +48,10 @@ class Tried:
         self.on_repeats = {(one.site, one.head): one for one in _on_repeats(lens, sites, tell)}
         self.syntactic = {} if tokens_of is None else _syntactic(lens, tokens_of, sites, tell)
 
-    def on_text(self, run: Run, ids: Sequence[int], site: str) -> list[Kind]:
+    def on_text(self, run: Capture, ids: Sequence[int], site: str) -> list[HeadKind]:
         """The heads of one attention of a run over ``ids``."""
         vectors = None if self.table is None else self.table[torch.tensor(list(ids), device=self.table.device)]
-        found = kinds(run, list(ids), vectors=vectors, sites=[site])
+        found = classify_heads(run, list(ids), vectors=vectors, sites=[site])
         return [
             replace(one, scores={**one.scores, "syntactic": self.syntactic[place]})
             if (place := (one.site, one.head)) in self.syntactic
@@ -60,15 +60,15 @@ class Tried:
         ]
 
 
-def profile(lens: Lens, run: Run, ids: Sequence[int], tokens_of: TokensOf | None = None) -> list[Profile]:
+def profile(lens: Lens, run: Capture, ids: Sequence[int], tokens_of: TokenizeWords | None = None) -> list[HeadProfile]:
     """Every head, on the text ``ids`` of this run and on the others."""
-    if not isinstance(lens, Lens) or not isinstance(run, Run):
+    if not isinstance(lens, Lens) or not isinstance(run, Capture):
         raise ArgumentError(
             "profile(lens, run, ids) takes an open lens, a run of it and the tokens which that run read"
         )
-    tried = Tried(lens, tokens_of)
+    tried = HeadProfiler(lens, tokens_of)
     return [
-        Profile(site, one.head, one, tried.on_repeats.get((site, one.head)))
+        HeadProfile(site, one.head, one, tried.on_repeats.get((site, one.head)))
         for site in run.sites.names
         for one in tried.on_text(run, ids, site)
     ]
@@ -79,33 +79,33 @@ def _longest(lens: Lens) -> int:
     return int(getattr(getattr(lens.model, "config", None), "length", None) or 2**31)
 
 
-def _on_repeats(lens: Lens, sites: Sequence[str] | None, tell: Callable[[int, int], None]) -> list[Kind]:
+def _on_repeats(lens: Lens, sites: Sequence[str] | None, tell: Callable[[int, int], None]) -> list[HeadKind]:
     config: Any = getattr(lens.model, "config", None)
     half = min(REPEATED, _longest(lens) // 2)
     vocabulary = getattr(config, "vocabulary", None) or getattr(config, "vocab_size", None)
     if half < 2 or vocabulary is None:
         return []
-    ids = repeated(int(vocabulary), half).tolist()
+    ids = draw_repeated_tokens(int(vocabulary), half).tolist()
     run = lens.run(ids)
     wanted = run.sites.names if sites is None else list(sites)
-    found: list[Kind] = []
+    found: list[HeadKind] = []
     for number, site in enumerate(wanted):
-        found += kinds(run, ids, sites=[site])
+        found += classify_heads(run, ids, sites=[site])
         tell(number + 1, len(wanted))
     return found
 
 
 def _syntactic(
-    lens: Lens, tokens_of: TokensOf, sites: Sequence[str] | None, tell: Callable[[int, int], None]
+    lens: Lens, tokens_of: TokenizeWords, sites: Sequence[str] | None, tell: Callable[[int, int], None]
 ) -> dict[tuple[str, int], float]:
     """The mean over sentences of what patterns.py calls so, each arc from every token of a word to every token of the
     other, both ways."""
     found: dict[tuple[str, int], list[float]] = {}
-    texts = (*ENGLISH, *KOREAN)
+    texts = (*ENGLISH_SENTENCES, *KOREAN_SENTENCES)
     for number, sentence in enumerate(texts):
         tell(number, len(texts))
         ids, places = tokens_of(sentence.text)
-        arcs = arcs_of(sentence, places)
+        arcs = expand_arcs(sentence, places)
         if not arcs or len(ids) > _longest(lens):
             continue
         run = lens.run(ids)
@@ -115,13 +115,13 @@ def _syntactic(
         for site in run.sites.names if sites is None else sites:
             free = run.attentions[site].allowed(0, 0, slice(None), slice(None)).cpu()
             for head in range(run.heads(site)):
-                weight, rows = beyond_even((run.weights(site, head).float().cpu() * ends).sum(-1), ends, free)
+                weight, rows = subtract_uniform((run.weights(site, head).float().cpu() * ends).sum(-1), ends, free)
                 if rows.any():
                     found.setdefault((site, head), []).append(float(weight[rows].mean()))
     return {place: sum(some) / len(some) for place, some in found.items()}
 
 
-def arcs_of(sentence: Sentence, places: Sequence[range]) -> list[tuple[int, int]]:
+def expand_arcs(sentence: AnnotatedSentence, places: Sequence[range]) -> list[tuple[int, int]]:
     """A sentence's arcs as pairs of tokens; none where its words are not those of the tokens."""
     if len(places) != len(sentence.words):
         return []

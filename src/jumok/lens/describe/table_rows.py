@@ -11,18 +11,18 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from jumok.lens.capture.capture import Run
+from jumok.lens.capture.capture import Capture
 
-from .head_kinds import Kind, kinds
-from .head_profile import Tried
+from .head_kinds import HeadKind, classify_heads
+from .head_profile import HeadProfiler
 from .weight_checks import check
-from .word_weights import joined
+from .word_weights import merge_into_words
 
 Words = list[tuple[str, range]] | None
 
 
 @runtime_checkable
-class Sides(Protocol):
+class LabelledAxes(Protocol):
     """Who knows what stands on both sides of an attention: labels of its queries and keys, and their words."""
 
     def axes(self, site: str) -> tuple[list[str], list[str]]: ...
@@ -31,12 +31,12 @@ class Sides(Protocol):
 
 
 def rows(
-    run: Run,
-    sides: Sides,
+    run: Capture,
+    sides: LabelledAxes,
     sites: Sequence[str],
     *,
     ids: Sequence[int] = (),
-    tried: Tried | None = None,
+    tried: HeadProfiler | None = None,
     head: int | None = None,
     top: int = 3,
     by_words: bool = False,
@@ -51,7 +51,7 @@ def rows(
         for one in chosen:
             weights, queries, keys = pattern(run, sides, site, one, by_words)
             kind = known.get(one)
-            told = {"layer": run.sites.layer_of(site), "head": one, **check(run, site, one)._asdict()}
+            told = {"layer": run.sites.get_layer(site), "head": one, **check(run, site, one)._asdict()}
             told["entropy"] = float(torch.special.entr(run.weights(site, one).float()).sum(-1).mean())
             if kind is not None:
                 told |= {"kind": kind.name, "entropy": kind.entropy, "distance": kind.distance, "scores": _scores(kind)}
@@ -67,7 +67,7 @@ def rows(
 
 
 def pattern(
-    run: Run, sides: Sides, site: str, head: int, by_words: bool = False
+    run: Capture, sides: LabelledAxes, site: str, head: int, by_words: bool = False
 ) -> tuple[Float[Tensor, "query key"], list[str], list[str]]:
     """A head's weights with the labels of both sides, joined to words where asked for."""
     weights = run.weights(site, head).float().cpu()
@@ -75,7 +75,7 @@ def pattern(
     if by_words:
         across, down = sides.words(site)
         places = [None if some is None else [where for _, where in some] for some in (across, down)]
-        weights = joined(weights, *places)
+        weights = merge_into_words(weights, *places)
         queries = queries if across is None else [text for text, _ in across]
         keys = keys if down is None else [text for text, _ in down]
     queries = queries if len(queries) == weights.shape[0] else [str(place) for place in range(weights.shape[0])]
@@ -83,17 +83,19 @@ def pattern(
     return weights, queries, keys
 
 
-def _kinds(run: Run, sides: Sides, site: str, ids: Sequence[int], tried: Tried | None) -> dict[int, Kind]:
+def _kinds(
+    run: Capture, sides: LabelledAxes, site: str, ids: Sequence[int], tried: HeadProfiler | None
+) -> dict[int, HeadKind]:
     """Where places look at places of the same text."""
     found, (queries, keys) = run.attentions[site], sides.axes(site)
     if queries is not keys or not found.queries == len(queries) == found.keys:
         return {}
     if tried is not None:
         return {one.head: one for one in tried.on_text(run, ids, site)}
-    return {one.head: one for one in kinds(run, list(range(len(queries))), sites=[site])}
+    return {one.head: one for one in classify_heads(run, list(range(len(queries))), sites=[site])}
 
 
-def _scores(kind: Kind) -> dict[str, float]:
+def _scores(kind: HeadKind) -> dict[str, float]:
     return {name: score for name, score in kind.scores.items() if score is not None}
 
 

@@ -17,12 +17,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from jumok.errors import ArgumentError
-from jumok.lens.capture.capture import Run
+from jumok.lens.capture.capture import Capture
 
 ROWS = 256  # at once
 
 
-class Check(NamedTuple):
+class WeightCheck(NamedTuple):
     """What must hold of a head's weights. sums: how far the sum of a row is from 1, at most (rows that may look nowhere
     aside, and what a sink takes). future: position by position the sum of weight on later tokens; the largest."""
 
@@ -30,7 +30,7 @@ class Check(NamedTuple):
     future: float
 
 
-def check(run: Run, layer: int | str, head: int, batch: int = 0) -> Check:
+def check(run: Capture, layer: int | str, head: int, batch: int = 0) -> WeightCheck:
     sums = ahead = 0.0
     for tile, later in _rows(run, layer, head, batch):
         ahead = max(ahead, float((tile * later).sum(-1).max()))
@@ -38,15 +38,15 @@ def check(run: Run, layer: int | str, head: int, batch: int = 0) -> Check:
         looking = total > 0
         if looking.any():
             sums = max(sums, float((total[looking] - 1).abs().max()))
-    return Check(sums, ahead)
+    return WeightCheck(sums, ahead)
 
 
-def future(run: Run, layer: int | str, head: int, batch: int = 0) -> Float[Tensor, " query"]:
+def future(run: Capture, layer: int | str, head: int, batch: int = 0) -> Float[Tensor, " query"]:
     """Position by position, the sum of weight on later positions: exactly 0 wherever a causal mask is."""
     return torch.cat([(tile * later).sum(-1) for tile, later in _rows(run, layer, head, batch)]).float()
 
 
-def _rows(run: Run, layer: int | str, head: int, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
+def _rows(run: Capture, layer: int | str, head: int, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Rows of a head's weights, a few at a time, and which of their keys are later."""
     found = run.attention(layer)
     queries, keys = torch.tensor(found.query_positions), torch.tensor(found.key_positions)
@@ -55,7 +55,7 @@ def _rows(run: Run, layer: int | str, head: int, batch: int) -> Iterator[tuple[T
         yield run.tile(layer, head, rows, slice(None), batch).double().cpu(), keys[None] > queries[rows][:, None]
 
 
-def rollout(run: Run, batch: int = 0, layers: int | None = None) -> Float[Tensor, "query key"]:
+def compute_rollout(run: Capture, batch: int = 0, layers: int | None = None) -> Float[Tensor, "query key"]:
     """[token, input]: how much of each input is in each token by the weights alone. ``layers``: the first so many."""
     sites = _one_stack(run)[:layers]
     through: Tensor | None = None
@@ -66,7 +66,7 @@ def rollout(run: Run, batch: int = 0, layers: int | None = None) -> Float[Tensor
     return through.float()
 
 
-def flow(run: Run, query: int, batch: int = 0) -> Float[Tensor, " key"]:
+def flow(run: Capture, query: int, batch: int = 0) -> Float[Tensor, " key"]:
     """[input]: how much can flow from each input to one token, each edge carrying at most its weight."""
     import networkx
 
@@ -92,7 +92,7 @@ def _with_residual(weights: Tensor) -> Tensor:
     return mixed / mixed.sum(-1, keepdim=True)
 
 
-def _one_stack(run: Run) -> list[str]:
+def _one_stack(run: Capture) -> list[str]:
     """The layers that are multiplied: one stack of self-attentions over the same places."""
     sites = run.sites.names
     sizes = {(run.attentions[site].queries, run.attentions[site].keys) for site in sites}

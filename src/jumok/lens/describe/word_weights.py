@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 
-def joined(
+def merge_into_words(
     weights: Float[Tensor, "query key"], queries: Sequence[range] | None, keys: Sequence[range] | None
 ) -> Float[Tensor, "query_word key_word"]:
     """Summed over the keys of a word, for a word is looked at by being looked at anywhere; the mean over its queries,

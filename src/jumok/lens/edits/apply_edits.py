@@ -13,12 +13,12 @@ from jumok.attention import mask as masks
 from jumok.attention.score import Score
 from jumok.errors import ArgumentError
 
-from .edit_types import Ablate, Edit, KnockOut, Patch, Remask, Scale, listed
+from .edit_types import Ablate, Edit, KnockOut, Patch, Remask, Scale, as_tuple
 
 Which = Callable[[Edit], frozenset[str]]  # the sites that an edit means
 
 
-class Editing:
+class EditListener:
     """A listener for a list of edits, in their order."""
 
     def __init__(self, edits: Sequence[Edit], which: Which, mlp_of: Callable[[str], str]) -> None:
@@ -29,7 +29,7 @@ class Editing:
         self.done: set[str] = set()
         self.rows: dict[str, int] = {}  # how many rows each tap has seen: decoding comes in pieces
 
-    def hears(self, site: str) -> bool:
+    def accepts(self, site: str) -> bool:
         return site in self.work
 
     def __call__(self, site: str, value: Any) -> Any:
@@ -70,12 +70,12 @@ def _changed_value(edit: Edit, value: Any) -> Any:
     if isinstance(edit, Remask):
         if edit.head is None:
             return edit.mask
-        here = masks.edge(head=listed(edit.head))
+        here = masks.edge(head=as_tuple(edit.head))
         everything = masks.edge()
         before, after = (everything if one is None else one for one in (value, edit.mask))
         return (before & ~here) | (after & here)
     assert isinstance(edit, Scale)
-    return Tempered(value, listed(edit.head), edit.temperature)
+    return TemperatureScore(value, as_tuple(edit.head), edit.temperature)
 
 
 def _changed_tensor(edit: Edit, value: Tensor, site: str, begin: int) -> Tensor:
@@ -84,13 +84,13 @@ def _changed_tensor(edit: Edit, value: Tensor, site: str, begin: int) -> Tensor:
     headed = site.endswith(".output")  # [batch, head, query, width]; the others are [batch, query, width]
     if headed:
         assert isinstance(edit, Ablate | Patch)
-        heads = slice(None) if edit.head is None else list(listed(edit.head) or ())
+        heads = slice(None) if edit.head is None else list(as_tuple(edit.head) or ())
         if edit.head is not None and max(heads) >= value.shape[1]:
             where = site.removesuffix(".output")
             raise ArgumentError(f"{where} has {value.shape[1]} heads, counted from 0; {max(heads)} is none of them")
     if isinstance(edit, Ablate):
         part = value[:, heads] if headed else value
-        new = ablated(edit, part, site, heads if headed else None)
+        new = ablate_tensor(edit, part, site, heads if headed else None)
         if headed:
             changed[:, heads] = new
             return changed
@@ -98,7 +98,7 @@ def _changed_tensor(edit: Edit, value: Tensor, site: str, begin: int) -> Tensor:
     assert isinstance(edit, Patch)
     source = _kept(edit.source, site)
     rows = range(begin, begin + value.shape[-2])
-    wanted = rows if edit.positions is None else [one for one in listed(edit.positions) or () if one in rows]
+    wanted = rows if edit.positions is None else [one for one in as_tuple(edit.positions) or () if one in rows]
     if wanted and max(wanted) >= source.shape[-2]:
         raise ArgumentError(f"the run to take from has {source.shape[-2]} positions; {max(wanted)} is none of them")
     here = torch.tensor([one - begin for one in wanted], dtype=torch.long, device=value.device)
@@ -111,7 +111,7 @@ def _changed_tensor(edit: Edit, value: Tensor, site: str, begin: int) -> Tensor:
     return changed.index_copy(-2, here, taken.expand_as(changed.index_select(-2, here)))
 
 
-def ablated(edit: Ablate, part: Tensor, site: str, heads: Any) -> Tensor:
+def ablate_tensor(edit: Ablate, part: Tensor, site: str, heads: Any) -> Tensor:
     if edit.by == "zero":
         return torch.zeros_like(part)
     source = part
@@ -150,7 +150,7 @@ def _kept(run: Any, site: str) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Tempered(Score):
+class TemperatureScore(Score):
     """Another score, divided by a temperature at some heads."""
 
     inner: Score
@@ -182,5 +182,5 @@ class Tempered(Score):
         dotted = self.inner.as_dot(query)
         return None if dotted is None else (dotted[0] * self._factor(query), dotted[1])
 
-    def tensors(self) -> tuple[Tensor, ...]:
-        return self.inner.tensors()
+    def gradient_tensors(self) -> tuple[Tensor, ...]:
+        return self.inner.gradient_tensors()

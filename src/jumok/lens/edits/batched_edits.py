@@ -9,14 +9,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from jumok.attention.grid import Blocks, Grid
+from jumok.attention.grid import BlockGrid, Grid
 from jumok.attention.mask import Mask
 from jumok.attention.mask.base import SOMEWHERE
 
 Numbers = Int[Tensor, " row"]
 
 
-class HeadPerRow:
+class AblateHeadPerRow:
     """A listener: in row r of the batch, head ``heads[r]`` of one attention gives ``instead[r]`` [query, width], as
     Ablate has it."""
 
@@ -24,7 +24,7 @@ class HeadPerRow:
         self.site, self.heads, self.instead = site, heads, instead
         self.begin = 0  # a recurrent decoder looks step by step
 
-    def hears(self, site: str) -> bool:
+    def accepts(self, site: str) -> bool:
         return site == f"{self.site}.output"
 
     def __call__(self, site: str, value: Tensor) -> Tensor:
@@ -38,7 +38,7 @@ class HeadPerRow:
 
 
 @dataclass(frozen=True)
-class EdgePerRow:
+class KnockOutEdgePerRow:
     """A listener: in row r of the batch, one head of one attention may not look from one query to one key, as KnockOut
     has it."""
 
@@ -47,30 +47,30 @@ class EdgePerRow:
     queries: Numbers
     keys: Numbers
 
-    def hears(self, site: str) -> bool:
+    def accepts(self, site: str) -> bool:
         return site == f"{self.site}.mask"
 
     def __call__(self, site: str, value: Any) -> Any:
-        rest = Uncut(self.heads, self.queries, self.keys)
+        rest = AllButOneEdge(self.heads, self.queries, self.keys)
         return rest if value is None else value & rest
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Uncut(Mask):
+class AllButOneEdge(Mask):
     """Every cell but one of each batch row."""
 
     heads: Numbers
     queries: Numbers
     keys: Numbers
 
-    bounded = False
+    needs_check = False
 
     def allowed(self, grid: Grid) -> Tensor:
         batch = grid.batch
         at = [one.to(batch.device)[batch] for one in (self.heads, self.queries, self.keys)]
         return ~((grid.head == at[0]) & (grid.query == at[1]) & (grid.key == at[2]))
 
-    def reach(self, blocks: Blocks) -> Tensor:
+    def classify_blocks(self, blocks: BlockGrid) -> Tensor:
         return torch.full((1, 1, 1, 1), SOMEWHERE, dtype=torch.int8, device=blocks.keys.device)
 
     def __repr__(self) -> str:

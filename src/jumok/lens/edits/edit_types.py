@@ -15,12 +15,12 @@ from jumok.attention.mask import Mask
 from jumok.errors import ArgumentError
 
 Layer = int | str | None
-Places = int | Iterable[int] | None  # kept as a number or a sorted tuple
+Indices = int | Iterable[int] | None  # kept as a number or a sorted tuple
 PARTS = ("attention", "mlp")
-WAYS = ("zero", "mean", "resample")
+ABLATION_METHODS = ("zero", "mean", "resample")
 
 
-def several(given: object, name: str) -> Places:
+def several(given: object, name: str) -> Indices:
     """Numbers as a value that can be compared: several become a sorted tuple."""
     if given is None or (isinstance(given, int) and not isinstance(given, bool)):
         numbers: tuple[int, ...] = () if given is None else (given,)
@@ -35,7 +35,7 @@ def several(given: object, name: str) -> Places:
     return None if given is None else numbers[0] if isinstance(given, int) else numbers
 
 
-def listed(places: Places) -> tuple[int, ...] | None:
+def as_tuple(places: Indices) -> tuple[int, ...] | None:
     return (places,) if isinstance(places, int) else None if places is None else tuple(places)
 
 
@@ -94,7 +94,7 @@ class Ablate(Edit):
     keep=("output",)); for an MLP keep "feedforward_output", for a whole attention "block_output".
     """
 
-    head: Places = None
+    head: Indices = None
     part: str = "attention"
     by: str = "zero"
     seed: int = 0
@@ -104,8 +104,8 @@ class Ablate(Edit):
         object.__setattr__(self, "head", several(self.head, "head"))
         if self.part not in PARTS:
             raise ArgumentError(f"part must be one of {', '.join(PARTS)}, not {self.part!r}")
-        if self.by not in WAYS:
-            raise ArgumentError(f"by must be one of {', '.join(WAYS)}, not {self.by!r}")
+        if self.by not in ABLATION_METHODS:
+            raise ArgumentError(f"by must be one of {', '.join(ABLATION_METHODS)}, not {self.by!r}")
         if self.part == "mlp" and self.head is not None:
             raise ArgumentError("an MLP has no heads; leave head out")
 
@@ -115,10 +115,10 @@ class KnockOut(Edit):
     """Cut edges: these queries may not attend to these keys. The row is shared out among the rest, and is 0 if nothing
     is left. Positions, as masks have them."""
 
-    head: Places = None
-    query: Places = None
-    key: Places = None
-    batch: Places = None
+    head: Indices = None
+    query: Indices = None
+    key: Indices = None
+    batch: Indices = None
 
     def __post_init__(self) -> None:
         for name in ("head", "query", "key", "batch"):
@@ -136,8 +136,8 @@ class Patch(Edit):
     these positions or everywhere. ``source`` must have kept it: lens.run(..., keep=("output",)), for an MLP
     keep=("feedforward_output",)."""
 
-    head: Places = None
-    positions: Places = None
+    head: Indices = None
+    positions: Indices = None
     part: str = "attention"
     source: Any = None
 
@@ -154,7 +154,7 @@ class Patch(Edit):
 class Scale(Edit):
     """Divide a head's scores by a temperature: above 1 it looks more evenly, below 1 more sharply. Biases stay."""
 
-    head: Places = None
+    head: Indices = None
     temperature: int | float = 1.0
 
     def __post_init__(self) -> None:
@@ -168,7 +168,7 @@ class Remask(Edit):
     """Replace the mask: Remask() takes it away, with it causality; Remask(mask=mask.causal & mask.window(8)) adds a
     window. ``head``: only there."""
 
-    head: Places = None
+    head: Indices = None
     mask: Mask | None = None
 
     def __post_init__(self) -> None:

@@ -19,16 +19,16 @@ from torch import Tensor, nn
 from jumok.checkpoint import Loaded
 from jumok.errors import ArgumentError
 from jumok.layers import RMSNorm
-from jumok.lens.capture.capture import Run
-from jumok.lens.huggingface.attention_interface import OUTPUT_MAPS
+from jumok.lens.capture.capture import Capture
+from jumok.lens.huggingface.attention_interface import OUTPUT_PROJECTIONS
 from jumok.lens.lens import Lens
 from jumok.models.gpt import GPT
 
-from .metrics import token_of
+from .metrics import encode_single_token
 
 
 @dataclass(frozen=True)
-class Part:
+class LogitContribution:
     """One part of a model and what it adds to a logit. head: None for what is no head."""
 
     name: str
@@ -37,34 +37,34 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Guess:
+class LayerPrediction:
     """After ``layer`` blocks (0: the embedding alone): the likeliest tokens with their probabilities."""
 
     layer: int
     tokens: tuple[tuple[int, float], ...]
 
 
-def contributions(model: Any, run: Run, layer: int | str) -> Float[Tensor, "batch head query width"]:
+def compute_head_contributions(model: Any, run: Capture, layer: int | str) -> Float[Tensor, "batch head query width"]:
     """``run`` must have kept "output"."""
-    site = run.sites.one(layer)
+    site = run.sites.find(layer)
     kept = run.kept.get(f"{site}.output")
     if kept is None:
         raise ArgumentError('this run did not keep what heads give; make it with keep=("output",)')
-    weight, _ = output_map(model, site)
+    weight, _ = find_output_projection(model, site)
     width = kept.shape[-1]
     return torch.stack(
         [kept[:, head] @ weight[:, head * width : (head + 1) * width].T for head in range(kept.shape[1])], 1
     )
 
 
-def output_map(model: Any, site: str) -> tuple[Float[Tensor, "width heads_width"], Tensor | None]:
+def find_output_projection(model: Any, site: str) -> tuple[Float[Tensor, "width heads_width"], Tensor | None]:
     """The matrix behind the heads of an attention, and its bias."""
     modules = dict((model.model if isinstance(model, Loaded) else model).named_modules())
     attention = modules[site]
     found = getattr(attention, "output", None)
     if not isinstance(found, nn.Module):
         found = next(
-            (one for name in OUTPUT_MAPS if isinstance(one := getattr(attention, name, None), nn.Module)), None
+            (one for name in OUTPUT_PROJECTIONS if isinstance(one := getattr(attention, name, None), nn.Module)), None
         )
     if found is None:  # BERT and its kin keep the map beside the heads: attention.self, attention.output.dense
         found = modules.get(f"{site.rpartition('.')[0]}.output.dense")
@@ -77,35 +77,37 @@ def output_map(model: Any, site: str) -> tuple[Float[Tensor, "width heads_width"
 
 
 @torch.no_grad()
-def direct(model: Any, tokens: Any, token: int | str, position: int = -1) -> list[Part]:
+def direct(model: Any, tokens: Any, token: int | str, position: int = -1) -> list[LogitContribution]:
     """How much each part adds to the logit of ``token`` at a position, largest first; ``Part.logit`` sum to it."""
     with Lens(model) as lens:
         gpt = _gpt(lens)
         run = lens.run(tokens, keep=("output", "feedforward_output", "input"), logits=True)
     if isinstance(token, str):
-        token = token_of(token, None if lens.loaded is None else lens.loaded.tokenizer)
+        token = encode_single_token(token, None if lens.loaded is None else lens.loaded.tokenizer)
     reader = _Reader(gpt, run, token, position)
     first = run.kept["blocks.0.input"][0, position]
-    parts = [Part("embedding", None, reader.logit(first))]
+    parts = [LogitContribution("embedding", None, reader.logit(first))]
     for layer, site in enumerate(run.sites.names):
-        for head, given in enumerate(contributions(gpt, run, site)[0, :, position]):
-            parts.append(Part(site, head, reader.logit(given)))
-        bias = output_map(gpt, site)[1]
+        for head, given in enumerate(compute_head_contributions(gpt, run, site)[0, :, position]):
+            parts.append(LogitContribution(site, head, reader.logit(given)))
+        bias = find_output_projection(gpt, site)[1]
         if bias is not None:
-            parts.append(Part(f"{site}.bias", None, reader.logit(bias)))
+            parts.append(LogitContribution(f"{site}.bias", None, reader.logit(bias)))
         block = f"blocks.{layer}"
         parts.append(
-            Part(f"{block}.feedforward", None, reader.logit(run.kept[f"{block}.feedforward_output"][0, position]))
+            LogitContribution(
+                f"{block}.feedforward", None, reader.logit(run.kept[f"{block}.feedforward_output"][0, position])
+            )
         )
     if reader.constant:
-        parts.append(Part("norm.bias", None, reader.constant))
+        parts.append(LogitContribution("norm.bias", None, reader.constant))
     return sorted(parts, key=lambda one: -abs(one.logit))
 
 
 class _Reader:
     """The last norm and the output map, at one position, as the straight line that they were in this run."""
 
-    def __init__(self, gpt: GPT, run: Run, token: int, position: int) -> None:
+    def __init__(self, gpt: GPT, run: Capture, token: int, position: int) -> None:
         last = len(run.sites.names) - 1
         table: Tensor = gpt.embedding.weight if gpt.output is None else gpt.output.weight
         if not 0 <= token < len(table):
@@ -125,18 +127,18 @@ class _Reader:
         return float(self.row @ (given * self.scale))
 
 
-def _after(run: Run, layer: int, position: int, gpt: GPT) -> Tensor:
+def _after(run: Capture, layer: int, position: int, gpt: GPT) -> Tensor:
     """The residual path behind a block: what went in, and what its two parts added."""
     site = f"blocks.{layer}"
-    attention = contributions(gpt, run, f"{site}.attention")[0, :, position].double().sum(0)
-    bias = output_map(gpt, f"{site}.attention")[1]
+    attention = compute_head_contributions(gpt, run, f"{site}.attention")[0, :, position].double().sum(0)
+    bias = find_output_projection(gpt, f"{site}.attention")[1]
     total = run.kept[f"{site}.input"][0, position].double() + attention
     total = total if bias is None else total + bias.double()
     return total + run.kept[f"{site}.feedforward_output"][0, position].double()
 
 
 @torch.no_grad()
-def logit_lens(model: Any, tokens: Any, position: int = -1, count: int = 5) -> list[Guess]:
+def apply_logit_lens(model: Any, tokens: Any, position: int = -1, count: int = 5) -> list[LayerPrediction]:
     """The likeliest tokens at a position, after each block."""
     with Lens(model) as lens:
         gpt = _gpt(lens)
@@ -149,7 +151,7 @@ def logit_lens(model: Any, tokens: Any, position: int = -1, count: int = 5) -> l
     for layer, one in enumerate(hidden):
         shares = (gpt.norm(one) @ table.T).softmax(-1).topk(min(count, len(table)))
         pairs = zip(shares.indices.tolist(), shares.values.tolist(), strict=True)
-        found.append(Guess(layer, tuple(pairs)))
+        found.append(LayerPrediction(layer, tuple(pairs)))
     return found
 
 

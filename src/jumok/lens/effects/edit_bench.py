@@ -11,9 +11,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from jumok.errors import ArgumentError
-from jumok.lens.capture.capture import Run
-from jumok.lens.lens import Lens, last_logits
-from jumok.tap import listening
+from jumok.lens.capture.capture import Capture
+from jumok.lens.lens import Lens, limit_logits
+from jumok.tap import listen
 
 from .metrics import (
     ClassScore,
@@ -24,11 +24,11 @@ from .metrics import (
     Metric,
     Similarity,
     Value,
-    answer_of,
     at,
+    extract_answer,
     usual,
 )
-from .restart import Restart, no_cache, repeated_inputs
+from .restart import Restart, disable_cache, repeat_for_batch
 
 #: what a model may give, and what that is measured by
 WORDS = {"logits": "logits", "numbers": "numbers", "hidden": "vectors, and no logits"}
@@ -40,7 +40,7 @@ MEASURED: dict[str, tuple[type[Metric], ...]] = {
 AT_ONCE = 4096  # positions that run together; more are no faster, and need memory
 
 
-class Bench:
+class EditRunner:
     """``lens`` must be open, and ``inputs`` one text. ``metric`` None: how likely the model's own answer is."""
 
     def __init__(self, lens: Lens, inputs: tuple[Any, ...], settings: dict[str, Any], metric: Metric | None) -> None:
@@ -54,15 +54,15 @@ class Bench:
         )
         if several is not None:
             raise ArgumentError(f"an effect is measured on one text at a time; {several.shape[0]} were given")
-        self.settings = {**no_cache(self.model), **settings}
+        self.settings = {**disable_cache(self.model), **settings}
         tokenizer = None if lens.loaded is None else lens.loaded.tokenizer
         first = -1 if metric is None else metric.first
         if first is not None and first < 0:
-            self.settings |= last_logits(self.model, -first)
+            self.settings |= limit_logits(self.model, -first)
         self.restart = Restart(self.model)
         with self.restart.recording():
-            self.run: Run = lens.run(*self.inputs, keep=("output", "value"), logits=True, **self.settings)
-        self.clean, kind = answer_of(self.run.output)
+            self.run: Capture = lens.run(*self.inputs, keep=("output", "value"), logits=True, **self.settings)
+        self.clean, kind = extract_answer(self.run.output)
         self.metric = usual(self.clean, kind) if metric is None else metric.resolved(tokenizer)
         if not isinstance(self.metric, MEASURED[kind]):
             tokens = kind == "logits" and self.clean.dim() > 2  # which have no classes
@@ -83,17 +83,17 @@ class Bench:
     @torch.no_grad()
     def edited(self, listener: Any, site: str, rows: int) -> Float[Tensor, " row"]:
         """The metric of every row of a batch, under a listener that edits each in its own way."""
-        inputs = [repeated_inputs(one, rows) for one in self.inputs]
-        settings = {name: repeated_inputs(one, rows) for name, one in self.settings.items()}
-        with self.restart.before(site, rows), listening(listener), self._evaluating():
-            answer, _ = answer_of(self.model(*inputs, **settings))
+        inputs = [repeat_for_batch(one, rows) for one in self.inputs]
+        settings = {name: repeat_for_batch(one, rows) for name, one in self.settings.items()}
+        with self.restart.before(site, rows), listen(listener), self._evaluating():
+            answer, _ = extract_answer(self.model(*inputs, **settings))
         return self.metric(answer, self.clean)
 
     def gradients(self) -> dict[str, Float[Tensor, "head query width"]]:
         """What the metric gains for each number that each head gives, site by site."""
-        leaves = Leaves(frozenset(self.run.attentions))
-        with torch.enable_grad(), listening(leaves), self._evaluating():
-            answer, _ = answer_of(self.model(*self.inputs, **self.settings))
+        leaves = GradientLeaves(frozenset(self.run.attentions))
+        with torch.enable_grad(), listen(leaves), self._evaluating():
+            answer, _ = extract_answer(self.model(*self.inputs, **self.settings))
             value = self._sloped(answer)
             flat = [(site, one) for site, some in leaves.found.items() for one in some]
             found = torch.autograd.grad(value, [one for _, one in flat], allow_unused=True)
@@ -123,7 +123,7 @@ class Bench:
             self.model.train(mode)
 
 
-class Leaves:
+class GradientLeaves:
     """A listener that adds a zero to what every head gives, and remembers it: gradients can be asked for there even
     where no parameter has one."""
 
@@ -131,7 +131,7 @@ class Leaves:
         self.sites = sites
         self.found: dict[str, list[Tensor]] = {}
 
-    def hears(self, site: str) -> bool:
+    def accepts(self, site: str) -> bool:
         place, _, word = site.rpartition(".")
         return word == "output" and place in self.sites
 

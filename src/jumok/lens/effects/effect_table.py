@@ -12,7 +12,7 @@ from jumok.errors import ArgumentError
 from jumok.lens.edits.edit_types import Ablate, Edit, KnockOut
 
 if TYPE_CHECKING:
-    from .edit_bench import Bench
+    from .edit_bench import EditRunner
 
 USELESS = 0.05  # of the largest effect: less is called useless
 LITTLE = 0.05  # of a row: less weight is called little looked at
@@ -83,7 +83,7 @@ class Effects:
 
     @staticmethod
     def ranked(
-        rows: Sequence[Effect], bench: Bench, over: str, sampled: Sequence[Effect] = (), every: bool = True
+        rows: Sequence[Effect], bench: EditRunner, over: str, sampled: Sequence[Effect] = (), every: bool = True
     ) -> Effects:
         ordered = sorted(rows, key=lambda one: -abs(one.effect))
         if over == "heads":

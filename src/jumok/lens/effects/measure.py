@@ -20,12 +20,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from jumok.errors import ArgumentError
-from jumok.lens.edits.apply_edits import ablated
-from jumok.lens.edits.batched_edits import EdgePerRow, HeadPerRow
-from jumok.lens.edits.edit_types import WAYS, Ablate
+from jumok.lens.edits.apply_edits import ablate_tensor
+from jumok.lens.edits.batched_edits import AblateHeadPerRow, KnockOutEdgePerRow
+from jumok.lens.edits.edit_types import ABLATION_METHODS, Ablate
 from jumok.lens.lens import Lens
 
-from .edit_bench import Bench
+from .edit_bench import EditRunner
 from .effect_table import Effect, Effects
 from .metrics import Divergence, Metric, Similarity
 
@@ -59,8 +59,8 @@ def effect(
     """
     if over not in OVER:
         raise ArgumentError(f"over is one of {', '.join(OVER)}, not {over!r}")
-    if by not in WAYS:
-        raise ArgumentError(f"by is one of {', '.join(WAYS)}, not {by!r}")
+    if by not in ABLATION_METHODS:
+        raise ArgumentError(f"by is one of {', '.join(ABLATION_METHODS)}, not {by!r}")
     if over == "edges" and by != "zero":
         raise ArgumentError(f'by={by!r} says how a head is silenced; an edge is cut: leave it out, or over="heads"')
     if controls < 1:
@@ -68,10 +68,10 @@ def effect(
     if verify is not None and verify < 1:
         raise ArgumentError(f"verify is how many edges are cut for good, at least 1, or None for all; not {verify}")
     with Lens(model) as lens:
-        bench = Bench(lens, inputs, settings, metric)
+        bench = EditRunner(lens, inputs, settings, metric)
         sites = bench.run.sites
         named = [layers] if isinstance(layers, int | str) else layers
-        chosen = sites.names if named is None else [sites.one(one) for one in named]
+        chosen = sites.names if named is None else [sites.find(one) for one in named]
         if not chosen:
             raise ArgumentError("layers is empty; leave it out to mean all")
         tell = progress or (lambda done, of: None)
@@ -83,22 +83,22 @@ def effect(
 # heads
 
 
-def _heads(bench: Bench, sites: Sequence[str], by: str, seed: int, tell: Progress) -> Effects:
+def _heads(bench: EditRunner, sites: Sequence[str], by: str, seed: int, tell: Progress) -> Effects:
     rows: list[Effect] = []
     total = sum(bench.run.attentions[site].heads for site in sites)
     for site in sites:
         heads = range(bench.run.attentions[site].heads)
         for some in _pieces(heads, bench.rows_at_once):
-            listener = HeadPerRow(site, torch.tensor(some), _instead(bench, site, some, by, seed))
+            listener = AblateHeadPerRow(site, torch.tensor(some), _instead(bench, site, some, by, seed))
             found = bench.edited(listener, site, len(some)) - bench.value
             rows += [_head(bench, site, head, value) for head, value in zip(some, found.tolist(), strict=True)]
             tell(len(rows), total)
     return Effects.ranked(rows, bench, "heads")
 
 
-def _head(bench: Bench, site: str, head: int, value: float) -> Effect:
+def _head(bench: EditRunner, site: str, head: int, value: float) -> Effect:
     """With where it looks from the place that is measured, which is what people ask next."""
-    layer, attention = bench.run.sites.layer_of(site), bench.run.attentions[site]
+    layer, attention = bench.run.sites.get_layer(site), bench.run.attentions[site]
     place = getattr(bench.metric, "position", None)  # a loss over a text has none
     if place is None or attention.batch != 1 or (len(bench.run.sites.stacks) > 1 and "encoder" in site.split(".")[:2]):
         return Effect(layer, head, value)
@@ -107,17 +107,21 @@ def _head(bench: Bench, site: str, head: int, value: float) -> Effect:
     return Effect(layer, head, value, weight=float(row.max()), looks_at=int(row.argmax()))
 
 
-def _instead(bench: Bench, site: str, heads: Sequence[int], by: str, seed: int) -> Float[Tensor, "row part query w"]:
+def _instead(
+    bench: EditRunner, site: str, heads: Sequence[int], by: str, seed: int
+) -> Float[Tensor, "row part query w"]:
     """What each head gives when it is silenced: as Ablate would have it, for it alone."""
     kept = bench.run.kept[f"{site}.output"]  # [part, head, query, width]
     edit = Ablate(by=by, seed=seed)
-    return torch.stack([ablated(edit, kept[:, [head]], site, None)[:, 0] for head in heads])
+    return torch.stack([ablate_tensor(edit, kept[:, [head]], site, None)[:, 0] for head in heads])
 
 
 # edges
 
 
-def _edges(bench: Bench, sites: Sequence[str], verify: int | None, controls: int, seed: int, tell: Progress) -> Effects:
+def _edges(
+    bench: EditRunner, sites: Sequence[str], verify: int | None, controls: int, seed: int, tell: Progress
+) -> Effects:
     draw = random.Random(seed)
     weights, estimates = {}, {}
     gradients = bench.gradients()
@@ -128,7 +132,7 @@ def _edges(bench: Bench, sites: Sequence[str], verify: int | None, controls: int
             )
         for head in range(bench.run.attentions[site].heads):
             weights[site, head] = bench.run.weights(site, head)
-            estimates[site, head] = estimated(bench, site, head, weights[site, head], gradients[site][head])
+            estimates[site, head] = estimate_edge_effects(bench, site, head, weights[site, head], gradients[site][head])
     known = _Known(weights, estimates)
     if verify is None:
         chosen = known.all()
@@ -150,8 +154,8 @@ def _edges(bench: Bench, sites: Sequence[str], verify: int | None, controls: int
     return Effects.ranked(rows, bench, "edges", sampled, every=verify is None)
 
 
-def estimated(
-    bench: Bench, site: str, head: int, weights: Float[Tensor, "query key"], gradient: Float[Tensor, "query width"]
+def estimate_edge_effects(
+    bench: EditRunner, site: str, head: int, weights: Float[Tensor, "query key"], gradient: Float[Tensor, "query width"]
 ) -> Float[Tensor, "query key"]:
     """What cutting each edge would change, to first order in what the head gives.
 
@@ -234,7 +238,7 @@ def _size(weight: float) -> float:
     return math.log(max(weight, 1e-12))
 
 
-def _cut(bench: Bench, edges: Sequence[Edge], tell: Progress) -> dict[Edge, float]:
+def _cut(bench: EditRunner, edges: Sequence[Edge], tell: Progress) -> dict[Edge, float]:
     """The effect of each edge, cut for good; those of one attention run together."""
     by_site: dict[str, list[Edge]] = {}
     for edge in edges:
@@ -245,16 +249,18 @@ def _cut(bench: Bench, edges: Sequence[Edge], tell: Progress) -> dict[Edge, floa
         places = torch.tensor(found.query_positions), torch.tensor(found.key_positions)
         for piece in _pieces(some, bench.rows_at_once):
             heads, queries, keys = (torch.tensor([edge[axis] for edge in piece]) for axis in (1, 2, 3))
-            listener = EdgePerRow(site, heads, places[0][queries], places[1][keys])
+            listener = KnockOutEdgePerRow(site, heads, places[0][queries], places[1][keys])
             values = bench.edited(listener, site, len(piece)) - bench.value
             exact.update(zip(piece, values.tolist(), strict=True))
             tell(len(exact), len(edges))
     return exact
 
 
-def _row(bench: Bench, edge: Edge, known: _Known, exact: dict[Edge, float], rank: int | None, of: int | None) -> Effect:
+def _row(
+    bench: EditRunner, edge: Edge, known: _Known, exact: dict[Edge, float], rank: int | None, of: int | None
+) -> Effect:
     site, head, query, key = edge
-    layer = bench.run.sites.layer_of(site)
+    layer = bench.run.sites.get_layer(site)
     return Effect(layer, head, exact[edge], query, key, known.weight(edge), known.estimate(edge), rank, of)
 
 

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from jumok.data.tokenizers.token_labels import labels
+from jumok.data.tokenizers.token_labels import label_tokens
 from jumok.errors import ArgumentError
 
 #: what a model gave, its last axis being what it chooses from: [batch, position, token], or [batch, class]
@@ -45,7 +45,7 @@ class Metric(ABC):
     def resolved(self, tokenizer: Any) -> Metric:
         """The same with token ids where tokens were written as text."""
         written = {one.name: value for one in fields(self) if isinstance(value := getattr(self, one.name), str)}  # type: ignore[arg-type]
-        return replace(self, **{name: token_of(text, tokenizer) for name, text in written.items()})  # type: ignore[type-var]
+        return replace(self, **{name: encode_single_token(text, tokenizer) for name, text in written.items()})  # type: ignore[type-var]
 
     def to_json(self) -> dict[str, Any]:
         told = {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
@@ -169,13 +169,13 @@ def at(logits: Logits, position: int) -> Float[Tensor, "batch token"]:
     return logits[:, position]
 
 
-def token_of(text: str, tokenizer: Any) -> int:
+def encode_single_token(text: str, tokenizer: Any) -> int:
     """The one token that a text is."""
     if tokenizer is None:
         raise ArgumentError(f"{text!r} needs a tokenizer: measure what jumok.load gave, or give the token's number")
     ids = tokenizer.encode(text, special=False)
     if len(ids) != 1:
-        shown = " ".join(labels(tokenizer, ids))
+        shown = " ".join(label_tokens(tokenizer, ids))
         raise ArgumentError(
             f"{text!r} is {len(ids)} tokens ({shown}); a metric reads one: give the one you mean, with its space"
         )
@@ -205,7 +205,7 @@ class Similarity(Metric):
         return "cosine to the clean answer"
 
 
-def answer_of(output: Any) -> tuple[Tensor, str]:
+def extract_answer(output: Any) -> tuple[Tensor, str]:
     """What a model gave, and what it is: "logits", "numbers" or "hidden"."""
     for name in ("logits", "numbers", "hidden", "last_hidden_state"):
         found = getattr(output, name, None)

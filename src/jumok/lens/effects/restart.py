@@ -97,13 +97,13 @@ def _tiled(kept: Tensor, batch: int) -> Tensor:
     return kept[None].expand(batch, *kept.shape).flatten(0, 1)
 
 
-def repeated_inputs(given: Any, batch: int) -> Any:
+def repeat_for_batch(given: Any, batch: int) -> Any:
     """A model's own inputs, for a batch of copies of one text."""
     if isinstance(given, Tensor) and given.dim() and given.shape[0] == 1:
         return given.expand(batch, *given.shape[1:])
     return given
 
 
-def no_cache(model: nn.Module) -> dict[str, Any]:
+def disable_cache(model: nn.Module) -> dict[str, Any]:
     """Nobody goes on from these runs: a cache would keep their keys for nothing."""
     return {"use_cache": False} if hasattr(getattr(model, "config", None), "use_cache") else {}

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from jumok.attention import bias as biases
 from jumok.attention import mask as masks
 from jumok.attention.attend import attend
-from jumok.attention.grid import Blocks, Grid
+from jumok.attention.grid import BlockGrid, Grid
 from jumok.attention.mask import Mask
 from jumok.attention.mask.base import SOMEWHERE
 from jumok.attention.score import ScaledDot
@@ -36,10 +36,10 @@ PASSED_ALONG = frozenset(
 )  # fmt: skip
 MLPS = frozenset({"mlp", "feed_forward", "ffn", "DenseReluDense"})  # what models call them
 # and what their attentions call the map behind the heads
-OUTPUT_MAPS = ("c_proj", "o_proj", "out_proj", "out_lin", "o")
+OUTPUT_PROJECTIONS = ("c_proj", "o_proj", "out_proj", "out_lin", "o")
 
 
-class Meant(NamedTuple):
+class MaskRequest(NamedTuple):
     """What a mask function of transformers is asked for, as an expression and the positions it is about."""
 
     mask: Mask | None
@@ -47,45 +47,45 @@ class Meant(NamedTuple):
     keys: range
 
 
-class Seen(Tensor):
+class MaskTensor(Tensor):
     """A mask as models pass it on: to them a tensor of [1, 1, query, key], which takes no memory; ``meant`` says what
     it is. Whoever computes with it loses that, and is refused at the door."""
 
-    meant: Meant | None = None
+    meant: MaskRequest | None = None
 
     @staticmethod
-    def of(meant: Meant, device: Any) -> Seen:
+    def of(meant: MaskRequest, device: Any) -> MaskTensor:
         nothing = torch.zeros((), dtype=torch.bool, device=device)
-        made = nothing.expand(1, 1, len(meant.queries), len(meant.keys)).as_subclass(Seen)
+        made = nothing.expand(1, 1, len(meant.queries), len(meant.keys)).as_subclass(MaskTensor)
         made.meant = meant
         return made
 
-    def contiguous(self, *_: Any, **__: Any) -> Seen:  # generation with a static cache asks for it
+    def contiguous(self, *_: Any, **__: Any) -> MaskTensor:  # generation with a static cache asks for it
         return self
 
-    def to(self, *_: Any, **__: Any) -> Seen:
+    def to(self, *_: Any, **__: Any) -> MaskTensor:
         return self
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Predicate(Mask):
+class PredicateMask(Mask):
     """A mask function that is none of those we know by name; asked cell by cell."""
 
     function: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-    bounded = False
+    needs_check = False
 
     def allowed(self, grid: Grid) -> Tensor:
         four = torch.broadcast_tensors(grid.batch, grid.head, grid.query, grid.key)
         return self.function(*four).to(torch.bool)
 
-    def reach(self, blocks: Blocks) -> Tensor:
+    def classify_blocks(self, blocks: BlockGrid) -> Tensor:
         return torch.full((1, 1, 1, 1), SOMEWHERE, dtype=torch.int8, device=blocks.keys.device)
 
     def __repr__(self) -> str:
         return getattr(self.function, "__qualname__", "predicate").partition(".")[0]
 
 
-def check_kind(model: nn.Module) -> tuple[Any, Any]:
+def require_transformers_model(model: nn.Module) -> tuple[Any, Any]:
     """transformers and its module of masks, where this is one of its models; a sentence where not."""
     try:
         library: Any = importlib.import_module("transformers")
@@ -101,9 +101,9 @@ def check_kind(model: nn.Module) -> tuple[Any, Any]:
 
 
 @contextmanager
-def led_to_the_door(model: nn.Module) -> Iterator[None]:
+def route_attention(model: nn.Module) -> Iterator[None]:
     """While open, the model's attention is ``attend``."""
-    library, masking = check_kind(model)
+    library, masking = require_transformers_model(model)
     parts = [one for one in model.modules() if isinstance(one, library.PreTrainedModel)]
     before = [(one.config, one.config._attn_implementation) for one in parts]
     sites = {id(module): name for name, module in model.named_modules()}
@@ -141,10 +141,12 @@ def _taps(model: nn.Module) -> list[Any]:
 
         return hook
 
-    hooks = [module.register_forward_hook(told(f"{name}.feedforward_output")) for name, module in feedforwards(model)]
+    hooks = [
+        module.register_forward_hook(told(f"{name}.feedforward_output")) for name, module in find_feedforwards(model)
+    ]
     modules = dict(model.named_modules())
     for name, module in modules.items():
-        if any(isinstance(getattr(module, one, None), nn.Module) for one in OUTPUT_MAPS):
+        if any(isinstance(getattr(module, one, None), nn.Module) for one in OUTPUT_PROJECTIONS):
             hooks.append(module.register_forward_hook(told(f"{name}.block_output")))
         beside = modules.get(f"{name.rpartition('.')[0]}.output.dense")
         if name.rpartition(".")[2] in ("self", "attention") and beside is not None:  # BERT: heads here, their map there
@@ -152,7 +154,7 @@ def _taps(model: nn.Module) -> list[Any]:
     return hooks
 
 
-def feedforwards(model: nn.Module) -> list[tuple[str, nn.Module]]:
+def find_feedforwards(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """Every MLP: the name of what it is a part of, and the module that gives what it adds to the path."""
     found: list[tuple[str, nn.Module]] = []
     modules = dict(model.named_modules())
@@ -197,7 +199,7 @@ def _attention(sites: dict[int, str]) -> Callable[..., tuple[Tensor, None]]:
         if position_bias is not None:
             # made for every key that there will be; in one step only the last rows are asked for
             table = position_bias[..., -query.shape[2] :, : key.shape[2]]
-            added = Placed(_finite(table), queries.start, keys.start)
+            added = TableBias(_finite(table), queries.start, keys.start)
             bias = added if bias is None else bias + added
         output = attend(
             query,
@@ -221,7 +223,7 @@ def _read(
 ) -> tuple[Mask | None, biases.Bias | None, range, range]:
     """A mask, a bias and positions from whatever came as attention_mask."""
     plain = range(query.shape[2]), range(key.shape[2])
-    if isinstance(given, Seen):
+    if isinstance(given, MaskTensor):
         if given.meant is None:
             raise ArgumentError(f"{type(module).__name__} computes with its mask; the lens cannot read what it becomes")
         mask, queries, keys = given.meant
@@ -238,7 +240,7 @@ def _read(
     if isinstance(given, Tensor) and given.dim() == 4:
         if given.dtype == torch.bool:
             return masks.given(given), None, *plain
-        return None, Placed(_finite(given), 0, 0), *plain
+        return None, TableBias(_finite(given), 0, 0), *plain
     raise ArgumentError(
         f"{type(module).__name__} passes a {type(given).__name__} as its mask, which the lens cannot read"
     )
@@ -250,7 +252,7 @@ def _finite(table: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Placed(biases.Bias):
+class TableBias(biases.Bias):
     """Numbers to add, [batch or 1, head or 1, query, key], of a piece that begins at these positions."""
 
     table: Tensor
@@ -262,14 +264,14 @@ class Placed(biases.Bias):
         head = grid.head if self.table.shape[1] > 1 else torch.zeros_like(grid.head)
         return self.table[batch, head, grid.query - self.query, grid.key - self.key]
 
-    def tensors(self) -> tuple[Tensor, ...]:
+    def gradient_tensors(self) -> tuple[Tensor, ...]:
         return (self.table,)
 
 
 # masks
 
 
-def _mask_function(masking: Any) -> Callable[..., Seen]:
+def _mask_function(masking: Any) -> Callable[..., MaskTensor]:
     def mask_function(
         batch_size: int,
         q_length: int,
@@ -280,7 +282,7 @@ def _mask_function(masking: Any) -> Callable[..., Seen]:
         attention_mask: Tensor | None = None,
         device: Any = "cpu",
         **_: Any,
-    ) -> Seen:
+    ) -> MaskTensor:
         function = masking.causal_mask_function if mask_function is None else mask_function
         found = expression(function, masking)
         padding = masking.prepare_padding_mask(attention_mask, kv_length, int(kv_offset))
@@ -288,7 +290,9 @@ def _mask_function(masking: Any) -> Callable[..., Seen]:
             real = masks.padding(padding.to(torch.bool))
             found = real if found is None else found & real
         first, begin = int(q_offset), int(kv_offset)
-        return Seen.of(Meant(found, range(first, first + q_length), range(begin, begin + kv_length)), device)
+        return MaskTensor.of(
+            MaskRequest(found, range(first, first + q_length), range(begin, begin + kv_length)), device
+        )
 
     return mask_function
 
@@ -305,7 +309,7 @@ def expression(function: Callable[..., Any], masking: Any) -> Mask | None:
         return _all(held[0], masking)
     if word == "sliding_window_bidirectional_overlay":
         return masks.window(int(held[0]) + 1)
-    return Predicate(function)
+    return PredicateMask(function)
 
 
 def _all(functions: Any, masking: Any) -> Mask | None:

@@ -18,11 +18,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from jumok.checkpoint import Loaded
-from jumok.data.images.image_files import ImageError
 from jumok.data.images.preparation import Preparation
-from jumok.data.readers.lines import DataError, Problems
-from jumok.draw import DrawError, gallery
-from jumok.recipes.request import Asked
+from jumok.data.readers.lines import ProblemLog
+from jumok.draw import gallery
+from jumok.errors import DataError, DrawError, ImageError
+from jumok.recipes.request import TrainingRequest
 
 FILE = "pictures.safetensors"
 
@@ -41,7 +41,9 @@ class Pictures(NamedTuple):
         return Pictures(self.pixels[chosen], [self.texts[one] for one in chosen])
 
 
-def small(asked: Asked, found: Iterable[tuple[Path, str]], how: Preparation, problems: Problems) -> Pictures:
+def small(
+    asked: TrainingRequest, found: Iterable[tuple[Path, str]], how: Preparation, problems: ProblemLog
+) -> Pictures:
     """The pictures of these files as ``how`` wants them, but in bytes. Made once, and kept in the run's folder."""
     place = asked.folder / FILE
     if place.is_file():  # a run that is taken up again
@@ -52,7 +54,7 @@ def small(asked: Asked, found: Iterable[tuple[Path, str]], how: Preparation, pro
         try:
             pixels.append(in_bytes(path, how))
         except ImageError as wrong:
-            problems.bad(str(path), str(wrong).removeprefix(f"{path} "))
+            problems.report(str(path), str(wrong).removeprefix(f"{path} "))
             continue
         texts.append(text)
         if len(texts) % 5000 == 0:
@@ -131,7 +133,9 @@ def moved(
     return functional.grid_sample(images, grid, padding_mode="border", align_corners=False)
 
 
-def sheet(asked: Asked, path: Path, pixels: Bytes, wanted: list[str], found: list[str], title: str) -> dict[str, str]:
+def sheet(
+    asked: TrainingRequest, path: Path, pixels: Bytes, wanted: list[str], found: list[str], title: str
+) -> dict[str, str]:
     """Draw pictures with what they are and what was said of them; what the report tells of it."""
     if not len(pixels):
         return {}

@@ -12,23 +12,23 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from jumok.checkpoint import Loaded
-from jumok.data.batches.batch_order import Order, padded
+from jumok.data.batches.batch_order import ShuffledEpochs, pad_sequences
 from jumok.data.datasets import image_galleries
 from jumok.data.images.preparation import Preparation
 from jumok.data.readers import captioned_images
-from jumok.data.readers.lines import Problems
+from jumok.data.readers.lines import ProblemLog
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
 from jumok.generate import greedy
-from jumok.generate.decoding import PairSteps
-from jumok.generate.token_stream import walk
+from jumok.generate.decoding import CrossAttentionDecoder
+from jumok.generate.token_stream import decode_steps
 from jumok.models import Model
 from jumok.models.captioner import Captioner, CaptionerConfig
-from jumok.recipes.request import Asked
+from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.exact_match import exact, sacrebleu
-from jumok.recipes.shared.learned_tokenizer import learned
-from jumok.recipes.shared.splits import fingerprint, parted
-from jumok.training import IGNORED, Batch, Task, part_of, token_loss
+from jumok.recipes.shared.learned_tokenizer import learn_tokenizer
+from jumok.recipes.shared.splits import fingerprint, split_by_key
+from jumok.training import IGNORE_INDEX, Batch, Task, select_part, token_loss
 
 from .image_arrays import Bytes, Pictures, digests, drawn, measured, moved, normal, plain, sheet, small, to_try
 
@@ -42,10 +42,10 @@ PEOPLE = {"1f468": "1f9d1", "1f469": "1f9d1"}  # man and woman stand where perso
 Sides = tuple[Pictures, Pictures, Pictures]  # learned from, choosing the best checkpoint, held out for the report
 
 
-def caption(asked: Asked) -> Task:
+def caption(asked: TrainingRequest) -> Task:
     """Names of emoji, or your own sentences about your own pictures."""
     sacrebleu()  # what is missing is said now, not after the training
-    loaded = asked.loaded()
+    loaded = asked.load_start()
     config = asked.config(CONFIG if loaded is None else _config_of(asked, loaded))
     settings = asked.settings(**SETTINGS, threads=torch.get_num_threads())
     shift, turn = asked.number("shift", 2, 0, 100), asked.number("turn", 8, 0, 180)
@@ -57,7 +57,7 @@ def caption(asked: Asked) -> Task:
     tokenizer = _tokenizer(asked, train.texts) if loaded is None else loaded.tokenizer
     if loaded is None:
         longest = max(len(tokenizer.encode(text)) for side in sides for text in side.texts)
-        config = config.changed(
+        config = config.replace(
             vocabulary=tokenizer.vocabulary, length=max(config.length, min(longest, LONGEST) + 1),
             pad=tokenizer.pad, start=tokenizer.begin, end=tokenizer.end,
         )  # fmt: skip
@@ -65,15 +65,15 @@ def caption(asked: Asked) -> Task:
     if loaded is not None:
         model.load_state_dict(loaded.model.state_dict())
     rows = [tokenizer.encode(text)[: config.length - 1] for text in train.texts]
-    order = Order(len(rows), settings.seed)
+    order = ShuffledEpochs(len(rows), settings.seed)
 
     def batches(step: int, part: int, parts: int) -> Batch:
-        chosen = part_of(order.at(step, settings.batch), part, parts)
-        moves = drawn(settings.batch, settings.seed, step)[part_of(list(range(settings.batch)), part, parts)]
+        chosen = select_part(order.batch_indices(step, settings.batch), part, parts)
+        moves = drawn(settings.batch, settings.seed, step)[select_part(list(range(settings.batch)), part, parts)]
         images = moved(normal(train.pixels[chosen], prepared), moves, shift=shift, turn=turn)
-        target, _ = padded([[config.start, *rows[one]] for one in chosen], config.pad)
-        answer, _ = padded([[*rows[one], config.end] for one in chosen], IGNORED)
-        return Batch({"images": images, "target": target}, answer, int((answer != IGNORED).sum()))
+        target, _ = pad_sequences([[config.start, *rows[one]] for one in chosen], config.pad)
+        answer, _ = pad_sequences([[*rows[one], config.end] for one in chosen], IGNORE_INDEX)
+        return Batch({"images": images, "target": target}, answer, int((answer != IGNORE_INDEX).sum()))
 
     def evaluate(model: Model) -> dict[str, float]:
         found = written(model, normal(choosing.pixels, prepared), tokenizer)
@@ -107,7 +107,7 @@ SETTINGS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def _config_of(asked: Asked, loaded: Loaded) -> CaptionerConfig:
+def _config_of(asked: TrainingRequest, loaded: Loaded) -> CaptionerConfig:
     config = loaded.config
     if not isinstance(config, CaptionerConfig) or config.source != "patches" or loaded.tokenizer is None:
         raise ArgumentError(
@@ -116,15 +116,15 @@ def _config_of(asked: Asked, loaded: Loaded) -> CaptionerConfig:
     return config
 
 
-def _emoji(asked: Asked, how: Preparation) -> Sides:
+def _emoji(asked: TrainingRequest, how: Preparation) -> Sides:
     language: Any = asked.choice("language", "en", ("en", "ko"))
     tones = asked.choice("tones", "yes", ("yes", "no")) == "yes"
-    known = list(image_galleries.emoji("train", asked.report, language, tones))
+    known = list(image_galleries.load_emoji("train", asked.report, language, tones))
     # other skin colours are more to learn from; they are not judged, because they would count one emoji six times
-    judged = {path for side in ("train", "held-out") for path, _ in image_galleries.emoji(side, None, language)}
-    held = list(image_galleries.emoji("held-out", asked.report, language))
-    found = small(asked, [*known, *held], how, Problems())
-    train, choosing, _ = parted([_family(path) for path, _ in known], 0.0, CHOOSING / 2)
+    judged = {path for side in ("train", "held-out") for path, _ in image_galleries.load_emoji(side, None, language)}
+    held = list(image_galleries.load_emoji("held-out", asked.report, language))
+    found = small(asked, [*known, *held], how, ProblemLog())
+    train, choosing, _ = split_by_key([_family(path) for path, _ in known], 0.0, CHOOSING / 2)
     choosing = [place for place in choosing if known[place][0] in judged]
     return found.some(train), found.some(choosing), found.some(range(len(known), len(found.texts)))
 
@@ -135,20 +135,20 @@ def _family(path: Path) -> str:
     return PEOPLE.get(first, first)
 
 
-def _folder(asked: Asked, how: Preparation) -> Sides:
+def _folder(asked: TrainingRequest, how: Preparation) -> Sides:
     assert asked.data is not None
-    problems = Problems(skip=asked.skip_bad)
-    found = small(asked, captioned_images.captioned(asked.data, problems), how, problems)
-    train, choosing, held_out = parted(digests(found.pixels), HELD_OUT, CHOOSING)
+    problems = ProblemLog(skip=asked.skip_bad)
+    found = small(asked, captioned_images.read_captioned_images(asked.data, problems), how, problems)
+    train, choosing, held_out = split_by_key(digests(found.pixels), HELD_OUT, CHOOSING)
     return found.some(train), found.some(choosing), found.some(held_out)
 
 
-def _tokenizer(asked: Asked, texts: list[str]) -> Tokenizer:
+def _tokenizer(asked: TrainingRequest, texts: list[str]) -> Tokenizer:
     """Pieces of words, learned on the training side alone."""
     known = asked.folder / "tokenizer"
     if known.is_dir():  # a run that is taken up again
         return Tokenizer.load(known)
-    made = learned(texts, asked.number("vocabulary", 1000, 259), SPECIAL)
+    made = learn_tokenizer(texts, asked.number("vocabulary", 1000, 259), SPECIAL)
     made.save(known)
     return made
 
@@ -161,8 +161,8 @@ def written(model: Model, images: Tensor, tokenizer: Tokenizer) -> list[str]:
     for some in images.split(256):
         seen: list[list[int]] = [[] for _ in some]
         with torch.inference_mode():
-            steps = PairSteps(model, some.to(model.device), model.config.start, limit)
-            for _ in walk(steps, seen, limit, greedy, ends):
+            steps = CrossAttentionDecoder(model, some.to(model.device), model.config.start, limit)
+            for _ in decode_steps(steps, seen, limit, greedy, ends):
                 pass
         texts += [tokenizer.decode([one for one in row if one not in ends]) for row in seen]
     return texts

@@ -11,20 +11,20 @@ from torch import Tensor
 from torch.nn import functional
 
 from jumok.checkpoint import Loaded
-from jumok.data.batches.batch_order import Order
+from jumok.data.batches.batch_order import ShuffledEpochs
 from jumok.data.datasets import image_galleries
-from jumok.data.datasets.image_galleries import Gallery
+from jumok.data.datasets.image_galleries import LabelledImages
 from jumok.data.images.preparation import Preparation
 from jumok.data.readers import captioned_images
-from jumok.data.readers.lines import Problems
+from jumok.data.readers.lines import ProblemLog
 from jumok.errors import ArgumentError
 from jumok.models import Model
 from jumok.models.swin import Swin, SwinConfig
 from jumok.models.vit import ViT, ViTConfig
-from jumok.recipes.request import Asked
-from jumok.recipes.shared.class_scores import accuracy, class_names, confusion, told, with_classes
-from jumok.recipes.shared.splits import fingerprint, parted
-from jumok.training import Batch, Task, part_of, token_loss
+from jumok.recipes.request import TrainingRequest
+from jumok.recipes.shared.class_scores import accuracy, class_names, confusion, set_class_count, told
+from jumok.recipes.shared.splits import fingerprint, split_by_key
+from jumok.training import Batch, Task, select_part, token_loss
 
 from .image_arrays import Bytes, digests, drawn, in_bytes, measured, moved, normal, plain, sheet, small, to_try
 
@@ -33,14 +33,16 @@ CHOOSING = {"mnist": 1 / 30, "cifar10": 1 / 25, "folder": 0.1}  # of the rest
 SHOWN = 30  # pictures that were called wrong, on the sheet
 
 Configs = ViTConfig | SwinConfig
-Sides = tuple[Gallery, Gallery, Gallery]  # learned from, choosing the best checkpoint, held out for the report
+Sides = tuple[
+    LabelledImages, LabelledImages, LabelledImages
+]  # learned from, choosing the best checkpoint, held out for the report
 
 
-def image(asked: Asked) -> Task:
+def image(asked: TrainingRequest) -> Task:
     """MNIST by a small ViT, or what else was asked for."""
     source = asked.choice("set", "mnist", ("mnist", "cifar10")) if asked.data is None else "folder"
     family = asked.choice("model", "vit", ("vit", "swin"))
-    loaded = asked.loaded()
+    loaded = asked.load_start()
     config = asked.config(CONFIGS[source, family]) if loaded is None else _config_of(asked, loaded)
     settings = asked.settings(**SHARED, steps=STEPS[source, family], threads=torch.get_num_threads())
     shift, turn = asked.number("shift", 2, 0, 100), asked.number("turn", 10, 0, 180)
@@ -50,15 +52,15 @@ def image(asked: Asked) -> Task:
     sides = _folder(asked, prepared) if source == "folder" else _gallery(asked, source, prepared)
     train, choosing, held_out = sides
     prepared = measured(train.pixels, prepared) if loaded is None else prepared
-    config = with_classes(asked, config, train.classes)
+    config = set_class_count(asked, config, train.classes)
     model = asked.model(Swin if isinstance(config, SwinConfig) else ViT, config, settings)
     if loaded is not None:
         _take(model, loaded, train.classes)
-    order = Order(len(train.labels), settings.seed)
+    order = ShuffledEpochs(len(train.labels), settings.seed)
 
     def batches(step: int, part: int, parts: int) -> Batch:
-        chosen = part_of(order.at(step, settings.batch), part, parts)
-        moves = drawn(settings.batch, settings.seed, step)[part_of(list(range(settings.batch)), part, parts)]
+        chosen = select_part(order.batch_indices(step, settings.batch), part, parts)
+        moves = drawn(settings.batch, settings.seed, step)[select_part(list(range(settings.batch)), part, parts)]
         images = moved(normal(train.pixels[chosen], prepared), moves, shift=shift, turn=turn, flip=flip)
         return Batch({"images": images}, train.labels[chosen], len(chosen))
 
@@ -108,15 +110,15 @@ STEPS = {
 }  # fmt: skip
 
 
-def _gallery(asked: Asked, source: str, how: Preparation) -> Sides:
-    read = {"mnist": image_galleries.mnist, "cifar10": image_galleries.cifar10}[source]
+def _gallery(asked: TrainingRequest, source: str, how: Preparation) -> Sides:
+    read = {"mnist": image_galleries.load_mnist, "cifar10": image_galleries.load_cifar10}[source]
     whole = read("train", asked.report)
-    train, choosing, _ = parted(digests(whole.pixels), 0.0, CHOOSING[source])
+    train, choosing, _ = split_by_key(digests(whole.pixels), 0.0, CHOOSING[source])
     held_out = read("held-out", asked.report)
     return _part(whole, train, how), _part(whole, choosing, how), _part(held_out, range(len(held_out.labels)), how)
 
 
-def _part(whole: Gallery, places: Any, how: Preparation) -> Gallery:
+def _part(whole: LabelledImages, places: Any, how: Preparation) -> LabelledImages:
     """Some of them, in the size that the model reads."""
     chosen = torch.tensor(list(places))
     pixels = whole.pixels[chosen]
@@ -125,25 +127,25 @@ def _part(whole: Gallery, places: Any, how: Preparation) -> Gallery:
 
         rows = (Image.fromarray(one.permute(1, 2, 0).squeeze(-1).numpy()) for one in pixels)
         pixels = torch.stack([in_bytes(row, how) for row in rows])
-    return Gallery(pixels, whole.labels[chosen], whole.classes)
+    return LabelledImages(pixels, whole.labels[chosen], whole.classes)
 
 
-def _folder(asked: Asked, how: Preparation) -> Sides:
+def _folder(asked: TrainingRequest, how: Preparation) -> Sides:
     assert asked.data is not None
-    problems = Problems(skip=asked.skip_bad)
-    found = small(asked, captioned_images.pictures(asked.data, problems), how, problems)
+    problems = ProblemLog(skip=asked.skip_bad)
+    found = small(asked, captioned_images.read_image_folder(asked.data, problems), how, problems)
     names = class_names(found.texts, asked.data)
-    whole = Gallery(found.pixels, torch.tensor([names.index(text) for text in found.texts]), names)
-    train, choosing, held_out = parted(digests(found.pixels), HELD_OUT, CHOOSING["folder"])
+    whole = LabelledImages(found.pixels, torch.tensor([names.index(text) for text in found.texts]), names)
+    train, choosing, held_out = split_by_key(digests(found.pixels), HELD_OUT, CHOOSING["folder"])
     return _part(whole, train, how), _part(whole, choosing, how), _part(whole, held_out, how)
 
 
-def _config_of(asked: Asked, loaded: Loaded) -> Configs:
+def _config_of(asked: TrainingRequest, loaded: Loaded) -> Configs:
     """The config of what was loaded, if it reads pictures."""
     config = loaded.config
     if not isinstance(config, ViTConfig | SwinConfig):
         raise ArgumentError(f"the recipe image goes on with a vit or a swin; {asked.start} is a {loaded.family}")
-    return asked.config(config.changed(head="classes") if config.head == "none" else config)
+    return asked.config(config.replace(head="classes") if config.head == "none" else config)
 
 
 def _take(model: Model, loaded: Loaded, names: tuple[str, ...]) -> None:
@@ -165,7 +167,7 @@ def scores(model: Model, pixels: Bytes, how: Preparation) -> Tensor:
     return torch.cat(parts)
 
 
-def _report(found: Tensor, held_out: Gallery) -> dict[str, Any]:
+def _report(found: Tensor, held_out: LabelledImages) -> dict[str, Any]:
     table = confusion(held_out.labels, found, len(held_out.classes))
     return {
         "accuracy": accuracy(table),
@@ -175,7 +177,7 @@ def _report(found: Tensor, held_out: Gallery) -> dict[str, Any]:
     }
 
 
-def _wrong(asked: Asked, found: Tensor, held_out: Gallery, folder: Path) -> dict[str, Any]:
+def _wrong(asked: TrainingRequest, found: Tensor, held_out: LabelledImages, folder: Path) -> dict[str, Any]:
     """A sheet of pictures that were called something else."""
     wrong = (found != held_out.labels).nonzero().flatten()[:SHOWN]
     wanted, called = ([held_out.classes[int(kind[one])] for one in wrong] for kind in (held_out.labels, found))

@@ -12,24 +12,24 @@ from torch import Tensor
 
 from jumok.data import catalogue
 from jumok.data.batches import token_shards
-from jumok.data.batches.batch_order import Windows
+from jumok.data.batches.batch_order import RandomWindows
 from jumok.data.datasets import text_corpora
 from jumok.data.readers import documents as texts
-from jumok.data.readers.lines import Problems
+from jumok.data.readers.lines import ProblemLog
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
 from jumok.generate import Sampling, generate
 from jumok.models import Model
 from jumok.models.gpt import GPT, GPTConfig
-from jumok.recipes.request import Asked
-from jumok.recipes.shared.learned_tokenizer import learned
-from jumok.training import Batch, Task, part_of, token_loss
+from jumok.recipes.request import TrainingRequest
+from jumok.recipes.shared.learned_tokenizer import learn_tokenizer
+from jumok.training import Batch, Task, select_part, token_loss
 
 TOKENS = ("characters", "bytes", "gpt2", "learned")
 HELD_OUT = 0.1  # the last tenth of the text
 
 
-def text(asked: Asked) -> Task:
+def text(asked: TrainingRequest) -> Task:
     """The size, batches and steps of nanoGPT's setting for a CPU; with twice its learning rate, which falls further."""
     config = GPTConfig(length=64, width=128, layers=4, heads=4, hidden=512, activation="gelu")
     defaults = {
@@ -39,7 +39,7 @@ def text(asked: Asked) -> Task:
     return _task(asked, config, defaults)
 
 
-def text_fast(asked: Asked) -> Task:
+def text_fast(asked: TrainingRequest) -> Task:
     """The same size and text in a third of the time."""
     config = GPTConfig(
         length=64, width=128, layers=4, heads=4, hidden=352, positions="rotary", feedforward="gated",
@@ -52,8 +52,8 @@ def text_fast(asked: Asked) -> Task:
     return _task(asked, config, defaults)
 
 
-def _task(asked: Asked, config: GPTConfig, defaults: dict[str, Any]) -> Task:
-    loaded = asked.loaded()
+def _task(asked: TrainingRequest, config: GPTConfig, defaults: dict[str, Any]) -> Task:
+    loaded = asked.load_start()
     if loaded is not None:
         if not isinstance(loaded.model, GPT) or loaded.tokenizer is None:
             raise ArgumentError(
@@ -66,7 +66,7 @@ def _task(asked: Asked, config: GPTConfig, defaults: dict[str, Any]) -> Task:
     else:
         settings = asked.settings(**defaults)
         tokenizer = _tokenizer(asked)
-        config = asked.config(config).changed(vocabulary=tokenizer.vocabulary)
+        config = asked.config(config).replace(vocabulary=tokenizer.vocabulary)
         model, window, field = asked.model(GPT, config, settings), config.length, "length"
     tokens = _tokens(asked, tokenizer)
     count = len(tokens)
@@ -79,11 +79,11 @@ def _task(asked: Asked, config: GPTConfig, defaults: dict[str, Any]) -> Task:
     # a large model reads slowly, and is known to be good: a sample is enough
     sample = max(window + 1, 2**20 if loaded is None else 2**14)
     last = min(count, train + asked.number("evaluated", sample, window + 1))
-    windows = Windows(train, window + 1, settings.seed)
+    windows = RandomWindows(train, window + 1, settings.seed)
 
     def batches(step: int, part: int, parts: int) -> Batch:
-        starts = part_of(windows.at(step, settings.batch), part, parts)
-        rows = torch.stack([tokens.slice(start, window + 1) for start in starts])
+        starts = select_part(windows.batch_indices(step, settings.batch), part, parts)
+        rows = torch.stack([tokens.read_tokens(start, window + 1) for start in starts])
         return Batch({"tokens": rows[:, :-1]}, rows[:, 1:], rows[:, 1:].numel())
 
     def evaluate(model: Model) -> dict[str, float]:
@@ -94,7 +94,7 @@ def _task(asked: Asked, config: GPTConfig, defaults: dict[str, Any]) -> Task:
         return {"loss": total / seen}
 
     def report(model: Model, folder: Any) -> dict[str, Any]:
-        start = tokens.slice(train, min(16, window // 2)).tolist()
+        start = tokens.read_tokens(train, min(16, window // 2)).tolist()
         room = min(300, getattr(model.config, "length", window) - len(start))
         part = "the whole" if last == count else "the beginning of the"
         new = generate(model, [start], limit=room, sampling=Sampling(0.8, top_k=200))[0]
@@ -106,33 +106,39 @@ def _task(asked: Asked, config: GPTConfig, defaults: dict[str, Any]) -> Task:
             "sample": tokenizer.decode(start + new),
         }
 
-    data = {"tokens": count, "vocabulary": tokenizer.vocabulary, "tokenizer": token_shards.fingerprint(tokenizer)}
+    data = {
+        "tokens": count,
+        "vocabulary": tokenizer.vocabulary,
+        "tokenizer": token_shards.fingerprint_tokenizer(tokenizer),
+    }
     return Task(model, settings, batches, token_loss, evaluate, tokenizer=tokenizer, data=data, report=report)
 
 
-def held_out(tokens: token_shards.Shards, begin: int, end: int, window: int, rows: int = 64) -> Iterator[Batch]:
+def held_out(tokens: token_shards.TokenShards, begin: int, end: int, window: int, rows: int = 64) -> Iterator[Batch]:
     """Every token from ``begin`` to ``end``, in windows that do not overlap; the last one is shorter."""
     starts = range(begin, end - 1, window)
     whole = [start for start in starts if start + window + 1 <= end]
     for first in range(0, len(whole), rows):
-        yield _batch(torch.stack([tokens.slice(start, window + 1) for start in whole[first : first + rows]]))
+        yield _batch(torch.stack([tokens.read_tokens(start, window + 1) for start in whole[first : first + rows]]))
     if len(whole) < len(starts):
-        yield _batch(tokens.slice(starts[-1], end - starts[-1])[None])
+        yield _batch(tokens.read_tokens(starts[-1], end - starts[-1])[None])
 
 
 def _batch(rows: Tensor) -> Batch:
     return Batch({"tokens": rows[:, :-1]}, rows[:, 1:], rows[:, 1:].numel())
 
 
-def _pieces(asked: Asked, problems: Problems) -> Iterator[texts.Piece]:
+def _pieces(asked: TrainingRequest, problems: ProblemLog) -> Iterator[texts.TextPiece]:
     if asked.data is not None:
-        return texts.pieces(asked.data, problems)
+        return texts.read_pieces(asked.data, problems)
     return (
-        texts.Piece(one, True) for side in ("train", "held-out") for one in text_corpora.shakespeare(side, asked.report)
+        texts.TextPiece(one, True)
+        for side in ("train", "held-out")
+        for one in text_corpora.read_shakespeare(side, asked.report)
     )
 
 
-def _tokenizer(asked: Asked) -> Tokenizer:
+def _tokenizer(asked: TrainingRequest) -> Tokenizer:
     kind = asked.choice("tokens", "characters", TOKENS)
     if "vocabulary" in asked.changes and kind != "learned":
         raise ArgumentError(f"a vocabulary is chosen with --set tokens=learned alone; that of tokens={kind} is given")
@@ -140,31 +146,31 @@ def _tokenizer(asked: Asked) -> Tokenizer:
     if known.is_dir():  # a run that is taken up again
         return Tokenizer.load(known)
     if kind == "bytes":
-        return Tokenizer.of_bytes()
+        return Tokenizer.for_bytes()
     if kind == "gpt2":
-        return Tokenizer.load(catalogue.get("gpt2-tokenizer", asked.report))
-    found = (piece.text for piece in _pieces(asked, Problems(skip=asked.skip_bad)))
+        return Tokenizer.load(catalogue.download_entry("gpt2-tokenizer", asked.report))
+    found = (piece.text for piece in _pieces(asked, ProblemLog(skip=asked.skip_bad)))
     if kind == "learned":
-        return learned(found, asked.number("vocabulary", 2048, 257), {})
+        return learn_tokenizer(found, asked.number("vocabulary", 2048, 257), {})
     characters: set[str] = set()
     for one in found:
         characters.update(one)
-    return Tokenizer.characters("".join(sorted(characters)))
+    return Tokenizer.for_characters("".join(sorted(characters)))
 
 
-def _tokens(asked: Asked, tokenizer: Tokenizer) -> token_shards.Shards:
+def _tokens(asked: TrainingRequest, tokenizer: Tokenizer) -> token_shards.TokenShards:
     place = asked.folder / "tokens"
     if place.is_dir():
-        found = token_shards.Shards(place)
+        found = token_shards.TokenShards(place)
         found.verify()
         return found
-    problems = Problems(skip=asked.skip_bad)
-    made = token_shards.write(
-        texts.tokens(_pieces(asked, problems), tokenizer),
+    problems = ProblemLog(skip=asked.skip_bad)
+    made = token_shards.write_shards(
+        texts.encode_pieces(_pieces(asked, problems), tokenizer),
         place,
         tokenizer.vocabulary,
         unknown=tokenizer.unknown,
-        fingerprint=token_shards.fingerprint(tokenizer),
+        fingerprint=token_shards.fingerprint_tokenizer(tokenizer),
         report=asked.report,
     )
     if problems.count:

@@ -13,15 +13,15 @@ from torch.nn import functional
 
 from jumok.checkpoint import Loaded
 from jumok.data.batches import token_shards
-from jumok.data.batches.batch_order import ByLength, Order, padded
+from jumok.data.batches.batch_order import LengthGroups, ShuffledEpochs, pad_sequences
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
 from jumok.models import Model, Output
 from jumok.models.bert import BERT, BERTConfig
-from jumok.recipes.request import Asked
+from jumok.recipes.request import TrainingRequest
 from jumok.training import Batch, Settings, Task
 
-from .masking import SHARE, fixed, hidden, surroundings
+from .masking import SHARE, find_surrounding_tokens, fixed, hidden
 from .paragraphs import SHORTEST, prepared, tokenizer_for
 
 CHOOSING = 500  # held-out examples that the best checkpoint is chosen by; the report is about others
@@ -32,39 +32,39 @@ ROWS = 64  # examples at once where nothing is learned
 Lists = list[list[int]]
 
 
-def masked(asked: Asked) -> Task:
+def masked(asked: TrainingRequest) -> Task:
     """Guess the tokens hidden in a text, with a small BERT; or go on with a BERT that there is."""
-    loaded = asked.loaded()
+    loaded = asked.load_start()
     settings = _settings(asked, fresh=loaded is None)
     if loaded is None:
         tokenizer = tokenizer_for(asked)
         small = BERTConfig(length=128, width=128, layers=4, heads=4, hidden=512, segments=1)
-        config = asked.config(small).changed(vocabulary=tokenizer.vocabulary, head="mlm")
+        config = asked.config(small).replace(vocabulary=tokenizer.vocabulary, head="mlm")
         model = asked.model(AtPlaces, config, settings)
         _begin_as_waves(model.positions.table.weight)
     else:
         tokenizer, model = _started(asked, loaded, settings)
-    before, after = surroundings(tokenizer)
+    before, after = find_surrounding_tokens(tokenizer)
     length = model.config.length if loaded is None else asked.number("window", min(128, model.config.length), 8)
     room = min(length, model.config.length) - len(before) - len(after)
     if room < SHORTEST:
         raise ArgumentError(f"a length of {length} leaves no room for a text; give at least 8")
     train, held_out, told = prepared(asked, tokenizer, room)
     pad = tokenizer.pad if tokenizer.pad is not None else model.config.padding_id or 0
-    order = ByLength(Order(train.lists, settings.seed), lambda number: len(train.list(number)))
+    order = LengthGroups(ShuffledEpochs(train.lists, settings.seed), lambda number: len(train.read_list(number)))
     choosing = held_out.lists if held_out.lists < 4 else min(CHOOSING, held_out.lists // 4)
-    shuffled = Order(held_out.lists).at(0, min(held_out.lists, choosing + REPORTED))
+    shuffled = ShuffledEpochs(held_out.lists).batch_indices(0, min(held_out.lists, choosing + REPORTED))
 
-    def rows(tokens: token_shards.Shards, numbers: Iterable[int]) -> tuple[Tensor, Tensor, Tensor]:
+    def rows(tokens: token_shards.TokenShards, numbers: Iterable[int]) -> tuple[Tensor, Tensor, Tensor]:
         """Examples between the tokens around them; which are real; and which may be hidden."""
-        ids, real = padded([[*before, *tokens.list(number).tolist(), *after] for number in numbers], pad)
+        ids, real = pad_sequences([[*before, *tokens.read_list(number).tolist(), *after] for number in numbers], pad)
         lengths, places = real.sum(-1, keepdim=True), torch.arange(ids.shape[1])
         return ids, real, (places >= len(before)) & (places < lengths - len(after))
 
     def batches(step: int, part: int, parts: int) -> Batch:
         # drawn for the whole step, then cut: the same however many parts there are
         draw = torch.Generator().manual_seed(settings.seed * 1_000_003 + step)
-        tokens, real, free = rows(train, order.at(step, settings.batch))
+        tokens, real, free = rows(train, order.batch_indices(step, settings.batch))
         seen, places = hidden(tokens, free, tokenizer, draw)
         seen, tokens, real, places = (one.chunk(parts)[part] for one in (seen, tokens, real, places))
         targets = tokens[places]
@@ -73,7 +73,7 @@ def masked(asked: Asked) -> Task:
     def measured(model: Model, numbers: list[int], guess: int | None = None) -> dict[str, float]:
         """Over these held-out examples, shorter ones first, so that little is padded."""
         loss = right = guessed = count = 0.0
-        numbers = sorted(numbers, key=lambda number: len(held_out.list(number)))
+        numbers = sorted(numbers, key=lambda number: len(held_out.read_list(number)))
         for first in range(0, len(numbers), ROWS):
             tokens, real, free = rows(held_out, numbers[first : first + ROWS])
             seen, places = fixed(tokens, free, tokenizer, first)
@@ -101,13 +101,15 @@ def masked(asked: Asked) -> Task:
             "hidden; beside always guessing the most frequent token of the training text",
             "unknown_rate": train.unknown_rate,
             **told,
-            "try": _to_try(tokenizer, held_out.list(others[0]).tolist()),
-            "examples": _examples(model, tokenizer, [held_out.list(one).tolist() for one in others], before, after),
+            "try": _to_try(tokenizer, held_out.read_list(others[0]).tolist()),
+            "examples": _examples(
+                model, tokenizer, [held_out.read_list(one).tolist() for one in others], before, after
+            ),
         }
 
     data = {
         "examples": train.lists, "tokens": len(train), "held_out": held_out.lists, "vocabulary": tokenizer.vocabulary,
-        "tokenizer": token_shards.fingerprint(tokenizer),
+        "tokenizer": token_shards.fingerprint_tokenizer(tokenizer),
     }  # fmt: skip
     return Task(model, settings, batches, masked_loss, evaluate, tokenizer=tokenizer, data=data, report=report)
 
@@ -158,16 +160,16 @@ def masked_loss(model: nn.Module, batch: Batch) -> Tensor:
     return functional.cross_entropy(model(**batch.inputs).logits, batch.targets, reduction="sum")
 
 
-def frequencies(tokens: token_shards.Shards) -> Int[Tensor, " vocabulary"]:
+def frequencies(tokens: token_shards.TokenShards) -> Int[Tensor, " vocabulary"]:
     """How often each token stands in a text, read piece by piece."""
     counted = torch.zeros(tokens.vocabulary, dtype=torch.long)
     for start in range(0, len(tokens), 2**20):
-        piece = tokens.slice(start, min(2**20, len(tokens) - start))
+        piece = tokens.read_tokens(start, min(2**20, len(tokens) - start))
         counted += torch.bincount(piece, minlength=tokens.vocabulary)
     return counted
 
 
-def _settings(asked: Asked, fresh: bool) -> Settings:
+def _settings(asked: TrainingRequest, fresh: bool) -> Settings:
     if fresh:
         return asked.settings(
             steps=3000, batch=32, optimizer="muon", learning_rate=4e-3, matrix_rate=1e-2, final_rate=0.02, warmup=100,
@@ -179,7 +181,7 @@ def _settings(asked: Asked, fresh: bool) -> Settings:
     )  # fmt: skip
 
 
-def _started(asked: Asked, loaded: Loaded, settings: Settings) -> tuple[Tokenizer, AtPlaces]:
+def _started(asked: TrainingRequest, loaded: Loaded, settings: Settings) -> tuple[Tokenizer, AtPlaces]:
     """The same BERT; one that has no head for masked tokens is given a new one."""
     if not isinstance(loaded.model, BERT):
         raise ArgumentError(f"the recipe masked goes on with a bert; {asked.start} is a {loaded.family}")
@@ -189,7 +191,7 @@ def _started(asked: Asked, loaded: Loaded, settings: Settings) -> tuple[Tokenize
     config, kept = loaded.model.config, loaded.model.state_dict()
     if config.head != "mlm":
         activation = config.activation if config.padding_id is None else "gelu"  # as BERT's and RoBERTa's heads have it
-        config = config.changed(head="mlm", head_activation=activation)
+        config = config.replace(head="mlm", head_activation=activation)
         kept = {name: one for name, one in kept.items() if not name.startswith("head.")}
     model = asked.model(AtPlaces, config, settings)
     left = model.load_state_dict(kept, strict=False)
@@ -201,7 +203,7 @@ def _to_try(tokenizer: Tokenizer, ids: list[int]) -> str:
     """The beginning of a text with a mask in its middle, as a person would write it."""
     assert tokenizer.mask is not None
     begin, end = tokenizer.decode(ids[:8]), tokenizer.decode(ids[9:16])
-    return f"{begin} {tokenizer.token(tokenizer.mask)}{end}".replace("\N{REPLACEMENT CHARACTER}", "").strip()
+    return f"{begin} {tokenizer.id_to_token(tokenizer.mask)}{end}".replace("\N{REPLACEMENT CHARACTER}", "").strip()
 
 
 def _examples(

@@ -23,7 +23,7 @@ def hidden(tokens: Tokens, free: Truths, tokenizer: Tokenizer, draw: torch.Gener
     and some look wrong, so that it must have an opinion on every token."""
     places = chosen(free, draw)
     kind = torch.rand(tokens.shape, generator=draw)
-    ordinary = ordinary_of(tokenizer)
+    ordinary = list_ordinary_tokens(tokenizer)
     other = ordinary[torch.randint(len(ordinary), tokens.shape, generator=draw)]
     seen = torch.where(places & (kind < 0.9), other, tokens)
     return seen.masked_fill(places & (kind < 0.8), mask_of(tokenizer)), places
@@ -47,14 +47,14 @@ def mask_of(tokenizer: Tokenizer) -> int:
 
 
 @lru_cache(maxsize=2)
-def ordinary_of(tokenizer: Tokenizer) -> Int[Tensor, " tokens"]:
+def list_ordinary_tokens(tokenizer: Tokenizer) -> Int[Tensor, " tokens"]:
     """Every token that is not a special one."""
     own = (tokenizer.begin, tokenizer.end, tokenizer.pad, tokenizer.mask, tokenizer.unknown, tokenizer.separator)
     special = {*own, tokenizer.classify}
     return torch.tensor([number for number in range(tokenizer.vocabulary) if number not in special])
 
 
-def surroundings(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
+def find_surrounding_tokens(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
     """The tokens that stand before and behind a text: [CLS] and [SEP], <s> and </s>, or none."""
     plain, whole = tokenizer.encode("a", special=False), tokenizer.encode("a")
     for start in range(len(whole) - len(plain) + 1):

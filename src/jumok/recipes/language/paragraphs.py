@@ -11,55 +11,55 @@ from typing import Any
 from jumok.checkpoint import run_folder
 from jumok.checkpoint.tensor_files import read_json
 from jumok.data.batches import token_shards
-from jumok.data.batches.split import Side, side_of
+from jumok.data.batches.split import Split, assign_split
 from jumok.data.datasets import text_corpora
 from jumok.data.readers import documents as texts
-from jumok.data.readers.lines import Problems
+from jumok.data.readers.lines import ProblemLog
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
-from jumok.recipes.request import Asked
-from jumok.recipes.shared.learned_tokenizer import learned
+from jumok.recipes.request import TrainingRequest
+from jumok.recipes.shared.learned_tokenizer import learn_tokenizer
 
 SPECIAL = {"pad": "[PAD]", "classify": "[CLS]", "separator": "[SEP]", "mask": "[MASK]"}
 LONGEST = 4_000  # characters; a text without empty lines is cut at the line end behind them
 SHORTEST = 4  # tokens; a shorter paragraph tells nothing of what is hidden in it
 
 
-def tokenizer_for(asked: Asked) -> Tokenizer:
+def tokenizer_for(asked: TrainingRequest) -> Tokenizer:
     """A vocabulary learned on the training side alone."""
     size = asked.number("vocabulary", 8192, 256 + len(SPECIAL))
     known = asked.folder / "tokenizer"
     if known.is_dir():  # a run that is taken up again
         return Tokenizer.load(known)
-    found = _paragraphs(asked, "train", Problems(skip=asked.skip_bad))
-    return learned(found, size, SPECIAL, ["classify"], ["separator"], one_space=True)
+    found = _paragraphs(asked, "train", ProblemLog(skip=asked.skip_bad))
+    return learn_tokenizer(found, size, SPECIAL, ["classify"], ["separator"], one_space=True)
 
 
 def prepared(
-    asked: Asked, tokenizer: Tokenizer, room: int
-) -> tuple[token_shards.Shards, token_shards.Shards, dict[str, Any]]:
+    asked: TrainingRequest, tokenizer: Tokenizer, room: int
+) -> tuple[token_shards.TokenShards, token_shards.TokenShards, dict[str, Any]]:
     """The examples of both sides, each of at most ``room`` tokens, made once; and what there is to tell of them."""
     place = asked.folder / "tokens"
     if (asked.folder / "prepared.json").is_file():
-        both = token_shards.Shards(place / "train"), token_shards.Shards(place / "held-out")
+        both = token_shards.TokenShards(place / "train"), token_shards.TokenShards(place / "held-out")
         for one in both:
             one.verify()
         return *both, read_json(asked.folder, "prepared.json")
-    problems = Problems(skip=asked.skip_bad)
+    problems = ProblemLog(skip=asked.skip_bad)
     train = _written(asked, tokenizer, "train", place / "train", room, problems)
-    held_out = _written(asked, tokenizer, "held-out", place / "held-out", room, Problems(skip=asked.skip_bad))
+    held_out = _written(asked, tokenizer, "held-out", place / "held-out", room, ProblemLog(skip=asked.skip_bad))
     if problems.count:
         asked.report(str(problems))
     (asked.folder / "tokenizer").mkdir(exist_ok=True)
     tokenizer.save(asked.folder / "tokenizer")
     told = {"skipped": problems.count} if asked.skip_bad else {}
-    run_folder.write_whole(asked.folder / "prepared.json", json.dumps(told) + "\n")
+    run_folder.write_atomically(asked.folder / "prepared.json", json.dumps(told) + "\n")
     return train, held_out, told
 
 
 def _written(
-    asked: Asked, tokenizer: Tokenizer, side: Side, place: Path, room: int, problems: Problems
-) -> token_shards.Shards:
+    asked: TrainingRequest, tokenizer: Tokenizer, side: Split, place: Path, room: int, problems: ProblemLog
+) -> token_shards.TokenShards:
     found = _cut(_paragraphs(asked, side, problems), tokenizer, room)
     first = next(found, None)
     if first is None:
@@ -67,9 +67,9 @@ def _written(
             f"there is no paragraph of {SHORTEST} tokens or more for the {side} side: a tenth of the paragraphs is "
             "held out, chosen by a hash of each; give more text"
         )
-    return token_shards.write(
+    return token_shards.write_shards(
         itertools.chain([first], found), place, tokenizer.vocabulary, unknown=tokenizer.unknown,
-        fingerprint=token_shards.fingerprint(tokenizer), report=asked.report,
+        fingerprint=token_shards.fingerprint_tokenizer(tokenizer), report=asked.report,
     )  # fmt: skip
 
 
@@ -81,16 +81,16 @@ def _cut(found: Iterable[str], tokenizer: Tokenizer, room: int) -> Iterator[list
                 yield ids[start : start + room]
 
 
-def _paragraphs(asked: Asked, side: Side, problems: Problems) -> Iterator[str]:
+def _paragraphs(asked: TrainingRequest, side: Split, problems: ProblemLog) -> Iterator[str]:
     if asked.data is None:
-        yield from paragraphs(texts.Piece(one, True) for one in text_corpora.gutenberg(side, asked.report))
+        yield from paragraphs(texts.TextPiece(one, True) for one in text_corpora.read_gutenberg(side, asked.report))
         return
-    for one in paragraphs(texts.pieces(asked.data, problems)):
-        if side_of(one) == side:
+    for one in paragraphs(texts.read_pieces(asked.data, problems)):
+        if assign_split(one) == side:
             yield one
 
 
-def paragraphs(found: Iterable[texts.Piece]) -> Iterator[str]:
+def paragraphs(found: Iterable[texts.TextPiece]) -> Iterator[str]:
     """What stands between empty lines, as one line; a paragraph may go on from one piece of a document to the next.
 
     >>> list(paragraphs([texts.Piece("One\\n  two\\n\\nthree\\n", False), texts.Piece("four\\n", True)]))
@@ -103,7 +103,7 @@ def paragraphs(found: Iterable[texts.Piece]) -> Iterator[str]:
         for place, line in enumerate(lines):
             held += line.split()
             size += len(line)
-            ends = not line.strip() or size > LONGEST or (piece.last and place == len(lines) - 1)
+            ends = not line.strip() or size > LONGEST or (piece.ends_document and place == len(lines) - 1)
             if ends and held:
                 yield " ".join(held)
             if ends:

@@ -11,17 +11,17 @@ from typing import Any
 from jumok.checkpoint import run_folder
 from jumok.checkpoint.tensor_files import read_json
 from jumok.data.batches import token_shards
-from jumok.data.batches.split import Side, fraction, normal, side_of
+from jumok.data.batches.split import Split, assign_split, hash_to_fraction, normalize_text
 from jumok.data.datasets import text_corpora
-from jumok.data.readers.lines import Problems
-from jumok.data.readers.text_pairs import pairs
+from jumok.data.readers.lines import ProblemLog
+from jumok.data.readers.text_pairs import read_pairs
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
-from jumok.recipes.request import Asked
-from jumok.recipes.shared.learned_tokenizer import learned
+from jumok.recipes.request import TrainingRequest
+from jumok.recipes.shared.learned_tokenizer import learn_tokenizer
 
 SPECIAL = {"pad": "<pad>", "begin": "<s>", "end": "</s>"}
-MOST_HELD_OUT = 4_000
+MAX_HELD_OUT = 4_000
 LONGEST = 64  # tokens of a source or a target that is learned from, unless somebody says otherwise
 DIRECTIONS: dict[str, tuple[text_corpora.Language, text_corpora.Language]] = {
     "en-ko": ("en", "ko"),
@@ -32,10 +32,10 @@ Pair = tuple[list[int], list[int]]
 
 
 @dataclass(frozen=True)
-class Bitext:
+class ParallelText:
     """``pair`` gives the tokens of a training pair; ``held_out`` are texts, in a fixed random order."""
 
-    tokens: token_shards.Shards
+    tokens: token_shards.TokenShards
     held_out: list[tuple[str, str]]
     direction: str
     tokenizer: Tokenizer
@@ -47,11 +47,11 @@ class Bitext:
         return self.tokens.lists // 2
 
     def pair(self, number: int) -> Pair:
-        return self.tokens.list(2 * number).tolist(), self.tokens.list(2 * number + 1).tolist()
+        return self.tokens.read_list(2 * number).tolist(), self.tokens.read_list(2 * number + 1).tolist()
 
     def length(self, number: int) -> int:
         """For batches of similar length; the target's counts first, because its logits cost most."""
-        return 1000 * len(self.tokens.list(2 * number + 1)) + len(self.tokens.list(2 * number))
+        return 1000 * len(self.tokens.read_list(2 * number + 1)) + len(self.tokens.read_list(2 * number))
 
     def encoded(self, source: str, target: str) -> Pair:
         return encoded(self.tokenizer, self.end, source, target)
@@ -62,32 +62,32 @@ def encoded(tokenizer: Tokenizer, end: int, source: str, target: str) -> Pair:
     return tokenizer.encode(source), [*tokenizer.encode(target, special=False), end]
 
 
-def tokenizer_for(asked: Asked) -> Tokenizer:
+def tokenizer_for(asked: TrainingRequest) -> Tokenizer:
     """One vocabulary for both languages, learned on the training pairs alone."""
     size = asked.number("vocabulary", 8000, 256 + len(SPECIAL))
     known = asked.folder / "tokenizer"
     if known.is_dir():  # a run that is taken up again
         return Tokenizer.load(known)
-    found = _pairs(asked, "train", Problems(skip=asked.skip_bad))
-    return learned((text for pair in found for text in pair), size, SPECIAL, after=["end"])
+    found = _pairs(asked, "train", ProblemLog(skip=asked.skip_bad))
+    return learn_tokenizer((text for pair in found for text in pair), size, SPECIAL, after=["end"])
 
 
-def prepared(asked: Asked, tokenizer: Tokenizer, end: int, room: int | None) -> Bitext:
+def prepared(asked: TrainingRequest, tokenizer: Tokenizer, end: int, room: int | None) -> ParallelText:
     """The pairs on disk, made once. ``room``: the longest text that the model reads."""
     direction, longest = direction_of(asked), asked.number("longest", LONGEST, 2)
     if room is not None:
         longest = min(longest, room)
     if (asked.folder / "prepared.json").is_file():
-        tokens = token_shards.Shards(asked.folder / "tokens")
+        tokens = token_shards.TokenShards(asked.folder / "tokens")
         tokens.verify()
         lines = (asked.folder / "held-out.jsonl").read_text(encoding="utf-8").splitlines()
         held_out = [(told["source"], told["target"]) for told in map(json.loads, lines)]
-        return Bitext(tokens, held_out, direction, tokenizer, end, read_json(asked.folder, "prepared.json"))
-    problems = Problems(skip=asked.skip_bad)
+        return ParallelText(tokens, held_out, direction, tokenizer, end, read_json(asked.folder, "prepared.json"))
+    problems = ProblemLog(skip=asked.skip_bad)
     train = _Pairs(_pairs(asked, "train", problems), tokenizer, end, longest)
-    tokens = token_shards.write(
+    tokens = token_shards.write_shards(
         train.lists(), asked.folder / "tokens", tokenizer.vocabulary, unknown=tokenizer.unknown,
-        fingerprint=token_shards.fingerprint(tokenizer), report=asked.report,
+        fingerprint=token_shards.fingerprint_tokenizer(tokenizer), report=asked.report,
     )  # fmt: skip
     held_out = _held_out(asked, tokenizer, end, room)
     if problems.count:
@@ -97,9 +97,9 @@ def prepared(asked: Asked, tokenizer: Tokenizer, end: int, room: int | None) -> 
     told |= {"unknown_rate": tokens.unknown_rate}
     tokenizer.save(asked.folder / "tokenizer")
     written = (json.dumps({"source": one, "target": two}, ensure_ascii=False) for one, two in held_out)
-    run_folder.write_whole(asked.folder / "held-out.jsonl", "".join(line + "\n" for line in written))
-    run_folder.write_whole(asked.folder / "prepared.json", json.dumps(told) + "\n")
-    return Bitext(tokens, held_out, direction, tokenizer, end, told)
+    run_folder.write_atomically(asked.folder / "held-out.jsonl", "".join(line + "\n" for line in written))
+    run_folder.write_atomically(asked.folder / "prepared.json", json.dumps(told) + "\n")
+    return ParallelText(tokens, held_out, direction, tokenizer, end, told)
 
 
 class _Pairs:
@@ -118,12 +118,12 @@ class _Pairs:
                 yield from both
 
 
-def _held_out(asked: Asked, tokenizer: Tokenizer, end: int, room: int | None) -> list[tuple[str, str]]:
+def _held_out(asked: TrainingRequest, tokenizer: Tokenizer, end: int, room: int | None) -> list[tuple[str, str]]:
     """In an order that is random and always the same; of very many the first few thousand in it."""
-    found = _pairs(asked, "held-out", Problems(skip=asked.skip_bad))
+    found = _pairs(asked, "held-out", ProblemLog(skip=asked.skip_bad))
     if room is not None:  # what the model cannot read, it cannot be asked about
         found = (pair for pair in found if max(map(len, encoded(tokenizer, end, *pair))) <= room)
-    kept = heapq.nsmallest(MOST_HELD_OUT, found, key=lambda pair: fraction(normal(pair[0])))
+    kept = heapq.nsmallest(MAX_HELD_OUT, found, key=lambda pair: hash_to_fraction(normalize_text(pair[0])))
     if not kept:
         raise ArgumentError(
             "none of the pairs was held out: a tenth of them is, chosen by a hash of the source; give more pairs"
@@ -131,22 +131,25 @@ def _held_out(asked: Asked, tokenizer: Tokenizer, end: int, room: int | None) ->
     return kept
 
 
-def direction_of(asked: Asked) -> str:
+def direction_of(asked: TrainingRequest) -> str:
     if asked.data is None:
         return asked.choice("direction", "en-ko", tuple(DIRECTIONS))
     return "-".join(_columns(asked))
 
 
-def _columns(asked: Asked) -> tuple[str, str]:
+def _columns(asked: TrainingRequest) -> tuple[str, str]:
     """The names of the columns in data of the user's own: --set source=en --set target=ko."""
     asked.known |= {"source", "target"}
     return str(asked.changes.get("source", "source")), str(asked.changes.get("target", "target"))
 
 
-def _pairs(asked: Asked, side: Side, problems: Problems) -> Iterator[tuple[str, str]]:
+def _pairs(asked: TrainingRequest, side: Split, problems: ProblemLog) -> Iterator[tuple[str, str]]:
     if asked.data is None:
         source, target = DIRECTIONS[direction_of(asked)]
         # placeholders are numbered: as names they would be thousands of words that nobody translates
-        return (text_corpora.numbered(*pair) for pair in text_corpora.en_ko(side, asked.report, source, target))
-    found = pairs(asked.data, *_columns(asked), problems)
-    return (pair for pair in found if side_of(pair[0]) == side)
+        return (
+            text_corpora.number_placeholders(*pair)
+            for pair in text_corpora.read_en_ko(side, asked.report, source, target)
+        )
+    found = read_pairs(asked.data, *_columns(asked), problems)
+    return (pair for pair in found if assign_split(pair[0]) == side)

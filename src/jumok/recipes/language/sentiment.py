@@ -16,21 +16,28 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from jumok.checkpoint import Loaded
-from jumok.data.batches.batch_order import ByLength, Order, padded
-from jumok.data.batches.split import normal
+from jumok.data.batches.batch_order import LengthGroups, ShuffledEpochs, pad_sequences
+from jumok.data.batches.split import normalize_text
 from jumok.data.datasets import text_corpora
-from jumok.data.readers.labelled_texts import labelled
-from jumok.data.readers.lines import Problems
+from jumok.data.readers.labelled_texts import read_labelled_texts
+from jumok.data.readers.lines import ProblemLog
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
 from jumok.models import Model
 from jumok.models.bert import BERTConfig
 from jumok.models.classifier import Classifier, ClassifierConfig
 from jumok.models.long import LongConfig
-from jumok.recipes.request import Asked
-from jumok.recipes.shared.class_scores import accuracy, class_names, compared, confusion, macro_f1, with_classes
-from jumok.recipes.shared.splits import fingerprint, parted
-from jumok.training import Batch, Task, part_of
+from jumok.recipes.request import TrainingRequest
+from jumok.recipes.shared.class_scores import (
+    accuracy,
+    class_names,
+    compare_with_baseline,
+    confusion,
+    macro_f1,
+    set_class_count,
+)
+from jumok.recipes.shared.splits import fingerprint, split_by_key
+from jumok.training import Batch, Task, select_part
 
 from . import tfidf_baseline
 
@@ -44,16 +51,16 @@ Labelled = list[tuple[str, str]]
 Sides = tuple[Labelled, Labelled, Labelled]  # learned from, choosing the best checkpoint, held out for the report
 
 
-def sentiment(asked: Asked) -> Task:
+def sentiment(asked: TrainingRequest) -> Task:
     """Three classes of short English texts, or your own."""
-    tfidf_baseline.refuse_missing()
+    tfidf_baseline.require_scikit_learn()
     sides = _sides(asked)
     names = class_names([label for side in sides for _, label in side], asked.data or "the sentiment set")
-    loaded = asked.loaded()
+    loaded = asked.load_start()
     settings = asked.settings(**(FRESH if loaded is None else TUNED), threads=torch.get_num_threads())
     tokenizer = _tokenizer(asked, [text for text, _ in sides[0]]) if loaded is None else loaded.tokenizer
     config = _fresh(asked, tokenizer) if loaded is None else _known(asked, loaded)
-    model = asked.model(Classifier, with_classes(asked, config, names), settings)
+    model = asked.model(Classifier, set_class_count(asked, config, names), settings)
     if loaded is not None:
         _take(model, loaded, names)
 
@@ -63,15 +70,15 @@ def sentiment(asked: Asked) -> Task:
     rows, others, unseen = ([_tokens(text, tokenizer, longest) for text, _ in side] for side in sides)
     labels, wanted, truth = (torch.tensor([names.index(label) for _, label in side]) for side in sides)
     weight = rarity(labels, len(names))
-    order = ByLength(Order(len(rows), settings.seed), lambda place: len(rows[place]))
+    order = LengthGroups(ShuffledEpochs(len(rows), settings.seed), lambda place: len(rows[place]))
 
     def batches(step: int, part: int, parts: int) -> Batch:
-        chosen = order.at(step, settings.batch)
-        tokens, real = padded([rows[one] for one in chosen], 0)
+        chosen = order.batch_indices(step, settings.batch)
+        tokens, real = pad_sequences([rows[one] for one in chosen], 0)
         if hidden:  # a text must be understood without some of its words
             draw = torch.Generator().manual_seed(settings.seed * 1_000_003 + step)
             tokens[torch.rand(tokens.shape, generator=draw) < hidden] = _blank(tokenizer)
-        mine = part_of(list(range(len(chosen))), part, parts)
+        mine = select_part(list(range(len(chosen))), part, parts)
         return Batch({"tokens": tokens[mine], "padding": real[mine]}, labels[chosen][mine], len(mine))
 
     def loss(model: nn.Module, batch: Batch) -> Tensor:
@@ -86,11 +93,11 @@ def sentiment(asked: Asked) -> Task:
 
     def report(model: Model, folder: Path) -> dict[str, Any]:
         asked.report("TF-IDF and logistic regression learn the same texts")
-        theirs = torch.tensor([names.index(one) for one in tfidf_baseline.predicted(*sides)])
+        theirs = torch.tensor([names.index(one) for one in tfidf_baseline.predict_baseline(*sides)])
         shares = scores(model, unseen).softmax(-1)
         unknown = [token == tokenizer.unknown for row in unseen for token in row]
         return {
-            **compared(shares.argmax(-1), theirs, truth, names),
+            **compare_with_baseline(shares.argmax(-1), theirs, truth, names),
             "try": sides[2][0][0],
             "unknown_rate": sum(unknown) / len(unknown),
             "samples": _samples(sides[2], shares, theirs, names),
@@ -119,17 +126,17 @@ TUNED: dict[str, Any] = {
 ENCODER = BERTConfig(length=128, width=128, layers=2, heads=4, hidden=256, segments=0, dropout=0.3)
 
 
-def _sides(asked: Asked) -> Sides:
+def _sides(asked: TrainingRequest) -> Sides:
     if asked.data is None:
-        found = list(text_corpora.sentiment("train", asked.report))
-        train, choosing, _ = parted([text for text, _ in found], 0.0, CHOOSING / 2)
-        held_out = list(text_corpora.sentiment("held-out", asked.report))
+        found = list(text_corpora.read_sentiment("train", asked.report))
+        train, choosing, _ = split_by_key([text for text, _ in found], 0.0, CHOOSING / 2)
+        held_out = list(text_corpora.read_sentiment("held-out", asked.report))
     else:
-        problems = Problems(skip=asked.skip_bad)
-        found = list(labelled(asked.data, problems))
+        problems = ProblemLog(skip=asked.skip_bad)
+        found = list(read_labelled_texts(asked.data, problems))
         if problems.count:
             asked.report(str(problems))
-        train, choosing, places = parted([normal(text) for text, _ in found], HELD_OUT, CHOOSING)
+        train, choosing, places = split_by_key([normalize_text(text) for text, _ in found], HELD_OUT, CHOOSING)
         held_out = [found[place] for place in places]
     learned = [found[place] for place in train]
     if len({label for _, label in learned}) < 2:
@@ -137,7 +144,7 @@ def _sides(asked: Asked) -> Sides:
     return learned, [found[place] for place in choosing], held_out
 
 
-def _tokenizer(asked: Asked, texts: list[str]) -> Tokenizer:
+def _tokenizer(asked: TrainingRequest, texts: list[str]) -> Tokenizer:
     """Words, or pieces of words, learned on the training side alone."""
     kind = asked.choice("tokens", "words", ("words", "pieces"))
     most = asked.number("vocabulary", 16_000 if kind == "words" else 8_000, 260)
@@ -145,7 +152,7 @@ def _tokenizer(asked: Asked, texts: list[str]) -> Tokenizer:
     if known.is_dir():  # a run that is taken up again
         return Tokenizer.load(known)
     special = {"pad": "<pad>", "mask": "<mask>", "unknown": "<unk>"}
-    made = words(texts, most, special) if kind == "words" else Tokenizer.learned(texts, most, special)
+    made = words(texts, most, special) if kind == "words" else Tokenizer.train(texts, most, special)
     made.save(known)
     return made
 
@@ -166,12 +173,12 @@ def words(texts: list[str], most: int, special: dict[str, str]) -> Tokenizer:
     return Tokenizer(inner, special)
 
 
-def _fresh(asked: Asked, tokenizer: Tokenizer) -> ClassifierConfig:
-    encoder = asked.config(ENCODER.changed(vocabulary=tokenizer.vocabulary))
+def _fresh(asked: TrainingRequest, tokenizer: Tokenizer) -> ClassifierConfig:
+    encoder = asked.config(ENCODER.replace(vocabulary=tokenizer.vocabulary))
     return asked.config(ClassifierConfig(encoder=encoder, pool="mean", dropout=encoder.dropout))
 
 
-def _known(asked: Asked, loaded: Loaded) -> ClassifierConfig:
+def _known(asked: TrainingRequest, loaded: Loaded) -> ClassifierConfig:
     """A classifier over an encoder that was loaded, or a classifier that was."""
     given = loaded.config
     if loaded.tokenizer is None or not isinstance(given, ClassifierConfig | BERTConfig | LongConfig):
@@ -179,9 +186,9 @@ def _known(asked: Asked, loaded: Loaded) -> ClassifierConfig:
             f"the recipe sentiment starts from an encoder or a classifier that has a tokenizer; {asked.start} is none"
         )
     if not isinstance(given, ClassifierConfig):
-        given = ClassifierConfig(encoder=given.changed(head="none", dropout=0.1), dropout=0.1)
+        given = ClassifierConfig(encoder=given.replace(head="none", dropout=0.1), dropout=0.1)
     encoder = asked.config(given.encoder)
-    return asked.config(given.changed(encoder=encoder.to_json()))
+    return asked.config(given.replace(encoder=encoder.to_json()))
 
 
 def _take(model: Classifier, loaded: Loaded, names: tuple[str, ...]) -> None:
@@ -222,7 +229,7 @@ def scores(model: Model, rows: list[list[int]]) -> Tensor:
     places = sorted(range(len(rows)), key=lambda place: len(rows[place]))
     found = []
     for first in range(0, len(places), 128):
-        tokens, real = padded([rows[place] for place in places[first : first + 128]], 0)
+        tokens, real = pad_sequences([rows[place] for place in places[first : first + 128]], 0)
         found.append(model(tokens.to(model.device), padding=real.to(model.device)).logits.float().cpu())
     return torch.cat(found)[torch.tensor(places).argsort()]
 

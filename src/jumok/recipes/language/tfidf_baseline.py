@@ -13,7 +13,7 @@ STRENGTHS = (1.0, 3.0, 10.0)
 WEIGHTS = (None, "balanced")
 
 
-def refuse_missing() -> None:
+def require_scikit_learn() -> None:
     """Before a model trains for minutes."""
     if importlib.util.find_spec("sklearn") is None:
         raise ArgumentError(
@@ -22,7 +22,7 @@ def refuse_missing() -> None:
         )
 
 
-def predicted(train: Labelled, choosing: Labelled, held_out: Labelled) -> list[str]:
+def predict_baseline(train: Labelled, choosing: Labelled, held_out: Labelled) -> list[str]:
     """The labels that it gives to the held-out texts. Its settings are the best for ``choosing``; then it learns those
     texts too, because nothing else is left to choose."""
     from sklearn.metrics import f1_score

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from jumok.checkpoint import Loaded
 from jumok.data.batches import token_shards
-from jumok.data.batches.batch_order import ByLength, Order, padded
+from jumok.data.batches.batch_order import LengthGroups, ShuffledEpochs, pad_sequences
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
 from jumok.generate import beam_search, generate, greedy
@@ -20,10 +20,10 @@ from jumok.models import Config, Model
 from jumok.models.rnn_seq2seq import RNNSeq2Seq, RNNSeq2SeqConfig
 from jumok.models.t5 import T5
 from jumok.models.transformer import Transformer, TransformerConfig
-from jumok.recipes.request import Asked
+from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.exact_match import sacrebleu
-from jumok.recipes.shared.translation_scores import cut_of, scored, signatures
-from jumok.training import IGNORED, Batch, Settings, Task, part_of
+from jumok.recipes.shared.translation_scores import choose_bleu_tokenization, describe_scores, score_translations
+from jumok.training import IGNORE_INDEX, Batch, Settings, Task, select_part
 
 from .parallel_text import prepared, tokenizer_for
 
@@ -36,10 +36,10 @@ ROWS = 64  # texts at once where nothing is learned
 Loss = Callable[[nn.Module, Batch], Tensor]
 
 
-def translate(asked: Asked) -> Task:
+def translate(asked: TrainingRequest) -> Task:
     """Learn to translate: English and Korean of user interfaces, or pairs of your own."""
     sacrebleu()  # what is missing is said now, not after the training
-    loaded = asked.loaded()
+    loaded = asked.load_start()
     if loaded is None:
         tokenizer = tokenizer_for(asked)
         kind = asked.choice("model", "transformer", ("transformer", "lstm"))
@@ -50,24 +50,24 @@ def translate(asked: Asked) -> Task:
         model = loaded.model
     config: Any = model.config
     bitext = prepared(asked, tokenizer, config.end, getattr(config, "length", None))
-    order = ByLength(Order(bitext.count, settings.seed), bitext.length)
+    order = LengthGroups(ShuffledEpochs(bitext.count, settings.seed), bitext.length)
     smoothing = asked.number("smoothing", 10, 0, 90) / 100  # in hundredths; Szegedy et al. 2016
     choosing, others = bitext.held_out[:CHOOSING], bitext.held_out[CHOOSING:]
     if len(bitext.held_out) < 2 * CHOOSING:
         half = (len(bitext.held_out) + 1) // 2
         choosing, others = bitext.held_out[:half], bitext.held_out[half:] or bitext.held_out
-    cut = cut_of(target for _, target in bitext.held_out)
+    cut = choose_bleu_tokenization(target for _, target in bitext.held_out)
 
     def batch_of(pairs: list[tuple[list[int], list[int]]]) -> Batch:
-        source, real = padded([one for one, _ in pairs], config.pad)
-        target, _ = padded([[config.start, *two[:-1]] for _, two in pairs], config.pad)
-        targets, _ = padded([two for _, two in pairs], IGNORED)
+        source, real = pad_sequences([one for one, _ in pairs], config.pad)
+        target, _ = pad_sequences([[config.start, *two[:-1]] for _, two in pairs], config.pad)
+        targets, _ = pad_sequences([two for _, two in pairs], IGNORE_INDEX)
         # where nothing is padded nothing is masked, which is faster
-        inputs = {"source": source, "target": target} | ({} if bool(real.all()) else {"source_padding": real})
-        return Batch(inputs, targets, int((targets != IGNORED).sum()))
+        inputs = {"source": source, "target": target} | ({} if bool(real.all()) else {"source_token_mask": real})
+        return Batch(inputs, targets, int((targets != IGNORE_INDEX).sum()))
 
     def batches(step: int, part: int, parts: int) -> Batch:
-        chosen = part_of(order.at(step, settings.batch), part, parts)
+        chosen = select_part(order.batch_indices(step, settings.batch), part, parts)
         return batch_of([bitext.pair(number) for number in chosen])
 
     def evaluate(model: Model) -> dict[str, float]:
@@ -78,24 +78,24 @@ def translate(asked: Asked) -> Task:
             total += float(plain(model, batch.to(model.device)))
             count += batch.count
         found = translated(model, tokenizer, [source for source, _ in choosing], 1)
-        return {"loss": total / count, **scored(found, [target for _, target in choosing], cut)}
+        return {"loss": total / count, **score_translations(found, [target for _, target in choosing], cut)}
 
     def report(model: Model, folder: Any) -> dict[str, Any]:
         sources, references = [source for source, _ in others], [target for _, target in others]
         found = translated(model, tokenizer, sources, 1)
-        beam = scored(translated(model, tokenizer, sources, BEAMS), references, cut)
-        copied = scored(sources, references, cut)
+        beam = score_translations(translated(model, tokenizer, sources, BEAMS), references, cut)
+        copied = score_translations(sources, references, cut)
         shown = range(0, len(others), max(1, len(others) // SHOWN))[:SHOWN]
         return {
             "direction": bitext.direction,
             "model": model.family,
             "try": sources[0],
-            **scored(found, references, cut),
+            **score_translations(found, references, cut),
             **{f"{name}_beam_{BEAMS}": value for name, value in beam.items()},
             **{f"{name}_copied": value for name, value in copied.items()},
             "what": f"{len(others):,} held-out pairs, translated greedily and with {BEAMS} beams, beside the source "
             "left as it is" + (". BLEU is of characters: its words need a dictionary" if cut == "char" else ""),
-            "scores": signatures(cut),
+            "scores": describe_scores(cut),
             **bitext.told,
             "translations": [
                 {"source": sources[one], "reference": references[one], "translation": found[one]} for one in shown
@@ -104,7 +104,7 @@ def translate(asked: Asked) -> Task:
 
     data = {
         "pairs": bitext.count, "held_out": len(bitext.held_out), "direction": bitext.direction,
-        "vocabulary": tokenizer.vocabulary, "tokenizer": token_shards.fingerprint(tokenizer),
+        "vocabulary": tokenizer.vocabulary, "tokenizer": token_shards.fingerprint_tokenizer(tokenizer),
     }  # fmt: skip
     return Task(
         model, settings, batches, smoothed(smoothing), evaluate, "chrf", "higher", tokenizer=tokenizer, data=data,
@@ -112,7 +112,7 @@ def translate(asked: Asked) -> Task:
     )  # fmt: skip
 
 
-def _settings(asked: Asked, kind: str) -> Settings:
+def _settings(asked: TrainingRequest, kind: str) -> Settings:
     # about half an hour on two cores, whichever model; what was tried is in LOG.md
     common = {"beta2": 0.98, "decay": 0.01, "clip": 1.0, "evaluate_every": 500, "save_every": 500}
     if kind == "transformer":
@@ -127,7 +127,7 @@ def _settings(asked: Asked, kind: str) -> Settings:
     return asked.settings(steps=1000, batch=128, learning_rate=2e-4, final_rate=0.0, warmup=200, **common)
 
 
-def _model(asked: Asked, kind: str, tokenizer: Tokenizer, settings: Settings) -> Model:
+def _model(asked: TrainingRequest, kind: str, tokenizer: Tokenizer, settings: Settings) -> Model:
     """Of about as many parameters each."""
     assert tokenizer.begin is not None and tokenizer.end is not None and tokenizer.pad is not None
     known = {"vocabulary": tokenizer.vocabulary, "start": tokenizer.begin, "end": tokenizer.end, "pad": tokenizer.pad}
@@ -141,12 +141,12 @@ def _model(asked: Asked, kind: str, tokenizer: Tokenizer, settings: Settings) ->
                 dropout=0.1,
             )
         )  # fmt: skip
-        return asked.model(Transformer, config.changed(**known), settings)
+        return asked.model(Transformer, config.replace(**known), settings)
     config = asked.config(RNNSeq2SeqConfig(embedding_width=320, width=320, tied=True, dropout=0.2))
-    return asked.model(RNNSeq2Seq, config.changed(**known), settings)
+    return asked.model(RNNSeq2Seq, config.replace(**known), settings)
 
 
-def _checked(asked: Asked, loaded: Loaded) -> Tokenizer:
+def _checked(asked: TrainingRequest, loaded: Loaded) -> Tokenizer:
     if not isinstance(loaded.model, FAMILIES) or loaded.tokenizer is None:
         names = ", ".join(one.family for one in FAMILIES)
         raise ArgumentError(
@@ -163,7 +163,11 @@ def smoothed(share: float) -> Loss:
     def loss(model: nn.Module, batch: Batch) -> Tensor:
         logits = model(**batch.inputs).logits
         return functional.cross_entropy(
-            logits.flatten(0, -2), batch.targets.flatten(), ignore_index=IGNORED, reduction="sum", label_smoothing=share
+            logits.flatten(0, -2),
+            batch.targets.flatten(),
+            ignore_index=IGNORE_INDEX,
+            reduction="sum",
+            label_smoothing=share,
         )
 
     return loss

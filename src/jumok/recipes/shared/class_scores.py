@@ -11,7 +11,7 @@ from torch import Tensor
 
 from jumok.errors import ArgumentError
 from jumok.models import Config
-from jumok.recipes.request import Asked
+from jumok.recipes.request import TrainingRequest
 
 MOST_CLASSES = 1000
 WIDEST_TABLE = 20  # classes; beyond that the most frequent mistakes are listed
@@ -67,14 +67,14 @@ def class_names(labels: Sequence[str], where: str) -> tuple[str, ...]:
     return names
 
 
-def with_classes(asked: Asked, config: Made, names: Sequence[str]) -> Made:
+def set_class_count(asked: TrainingRequest, config: Made, names: Sequence[str]) -> Made:
     """The config with as many classes as the data has; another number is refused."""
     if asked.changes.get("classes", len(names)) != len(names):
         raise ArgumentError(f"classes is {asked.changes['classes']!r}, but the data has {len(names)} of them")
-    return config.changed(classes=len(names))
+    return config.replace(classes=len(names))
 
 
-def compared(
+def compare_with_baseline(
     ours: Int[Tensor, " example"],
     theirs: Int[Tensor, " example"],
     wanted: Int[Tensor, " example"],
@@ -83,7 +83,7 @@ def compared(
     """A model beside a baseline, on the same examples, as a report tells it."""
     tables = [confusion(wanted, found, len(names)) for found in (ours, theirs)]
     mine, other = (macro_f1(table) for table in tables)
-    low, high = resampled(ours, theirs, wanted, len(names))
+    low, high = bootstrap_difference(ours, theirs, wanted, len(names))
     points = f"{abs(mine - other) * 100:.1f} points of macro-F1 {'above' if mine > other else 'below'}"
     return {
         "macro_f1": mine,
@@ -99,7 +99,9 @@ def compared(
     }
 
 
-def resampled(ours: Found, theirs: Found, wanted: Found, classes: int, times: int = 1000) -> tuple[float, float]:
+def bootstrap_difference(
+    ours: Found, theirs: Found, wanted: Found, classes: int, times: int = 1000
+) -> tuple[float, float]:
     """Between which differences of macro-F1 95% lie, if the examples are drawn again from themselves (Efron 1979)."""
     draw = torch.Generator().manual_seed(0)
     found = []

@@ -8,11 +8,11 @@ import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from jumok.data.tokenizers.tokenizer import Tokenizer
-from jumok.data.tokenizers.tokenizer_files import no_panic
+from jumok.data.tokenizers.tokenizer_files import wrap_tokenizers_errors
 from jumok.errors import ArgumentError, JumokError
 
 
-def learned(
+def learn_tokenizer(
     texts: Iterable[str],
     vocabulary: int,
     special: Mapping[str, str],
@@ -50,7 +50,7 @@ def learned(
     )
     wrong: list[JumokError] = []
     try:
-        with no_panic("no pieces can be learned from these texts"):
+        with wrap_tokenizers_errors("no pieces can be learned from these texts"):
             inner.train_from_iterator(_heard(texts, wrong), trainer)
     except ArgumentError:
         if wrong:

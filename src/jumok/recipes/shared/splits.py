@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 
-from jumok.data.batches.split import fraction
+from jumok.data.batches.split import hash_to_fraction
 from jumok.errors import ArgumentError
 
 
-def parted(keys: Sequence[str], held_out: float, choosing: float) -> tuple[list[int], list[int], list[int]]:
+def split_by_key(keys: Sequence[str], held_out: float, choosing: float) -> tuple[list[int], list[int], list[int]]:
     """Which examples, counted from 0, are learned from, choose, and are held out. Equal keys stay together, and each
     key's part follows from the key; where a share is so small that it is empty, it takes the nearest key.
 
@@ -36,7 +36,7 @@ def parted(keys: Sequence[str], held_out: float, choosing: float) -> tuple[list[
 def _aside(keys: set[str], share: float, word: str) -> set[str]:
     if not share or not keys:
         return set()
-    far = {key: fraction(word + key) for key in keys}
+    far = {key: hash_to_fraction(word + key) for key in keys}
     return {key for key in keys if far[key] < share} or {min(keys, key=lambda key: far[key])}
 
 

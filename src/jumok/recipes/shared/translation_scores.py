@@ -11,14 +11,14 @@ from .exact_match import sacrebleu
 _EAST_ASIAN = re.compile("[\u1100-\u11ff\u3040-\u30ff\u3130-\u318f\u3400-\u9fff\uac00-\ud7a3]")
 
 
-def cut_of(references: Iterable[str]) -> str:
+def choose_bleu_tokenization(references: Iterable[str]) -> str:
     """How BLEU cuts such texts into words: "13a", its own way; "char" where a fifth of the letters is Hangul or the
     like, because their words need a dictionary (ko-mecab) that is not everywhere."""
     letters = "".join("".join(one.split()) for one in references)
     return "char" if len(_EAST_ASIAN.findall(letters)) >= 0.2 * max(1, len(letters)) else "13a"
 
 
-def scored(translations: list[str], references: list[str], cut: str) -> dict[str, float]:
+def score_translations(translations: list[str], references: list[str], cut: str) -> dict[str, float]:
     """bleu and chrf of all of them together, from 0 to 100.
 
     >>> scored(["파일 열기"], ["파일 열기"], "char")
@@ -30,7 +30,7 @@ def scored(translations: list[str], references: list[str], cut: str) -> dict[str
     }
 
 
-def signatures(cut: str) -> str:
+def describe_scores(cut: str) -> str:
     """What was counted, in sacrebleu's own words, so that others can compare."""
     made = []
     for name, metric in (("BLEU", sacrebleu().BLEU(tokenize=cut)), ("chrF", sacrebleu().CHRF())):

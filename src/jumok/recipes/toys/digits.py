@@ -8,15 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from jumok.data.batches.batch_order import Order
+from jumok.data.batches.batch_order import ShuffledEpochs
 from jumok.data.datasets import toy_tasks
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
 from jumok.generate import generate
 from jumok.models import Model
 from jumok.models.gpt import GPT, GPTConfig
-from jumok.recipes.request import Asked
-from jumok.training import IGNORED, Batch, Settings, Task, part_of, token_loss
+from jumok.recipes.request import TrainingRequest
+from jumok.training import IGNORE_INDEX, Batch, Settings, Task, select_part, token_loss
 
 CHOOSING = 10  # one in so many of those to learn from chooses the best checkpoint instead
 AT_ONCE = 1_000
@@ -24,11 +24,14 @@ SHOWN = 20  # wrong answers in the report, and as many right ones as fit beside 
 Question = tuple[str, str]  # "85+50=" and "531"
 
 
-def sort(asked: Asked) -> Task:
+def sort(asked: TrainingRequest) -> Task:
     """Sort 6 digits of 3 kinds, of the size of minGPT's gpt-nano: a quarter of the 729 is held out."""
     digits, kinds = asked.number("digits", 6, 1, 20), asked.number("kinds", 3, 2, 10)
     held, rest = (
-        [(f"{_joined(row)}=", _joined(answer)) for row, answer in toy_tasks.sort(side, length=digits, kinds=kinds)]
+        [
+            (f"{_joined(row)}=", _joined(answer))
+            for row, answer in toy_tasks.make_sort_examples(side, length=digits, kinds=kinds)
+        ]
         for side in ("held-out", "train")
     )
     # without dropout one or two of the held-out rows stay wrong: so few are there to learn from
@@ -40,7 +43,7 @@ def sort(asked: Asked) -> Task:
     return _task(asked, held, rest, config, settings)
 
 
-def add(asked: Asked) -> Task:
+def add(asked: TrainingRequest) -> Task:
     """Add two numbers of two digits, of the size of minGPT's adder: a tenth of the 10,000 sums is held out. The answer
     is written from its last digit, as people carry: 85+50=531."""
     digits = asked.number("digits", 2, 1, 3)
@@ -48,7 +51,7 @@ def add(asked: Asked) -> Task:
     held, rest = (
         [
             (f"{_joined(row[:digits])}+{_joined(row[digits:])}=", _joined(answer))
-            for row, answer in toy_tasks.add(side, digits=digits, backwards=backwards)
+            for row, answer in toy_tasks.make_addition_examples(side, digits=digits, backwards=backwards)
         ]
         for side in ("held-out", "train")
     )
@@ -60,7 +63,9 @@ def add(asked: Asked) -> Task:
     return _task(asked, held, rest, config, settings)
 
 
-def _task(asked: Asked, held: list[Question], rest: list[Question], config: GPTConfig, settings: Settings) -> Task:
+def _task(
+    asked: TrainingRequest, held: list[Question], rest: list[Question], config: GPTConfig, settings: Settings
+) -> Task:
     asked.refuse_data()
     choosing, taught = rest[: len(rest) // CHOOSING], rest[len(rest) // CHOOSING :]
     if not (held and choosing and taught):
@@ -74,15 +79,15 @@ def _task(asked: Asked, held: list[Question], rest: list[Question], config: GPTC
         torch.tensor([tokenizer.encode(given + wanted, special=False) for given, wanted in some])
         for some in (taught, choosing)
     )
-    order = Order(len(rows), settings.seed)
+    order = ShuffledEpochs(len(rows), settings.seed)
 
     def batch(chosen: Tensor) -> Batch:
         targets = chosen[:, 1:].clone()
-        targets[:, : question - 1] = IGNORED
+        targets[:, : question - 1] = IGNORE_INDEX
         return Batch({"tokens": chosen[:, :-1]}, targets, answer * len(chosen))
 
     def batches(step: int, part: int, parts: int) -> Batch:
-        return batch(rows[part_of(order.at(step, settings.batch), part, parts)])
+        return batch(rows[select_part(order.batch_indices(step, settings.batch), part, parts)])
 
     def answered(model: Model, questions: list[Question]) -> list[str]:
         found: list[str] = []
@@ -118,13 +123,13 @@ def _task(asked: Asked, held: list[Question], rest: list[Question], config: GPTC
 
 
 def _model(
-    asked: Asked, config: GPTConfig, settings: Settings, taught: list[Question], length: int
+    asked: TrainingRequest, config: GPTConfig, settings: Settings, taught: list[Question], length: int
 ) -> tuple[GPT, Tokenizer]:
     """The model ends where an answer ends: as many places as a question and its answer have."""
-    loaded = asked.loaded()
+    loaded = asked.load_start()
     if loaded is None:
-        tokenizer = Tokenizer.characters("".join(given + wanted for given, wanted in taught))
-        config = asked.config(config.changed(vocabulary=tokenizer.vocabulary, length=length))
+        tokenizer = Tokenizer.for_characters("".join(given + wanted for given, wanted in taught))
+        config = asked.config(config.replace(vocabulary=tokenizer.vocabulary, length=length))
         return asked.model(GPT, config, settings), tokenizer
     if not isinstance(loaded.model, GPT) or loaded.tokenizer is None:
         raise ArgumentError(f"the recipe {asked.recipe} goes on with a gpt that has a tokenizer; {asked.start} is none")

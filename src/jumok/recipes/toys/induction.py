@@ -14,25 +14,25 @@ from torch.nn import functional
 
 from jumok.data.datasets import toy_tasks
 from jumok.data.readers import documents as texts
-from jumok.data.readers.lines import Problems
+from jumok.data.readers.lines import ProblemLog
 from jumok.data.tokenizers.tokenizer import Tokenizer
-from jumok.draw import DrawError, head_grid
-from jumok.errors import ArgumentError
+from jumok.draw import head_grid
+from jumok.errors import ArgumentError, DrawError
 from jumok.generate import generate
 from jumok.models import Model
 from jumok.models.gpt import GPT, llama_config
-from jumok.recipes.request import Asked
-from jumok.training import IGNORED, Batch, Settings, Task, part_of, token_loss
+from jumok.recipes.request import TrainingRequest
+from jumok.training import IGNORE_INDEX, Batch, Settings, Task, select_part, token_loss
 
 from . import repeated_bytes
 
-TRIED = 100  # sequences of each kind that the model is tried on
+SEQUENCES_PER_KIND = 100  # sequences of each kind that the model is tried on
 MOST_TEXT = 2_000_000  # bytes of a person's own text
 HALF = 64  # bytes of a piece that is tried
 PROMPTS = ("Mary gave John a book; Mary", "호랑이와 곶감, 호랑이와")
 
 
-def induction(asked: Asked) -> Task:
+def induction(asked: TrainingRequest) -> Task:
     """Learn to say again what was said before, whatever it is."""
     settings = asked.settings(
         steps=1500, batch=8, learning_rate=2e-3, final_rate=0.02, warmup=50, beta2=0.99, decay=0.0, clip=1.0,
@@ -49,13 +49,13 @@ def induction(asked: Asked) -> Task:
         window = min(length, 32 if plain else 128 if step < settings.steps // 3 else length)
         made = [
             row
-            for one in part_of(list(range(settings.batch)), part, parts)
+            for one in select_part(list(range(settings.batch)), part, parts)
             for row in repeated_bytes.rows(f"{settings.seed} {step} {one}", length // window, window + 1, plain, own)
         ]
         rows = torch.tensor([row for row, _ in made])
         told = torch.arange(window + 1) >= torch.tensor([first for _, first in made])[:, None]
-        targets = rows.masked_fill(~told, IGNORED)[:, 1:]
-        return Batch({"tokens": rows[:, :-1]}, targets, int((targets != IGNORED).sum()))
+        targets = rows.masked_fill(~told, IGNORE_INDEX)[:, 1:]
+        return Batch({"tokens": rows[:, :-1]}, targets, int((targets != IGNORE_INDEX).sum()))
 
     def evaluate(model: Model) -> dict[str, float]:
         found = {f"right_{name}": right(model, rows) for name, rows in tried(length, held).items()}
@@ -69,7 +69,7 @@ def induction(asked: Asked) -> Task:
         _draw(model, tokenizer, Path(folder), asked)
         return {
             **{f"right_{name}": right(model, some) for name, some in rows.items()},
-            "what": f"of the second half, of {TRIED} pieces a kind that were drawn anew and stand there twice "
+            "what": f"of the second half, of {SEQUENCES_PER_KIND} pieces a kind that were drawn anew and stand there twice "
             f"({HALF} bytes; short 16, long {length // 2}); the first byte of it cannot be known",
             "try": PROMPTS[0],
             "loss_first_half": first,
@@ -86,9 +86,9 @@ def induction(asked: Asked) -> Task:
     )
 
 
-def _model(asked: Asked, settings: Settings) -> tuple[GPT, Tokenizer]:
-    tokenizer = Tokenizer.of_bytes()
-    loaded = asked.loaded()
+def _model(asked: TrainingRequest, settings: Settings) -> tuple[GPT, Tokenizer]:
+    tokenizer = Tokenizer.for_bytes()
+    loaded = asked.load_start()
     if loaded is not None:
         letters = "§\n가"
         reads = [] if loaded.tokenizer is None else loaded.tokenizer.encode(letters)
@@ -121,11 +121,11 @@ def _one_head_alone(model: GPT) -> None:
     joined[2 * width + first :] = 0
 
 
-def _own_text(asked: Asked) -> bytes:
+def _own_text(asked: TrainingRequest) -> bytes:
     if asked.data is None:
         return b""
-    problems, found, size = Problems(skip=asked.skip_bad), [], 0
-    for one in texts.documents(asked.data, problems):
+    problems, found, size = ProblemLog(skip=asked.skip_bad), [], 0
+    for one in texts.read_documents(asked.data, problems):
         found.append(one.encode())
         size += len(found[-1])
         if size > MOST_TEXT:
@@ -146,11 +146,13 @@ def tried(length: int, held: bytes = b"") -> dict[str, Tensor]:
     half = min(HALF, length // 2)
     sizes = {"bytes": half, "short": min(16, half), "long": length // 2}
     found = {
-        name: torch.tensor([here + there for here, there in toy_tasks.induction(TRIED, size, "held-out")])
+        name: torch.tensor(
+            [here + there for here, there in toy_tasks.make_induction_examples(SEQUENCES_PER_KIND, size, "held-out")]
+        )
         for name, size in sizes.items()
     }
     for kind in ("words", "hangul", *(["text"] if held else [])):
-        pieces = [repeated_bytes.piece(f"held out {kind} {one}", kind, half, held) for one in range(TRIED)]
+        pieces = [repeated_bytes.piece(f"held out {kind} {one}", kind, half, held) for one in range(SEQUENCES_PER_KIND)]
         found[kind] = torch.tensor([one + one for one in pieces])
     return found
 
@@ -189,7 +191,7 @@ def _continued(model: Model, tokenizer: Tokenizer, prompt: str) -> str:
     return tokenizer.decode(generate(model, [given], limit=room)[0]) if room > 0 else ""
 
 
-def _draw(model: Model, tokenizer: Tokenizer, folder: Path, asked: Asked) -> None:
+def _draw(model: Model, tokenizer: Tokenizer, folder: Path, asked: TrainingRequest) -> None:
     """Every head on a word of random letters that comes twice."""
     given = "qzkfwjxa " * 2
     tokens = torch.tensor([tokenizer.encode(given)], device=model.device)

@@ -12,7 +12,7 @@ from torch.nn import functional
 from jumok.errors import ArgumentError
 from jumok.models import Model
 from jumok.models.numeric import Numeric, NumericConfig
-from jumok.recipes.request import Asked
+from jumok.recipes.request import TrainingRequest
 from jumok.training import Batch, Task
 
 LENGTH = 5
@@ -20,14 +20,14 @@ SHOWN = [10.0, 20.0, 30.0, 40.0, 50.0]
 HELD_OUT = 1_000
 
 
-def numbers(asked: Asked) -> Task:
+def numbers(asked: TrainingRequest) -> Task:
     """Learn to add 2 to each of 5 numbers from 0 to 100."""
     asked.refuse_data()
     settings = asked.settings(
         steps=6000, batch=64, learning_rate=1e-2, final_rate=0.0, warmup=200, decay=0.0, clip=1.0, beta2=0.999,
         evaluate_every=500, save_every=1000,
     )  # fmt: skip
-    loaded = asked.loaded()
+    loaded = asked.load_start()
     model = asked.model(Numeric, asked.config(NumericConfig()), settings) if loaded is None else loaded.model
     if not isinstance(model, Numeric):
         raise ArgumentError(f"the recipe numbers goes on with a numeric; {asked.start} is a {model.family}")

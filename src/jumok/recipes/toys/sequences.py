@@ -13,19 +13,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from jumok.data.batches.batch_order import ByLength, Order, padded
+from jumok.data.batches.batch_order import LengthGroups, ShuffledEpochs, pad_sequences
 from jumok.data.datasets import toy_tasks
-from jumok.data.readers.lines import Problems
+from jumok.data.readers.lines import ProblemLog
 from jumok.data.tokenizers.tokenizer import Tokenizer
-from jumok.draw import DrawError, heat_map
-from jumok.errors import ArgumentError
+from jumok.draw import heat_map
+from jumok.errors import ArgumentError, DrawError
 from jumok.models import Config, Model
 from jumok.models.gpt import GPT, GPTConfig
 from jumok.models.rnn_seq2seq import RNNSeq2Seq, RNNSeq2SeqConfig
 from jumok.models.transformer import Transformer, TransformerConfig
-from jumok.recipes.request import Asked
+from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared import exact_match
-from jumok.training import IGNORED, Batch, Task, part_of, token_loss
+from jumok.training import IGNORE_INDEX, Batch, Task, select_part, token_loss
 
 from . import word_sequences
 from .word_sequences import Pair, Words
@@ -34,19 +34,19 @@ MODELS = {"transformer": Transformer, "lstm": RNNSeq2Seq, "gpt": GPT}
 SHOWN = 5  # samples in the report
 
 
-def copy(asked: Asked) -> Task:
+def copy(asked: TrainingRequest) -> Task:
     """Give back what was given."""
-    return _task(asked, toy_tasks.copy, list)
+    return _task(asked, toy_tasks.make_copy_examples, list)
 
 
-def reverse(asked: Asked) -> Task:
+def reverse(asked: TrainingRequest) -> Task:
     """Give back what was given, from its end."""
-    return _task(asked, toy_tasks.reverse, lambda given: given[::-1])
+    return _task(asked, toy_tasks.make_reverse_examples, lambda given: given[::-1])
 
 
-def _task(asked: Asked, made: Callable[..., Any], rule: Callable[[Words], Words]) -> Task:
+def _task(asked: TrainingRequest, made: Callable[..., Any], rule: Callable[[Words], Words]) -> Task:
     exact_match.sacrebleu()
-    loaded = asked.loaded()
+    loaded = asked.load_start()
     usual = "transformer" if loaded is None else _kind_of(asked, loaded.model)
     kind = asked.choice("model", usual, tuple(MODELS))
     pairs = _data(asked, made, rule)
@@ -69,10 +69,10 @@ def _task(asked: Asked, made: Callable[..., Any], rule: Callable[[Words], Words]
 
     sources = {part: [tokenizer.encode(" ".join(here)) for here, _ in some] for part, some in pairs.items()}
     answers = [[*tokenizer.encode(" ".join(there), special=False), end] for _, there in pairs["train"]]
-    order = ByLength(Order(len(answers), settings.seed), lambda one: len(answers[one]))
+    order = LengthGroups(ShuffledEpochs(len(answers), settings.seed), lambda one: len(answers[one]))
 
     def batches(step: int, part: int, parts: int) -> Batch:
-        chosen = part_of(order.at(step, settings.batch), part, parts)
+        chosen = select_part(order.batch_indices(step, settings.batch), part, parts)
         return make([sources["train"][one] for one in chosen], [answers[one] for one in chosen], tokenizer)
 
     def answered(model: Model, part: str) -> tuple[list[str], list[str]]:
@@ -117,12 +117,12 @@ def _task(asked: Asked, made: Callable[..., Any], rule: Callable[[Words], Words]
     )
 
 
-def _data(asked: Asked, made: Callable[..., Any], rule: Callable[[Words], Words]) -> dict[str, list[Pair]]:
+def _data(asked: TrainingRequest, made: Callable[..., Any], rule: Callable[[Words], Words]) -> dict[str, list[Pair]]:
     held_out = asked.number("held_out", 1_000)
     if asked.data is None:
         examples = {"train": asked.number("examples", 50_000), "dev": held_out, "test": held_out}
         return {part: word_sequences.of_numbers(made(part, count)) for part, count in examples.items()}
-    problems = Problems(skip=asked.skip_bad)
+    problems = ProblemLog(skip=asked.skip_bad)
     found = word_sequences.of_files(asked.data, rule, asked.number("longest", 100), held_out, problems)
     if problems.count:
         asked.report(str(problems))
@@ -166,7 +166,7 @@ def _config(kind: str, vocabulary: int, room: int) -> Config:
     )
 
 
-def _kind_of(asked: Asked, model: Model) -> str:
+def _kind_of(asked: TrainingRequest, model: Model) -> str:
     for kind, family in MODELS.items():
         if isinstance(model, family):
             return kind
@@ -176,7 +176,7 @@ def _kind_of(asked: Asked, model: Model) -> str:
     )
 
 
-def _check_start(asked: Asked, kind: str, usual: str, tokenizer: Tokenizer | None, known: Words) -> None:
+def _check_start(asked: TrainingRequest, kind: str, usual: str, tokenizer: Tokenizer | None, known: Words) -> None:
     if kind != usual:
         raise ArgumentError(f"{asked.start} is a {usual}, and a {kind} was asked for; leave out model={kind}")
     if tokenizer is None or tokenizer.end is None or tokenizer.pad is None:
@@ -192,28 +192,28 @@ def _check_start(asked: Asked, kind: str, usual: str, tokenizer: Tokenizer | Non
 def _pairs(sources: list[list[int]], answers: list[list[int]], tokenizer: Tokenizer) -> Batch:
     """For an encoder-decoder: it reads the answer one place behind."""
     assert tokenizer.begin is not None and tokenizer.pad is not None
-    source, real = padded(sources, tokenizer.pad)
-    target, _ = padded([[tokenizer.begin, *answer[:-1]] for answer in answers], tokenizer.pad)
-    targets, _ = padded(answers, IGNORED)
+    source, real = pad_sequences(sources, tokenizer.pad)
+    target, _ = pad_sequences([[tokenizer.begin, *answer[:-1]] for answer in answers], tokenizer.pad)
+    targets, _ = pad_sequences(answers, IGNORE_INDEX)
     inputs = {"source": source, "target": target}
     if not bool(real.all()):
-        inputs["source_padding"] = real
+        inputs["source_token_mask"] = real
     return Batch(inputs, targets, sum(map(len, answers)))
 
 
 def _joined(sources: list[list[int]], answers: list[list[int]], tokenizer: Tokenizer) -> Batch:
     """For a GPT: one text of both, of which only the answer is asked for."""
     assert tokenizer.pad is not None
-    tokens, _ = padded([here + there[:-1] for here, there in zip(sources, answers, strict=True)], tokenizer.pad)
-    asked_for = [[IGNORED] * (len(here) - 1) + there for here, there in zip(sources, answers, strict=True)]
-    targets, _ = padded(asked_for, IGNORED)
+    tokens, _ = pad_sequences([here + there[:-1] for here, there in zip(sources, answers, strict=True)], tokenizer.pad)
+    asked_for = [[IGNORE_INDEX] * (len(here) - 1) + there for here, there in zip(sources, answers, strict=True)]
+    targets, _ = pad_sequences(asked_for, IGNORE_INDEX)
     return Batch({"tokens": tokens}, targets, sum(map(len, answers)))
 
 
 # a picture
 
 
-def _draw(model: Model, tokenizer: Tokenizer, pairs: list[Pair], folder: Path, asked: Asked) -> None:
+def _draw(model: Model, tokenizer: Tokenizer, pairs: list[Pair], folder: Path, asked: TrainingRequest) -> None:
     """Where the answer looks while it is written: the last layer's heads together, on one sequence that fits a page."""
     here, there = min(pairs, key=lambda pair: abs(len(pair[0]) - 10))
     given = tokenizer.encode(" ".join(here))
@@ -224,8 +224,8 @@ def _draw(model: Model, tokenizer: Tokenizer, pairs: list[Pair], folder: Path, a
     found = model(**batch.inputs, weights=True).weights
     last = found[-1] if alone else found["cross"][-1]
     pattern = last[0].mean(0)[-len(answer) :].cpu()
-    keys = [tokenizer.token(one) for one in batch.inputs["tokens" if alone else "source"][0].tolist()]
-    queries = [tokenizer.token(one) for one in answer]
+    keys = [tokenizer.id_to_token(one) for one in batch.inputs["tokens" if alone else "source"][0].tolist()]
+    queries = [tokenizer.id_to_token(one) for one in answer]
     try:
         heat_map(folder / "attention.png", pattern, queries, keys, title=f"{asked.recipe}: where each word looks")
     except DrawError as missing:  # pictures are an extra, and no reason to fail now

@@ -8,12 +8,13 @@ from pathlib import Path
 import tokenizers
 from tokenizers import models, pre_tokenizers, processors
 
-from jumok.data.batches.split import normal
+from jumok.data.batches.split import normalize_text
 from jumok.data.readers import hub_datasets
-from jumok.data.readers.columns import TABLES, rows
-from jumok.data.readers.lines import DataError, Problems, ending, files, lines
+from jumok.data.readers.columns import TABLE_EXTENSIONS, read_rows
+from jumok.data.readers.lines import ProblemLog, get_extension, list_files, read_lines
 from jumok.data.tokenizers.tokenizer import Tokenizer
-from jumok.recipes.shared.splits import parted
+from jumok.errors import DataError
+from jumok.recipes.shared.splits import split_by_key
 
 Words = list[str]
 Pair = tuple[Words, Words]
@@ -42,7 +43,7 @@ def of_numbers(pairs: list[tuple[list[int], list[int]]]) -> list[Pair]:
 
 
 def of_files(
-    paths: str, rule: Callable[[Words], Words], longest: int, most: int, problems: Problems
+    paths: str, rule: Callable[[Words], Words], longest: int, most: int, problems: ProblemLog
 ) -> dict[str, list[Pair]]:
     """A sequence in each line of a text file, or in the column "text" of a table, with what ``rule`` makes of it:
     "train", "dev" to choose by and "test", of which the last two have at most ``most``."""
@@ -50,26 +51,28 @@ def of_files(
     for place, words in _sequences(paths, problems):
         special = next((word for word in words if word in SPECIAL.values()), None)
         if special is not None:
-            problems.bad(place, f"the word {special} has a meaning of its own here")
+            problems.report(place, f"the word {special} has a meaning of its own here")
         elif len(words) > longest:
-            problems.bad(place, f"there are {len(words):,} words, and at most {longest} are read (--set longest=...)")
+            problems.report(
+                place, f"there are {len(words):,} words, and at most {longest} are read (--set longest=...)"
+            )
         else:
             found.append(words)
     if not found:
         raise DataError(f"there are no sequences in {paths}: {problems}")
-    train, dev, test = parted([normal(" ".join(words)) for words in found], 0.1, 0.1)
+    train, dev, test = split_by_key([normalize_text(" ".join(words)) for words in found], 0.1, 0.1)
     chosen = {"train": train, "dev": dev[:most], "test": test[:most]}
     return {part: [(found[one], rule(found[one])) for one in places] for part, places in chosen.items()}
 
 
-def _sequences(paths: str, problems: Problems) -> Iterator[tuple[str, Words]]:
+def _sequences(paths: str, problems: ProblemLog) -> Iterator[tuple[str, Words]]:
     """("a.txt:17", its words) of every line that has any."""
     found: Iterator[tuple[int, str]]
-    for path in files(paths):
-        if hub_datasets.is_name(path) or ending(path) in TABLES:
-            found = ((number, fields[0]) for number, fields in rows(path, ["text"], problems))
+    for path in list_files(paths):
+        if hub_datasets.is_hub_name(path) or get_extension(path) in TABLE_EXTENSIONS:
+            found = ((number, fields[0]) for number, fields in read_rows(path, ["text"], problems))
         else:
-            found = lines(Path(path), problems)
+            found = read_lines(Path(path), problems)
         for number, line in found:
             if line.split():
                 yield f"{path}:{number}", line.split()
