@@ -100,7 +100,7 @@ def test_it_is_transformers(name: str, side: str, tmp_path: Path) -> None:
         segments = settings["token_type_ids"] = torch.randint(theirs.config.type_vocab_size, (2, LENGTH))
 
     def check(ours: Model, theirs: Any) -> None:
-        found, wanted = ours(tokens, padding=real, segments=segments), theirs(tokens, **settings)
+        found, wanted = ours(tokens, token_mask=real, segments=segments), theirs(tokens, **settings)
         if name in CLASSES:
             assert_parity(found.logits, their_logits(theirs, tokens, real, settings))
             found, wanted = ours(tokens).logits, theirs(tokens).logits
@@ -228,7 +228,7 @@ def test_nothing_moves_when_the_padding_changes(name: str, side: str) -> None:
     tokens, real = torch.randint(2, 50, (2, 9)), real_tokens(side)
     other = torch.where(real, tokens, (tokens + 11) % 50)
     with torch.no_grad():
-        one, two = model(tokens, padding=real).logits, model(other, padding=real).logits
+        one, two = model(tokens, token_mask=real).logits, model(other, token_mask=real).logits
         alone = model(tokens[1:, real[1]]).logits
     assert torch.equal(one[real], two[real])
     assert torch.allclose(one[1, real[1]], alone[0], atol=1e-5)
@@ -240,7 +240,7 @@ def test_no_class_moves_when_the_padding_changes(side: str) -> None:
     tokens, real = torch.randint(2, 50, (2, 9)), real_tokens(side)
     other = torch.where(real, tokens, (tokens + 11) % 50)
     with torch.no_grad():
-        one, two = model(tokens, padding=real).logits, model(other, padding=real).logits
+        one, two = model(tokens, token_mask=real).logits, model(other, token_mask=real).logits
         assert torch.allclose(one[1:], model(tokens[1:, real[1]]).logits, atol=1e-5)
     assert torch.equal(one, two) and list(one.shape) == [2, 3]
 
@@ -260,7 +260,7 @@ def test_every_token_sees_every_other_and_the_segments() -> None:
 def test_every_layers_weights() -> None:
     model = BERT(CONFIGS["bert"]).eval()
     real = real_tokens("left")
-    output = model(torch.randint(50, (2, 9)), padding=real, weights=True)
+    output = model(torch.randint(50, (2, 9)), token_mask=real, weights=True)
     assert [list(one.shape) for one in output.weights] == [[2, 4, 9, 9]] * 2
     assert torch.allclose(output.weights[1].sum(-1), torch.ones(2, 4, 9), atol=1e-6)
     assert not output.weights[0][1, :, :, :3].any()
@@ -275,7 +275,7 @@ def test_backends_and_checkpointing_give_the_same_gradients(backend: str) -> Non
         model.use_backend(backend)
         model.checkpointing = checkpointing
         tokens = torch.arange(18).view(2, 9)
-        model(tokens, padding=real_tokens("right")).logits.square().mean().backward()
+        model(tokens, token_mask=real_tokens("right")).logits.square().mean().backward()
         return [parameter.grad for parameter in model.parameters()]
 
     for one, two in zip(gradients("explicit", False), gradients(backend, True), strict=True):

@@ -45,7 +45,7 @@ def test_nothing_moves_when_the_padding_changes(encoder: str, pool: str, side: s
     real = torch.ones(2, 11).bool()
     real[1, slice(0, 4) if side == "left" else slice(7, 11)] = False
     other = torch.where(real, tokens, (tokens + 11) % 50)
-    one, two = model(tokens, padding=real).logits, model(other, padding=real).logits
+    one, two = model(tokens, token_mask=real).logits, model(other, token_mask=real).logits
     assert one.shape == (2, 3) and torch.equal(one, two)
     assert torch.allclose(one[1:], model(tokens[1:, real[1]]).logits, atol=2e-4)
     # and it would have moved, had padding been counted
@@ -58,15 +58,15 @@ def test_the_pooled_vector_is_the_mean_or_the_first() -> None:
     real = torch.tensor([[1] * 7, [0, 0, 1, 1, 1, 0, 0]]).bool()
     for pool in ("mean", "first"):
         model = made("bert", pool)
-        output = model(tokens, padding=real)
+        output = model(tokens, token_mask=real)
         for row in (0, 1):
             vectors = output.hidden[row, real[row]]
             pooled = vectors[0] if pool == "first" else sum(vectors) / len(vectors)
             wanted = model.output.weight @ pooled + model.output.bias
             assert torch.allclose(output.logits[row], wanted, atol=1e-5)
         everything = torch.ones(2, 7).bool()
-        assert torch.allclose(model(tokens).logits, model(tokens, padding=everything).logits, atol=1e-5)
-        assert model(tokens, padding=~everything).logits.isfinite().all()
+        assert torch.allclose(model(tokens).logits, model(tokens, token_mask=everything).logits, atol=1e-5)
+        assert model(tokens, token_mask=~everything).logits.isfinite().all()
 
 
 def test_the_sentiment_classifier_is_the_documents() -> None:
@@ -93,12 +93,12 @@ def test_it_learns_whether_a_token_is_there() -> None:
 
     for _ in range(60):
         tokens, real, answers = batch()
-        loss = torch.nn.functional.cross_entropy(model(tokens, padding=real).logits, answers)
+        loss = torch.nn.functional.cross_entropy(model(tokens, token_mask=real).logits, answers)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
     tokens, real, answers = batch()
-    assert (model.eval()(tokens, padding=real).logits.argmax(-1) == answers).float().mean() > 0.95
+    assert (model.eval()(tokens, token_mask=real).logits.argmax(-1) == answers).float().mean() > 0.95
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)

@@ -79,7 +79,7 @@ def test_logits_are_transformers(name: str, side: str, tmp_path: Path) -> None:
         settings: dict[str, Any] = {}
         if real is not None:
             settings = {"attention_mask": real.long(), "position_ids": (real.long().cumsum(-1) - 1).clamp_min(0)}
-        assert_parity(ours(tokens, padding=real).logits, theirs(tokens, **settings).logits, real)
+        assert_parity(ours(tokens, token_mask=real).logits, theirs(tokens, **settings).logits, real)
 
     theirs = CASES[name]()
     their_class = LlamaForCausalLM if name == "mistral" else None  # without a window the two are one
@@ -137,7 +137,7 @@ def test_nothing_moves_when_the_padding_changes(name: str, side: str) -> None:
         real[1, 6:] = False
     other = torch.where(real, tokens, (tokens + 11) % 50)
     with torch.no_grad():
-        one, two = model(tokens, padding=real).logits, model(other, padding=real).logits
+        one, two = model(tokens, token_mask=real).logits, model(other, token_mask=real).logits
         alone = model(tokens[1:, real[1]]).logits
     assert torch.equal(one[real], two[real])
     assert torch.allclose(one[1, real[1]], alone[0], atol=1e-5)

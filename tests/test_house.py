@@ -13,46 +13,31 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "jumok"
 
-# Who may import whom, by room:
-# axes, errors, linear, tap <- attention <- layers <- models <- checkpoint <- {train, generate} <- {recipes, lab, run}
-# <- cli.
-# data imports errors and axes alone; checkpoint reads data's tokenizers and names. draw imports nothing of ours. train
-# never imports generate: a recipe passes its evaluation in. lens stands beside train and generate, and knows neither.
-GROUND = {"axes", "errors", "linear", "tap"}
+# Which packages each package may import. The order is
+# attention <- layers <- models <- checkpoint <- {training, generate} <- lens <- recipes <- tasks <- lab <- cli.
+# data imports only axes and errors; draw imports only errors; lens never imports training.
+BASE = {"axes", "errors", "small_batch_linear", "tap"}
+MODELS = {"attention", "layers", "models", *BASE}
 ARROWS: dict[str, set[str]] = {
     "errors": set(),
-    "draw": set(),
     "axes": {"errors"},
-    "linear": set(),
+    "small_batch_linear": set(),
     "tap": {"errors"},
+    "draw": {"errors"},
     "data": {"axes", "errors"},
-    "attention": GROUND,
-    "layers": {"attention", *GROUND},
-    "models": {"layers", "attention", *GROUND},
-    "checkpoint": {"models", "data", "layers", "attention", *GROUND},
-    "generate": {"checkpoint", "models", "data", "layers", "attention", *GROUND},
-    "train": {"checkpoint", "models", "layers", "attention", *GROUND},
-    "recipes": {"train", "generate", "checkpoint", "models", "data", "draw", *GROUND},
-    "run": {"generate", "checkpoint", "models", "data", *GROUND},
-    "lens": {"checkpoint", "models", "data", "layers", "attention", "draw", *GROUND},
-    "lab": {"generate", "checkpoint", "models", "layers", "attention", *GROUND},
-    "cli": {
-        "recipes",
-        "train",
-        "run",
-        "lab",
-        "lens",
-        "generate",
-        "checkpoint",
-        "models",
-        "data",
-        "layers",
-        "attention",
-        "draw",
-        *GROUND,
-    },
+    "attention": BASE,
+    "layers": {"attention", *BASE},
+    "models": {"layers", "attention", *BASE},
+    "checkpoint": {"data", *MODELS},
+    "generate": {"checkpoint", "data", *MODELS},
+    "training": {"checkpoint", *MODELS},
+    "lens": {"generate", "checkpoint", "data", "draw", *MODELS},
+    "recipes": {"lens", "training", "generate", "checkpoint", "data", "draw", *MODELS},
+    "tasks": {"generate", "checkpoint", "data", *MODELS},
+    "lab": {"tasks", "lens", "generate", "checkpoint", "data", "draw", *MODELS},
+    "cli": {"lab", "tasks", "recipes", "lens", "training", "generate", "checkpoint", "data", "draw", *MODELS},
     "__main__": {"cli"},
-    "__init__": {"attention", "checkpoint", "errors", "lens", "run"},
+    "__init__": {"attention", "checkpoint", "errors", "lens", "recipes", "tasks"},
 }
 
 

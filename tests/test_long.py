@@ -54,7 +54,7 @@ def test_the_mask_is_the_loops(mixing: str, side: str) -> None:
         real[row, text] = True
     model, full = made(mixing), made("full")
     full.load_state_dict(model.state_dict())
-    found = model(tokens, padding=None if side == "none" else real, weights=True)
+    found = model(tokens, token_mask=None if side == "none" else real, weights=True)
     # the same parameters under the dense mask, its positions counted over real tokens
     places = (real.long().cumsum(-1) - 1).clamp_min(0)
     hidden = full.norm(full.embedding(tokens) + full.positions(places))
@@ -77,7 +77,7 @@ def test_blocked_is_explicit_forward_and_backward(mixing: str, padded: bool, tin
         model = made(mixing, head="mlm")
         model.use_backend(backend)
         model.checkpointing = checkpointing
-        logits = model(tokens, padding=real if padded else None).logits[real]
+        logits = model(tokens, token_mask=real if padded else None).logits[real]
         logits.square().mean().backward()
         return [logits, *(parameter.grad for parameter in model.parameters())]
 
@@ -105,8 +105,8 @@ def test_performer_in_linear_time_is_performer_by_its_weights() -> None:
     real = torch.ones(2, 23).bool()
     real[1, :9] = False
     for padding in (None, real):
-        output = model(tokens, padding=padding, weights=True)
-        assert torch.allclose(model(tokens, padding=padding).hidden[real], output.hidden[real], atol=1e-4)
+        output = model(tokens, token_mask=padding, weights=True)
+        assert torch.allclose(model(tokens, token_mask=padding).hidden[real], output.hidden[real], atol=1e-4)
         assert torch.allclose(output.weights[0].sum(-1), torch.ones(2, 4, 23), atol=1e-5)
     assert not output.weights[1][1, :, :, :9].any()
     model.use_backend("linear")
@@ -136,7 +136,7 @@ def test_fnet_is_its_formula() -> None:
     middle = block.attention_norm((hidden + mixed).float())
     wanted = block.feedforward_norm(middle + block.feedforward(middle))
     assert torch.allclose(model(tokens).hidden, wanted, atol=1e-5)
-    assert torch.equal(model(tokens, padding=torch.ones(2, 5).bool()).hidden, model(tokens).hidden)
+    assert torch.equal(model(tokens, token_mask=torch.ones(2, 5).bool()).hidden, model(tokens).hidden)
 
 
 def test_fnet_refuses_padding_and_weights_in_a_sentence() -> None:
@@ -145,7 +145,7 @@ def test_fnet_refuses_padding_and_weights_in_a_sentence() -> None:
     real = torch.ones(2, 5).bool()
     real[1, 3:] = False
     with pytest.raises(ArgumentError, match="fnet mixes every token with every other, padding too"):
-        model(tokens, padding=real)
+        model(tokens, token_mask=real)
     with pytest.raises(ArgumentError, match="has no weights"):
         model(tokens, weights=True)
 
@@ -161,7 +161,7 @@ def test_nothing_moves_when_the_padding_changes(mixing: str, side: str) -> None:
         real[1, place] = False
     real[2] = False  # a text without tokens moves nobody, and is a number
     other = torch.where(real, tokens, (tokens + 11) % 50)
-    one, two = model(tokens, padding=real).logits, model(other, padding=real).logits
+    one, two = model(tokens, token_mask=real).logits, model(other, token_mask=real).logits
     assert torch.equal(one[real], two[real]) and one.isfinite().all()
     for row in (0, 1):
         alone = model(tokens[row : row + 1, real[row]]).logits
@@ -220,4 +220,4 @@ def test_inputs_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ShapeError, match="position 30 was asked for"):
         model(torch.zeros(1, 31).long())
     with pytest.raises(ShapeError, match=r"padding is \[1, 4\], but the tokens \[1, 5\]"):
-        model(torch.zeros(1, 5).long(), padding=torch.ones(1, 4).bool())
+        model(torch.zeros(1, 5).long(), token_mask=torch.ones(1, 4).bool())

@@ -105,7 +105,7 @@ def test_minilm_has_transformers_vectors() -> None:
     told = AutoTokenizer.from_pretrained(folder)(texts, padding=True, return_tensors="pt")
     real = told["attention_mask"].bool()
     with torch.no_grad():
-        assert_parity(loaded.model(told["input_ids"], padding=real).hidden, theirs(**told).last_hidden_state, real)
+        assert_parity(loaded.model(told["input_ids"], token_mask=real).hidden, theirs(**told).last_hidden_state, real)
     for text, row, kept in zip(texts, told["input_ids"], real, strict=True):
         assert loaded.tokenizer.encode(text) == row[kept].tolist()
 

@@ -323,7 +323,7 @@ def test_masked_batches_are_a_pure_function(tmp_path: Path, book: Path) -> None:
     model = task.model.eval()
     assert isinstance(model, AtPlaces)
     at_places = model(**whole.inputs).logits
-    everywhere = model(tokens, padding=real).logits
+    everywhere = model(tokens, token_mask=real).logits
     torch.testing.assert_close(at_places, everywhere[whole.inputs["places"]])
 
 

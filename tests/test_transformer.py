@@ -33,7 +33,7 @@ APART = {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 101}
 
 
 def made(**fields: Any) -> Any:
-    """Theirs, with a bias on the logits that is not zero: it is a buffer, which ``perturb_parameters`` does not reach."""
+    """Theirs, with a bias on the logits that is not zero: a buffer, which ``perturb_parameters`` does not reach."""
     theirs = MarianMTModel(MarianConfig(**{**MARIAN, **fields}))
     theirs.final_logits_bias.normal_()
     return with_still_sinusoids(theirs)

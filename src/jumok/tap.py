@@ -30,8 +30,8 @@ def tap(site: str, value: Value) -> Value:
     if not _open:
         return value
     for listener in _listeners.get():
-        hears = getattr(listener, "hears", None)
-        if hears is None or hears(site):
+        accepts = getattr(listener, "accepts", None)
+        if accepts is None or accepts(site):
             value = listener(site, value)  # type: ignore[assignment]  # a listener answers for what it replaces
     return value
 
@@ -44,18 +44,18 @@ def has_listeners() -> bool:
 def is_requested(site: str) -> bool:
     """Does a listener ask for this site by name? Asked before computing what nobody else needs.
 
-    A listener may carry a method ``hears(site)``, and is then called only where that says True. One that does not
+    A listener may carry a method ``accepts(site)``, and is then called only where that says True. One that does not
     hears whatever is there, but is no reason to make more.
     """
-    return any(hasattr(one, "hears") and one.accepts(site) for one in _listeners.get())
+    return any(accepts(site) for listener in _listeners.get() if (accepts := getattr(listener, "accepts", None)))
 
 
 @contextmanager
 def listen(listener: Listener) -> Iterator[None]:
     """While open, every tap in this thread passes ``listener``; later listeners see what earlier ones left.
 
-    >>> from jumok.tap import listening, tap
-    >>> with listening(lambda site, value: value + 1):
+    >>> from jumok.tap import listen, tap
+    >>> with listen(lambda site, value: value + 1):
     ...     tap("somewhere", 1)
     2
     """

@@ -59,25 +59,25 @@ class CausalDecoder(IncrementalDecoder):
         self.tokens = torch.tensor([[0] * (longest - len(one)) + one for one in prompts], device=device)
         real = [[False] * (longest - len(one)) + [True] * len(one) for one in prompts]
         # rows of one length need no mask at all, and are faster for it
-        self.padding = None if all(all(row) for row in real) else torch.tensor(real, device=device)
+        self.token_mask = None if all(all(row) for row in real) else torch.tensor(real, device=device)
 
     def first(self) -> StepLogits:
         return self._logits(self.tokens, 1)
 
     def next(self, tokens: Int[Tensor, "batch step"]) -> StepLogits:
-        if self.padding is not None:
+        if self.token_mask is not None:
             fresh = torch.ones(tokens.shape, dtype=torch.bool, device=tokens.device)
-            self.padding = torch.cat([self.padding[:, : self.cache.length], fresh], -1)
+            self.token_mask = torch.cat([self.token_mask[:, : self.cache.length], fresh], -1)
         return self._logits(tokens, tokens.shape[1])
 
     def _logits(self, tokens: Tensor, last: int) -> Tensor:
-        logits: Tensor = self.model(tokens, padding=self.padding, cache=self.cache, last=last).logits
+        logits: Tensor = self.model(tokens, token_mask=self.token_mask, cache=self.cache, last=last).logits
         return logits
 
     def select(self, rows: Int[Tensor, " chosen"]) -> None:
         self.cache.select(rows)
-        if self.padding is not None:
-            self.padding = self.padding.index_select(0, rows)
+        if self.token_mask is not None:
+            self.token_mask = self.token_mask.index_select(0, rows)
 
     def forget(self, count: int) -> None:
         self.cache.truncate(self.cache.length - count)
@@ -104,8 +104,8 @@ class CrossAttentionDecoder(IncrementalDecoder):
     @staticmethod
     def of_texts(model: Any, sources: list[list[int]], start: int, limit: int) -> CrossAttentionDecoder:
         """Sources as token lists; shorter ones are padded on the right."""
-        tokens, padding = pad_right(sources, model.device)
-        return CrossAttentionDecoder(model, tokens, start, limit, padding)
+        tokens, token_mask = pad_right(sources, model.device)
+        return CrossAttentionDecoder(model, tokens, start, limit, token_mask)
 
     def first(self) -> StepLogits:
         return self.next(self.start)
@@ -131,9 +131,9 @@ class RecurrentDecoder(IncrementalDecoder):
     """A recurrent encoder-decoder: what it has seen is one state, passed from step to step."""
 
     def __init__(self, model: Any, sources: list[list[int]], start: int) -> None:
-        tokens, padding = pad_right(sources, model.device)
+        tokens, token_mask = pad_right(sources, model.device)
         self.model, self.prompt, self.state = model, 1, None
-        self.encoded = model.encode(tokens, source_token_mask=padding)
+        self.encoded = model.encode(tokens, source_token_mask=token_mask)
         self.start = torch.full((len(sources), 1), start, device=tokens.device)
 
     def first(self) -> StepLogits:

@@ -47,20 +47,20 @@ class RecurrentEncoder(nn.Module):
         self.lstm = lstm(input_width, width, layers, bidirectional=bidirectional, dropout=dropout)
 
     def forward(
-        self, inputs: Float[Tensor, "batch length input_width"], padding: Bool[Tensor, "row key"] | None = None
+        self, inputs: Float[Tensor, "batch length input_width"], token_mask: Bool[Tensor, "row key"] | None = None
     ) -> tuple[Float[Tensor, "batch length width"], Float[Tensor, "batch width"]]:
         """The top layer's state at each place (0 at padding), and its last state: for two directions the forward
         one's at the last token beside the backward one's at the first.
 
-        padding: True = a real token.
+        token_mask: True = a real token.
         """
-        if padding is None:
+        if token_mask is None:
             states, (last, _) = self.lstm(inputs)
             return states, self._summary(last)
-        lengths = _lengths(inputs, padding)
+        lengths = _lengths(inputs, token_mask)
         # The real tokens first, in their order: padding may then stand on either side. Packed, the LSTM ends each row
         # (and, going backward, begins it) at its own last token.
-        order = padding.long().argsort(dim=1, descending=True, stable=True)
+        order = token_mask.long().argsort(dim=1, descending=True, stable=True)
         packed = pack_padded_sequence(_taken(inputs, order), lengths.cpu(), batch_first=True, enforce_sorted=False)
         states, (last, _) = self.lstm(packed)
         states, _ = pad_packed_sequence(states, batch_first=True, total_length=inputs.shape[1])
@@ -115,12 +115,12 @@ class StateAttention(nn.Module):
         return tap(f"{self.site}.block_output", cast(Tensor, output)[:, 0]), found
 
 
-def _lengths(inputs: Tensor, padding: Tensor) -> Tensor:
-    if padding.shape != inputs.shape[:2]:
+def _lengths(inputs: Tensor, token_mask: Tensor) -> Tensor:
+    if token_mask.shape != inputs.shape[:2]:
         raise ShapeError(
-            f"padding is {list(padding.shape)}, but the tokens are {list(inputs.shape[:2])}; give a truth for each"
+            f"token_mask is {list(token_mask.shape)}, tokens are {list(inputs.shape[:2])}; give one boolean per token"
         )
-    lengths = padding.sum(1)
+    lengths = token_mask.sum(1)
     empty = (lengths == 0).nonzero()
     if len(empty):
         raise ArgumentError(f"row {int(empty[0])} of the batch is padding alone: an LSTM needs at least one token")

@@ -97,16 +97,16 @@ class BERT(Model):
         self,
         tokens: Int[Tensor, "batch length"],
         *,
-        padding: Bool[Tensor, "batch key"] | None = None,
+        token_mask: Bool[Tensor, "batch key"] | None = None,
         segments: Int[Tensor, "batch key"] | None = None,
         weights: bool = False,
     ) -> Output:
-        """padding: True = a real token, on either side; without it nothing is masked, whatever the tokens are.
+        """token_mask: True = a real token, on either side; without it nothing is masked, whatever the tokens are.
         segments: of which segment each token is; by default all of the first.
         """
         check_tokens(tokens, self.config.vocabulary)
-        check_padding(tokens, padding)
-        hidden = self.embedding(tokens) + self.positions(self._places(tokens, padding))
+        check_padding(tokens, token_mask)
+        hidden = self.embedding(tokens) + self.positions(self._places(tokens, token_mask))
         if self.segments is not None:
             hidden = hidden + (self.segments.weight[0] if segments is None else self._of_segments(tokens, segments))
         elif segments is not None:
@@ -114,19 +114,19 @@ class BERT(Model):
         hidden, found = self.through(
             self.blocks,
             self.dropout(self.norm(hidden)),
-            mask=None if padding is None else mask.padding(padding),
+            mask=None if token_mask is None else mask.padding(token_mask),
             weights=weights,
         )
         logits = None
         if isinstance(self.head, MaskedOutput):
             logits = self.head(hidden, self.embedding.weight)
         elif self.head is not None:
-            logits = self.head(first_of(hidden, padding))
+            logits = self.head(first_of(hidden, token_mask))
         return Output(logits, hidden, tuple(found) if weights else None)
 
-    def _places(self, tokens: Tensor, padding: Tensor | None) -> Positions:
+    def _places(self, tokens: Tensor, token_mask: Tensor | None) -> Positions:
         """Counted over the tokens that take a position, so that a text stands where it would stand alone."""
-        first, counted = self.config.offset, padding
+        first, counted = self.config.offset, token_mask
         if self.config.padding_id is not None:
             takes = tokens != self.config.padding_id
             counted = takes if counted is None else takes & counted
@@ -147,19 +147,19 @@ class BERT(Model):
         return embedded
 
 
-def check_padding(tokens: Tensor, padding: Tensor | None) -> None:
+def check_padding(tokens: Tensor, token_mask: Tensor | None) -> None:
     """A truth value for each token; a sentence otherwise."""
-    if padding is not None and padding.shape != tokens.shape:
-        raise ShapeError(f"padding is {list(padding.shape)}, but the tokens {list(tokens.shape)}")
+    if token_mask is not None and token_mask.shape != tokens.shape:
+        raise ShapeError(f"token_mask is {list(token_mask.shape)}, but the tokens {list(tokens.shape)}")
 
 
 def first_of(
-    hidden: Float[Tensor, "batch length width"], padding: Bool[Tensor, "batch length"] | None
+    hidden: Float[Tensor, "batch length width"], token_mask: Bool[Tensor, "batch length"] | None
 ) -> Float[Tensor, "batch width"]:
     """The first real token's vector, wherever it stands."""
-    if padding is None:
+    if token_mask is None:
         return hidden[:, 0]
-    place = padding.long().argmax(-1)[:, None, None]
+    place = token_mask.long().argmax(-1)[:, None, None]
     return hidden.gather(1, place.expand(-1, -1, hidden.shape[-1]))[:, 0]
 
 

@@ -176,11 +176,11 @@ class Captioner(Model):
         watched = {"decoder": tuple(own for own, _ in found), "cross": tuple(cross for _, cross in found)}
         return Output(token_logits(hidden, self.output, self.embedding), hidden, watched if weights else None)
 
-    def _encoded(self, images: Tensor, padding: Tensor | None, weights: bool) -> tuple[Tensor, list[Any]]:
+    def _encoded(self, images: Tensor, token_mask: Tensor | None, weights: bool) -> tuple[Tensor, list[Any]]:
         hidden, found = self.through(
             self.encoder,
             self.dropout(self._read(images)),
-            mask=None if padding is None else mask.padding(padding),
+            mask=None if token_mask is None else mask.padding(token_mask),
             weights=weights,
         )
         return self.encoder_norm(hidden), found

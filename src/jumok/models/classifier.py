@@ -85,20 +85,22 @@ class Classifier(Model):
         self,
         tokens: Int[Tensor, "batch length"],
         *,
-        padding: Bool[Tensor, "batch key"] | None = None,
+        token_mask: Bool[Tensor, "batch key"] | None = None,
         weights: bool = False,
     ) -> Output:
-        """padding: True = a real token, on either side; padding is neither seen nor counted."""
-        output: Output = self.encoder(tokens, padding=padding, weights=weights)
+        """token_mask: True = a real token, on either side; padding is neither seen nor counted."""
+        output: Output = self.encoder(tokens, token_mask=token_mask, weights=weights)
         assert output.hidden is not None
-        pooled = first_of(output.hidden, padding) if self.config.pool == "first" else _mean(output.hidden, padding)
+        pooled = (
+            first_of(output.hidden, token_mask) if self.config.pool == "first" else _mean(output.hidden, token_mask)
+        )
         return Output(self.output(self.dropout(pooled)), output.hidden, output.weights)
 
 
 def _mean(
-    hidden: Float[Tensor, "batch length width"], padding: Bool[Tensor, "batch length"] | None
+    hidden: Float[Tensor, "batch length width"], token_mask: Bool[Tensor, "batch length"] | None
 ) -> Float[Tensor, "batch width"]:
-    if padding is None:
+    if token_mask is None:
         return hidden.mean(1)
-    count = padding.sum(-1, keepdim=True).clamp_min(1)  # a text without tokens gives 0
-    return hidden.masked_fill(~padding[..., None], 0.0).sum(1) / count
+    count = token_mask.sum(-1, keepdim=True).clamp_min(1)  # a text without tokens gives 0
+    return hidden.masked_fill(~token_mask[..., None], 0.0).sum(1) / count

@@ -159,37 +159,37 @@ class GPT(Model):
         self,
         tokens: Int[Tensor, "batch length"],
         *,
-        padding: Bool[Tensor, "batch key"] | None = None,
+        token_mask: Bool[Tensor, "batch key"] | None = None,
         positions: Positions | None = None,
         cache: Cache | None = None,
         weights: bool = False,
         last: int | None = None,
     ) -> Output:
-        """padding: True = a real token, for every key there is (those in the cache too); on either side.
+        """token_mask: True = a real token, for every key there is (those in the cache too); on either side.
         positions: where the tokens stand; by default counted over the real ones.
         last: logits of the last so many tokens alone, which is all that generation needs.
         """
         check_tokens(tokens, self.config.vocabulary)
         seen = 0 if cache is None else cache.length
         if positions is None:
-            positions = places(tokens.shape[1], seen, padding)
+            positions = places(tokens.shape[1], seen, token_mask)
         hidden = self.embedding(tokens)
         if self.positions is not None:
             hidden = hidden + self.positions(positions)
         elif seen + tokens.shape[1] > self.config.length:
             raise ShapeError(f"{seen + tokens.shape[1]} tokens are more than this model's {self.config.length}")
         hidden, found = self.dropout(hidden), []
-        for who, blocks in self._masked(padding):
+        for who, blocks in self._masked(token_mask):
             hidden, more = self.through(blocks, hidden, mask=who, positions=positions, cache=cache, weights=weights)
             found += more
         hidden = self.norm(hidden if last is None else hidden[:, -last:])
         logits = token_logits(hidden, self.output, self.embedding)
         return Output(logits, hidden, tuple(found) if weights else None)
 
-    def _masked(self, padding: Tensor | None) -> Iterator[tuple[Mask, list[nn.Module]]]:
+    def _masked(self, token_mask: Tensor | None) -> Iterator[tuple[Mask, list[nn.Module]]]:
         """Blocks that follow each other and have one mask, with that mask."""
         window, windowed = self.config.window, self.config.windowed
-        everything = mask.causal if padding is None else mask.causal & mask.padding(padding)
+        everything = mask.causal if token_mask is None else mask.causal & mask.padding(token_mask)
         if window is None or windowed is None:
             yield everything if window is None else everything & mask.window(window), list(self.blocks)
             return
@@ -198,11 +198,11 @@ class GPT(Model):
             yield who, [self.blocks[layer] for layer in run]
 
 
-def places(length: int, seen: int, padding: Tensor | None) -> Positions:
+def places(length: int, seen: int, token_mask: Tensor | None) -> Positions:
     """Where new tokens stand: behind those seen, padding not counted."""
-    if padding is None:
+    if token_mask is None:
         return range(seen, seen + length)
-    counted = padding.long().cumsum(-1) - 1
+    counted = token_mask.long().cumsum(-1) - 1
     return counted.clamp_min(0)[:, seen : seen + length]
 
 

@@ -93,27 +93,27 @@ class Long(Model):
         self,
         tokens: Int[Tensor, "batch length"],
         *,
-        padding: Bool[Tensor, "batch key"] | None = None,
+        token_mask: Bool[Tensor, "batch key"] | None = None,
         weights: bool = False,
     ) -> Output:
-        """padding: True = a real token, on either side; fnet cannot leave padding out and refuses it."""
+        """token_mask: True = a real token, on either side; fnet cannot leave padding out and refuses it."""
         check_tokens(tokens, self.config.vocabulary)
-        check_padding(tokens, padding)
-        if self.config.mixing == "fnet" and padding is not None:
-            if not padding.all():
+        check_padding(tokens, token_mask)
+        if self.config.mixing == "fnet" and token_mask is not None:
+            if not token_mask.all():
                 raise ArgumentError(
                     "fnet mixes every token with every other, padding too; give it texts of one length, or use another "
                     "mixing"
                 )
-            padding = None
-        order = None if padding is None else _order(padding)
-        if order is not None and padding is not None:
+            token_mask = None
+        order = None if token_mask is None else _order(token_mask)
+        if order is not None and token_mask is not None:
             # A text is moved to the left edge, so that it is mixed as if it stood alone: position 0 is its first token,
             # and keys are drawn from the text, not from the padding before it.
-            tokens, padding = tokens.gather(1, order), padding.gather(1, order)
+            tokens, token_mask = tokens.gather(1, order), token_mask.gather(1, order)
         hidden = self.embedding(tokens) + self.positions(range(tokens.shape[1]))
         hidden, found = self.through(
-            self.blocks, self.dropout(self.norm(hidden)), mask=self._mask(tokens.shape[1], padding), weights=weights
+            self.blocks, self.dropout(self.norm(hidden)), mask=self._mask(tokens.shape[1], token_mask), weights=weights
         )
         if order is not None:
             back = order.argsort(-1)
@@ -122,24 +122,24 @@ class Long(Model):
         logits = None if self.head is None else self.head(hidden, self.embedding.weight)
         return Output(logits, hidden, tuple(found) if weights else None)
 
-    def _mask(self, length: int, padding: Tensor | None) -> Mask | None:
-        who = None if padding is None else mask.padding(padding)
+    def _mask(self, length: int, token_mask: Tensor | None) -> Mask | None:
+        who = None if token_mask is None else mask.padding(token_mask)
         if self.config.mixing not in ("longformer", "bigbird"):
             return who
         sparse = mask.window(self.config.window)
         if self.config.globals:
             sparse = sparse | mask.global_at(self.config.globals)
         if self.config.mixing == "bigbird" and self.config.random:
-            sparse = sparse | self._random(length, padding)
+            sparse = sparse | self._random(length, token_mask)
         return sparse if who is None else sparse & who
 
-    def _random(self, length: int, padding: Tensor | None) -> Mask:
+    def _random(self, length: int, token_mask: Tensor | None) -> Mask:
         """Keys of each text's own: how much padding the batch has changes nothing."""
         count, seed = self.config.random, self.config.seed
-        if padding is None:
+        if token_mask is None:
             return mask.random_keys(count, seed, length)
         rows: dict[int, list[int]] = {}
-        for row, real_tokens in enumerate(padding.sum(-1).tolist()):
+        for row, real_tokens in enumerate(token_mask.sum(-1).tolist()):
             rows.setdefault(max(real_tokens, 1), []).append(row)
         drawn = [mask.edge(batch=which) & mask.random_keys(count, seed, own) for own, which in rows.items()]
         who = drawn[0]
@@ -148,11 +148,11 @@ class Long(Model):
         return who
 
 
-def _order(padding: Tensor) -> Tensor | None:
+def _order(token_mask: Tensor) -> Tensor | None:
     """Which token comes where when the real ones come first; None where they do already."""
-    if bool((padding[:, :-1] >= padding[:, 1:]).all()):
+    if bool((token_mask[:, :-1] >= token_mask[:, 1:]).all()):
         return None
-    return (~padding).long().argsort(dim=-1, stable=True)
+    return (~token_mask).long().argsort(dim=-1, stable=True)
 
 
 def _unsorted(weights: Tensor, back: Tensor) -> Tensor:

@@ -133,15 +133,15 @@ class Numeric(Model):
             found.append(step.numbers)
         return torch.cat(found, 1)
 
-    def _encoded(self, source: Tensor, padding: Tensor | None, weights: bool) -> tuple[Tensor, list[Any]]:
+    def _encoded(self, source: Tensor, token_mask: Tensor | None, weights: bool) -> tuple[Tensor, list[Any]]:
         if source.dim() == 2 and not source.shape[1]:
             raise ArgumentError("the source is empty: a model needs at least one number")
-        hidden = self._embedded(source, _places(source, padding))
-        who = None if padding is None else mask.padding(padding)
+        hidden = self._embedded(source, _places(source, token_mask))
+        who = None if token_mask is None else mask.padding(token_mask)
         return self.through(self.encoder, self.dropout(hidden), mask=who, weights=weights)
 
     def _decoded(
-        self, target: Tensor, encoded: Tensor, padding: Tensor | None, cache: Cache | None, weights: bool
+        self, target: Tensor, encoded: Tensor, token_mask: Tensor | None, cache: Cache | None, weights: bool
     ) -> tuple[Numbers, list[Any]]:
         seen = 0 if cache is None else cache.length
         first = 0 if seen else 1  # the start vector's place
@@ -154,7 +154,7 @@ class Numeric(Model):
             self.dropout(hidden),
             encoded,
             mask=mask.causal,
-            source_mask=None if padding is None else mask.padding(padding),
+            source_mask=None if token_mask is None else mask.padding(token_mask),
             cache=cache,
             weights=weights,
         )
@@ -170,11 +170,11 @@ class Numeric(Model):
         return self.embedding(scaled[..., None]) + place
 
 
-def _places(source: Tensor, padding: Tensor | None) -> Positions:
+def _places(source: Tensor, token_mask: Tensor | None) -> Positions:
     """Where the numbers stand: padding is not counted."""
-    if padding is None:
+    if token_mask is None:
         return range(source.shape[1])
-    return (padding.long().cumsum(-1) - 1).clamp_min(0)
+    return (token_mask.long().cumsum(-1) - 1).clamp_min(0)
 
 
 def _attention(config: NumericConfig) -> MultiHead:

@@ -101,12 +101,12 @@ class Encoded:
 
     states: Float[Tensor, "batch source source_width"]
     summary: Float[Tensor, "batch source_width"]
-    padding: Bool[Tensor, "batch source"] | None = None
+    token_mask: Bool[Tensor, "batch source"] | None = None
 
     def select(self, rows: Int[Tensor, " rows"]) -> Encoded:
         """These batch rows, in this order, as beam search needs them."""
-        padding = None if self.padding is None else self.padding[rows]
-        return Encoded(self.states[rows], self.summary[rows], padding)
+        token_mask = None if self.token_mask is None else self.token_mask[rows]
+        return Encoded(self.states[rows], self.summary[rows], token_mask)
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ class RNNSeq2Seq(Model):
         source_token_mask: Bool[Tensor, "batch key"] | None = None,
         weights: bool = False,
     ) -> Output:
-        """source_token_mask: True = a real token; on either side. Padding of the target, on the right, needs no word: no
+        """source_token_mask: True = a real token; on either side. Right padding of the target needs no mask: no
         step sees a later one.
         """
         encoded = self.encode(source, source_token_mask=source_token_mask)
@@ -221,7 +221,7 @@ class RNNSeq2Seq(Model):
         self, embedded: Float[Tensor, "batch piece embedding_width"], encoded: Encoded, state: State, weights: bool
     ) -> tuple[Float[Tensor, "batch piece width"], Float[Tensor, "batch 1 piece source"] | None, State]:
         """Some tokens further: what is read out, the weights, and the new state."""
-        found, who = None, None if encoded.padding is None else mask.padding(encoded.padding)
+        found, who = None, None if encoded.token_mask is None else mask.padding(encoded.token_mask)
         if self.config.attention == "bahdanau":
             context, found = self._look(state.hidden[-1][:, None], encoded, who, state.seen, weights)
             hidden, last = self.decoder(torch.cat([embedded, context], -1), (state.hidden, state.memory))

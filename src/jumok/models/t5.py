@@ -115,7 +115,8 @@ class T5(Model):
         last: int | None = None,
     ) -> Output:
         """target: what the decoder reads, beginning with ``config.start``.
-        source_token_mask, target_token_mask: True = a real token, on either side; the target's for those in the cache too.
+        source_token_mask, target_token_mask: True = a real token, on either side; the target's
+        covers the cached tokens too.
         last: logits of the last so many tokens alone, which is all that generation needs.
         weights: a dict of tuples, a tensor a layer: "encoder", "decoder" and "cross".
         """
@@ -164,12 +165,12 @@ class T5(Model):
         seen = {"decoder": tuple(own for own, _ in found), "cross": tuple(cross for _, cross in found)}
         return Output(self._logits(hidden), hidden, seen if weights else None)
 
-    def _encoded(self, source: Tensor, padding: Tensor | None, weights: bool) -> tuple[Tensor, list[Any]]:
+    def _encoded(self, source: Tensor, token_mask: Tensor | None, weights: bool) -> tuple[Tensor, list[Any]]:
         check_tokens(source, self.config.vocabulary)
         hidden, found = self.through(
             self.encoder,
             self.dropout(self.embedding(source)),
-            mask=None if padding is None else mask.padding(padding),
+            mask=None if token_mask is None else mask.padding(token_mask),
             bias=self._bias(self.encoder_bias, bidirectional=True),
             weights=weights,
         )

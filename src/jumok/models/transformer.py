@@ -65,7 +65,7 @@ class TransformerConfig(Config):
             raise ArgumentError(f"width {self.width} does not divide into {self.heads} heads")
         if self.shared and self.target_vocabulary_size != self.vocabulary:
             raise ArgumentError(
-                f"source and target have {self.vocabulary} and {self.target_vocabulary_size} tokens, so they cannot have one "
+                f"vocabularies of {self.vocabulary} and {self.target_vocabulary_size} tokens cannot share one "
                 "embedding; say shared=False"
             )
         target = self.target_vocabulary_size
@@ -126,7 +126,8 @@ class Transformer(Model):
         last: int | None = None,
     ) -> Output:
         """target: what the decoder reads, beginning with ``config.start``.
-        source_token_mask, target_token_mask: True = a real token, on either side; the target's for those in the cache too.
+        source_token_mask, target_token_mask: True = a real token, on either side; the target's
+        covers the cached tokens too.
             Positions are counted over real tokens.
         last: logits of the last so many tokens alone, which is all that generation needs.
         weights: a dict of tuples, a tensor a layer: "encoder", "decoder" and "cross".
@@ -182,12 +183,12 @@ class Transformer(Model):
         watched = {"decoder": tuple(own for own, _ in found), "cross": tuple(cross for _, cross in found)}
         return Output(logits, hidden, watched if weights else None)
 
-    def _encoded(self, source: Tensor, padding: Tensor | None, weights: bool) -> tuple[Tensor, list[Any]]:
+    def _encoded(self, source: Tensor, token_mask: Tensor | None, weights: bool) -> tuple[Tensor, list[Any]]:
         check_tokens(source, self.config.vocabulary)
         hidden, found = self.through(
             self.encoder,
-            self._embedded(source, self.embedding, self.source_positions, 0, padding),
-            mask=None if padding is None else mask.padding(padding),
+            self._embedded(source, self.embedding, self.source_positions, 0, token_mask),
+            mask=None if token_mask is None else mask.padding(token_mask),
             weights=weights,
         )
         return (hidden if self.encoder_norm is None else self.encoder_norm(hidden)), found
@@ -198,7 +199,7 @@ class Transformer(Model):
         table: nn.Embedding,
         positions: LearnedPositions | SinusoidalPositions,
         seen: int,
-        padding: Tensor | None,
+        token_mask: Tensor | None,
     ) -> Tensor:
         length = tokens.shape[1]
         if seen + length > self.config.length:
@@ -206,7 +207,7 @@ class Transformer(Model):
         hidden: Tensor = table(tokens)
         if self.config.scaled_embedding:
             hidden = hidden * math.sqrt(self.config.width)
-        where = places(length, seen, padding)
+        where = places(length, seen, token_mask)
         told = positions(where, hidden.device) if isinstance(positions, SinusoidalPositions) else positions(where)
         embedded: Tensor = self.dropout(hidden + told.to(hidden.dtype))
         return embedded

@@ -24,7 +24,7 @@ def embed(loaded: Loaded, given: list[Any]) -> Float[Tensor, "batch width"]:
         total = hidden[:, 0] if hasattr(loaded.model, "class_token") else hidden.mean(1)
     else:
         tokens, real = tokens_of(loaded, given)
-        hidden = loaded.model(tokens, padding=real).hidden
+        hidden = loaded.model(tokens, token_mask=real).hidden
         total = (hidden * real[..., None]).sum(1) / real.sum(1, keepdim=True)
     return torch.nn.functional.normalize(total, dim=-1)
 
@@ -37,7 +37,7 @@ def fill(loaded: Loaded, texts: list[Any]) -> list[list[list[dict[str, Any]]]]:
     if tokenizer.mask is None or not (tokens == tokenizer.mask).any():
         name = None if tokenizer.mask is None else tokenizer.id_to_token(tokenizer.mask)
         raise ArgumentError(f"nothing is masked in the text; write {name} where a word is missing")
-    logits = loaded.model(tokens, padding=real).logits
+    logits = loaded.model(tokens, token_mask=real).logits
     found = []
     for row, text in zip(logits, tokens, strict=True):
         best = [row[place].softmax(-1).topk(5) for place in (text == tokenizer.mask).nonzero().flatten().tolist()]
@@ -80,7 +80,7 @@ def _logits(loaded: Loaded, given: list[Any]) -> list[Float[Tensor, " classes"]]
     if reads(loaded) == "pictures":
         return [loaded.model(image_of(loaded, one)).logits[0].float() for one in given]
     tokens, real = tokens_of(loaded, given)
-    return list(loaded.model(tokens, padding=real).logits.float())
+    return list(loaded.model(tokens, token_mask=real).logits.float())
 
 
 @torch.inference_mode()

@@ -50,7 +50,8 @@ def effect(
 ) -> Effects:
     """The effect of every head, or of the edges that matter most, on one text.
 
-    model, inputs, settings: as a lens takes them. metric: from jumok.lens.effects.metrics; None asks how likely the model's own
+    model, inputs, settings: as a lens takes them. metric: from jumok.lens.effects.metrics; None asks how likely
+    the model's own
         answer is.
     by: how a head is silenced: zero, mean, resample (see Ablate).
     verify: of edges, how many of the largest by gradient, and by weight, are cut for good; None cuts every edge.

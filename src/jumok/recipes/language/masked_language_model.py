@@ -68,7 +68,7 @@ def masked(asked: TrainingRequest) -> Task:
         seen, places = hidden(tokens, free, tokenizer, draw)
         seen, tokens, real, places = (one.chunk(parts)[part] for one in (seen, tokens, real, places))
         targets = tokens[places]
-        return Batch({"tokens": seen, "padding": real, "places": places}, targets, len(targets))
+        return Batch({"tokens": seen, "token_mask": real, "places": places}, targets, len(targets))
 
     def measured(model: Model, numbers: list[int], guess: int | None = None) -> dict[str, float]:
         """Over these held-out examples, shorter ones first, so that little is padded."""
@@ -122,16 +122,16 @@ class AtPlaces(BERT):
         self,
         tokens: Int[Tensor, "batch length"],
         *,
-        padding: Bool[Tensor, "batch key"] | None = None,
+        token_mask: Bool[Tensor, "batch key"] | None = None,
         segments: Int[Tensor, "batch key"] | None = None,
         weights: bool = False,
         places: Bool[Tensor, "batch length"] | None = None,
     ) -> Output:
         if places is None:
-            return super().forward(tokens, padding=padding, segments=segments, weights=weights)
+            return super().forward(tokens, token_mask=token_mask, segments=segments, weights=weights)
         head, self.head = self.head, None
         try:
-            found = super().forward(tokens, padding=padding, segments=segments, weights=weights)
+            found = super().forward(tokens, token_mask=token_mask, segments=segments, weights=weights)
         finally:
             self.head = head
         assert head is not None and found.hidden is not None
@@ -152,8 +152,8 @@ def logits_at(model: Model, seen: Tensor, real: Tensor, places: Tensor) -> Tenso
     """Of any BERT, whether it can leave out the other places or not."""
     seen, real = seen.to(model.device), real.to(model.device)
     if isinstance(model, AtPlaces):
-        return model(seen, padding=real, places=places.to(model.device)).logits.cpu()
-    return model(seen, padding=real).logits.cpu()[places]
+        return model(seen, token_mask=real, places=places.to(model.device)).logits.cpu()
+    return model(seen, token_mask=real).logits.cpu()[places]
 
 
 def masked_loss(model: nn.Module, batch: Batch) -> Tensor:

@@ -79,7 +79,7 @@ def sentiment(asked: TrainingRequest) -> Task:
             draw = torch.Generator().manual_seed(settings.seed * 1_000_003 + step)
             tokens[torch.rand(tokens.shape, generator=draw) < hidden] = _blank(tokenizer)
         mine = select_part(list(range(len(chosen))), part, parts)
-        return Batch({"tokens": tokens[mine], "padding": real[mine]}, labels[chosen][mine], len(mine))
+        return Batch({"tokens": tokens[mine], "token_mask": real[mine]}, labels[chosen][mine], len(mine))
 
     def loss(model: nn.Module, batch: Batch) -> Tensor:
         """Every class has the same share, as in macro-F1, however few its texts are."""
@@ -230,7 +230,7 @@ def scores(model: Model, rows: list[list[int]]) -> Tensor:
     found = []
     for first in range(0, len(places), 128):
         tokens, real = pad_sequences([rows[place] for place in places[first : first + 128]], 0)
-        found.append(model(tokens.to(model.device), padding=real.to(model.device)).logits.float().cpu())
+        found.append(model(tokens.to(model.device), token_mask=real.to(model.device)).logits.float().cpu())
     return torch.cat(found)[torch.tensor(places).argsort()]
 
 

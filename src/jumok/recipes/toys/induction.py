@@ -69,7 +69,7 @@ def induction(asked: TrainingRequest) -> Task:
         _draw(model, tokenizer, Path(folder), asked)
         return {
             **{f"right_{name}": right(model, some) for name, some in rows.items()},
-            "what": f"of the second half, of {SEQUENCES_PER_KIND} pieces a kind that were drawn anew and stand there twice "
+            "what": f"of the second half, of {SEQUENCES_PER_KIND} new pieces of each kind, each repeated once "
             f"({HALF} bytes; short 16, long {length // 2}); the first byte of it cannot be known",
             "try": PROMPTS[0],
             "loss_first_half": first,
