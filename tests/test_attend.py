@@ -14,7 +14,7 @@ from cases import BOUNDS, DOT_SCORES, MASKS, SCORES, Tensors, allows, bias_case,
 from jumok import attend
 from jumok.attention import FavorPlus, mask, score
 from jumok.attention.attend import BACKENDS
-from jumok.tap import listen
+from jumok.tap import Listener, listen
 
 pytestmark = pytest.mark.usefixtures("tiny_blocks")
 
@@ -132,7 +132,7 @@ def test_softcap_and_sink(backend: str, sunk: bool, softcap: float | None, case:
 def test_the_row_log_sum_exp_that_a_listener_hears(backend: str, case: str) -> None:
     heard: dict[str, Tensor] = {}
 
-    class Listener:
+    class LogSumExpListener(Listener):
         def accepts(self, site: str) -> bool:
             return site == "here.logsumexp"
 
@@ -141,7 +141,7 @@ def test_the_row_log_sum_exp_that_a_listener_hears(backend: str, case: str) -> N
             return value
 
     given = tensors(value_width=11)
-    with listen(Listener()):
+    with listen(LogSumExpListener()):
         output = attend(*given, mask=MASKS[case].ours, backend=backend, site="here")
     outputs, _, wanted = expected(given, case, oracle.ScaledDot())
     close(output, outputs, 1e-12)

@@ -15,7 +15,7 @@ from cases import MASKS, expressions, ours
 from jumok.attention import attend, mask
 from jumok.attention.backends import blocked
 from jumok.attention.grid import BlockGrid, Grid
-from jumok.attention.mask.base import EVERYWHERE, NOWHERE
+from jumok.attention.mask.base import EMPTY, FULL
 from jumok.errors import ArgumentError, ShapeError
 
 SIZE, BATCH, HEADS = 11, 2, 3
@@ -54,8 +54,8 @@ def test_what_is_said_of_a_block_holds_for_each_of_its_cells(theirs: Any, rows: 
     for row in range(shape[2]):
         for column in range(shape[3]):
             block = cells[:, :, row * rows : (row + 1) * rows, column * columns : (column + 1) * columns].flatten(2)
-            assert not block.any(-1)[reach[:, :, row, column] == NOWHERE].any(), repr(made)
-            assert block.all(-1)[reach[:, :, row, column] == EVERYWHERE].all(), repr(made)
+            assert not block.any(-1)[reach[:, :, row, column] == EMPTY].any(), repr(made)
+            assert block.all(-1)[reach[:, :, row, column] == FULL].all(), repr(made)
     if made.covers(grid):
         assert cells.all(), repr(made)
 

@@ -11,14 +11,14 @@ from torch import Tensor
 
 from jumok import attend
 from jumok.attention import bias, mask, score
-from jumok.tap import has_listeners, is_requested, listen, tap
+from jumok.tap import Listener, has_listeners, is_requested, listen, tap
 
 
 def replaced(**replacements: Any) -> Any:
     return lambda site, value: replacements.get(site.removeprefix("here."), value)
 
 
-class Hearing:
+class Hearing(Listener):
     """Hears the sites that end in a word; "" ends every one."""
 
     def __init__(self, found: dict[str, Any], ending: str) -> None:
@@ -62,7 +62,7 @@ def test_everything_at_the_door_is_heard(given: Tensor) -> None:
     assert found["here.positions"] == (range(5), range(5))
     # with query, key and the log-sum-exp any weight is found again
     _, weights = attend(*given, mask=mask.causal, bias=bias.alibi(2), weights=True)
-    scores = given[0] @ given[1].mT / 2 + bias.alibi(2).values(mask_grid())
+    scores = given[0] @ given[1].mT / 2 + bias.alibi(2).evaluate(mask_grid())
     again = torch.exp(scores - found["here.logsumexp"][..., None]).tril()
     assert torch.allclose(again, weights, atol=1e-12)
 

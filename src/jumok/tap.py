@@ -1,8 +1,8 @@
-"""tap(site, value): the identity, unless somebody listens.
+"""Named observation points in a model: ``tap(site, value)`` returns the value, as the open listeners leave it.
 
-A *site* is a named place in a model ("layers.3.attention.query"). Code that computes calls ``tap`` there with
-what it has: a tensor, a mask, a bias, a score. A listener sees the value and gives back the one to go on with,
-so whatever passes a tap can be read and replaced. Nothing below the lens knows more of the lens than this.
+A *site* is a named point in a model, such as ``"layers.3.attention.query"``. The code that computes a value (a tensor,
+a mask, a bias or a score) passes it through ``tap``. A listener receives the value and returns the one to continue
+with, so every tapped value can be read and replaced. The lens is built on this module alone.
 """
 
 from __future__ import annotations
@@ -11,68 +11,124 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from torch import nn
 
 Value = TypeVar("Value")
-Listener = Callable[[str, object], object]  # (site, value) -> the value to go on with
+ListenerFunction = Callable[[str, Any], Any]  # (site, value) -> the value to continue with
 
-# A plain integer is read first: it costs nothing measurable, and a compiler can guard on it. The listeners
-# themselves are per context, so that two threads with two lenses do not hear each other's models.
-_open = 0
+
+class Listener:
+    """Base class of listeners: called with every tapped value whose site it accepts."""
+
+    def accepts(self, site: str) -> bool:
+        """Return whether this listener is called at ``site``; by default it is called everywhere.
+
+        Args:
+            site: Name of the site, such as ``"layers.3.attention.query"``.
+        """
+        return True
+
+    def requests(self, site: str) -> bool:
+        """Return whether a value that is computed only on request (a row log-sum-exp) is computed for this listener.
+
+        Args:
+            site: Name of the site. By default every accepted site is requested.
+        """
+        return self.accepts(site)
+
+    def __call__(self, site: str, value: Any) -> Any:
+        """Receive the value at ``site`` and return the value to continue with."""
+        raise NotImplementedError
+
+
+class _FunctionListener(Listener):
+    """A plain function as a listener: it is called at every site, but requests nothing."""
+
+    def __init__(self, function: ListenerFunction) -> None:
+        self.function = function
+
+    def requests(self, site: str) -> bool:
+        return False
+
+    def __call__(self, site: str, value: Any) -> Any:
+        return self.function(site, value)
+
+
+# The number of open listeners in all threads. `tap` reads this plain integer first: that costs next to nothing, and
+# torch.compile can guard on it. The listeners are stored per context, so two threads with two lenses stay separate.
+_open_count = 0
 _lock = threading.Lock()
 _listeners: ContextVar[tuple[Listener, ...]] = ContextVar("jumok_listeners", default=())
 
 
 def tap(site: str, value: Value) -> Value:
-    """Give ``value`` back, as the listeners leave it; unchanged when nobody listens."""
-    if not _open:
+    """Pass ``value`` through the open listeners and return what they leave.
+
+    Args:
+        site: Name of this point in the model.
+        value: The value computed there.
+
+    Returns:
+        The value itself, or its replacement by a listener.
+    """
+    if not _open_count:
         return value
+
     for listener in _listeners.get():
-        accepts = getattr(listener, "accepts", None)
-        if accepts is None or accepts(site):
-            value = listener(site, value)  # type: ignore[assignment]  # a listener answers for what it replaces
+        if listener.accepts(site):
+            value = listener(site, value)
     return value
 
 
 def has_listeners() -> bool:
-    """Does anybody listen, anywhere?"""
-    return bool(_open and _listeners.get())
+    """Return whether a listener is open in this context."""
+    return bool(_open_count and _listeners.get())
 
 
 def is_requested(site: str) -> bool:
-    """Does a listener ask for this site by name? Asked before computing what nobody else needs.
+    """Return whether a listener requests this site; check it before computing a value only listeners need.
 
-    A listener may carry a method ``accepts(site)``, and is then called only where that says True. One that does not
-    hears whatever is there, but is no reason to make more.
+    Args:
+        site: Name of the site.
     """
-    return any(accepts(site) for listener in _listeners.get() if (accepts := getattr(listener, "accepts", None)))
+    return any(listener.requests(site) for listener in _listeners.get())
 
 
 @contextmanager
-def listen(listener: Listener) -> Iterator[None]:
-    """While open, every tap in this thread passes ``listener``; later listeners see what earlier ones left.
+def listen(listener: Listener | ListenerFunction) -> Iterator[None]:
+    """Pass every tap of this thread through ``listener`` while the context is open.
+
+    Args:
+        listener: A ``Listener``, or a function ``(site, value) -> value`` that is called at every site. Listeners
+            opened later receive what earlier ones returned.
 
     >>> from jumok.tap import listen, tap
     >>> with listen(lambda site, value: value + 1):
-    ...     tap("somewhere", 1)
+    ...     tap("layers.0.output", 1)
     2
     """
-    global _open
-    token = _listeners.set((*_listeners.get(), listener))
+    global _open_count
+    opened = listener if isinstance(listener, Listener) else _FunctionListener(listener)
+    token = _listeners.set((*_listeners.get(), opened))
     with _lock:
-        _open += 1
+        _open_count += 1
+
     try:
         yield
     finally:
         with _lock:
-            _open -= 1
+            _open_count -= 1
         _listeners.reset(token)
 
 
 def name_sites(root: nn.Module) -> None:
-    """Tell every part of ``root`` that has a ``site`` its own module name ("decoder.3.cross")."""
+    """Set the ``site`` attribute of every submodule that has one to its module name, such as ``"decoder.3.cross"``.
+
+    Args:
+        root: The model.
+    """
     for name, module in root.named_modules():
         if name and hasattr(module, "site"):
             module.site = name

@@ -17,7 +17,7 @@ from .grid import Grid
 class Bias:
     """What every bias can do."""
 
-    def values(self, grid: Grid) -> BiasValues:
+    def evaluate(self, grid: Grid) -> BiasValues:
         """The numbers for these cells; broadcasts to [batch, head, query, key]."""
         raise NotImplementedError
 
@@ -37,8 +37,8 @@ class Sum(Bias):
     left: Bias
     right: Bias
 
-    def values(self, grid: Grid) -> BiasValues:
-        return self.left.values(grid) + self.right.values(grid)
+    def evaluate(self, grid: Grid) -> BiasValues:
+        return self.left.evaluate(grid) + self.right.evaluate(grid)
 
     def check(self, grid: Grid) -> None:
         self.left.check(grid)
@@ -56,7 +56,7 @@ class T5Buckets(Bias):
     bidirectional: bool
     max_distance: int
 
-    def values(self, grid: Grid) -> BiasValues:
+    def evaluate(self, grid: Grid) -> BiasValues:
         table = self.table[:, grid.heads.start : grid.heads.stop].to(grid.key.device)
         # [batch or 1, 1, query, key] -> [batch or 1, head, query, key]
         return table[self._bucket(grid.key - grid.query).squeeze(1)].permute(0, 3, 1, 2)
@@ -89,7 +89,7 @@ class Alibi(Bias):
 
     slopes: tuple[float, ...]
 
-    def values(self, grid: Grid) -> BiasValues:
+    def evaluate(self, grid: Grid) -> BiasValues:
         slopes = torch.tensor(self.slopes, device=grid.key.device)[grid.head]
         return -slopes * (grid.query - grid.key).abs()
 
@@ -103,7 +103,7 @@ class Given(Bias):
 
     table: Tensor
 
-    def values(self, grid: Grid) -> BiasValues:
+    def evaluate(self, grid: Grid) -> BiasValues:
         table = self.table.to(grid.key.device)
         batch = grid.batch if table.shape[0] > 1 else torch.zeros_like(grid.batch)
         head = grid.head if table.shape[1] > 1 else torch.zeros_like(grid.head)

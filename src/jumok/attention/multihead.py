@@ -192,7 +192,7 @@ class MultiHead(nn.Module):
             if cache is not None:
                 key, value = cache.slot(self).append(key, value)
         else:
-            query = self.projection.queries(inputs)
+            query = self.projection.project_queries(inputs)
             key, value = self._source(source, cache)
             if cache is not None:
                 slot = cache.source(self)

@@ -52,9 +52,9 @@ class Projection(nn.Module):
 
     def forward(self, inputs: axes.Hidden) -> tuple[Tensor, Tensor, Tensor]:
         """Query, key and value of one sequence."""
-        return self.queries(inputs), *self.project_keys_values(inputs)
+        return self.project_queries(inputs), *self.project_keys_values(inputs)
 
-    def queries(self, inputs: axes.Hidden) -> axes.Query:
+    def project_queries(self, inputs: axes.Hidden) -> axes.Query:
         raise NotImplementedError
 
     def project_keys_values(self, source: axes.Source) -> tuple[axes.Key, axes.Value]:
@@ -96,7 +96,7 @@ class Fused(Projection):
         query, key, value = joined.split(self.widths, -1)
         return split(query, self.sizes.head), split(key, self.sizes.group), split(value, self.sizes.group)
 
-    def queries(self, inputs: axes.Hidden) -> axes.Query:
+    def project_queries(self, inputs: axes.Hidden) -> axes.Query:
         return split(self._some(inputs, slice(0, self.widths[0])), self.sizes.head)
 
     def project_keys_values(self, source: axes.Source) -> tuple[axes.Key, axes.Value]:
@@ -129,7 +129,7 @@ class Batched(Projection):
         self.key = Linear(sizes.source_width, sizes.group * sizes.head_width, bias=sizes.bias)
         self.value = Linear(sizes.source_width, sizes.group * sizes.value_width, bias=sizes.bias)
 
-    def queries(self, inputs: axes.Hidden) -> axes.Query:
+    def project_queries(self, inputs: axes.Hidden) -> axes.Query:
         return split(self.query(inputs), self.sizes.head)
 
     def project_keys_values(self, source: axes.Source) -> tuple[axes.Key, axes.Value]:
@@ -162,7 +162,7 @@ class Single(Projection):
         self.key = maps(sizes.group, sizes.source_width, sizes.head_width)
         self.value = maps(sizes.group, sizes.source_width, sizes.value_width)
 
-    def queries(self, inputs: axes.Hidden) -> axes.Query:
+    def project_queries(self, inputs: axes.Hidden) -> axes.Query:
         return torch.stack([one(inputs) for one in self.query], 1)
 
     def project_keys_values(self, source: axes.Source) -> tuple[axes.Key, axes.Value]:

@@ -30,7 +30,7 @@ class Score:
         """Raise ShapeError where the widths do not fit this formula."""
         raise NotImplementedError
 
-    def scores(self, query: axes.Query, key: axes.Key) -> axes.Scores:
+    def evaluate(self, query: axes.Query, key: axes.Key) -> axes.Scores:
         raise NotImplementedError
 
     def as_dot(self, query: axes.Query) -> tuple[Float[Tensor, "batch head query key_width"], float] | None:
@@ -67,7 +67,7 @@ class ScaledDot(Score):
         if self.sink is not None and list(self.sink.shape) != [query.shape[1]]:
             raise ShapeError(f"sink has shape {list(self.sink.shape)}, but the query has {query.shape[1]} heads")
 
-    def scores(self, query: axes.Query, key: axes.Key) -> axes.Scores:
+    def evaluate(self, query: axes.Query, key: axes.Key) -> axes.Scores:
         # scaling the query costs n*d, scaling the scores n*n
         scores = grouped_matmul(query * self._scale(query), key.transpose(-1, -2))
         return scores if self.softcap is None else self.softcap * torch.tanh(scores / self.softcap)
@@ -124,7 +124,7 @@ class General(_Module):
         super().__init__(query_width, key_width, heads)
         self.matrix = self._parameter(query_width, key_width)
 
-    def scores(self, query: axes.Query, key: axes.Key) -> axes.Scores:
+    def evaluate(self, query: axes.Query, key: axes.Key) -> axes.Scores:
         return grouped_matmul(query @ self.matrix.to(query.dtype), key.transpose(-1, -2))
 
     def as_dot(self, query: axes.Query) -> tuple[Float[Tensor, "batch head query key_width"], float] | None:
@@ -139,7 +139,7 @@ class _Tanh(_Module):
     def _halves(self) -> tuple[Float[Tensor, "h hidden q"], Float[Tensor, "h hidden k"]]:
         raise NotImplementedError
 
-    def scores(self, query: axes.Query, key: axes.Key) -> axes.Scores:
+    def evaluate(self, query: axes.Query, key: axes.Key) -> axes.Scores:
         for_query, for_key = (half.to(query.dtype) for half in self._halves())
         vector = self.vector.to(query.dtype)
         if self.heads == 1:  # one product for the whole batch, and each group is mapped once before its heads look
@@ -194,7 +194,7 @@ class Kernel(Score):
         if query.shape[-1] != key.shape[-1]:
             raise ShapeError(f"query is {query.shape[-1]} wide and key {key.shape[-1]}; Kernel needs them equal")
 
-    def scores(self, query: axes.Query, key: axes.Key) -> axes.Scores:
+    def evaluate(self, query: axes.Query, key: axes.Key) -> axes.Scores:
         queries, query_scale = self.feature_map.queries(query)
         keys, key_scale = self.feature_map.keys(key)
         similarity = grouped_matmul(queries, keys.transpose(-1, -2))

@@ -86,7 +86,7 @@ def attend_sentence(
     with torch.no_grad():
         inputs, memory = _embedded(own, width, seed), None if source is None else _embedded(other, width, seed)
         output, weights = attention(inputs, memory, mask=who, bias=numbers, weights=True)
-        query = attention.projection.queries(inputs)
+        query = attention.projection.project_queries(inputs)
         key, value = attention.projection.project_keys_values(inputs if memory is None else memory)
         settings = {"mask": who, "bias": numbers, "score": formula}
         exact = attend(query, key, value, backend="explicit", **settings)  # type: ignore[call-overload]

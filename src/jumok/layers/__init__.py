@@ -6,7 +6,7 @@ from .masked_output import MaskedOutput
 from .norm import LayerNorm, RMSNorm
 from .patches import PatchEmbedding
 from .position_encoding import LearnedPositions, RotaryPositions, SinusoidalPositions
-from .recurrent import RecurrentEncoder, StateAttention, lstm
+from .recurrent import RecurrentEncoder, StateAttention, make_lstm
 from .rotary_scaling import Llama3Scaling, RotaryScaling, YarnScaling
 
 __all__ = [
@@ -27,5 +27,5 @@ __all__ = [
     "SinusoidalPositions",
     "StateAttention",
     "YarnScaling",
-    "lstm",
+    "make_lstm",
 ]

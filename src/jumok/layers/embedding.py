@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 
-def embedding(count: int, width: int) -> nn.Embedding:
+def make_embedding(count: int, width: int) -> nn.Embedding:
     """torch's table, drawn from the unit normal. On the meta device nothing is drawn: there, drawing would import
     hundreds of modules, and the numbers come from a file anyway."""
     table = torch.empty(count, width)

@@ -20,7 +20,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def activation(name: str) -> Callable[[Tensor], Tensor]:
+def get_activation(name: str) -> Callable[[Tensor], Tensor]:
     if name not in ACTIVATIONS:
         raise ArgumentError(f"unknown activation {name!r}; known are {', '.join(ACTIVATIONS)}")
     return ACTIVATIONS[name]
@@ -35,7 +35,7 @@ class FeedForward(nn.Module):
         super().__init__()
         self.inner = Linear(width, hidden, bias=bias)
         self.outer = Linear(hidden, width, bias=bias)
-        self.activation = _named(activation)
+        self.activation = get_activation(activation)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, inputs: axes.Hidden) -> axes.Hidden:
@@ -53,7 +53,7 @@ class GatedFeedForward(nn.Module):
         super().__init__()
         self.inner = Linear(width, 2 * hidden, bias=bias)  # the gate, then what it gates: one product for both
         self.outer = Linear(hidden, width, bias=bias)
-        self.activation = _named(activation)
+        self.activation = get_activation(activation)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, inputs: axes.Hidden) -> axes.Hidden:
@@ -61,6 +61,3 @@ class GatedFeedForward(nn.Module):
         hidden = self.activation(gate) * gated
         output: Tensor = self.outer(self.dropout(hidden) if self.training else hidden)
         return output
-
-
-_named = activation  # the constructors' own argument has the same name

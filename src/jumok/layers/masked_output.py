@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from jumok import axes
 
-from .feedforward import activation as named
+from .feedforward import get_activation
 from .norm import LayerNorm
 
 
@@ -24,7 +24,7 @@ class MaskedOutput(nn.Module):
     ) -> None:
         super().__init__()
         self.inner = nn.Linear(width, width)
-        self.activation = named(activation)
+        self.activation = get_activation(activation)
         self.norm = LayerNorm(width, eps=epsilon)
         self.output = None if tied else nn.Linear(width, vocabulary, bias=False)
         self.bias = nn.Parameter(torch.zeros(vocabulary))

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from jumok.errors import ArgumentError, ShapeError
 
-from .embedding import embedding
+from .embedding import make_embedding
 from .rotary_scaling import RotaryScaling
 
 Positions = range | Tensor  # as at the door: a range, or integers [length] or [batch, length]
@@ -55,7 +55,7 @@ class LearnedPositions(nn.Module):
 
     def __init__(self, length: int, width: int) -> None:
         super().__init__()
-        self.table = embedding(length, width)
+        self.table = make_embedding(length, width)
 
     def forward(self, positions: Positions) -> Float[Tensor, "*batch length width"]:
         length = self.table.num_embeddings

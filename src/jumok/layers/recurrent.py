@@ -17,7 +17,7 @@ from jumok.errors import ArgumentError, ShapeError
 from jumok.tap import tap
 
 
-def lstm(
+def make_lstm(
     input_width: int, width: int, layers: int = 1, *, bidirectional: bool = False, dropout: float = 0.0
 ) -> nn.LSTM:
     """torch's LSTM (Hochreiter and Schmidhuber 1997), batch first; dropout between the layers, where there are several.
@@ -44,7 +44,7 @@ class RecurrentEncoder(nn.Module):
         self, input_width: int, width: int, layers: int = 1, *, bidirectional: bool = True, dropout: float = 0.0
     ) -> None:
         super().__init__()
-        self.lstm = lstm(input_width, width, layers, bidirectional=bidirectional, dropout=dropout)
+        self.lstm = make_lstm(input_width, width, layers, bidirectional=bidirectional, dropout=dropout)
 
     def forward(
         self, inputs: Float[Tensor, "batch length input_width"], token_mask: Bool[Tensor, "row key"] | None = None
@@ -92,12 +92,12 @@ class StateAttention(nn.Module):
         source: axes.Source,
         *,
         mask: Mask | None = None,
-        seen: int = 0,
+        query_offset: int = 0,
         weights: bool = False,
     ) -> tuple[Float[Tensor, "batch query source_width"], Float[Tensor, "batch 1 query key"] | None]:
         """The mixture of source states for each input, and the weights; None where they were not asked for.
 
-        seen: how many inputs looked before these: the first stands there.
+        query_offset: how many inputs looked before these: the first stands there.
         """
         query, key = inputs[:, None], source[:, None]
         answer = attend(  # type: ignore[call-overload]  # weights is not known here
@@ -106,7 +106,7 @@ class StateAttention(nn.Module):
             key,
             mask=mask,
             score=self.score,
-            query_positions=range(seen, seen + inputs.shape[1]),
+            query_positions=range(query_offset, query_offset + inputs.shape[1]),
             backend=self.backend,
             site=self.site,
             weights=weights,

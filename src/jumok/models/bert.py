@@ -21,8 +21,8 @@ from jumok.attention import MultiHead, mask
 from jumok.attention.grid import Positions
 from jumok.errors import ArgumentError, ShapeError
 from jumok.layers import EncoderBlock, FeedForward, LayerNorm, LearnedPositions, MaskedOutput
-from jumok.layers.embedding import embedding
-from jumok.layers.feedforward import activation
+from jumok.layers.embedding import make_embedding
+from jumok.layers.feedforward import get_activation
 
 from .config import Config, choice, flag, integer, optional, real
 from .model import Model, Output, check_tokens, initialise_linear, normal_
@@ -81,9 +81,9 @@ class BERT(Model):
         super().__init__()
         self.config = config
         width, epsilon = config.width, config.epsilon
-        self.embedding = embedding(config.vocabulary, width)
+        self.embedding = make_embedding(config.vocabulary, width)
         self.positions = LearnedPositions(config.offset + config.length, width)
-        self.segments = embedding(config.segments, width) if config.segments else None
+        self.segments = make_embedding(config.segments, width) if config.segments else None
         self.norm = LayerNorm(width, eps=epsilon)
         self.dropout = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList(_block(config) for _ in range(config.layers))
@@ -169,7 +169,7 @@ class ClassOutput(nn.Module):
     def __init__(self, config: BERTConfig) -> None:
         super().__init__()
         self.inner = nn.Linear(config.width, config.width)
-        self.activation = torch.tanh if config.head_activation == "tanh" else activation(config.head_activation)
+        self.activation = torch.tanh if config.head_activation == "tanh" else get_activation(config.head_activation)
         self.dropout = nn.Dropout(config.dropout)
         self.output = nn.Linear(config.width, config.classes)
 

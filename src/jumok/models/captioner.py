@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from jumok.attention import Cache, MultiHead, mask
 from jumok.errors import ArgumentError, ShapeError
 from jumok.layers import DecoderBlock, EncoderBlock, FeedForward, LayerNorm, LearnedPositions, PatchEmbedding
-from jumok.layers.embedding import embedding
+from jumok.layers.embedding import make_embedding
 from jumok.layers.patches import Images, check_images, compute_patch_grid
 
 from .config import Config, choice, flag, integer, integers, real
@@ -98,7 +98,7 @@ class Captioner(Model):
             self.patch_positions = nn.Parameter(torch.zeros(1, rows * columns, config.width))
         self.encoder = nn.ModuleList(_encoder_block(config) for _ in range(config.layers))
         self.encoder_norm = _norm(config)
-        self.embedding = embedding(config.vocabulary, config.width)
+        self.embedding = make_embedding(config.vocabulary, config.width)
         self.positions = LearnedPositions(config.length, config.width)
         self.dropout = nn.Dropout(config.dropout)
         self.decoder = nn.ModuleList(_decoder_block(config) for _ in range(config.decoder_layers))

@@ -34,7 +34,7 @@ from jumok.layers import (
     RotaryScaling,
     YarnScaling,
 )
-from jumok.layers.embedding import embedding
+from jumok.layers.embedding import make_embedding
 from jumok.small_batch_linear import Linear
 
 from .config import Config, choice, flag, integer, integers, optional, real
@@ -140,7 +140,7 @@ class GPT(Model):
         rotary = None
         if config.positions == "rotary":
             rotary = RotaryPositions(head_width, config.rotary_base, scaling=config.scaling)
-        self.embedding = embedding(config.vocabulary, config.width)
+        self.embedding = make_embedding(config.vocabulary, config.width)
         self.positions = LearnedPositions(config.length, config.width) if config.positions == "learned" else None
         self.dropout = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList(_block(config, rotary) for _ in range(config.layers))

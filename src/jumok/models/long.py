@@ -23,7 +23,7 @@ from jumok.attention.fourier import FourierMixing
 from jumok.attention.mask import Mask
 from jumok.errors import ArgumentError
 from jumok.layers import EncoderBlock, FeedForward, LayerNorm, LearnedPositions, MaskedOutput
-from jumok.layers.embedding import embedding
+from jumok.layers.embedding import make_embedding
 
 from .bert import ACTIVATIONS, check_padding
 from .config import Config, choice, flag, integer, integers, real
@@ -74,7 +74,7 @@ class Long(Model):
     def __init__(self, config: LongConfig) -> None:
         super().__init__()
         self.config = config
-        self.embedding = embedding(config.vocabulary, config.width)
+        self.embedding = make_embedding(config.vocabulary, config.width)
         self.positions = LearnedPositions(config.length, config.width)
         self.norm = LayerNorm(config.width, eps=config.epsilon)
         self.dropout = nn.Dropout(config.dropout)

@@ -27,8 +27,8 @@ from torch.utils.checkpoint import checkpoint
 from jumok.attention import mask, score
 from jumok.attention.mask import Mask
 from jumok.errors import ArgumentError
-from jumok.layers import RecurrentEncoder, StateAttention, lstm
-from jumok.layers.embedding import embedding
+from jumok.layers import RecurrentEncoder, StateAttention, make_lstm
+from jumok.layers.embedding import make_embedding
 
 from .config import Config, choice, flag, integer, optional, real
 from .model import Model, Output, check_tokens, token_logits
@@ -135,8 +135,8 @@ class RNNSeq2Seq(Model):
         super().__init__()
         self.config = config
         width, source_width, embedding_width = config.width, config.source_width, config.embedding_width
-        self.source_embedding = embedding(config.vocabulary, embedding_width)
-        self.target_embedding = embedding(config.target_vocabulary_size, embedding_width)
+        self.source_embedding = make_embedding(config.vocabulary, embedding_width)
+        self.target_embedding = make_embedding(config.target_vocabulary_size, embedding_width)
         self.encoder = RecurrentEncoder(
             embedding_width, source_width, config.layers, bidirectional=config.bidirectional, dropout=config.dropout
         )
@@ -144,7 +144,7 @@ class RNNSeq2Seq(Model):
         self.cross = _attention(config)
         # what goes into a step beside the token
         beside = source_width if config.attention == "bahdanau" else width if config.input_feeding else 0
-        self.decoder = lstm(embedding_width + beside, width, config.layers, dropout=config.dropout)
+        self.decoder = make_lstm(embedding_width + beside, width, config.layers, dropout=config.dropout)
         self.readout = _readout(config)
         self.dropout = nn.Dropout(config.dropout)
         self.output = None if config.tied else nn.Linear(width, config.target_vocabulary_size, bias=False)
@@ -242,7 +242,7 @@ class RNNSeq2Seq(Model):
         self, states: Tensor, encoded: Encoded, who: Mask | None, seen: int, weights: bool
     ) -> tuple[Tensor, Tensor | None]:
         assert self.cross is not None
-        context, found = self.cross(states, encoded.states, mask=who, seen=seen, weights=weights)
+        context, found = self.cross(states, encoded.states, mask=who, query_offset=seen, weights=weights)
         return context, found
 
     def _logits(self, hidden: Tensor) -> Tensor:

@@ -210,7 +210,7 @@ class WindowDistance(Bias):
     window: int  # that the table was made for
     side: int  # rows and columns of the windows at hand: smaller ones have a part of the distances
 
-    def values(self, grid: Grid) -> axes.BiasValues:
+    def evaluate(self, grid: Grid) -> axes.BiasValues:
         table = self.table[:, grid.heads.start : grid.heads.stop].to(grid.key.device)
         rows = grid.query // self.side - grid.key // self.side + self.window - 1
         columns = grid.query % self.side - grid.key % self.side + self.window - 1

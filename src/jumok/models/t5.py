@@ -23,7 +23,7 @@ from jumok.attention.bias import Bias
 from jumok.attention.projection import Fused
 from jumok.errors import ArgumentError
 from jumok.layers import DecoderBlock, EncoderBlock, FeedForward, GatedFeedForward, RMSNorm
-from jumok.layers.embedding import embedding
+from jumok.layers.embedding import make_embedding
 from jumok.small_batch_linear import Linear
 
 from .config import Config, choice, flag, integer, optional, real
@@ -77,13 +77,13 @@ class T5(Model):
     def __init__(self, config: T5Config) -> None:
         super().__init__()
         self.config = config
-        self.embedding = embedding(config.vocabulary, config.width)
+        self.embedding = make_embedding(config.vocabulary, config.width)
         self.dropout = nn.Dropout(config.dropout)
         self.encoder = nn.ModuleList(_encoder_block(config) for _ in range(config.layers))
-        self.encoder_bias = embedding(config.buckets, config.heads)
+        self.encoder_bias = make_embedding(config.buckets, config.heads)
         self.encoder_norm = _norm(config)
         self.decoder = nn.ModuleList(_decoder_block(config) for _ in range(config.decoder_layers or config.layers))
-        self.decoder_bias = embedding(config.buckets, config.heads)
+        self.decoder_bias = make_embedding(config.buckets, config.heads)
         self.decoder_norm = _norm(config)
         self.output = None if config.tied else Linear(config.width, config.vocabulary, bias=False)
         self.finish()

@@ -23,7 +23,7 @@ from jumok.attention import Cache, MultiHead, mask
 from jumok.attention.projection import Fused
 from jumok.errors import ArgumentError, ShapeError
 from jumok.layers import DecoderBlock, EncoderBlock, FeedForward, LayerNorm, LearnedPositions, SinusoidalPositions
-from jumok.layers.embedding import embedding
+from jumok.layers.embedding import make_embedding
 from jumok.small_batch_linear import Linear
 
 from .config import Config, choice, flag, integer, optional, real
@@ -89,8 +89,8 @@ class Transformer(Model):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.config = config
-        self.embedding = embedding(config.vocabulary, config.width)
-        self.target_embedding = None if config.shared else embedding(config.target_vocabulary_size, config.width)
+        self.embedding = make_embedding(config.vocabulary, config.width)
+        self.target_embedding = None if config.shared else make_embedding(config.target_vocabulary_size, config.width)
         self.source_positions, self.target_positions = _positions(config), _positions(config)
         self.dropout = nn.Dropout(config.dropout)
         self.encoder = nn.ModuleList(_encoder_block(config) for _ in range(config.layers))

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from jumok.attention.bias import Bias
 from jumok.attention.grid import BlockGrid, Grid, Positions
 from jumok.attention.groups import grouped_matmul, grouped_outer
-from jumok.attention.mask.base import EVERYWHERE, NOWHERE, Mask
+from jumok.attention.mask.base import EMPTY, FULL, Mask
 from jumok.attention.score import Score
 from jumok.errors import BackendError
 
@@ -94,13 +94,13 @@ def layout(mask: Mask | None, grid: Grid) -> list[list[Run]]:
 
 def _runs(largest: list[int], smallest: list[int], keys: int) -> Iterator[Run]:
     start: int | None = None
-    for block, reach in enumerate([*largest, NOWHERE]):
-        if reach != NOWHERE and start is None:
+    for block, reach in enumerate([*largest, EMPTY]):
+        if reach != EMPTY and start is None:
             start = block
-        elif reach == NOWHERE and start is not None:
+        elif reach == EMPTY and start is not None:
             for run in _chunks(start * KEY_BLOCK, min(block * KEY_BLOCK, keys), False):
                 inside = smallest[run.start // KEY_BLOCK : -(-run.stop // KEY_BLOCK)]
-                yield run._replace(partial=min(inside) != EVERYWHERE)
+                yield run._replace(partial=min(inside) != FULL)
             start = None
 
 
@@ -201,7 +201,7 @@ class Plan:
     def _evaluated(self, queries: slice, keys: slice) -> Cells:
         assert self.mask is not None
         tile = self.grid.tile(queries, keys)
-        allowed = self.mask.allowed(tile)
+        allowed = self.mask.evaluate(tile)
         allowed = allowed.expand(*allowed.shape[:2], *tile.shape[2:])
         read = allowed.any(-2)  # [batch or 1, head or 1, key]
         places = read.any(0).any(0).nonzero()
@@ -214,9 +214,9 @@ class Plan:
         return Cells(trimmed, ~allowed[..., first:last], silent)
 
     def scores(self, query: Tensor, key: Tensor, queries: slice, keys: slice) -> Tensor:
-        scores = self.score.scores(query, key)
+        scores = self.score.evaluate(query, key)
         if self.bias is not None:
-            scores = scores + self.bias.values(self.grid.tile(queries, keys)).to(scores.dtype)
+            scores = scores + self.bias.evaluate(self.grid.tile(queries, keys)).to(scores.dtype)
         return scores
 
     def kept(self, shape: torch.Size, queries: slice, keys: slice) -> Tensor | None:

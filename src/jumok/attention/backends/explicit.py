@@ -28,12 +28,12 @@ def _computed(request: AttentionRequest) -> AttentionOutput:
     # float32: a softmax in bfloat16 loses the small weights
     dtype = torch.promote_types(request.query.dtype, torch.float32)
     query, key, value = (tensor.to(dtype) for tensor in (request.query, request.key, request.value))
-    allowed = None if request.mask is None else request.mask.allowed(request.grid)
+    allowed = None if request.mask is None else request.mask.evaluate(request.grid)
     if allowed is not None:
         key, value = _silenced(key, value, allowed)
-    scores = request.score.scores(query, key)
+    scores = request.score.evaluate(query, key)
     if request.bias is not None:
-        scores = scores + request.bias.values(request.grid).to(dtype)
+        scores = scores + request.bias.evaluate(request.grid).to(dtype)
     weights, logsumexp = _softmax(scores, allowed, request.score.sink, request.logsumexp)
     # the weights handed back are those before dropout: their rows sum to 1
     kept = functional.dropout(weights, request.dropout) if request.dropout else weights

@@ -116,7 +116,7 @@ def _block_mask(mask: Mask, grid: Grid) -> Any:
 
     def allows(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         cell = _Cell(batch, head, where_query(batch, query), where_key(batch, key))
-        return mask.allowed(cell)  # type: ignore[arg-type]  # it reads the same four coordinates
+        return mask.evaluate(cell)  # type: ignore[arg-type]  # it reads the same four coordinates
 
     batch, head, queries, keys = grid.shape
     return create_block_mask(allows, batch, head, queries, keys, device=str(grid.device))

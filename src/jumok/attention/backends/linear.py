@@ -67,7 +67,7 @@ def _computed(request: AttentionRequest) -> AttentionOutput:
     key, value = request.key.to(dtype), request.value.to(dtype)
     real: Tensor | None = None
     for padding in paddings or []:
-        allowed = padding.allowed(request.grid).expand(request.grid.shape[0], 1, 1, request.grid.shape[3])
+        allowed = padding.evaluate(request.grid).expand(request.grid.shape[0], 1, 1, request.grid.shape[3])
         real = allowed if real is None else real & allowed
     if real is not None:
         hidden = ~real.transpose(-1, -2)

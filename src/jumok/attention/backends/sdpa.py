@@ -83,14 +83,14 @@ def _mask(request: AttentionRequest) -> tuple[bool, Tensor | None]:
     if mask is not None and mask.covers(request.grid):
         mask = None
     if bias is None:
-        return False, None if mask is None else mask.allowed(request.grid)
-    values = bias.values(request.grid)
+        return False, None if mask is None else mask.evaluate(request.grid)
+    values = bias.evaluate(request.grid)
     if request.query.dtype.itemsize < values.dtype.itemsize:
         limits = torch.finfo(request.query.dtype)  # a large finite bias must not become infinite in half precision
         values = values.clamp(limits.min, limits.max)
     values = values.to(request.query.dtype)
     if mask is not None:
-        values = values.masked_fill(~mask.allowed(request.grid), float("-inf"))
+        values = values.masked_fill(~mask.evaluate(request.grid), float("-inf"))
     return False, values.expand(*values.shape[:2], *request.grid.shape[2:])
 
 

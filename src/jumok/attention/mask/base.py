@@ -15,8 +15,8 @@ from jumok.axes import Allowed
 from jumok.errors import ShapeError
 
 # What a mask says of a whole block of cells. Kleene's three-valued logic: & is min, | is max, ~ is 2 - x.
-NOWHERE, SOMEWHERE, EVERYWHERE = 0, 1, 2
-Reach = Int8[Tensor, "#batch #head #query_block #key_block"]
+EMPTY, PARTIAL, FULL = 0, 1, 2
+BlockClasses = Int8[Tensor, "#batch #head #query_block #key_block"]
 
 
 class Mask:
@@ -28,12 +28,12 @@ class Mask:
     #: Can it fail to cover a grid? Then ``check`` is asked before it is used.
     needs_check: bool = True
 
-    def allowed(self, grid: Grid) -> Allowed:
+    def evaluate(self, grid: Grid) -> Allowed:
         """True where the query may attend to the key; broadcasts to [batch, head, query, key]."""
         raise NotImplementedError
 
-    def classify_blocks(self, blocks: BlockGrid) -> Reach:
-        """NOWHERE or EVERYWHERE only where that is certain for every cell of the block."""
+    def classify_blocks(self, blocks: BlockGrid) -> BlockClasses:
+        """EMPTY or FULL only where that is certain for every cell of the block."""
         raise NotImplementedError
 
     def covers(self, grid: Grid) -> bool:
@@ -79,7 +79,7 @@ class Mask:
         """
         grid = Grid(range(batch), range(heads), _places(queries), _places(keys), device)
         self.check(grid)
-        return self.allowed(grid).expand(grid.shape).clone()
+        return self.evaluate(grid).expand(grid.shape).clone()
 
     def __and__(self, other: Mask) -> Mask:
         return And(self, other) if isinstance(other, Mask) else NotImplemented
@@ -106,7 +106,7 @@ def _places(given: int | Sequence[int] | Tensor) -> range | Tensor:
     return range(given) if isinstance(given, int) else torch.tensor(list(given), dtype=torch.long)
 
 
-def kleene(some: Tensor, every: Tensor) -> Tensor:
+def classify(some: Tensor, every: Tensor) -> Tensor:
     return some.to(torch.int8) + every.to(torch.int8)
 
 
@@ -115,10 +115,10 @@ def _tighter(one: dict[str, int], two: dict[str, int]) -> dict[str, int]:
 
 
 def ranges_meet(low: Tensor, high: Tensor, other_low: Tensor, other_high: Tensor) -> Tensor:
-    """Reach of "equal": certain where all four are one number, impossible where the ranges are apart."""
+    """BlockClasses of "equal": certain where all four are one number, impossible where the ranges are apart."""
     some = (low <= other_high) & (other_low <= high)
     every = (low == high) & (other_low == other_high) & (low == other_low)
-    return kleene(some, every)
+    return classify(some, every)
 
 
 @dataclass(frozen=True, repr=False)
@@ -152,10 +152,10 @@ class Pair(Mask):
 
 @dataclass(frozen=True, repr=False)
 class And(Pair):
-    def allowed(self, grid: Grid) -> Allowed:
-        return self.left.allowed(grid) & self.right.allowed(grid)
+    def evaluate(self, grid: Grid) -> Allowed:
+        return self.left.evaluate(grid) & self.right.evaluate(grid)
 
-    def classify_blocks(self, blocks: BlockGrid) -> Reach:
+    def classify_blocks(self, blocks: BlockGrid) -> BlockClasses:
         return torch.minimum(self.left.classify_blocks(blocks), self.right.classify_blocks(blocks))
 
     def covers(self, grid: Grid) -> bool:
@@ -167,10 +167,10 @@ class And(Pair):
 
 @dataclass(frozen=True, repr=False)
 class Or(Pair):
-    def allowed(self, grid: Grid) -> Allowed:
-        return self.left.allowed(grid) | self.right.allowed(grid)
+    def evaluate(self, grid: Grid) -> Allowed:
+        return self.left.evaluate(grid) | self.right.evaluate(grid)
 
-    def classify_blocks(self, blocks: BlockGrid) -> Reach:
+    def classify_blocks(self, blocks: BlockGrid) -> BlockClasses:
         return torch.maximum(self.left.classify_blocks(blocks), self.right.classify_blocks(blocks))
 
     def covers(self, grid: Grid) -> bool:
@@ -192,11 +192,11 @@ class Not(Mask):
     def needs_check(self) -> bool:  # type: ignore[override]
         return self.inner.needs_check
 
-    def allowed(self, grid: Grid) -> Allowed:
-        return ~self.inner.allowed(grid)
+    def evaluate(self, grid: Grid) -> Allowed:
+        return ~self.inner.evaluate(grid)
 
-    def classify_blocks(self, blocks: BlockGrid) -> Reach:
-        return EVERYWHERE - self.inner.classify_blocks(blocks)
+    def classify_blocks(self, blocks: BlockGrid) -> BlockClasses:
+        return FULL - self.inner.classify_blocks(blocks)
 
     def limits(self) -> dict[str, int]:
         return self.inner.limits()

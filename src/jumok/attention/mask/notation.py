@@ -42,7 +42,7 @@ def cells(mask: Mask, queries: int | None = None, keys: int | None = None) -> li
     rows = min(queries or extent, limits.get("query", queries or extent))
     columns = min(keys or extent, limits.get("key", keys or extent))
     grid = Grid(range(1), range(1), range(rows), range(columns))
-    found: list[list[bool]] = mask.allowed(grid).expand(grid.shape)[0, 0].tolist()
+    found: list[list[bool]] = mask.evaluate(grid).expand(grid.shape)[0, 0].tolist()
     return found
 
 

@@ -11,7 +11,7 @@ from jumok.attention.grid import BlockGrid, Grid
 from jumok.axes import Allowed
 from jumok.errors import ShapeError
 
-from .base import EVERYWHERE, Mask, Reach, kleene, ranges_meet
+from .base import FULL, BlockClasses, Mask, classify, ranges_meet
 
 
 @dataclass(frozen=True, repr=False)
@@ -21,11 +21,11 @@ class Causal(Mask):
     relative = True
     needs_check = False
 
-    def allowed(self, grid: Grid) -> Allowed:
+    def evaluate(self, grid: Grid) -> Allowed:
         return grid.key <= grid.query
 
-    def classify_blocks(self, blocks: BlockGrid) -> Reach:
-        return kleene(blocks.key_low <= blocks.query_high, blocks.key_high <= blocks.query_low)
+    def classify_blocks(self, blocks: BlockGrid) -> BlockClasses:
+        return classify(blocks.key_low <= blocks.query_high, blocks.key_high <= blocks.query_low)
 
     def covers(self, grid: Grid) -> bool:
         return grid.contiguous and grid.highest("key") <= grid.lowest("query")
@@ -42,14 +42,14 @@ class Window(Mask):
     relative = True
     needs_check = False
 
-    def allowed(self, grid: Grid) -> Allowed:
+    def evaluate(self, grid: Grid) -> Allowed:
         return (grid.query - grid.key).abs() < self.size
 
-    def classify_blocks(self, blocks: BlockGrid) -> Reach:
+    def classify_blocks(self, blocks: BlockGrid) -> BlockClasses:
         # the nearest and the farthest pair of the two intervals
         nearest = torch.maximum(blocks.query_low - blocks.key_high, blocks.key_low - blocks.query_high)
         farthest = torch.maximum(blocks.query_high - blocks.key_low, blocks.key_high - blocks.query_low)
-        return kleene(nearest < self.size, farthest < self.size)
+        return classify(nearest < self.size, farthest < self.size)
 
     def covers(self, grid: Grid) -> bool:
         return grid.contiguous and (
@@ -69,11 +69,11 @@ class Prefix(Mask):
 
     size: int
 
-    def allowed(self, grid: Grid) -> Allowed:
+    def evaluate(self, grid: Grid) -> Allowed:
         return grid.key < self.size
 
-    def classify_blocks(self, blocks: BlockGrid) -> Reach:
-        return kleene(blocks.key_low < self.size, blocks.key_high < self.size)
+    def classify_blocks(self, blocks: BlockGrid) -> BlockClasses:
+        return classify(blocks.key_low < self.size, blocks.key_high < self.size)
 
     def covers(self, grid: Grid) -> bool:
         return grid.contiguous and grid.highest("key") < self.size
@@ -91,15 +91,15 @@ class GlobalAt(Mask):
 
     positions: tuple[int, ...]
 
-    def allowed(self, grid: Grid) -> Allowed:
+    def evaluate(self, grid: Grid) -> Allowed:
         return _among(grid.query, self.positions) | _among(grid.key, self.positions)
 
-    def classify_blocks(self, blocks: BlockGrid) -> Reach:
+    def classify_blocks(self, blocks: BlockGrid) -> BlockClasses:
         queries = _among(blocks.queries, self.positions)
         keys = _among(blocks.keys, self.positions)
         some = queries.any(-1)[:, None, :, None] | keys.any(-1)[:, None, None, :]
         every = queries.all(-1)[:, None, :, None] | keys.all(-1)[:, None, None, :]
-        return kleene(some, every)
+        return classify(some, every)
 
     def extent(self) -> int:
         return max(self.positions, default=0) + 4
@@ -116,7 +116,7 @@ class RandomKeys(Mask):
     seed: int
     length: int
 
-    def allowed(self, grid: Grid) -> Allowed:
+    def evaluate(self, grid: Grid) -> Allowed:
         if self.count >= self.length:
             return (grid.key < self.length) & (grid.query == grid.query)
         allowed = torch.zeros_like(grid.key, dtype=torch.bool)
@@ -124,9 +124,9 @@ class RandomKeys(Mask):
             allowed = allowed | (drawn == grid.key)
         return allowed
 
-    def classify_blocks(self, blocks: BlockGrid) -> Reach:
+    def classify_blocks(self, blocks: BlockGrid) -> BlockClasses:
         if self.count >= self.length:
-            return kleene(blocks.key_low < self.length, blocks.key_high < self.length)
+            return classify(blocks.key_low < self.length, blocks.key_high < self.length)
         low, high = blocks.key_low, blocks.key_high
         some = torch.zeros_like(low, dtype=torch.bool)
         for drawn in self._drawn(blocks.queries):  # [batch, query block, place]
@@ -179,14 +179,14 @@ class BlocksOf(Mask):
     shift: tuple[int, ...]
     grid: tuple[int, ...]  # () on a line
 
-    def allowed(self, grid: Grid) -> Allowed:
+    def evaluate(self, grid: Grid) -> Allowed:
         same = torch.ones((), dtype=torch.bool, device=grid.key.device)
         for of_query, of_key in zip(self._block(grid.query), self._block(grid.key), strict=True):
             same = same & (of_query == of_key)
         return same
 
-    def classify_blocks(self, blocks: BlockGrid) -> Reach:
-        reach = torch.full((), EVERYWHERE, dtype=torch.int8, device=blocks.keys.device)
+    def classify_blocks(self, blocks: BlockGrid) -> BlockClasses:
+        reach = torch.full((), FULL, dtype=torch.int8, device=blocks.keys.device)
         for query, key in zip(self._block(blocks.queries), self._block(blocks.keys), strict=True):
             query, key = query[:, None, :, None], key[:, None, None, :]
             meet = ranges_meet(query.amin(-1), query.amax(-1), key.amin(-1), key.amax(-1))
@@ -219,7 +219,7 @@ class Edge(Mask):
     head: tuple[int, ...] | None
     batch: tuple[int, ...] | None
 
-    def allowed(self, grid: Grid) -> Allowed:
+    def evaluate(self, grid: Grid) -> Allowed:
         allowed = torch.ones_like(grid.key, dtype=torch.bool)
         for name in ("query", "key", "head", "batch"):
             wanted = getattr(self, name)
@@ -227,18 +227,18 @@ class Edge(Mask):
                 allowed = allowed & _among(getattr(grid, name), wanted)
         return allowed
 
-    def classify_blocks(self, blocks: BlockGrid) -> Reach:
-        reach = torch.full((1, 1, 1, 1), EVERYWHERE, dtype=torch.int8, device=blocks.keys.device)
+    def classify_blocks(self, blocks: BlockGrid) -> BlockClasses:
+        reach = torch.full((1, 1, 1, 1), FULL, dtype=torch.int8, device=blocks.keys.device)
         if self.query is not None:
             inside = _among(blocks.queries, self.query)
-            reach = torch.minimum(reach, kleene(inside.any(-1), inside.all(-1))[:, None, :, None])
+            reach = torch.minimum(reach, classify(inside.any(-1), inside.all(-1))[:, None, :, None])
         if self.key is not None:
             inside = _among(blocks.keys, self.key)
-            reach = torch.minimum(reach, kleene(inside.any(-1), inside.all(-1))[:, None, None, :])
+            reach = torch.minimum(reach, classify(inside.any(-1), inside.all(-1))[:, None, None, :])
         if self.head is not None:
-            reach = torch.minimum(reach, _among(blocks.grid.head, self.head).to(torch.int8) * EVERYWHERE)
+            reach = torch.minimum(reach, _among(blocks.grid.head, self.head).to(torch.int8) * FULL)
         if self.batch is not None:
-            reach = torch.minimum(reach, _among(blocks.grid.batch, self.batch).to(torch.int8) * EVERYWHERE)
+            reach = torch.minimum(reach, _among(blocks.grid.batch, self.batch).to(torch.int8) * FULL)
         return reach
 
     def covers(self, grid: Grid) -> bool:

@@ -11,7 +11,7 @@ from torch import Tensor
 from jumok.attention.grid import BlockGrid, Grid
 from jumok.axes import Allowed
 
-from .base import Mask, Reach, kleene, ranges_meet
+from .base import BlockClasses, Mask, classify, ranges_meet
 
 
 @dataclass(frozen=True, repr=False)
@@ -20,12 +20,12 @@ class PaddingLengths(Mask):
 
     lengths: tuple[int, ...]
 
-    def allowed(self, grid: Grid) -> Allowed:
+    def evaluate(self, grid: Grid) -> Allowed:
         return grid.key < self._length(grid)
 
-    def classify_blocks(self, blocks: BlockGrid) -> Reach:
+    def classify_blocks(self, blocks: BlockGrid) -> BlockClasses:
         lengths = self._length(blocks.grid)
-        return kleene(blocks.key_low < lengths, blocks.key_high < lengths)
+        return classify(blocks.key_low < lengths, blocks.key_high < lengths)
 
     def _length(self, grid: Grid) -> Tensor:
         lengths = torch.tensor(self.lengths, device=grid.key.device)
@@ -72,12 +72,12 @@ class PaddingTable(_Table):
     def tables(self) -> tuple[Tensor, ...]:
         return (self.table,)
 
-    def allowed(self, grid: Grid) -> Allowed:
+    def evaluate(self, grid: Grid) -> Allowed:
         return self.table.to(grid.key.device)[_row(self.table, grid), grid.key]
 
-    def classify_blocks(self, blocks: BlockGrid) -> Reach:
+    def classify_blocks(self, blocks: BlockGrid) -> BlockClasses:
         real = self.table.to(blocks.keys.device)[_row(self.table, blocks.grid).view(-1, 1, 1), blocks.keys]
-        return kleene(real.any(-1), real.all(-1))[:, None, None, :]
+        return classify(real.any(-1), real.all(-1))[:, None, None, :]
 
     def limits(self) -> dict[str, int]:
         return {"batch": self.table.shape[0], "key": self.table.shape[1]}
@@ -99,13 +99,13 @@ class Documents(_Table):
     def tables(self) -> tuple[Tensor, ...]:
         return (self.ids, self.key_ids)
 
-    def allowed(self, grid: Grid) -> Allowed:
+    def evaluate(self, grid: Grid) -> Allowed:
         device = grid.key.device
         of_query = self.ids.to(device)[_row(self.ids, grid), grid.query]
         of_key = self.key_ids.to(device)[_row(self.key_ids, grid), grid.key]
         return of_query == of_key
 
-    def classify_blocks(self, blocks: BlockGrid) -> Reach:
+    def classify_blocks(self, blocks: BlockGrid) -> BlockClasses:
         device = blocks.keys.device
         query = self.ids.to(device)[_row(self.ids, blocks.grid).view(-1, 1, 1), blocks.queries]
         key = self.key_ids.to(device)[_row(self.key_ids, blocks.grid).view(-1, 1, 1), blocks.keys]
@@ -133,17 +133,17 @@ class Given(_Table):
     def tables(self) -> tuple[Tensor, ...]:
         return (self.table,)
 
-    def allowed(self, grid: Grid) -> Allowed:
+    def evaluate(self, grid: Grid) -> Allowed:
         table = self.table.to(grid.key.device)
         head = grid.head if table.shape[1] > 1 else torch.zeros_like(grid.head)
         return table[_row(table, grid), head, grid.query, grid.key]
 
-    def classify_blocks(self, blocks: BlockGrid) -> Reach:
+    def classify_blocks(self, blocks: BlockGrid) -> BlockClasses:
         table = self.table.to(blocks.keys.device)
         batch = _row(table, blocks.grid).view(-1, 1, 1, 1, 1, 1)
         head = (blocks.grid.head if table.shape[1] > 1 else torch.zeros_like(blocks.grid.head)).view(1, -1, 1, 1, 1, 1)
         cells = table[batch, head, blocks.queries[:, None, :, :, None, None], blocks.keys[:, None, None, None, :, :]]
-        return kleene(cells.any(-1).any(3), cells.all(-1).all(3))
+        return classify(cells.any(-1).any(3), cells.all(-1).all(3))
 
     def limits(self) -> dict[str, int]:
         return dict(zip(("batch", "head", "query", "key"), self.table.shape, strict=True))

@@ -16,6 +16,7 @@ from jumok.attention.bias import Bias
 from jumok.attention.grid import Grid, Positions, count_positions
 from jumok.attention.mask import Mask
 from jumok.attention.score import Score
+from jumok.tap import Listener
 
 #: what attend tells of itself, as the last word of a site
 WHOLE = 4096  # keys; rows up to this long are made whole
@@ -65,13 +66,13 @@ class CapturedCall:
         wide = torch.promote_types(self.query.dtype, torch.float32) if wide is None else wide
         query = self.query[batch : batch + 1, heads, queries].to(wide)
         key = self.key[batch : batch + 1, groups, keys].to(wide)
-        scores = self.score.scores(query, key)
+        scores = self.score.evaluate(query, key)
         scores = scores[0, head if several else 0]
         grid = self._grid(batch, head, queries, keys)
         if self.bias is not None:
-            scores = scores + self.bias.values(grid).to(wide)[0, 0]
+            scores = scores + self.bias.evaluate(grid).to(wide)[0, 0]
         if self.mask is not None:
-            scores = scores.masked_fill(~self.mask.allowed(grid)[0, 0].expand(scores.shape), -torch.inf)
+            scores = scores.masked_fill(~self.mask.evaluate(grid)[0, 0].expand(scores.shape), -torch.inf)
         return scores
 
     def allowed(self, batch: int, head: int, queries: slice, keys: slice) -> Tensor:
@@ -79,7 +80,7 @@ class CapturedCall:
         grid = self._grid(batch, head, queries, keys)
         if self.mask is None:
             return torch.ones(grid.shape[2:], dtype=torch.bool, device=self.query.device)
-        return self.mask.allowed(grid)[0, 0].expand(grid.shape[2:])
+        return self.mask.evaluate(grid)[0, 0].expand(grid.shape[2:])
 
     def _grid(self, batch: int, head: int, queries: slice, keys: slice) -> Grid:
         return Grid(
@@ -188,7 +189,7 @@ def _places(positions: Positions) -> list[int]:
     return (positions[0] if positions.dim() == 2 else positions).tolist()
 
 
-class Recorder:
+class Recorder(Listener):
     """A listener that keeps what attend tells, site by site. ``keep``: further words to keep as they are ("output",
     "value", "block_output", "input", "feedforward_output")."""
 

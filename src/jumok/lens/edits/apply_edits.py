@@ -12,13 +12,14 @@ from torch import Tensor
 from jumok.attention import mask as masks
 from jumok.attention.score import Score
 from jumok.errors import ArgumentError
+from jumok.tap import Listener
 
 from .edit_types import Ablate, Edit, KnockOut, Patch, Remask, Scale, as_tuple
 
 Which = Callable[[Edit], frozenset[str]]  # the sites that an edit means
 
 
-class EditListener:
+class EditListener(Listener):
     """A listener for a list of edits, in their order."""
 
     def __init__(self, edits: Sequence[Edit], which: Which, mlp_of: Callable[[str], str]) -> None:
@@ -175,8 +176,8 @@ class TemperatureScore(Score):
         factor[slice(None) if self.heads_at is None else list(self.heads_at)] = 1 / self.temperature
         return factor
 
-    def scores(self, query: Tensor, key: Tensor) -> Tensor:
-        return self.inner.scores(query, key) * self._factor(query)
+    def evaluate(self, query: Tensor, key: Tensor) -> Tensor:
+        return self.inner.evaluate(query, key) * self._factor(query)
 
     def as_dot(self, query: Tensor) -> tuple[Tensor, float] | None:
         dotted = self.inner.as_dot(query)

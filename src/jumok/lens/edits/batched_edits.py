@@ -11,12 +11,13 @@ from torch import Tensor
 
 from jumok.attention.grid import BlockGrid, Grid
 from jumok.attention.mask import Mask
-from jumok.attention.mask.base import SOMEWHERE
+from jumok.attention.mask.base import PARTIAL
+from jumok.tap import Listener
 
 Numbers = Int[Tensor, " row"]
 
 
-class AblateHeadPerRow:
+class AblateHeadPerRow(Listener):
     """A listener: in row r of the batch, head ``heads[r]`` of one attention gives ``instead[r]`` [query, width], as
     Ablate has it."""
 
@@ -38,7 +39,7 @@ class AblateHeadPerRow:
 
 
 @dataclass(frozen=True)
-class KnockOutEdgePerRow:
+class KnockOutEdgePerRow(Listener):
     """A listener: in row r of the batch, one head of one attention may not look from one query to one key, as KnockOut
     has it."""
 
@@ -65,13 +66,13 @@ class AllButOneEdge(Mask):
 
     needs_check = False
 
-    def allowed(self, grid: Grid) -> Tensor:
+    def evaluate(self, grid: Grid) -> Tensor:
         batch = grid.batch
         at = [one.to(batch.device)[batch] for one in (self.heads, self.queries, self.keys)]
         return ~((grid.head == at[0]) & (grid.query == at[1]) & (grid.key == at[2]))
 
     def classify_blocks(self, blocks: BlockGrid) -> Tensor:
-        return torch.full((1, 1, 1, 1), SOMEWHERE, dtype=torch.int8, device=blocks.keys.device)
+        return torch.full((1, 1, 1, 1), PARTIAL, dtype=torch.int8, device=blocks.keys.device)
 
     def __repr__(self) -> str:
         return f"uncut({len(self.heads)} rows)"

@@ -13,7 +13,7 @@ from torch import Tensor
 from jumok.errors import ArgumentError
 from jumok.lens.capture.capture import Capture
 from jumok.lens.lens import Lens, limit_logits
-from jumok.tap import listen
+from jumok.tap import Listener, listen
 
 from .metrics import (
     ClassScore,
@@ -123,7 +123,7 @@ class EditRunner:
             self.model.train(mode)
 
 
-class GradientLeaves:
+class GradientLeaves(Listener):
     """A listener that adds a zero to what every head gives, and remembers it: gradients can be asked for there even
     where no parameter has one."""
 

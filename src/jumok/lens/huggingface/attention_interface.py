@@ -21,7 +21,7 @@ from jumok.attention import mask as masks
 from jumok.attention.attend import attend
 from jumok.attention.grid import BlockGrid, Grid
 from jumok.attention.mask import Mask
-from jumok.attention.mask.base import SOMEWHERE
+from jumok.attention.mask.base import PARTIAL
 from jumok.attention.score import ScaledDot
 from jumok.errors import ArgumentError
 from jumok.tap import tap
@@ -74,12 +74,12 @@ class PredicateMask(Mask):
     function: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
     needs_check = False
 
-    def allowed(self, grid: Grid) -> Tensor:
+    def evaluate(self, grid: Grid) -> Tensor:
         four = torch.broadcast_tensors(grid.batch, grid.head, grid.query, grid.key)
         return self.function(*four).to(torch.bool)
 
     def classify_blocks(self, blocks: BlockGrid) -> Tensor:
-        return torch.full((1, 1, 1, 1), SOMEWHERE, dtype=torch.int8, device=blocks.keys.device)
+        return torch.full((1, 1, 1, 1), PARTIAL, dtype=torch.int8, device=blocks.keys.device)
 
     def __repr__(self) -> str:
         return getattr(self.function, "__qualname__", "predicate").partition(".")[0]
@@ -259,7 +259,7 @@ class TableBias(biases.Bias):
     query: int
     key: int
 
-    def values(self, grid: Grid) -> Tensor:
+    def evaluate(self, grid: Grid) -> Tensor:
         batch = grid.batch if self.table.shape[0] > 1 else torch.zeros_like(grid.batch)
         head = grid.head if self.table.shape[1] > 1 else torch.zeros_like(grid.head)
         return self.table[batch, head, grid.query - self.query, grid.key - self.key]
