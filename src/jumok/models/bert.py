@@ -76,10 +76,20 @@ class BERT(Model):
     family = "bert"
     config_class = BERTConfig
     config: BERTConfig
+    reads = "text"
+    task = "embed"
+    answers = "vector"
 
     def __init__(self, config: BERTConfig) -> None:
         super().__init__()
         self.config = config
+        if config.head == "mlm":
+            self.task, self.answers = "fill", "tokens"
+        elif config.head == "classes" and config.answer == "number":
+            self.task, self.answers = "score", "numbers"
+        elif config.head == "classes":
+            self.task, self.answers = "classify", "classes"
+            self.independent_classes = config.answer == "several"
         width, epsilon = config.width, config.epsilon
         self.embedding = make_embedding(config.vocabulary, width)
         self.positions = LearnedPositions(config.offset + config.length, width)
@@ -89,6 +99,16 @@ class BERT(Model):
         self.blocks = nn.ModuleList(_block(config) for _ in range(config.layers))
         self.head = _head(config)
         self.finish()
+
+    @property
+    def context_length(self) -> int:
+        """The longest text in tokens."""
+        return self.config.length
+
+    @property
+    def class_count(self) -> int | None:
+        """The number of classes; None without a classification head."""
+        return self.config.classes if self.config.head == "classes" else None
 
     def initialise(self) -> None:
         initialise_linear(self, lambda parameter: normal_(parameter, 0.02))

@@ -83,10 +83,16 @@ class Captioner(Model):
     family = "captioner"
     config_class = CaptionerConfig
     config: CaptionerConfig
+    reads = "regions"
+    task = "caption"
+    answers = "text"
+    is_encoder_decoder = True
 
     def __init__(self, config: CaptionerConfig) -> None:
         super().__init__()
         self.config = config
+        if config.source == "patches":
+            self.reads = "image"
         self.regions: nn.Linear | None = None
         self.patches: PatchEmbedding | None = None
         self.patch_positions: nn.Parameter | None = None
@@ -105,6 +111,37 @@ class Captioner(Model):
         self.decoder_norm = _norm(config)
         self.output = None if config.tied else nn.Linear(config.width, config.vocabulary, bias=False)
         self.finish()
+
+    @property
+    def context_length(self) -> int:
+        """The longest caption in tokens."""
+        return self.config.length
+
+    @property
+    def start_token(self) -> int:
+        """The token that every target begins with."""
+        return self.config.start
+
+    @property
+    def end_token(self) -> int:
+        """The token that ends a target."""
+        return self.config.end
+
+    @property
+    def image_size(self) -> tuple[int, int] | None:
+        """Rows and columns of an image in pixels; None if the model reads regions."""
+        rows, columns = self.config.image
+        return (rows, columns) if self.reads == "image" else None
+
+    @property
+    def image_channels(self) -> int | None:
+        """Numbers in a pixel; None if the model reads regions."""
+        return self.config.channels if self.reads == "image" else None
+
+    @property
+    def patch_grid(self) -> tuple[int, int] | None:
+        """Rows and columns of patches in an image of the config's size; None if the model reads regions."""
+        return compute_patch_grid(self.config.image, self.config.patch) if self.reads == "image" else None
 
     def initialise(self) -> None:
         # as GPT-2: norms stand in front, so small numbers everywhere

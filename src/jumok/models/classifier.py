@@ -24,7 +24,7 @@ from .registry import get_family
 class ClassifierConfig(Config):
     """The default encoder is BERT base."""
 
-    get_family: ClassVar[str] = "classifier"
+    family: ClassVar[str] = "classifier"
 
     encoder: BERTConfig | LongConfig = nested(  # noqa: RUF009  # a frozen default can be shared
         BERTConfig(), ("bert", "long"), "the encoder that reads the text"
@@ -56,9 +56,12 @@ def sentiment_config(**encoder: object) -> ClassifierConfig:
 class Classifier(Model):
     """``model(tokens).logits`` is [batch, classes]; ``.hidden`` is the encoder's."""
 
-    get_family = "classifier"
+    family = "classifier"
     config_class = ClassifierConfig
     config: ClassifierConfig
+    reads = "text"
+    task = "classify"
+    answers = "classes"
 
     def __init__(self, config: ClassifierConfig) -> None:
         super().__init__()
@@ -67,6 +70,16 @@ class Classifier(Model):
         self.dropout = nn.Dropout(config.dropout)
         self.output = nn.Linear(config.encoder.width, config.classes)
         self.finish()
+
+    @property
+    def context_length(self) -> int | None:
+        """The longest text in tokens, which the encoder decides."""
+        return self.encoder.context_length
+
+    @property
+    def class_count(self) -> int:
+        """The number of classes."""
+        return self.config.classes
 
     def initialise(self) -> None:
         normal_(self.output.weight, 0.02)  # the encoder has drawn its own

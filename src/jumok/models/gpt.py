@@ -132,6 +132,9 @@ class GPT(Model):
     family = "gpt"
     config_class = GPTConfig
     config: GPTConfig
+    reads = "text"
+    task = "continue"
+    answers = "text"
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
@@ -147,6 +150,11 @@ class GPT(Model):
         self.norm = _norm(config)
         self.output = None if config.tied else Linear(config.width, config.vocabulary, bias=False)
         self.finish()
+
+    @property
+    def context_length(self) -> int:
+        """The longest text in tokens."""
+        return self.config.length
 
     def initialise(self) -> None:
         # GPT-2: deviation 0.02; what is added to the residual path is smaller the more layers add to it

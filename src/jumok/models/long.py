@@ -70,10 +70,15 @@ class Long(Model):
     family = "long"
     config_class = LongConfig
     config: LongConfig
+    reads = "text"
+    task = "embed"
+    answers = "vector"
 
     def __init__(self, config: LongConfig) -> None:
         super().__init__()
         self.config = config
+        if config.head == "mlm":
+            self.task, self.answers = "fill", "tokens"
         self.embedding = make_embedding(config.vocabulary, config.width)
         self.positions = LearnedPositions(config.length, config.width)
         self.norm = LayerNorm(config.width, eps=config.epsilon)
@@ -85,6 +90,11 @@ class Long(Model):
                 config.width, config.vocabulary, config.activation, epsilon=config.epsilon, tied=config.tied
             )
         self.finish()
+
+    @property
+    def context_length(self) -> int:
+        """The longest text in tokens."""
+        return self.config.length
 
     def initialise(self) -> None:
         initialise_linear(self, lambda parameter: normal_(parameter, 0.02))

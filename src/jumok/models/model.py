@@ -18,6 +18,10 @@ from jumok.tap import name_sites
 
 from .config import Config
 
+SOURCES = ("text", "image", "regions", "numbers")
+TASKS = ("continue", "translate", "caption", "fill", "classify", "score", "embed", "predict")
+ANSWERS = ("text", "vector", "classes", "tokens", "numbers")
+
 Weights = tuple[Float[Tensor, "batch head query key"], ...]  # one a layer
 
 
@@ -34,14 +38,72 @@ class Output:
 
 
 class Model(nn.Module):
-    """The base of all families. Subclasses build their parts, then call ``finish()``."""
+    """Base class of all families.
+
+    A family declares what it reads, its task and what it answers as class attributes, builds its layers in
+    ``__init__`` and then calls ``finish()``. Where the config decides (BERT with a masked-language-model head fills
+    masks), ``__init__`` overrides the attribute on the instance.
+
+    Attributes:
+        family: The family's name in the registry and in config.json.
+        config_class: The family's config class.
+        config: The config this model was built from.
+        reads: The (source) input: "text", "image", "regions" or "numbers".
+        task: "continue", "translate", "caption", "fill", "classify", "score", "embed" or "predict".
+        answers: The output of the task: "text", "vector", "classes", "tokens" or "numbers".
+        is_encoder_decoder: True if the model has ``encode()`` and ``decode()``.
+        independent_classes: True if each class has a probability of its own (sigmoid), False if they sum to 1.
+        prefix_tokens: Labels of the special positions before the patches or tokens, such as ("[class]",).
+    """
 
     family: ClassVar[str]
     config_class: ClassVar[type[Config]]
     config: Config
 
+    reads: str
+    task: str
+    answers: str
+    is_encoder_decoder: bool = False
+    independent_classes: bool = False
+    prefix_tokens: tuple[str, ...] = ()
+
     #: recompute each block in the backward pass instead of keeping what is inside: less memory, same gradients
     checkpointing: bool = False
+
+    @property
+    def context_length(self) -> int | None:
+        """The longest token sequence; None = unlimited."""
+        return None
+
+    @property
+    def class_count(self) -> int | None:
+        """The number of classes of the classification head; None without one."""
+        return None
+
+    @property
+    def start_token(self) -> int | None:
+        """The token that a decoder's input begins with; None without a decoder of tokens."""
+        return None
+
+    @property
+    def end_token(self) -> int | None:
+        """The token that ends a decoder's output; None without a decoder of tokens."""
+        return None
+
+    @property
+    def image_size(self) -> tuple[int, int] | None:
+        """Rows and columns of an image in pixels; None if the model reads no images."""
+        return None
+
+    @property
+    def image_channels(self) -> int | None:
+        """Numbers in a pixel (3 = red, green and blue); None if the model reads no images."""
+        return None
+
+    @property
+    def patch_grid(self) -> tuple[int, int] | None:
+        """Rows and columns of patches in an image; None if the model reads no images."""
+        return None
 
     def finish(self) -> None:
         """Tell every part its name, and draw the first parameters as the family's paper does."""

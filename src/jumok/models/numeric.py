@@ -55,6 +55,10 @@ class Numeric(Model):
     family = "numeric"
     config_class = NumericConfig
     config: NumericConfig
+    reads = "numbers"
+    task = "predict"
+    answers = "numbers"
+    is_encoder_decoder = True
 
     def __init__(self, config: NumericConfig) -> None:
         super().__init__()

@@ -130,6 +130,10 @@ class RNNSeq2Seq(Model):
     family = "rnn_seq2seq"
     config_class = RNNSeq2SeqConfig
     config: RNNSeq2SeqConfig
+    reads = "text"
+    task = "translate"
+    answers = "text"
+    is_encoder_decoder = True
 
     def __init__(self, config: RNNSeq2SeqConfig) -> None:
         super().__init__()
@@ -149,6 +153,16 @@ class RNNSeq2Seq(Model):
         self.dropout = nn.Dropout(config.dropout)
         self.output = None if config.tied else nn.Linear(width, config.target_vocabulary_size, bias=False)
         self.finish()
+
+    @property
+    def start_token(self) -> int:
+        """The token that every target begins with."""
+        return self.config.start
+
+    @property
+    def end_token(self) -> int:
+        """The token that ends a target."""
+        return self.config.end
 
     def initialise(self) -> None:
         # Luong et al. 2015: uniform in [-0.1, 0.1], for every kind, so that they can be compared. (Bahdanau et al. draw

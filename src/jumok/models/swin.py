@@ -86,10 +86,15 @@ class Swin(Model):
     family = "swin"
     config_class = SwinConfig
     config: SwinConfig
+    reads = "image"
+    task = "classify"
+    answers = "classes"
 
     def __init__(self, config: SwinConfig) -> None:
         super().__init__()
         self.config = config
+        if config.head == "none":
+            self.task, self.answers = "embed", "vector"
         self.patches = PatchEmbedding(config.channels, config.patch, config.width)
         self.patch_norm = LayerNorm(config.width)
         self.positions: nn.Parameter | None = None
@@ -102,6 +107,28 @@ class Swin(Model):
         self.norm = LayerNorm(last, eps=config.epsilon)
         self.output = None if config.head == "none" else nn.Linear(last, config.classes)
         self.finish()
+
+    @property
+    def class_count(self) -> int | None:
+        """The number of classes; None without a classification head."""
+        return None if self.config.head == "none" else self.config.classes
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        """Rows and columns of an image in pixels."""
+        rows, columns = self.config.image
+        return rows, columns
+
+    @property
+    def image_channels(self) -> int:
+        """Numbers in a pixel."""
+        return self.config.channels
+
+    @property
+    def patch_grid(self) -> tuple[int, int]:
+        """Rows and columns of patches in an image of the config's size."""
+        (rows, columns), (patch_rows, patch_columns) = self.config.image, self.config.patch
+        return rows // patch_rows, columns // patch_columns
 
     def initialise(self) -> None:
         # as published: deviation 0.02, the tables of distances too

@@ -73,6 +73,10 @@ class T5(Model):
     family = "t5"
     config_class = T5Config
     config: T5Config
+    reads = "text"
+    task = "translate"
+    answers = "text"
+    is_encoder_decoder = True
 
     def __init__(self, config: T5Config) -> None:
         super().__init__()
@@ -87,6 +91,16 @@ class T5(Model):
         self.decoder_norm = _norm(config)
         self.output = None if config.tied else Linear(config.width, config.vocabulary, bias=False)
         self.finish()
+
+    @property
+    def start_token(self) -> int:
+        """The token that every target begins with."""
+        return self.config.start
+
+    @property
+    def end_token(self) -> int:
+        """The token that ends a target."""
+        return self.config.end
 
     @torch.no_grad()
     def initialise(self) -> None:

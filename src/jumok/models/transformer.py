@@ -85,6 +85,10 @@ class Transformer(Model):
     family = "transformer"
     config_class = TransformerConfig
     config: TransformerConfig
+    reads = "text"
+    task = "translate"
+    answers = "text"
+    is_encoder_decoder = True
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -101,6 +105,21 @@ class Transformer(Model):
         self.output = None if config.tied else Linear(config.width, config.target_vocabulary_size, bias=False)
         self.output_bias = nn.Parameter(torch.zeros(config.target_vocabulary_size)) if config.output_bias else None
         self.finish()
+
+    @property
+    def context_length(self) -> int:
+        """The longest source or target in tokens."""
+        return self.config.length
+
+    @property
+    def start_token(self) -> int:
+        """The token that every target begins with."""
+        return self.config.start
+
+    @property
+    def end_token(self) -> int:
+        """The token that ends a target."""
+        return self.config.end
 
     @torch.no_grad()
     def initialise(self) -> None:

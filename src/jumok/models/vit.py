@@ -66,10 +66,18 @@ class ViT(Model):
     family = "vit"
     config_class = ViTConfig
     config: ViTConfig
+    reads = "image"
+    task = "classify"
+    answers = "classes"
+    prefix_tokens: tuple[str, ...] = ("[class]",)
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
         self.config = config
+        if config.head == "none":
+            self.task, self.answers = "embed", "vector"
+        if config.distilled:
+            self.prefix_tokens = ("[class]", "[distilled]")
         rows, columns = compute_patch_grid(config.image, config.patch)
         tokens = rows * columns + 1 + config.distilled
         self.patches = PatchEmbedding(config.channels, config.patch, config.width)
@@ -82,6 +90,27 @@ class ViT(Model):
         self.output = None if config.head == "none" else nn.Linear(config.width, config.classes)
         self.teacher_output = nn.Linear(config.width, config.classes) if config.head == "teacher" else None
         self.finish()
+
+    @property
+    def class_count(self) -> int | None:
+        """The number of classes; None without a classification head."""
+        return None if self.config.head == "none" else self.config.classes
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        """Rows and columns of an image in pixels."""
+        rows, columns = self.config.image
+        return rows, columns
+
+    @property
+    def image_channels(self) -> int:
+        """Numbers in a pixel."""
+        return self.config.channels
+
+    @property
+    def patch_grid(self) -> tuple[int, int]:
+        """Rows and columns of patches in an image of the config's size."""
+        return compute_patch_grid(self.config.image, self.config.patch)
 
     def initialise(self) -> None:
         # DeiT: everything from a normal distribution of deviation 0.02, tokens and positions too
