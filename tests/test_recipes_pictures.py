@@ -16,7 +16,7 @@ from fetched import CACHE, fetched
 from jumok.checkpoint import run_folder
 from jumok.data.datasets import image_galleries
 from jumok.data.images.preparation import Preparation
-from jumok.draw import gallery
+from jumok.draw import save_gallery
 from jumok.errors import ArgumentError, DataError, DrawError, TrainingError
 from jumok.models.gpt import GPT, GPTConfig
 from jumok.recipes import TrainingRequest, get_recipe, resume_run, start_run
@@ -372,12 +372,12 @@ def test_parts_follow_from_the_keys() -> None:
 def test_a_sheet_of_pictures(tmp_path: Path) -> None:
     pictures = [numpy.full((9, 9), 200, numpy.uint8), numpy.zeros((9, 9, 3), numpy.uint8)]
     wanted = ["a very long caption that needs more than one line, and more than two", "검은 그림"]
-    first = gallery(tmp_path / "a.png", pictures, wanted, ["short", "검은 그림"], title="pictures").read_bytes()
+    first = save_gallery(tmp_path / "a.png", pictures, wanted, ["short", "검은 그림"], title="pictures").read_bytes()
     assert first.startswith(b"\x89PNG")
-    again = gallery(tmp_path / "b.png", pictures, wanted, ["short", "검은 그림"], title="pictures").read_bytes()
-    other = gallery(tmp_path / "c.png", pictures, wanted, ["short", "흰 그림"], title="pictures").read_bytes()
+    again = save_gallery(tmp_path / "b.png", pictures, wanted, ["short", "검은 그림"], title="pictures").read_bytes()
+    other = save_gallery(tmp_path / "c.png", pictures, wanted, ["short", "흰 그림"], title="pictures").read_bytes()
     assert first == again and first != other
-    with pytest.raises(DrawError, match="2 pictures, 1 texts for them and 2 answers"):
-        gallery(tmp_path / "d.png", pictures, ["one"], ["a", "b"])
-    with pytest.raises(DrawError, match=r"Picture 0 is float64 \(2, 2\)"):
-        gallery(tmp_path / "d.png", [numpy.zeros((2, 2))], ["one"], ["a"])
+    with pytest.raises(DrawError, match="2 images, 1 expected texts and 2 predicted texts"):
+        save_gallery(tmp_path / "d.png", pictures, ["one"], ["a", "b"])
+    with pytest.raises(DrawError, match=r"Image 0 is float64 \(2, 2\)"):
+        save_gallery(tmp_path / "d.png", [numpy.zeros((2, 2))], ["one"], ["a"])

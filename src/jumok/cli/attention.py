@@ -144,10 +144,10 @@ def _drawn(found: Sentence, head: int, picture: Path | None, grid: Path | None) 
     rows, columns = found.tokens, found.source
     if picture is not None:
         title = f"head {head}, untrained; mask: {found.mask}"
-        made.append(str(draw.heat_map(picture, found.weights[head], rows, columns, title=title)))
+        made.append(str(draw.save_heat_map(picture, found.weights[head], rows, columns, title=title)))
     if grid is not None:
         title = f"{len(found.weights)} heads, untrained; mask: {found.mask}"
-        made.append(str(draw.head_grid(grid, found.weights, rows, columns, title=title)))
+        made.append(str(draw.save_head_grid(grid, found.weights, rows, columns, title=title)))
     return made
 
 
@@ -175,7 +175,7 @@ def _print_sentence(found: Sentence, head: int, pictures: list[str]) -> None:
     click.echo()
     terminal = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     click.echo(
-        draw.terminal_heat_map(
+        draw.render_terminal_heat_map(
             found.weights[head],
             found.tokens,
             found.source,

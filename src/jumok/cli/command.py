@@ -23,9 +23,9 @@ class Group(Command, click.Group):
 
 
 def is_ours(mistake: Exception) -> bool:
-    from jumok.errors import DrawError, JumokError
+    from jumok.errors import JumokError
 
-    return isinstance(mistake, JumokError | DrawError | OSError)
+    return isinstance(mistake, JumokError | OSError)
 
 
 def stop(sentence: str, code: int) -> NoReturn:

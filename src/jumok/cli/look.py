@@ -130,7 +130,7 @@ def _drawn(path: Path, run: Capture, seen: LabelledInput, sites: list[str], head
     if len(places) == 1:
         weights, queries, keys = table_rows.pattern(run, seen, *places[0], by_words)
         title = f"{places[0][0]}, head {places[0][1]}"
-        return str(draw.heat_map(path, weights, queries, keys, title=title))
+        return str(draw.save_heat_map(path, weights, queries, keys, title=title))
     some = places[:DRAWN]
     maps = [table_rows.pattern(run, seen, *place, by_words) for place in some]
     if len({one.shape for one, _, _ in maps}) > 1:
@@ -139,7 +139,7 @@ def _drawn(path: Path, run: Capture, seen: LabelledInput, sites: list[str], head
     rest = f"; the first {DRAWN} of {len(places)} heads" if len(places) > DRAWN else ""
     title = f"layer.head: where each row looks{rest}"
     weights = torch.stack([one for one, _, _ in maps])
-    return str(draw.head_grid(path, weights, maps[0][1], maps[0][2], titles=names, title=title))
+    return str(draw.save_head_grid(path, weights, maps[0][1], maps[0][2], titles=names, title=title))
 
 
 def _print(told: dict[str, Any]) -> None:

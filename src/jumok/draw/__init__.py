@@ -1,23 +1,31 @@
-"""Draw attention patterns: as text for a terminal, or as a PNG or SVG picture.
+"""Draw attention patterns as text for a terminal, or as PNG and SVG images.
 
-A pattern is one head's weights as drawn: rows are queries, columns are keys, and every weight is between
-0 and 1. Anything ``numpy.asarray`` takes will do, so a torch tensor on the CPU works as it is.
+A pattern holds the weights of one head: rows are queries, columns are keys, and every weight lies between 0 and 1.
+Anything that ``numpy.asarray`` accepts works, for example nested lists, numpy arrays and torch tensors on the CPU.
 
-    >>> text = terminal_heat_map([[1, 0], [0.25, 0.75]], ["I", "am"], ["I", "am"], color=False)
+    >>> text = render_terminal_heat_map([[1, 0], [0.25, 0.75]], ["I", "am"], ["I", "am"], color=False)
     >>> print(text)  # doctest: +NORMALIZE_WHITESPACE
          I    am
     I   1.00   ·
     am  0.25 0.75
 
-The pictures need matplotlib, which is an extra: ``pip install "jumok[draw]"``.
+Images need matplotlib, an optional dependency: ``pip install "jumok[draw]"``.
 """
 
 from jumok.errors import DrawError
 
-from .curve import line_plot
-from .font import hangul_font
-from .gallery import gallery
-from .heat_map import head_grid, heat_map
-from .terminal import terminal_heat_map
+from .font import find_hangul_font
+from .gallery import save_gallery
+from .heat_map import save_head_grid, save_heat_map
+from .line_plot import save_line_plot
+from .terminal_map import render_terminal_heat_map
 
-__all__ = ["DrawError", "gallery", "hangul_font", "head_grid", "heat_map", "line_plot", "terminal_heat_map"]
+__all__ = [
+    "DrawError",
+    "find_hangul_font",
+    "render_terminal_heat_map",
+    "save_gallery",
+    "save_head_grid",
+    "save_heat_map",
+    "save_line_plot",
+]

@@ -1,71 +1,106 @@
-"""What is written into a map, in a terminal and in a picture: labels of a known width, and weights."""
+"""Format the text of a heat map, in a terminal and in an image: labels and weights, measured in terminal cells."""
 
 from __future__ import annotations
 
 import unicodedata
 
-# Shown for a weight of exactly zero, so that a causal mask is seen at once beside a small weight's "0.00".
+# Shown for a weight of exactly zero, so that masked cells differ from small weights, which print as "0.00".
 ZERO_MARK = "·"
 
 
-def value(weight: float) -> str:
-    """A weight as it stands in its cell."""
+def format_weight(weight: float) -> str:
+    """Return the text of a weight's cell: two decimals, or a dot for exactly zero.
+
+    Args:
+        weight: A weight between 0 and 1.
+    """
     return ZERO_MARK if weight == 0 else f"{weight:.2f}"
 
 
 def is_dark(red: float, green: float, blue: float) -> bool:
-    """Whether white text is easier to read than black on this colour (sRGB, each part from 0 to 1)."""
+    """Return whether white text is easier to read than black text on a background colour.
+
+    Args:
+        red: The red part of the sRGB colour, from 0 to 1.
+        green: The green part, from 0 to 1.
+        blue: The blue part, from 0 to 1.
+    """
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in (red, green, blue)]
     luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-    # The contrast formula of WCAG 2 would say 0.18, but on a middle blue black looks worse than it computes.
-    return bool(luminance < 0.22)  # matplotlib's colours are numpy's floats, and compare to numpy's bool
+    # The WCAG 2 contrast formula gives 0.18, but black on medium blue is harder to read than the formula predicts.
+    return bool(luminance < 0.22)  # bool(): matplotlib's colours are numpy floats, which compare to numpy.bool
 
 
-def visible(label: str) -> str:
-    r"""A label in which every character can be seen, on one line and without control codes.
+def make_visible(label: str) -> str:
+    r"""Return a label on one line with every character printable; control characters become escapes.
 
-    >>> visible("a\n"), visible(" ")
+    Args:
+        label: The text of one label.
+
+    >>> make_visible("a\n"), make_visible(" ")
     ('a\\n', '␣')
     """
-    # Decomposed Hangul (macOS writes file names so) looks the same composed, and is then of a known width.
+    # macOS writes decomposed Hangul; composed, it looks the same and its width in cells is known.
     label = unicodedata.normalize("NFC", str(label))
     if label and not label.strip(" "):
         return "␣" * len(label)
-    return "".join(character if character.isprintable() else escaped(character) for character in label)
+    return "".join(character if character.isprintable() else escape(character) for character in label)
 
 
-def escaped(character: str) -> str:
-    """The escape for a character that cannot be drawn."""
+def escape(character: str) -> str:
+    r"""Return the backslash escape of a character that cannot be drawn.
+
+    Args:
+        character: One character, for example a newline.
+    """
     return character.encode("unicode_escape").decode("ascii")
 
 
-def cells(text: str) -> int:
-    """How many terminal cells a text takes; Hangul takes two a syllable."""
+def count_cells(text: str) -> int:
+    """Return how many terminal cells a text occupies; a Hangul syllable occupies two.
+
+    Args:
+        text: The text to measure.
+    """
     from rich.cells import cell_len
 
     return cell_len(text)
 
 
-def cut(text: str, width: int) -> str:
-    """The text, cut with an ellipsis if it is wider than ``width`` cells.
+def truncate(text: str, width: int) -> str:
+    """Return the text, shortened with an ellipsis if it is wider than ``width`` cells.
 
-    >>> cut("attention", 6), cut("주목하다", 6)
+    Args:
+        text: The text to shorten.
+        width: The largest allowed width, in terminal cells.
+
+    >>> truncate("attention", 6), truncate("주목하다", 6)
     ('atten…', '주목…')
     """
     from rich.cells import set_cell_size
 
-    if cells(text) <= width:
+    if count_cells(text) <= width:
         return text
-    # set_cell_size leaves a space where half of a wide character would be.
+    # set_cell_size leaves a space where it cuts a wide character in half.
     return set_cell_size(text, width - 1).rstrip(" ") + "…"
 
 
-def padded(text: str, width: int) -> str:
-    """The text with spaces after it up to ``width`` cells."""
-    return text + " " * (width - cells(text))
+def pad(text: str, width: int) -> str:
+    """Append spaces to a text until it is ``width`` cells wide.
+
+    Args:
+        text: The text to pad.
+        width: The resulting width, in terminal cells.
+    """
+    return text + " " * (width - count_cells(text))
 
 
-def centered(text: str, width: int) -> str:
-    """The text in the middle of ``width`` cells."""
-    # An odd space goes to the left, which puts "am" over the decimals of "0.47" as in a table of numbers.
-    return padded(" " * ((width - cells(text) + 1) // 2) + text, width)
+def center(text: str, width: int) -> str:
+    """Center a text in ``width`` cells.
+
+    Args:
+        text: The text to center.
+        width: The resulting width, in terminal cells.
+    """
+    # An odd space goes to the left, which puts "am" above the decimals of "0.47", as in a table of numbers.
+    return pad(" " * ((width - count_cells(text) + 1) // 2) + text, width)

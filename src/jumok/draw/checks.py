@@ -1,4 +1,4 @@
-"""What was given to draw, checked: weights, the number of labels, the picture's path."""
+"""Check the inputs of the drawing functions: weights, numbers of labels, and the path of the image."""
 
 from __future__ import annotations
 
@@ -16,23 +16,20 @@ from jumok.errors import DrawError
 Pattern = Float64[ndarray, "query key"]
 Patterns = Float64[ndarray, "head query key"]
 
-# Softmax in half precision overshoots 1 a little; anything further out is not a weight.
+# Softmax in half precision exceeds 1 slightly; values further out are not weights.
 TOLERANCE = 1e-4
 
 
-def all_heads(patterns: ArrayLike) -> Patterns:
-    """The checked weights of every head; a single pattern is one head."""
-    try:
-        array = numpy.asarray(patterns)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise DrawError(
-            f"The pattern cannot be read as an array of numbers ({error}); give a numpy array, nested lists "
-            "or a torch tensor after .detach().float().cpu()."
-        ) from error
-    if array.dtype.kind not in "biuf":
-        raise DrawError(
-            f"The pattern holds {array.dtype} and not numbers; give weights between 0 and 1, for instance as float32."
-        )
+def check_patterns(patterns: ArrayLike) -> Patterns:
+    """Check the weights of one or several heads and return them as float64 ``[head, query, key]``, clipped to 0..1.
+
+    Args:
+        patterns: Weights ``[head, query, key]``, or ``[query, key]`` for one head.
+
+    Raises:
+        DrawError: If the weights are not finite numbers between 0 and 1 in two or three dimensions.
+    """
+    array = _read_numbers(patterns)
     if array.ndim not in (2, 3):
         raise DrawError(
             f"The pattern has {array.ndim} dimensions {array.shape}; give [query, key] or [head, query, key]."
@@ -54,33 +51,73 @@ def all_heads(patterns: ArrayLike) -> Patterns:
     return numpy.clip(weights, 0.0, 1.0).reshape(-1, *weights.shape[-2:])
 
 
-def one_head(pattern: ArrayLike) -> Pattern:
-    """The checked weights of a single head."""
-    heads = all_heads(pattern)
+def _read_numbers(patterns: ArrayLike) -> ndarray:
+    """Convert the input to a numpy array of numbers."""
+    try:
+        array = numpy.asarray(patterns)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise DrawError(
+            f"The pattern cannot be read as an array of numbers ({error}); give a numpy array, nested lists "
+            "or a torch tensor after .detach().float().cpu()."
+        ) from error
+    if array.dtype.kind not in "biuf":
+        raise DrawError(
+            f"The pattern holds {array.dtype} and not numbers; give weights between 0 and 1, for instance as float32."
+        )
+    return array
+
+
+def check_single_pattern(pattern: ArrayLike) -> Pattern:
+    """Check the weights of a single head and return them as float64 ``[query, key]``.
+
+    Args:
+        pattern: Weights ``[query, key]`` or ``[1, query, key]``.
+
+    Raises:
+        DrawError: If the weights are invalid or belong to several heads.
+    """
+    heads = check_patterns(pattern)
     if len(heads) != 1:
         raise DrawError(
-            f"There are {len(heads)} heads, and this draws one; "
-            "give pattern[0] for the first, or draw them all with head_grid."
+            f"The pattern has {len(heads)} heads, but this function draws one; "
+            "give pattern[0] for the first head, or draw all of them with save_head_grid."
         )
     return heads[0]
 
 
 def check_labels(weights: Pattern, queries: Sequence[str], keys: Sequence[str]) -> None:
-    """Refuse labels that do not number the same as the rows and columns."""
-    for one, many, labels, count in (
+    """Check that there is one label for each row and column.
+
+    Args:
+        weights: Weights ``[query, key]``.
+        queries: Labels of the rows.
+        keys: Labels of the columns.
+
+    Raises:
+        DrawError: If a number of labels differs from the size of its axis.
+    """
+    for singular, plural, labels, count in (
         ("query", "queries", queries, weights.shape[0]),
         ("key", "keys", keys, weights.shape[1]),
     ):
         if len(labels) != count:
+            axis = singular if count == 1 else plural
             raise DrawError(
-                f"There are {len(labels)} {one} labels but the pattern has {count} {one if count == 1 else many}; "
-                f"give one label for each {one}."
+                f"There are {len(labels)} {singular} labels but the pattern has {count} {axis}; "
+                f"give one label for each {singular}."
             )
 
 
-def picture_path(path: str | os.PathLike[str]) -> Path:
-    """The path, if its suffix names a kind of picture that can be written."""
+def check_image_path(path: str | os.PathLike[str]) -> Path:
+    """Return the path if its suffix is a supported image format.
+
+    Args:
+        path: A path that ends in ``.png`` or ``.svg``.
+
+    Raises:
+        DrawError: If the path ends in something else.
+    """
     target = Path(path)
     if target.suffix.lower() not in (".png", ".svg"):
-        raise DrawError(f"The picture {target.name!r} must end in .png or .svg; rename it to one of these.")
+        raise DrawError(f"The image {target.name!r} must end in .png or .svg; rename it to one of these.")
     return target

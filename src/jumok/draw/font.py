@@ -1,12 +1,16 @@
-"""Fonts for pictures: matplotlib's own, and one with Hangul where there is one."""
+"""Find fonts for images: the one that matplotlib ships, and an installed one with Hangul."""
 
 from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from jumok.errors import DrawError
+
+if TYPE_CHECKING:
+    from matplotlib.font_manager import FontEntry
 
 HANGUL_FAMILIES = (
     "Noto Sans CJK KR",
@@ -23,61 +27,67 @@ HANGUL_FAMILIES = (
     "UnDotum",
     "Baekmuk Dotum",
     "Baekmuk Gulim",
-    "Noto Sans CJK JP",  # every Noto Sans CJK face holds all Hangul syllables
+    "Noto Sans CJK JP",  # every Noto Sans CJK face contains all Hangul syllables
     "Gulim",
     "Dotum",
 )
 
 
-def hangul_font() -> Path | None:
-    """Find a font file with Hangul: an installed one, or the one inside ``koreanize_matplotlib``.
+def find_hangul_font() -> Path | None:
+    """Find a font file with Hangul: an installed one, or the one inside ``koreanize_matplotlib``; None without any.
 
-    >>> hangul_font()  # doctest: +SKIP
+    >>> find_hangul_font()  # doctest: +SKIP
     PosixPath('/usr/share/fonts/truetype/nanum/NanumGothic.ttf')
     """
-    installed = font_manager().fontManager.ttflist
+    installed = import_font_manager().fontManager.ttflist
     for family in HANGUL_FAMILIES:
-        for entry in sorted((entry for entry in installed if entry.name == family), key=_plainness):
+        for entry in sorted((entry for entry in installed if entry.name == family), key=_rank_plainness):
             if _has_hangul(Path(entry.fname)):
                 return Path(entry.fname)
-    # The package is looked up but not imported: importing it changes matplotlib's settings for everyone.
+
+    # The package is located without importing it: importing it changes matplotlib's settings globally.
     try:
-        found = importlib.util.find_spec("koreanize_matplotlib")
+        package = importlib.util.find_spec("koreanize_matplotlib")
     except (ImportError, ValueError):
-        found = None
-    for folder in (found and found.submodule_search_locations) or []:
+        package = None
+    for folder in (package and package.submodule_search_locations) or []:
         for file in sorted(Path(folder).rglob("NanumGothic.ttf")):
             if _has_hangul(file):
                 return file
     return None
 
 
-def plain_font() -> Path:
-    """The font file that comes inside matplotlib, whatever else is installed, so that pictures are the same."""
-    fonts = font_manager()  # first, for its error
+def find_default_font() -> Path:
+    """Return the DejaVu Sans file that matplotlib ships, so that images do not depend on installed fonts."""
+    fonts = import_font_manager()  # before the next import: it explains how to install matplotlib
     import matplotlib
 
     file = Path(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf")
     if file.is_file():
         return file
-    # A Linux distribution may keep it with the other fonts of the system.
-    found = fonts.findfont("DejaVu Sans:style=normal:weight=normal")
-    return Path(getattr(found, "path", found))
+    # Linux distributions may move the file to the system's fonts. str(): newer versions return a str subclass.
+    return Path(str(fonts.findfont("DejaVu Sans:style=normal:weight=normal")))
 
 
-def characters(file: Path) -> frozenset[int]:
-    """The code points for which a font file has a glyph."""
-    return frozenset(int(code) for code in font_manager().get_font(str(file)).get_charmap())
+def read_characters(file: Path) -> frozenset[int]:
+    """Return the code points for which a font file has a glyph.
 
-
-def family(file: Path) -> str:
-    """Let matplotlib know a font file under a family name of our own, and return the name.
-
-    FontProperties(fname=...) takes one file and allows no fallback, yet a label such as "▁나는" needs two
-    fonts. A list of families does fall back. A name that nobody else asks for cannot change what the other
-    drawings of this process look like, as registering the file under its own name could.
+    Args:
+        file: A TrueType or OpenType font.
     """
-    fonts = font_manager()
+    return frozenset(int(code) for code in import_font_manager().get_font(str(file)).get_charmap())
+
+
+def register_font(file: Path) -> str:
+    """Register a font file with matplotlib under a private family name, and return that name.
+
+    FontProperties(fname=...) uses a single file without fallback, but a label such as "▁나는" needs two fonts; a
+    list of families does fall back. Registering under a private name cannot change other figures of this process.
+
+    Args:
+        file: The font file.
+    """
+    fonts = import_font_manager()
     name = f"jumok:{file}"
     if not any(entry.name == name for entry in fonts.fontManager.ttflist):
         entry = fonts.FontEntry(
@@ -87,29 +97,29 @@ def family(file: Path) -> str:
     return name
 
 
-def font_manager() -> Any:
-    """matplotlib's module of fonts, or a DrawError that says how to install matplotlib."""
+def import_font_manager() -> ModuleType:
+    """Return ``matplotlib.font_manager``, or raise a DrawError that says how to install matplotlib."""
     try:
         from matplotlib import font_manager
     except ImportError as error:
         raise DrawError(
-            'Pictures need matplotlib, which is not installed; run: pip install "jumok[draw]" '
-            "(a map in the terminal needs no extra)."
+            'Images need matplotlib, which is not installed; run: pip install "jumok[draw]" '
+            "(a heat map in the terminal needs no extra)."
         ) from error
     return font_manager
 
 
-def _plainness(entry: Any) -> tuple[bool, float, str]:
-    """How far a font is from upright and regular, for sorting."""
-    weight = {"regular": 400, "normal": 400, "light": 300, "bold": 700}.get(entry.weight, entry.weight)
+def _rank_plainness(entry: FontEntry) -> tuple[bool, float, str]:
+    """Sort key: upright and regular fonts first."""
+    weight = {"regular": 400, "normal": 400, "light": 300, "bold": 700}.get(str(entry.weight), entry.weight)
     distance = abs(float(weight) - 400) if isinstance(weight, int | float) else 500.0
     return entry.style != "normal", distance, str(entry.fname)
 
 
 def _has_hangul(file: Path) -> bool:
-    """Whether a font file is there, can be read, and has Hangul syllables."""
+    """Return whether a font file exists, can be read, and contains Hangul syllables."""
     try:
-        return file.is_file() and {ord("가"), ord("힣")} <= characters(file)
+        return file.is_file() and {ord("가"), ord("힣")} <= read_characters(file)
     except (OSError, RuntimeError):
-        # matplotlib's list of fonts is a cache, so a file may have gone or changed since.
+        # matplotlib's list of fonts is cached, so a file may have disappeared or changed.
         return False

@@ -1,4 +1,4 @@
-"""Small pictures side by side, each with what it is and what a model said of it."""
+"""Write images side by side, each with its expected and its predicted text below."""
 
 from __future__ import annotations
 
@@ -6,90 +6,135 @@ import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy
+from jaxtyping import UInt8
 from numpy.typing import ArrayLike
 
 from jumok.errors import DrawError
 
-from .cell_text import cells, cut
-from .checks import picture_path
-from .sheet import new_figure, sheet_for, write
+from .cell_text import count_cells, truncate
+from .checks import check_image_path
+from .figure import create_figure, open_figure_style, save_figure
 
-SIDE = 1.2  # inches of a picture
-GAP = 0.5  # between two pictures, so that sentences have room
-LINE = 0.15  # inches of a line of text
-CELLS = 24  # of a line, at most
-LINES = 2  # of a text, at most
-WANTED, RIGHT, WRONG = "#333333", "#3f7d3a", "#b4552d"
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+IMAGE_SIDE = 1.2  # inches
+GAP = 0.5  # inches between two images, so that sentences have room
+LINE_HEIGHT = 0.15  # inches of a line of text
+CAPTION_CELLS = 24  # the longest line, in terminal cells
+CAPTION_LINES = 2  # the most lines of a text
+EXPECTED_COLOUR, RIGHT_COLOUR, WRONG_COLOUR = "#333333", "#3f7d3a", "#b4552d"
+
+Pixels = UInt8[numpy.ndarray, "row column *channel"]
 
 
-def gallery(
+class CaptionLine(NamedTuple):
+    """One line of text below an image."""
+
+    text: str
+    colour: str
+
+
+def save_gallery(
     path: str | os.PathLike[str],
-    pictures: Sequence[ArrayLike],
-    wanted: Sequence[str],
-    found: Sequence[str],
+    images: Sequence[ArrayLike],
+    expected: Sequence[str],
+    predicted: Sequence[str],
     *,
     columns: int = 6,
     title: str = "",
 ) -> Path:
-    """Write pictures (bytes, [row, column] or [row, column, 3]) as a PNG or SVG sheet and return the path.
+    """Write images with captions as one PNG or SVG file, and return its path.
 
-    Under each stands what is ``wanted`` of it and what was ``found``: green where they are equal, red where not.
+    Below each image stand its expected and its predicted text; the latter is green if they are equal, otherwise red.
 
-    >>> gallery("sheet.png", [numpy.zeros((28, 28), numpy.uint8)], ["7"], ["1"])  # doctest: +SKIP
+    Args:
+        path: Where to write the file; the suffix ``.png`` or ``.svg`` selects the format.
+        images: The images, bytes (uint8) of ``[row, column]`` or ``[row, column, 3]``.
+        expected: The correct text of each image.
+        predicted: The model's text for each image.
+        columns: The largest number of images in a row.
+        title: The title above the images; default: none.
+
+    Raises:
+        DrawError: If the numbers of images and texts differ, or an image has another type or shape.
+
+    >>> save_gallery("sheet.png", [numpy.zeros((28, 28), numpy.uint8)], ["7"], ["1"])  # doctest: +SKIP
     PosixPath('sheet.png')
     """
-    target = picture_path(path)
-    if not len(pictures) == len(wanted) == len(found) or not pictures:
+    target = check_image_path(path)
+    if not len(images) == len(expected) == len(predicted) or not images:
         raise DrawError(
-            f"There are {len(pictures)} pictures, {len(wanted)} texts for them and {len(found)} answers; give as many "
-            "of each, and at least one."
+            f"There are {len(images)} images, {len(expected)} expected texts and {len(predicted)} predicted texts; "
+            "give the same number of each, at least one."
         )
-    drawn = [_checked(place, one) for place, one in enumerate(pictures)]
-    columns = min(columns, len(drawn))
-    rows = math.ceil(len(drawn) / columns)
-    with sheet_for([title, *wanted, *found]) as sheet:
-        under = [[wrapped(sheet.text(text)) for text in both] for both in zip(wanted, found, strict=True)]
-        tallest = max(len(above) + len(below) for above, below in under)
-        across, down = SIDE + GAP, SIDE + (tallest + 1) * LINE
+    pixels = [_check_pixels(index, image) for index, image in enumerate(images)]
+    columns = min(columns, len(pixels))
+    rows = math.ceil(len(pixels) / columns)
+
+    with open_figure_style([title, *expected, *predicted]) as fonts:
+        captions = []
+        for correct, answer in zip(expected, predicted, strict=True):
+            colour = RIGHT_COLOUR if correct == answer else WRONG_COLOUR
+            captions.append(
+                [CaptionLine(line, EXPECTED_COLOUR) for line in wrap_text(fonts.replace_missing(correct))]
+                + [CaptionLine(line, colour) for line in wrap_text(fonts.replace_missing(answer))]
+            )
+        tallest = max(len(lines) for lines in captions)
+        across, down = IMAGE_SIDE + GAP, IMAGE_SIDE + (tallest + 1) * LINE_HEIGHT
         width, height = across * columns - GAP, down * rows
-        figure = new_figure(width, height)
-        for place, (picture, (above, below)) in enumerate(zip(drawn, under, strict=True)):
-            row, column = divmod(place, columns)
-            left, top = across * column / width, 1 - down * row / height
-            axes = figure.add_axes((left, top - SIDE / height, SIDE / width, SIDE / height))
-            axes.imshow(picture, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
-            axes.set_axis_off()
-            colour = RIGHT if wanted[place] == found[place] else WRONG
-            told = [*((line, WANTED) for line in above), *((line, colour) for line in below)]
-            for number, (line, ink) in enumerate(told):
-                middle, bottom = left + SIDE / 2 / width, top - (SIDE + (number + 0.8) * LINE) / height
-                figure.text(middle, bottom, line, ha="center", va="center", fontsize=7, color=ink)
+
+        figure = create_figure(width, height)
+        for index, (image, lines) in enumerate(zip(pixels, captions, strict=True)):
+            row, column = divmod(index, columns)
+            _draw_image(figure, image, lines, across * column, down * row, width, height)
         if title:
-            figure.text(0.5, 1 + 0.15 / height, sheet.text(title), ha="center", va="bottom", fontsize=11)
-        return write(figure, target)
+            figure.text(0.5, 1 + 0.15 / height, fonts.replace_missing(title), ha="center", va="bottom", fontsize=11)
+        return save_figure(figure, target)
 
 
-def wrapped(text: str, width: int = CELLS, lines: int = LINES) -> list[str]:
-    """A text in lines of at most ``width`` cells, broken at spaces; what is more than ``lines`` is cut.
+def _draw_image(
+    figure: Figure, image: Pixels, lines: list[CaptionLine], x: float, y: float, width: float, height: float
+) -> None:
+    """Draw one image and its caption, ``x`` inches from the left and ``y`` inches from the top of the figure."""
+    left, top = x / width, 1 - y / height
+    axes = figure.add_axes((left, top - IMAGE_SIDE / height, IMAGE_SIDE / width, IMAGE_SIDE / height))
+    axes.imshow(image, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
+    axes.set_axis_off()
+    for number, line in enumerate(lines):
+        middle = left + IMAGE_SIDE / 2 / width
+        bottom = top - (IMAGE_SIDE + (number + 0.8) * LINE_HEIGHT) / height
+        figure.text(middle, bottom, line.text, ha="center", va="center", fontsize=7, color=line.colour)
 
-    >>> wrapped("woman in manual wheelchair facing right", 16)
+
+def wrap_text(text: str, width: int = CAPTION_CELLS, lines: int = CAPTION_LINES) -> list[str]:
+    """Break a text at spaces into lines, and shorten what does not fit.
+
+    Args:
+        text: The text to break.
+        width: The largest width of a line, in terminal cells.
+        lines: The largest number of lines.
+
+    >>> wrap_text("woman in manual wheelchair facing right", 16)
     ['woman in manual', 'wheelchair faci…']
     """
-    found: list[str] = []
+    wrapped: list[str] = []
     for word in text.split(" "):
-        if found and (cells(f"{found[-1]} {word}") <= width or len(found) == lines):
-            found[-1] += f" {word}"
+        if wrapped and (count_cells(f"{wrapped[-1]} {word}") <= width or len(wrapped) == lines):
+            wrapped[-1] += f" {word}"
         else:
-            found.append(word)
-    return [cut(line, width) for line in found]
+            wrapped.append(word)
+    return [truncate(line, width) for line in wrapped]
 
 
-def _checked(place: int, picture: ArrayLike) -> numpy.ndarray:
-    array = numpy.asarray(picture)
+def _check_pixels(index: int, image: ArrayLike) -> Pixels:
+    """Return the image as bytes ``[row, column]`` or ``[row, column, 3]``, or raise a DrawError."""
+    array = numpy.asarray(image)
     if array.dtype != numpy.uint8 or array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] != 3):
         raise DrawError(
-            f"Picture {place} is {array.dtype} {array.shape}; give bytes of [row, column] or [row, column, 3]."
+            f"Image {index} is {array.dtype} {array.shape}; give bytes of [row, column] or [row, column, 3]."
         )
     return array

@@ -1,4 +1,4 @@
-"""The parts of a picture: one map with its labels and values, and the colour bar beside it."""
+"""Draw the parts of a figure: one heat map with its labels and values, and the colour bar beside it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy
 
-from .cell_text import cells, is_dark, value
+from .cell_text import count_cells, format_weight, is_dark
 from .checks import Pattern
 
 if TYPE_CHECKING:
@@ -29,7 +29,18 @@ def draw_map(
     value_size: float | None,
     keys_on_top: bool,
 ) -> None:
-    """Draw one map into axes whose size fits cells of ``cell`` inches; None draws no labels or no values."""
+    """Draw one heat map into existing axes.
+
+    Args:
+        axes: matplotlib's axes, whose size must fit cells of ``cell`` inches.
+        weights: Weights ``[query, key]`` between 0 and 1.
+        query_labels: The labels of the rows, or None to draw none.
+        key_labels: The labels of the columns, or None to draw none.
+        cell: The side of a cell in inches.
+        label_size: The font size of the labels in points.
+        value_size: The font size of the weights in the cells, or None to draw none.
+        keys_on_top: Whether the labels of the keys stand above the map instead of below.
+    """
     query_count, key_count = weights.shape
     axes.imshow(weights, cmap=COLOR_MAP, vmin=0.0, vmax=1.0, aspect="auto", interpolation="nearest")
     axes.spines[:].set_color(FRAME)
@@ -44,7 +55,7 @@ def draw_map(
         axes.tick_params(axis="x", which="major", top=True, labeltop=True, bottom=False, labelbottom=False)
         axes.xaxis.set_label_position("top")
 
-    # Where the cells are lower than a line of text, only every so many labels have room.
+    # Where cells are lower than a line of text, only every step-th label has room.
     step = max(1, math.ceil(label_size * 1.2 / 72 / cell))
     if query_labels is None:
         axes.set_yticks([])
@@ -54,27 +65,27 @@ def draw_map(
         axes.set_xticks([])
     else:
         axes.set_xticks(range(0, key_count, step), key_labels[::step])
-        _turn_keys(axes, max(cells(label) for label in key_labels), cell * step, label_size, keys_on_top)
+        _rotate_key_labels(axes, max(count_cells(label) for label in key_labels), cell * step, label_size, keys_on_top)
     if value_size is not None:
         _write_values(axes, weights, value_size)
 
 
-def _turn_keys(axes: Axes, longest: int, room: float, label_size: float, keys_on_top: bool) -> None:
-    """Turn the labels of the keys where the longest one, in terminal cells, has no room to lie flat."""
-    # A terminal cell is about 0.6 of the font's size wide.
+def _rotate_key_labels(axes: Axes, longest: int, room: float, label_size: float, keys_on_top: bool) -> None:
+    """Rotate the labels of the keys if the longest one (in terminal cells) is wider than ``room`` inches."""
+    # The width of a terminal cell is about 0.6 of the font size.
     if longest * label_size * 0.62 / 72 <= room * 0.9:
         return
-    slanted = room >= label_size * 2.1 / 72
+    is_slanted = room >= label_size * 2.1 / 72
     for label in axes.get_xticklabels():
-        label.set_rotation(45 if slanted else 90)
-        if slanted:
+        label.set_rotation(45 if is_slanted else 90)
+        if is_slanted:
             label.set_rotation_mode("anchor")
             label.set_horizontalalignment("left" if keys_on_top else "right")
             label.set_verticalalignment("center")
 
 
 def _write_values(axes: Axes, weights: Pattern, size: float) -> None:
-    """Write each weight into its cell, in an ink that can be read there."""
+    """Write each weight into its cell, in a colour that contrasts with the background."""
     from matplotlib import colormaps
 
     colors = colormaps[COLOR_MAP]
@@ -83,15 +94,22 @@ def _write_values(axes: Axes, weights: Pattern, size: float) -> None:
         if weight != 0:
             red, green, blue, _ = colors(float(weight))
             ink, ink_size = "white" if is_dark(red, green, blue) else "#1a1a1a", size
-        axes.text(key, query, value(weight), ha="center", va="center", fontsize=ink_size, color=ink)
+        axes.text(key, query, format_weight(weight), ha="center", va="center", fontsize=ink_size, color=ink)
 
 
 def draw_color_bar(figure: Figure, width: float, height: float, *, gap: float) -> None:
-    """Put a colour bar from 0 to 1 at the right of a figure of ``width`` by ``height`` inches."""
+    """Draw a colour bar from 0 to 1 to the right of a figure.
+
+    Args:
+        figure: The figure with the heat maps.
+        width: The width of the figure in inches.
+        height: The height of the figure in inches.
+        gap: The distance between the maps and the bar in inches.
+    """
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
-    # A map of one query is lower than the bar's own numbers need, and a tall one needs no bar all along it.
+    # A map of one query is lower than the bar's numbers need, and a tall map needs no bar of its full height.
     length = min(max(height, 1.2), 5.0)
     axes = figure.add_axes((1 + gap / width, 1 - length / height, 0.14 / width, length / height))
     bar = figure.colorbar(

@@ -115,7 +115,7 @@ def _trained(task: Task, asked: TrainingRequest, folder: Path, world: World, sho
 
 def write_report(task: Task, asked: TrainingRequest, folder: Path, outcome: Outcome) -> dict[str, Any]:
     """What the best model of the run can do, as JSON, as a page to read, and the losses as a picture."""
-    from jumok.draw import line_plot
+    from jumok.draw import save_line_plot
     from jumok.errors import DrawError
 
     model = load(folder).model.to(task.model.device)
@@ -137,7 +137,7 @@ def write_report(task: Task, asked: TrainingRequest, folder: Path, outcome: Outc
     if task.judge == "loss":
         series["evaluation"] = [(one["step"], one[judged]) for one in lines if judged in one]
     try:
-        line_plot(series, folder / "loss.png", title=f"{asked.recipe}: loss")
+        save_line_plot(series, folder / "loss.png", title=f"{asked.recipe}: loss")
     except DrawError as missing:  # pictures are an extra, and no reason to fail now
         asked.report(f"loss.png was not drawn: {missing}")
     return told

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from jumok.draw import heat_map
+from jumok.draw import save_heat_map
 
 MOST = 64  # tokens a side; longer maps are pooled
 
@@ -28,7 +28,7 @@ class HeadFigure:
             pattern = self.run.weights(self.layer, self.head, self.batch)
             labels = _labels(self.run.labels, found.query_positions)
             keys = _labels(self.run.labels, found.key_positions)
-        heat_map(Path(path), pattern.float().cpu(), labels, keys, title=title)
+        save_heat_map(Path(path), pattern.float().cpu(), labels, keys, title=title)
         return Path(path)
 
     def _repr_png_(self) -> bytes:

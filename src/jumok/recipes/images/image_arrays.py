@@ -20,7 +20,7 @@ from torch.nn import functional
 from jumok.checkpoint import Loaded
 from jumok.data.images.preparation import Preparation
 from jumok.data.readers.lines import ProblemLog
-from jumok.draw import gallery
+from jumok.draw import save_gallery
 from jumok.errors import DataError, DrawError, ImageError
 from jumok.recipes.request import TrainingRequest
 
@@ -140,7 +140,7 @@ def sheet(
     if not len(pixels):
         return {}
     try:
-        gallery(path, [one.permute(1, 2, 0).squeeze(-1).numpy() for one in pixels], wanted, found, title=title)
+        save_gallery(path, [one.permute(1, 2, 0).squeeze(-1).numpy() for one in pixels], wanted, found, title=title)
     except DrawError as missing:  # pictures are an extra, and no reason to fail now
         asked.report(f"{path.name} was not drawn: {missing}")
         return {}

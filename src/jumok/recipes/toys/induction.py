@@ -16,7 +16,7 @@ from jumok.data.datasets import toy_tasks
 from jumok.data.readers import documents as texts
 from jumok.data.readers.lines import ProblemLog
 from jumok.data.tokenizers.tokenizer import Tokenizer
-from jumok.draw import head_grid
+from jumok.draw import save_head_grid
 from jumok.errors import ArgumentError, DrawError
 from jumok.generate import generate
 from jumok.models import Model
@@ -201,6 +201,8 @@ def _draw(model: Model, tokenizer: Tokenizer, folder: Path, asked: TrainingReque
     titles = [f"block {block}, head {head}" for block, one in enumerate(found) for head in range(one.shape[1])]
     letters = [letter.replace(" ", "_") for letter in given]
     try:
-        head_grid(folder / "heads.png", torch.cat([one[0] for one in found]).cpu(), letters, letters, titles=titles)
+        save_head_grid(
+            folder / "heads.png", torch.cat([one[0] for one in found]).cpu(), letters, letters, titles=titles
+        )
     except DrawError as missing:  # pictures are an extra, and no reason to fail now
         asked.report(f"heads.png was not drawn: {missing}")

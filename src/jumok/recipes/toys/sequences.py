@@ -17,7 +17,7 @@ from jumok.data.batches.batch_order import LengthGroups, ShuffledEpochs, pad_seq
 from jumok.data.datasets import toy_tasks
 from jumok.data.readers.lines import ProblemLog
 from jumok.data.tokenizers.tokenizer import Tokenizer
-from jumok.draw import heat_map
+from jumok.draw import save_heat_map
 from jumok.errors import ArgumentError, DrawError
 from jumok.models import Config, Model
 from jumok.models.gpt import GPT, GPTConfig
@@ -227,6 +227,6 @@ def _draw(model: Model, tokenizer: Tokenizer, pairs: list[Pair], folder: Path, a
     keys = [tokenizer.id_to_token(one) for one in batch.inputs["tokens" if alone else "source"][0].tolist()]
     queries = [tokenizer.id_to_token(one) for one in answer]
     try:
-        heat_map(folder / "attention.png", pattern, queries, keys, title=f"{asked.recipe}: where each word looks")
+        save_heat_map(folder / "attention.png", pattern, queries, keys, title=f"{asked.recipe}: where each word looks")
     except DrawError as missing:  # pictures are an extra, and no reason to fail now
         asked.report(f"attention.png was not drawn: {missing}")
