@@ -1,4 +1,4 @@
-"""Real models and data for tests: fetched once into a cache that all workers and all runs share."""
+"""Provide real models and data to tests: downloaded once into a cache that all workers and runs share."""
 
 from __future__ import annotations
 
@@ -11,32 +11,37 @@ import pytest
 from jumok.data import catalogue
 
 CACHE = Path(os.environ.get("JUMOK_CACHE") or Path(__file__).parents[1] / ".cache" / "jumok")
-_PROBE = "gpt2-tokenizer"  # the smallest: where it cannot be fetched, nothing can
+SMALLEST = "gpt2-tokenizer"  # if the smallest entry cannot be downloaded, no entry can
 
 
 def fetched(name: str) -> Path:
-    """The folder of that entry of the catalogue; the test is skipped where it is not here and cannot be fetched.
+    """Return the folder of a catalogue entry; skip the test if it is not cached and cannot be downloaded.
 
-    `catalogue.get` lets one process at a time fetch into a cache, so workers wait for each other.
+    One process at a time downloads into a cache (see `catalogue.download_entry`), so test workers wait for each other.
     """
-    found = _tried(name)
-    if isinstance(found, str):
-        pytest.skip(found)
-    return found
+    folder, reason = _download(name)
+    if folder is None:
+        pytest.skip(reason)
+    return folder
 
 
 @functools.cache
-def _tried(name: str) -> Path | str:
+def _download(name: str) -> tuple[Path | None, str]:
+    """Return the folder, or None and the reason why there is none."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JUMOK_CACHE", str(CACHE))
-        here = catalogue.locate_entry(name)
-    if here is not None:
-        return here
-    if name != _PROBE and isinstance(refused := _tried(_PROBE), str):
-        return refused
+        folder = catalogue.locate_entry(name)
+    if folder is not None:
+        return folder, ""
+
+    if name != SMALLEST:
+        smallest, reason = _download(SMALLEST)
+        if smallest is None:
+            return None, reason
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JUMOK_CACHE", str(CACHE))
         try:
-            return catalogue.download_entry(name)
+            return catalogue.download_entry(name), ""
         except catalogue.FetchError as error:
-            return str(error)
+            return None, str(error)

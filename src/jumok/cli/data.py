@@ -114,7 +114,7 @@ def where(name: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(_plain(catalogue.find_entry(name)), ensure_ascii=False))
     elif path is None:
-        raise ArgumentError(f"{catalogue.find_damage(name, thorough=False)}; fetch it with: jumok data get {name}")
+        raise ArgumentError(f"{catalogue.find_damage(name, verify=False)}; fetch it with: jumok data get {name}")
     else:
         click.echo(path)
 
@@ -142,7 +142,7 @@ def verify(name: str, as_json: bool) -> None:
         raise ArgumentError(f"{damage}; fetch it with: {first}jumok data get {name}")
     else:
         entry = catalogue.find_entry(name)
-        files = sum(keep.files for keep in entry.keeps)
+        files = sum(file_set.count for file_set in entry.file_sets)
         click.echo(
             f"{name} is whole: {files:,} files, {catalogue.format_megabytes(entry.size)}, every SHA-256 as it is known"
         )

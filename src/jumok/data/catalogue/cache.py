@@ -1,0 +1,223 @@
+"""Keep catalogue entries in the cache folder: locate, verify, download and remove them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from jumok.data.catalogue import fetch, unpack
+from jumok.data.catalogue.catalogue import find_entry
+from jumok.data.catalogue.entry import Entry, format_megabytes
+from jumok.errors import ArgumentError, FetchError
+
+MANIFEST = "manifest.json"
+
+
+def cache_folder() -> Path:
+    """Return the cache folder: $JUMOK_CACHE, else $XDG_CACHE_HOME/jumok, else ~/.cache/jumok. It may not exist yet."""
+    jumok_cache = os.environ.get("JUMOK_CACHE")
+    xdg_cache = os.environ.get("XDG_CACHE_HOME", "")
+    try:
+        if jumok_cache:
+            return Path(jumok_cache).expanduser().absolute()
+        # the XDG specification says to ignore a path that is not absolute
+        return (Path(xdg_cache) if os.path.isabs(xdg_cache) else Path.home() / ".cache") / "jumok"
+    except RuntimeError as error:
+        raise ArgumentError("there is no home folder for the cache; set JUMOK_CACHE to a folder") from error
+
+
+def locate_entry(name: str, *, verify: bool = False) -> Path | None:
+    """Return the folder of a complete cached entry.
+
+    Args:
+        name: A name of the catalogue.
+        verify: Hash every file. By default only names and sizes are compared, which is fast.
+
+    Returns:
+        The folder, or None if the entry is not cached or is damaged.
+    """
+    return cache_folder() / name if find_damage(name, verify=verify) is None else None
+
+
+def find_damage(name: str, *, verify: bool = True) -> str | None:
+    """Check a cached entry.
+
+    Args:
+        name: A name of the catalogue.
+        verify: Hash every file; otherwise compare names and sizes only.
+
+    Returns:
+        A sentence that says what is wrong, or None if the entry is complete and unchanged.
+    """
+    entry = find_entry(name)
+    folder = cache_folder() / name
+
+    try:
+        manifest = json.loads((folder / MANIFEST).read_bytes())
+        same_version = manifest["pins"] == entry.pins
+        sizes = {path: int(size) for path, size in manifest["files"].items()}
+    except FileNotFoundError:
+        return f"{name} is not in the cache"
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return f"the manifest of {name} in the cache cannot be read"
+    if not same_version:
+        return f"{name} is in the cache in another version"
+
+    for path, size in sizes.items():
+        try:
+            actual_size = (folder / path).stat().st_size
+        except OSError:
+            return f"{name} is damaged: {path} is missing"
+        if actual_size != size:
+            return f"{name} is damaged: {path} has {actual_size:,} bytes instead of {size:,}"
+
+    if verify:
+        hashes = {path: unpack.hash_file(folder / path) for path in sizes}
+        for file_set in entry.file_sets:
+            fault = file_set.find_fault(hashes)
+            if fault is not None:
+                return f"{name} is damaged: {fault}"
+    return None
+
+
+def download_entry(name: str, report: Callable[[str], None] = lambda line: None) -> Path:
+    """Return the folder of an entry; download and verify it first if it is not in the cache.
+
+    A download that fails, is interrupted or has unexpected bytes leaves no files behind.
+
+    Args:
+        name: A name of the catalogue.
+        report: Receives lines of progress. By default they are dropped.
+
+    Raises:
+        ArgumentError: If there is no such entry.
+        FetchError: If it cannot be downloaded, verified or stored.
+    """
+    entry = find_entry(name)
+    folder = locate_entry(name)
+    if folder is not None:
+        return folder
+
+    cache = cache_folder()
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with _lock_folder(cache, report) as locked:
+            if locked:
+                _remove_leftovers(cache)
+            folder = locate_entry(name)  # another process may have downloaded it while this one waited
+            return folder if folder is not None else _download(entry, cache, report)
+    except OSError as error:
+        raise FetchError(f"{name} cannot be stored in {cache}: {error.strerror or error}") from error
+
+
+def remove_entry(name: str) -> bool:
+    """Remove an entry from the cache.
+
+    Args:
+        name: A name of the catalogue.
+
+    Returns:
+        Whether it was in the cache.
+    """
+    find_entry(name)
+    cache = cache_folder()
+    folder = cache / name
+    if not (folder.exists() or folder.is_symlink()):
+        return False
+
+    with _lock_folder(cache, lambda line: None):
+        removed = _temporary_path(cache, name)
+        folder.rename(removed)  # atomic: an interrupted removal leaves no half-empty entry
+        if removed.is_symlink():
+            removed.unlink()
+        else:
+            shutil.rmtree(removed)
+    return True
+
+
+def _download(entry: Entry, cache: Path, report: Callable[[str], None]) -> Path:
+    """Download, verify and unpack all archives of an entry, then move its folder into the cache."""
+    _require_disk_space(entry, cache)
+    folder = cache / entry.name
+    work = _temporary_path(cache, entry.name)
+    try:
+        unpacked = work / "unpacked"
+        unpacked.mkdir(parents=True)
+        sizes: dict[str, int] = {}
+        for archive in entry.archives:
+            path = fetch.download_archive(entry.name, archive, work, report)
+            sizes |= unpack.unpack_archive(entry.name, archive, path, unpacked)
+
+        _write_manifest(entry, sizes, unpacked)  # last: a folder without a manifest is not an entry
+        if folder.exists() or folder.is_symlink():  # damaged, or of another version
+            folder.rename(work / "old")
+        unpacked.rename(folder)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+    report(f"{entry.name}: verified, {format_megabytes(entry.size)} in {folder}")
+    return folder
+
+
+def _require_disk_space(entry: Entry, cache: Path) -> None:
+    free = shutil.disk_usage(cache).free
+    # the client may keep a second copy of the archive while it downloads
+    required = 2 * max(archive.size for archive in entry.archives) + entry.size
+    if free < required:
+        raise FetchError(
+            f"{entry.name} needs {format_megabytes(required)} in {cache}, but only {format_megabytes(free)} are free"
+        )
+
+
+def _write_manifest(entry: Entry, sizes: dict[str, int], folder: Path) -> None:
+    manifest = {
+        "name": entry.name,
+        "packages": entry.packages,
+        "licence": entry.licence,
+        "pins": entry.pins,
+        "files": dict(sorted(sizes.items())),
+    }
+    text = json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
+    (folder / MANIFEST).write_text(text, encoding="utf-8")
+
+
+def _temporary_path(cache: Path, name: str) -> Path:
+    return cache / f".{name}-{uuid.uuid4().hex[:12]}.part"
+
+
+def _remove_leftovers(cache: Path) -> None:
+    """Remove the temporary folders of processes that were killed. Call only with the cache locked."""
+    for leftover in cache.glob(".*.part"):
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _lock_folder(cache: Path, report: Callable[[str], None]) -> Iterator[bool]:
+    """Let one process at a time change the cache folder; others wait.
+
+    Yields False where folders cannot be locked. That is safe: each process works in a temporary folder of its own.
+    """
+    if sys.platform == "win32":  # folders cannot be locked
+        yield False
+        return
+    import fcntl
+
+    handle = os.open(cache, os.O_RDONLY)
+    locked = True
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            report("another process is downloading into this cache; waiting for it")
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        except OSError:  # the file system does not support locks
+            locked = False
+        yield locked
+    finally:
+        os.close(handle)

@@ -1,0 +1,148 @@
+"""Extract the expected files from a downloaded archive, verify each, and write nothing else."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import re
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from jumok.data.catalogue.entry import Archive, FileSet
+from jumok.errors import FetchError
+
+LARGEST_ARCHIVE = 1 << 30  # bytes; no archive of the catalogue unpacks to more
+_READ_ERRORS = (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, RuntimeError)
+
+
+class _UnsafeArchiveError(Exception):
+    """The archive contains something that a normal package does not contain."""
+
+
+def hash_file(path: Path) -> str:
+    """Return the SHA-256 of a file.
+
+    Args:
+        path: The file.
+    """
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def unpack_archive(name: str, archive: Archive, path: Path, target: Path) -> dict[str, int]:
+    """Extract the files of a verified archive and verify each.
+
+    Args:
+        name: Name of the catalogue entry, for error messages.
+        archive: The files to extract, with their sizes and hashes.
+        path: The archive file (.whl, .zip or .tar.gz).
+        target: The folder to write to.
+
+    Returns:
+        Size in bytes by local path.
+
+    Raises:
+        FetchError: If the archive cannot be read, is unsafe, or contains unexpected bytes.
+    """
+    sizes: dict[str, int] = {}
+    hashes: dict[str, str] = {}
+    try:
+        for inner_archive in sorted({file_set.inner_archive for file_set in archive.file_sets}):
+            file_sets = [file_set for file_set in archive.file_sets if file_set.inner_archive == inner_archive]
+            container = path
+            if inner_archive:
+                container = path.with_name("inner.tar.gz")
+                _extract_file(path, inner_archive, container)
+            for local, size, sha256 in _extract_file_sets(container, file_sets, target):
+                sizes[local] = size
+                hashes[local] = sha256
+    except _READ_ERRORS as error:
+        raise FetchError(f"{name} was refused: its archive cannot be read ({error})") from error
+    except _UnsafeArchiveError as error:
+        raise FetchError(f"{name} was refused: {error}; nothing was kept") from error
+
+    for file_set in archive.file_sets:
+        fault = file_set.find_fault(hashes)
+        if fault is not None:
+            raise FetchError(f"{name} was refused: {fault}; nothing was kept")
+    return sizes
+
+
+def _extract_file_sets(path: Path, file_sets: Sequence[FileSet], target: Path) -> Iterator[tuple[str, int, str]]:
+    """Extract all files of the sets; yield the local path, size and SHA-256 of each."""
+    extracted: set[str] = set()
+    remaining = {file_set: file_set.size for file_set in file_sets}
+
+    for source, open_member in _iterate_members(path):
+        for file_set in file_sets:
+            local = file_set.local_name(source)
+            if local is None:
+                continue
+            if local in extracted:
+                raise _UnsafeArchiveError(f"the archive contains {source} twice")
+
+            with open_member() as file:
+                size, sha256 = _copy_file(file, target / local, remaining[file_set], source)
+            extracted.add(local)
+            remaining[file_set] -= size
+            yield local, size, sha256
+
+
+def _extract_file(path: Path, source: str, target: Path) -> None:
+    """Extract one file of an archive."""
+    for name, open_member in _iterate_members(path):
+        if name == source:
+            with open_member() as file:
+                _copy_file(file, target, LARGEST_ARCHIVE, source)
+            return
+    raise _UnsafeArchiveError(f"the archive does not contain {source}")
+
+
+def _copy_file(file: io.BufferedIOBase, target: Path, limit: int, source: str) -> tuple[int, str]:
+    """Copy at most `limit` bytes, because an archive can state a small size and contain more; return size and hash."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    digest = hashlib.sha256()
+    size = 0
+    with target.open("xb") as output:
+        while chunk := file.read(1 << 20):
+            size += len(chunk)
+            if size > limit:
+                raise _UnsafeArchiveError(f"{source} is larger than the expected {limit:,} bytes")
+            digest.update(chunk)
+            output.write(chunk)
+    return size, digest.hexdigest()
+
+
+def _iterate_members(path: Path) -> Iterator[tuple[str, Callable[[], io.BufferedIOBase]]]:
+    """Yield the path of each file in a zip or tar archive and a function that opens it; refuse unsafe members."""
+    total = 0
+    if path.suffix in (".whl", ".zip"):
+        with zipfile.ZipFile(path) as archive:
+            for info in archive.infolist():
+                total += info.file_size
+                _check_member(info.filename, stat.S_ISLNK(info.external_attr >> 16), total)
+                if not info.is_dir():
+                    yield info.filename, lambda info=info: archive.open(info)  # type: ignore[misc]
+    else:
+        with tarfile.open(path, "r:gz") as tar:
+            for member in tar:
+                total += member.size
+                _check_member(member.name, not (member.isreg() or member.isdir()), total)
+                if member.isreg():
+                    yield member.name, lambda member=member: tar.extractfile(member)  # type: ignore[misc]
+
+
+def _check_member(name: str, is_special: bool, total: int) -> None:
+    """Refuse a path outside the folder, a link or device, and an archive that is too large."""
+    path = name.replace("\\", "/")
+    if path.startswith("/") or re.match("[A-Za-z]:", path) or ".." in path.split("/"):
+        raise _UnsafeArchiveError(f"the archive contains the path {name!r}, which leads out of the folder")
+    if is_special:
+        raise _UnsafeArchiveError(f"the archive contains {name!r}, which is a link or a device, not a file")
+    if total > LARGEST_ARCHIVE:
+        raise _UnsafeArchiveError(f"the archive unpacks to more than {LARGEST_ARCHIVE >> 30} GB")
