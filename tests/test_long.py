@@ -206,8 +206,8 @@ def test_it_is_saved_and_loaded(mixing: str, head: str, tmp_path: Path) -> None:
         ({"mixing": "reformer"}, "mixing of the long config must be one of longformer, bigbird, performer, fnet, full"),
         ({"window": 0}, "window of the long config must be from 1"),
         ({"globals": (-1,)}, "globals of the long config must be from 0"),
-        ({"globals": ["a"]}, r"globals of the long config must be a list of numbers, not \('a',\)"),
-        ({"width": "wide"}, "width of the long config must be a whole number, not 'wide'"),
+        ({"globals": ["a"]}, r"globals of the long config must be a list of integers, not \('a',\)"),
+        ({"width": "wide"}, "width of the long config must be an integer, not 'wide'"),
     ],
 )
 def test_a_bad_config_is_refused_in_a_sentence(fields: dict[str, Any], says: str) -> None:
@@ -219,5 +219,5 @@ def test_inputs_that_do_not_fit_are_refused() -> None:
     model = made("longformer")
     with pytest.raises(ShapeError, match="position 30 was asked for"):
         model(torch.zeros(1, 31).long())
-    with pytest.raises(ShapeError, match=r"padding is \[1, 4\], but the tokens \[1, 5\]"):
+    with pytest.raises(ShapeError, match=r"token_mask is \[1, 4\], but the tokens \[1, 5\]"):
         model(torch.zeros(1, 5).long(), token_mask=torch.ones(1, 4).bool())

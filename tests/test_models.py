@@ -12,6 +12,7 @@ import torch
 
 import jumok
 from jumok import ArgumentError, BackendError
+from jumok.fields import Fields
 from jumok.models import Config, Model
 from jumok.models.registry import FAMILIES, get_family
 
@@ -69,9 +70,9 @@ def test_a_config_goes_through_json(name: str) -> None:
         assert made.from_json(told) == config
         assert hash(made.from_json(told)) == hash(config)
     assert made() != small(name)
-    changed = small(name).changed(dropout=0.25)
+    changed = small(name).replace(dropout=0.25)
     assert changed.dropout == 0.25 and changed != small(name)
-    assert changed.changed(dropout=small(name).dropout) == small(name)
+    assert changed.replace(dropout=small(name).dropout) == small(name)
 
 
 @every
@@ -79,7 +80,7 @@ def test_an_unknown_field_is_refused_with_a_suggestion(name: str) -> None:
     made = get_family(name).config_class
     with pytest.raises(ArgumentError, match=f"the {name} config has no field 'dropuot'; did you mean 'dropout'"):
         made.from_json({**SMALL[name], "dropuot": 0.1})
-    with pytest.raises(ArgumentError, match=f"the {name} config has no field 'zzz'; known are "):
+    with pytest.raises(ArgumentError, match=f"the {name} config has no field 'zzz'; choose one of "):
         made.from_json({"zzz": 1})
 
 
@@ -89,7 +90,7 @@ WRONG: dict[type, tuple[Any, ...]] = {
     bool: ("yes", 1, 0, None, []),
     str: (3, True, None, ["gelu"]),
     tuple: (3, "12", None, [1.5], ["a"], [True]),
-    Config: (3, None, [], {}, {"family": "numeric"}),
+    Fields: (3, None, [], {}, {"family": "numeric"}),
 }
 
 
@@ -117,7 +118,7 @@ def test_what_is_no_such_value_is_refused(name: str) -> None:
 def test_a_number_that_is_no_number_is_refused(name: str) -> None:
     for wrong in (float("nan"), float("inf"), float("-inf")):
         with pytest.raises(ArgumentError, match=f"dropout of the {name} config must be from"):
-            small(name).changed(dropout=wrong)
+            small(name).replace(dropout=wrong)
 
 
 @every

@@ -109,7 +109,7 @@ def test_accumulation_divides_by_the_whole_step(tmp_path: Path) -> None:
     """Parts with very unequal numbers of targets: one step in four parts is one step in one."""
     ended = []
     for accumulate in (1, 4):
-        task = toy(CONFIG.changed(dropout=0.0), accumulate=accumulate, steps=3, batch=8, evaluate_every=3)
+        task = toy(CONFIG.replace(dropout=0.0), accumulate=accumulate, steps=3, batch=8, evaluate_every=3)
 
         def uneven(step: int, part: int, parts: int, whole=task.batches) -> Batch:
             batch = whole(step, part, parts)
@@ -130,7 +130,7 @@ def test_accumulation_divides_by_the_whole_step(tmp_path: Path) -> None:
 def test_the_loop_is_a_plain_loop_of_torch(tmp_path: Path) -> None:
     """The same task in fifteen lines of torch: same losses, same parameters."""
     fields = {"clip": 0.5, "decay": 0.1, "learning_rate": 3e-3, "steps": 6, "evaluate_every": 6}
-    task, plain = toy(CONFIG.changed(dropout=0.0), **fields), toy(CONFIG.changed(dropout=0.0), **fields)
+    task, plain = toy(CONFIG.replace(dropout=0.0), **fields), toy(CONFIG.replace(dropout=0.0), **fields)
     run = new_run(tmp_path / "run")
     fit(task, run)
     groups = [

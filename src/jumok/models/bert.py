@@ -20,11 +20,12 @@ from torch import Tensor, nn
 from jumok.attention import MultiHead, mask
 from jumok.attention.grid import Positions
 from jumok.errors import ArgumentError, ShapeError
+from jumok.fields import choice, flag, integer, optional, real
 from jumok.layers import EncoderBlock, FeedForward, LayerNorm, LearnedPositions, MaskedOutput
 from jumok.layers.embedding import make_embedding
 from jumok.layers.feedforward import get_activation
 
-from .config import Config, choice, flag, integer, optional, real
+from .config import Config
 from .model import Model, Output, check_tokens, initialise_linear, normal_
 
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")

@@ -21,11 +21,12 @@ from torch import Tensor, nn
 
 from jumok.attention import Cache, MultiHead, mask
 from jumok.errors import ArgumentError, ShapeError
+from jumok.fields import choice, flag, integer, integers, real
 from jumok.layers import DecoderBlock, EncoderBlock, FeedForward, LayerNorm, LearnedPositions, PatchEmbedding
 from jumok.layers.embedding import make_embedding
 from jumok.layers.patches import Images, check_images, compute_patch_grid
 
-from .config import Config, choice, flag, integer, integers, real
+from .config import Config
 from .gpt import places
 from .model import Model, Output, check_tokens, initialise_linear, normal_, token_logits
 

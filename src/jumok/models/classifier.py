@@ -12,9 +12,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from jumok.errors import ArgumentError
+from jumok.fields import choice, integer, nested, real
 
 from .bert import BERTConfig, first_of
-from .config import Config, choice, integer, nested, real
+from .config import Config
 from .long import LongConfig
 from .model import Model, Output, normal_
 from .registry import get_family
@@ -27,7 +28,7 @@ class ClassifierConfig(Config):
     family: ClassVar[str] = "classifier"
 
     encoder: BERTConfig | LongConfig = nested(  # noqa: RUF009  # a frozen default can be shared
-        BERTConfig(), ("bert", "long"), "the encoder that reads the text"
+        BERTConfig(), (BERTConfig, LongConfig), "the encoder that reads the text"
     )
     pool: str = choice("mean", ("mean", "first"), "which vectors stand for the text: all real tokens', or the first's")
     classes: int = integer(2, "how many classes there are")

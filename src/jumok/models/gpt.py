@@ -22,6 +22,7 @@ from jumok.attention import Cache, MultiHead, mask
 from jumok.attention.grid import Positions
 from jumok.attention.mask import Mask
 from jumok.errors import ArgumentError, ShapeError
+from jumok.fields import choice, flag, integer, integers, optional, real
 from jumok.layers import (
     EncoderBlock,
     FeedForward,
@@ -37,7 +38,7 @@ from jumok.layers import (
 from jumok.layers.embedding import make_embedding
 from jumok.small_batch_linear import Linear
 
-from .config import Config, choice, flag, integer, integers, optional, real
+from .config import Config
 from .model import Model, Output, check_tokens, initialise_linear, normal_, token_logits
 
 

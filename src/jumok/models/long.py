@@ -22,11 +22,12 @@ from jumok.attention.feature_maps import FavorPlus
 from jumok.attention.fourier import FourierMixing
 from jumok.attention.mask import Mask
 from jumok.errors import ArgumentError
+from jumok.fields import choice, flag, integer, integers, real
 from jumok.layers import EncoderBlock, FeedForward, LayerNorm, LearnedPositions, MaskedOutput
 from jumok.layers.embedding import make_embedding
 
 from .bert import ACTIVATIONS, check_padding
-from .config import Config, choice, flag, integer, integers, real
+from .config import Config
 from .model import Model, Output, check_tokens, initialise_linear, normal_
 
 MIXINGS = ("longformer", "bigbird", "performer", "fnet", "full")

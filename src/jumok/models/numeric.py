@@ -18,9 +18,10 @@ from torch import Tensor, nn
 from jumok.attention import Cache, MultiHead, mask
 from jumok.attention.grid import Positions
 from jumok.errors import ArgumentError, ShapeError
+from jumok.fields import integer, real
 from jumok.layers import DecoderBlock, EncoderBlock, FeedForward, LayerNorm, SinusoidalPositions
 
-from .config import Config, integer, real
+from .config import Config
 from .model import Model, Output, initialise_linear
 
 

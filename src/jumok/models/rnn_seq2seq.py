@@ -27,10 +27,11 @@ from torch.utils.checkpoint import checkpoint
 from jumok.attention import mask, score
 from jumok.attention.mask import Mask
 from jumok.errors import ArgumentError
+from jumok.fields import choice, flag, integer, optional, real
 from jumok.layers import RecurrentEncoder, StateAttention, make_lstm
 from jumok.layers.embedding import make_embedding
 
-from .config import Config, choice, flag, integer, optional, real
+from .config import Config
 from .model import Model, Output, check_tokens, token_logits
 
 ATTENTIONS = ("none", "bahdanau", "luong_dot", "luong_general", "luong_concat")

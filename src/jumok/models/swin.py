@@ -26,10 +26,11 @@ from jumok.attention.bias import Bias
 from jumok.attention.grid import Grid
 from jumok.attention.mask import Mask
 from jumok.errors import ArgumentError, ShapeError
+from jumok.fields import choice, flag, integer, integers, real
 from jumok.layers import EncoderBlock, FeedForward, LayerNorm, PatchEmbedding
 from jumok.layers.patches import Images, check_images, compute_patch_grid
 
-from .config import Config, choice, flag, integer, integers, real
+from .config import Config
 from .model import Model, Output, initialise_linear
 
 

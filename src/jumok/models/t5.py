@@ -22,11 +22,12 @@ from jumok.attention import Cache, MultiHead, bias, mask, score
 from jumok.attention.bias import Bias
 from jumok.attention.projection import Fused
 from jumok.errors import ArgumentError
+from jumok.fields import choice, flag, integer, optional, real
 from jumok.layers import DecoderBlock, EncoderBlock, FeedForward, GatedFeedForward, RMSNorm
 from jumok.layers.embedding import make_embedding
 from jumok.small_batch_linear import Linear
 
-from .config import Config, choice, flag, integer, optional, real
+from .config import Config
 from .model import Model, Output, check_tokens, normal_, token_logits
 
 

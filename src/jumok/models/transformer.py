@@ -22,11 +22,12 @@ from torch import Tensor, nn
 from jumok.attention import Cache, MultiHead, mask
 from jumok.attention.projection import Fused
 from jumok.errors import ArgumentError, ShapeError
+from jumok.fields import choice, flag, integer, optional, real
 from jumok.layers import DecoderBlock, EncoderBlock, FeedForward, LayerNorm, LearnedPositions, SinusoidalPositions
 from jumok.layers.embedding import make_embedding
 from jumok.small_batch_linear import Linear
 
-from .config import Config, choice, flag, integer, optional, real
+from .config import Config
 from .gpt import places
 from .model import Model, Output, check_tokens, initialise_linear, normal_, token_logits
 

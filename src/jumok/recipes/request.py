@@ -13,10 +13,11 @@ import torch
 
 from jumok.checkpoint import Loaded, load
 from jumok.errors import ArgumentError
+from jumok.fields import Fields
 from jumok.models import Config, Model
 from jumok.training import Settings
 
-Made = TypeVar("Made", bound=Config)
+Made = TypeVar("Made", bound=Fields)
 Kind = TypeVar("Kind", bound=Model)
 
 

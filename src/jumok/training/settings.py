@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from jumok.errors import ArgumentError
-from jumok.models.config import Config, choice, flag, integer, real
+from jumok.fields import Fields, choice, flag, integer, real
 
 
 @dataclass(frozen=True)
-class Settings(Config):
+class Settings(Fields):
     """What ``jumok train --set field=value`` may change beside the model's config."""
 
     family: ClassVar[str] = "training"
