@@ -14,7 +14,7 @@ import click
 from .command import Command
 
 if TYPE_CHECKING:
-    from jumok.lab.sentence_attention import Sentence
+    from jumok.lab.sentence_attention import SentenceAttention
 
 
 @click.command(
@@ -70,7 +70,7 @@ def attend(
     from jumok.lab.sentence_attention import attend_sentence
 
     chosen = None if who is None else mask.parse(who)
-    found = attend_sentence(text, source=source, who=chosen, **settings)
+    found = attend_sentence(text, source=source, mask=chosen, **settings)
     if not 0 <= head < len(found.weights):
         raise ArgumentError(f"there is no head {head}; this attention has heads 0 to {len(found.weights) - 1}")
     pictures = _drawn(found, head, picture, grid)
@@ -123,12 +123,12 @@ def mask(expression: str, queries: int | None, keys: int | None, as_json: bool) 
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for a program.")
 def demo(out: Path, as_json: bool) -> None:
     """A causal multi-head attention on an English and a Korean sentence: maps, pictures, and the future check."""
-    from jumok.lab.sentence_attention import DEMONSTRATIONS, demonstration
+    from jumok.lab.sentence_attention import DEMO_SENTENCES, attend_demo_sentence
 
     out.mkdir(parents=True, exist_ok=True)
     told = []
-    for language, text in DEMONSTRATIONS.items():
-        found = demonstration(text)
+    for language, text in DEMO_SENTENCES.items():
+        found = attend_demo_sentence(text)
         pictures = _drawn(found, 0, out / f"{language}.png", out / f"{language}-heads.png")
         told.append(_plain(found, pictures))
         if not as_json:
@@ -137,7 +137,7 @@ def demo(out: Path, as_json: bool) -> None:
         click.echo(json.dumps(told, ensure_ascii=False))
 
 
-def _drawn(found: Sentence, head: int, picture: Path | None, grid: Path | None) -> list[str]:
+def _drawn(found: SentenceAttention, head: int, picture: Path | None, grid: Path | None) -> list[str]:
     from jumok import draw
 
     made = []
@@ -151,12 +151,12 @@ def _drawn(found: Sentence, head: int, picture: Path | None, grid: Path | None) 
     return made
 
 
-def _plain(found: Sentence, pictures: list[str]) -> dict[str, Any]:
+def _plain(found: SentenceAttention, pictures: list[str]) -> dict[str, Any]:
     told = {name: getattr(found, name) for name in found.__dataclass_fields__}
     return {**told, "weights": found.weights.tolist(), "pictures": pictures}
 
 
-def _print_sentence(found: Sentence, head: int, pictures: list[str]) -> None:
+def _print_sentence(found: SentenceAttention, head: int, pictures: list[str]) -> None:
     from jumok import draw
 
     def line(name: str, text: object) -> None:

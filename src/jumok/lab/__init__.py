@@ -1,1 +1,1 @@
-"""The lessons, as programs."""
+"""Small experiments that demonstrate how attention works; the CLI commands `steps`, `attend` and `demo` print them."""

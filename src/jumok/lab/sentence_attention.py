@@ -1,4 +1,4 @@
-"""One attention on one sentence, nothing trained: the shapes, the weights, and whether anybody sees the future."""
+"""Apply one untrained multi-head attention to a sentence, and report shapes, weights and the weight on later tokens."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from jumok.attention import EluPlusOne, FavorPlus, MultiHead, attend, mask
+from jumok.attention import EluPlusOne, FavorPlus, MultiHead, attend
 from jumok.attention import bias as biases
+from jumok.attention import mask as masks
 from jumok.attention import score as scores
 from jumok.attention.bias import Bias
 from jumok.attention.mask import Mask
@@ -19,15 +20,37 @@ from jumok.layers import SinusoidalPositions
 
 SCORES = ("scaled_dot", "dot", "general", "additive", "concat", "kernel", "favor")
 BIASES = ("none", "alibi", "t5")
-LONGEST = 64  # tokens: a map of more is a blur on a terminal
+MAX_WORDS = 64  # a larger heat map is unreadable in a terminal
+
+DEMO_SENTENCES = {
+    "english": "the animal didn't cross the street because it was too tired",
+    "korean": "그 동물은 너무 지쳐서 길을 건너지 않았다",
+}
 
 
 @dataclass(frozen=True)
-class Sentence:
-    """What one attention did with one sentence."""
+class SentenceAttention:
+    """The result of one attention over one sentence.
+
+    Attributes:
+        tokens: The words that attend (queries).
+        source: The words that are attended to (keys): the same words, or those of another sentence.
+        mask: The mask expression, or "none".
+        score: The name of the score.
+        head_width: The width of a head.
+        query_shape: The shape of the queries, ``batch head query head_width``.
+        key_shape: The shape of the keys, ``batch group key head_width``.
+        output_shape: The shape of the output, ``batch query width``.
+        parameters: The number of parameters.
+        weights: The attention weights ``[head, query, key]``.
+        future: For each query, the sum of its weights on later tokens; the maximum over the heads.
+        row_error: The largest difference from 1 of the sum of a row, over rows with any weight.
+        backend: The backend that was compared with the explicit one.
+        difference: The largest difference between the output of that backend and of the explicit backend.
+    """
 
     tokens: list[str]
-    source: list[str]  # what was attended to: the same tokens, or those of another sentence
+    source: list[str]
     mask: str
     score: str
     head_width: int
@@ -35,20 +58,28 @@ class Sentence:
     key_shape: list[int]
     output_shape: list[int]
     parameters: int
-    weights: Tensor  # [head, query, key]
-    future: list[float]  # for each query the sum of its weights on later tokens, the largest over the heads
-    row_error: float  # how far the sum of any row that attends to something is from 1
+    weights: Tensor
+    future: list[float]
+    row_error: float
     backend: str
-    difference: float  # largest difference between this backend's output and the explicit formula's
+    difference: float
 
 
-def tokens_of(text: str) -> list[str]:
-    """Words: enough for a lesson, in any language that writes spaces."""
-    words = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace").split()  # bytes that are no text
+def split_words(text: str) -> list[str]:
+    """Split a text at whitespace into words.
+
+    Args:
+        text: A sentence of 1 to 64 words.
+
+    Raises:
+        ArgumentError: If the text is empty or too long.
+    """
+    # command-line arguments may contain bytes that are not UTF-8
+    words = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace").split()
     if not words:
         raise ArgumentError("the text is empty; give a sentence of a few words")
-    if len(words) > LONGEST:
-        raise ArgumentError(f"the text has {len(words)} words; this lesson draws at most {LONGEST}")
+    if len(words) > MAX_WORDS:
+        raise ArgumentError(f"the text has {len(words)} words; give at most {MAX_WORDS}")
     return words
 
 
@@ -59,45 +90,62 @@ def attend_sentence(
     heads: int = 2,
     groups: int | None = None,
     width: int = 32,
-    who: Mask | None = None,
+    mask: Mask | None = None,
     score: str = "scaled_dot",
     bias: str = "none",
     projection: str = "fused",
     backend: str = "explicit",
     seed: int = 0,
-) -> Sentence:
-    """Attention over the words of ``text``, or from them to the words of ``source``.
+) -> SentenceAttention:
+    """Apply an untrained multi-head attention to the words of a sentence.
 
-    >>> found = attend_sentence("the cat sat", who=mask.causal)
-    >>> found.weights.shape, found.future
+    Args:
+        text: The sentence whose words attend.
+        source: The sentence whose words are attended to (cross-attention); default: ``text`` itself.
+        heads: The number of heads.
+        groups: The number of key/value heads; default: as many as heads.
+        width: The width of the model.
+        mask: Which words each word may attend to; default: all of them.
+        score: One of scaled_dot, dot, general, additive, concat, kernel, favor.
+        bias: One of none, alibi, t5.
+        projection: One of fused, batched, single.
+        backend: A backend whose output is compared with that of the explicit one.
+        seed: The seed of the random parameters and word vectors.
+
+    >>> result = attend_sentence("the cat sat", mask=masks.causal)
+    >>> result.weights.shape, result.future
     (torch.Size([2, 3, 3]), [0.0, 0.0, 0.0])
     """
-    own = tokens_of(text)
-    other = own if source is None else tokens_of(source)
+    query_words = split_words(text)
+    key_words = query_words if source is None else split_words(source)
     torch.manual_seed(seed)
     attention = MultiHead(width, heads, groups=groups, projection=projection)
     head_width = attention.sizes.head_width
-    formula = _score(score, head_width)
-    attention.score = formula
-    numbers = _bias(bias, heads)
+    score_function = _build_score(score, head_width)
+    attention.score = score_function
+    bias_function = _build_bias(bias, heads)
     for name, parameter in attention.named_parameters():
         if "projection" in name and parameter.dim() == 2:
-            nn.init.normal_(parameter, std=width**-0.5)  # scores then spread by about 1, and patterns can be seen
+            nn.init.normal_(parameter, std=width**-0.5)  # scores with a deviation of about 1 give visible patterns
+
     with torch.no_grad():
-        inputs, memory = _embedded(own, width, seed), None if source is None else _embedded(other, width, seed)
-        output, weights = attention(inputs, memory, mask=who, bias=numbers, weights=True)
+        inputs = _embed_words(query_words, width, seed)
+        memory = None if source is None else _embed_words(key_words, width, seed)
+        output, weights = attention(inputs, memory, mask=mask, bias=bias_function, weights=True)
         query = attention.projection.project_queries(inputs)
         key, value = attention.projection.project_keys_values(inputs if memory is None else memory)
-        settings = {"mask": who, "bias": numbers, "score": formula}
-        exact = attend(query, key, value, backend="explicit", **settings)  # type: ignore[call-overload]
-        asked = attend(query, key, value, backend=backend, **settings)  # type: ignore[call-overload]
+        exact, compared = (
+            attend(query, key, value, mask=mask, bias=bias_function, score=score_function, backend=name)
+            for name in ("explicit", backend)
+        )
+
     pattern = weights[0]
-    future = pattern.triu(1).sum(-1).amax(0)
     sums = pattern.sum(-1)
-    return Sentence(
-        tokens=own,
-        source=other,
-        mask="none" if who is None else repr(who),
+    attending = sums > 0
+    return SentenceAttention(
+        tokens=query_words,
+        source=key_words,
+        mask="none" if mask is None else repr(mask),
         score=score,
         head_width=head_width,
         query_shape=list(query.shape),
@@ -105,23 +153,32 @@ def attend_sentence(
         output_shape=list(output.shape),
         parameters=sum(parameter.numel() for parameter in attention.parameters()),
         weights=pattern,
-        future=future.tolist(),
-        row_error=float((sums - 1).abs()[sums > 0].max()) if bool((sums > 0).any()) else 0.0,
+        future=pattern.triu(1).sum(-1).amax(0).tolist(),
+        row_error=float((sums - 1).abs()[attending].max()) if bool(attending.any()) else 0.0,
         backend=backend,
-        difference=float((asked - exact).abs().max()),
+        difference=float((compared - exact).abs().max()),
     )
 
 
-def _embedded(tokens: list[str], width: int, seed: int) -> Tensor:
-    """A random vector for each word, the same for the same word, plus where it stands."""
+def attend_demo_sentence(text: str) -> SentenceAttention:
+    """Apply a causal attention with four heads, as ``jumok demo`` does.
+
+    Args:
+        text: The sentence, for example one of ``DEMO_SENTENCES``.
+    """
+    return attend_sentence(text, heads=4, width=64, mask=masks.causal)
+
+
+def _embed_words(words: list[str], width: int, seed: int) -> Tensor:
+    """Return ``[1, word, width]``: a random vector for each distinct word, plus its sinusoidal position."""
     vectors = []
-    for token in tokens:
-        generator = torch.Generator().manual_seed(zlib.crc32(token.encode()) + seed)
+    for word in words:
+        generator = torch.Generator().manual_seed(zlib.crc32(word.encode()) + seed)
         vectors.append(torch.randn(width, generator=generator))
-    return (torch.stack(vectors) + SinusoidalPositions(width)(range(len(tokens))))[None]
+    return (torch.stack(vectors) + SinusoidalPositions(width)(range(len(words))))[None]
 
 
-def _score(name: str, head_width: int) -> Score:
+def _build_score(name: str, head_width: int) -> Score:
     match name:
         case "scaled_dot":
             return scores.ScaledDot()
@@ -137,10 +194,10 @@ def _score(name: str, head_width: int) -> Score:
             return scores.Kernel(EluPlusOne())
         case "favor":
             return scores.Kernel(FavorPlus())
-    raise ArgumentError(f"unknown score {name!r}; known are {', '.join(SCORES)}")
+    raise ArgumentError(f"unknown score {name!r}; choose one of {', '.join(SCORES)}")
 
 
-def _bias(name: str, heads: int) -> Bias | None:
+def _build_bias(name: str, heads: int) -> Bias | None:
     match name:
         case "none":
             return None
@@ -148,15 +205,4 @@ def _bias(name: str, heads: int) -> Bias | None:
             return biases.alibi(heads)
         case "t5":
             return biases.t5(torch.randn(32, heads))
-    raise ArgumentError(f"unknown bias {name!r}; known are {', '.join(BIASES)}")
-
-
-DEMONSTRATIONS = {
-    "english": "the animal didn't cross the street because it was too tired",
-    "korean": "그 동물은 너무 지쳐서 길을 건너지 않았다",
-}
-
-
-def demonstration(text: str) -> Sentence:
-    """What ``jumok demo`` shows: four heads that see the past alone."""
-    return attend_sentence(text, heads=4, width=64, who=mask.causal)
+    raise ArgumentError(f"unknown bias {name!r}; choose one of {', '.join(BIASES)}")
