@@ -1,4 +1,4 @@
-"""Byte-level byte-pair encoding (Radford et al. 2019): every byte has a letter, so any text can be written."""
+"""Byte-level byte-pair encoding (Radford et al. 2019): each byte is written as a letter, so any text can be encoded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from jumok.errors import ArgumentError
 
 
-def _alphabet() -> dict[int, str]:
+def _build_alphabet() -> dict[int, str]:
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     letters = {byte: chr(byte) for byte in printable}
     for byte in range(256):
@@ -17,61 +17,99 @@ def _alphabet() -> dict[int, str]:
     return letters
 
 
-LETTERS = _alphabet()  # byte -> the letter it is written with: 32, the space, is Ġ
-BYTES = {letter: byte for byte, letter in LETTERS.items()}
+BYTE_TO_LETTER = _build_alphabet()  # the space, byte 32, is written as Ġ
+LETTER_TO_BYTE = {letter: byte for byte, letter in BYTE_TO_LETTER.items()}
 
-_LLAMA3 = (
+_LLAMA3_PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+_QWEN2_PATTERN = _LLAMA3_PATTERN.replace("{1,3}", "")  # one digit at a time
 
-# How text is cut before pairs are merged, by the names that GGUF files use; each was trained with its own.
-CUTS = ("gpt-2", "smollm", "llama-bpe", "qwen2")
+# How text is split before pairs are merged, by the names that GGUF files use. Each model needs the one of its training.
+PRE_TOKENIZERS = ("gpt-2", "smollm", "llama-bpe", "qwen2")
 
 
-def spelled(token: str) -> bytes:
-    """The bytes of a token: each letter is a byte; a token with other letters is plain text."""
+def token_to_bytes(token: str) -> bytes:
+    """Return the bytes of a token.
+
+    Args:
+        token: A token of a byte-level vocabulary. A token with other letters (a special token) is taken as plain text.
+
+    >>> token_to_bytes("Ġworld")
+    b' world'
+    """
     try:
-        return bytes(BYTES[letter] for letter in token)
+        return bytes(LETTER_TO_BYTE[letter] for letter in token)
     except KeyError:
         return token.encode()
 
 
-def build(vocabulary: Mapping[str, int], merges: Iterable[str], cut: str, *, prefix_space: bool = False) -> Tokenizer:
-    """A byte-level tokenizer of its vocabulary, its merges ("Ġ t") and the way that it cuts text."""
-    if cut not in CUTS:
-        raise ArgumentError(f"this tokenizer cuts text in a way called {cut!r}; known are {', '.join(CUTS)}")
-    pairs = [checked_merge(merge, vocabulary, place) for place, merge in enumerate(merges)]
-    tokenizer = Tokenizer(models.BPE(dict(vocabulary), pairs, ignore_merges=cut == "llama-bpe"))
-    level = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space, use_regex=cut in ("gpt-2", "smollm"))
-    if cut == "gpt-2":
-        tokenizer.pre_tokenizer = level
-    elif cut == "smollm":
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), level])
-    else:
-        pattern = _LLAMA3 if cut == "llama-bpe" else _LLAMA3.replace("{1,3}", "")  # Qwen: one digit at a time
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), "isolated"), level])
-    if cut == "qwen2":
+def build_byte_level_tokenizer(
+    vocabulary: Mapping[str, int], merges: Iterable[str], pre_tokenizer: str, *, prefix_space: bool = False
+) -> Tokenizer:
+    """Build a byte-level BPE tokenizer.
+
+    Args:
+        vocabulary: Token id by token.
+        merges: Pairs of tokens in the order of merging, such as "Ġ t".
+        pre_tokenizer: How text is split before merging; one of PRE_TOKENIZERS.
+        prefix_space: Add a space before the text.
+    """
+    if pre_tokenizer not in PRE_TOKENIZERS:
+        raise ArgumentError(f"unknown pre-tokenizer {pre_tokenizer!r}; choose one of {', '.join(PRE_TOKENIZERS)}")
+
+    pairs = [parse_merge(merge, vocabulary, index) for index, merge in enumerate(merges)]
+    tokenizer = Tokenizer(models.BPE(dict(vocabulary), pairs, ignore_merges=pre_tokenizer == "llama-bpe"))
+    tokenizer.pre_tokenizer = _build_pre_tokenizer(pre_tokenizer, prefix_space)
+    if pre_tokenizer == "qwen2":
         tokenizer.normalizer = normalizers.NFC()
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
 
 
-def checked_merge(merge: object, vocabulary: Mapping[str, int], place: int, prefix: str = "") -> tuple[str, str]:
-    """One merge as a pair. Checked here, because `tokenizers` panics on a pair that joins to no token."""
+def _build_pre_tokenizer(name: str, prefix_space: bool) -> pre_tokenizers.PreTokenizer:
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space, use_regex=name in ("gpt-2", "smollm"))
+    if name == "gpt-2":
+        return byte_level
+    if name == "smollm":
+        return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), byte_level])
+
+    pattern = _LLAMA3_PATTERN if name == "llama-bpe" else _QWEN2_PATTERN
+    return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), "isolated"), byte_level])
+
+
+def parse_merge(merge: object, vocabulary: Mapping[str, int], index: int, prefix: str = "") -> tuple[str, str]:
+    """Check one merge and return it as a pair.
+
+    The check is needed because the `tokenizers` library panics on a pair whose concatenation is not a token.
+
+    Args:
+        merge: "a b" or ["a", "b"]; anything else, as a damaged file may contain, is refused.
+        vocabulary: Token id by token.
+        index: Number of the merge, for error messages.
+        prefix: Prefix of tokens that continue a word, such as "##"; it is dropped from the second token when merging.
+    """
     pair = merge.split(" ") if isinstance(merge, str) else merge
-    if not isinstance(pair, list | tuple) or len(pair) != 2 or not all(isinstance(half, str) for half in pair):
-        raise ArgumentError(f"merge {place} is {merge!r}, not a pair of tokens")
-    left, right = pair
-    joined = left + (right[len(prefix) :] if len(right) >= len(prefix) else "\0")
-    for token in (left, right, joined):
+    if not isinstance(pair, list | tuple) or len(pair) != 2 or not all(isinstance(token, str) for token in pair):
+        raise ArgumentError(f"merge {index} is {merge!r}, not a pair of tokens")
+
+    first, second = pair
+    joined = first + (second[len(prefix) :] if len(second) >= len(prefix) else "\0")
+    for token in (first, second, joined):
         if token not in vocabulary:
-            raise ArgumentError(f"merge {place} is {merge!r}, and {token!r} is not in the vocabulary")
-    return left, right
+            raise ArgumentError(f"merge {index} is {merge!r}, but {token!r} is not in the vocabulary")
+    return first, second
 
 
-def begin_with(tokenizer: Tokenizer, token: str, number: int) -> None:
-    """Let every text begin with that token."""
+def prepend_token(tokenizer: Tokenizer, token: str, token_id: int) -> None:
+    """Make a tokenizer put a token before every text.
+
+    Args:
+        tokenizer: The tokenizer to change.
+        token: The token, usually the begin token.
+        token_id: Its id.
+    """
     tokenizer.post_processor = processors.TemplateProcessing(
-        single=[token, "$A"], pair=[token, "$A", token, "$B:1"], special_tokens=[(token, number)]
+        single=[token, "$A"], pair=[token, "$A", token, "$B:1"], special_tokens=[(token, token_id)]
     )

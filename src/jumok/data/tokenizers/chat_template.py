@@ -1,6 +1,6 @@
-"""Chat templates: a conversation as the one text that a model was trained on.
+"""Render a conversation with a model's chat template.
 
-Templates come with models and are programs: they run in jinja2's sandbox, where they cannot reach the machine.
+Templates come with models and are programs: they run in jinja2's sandbox, which denies access to the machine.
 """
 
 from __future__ import annotations
@@ -17,38 +17,51 @@ if TYPE_CHECKING:
     from jinja2.parser import Parser
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-LONGEST = 10_000_000  # characters that a template may write
+MAX_CHARACTERS = 10_000_000  # that a template may write
 
 
-def render(
+def render_chat(
     template: str, messages: Sequence[Mapping[str, Any]], tokens: Mapping[str, str], *, reply: bool = True
 ) -> str:
-    """The conversation as text; with `reply`, it ends where the model's answer begins."""
-    for place, message in enumerate(messages):
+    """Render a conversation as text.
+
+    Args:
+        template: The Jinja template.
+        messages: The conversation, such as [{"role": "user", "content": "Hi"}].
+        tokens: Special tokens by the names that templates use, such as "bos_token".
+        reply: End the text where the model's answer begins.
+
+    Raises:
+        ArgumentError: If a message has no role or content, or the template refuses the conversation or fails.
+    """
+    for index, message in enumerate(messages):
         if not {"role", "content"} <= message.keys():
-            raise ArgumentError(f"message {place} needs a role and a content; it has {', '.join(message) or 'nothing'}")
-    environment = _environment()
+            raise ArgumentError(
+                f"message {index} needs the keys role and content; it has {', '.join(message) or 'no keys'}"
+            )
+    environment = _build_environment()
     from jinja2 import TemplateError
 
-    given = [dict(message) for message in messages]
-    written, length = [], 0
+    copies = [dict(message) for message in messages]
+    chunks: list[str] = []
+    length = 0
     try:
-        ready = environment.from_string(template)
-        # tools and documents: templates ask whether they are none, not whether they are defined
-        pieces = ready.generate(messages=given, add_generation_prompt=reply, tools=None, documents=None, **tokens)
-        for piece in pieces:
-            written.append(piece)
-            length += len(piece)
-            if length > LONGEST:
-                raise TemplateError(f"it writes more than {LONGEST:,} characters")
+        compiled = environment.from_string(template)
+        # templates test whether tools and documents are none, not whether they are defined
+        stream = compiled.generate(messages=copies, add_generation_prompt=reply, tools=None, documents=None, **tokens)
+        for chunk in stream:
+            chunks.append(chunk)
+            length += len(chunk)
+            if length > MAX_CHARACTERS:
+                raise TemplateError(f"it writes more than {MAX_CHARACTERS:,} characters")
     except TemplateError as error:
         raise ArgumentError(f"the chat template refuses this conversation: {error}") from error
-    except Exception as error:  # a template is a program: it can fail in any way
+    except Exception as error:  # a template is a program that can fail in any way
         raise ArgumentError(f"the chat template fails with {type(error).__name__}: {error}") from error
-    return "".join(written)
+    return "".join(chunks)
 
 
-def _environment() -> ImmutableSandboxedEnvironment:
+def _build_environment() -> ImmutableSandboxedEnvironment:
     try:
         from jinja2 import TemplateError
         from jinja2.ext import Extension, LoopControlExtension
@@ -57,7 +70,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
         raise ArgumentError("chat templates need jinja2; install it with: pip install 'jumok[chat]'") from error
 
     class Generation(Extension):
-        """{% generation %} marks what the model wrote, for training; here its inside is simply written."""
+        """Support {% generation %}, which marks the model's text for training; its content is written unchanged."""
 
         tags = {"generation"}  # noqa: RUF012
 
@@ -65,16 +78,16 @@ def _environment() -> ImmutableSandboxedEnvironment:
             next(parser.stream)
             return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
-    def refuse(reason: object) -> None:
-        raise TemplateError(str(reason))
+    def raise_exception(message: object) -> None:
+        raise TemplateError(str(message))
 
-    def tojson(value: object, indent: int | None = None) -> str:
-        return json.dumps(value, ensure_ascii=False, indent=indent)  # jinja2's own escapes for HTML
+    def dump_json(document: object, indent: int | None = None) -> str:
+        return json.dumps(document, ensure_ascii=False, indent=indent)  # jinja2's own filter escapes HTML
 
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, LoopControlExtension]
     )
-    environment.globals["raise_exception"] = refuse
+    environment.globals["raise_exception"] = raise_exception
     environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
-    environment.filters["tojson"] = tojson
+    environment.filters["tojson"] = dump_json
     return environment

@@ -1,100 +1,124 @@
-"""Tokens as people can read them. Where tokens are bytes, several may make one character: each of them is then shown as
-that character with its number, never as a replacement character."""
+"""Write tokens as readable labels, and group tokens into words.
+
+Where tokens are bytes, several tokens can form one character. Each of them is labelled with that character and a
+number, never with a replacement character.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .tokenizer import Tokenizer
+from jumok.data.tokenizers.tokenizer import Tokenizer
 
-SHOWN = {" ": "␣", "\n": "↵", "\t": "⇥", "\r": "⏎"}
-SMALL = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
-CONTINUED = "##"  # BERT's mark of a piece that goes on with a word
-BEFORE = "▁Ġ"  # how some vocabularies write a space in front
+VISIBLE = {" ": "␣", "\n": "↵", "\t": "⇥", "\r": "⏎"}
+SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
+CONTINUATION_PREFIX = "##"  # BERT's prefix of a token that continues a word
+SPACE_PREFIXES = ("▁", "Ġ")  # how some vocabularies write a space before a word
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 def label_tokens(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
-    """A short text for each token.
+    """Return a short readable label for each token.
 
-    >>> labels(Tokenizer.of_bytes(), list("a 주".encode()))
+    Args:
+        tokenizer: The tokenizer.
+        ids: The token ids of a text.
+
+    >>> label_tokens(Tokenizer.for_bytes(), list("a 주".encode()))
     ['a', '␣', '주₁', '주₂', '주₃']
     """
-    spelled = [tokenizer.bytes_of(number) for number in ids]
-    shown = [""] * len(ids)
+    parts = [tokenizer.id_to_bytes(token_id) for token_id in ids]
+    labels = [""] * len(ids)
     begin = 0
     while begin < len(ids):
-        if spelled[begin] is None:  # a special token, or one that is written as it is
-            shown[begin] = _visible(_plain(tokenizer.id_to_token(ids[begin])))
+        if parts[begin] is None:  # a token that does not stand for bytes
+            labels[begin] = _make_visible(_replace_space_prefix(tokenizer.id_to_token(ids[begin])))
             begin += 1
             continue
-        end = begin
-        while end < len(ids) and spelled[end] is not None:
-            end += 1
-        shown[begin:end] = _together([one or b"" for one in spelled[begin:end]])
-        begin = end
-    return shown
+
+        run: list[bytes] = []
+        for part in parts[begin:]:
+            if part is None:
+                break
+            run.append(part)
+        labels[begin : begin + len(run)] = _label_bytes(run)
+        begin += len(run)
+    return labels
 
 
 def group_words(tokenizer: Tokenizer, ids: Sequence[int]) -> list[tuple[str, range]]:
-    """The words of a text, each with the places of its tokens; spaces belong to the word that they stand in front of.
+    """Return the words of a text, each with the positions of its tokens. Spaces belong to the word after them.
 
-    >>> words(Tokenizer.of_bytes(), list("a 주목".encode()))
+    Args:
+        tokenizer: The tokenizer.
+        ids: The token ids of a text.
+
+    >>> group_words(Tokenizer.for_bytes(), list("a 주목".encode()))
     [('a', range(0, 1)), ('주목', range(1, 8))]
     """
-    tokens, parts = [tokenizer.id_to_token(one) for one in ids], [tokenizer.bytes_of(one) for one in ids]
-    marked = any(
-        token[:1] in tuple(BEFORE) for token in tokens
-    )  # words begin with a mark, or all others go on with one
-    found: list[list[int]] = []
-    for place, (token, part) in enumerate(zip(tokens, parts, strict=True)):
-        before = parts[place - 1] if place else None
-        if part is None:
-            new = _special(token) or (token[:1] in tuple(BEFORE) if marked else not token.startswith(CONTINUED))
+    tokens = [tokenizer.id_to_token(token_id) for token_id in ids]
+    parts = [tokenizer.id_to_bytes(token_id) for token_id in ids]
+    # vocabularies mark either the beginning of a word or its continuation
+    marks_beginning = any(token.startswith(SPACE_PREFIXES) for token in tokens)
+
+    groups: list[list[int]] = []
+    for position, (token, part) in enumerate(zip(tokens, parts, strict=True)):
+        previous = parts[position - 1] if position else None
+        if part is not None:
+            begins_word = previous is None or (part[:1].isspace() and not previous.isspace())
+        elif marks_beginning:
+            begins_word = _is_special(token) or token.startswith(SPACE_PREFIXES)
         else:
-            new = before is None or (part[:1].isspace() and not before.isspace())
-        if new or not found or _special(tokens[place - 1]):
-            found.append([])
-        found[-1].append(place)
-    return [(_word(tokenizer, [ids[place] for place in places]), range(places[0], places[-1] + 1)) for places in found]
+            begins_word = _is_special(token) or not token.startswith(CONTINUATION_PREFIX)
+
+        if begins_word or not groups or _is_special(tokens[position - 1]):
+            groups.append([])
+        groups[-1].append(position)
+
+    words: list[tuple[str, range]] = []
+    for positions in groups:
+        word = _write_word(tokenizer, [ids[position] for position in positions])
+        words.append((word, range(positions[0], positions[-1] + 1)))
+    return words
 
 
-def _word(tokenizer: Tokenizer, ids: list[int]) -> str:
+def _write_word(tokenizer: Tokenizer, ids: list[int]) -> str:
     text = tokenizer.decode(ids).strip()
-    return text if text and "\N{REPLACEMENT CHARACTER}" not in text else "".join(label_tokens(tokenizer, ids))
+    return text if text and REPLACEMENT not in text else "".join(label_tokens(tokenizer, ids))
 
 
-def _special(token: str) -> bool:
+def _is_special(token: str) -> bool:
     return len(token) > 2 and (token[0], token[-1]) in (("<", ">"), ("[", "]"))
 
 
-def _together(parts: list[bytes]) -> list[str]:
-    """The labels of tokens that are bytes, from the characters that they make together."""
-    joined = b"".join(parts)
-    owner = [token for token, part in enumerate(parts) for _ in part]  # of each byte
-    shown = [""] * len(parts)
-    place = 0
-    while place < len(joined):
-        letter, size = _letter(joined, place)
-        tokens = list(dict.fromkeys(owner[place : place + size]))
+def _label_bytes(parts: list[bytes]) -> list[str]:
+    """Label tokens that are bytes by the characters that they form together."""
+    text = b"".join(parts)
+    token_of_byte = [token for token, part in enumerate(parts) for _ in part]
+    labels = [""] * len(parts)
+    offset = 0
+    while offset < len(text):
+        letter, size = _read_letter(text, offset)
+        tokens = list(dict.fromkeys(token_of_byte[offset : offset + size]))
         for number, token in enumerate(tokens, 1):
-            shown[token] += letter if len(tokens) == 1 else letter + str(number).translate(SMALL)
-        place += size
-    return shown
+            labels[token] += letter if len(tokens) == 1 else letter + str(number).translate(SUBSCRIPTS)
+        offset += size
+    return labels
 
 
-def _letter(data: bytes, place: int) -> tuple[str, int]:
-    """The character that begins here and how many bytes it has; a byte that begins none is shown as a number."""
+def _read_letter(text: bytes, offset: int) -> tuple[str, int]:
+    """Return the character at an offset and its number of bytes; a byte outside a character is written as a number."""
     for size in range(1, 5):
         try:
-            return _visible(data[place : place + size].decode()), size
+            return _make_visible(text[offset : offset + size].decode()), size
         except UnicodeDecodeError:
             continue
-    return f"<{data[place]:02X}>", 1
+    return f"<{text[offset]:02X}>", 1
 
 
-def _plain(token: str) -> str:
-    return " " + token[1:] if token[:1] in tuple(BEFORE) else token
+def _replace_space_prefix(token: str) -> str:
+    return " " + token[1:] if token.startswith(SPACE_PREFIXES) else token
 
 
-def _visible(text: str) -> str:
-    return "".join(SHOWN.get(letter, letter if letter.isprintable() else f"<{ord(letter):02X}>") for letter in text)
+def _make_visible(text: str) -> str:
+    return "".join(VISIBLE.get(letter, letter if letter.isprintable() else f"<{ord(letter):02X}>") for letter in text)

@@ -1,4 +1,4 @@
-"""Text as numbers, and back: one class around Hugging Face's `tokenizers`, whichever files a tokenizer comes in."""
+"""Encode text as token ids and decode it: one class around the `tokenizers` library for all tokenizer files."""
 
 from __future__ import annotations
 
@@ -13,21 +13,23 @@ from typing import Any
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from jumok.data.tokenizers.tokenizer_files import SPECIAL, wrap_tokenizers_errors
+from jumok.data.tokenizers import byte_level, chat_template
+from jumok.data.tokenizers.gguf_tokenizer import read_gguf_tokenizer
+from jumok.data.tokenizers.limited_files import read_settings
+from jumok.data.tokenizers.tokenizer_files import read_tokenizer
+from jumok.data.tokenizers.tokenizer_parts import SPECIAL_TOKENS, TokenizerParts, wrap_tokenizers_errors
 from jumok.errors import ArgumentError, TokenizerError
-
-from . import byte_level, chat_template, tokenizer_files
 
 __all__ = ["Tokenizer", "TokenizerError"]
 
 
 class Tokenizer:
-    """Text to ids and ids to text, and the ids that mean something of their own.
+    """Encode text as token ids, decode token ids, and name the ids of special tokens.
 
-    >>> letters = Tokenizer.characters("hello")
-    >>> letters.encode("hole"), letters.decode([1, 3, 2, 0])
+    >>> tokenizer = Tokenizer.for_characters("hello")
+    >>> tokenizer.encode("hole"), tokenizer.decode([1, 3, 2, 0])
     ([1, 3, 2, 0], 'hole')
-    >>> Tokenizer.of_bytes().encode("가")
+    >>> Tokenizer.for_bytes().encode("가")
     [234, 176, 128]
     """
 
@@ -38,156 +40,207 @@ class Tokenizer:
         chat_template: str | None = None,
         ends: Sequence[int] = (),
     ) -> None:
-        """`special` gives tokens by our words: begin, end, pad, mask, unknown, separator, classify. `ends` are further
-        ids that end a text."""
-        inner.no_padding()  # some files ask for 128 tokens, always; batches are made elsewhere
+        """Wrap a tokenizer of the `tokenizers` library.
+
+        Args:
+            inner: The tokenizer; its padding and truncation are turned off.
+            special: Special tokens by role: begin, end, pad, mask, unknown, separator, classify. Tokens that are not
+                in the vocabulary are ignored.
+            chat_template: Jinja template of a conversation, or None.
+            ends: Further token ids that end a text, in addition to the end token.
+        """
+        inner.no_padding()  # some files pad every text to 128 tokens; batches are padded elsewhere
         inner.no_truncation()
         self._inner = inner
-        named = {word: token for word, token in (special or {}).items() if token is not None}
-        self._special = {word: token for word, token in named.items() if inner.token_to_id(token) is not None}
+        self._special: dict[str, str] = {}
+        for role, token in (special or {}).items():
+            if token is not None and inner.token_to_id(token) is not None:
+                self._special[role] = token
         self.chat_template = chat_template
         self._ends = tuple(ends)
 
-    # what it does
+    # encode and decode
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
-        """The ids of a text; with `special`, between the tokens that its model expects around one ([CLS] ... [SEP])."""
-        _check_characters(text)
+        """Return the token ids of a text.
+
+        Args:
+            text: The text.
+            special: Add the special tokens that the model expects around a text ([CLS] ... [SEP]).
+        """
+        _check_surrogates(text)
         with wrap_tokenizers_errors("this text cannot be encoded"):
             return list(self._inner.encode(text, add_special_tokens=special).ids)
 
     def decode(self, ids: Iterable[int], *, special: bool = True) -> str:
-        """The text of ids; with `special`, special tokens are written too. Bytes that are no UTF-8 become U+FFFD."""
-        numbers = [int(number) for number in ids]
-        for number in numbers:
-            self.id_to_token(number)  # `tokenizers` leaves out what it does not know
+        """Return the text of token ids.
+
+        Args:
+            ids: The token ids. Bytes that are not valid UTF-8 become U+FFFD.
+            special: Write special tokens too.
+        """
+        token_ids = [int(token_id) for token_id in ids]
+        for token_id in token_ids:
+            self.id_to_token(token_id)  # refuse unknown ids, which the `tokenizers` library skips
         with wrap_tokenizers_errors("these ids cannot be decoded"):
-            return str(self._inner.decode(numbers, skip_special_tokens=not special))
+            return str(self._inner.decode(token_ids, skip_special_tokens=not special))
 
     @cached_property
     def vocabulary(self) -> int:
-        """How many ids there are: the largest, and one."""
+        """Size of the vocabulary: the largest token id plus 1."""
         return max(self._tokens, default=-1) + 1
 
-    def id_to_token(self, number: int) -> str:
-        """The token of an id as it stands in the vocabulary: "Ġworld", "##ing"."""
-        try:
-            return self._tokens[number]
-        except KeyError:
-            raise ArgumentError(f"there is no token {number}; ids go from 0 to {self.vocabulary - 1}") from None
+    def id_to_token(self, token_id: int) -> str:
+        """Return a token as it is written in the vocabulary, such as "Ġworld" or "##ing".
 
-    def bytes_of(self, number: int) -> bytes | None:
-        """The bytes of a token, where tokens are bytes, so that text can be streamed; None where they are not."""
-        token = self.id_to_token(number)
-        if self._writing == "bytes":
-            return byte_level.spelled(token)
-        if self._writing == "text":
+        Args:
+            token_id: The token id.
+        """
+        try:
+            return self._tokens[token_id]
+        except KeyError:
+            raise ArgumentError(f"unknown token id {token_id}; ids range from 0 to {self.vocabulary - 1}") from None
+
+    def id_to_bytes(self, token_id: int) -> bytes | None:
+        """Return the bytes of a token, so that text can be streamed.
+
+        Args:
+            token_id: The token id.
+
+        Returns:
+            The bytes, or None if the tokens of this tokenizer do not stand for bytes.
+        """
+        token = self.id_to_token(token_id)
+        if self._token_form == "bytes":
+            return byte_level.token_to_bytes(token)
+        if self._token_form == "text":
             return token.encode()
-        byte = re.fullmatch("<0x([0-9A-F]{2})>", token) if self._writing == "fallback" else None
-        return None if byte is None else bytes([int(byte[1], 16)])
+
+        match = re.fullmatch("<0x([0-9A-F]{2})>", token) if self._token_form == "byte fallback" else None
+        return None if match is None else bytes([int(match[1], 16)])
 
     def apply_chat_template(self, messages: Sequence[Mapping[str, Any]], *, reply: bool = True) -> str:
-        """A conversation ([{"role": "user", "content": "Hi"}]) as text; with `reply`, up to where the answer begins."""
+        """Render a conversation as text.
+
+        Args:
+            messages: The conversation, such as [{"role": "user", "content": "Hi"}].
+            reply: End the text where the model's answer begins.
+
+        Raises:
+            ArgumentError: If the tokenizer has no chat template, or the template refuses the conversation.
+        """
         if self.chat_template is None:
             raise ArgumentError("this tokenizer has no chat template; its model was not trained on conversations")
-        tokens = {SPECIAL[word]: token for word, token in self._special.items()}
-        return chat_template.render(self.chat_template, messages, tokens, reply=reply)
+        tokens = {SPECIAL_TOKENS[role]: token for role, token in self._special.items()}
+        return chat_template.render_chat(self.chat_template, messages, tokens, reply=reply)
 
-    # the ids that mean something of their own, or None
+    # ids of special tokens, or None
 
     @property
     def begin(self) -> int | None:
-        """Begins a text (bos)."""
-        return self._number("begin")
+        """Id of the token that begins a text (bos), or None."""
+        return self._find_id("begin")
 
     @property
     def end(self) -> int | None:
-        """Ends a text (eos)."""
-        return self._number("end")
+        """Id of the token that ends a text (eos), or None."""
+        return self._find_id("end")
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """All that end a text: `end`, and what the model beside this tokenizer was told (the end of a turn)."""
-        own = () if self.end is None else (self.end,)
-        return tuple(dict.fromkeys((*own, *self._ends)))
+        """Ids of all tokens that end a text: `end`, and those in the model's settings (such as the end of a turn)."""
+        end = () if self.end is None else (self.end,)
+        return tuple(dict.fromkeys((*end, *self._ends)))
 
     @property
     def pad(self) -> int | None:
-        """Fills up a batch."""
-        return self._number("pad")
+        """Id of the padding token, or None."""
+        return self._find_id("pad")
 
     @property
     def mask(self) -> int | None:
-        """Stands where a word is to be guessed."""
-        return self._number("mask")
+        """Id of the mask token, which a model replaces with its prediction, or None."""
+        return self._find_id("mask")
 
     @property
     def unknown(self) -> int | None:
-        """Stands for what cannot be written."""
-        return self._number("unknown")
+        """Id of the token for characters that are not in the vocabulary (unk), or None."""
+        return self._find_id("unknown")
 
     @property
     def separator(self) -> int | None:
-        """Stands between two texts (sep)."""
-        return self._number("separator")
+        """Id of the token between two texts (sep), or None."""
+        return self._find_id("separator")
 
     @property
     def classify(self) -> int | None:
-        """Is read for the whole text (cls)."""
-        return self._number("classify")
+        """Id of the token whose output represents the whole text (cls), or None."""
+        return self._find_id("classify")
 
-    def _number(self, word: str) -> int | None:
-        token = self._special.get(word)
+    def _find_id(self, role: str) -> int | None:
+        token = self._special.get(role)
         return None if token is None else self._inner.token_to_id(token)
 
     @cached_property
     def _tokens(self) -> dict[int, str]:
-        return {number: token for token, number in self._inner.get_vocab(with_added_tokens=True).items()}
+        return {token_id: token for token, token_id in self._inner.get_vocab(with_added_tokens=True).items()}
 
     @cached_property
-    def _writing(self) -> str:
-        """How tokens are written: as bytes, as text, as words with bytes to fall back on, or otherwise."""
+    def _token_form(self) -> str:
+        """How tokens are written: "bytes", "text", "byte fallback" (text or one byte) or "other"."""
         decoder = self._inner.decoder
         kinds = set(re.findall(r'"type":"(\w+)"', decoder.__getstate__().decode())) if decoder is not None else set()
         if "ByteLevel" in kinds:
             return "bytes"
         if "ByteFallback" in kinds:
-            return "fallback"
-        return "text" if kinds == {"Fuse"} else "otherwise"
+            return "byte fallback"
+        return "text" if kinds == {"Fuse"} else "other"
 
-    # where it comes from, and where it goes
+    # create, load and save
 
     @classmethod
     def for_characters(cls, text: str) -> Tokenizer:
-        """One token for each character of a text, sorted, and one more for all others."""
-        _check_characters(text)
+        """Create a tokenizer with one token for each character of a text, sorted, and one for unknown characters.
+
+        Args:
+            text: The text that contains the characters.
+        """
+        _check_surrogates(text)
         if not text:
-            raise ArgumentError("a text without characters makes no tokenizer")
+            raise ArgumentError("the text is empty; a character tokenizer needs at least one character")
         unknown = "<unk>"
-        vocabulary = {token: number for number, token in enumerate([*sorted(set(text)), unknown])}
+        vocabulary = {token: token_id for token_id, token in enumerate([*sorted(set(text)), unknown])}
         inner = tokenizers.Tokenizer(models.BPE(vocabulary, [], unk_token=unknown, fuse_unk=False))
         inner.decoder = decoders.Fuse()
         return cls(inner, {"unknown": unknown})
 
     @classmethod
     def for_bytes(cls) -> Tokenizer:
-        """The 256 bytes: an id is a byte of the text in UTF-8, and any text comes back as it was."""
-        inner = tokenizers.Tokenizer(models.BPE({letter: byte for byte, letter in byte_level.LETTERS.items()}, []))
+        """Create a tokenizer whose 256 ids are the bytes of the text in UTF-8; it encodes any text without loss."""
+        inner = tokenizers.Tokenizer(models.BPE(byte_level.LETTER_TO_BYTE, []))
         inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
         inner.decoder = decoders.ByteLevel()
         return cls(inner)
 
     @classmethod
     def train(cls, texts: Iterable[str], vocabulary: int, special: Mapping[str, str] | None = None) -> Tokenizer:
-        """Pieces of words that are frequent in `texts`: byte-level byte-pair encoding, as GPT-2's, so that nothing is
-        unknown. `special` tokens come first ({"begin": "<s>"}).
+        """Train byte-level BPE, as in GPT-2, on texts; it encodes any text without loss.
 
-        >>> pieces = Tokenizer.learned(["the cat, the hat, the bat"] * 50, 270)
-        >>> pieces.decode(pieces.encode("the 고양이"))
+        Args:
+            texts: The texts to learn from.
+            vocabulary: Size of the vocabulary: special tokens, 256 bytes, and learned tokens.
+            special: Special tokens by role, such as {"begin": "<s>"}; they get the first ids.
+
+        >>> tokenizer = Tokenizer.train(["the cat, the hat, the bat"] * 50, 270)
+        >>> tokenizer.decode(tokenizer.encode("the 고양이"))
         'the 고양이'
         """
-        if vocabulary < 256 + len(special or {}):
-            raise ArgumentError(f"a vocabulary of {vocabulary} is too small: bytes and special tokens come first")
+        smallest = 256 + len(special or {})
+        if vocabulary < smallest:
+            raise ArgumentError(
+                f"a vocabulary of {vocabulary} is too small for 256 bytes and the special tokens; "
+                f"use at least {smallest}"
+            )
         inner = tokenizers.Tokenizer(models.BPE())
         inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         inner.decoder = decoders.ByteLevel()
@@ -197,47 +250,79 @@ class Tokenizer:
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         )
-        with wrap_tokenizers_errors("no pieces can be learned from these texts"):
+        with wrap_tokenizers_errors("no tokenizer can be learned from these texts"):
             inner.train_from_iterator(texts, trainer)
         return cls(inner, special)
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Tokenizer:
-        """The tokenizer in a folder: tokenizer.json, or vocab.json and merges.txt, or vocab.txt; with its settings."""
-        return cls(*tokenizer_files.read(Path(folder)))
+        """Load the tokenizer in a folder, with its settings.
+
+        Args:
+            folder: A folder with tokenizer.json, or vocab.json and merges.txt, or vocab.txt.
+
+        Raises:
+            TokenizerError: If the folder contains none of these files.
+            ArgumentError: If a file is damaged, too large, or of an unsupported tokenizer.
+        """
+        return cls._from_parts(read_tokenizer(Path(folder)))
 
     @classmethod
     def from_gguf(cls, fields: Mapping[str, Any]) -> Tokenizer:
-        """The tokenizer in the metadata of a GGUF file, read before: {"tokenizer.ggml.tokens": [...], ...}."""
-        return cls(*tokenizer_files.read_gguf(fields))
+        """Build the tokenizer of a GGUF file.
+
+        Args:
+            fields: Metadata of the file by name, such as {"tokenizer.ggml.tokens": [...]}.
+        """
+        return cls._from_parts(read_gguf_tokenizer(fields))
+
+    @classmethod
+    def _from_parts(cls, parts: TokenizerParts) -> Tokenizer:
+        return cls(parts.inner, parts.special, parts.chat_template, parts.ends)
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write it into a folder, made if need be, so that `load` and transformers' AutoTokenizer read it."""
-        place = Path(folder)
-        place.mkdir(parents=True, exist_ok=True)
+        """Write files that `load` and transformers' AutoTokenizer read.
+
+        Args:
+            folder: The folder; it is created if it does not exist.
+
+        Returns:
+            The folder.
+        """
+        target = Path(folder)
+        target.mkdir(parents=True, exist_ok=True)
+
         settings = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
-        named = {SPECIAL[word]: token for word, token in self._special.items()}
-        written = {
-            "tokenizer.json": self._inner.to_str(),
-            "tokenizer_config.json": json.dumps(settings | named, ensure_ascii=False, indent=1) + "\n",
-            "special_tokens_map.json": json.dumps(named, ensure_ascii=False, indent=1) + "\n",
-            "chat_template.jinja": self.chat_template,
-        }
-        if set(self.ends) - {self.end}:  # transformers, too, looks for them there, among other things
-            told = {**tokenizer_files.read_settings(place / "generation_config.json"), "eos_token_id": list(self.ends)}
-            written["generation_config.json"] = json.dumps(told, ensure_ascii=False, indent=1) + "\n"
-        for name, text in written.items():
-            if text is None:
-                (place / name).unlink(missing_ok=True)
-                continue
-            fresh = place / f".{name}.{os.getpid()}"
-            fresh.write_bytes(text.encode())
-            fresh.replace(place / name)
-        return place
+        special = {SPECIAL_TOKENS[role]: token for role, token in self._special.items()}
+        _replace_file(target / "tokenizer.json", self._inner.to_str())
+        _replace_file(target / "tokenizer_config.json", _format_json(settings | special))
+        _replace_file(target / "special_tokens_map.json", _format_json(special))
+
+        if self.chat_template is None:
+            (target / "chat_template.jinja").unlink(missing_ok=True)
+        else:
+            _replace_file(target / "chat_template.jinja", self.chat_template)
+
+        if set(self.ends) - {self.end}:  # generation_config.json is where transformers looks for further end tokens
+            generation_config = read_settings(target / "generation_config.json")
+            generation_config["eos_token_id"] = list(self.ends)
+            _replace_file(target / "generation_config.json", _format_json(generation_config))
+        return target
 
 
-def _check_characters(text: str) -> None:
+def _format_json(document: Mapping[str, Any]) -> str:
+    return json.dumps(document, ensure_ascii=False, indent=1) + "\n"
+
+
+def _replace_file(path: Path, text: str) -> None:
+    """Write a file so that readers see the old content or the new, never a part."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_bytes(text.encode())
+    temporary.replace(path)
+
+
+def _check_surrogates(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise ArgumentError(f"character {error.start} of the text is half a character (a lone surrogate)") from error
+        raise ArgumentError(f"character {error.start} of the text is a lone surrogate, not a character") from error

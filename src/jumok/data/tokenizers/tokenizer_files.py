@@ -1,238 +1,194 @@
-"""The files that a tokenizer comes in, read with care: they are other people's, and some are hostile."""
+"""Read a tokenizer from the files in a folder. The files may come from anyone and are not trusted."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
+from jumok.data.tokenizers import byte_level
+from jumok.data.tokenizers.limited_files import (
+    SETTINGS_LIMIT,
+    VOCABULARY_LIMIT,
+    parse_json_object,
+    read_settings,
+    read_text,
+)
+from jumok.data.tokenizers.tokenizer_parts import SPECIAL_TOKENS, TokenizerParts, wrap_tokenizers_errors
 from jumok.errors import ArgumentError, TokenizerError
 
-from . import byte_level
+Settings: TypeAlias = Mapping[str, Any]  # the content of tokenizer_config.json
+SpecialTokens: TypeAlias = dict[str, str | None]  # by role, see SPECIAL_TOKENS
 
-Special: TypeAlias = dict[str, str | None]  # tokens by our words
-Found: TypeAlias = tuple[Tokenizer, Special, str | None, tuple[int, ...]]  # with the chat template and further ends
-
-SPECIAL = {  # our word -> the word in the files
-    "begin": "bos_token",
-    "end": "eos_token",
-    "pad": "pad_token",
-    "mask": "mask_token",
-    "unknown": "unk_token",
-    "separator": "sep_token",
-    "classify": "cls_token",
-}
-_GGUF = {  # our word -> the word in GGUF files; the misspelling is theirs
-    "begin": "bos",
-    "end": "eos",
-    "pad": "padding",
-    "mask": "mask",
-    "unknown": "unknown",
-    "separator": "seperator",
-    "classify": "cls",
-}
-_BERT = {"unknown": "[UNK]", "separator": "[SEP]", "pad": "[PAD]", "classify": "[CLS]", "mask": "[MASK]"}
-_SENTENCEPIECE = {"begin": "<s>", "end": "</s>", "unknown": "<unk>", "pad": "<pad>", "mask": "<mask>"}
-_END = "<|endoftext|>"
-_CUTS = {"": "gpt-2", "GPT2Tokenizer": "gpt-2", "Qwen2Tokenizer": "qwen2"}  # by the class that the settings name
-_BERT_CLASSES = {"", "BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer"}
-_VOCABULARY_CAP, _SETTINGS_CAP = 50_000_000, 10_000_000  # bytes that are read of a file
-_MOST_ENDS = 100
+BERT_TOKENS = {"unknown": "[UNK]", "separator": "[SEP]", "pad": "[PAD]", "classify": "[CLS]", "mask": "[MASK]"}
+SENTENCEPIECE_TOKENS = {"begin": "<s>", "end": "</s>", "unknown": "<unk>", "pad": "<pad>", "mask": "<mask>"}
+GPT2_END = "<|endoftext|>"
+PRE_TOKENIZER_OF_CLASS = {"": "gpt-2", "GPT2Tokenizer": "gpt-2", "Qwen2Tokenizer": "qwen2"}
+BERT_CLASSES = {"", "BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer"}
+MAX_END_TOKENS = 100
 
 
-def read(place: Path) -> Found:
-    """The tokenizer in a folder, its special tokens, its chat template, and the ids that end a text by the model."""
+def read_tokenizer(folder: Path) -> TokenizerParts:
+    """Read the tokenizer in a folder.
+
+    Args:
+        folder: A folder with tokenizer.json, or vocab.json and merges.txt, or vocab.txt.
+
+    Raises:
+        TokenizerError: If the folder contains none of these files.
+        ArgumentError: If a file is damaged, too large, or of an unsupported tokenizer.
+    """
     settings = {
-        **read_settings(place / "special_tokens_map.json"),
-        **read_settings(place / "tokenizer_config.json"),
+        **read_settings(folder / "special_tokens_map.json"),
+        **read_settings(folder / "tokenizer_config.json"),
     }
-    kind = str(settings.get("tokenizer_class") or "").removesuffix("Fast")
-    if (place / "tokenizer.json").is_file():
-        inner, special = _from_json(place / "tokenizer.json", settings)
-    elif (place / "vocab.json").is_file() and (place / "merges.txt").is_file():
-        inner, special = _from_merges(place, settings, kind)
-    elif (place / "vocab.txt").is_file():
-        inner, special = _from_words(place / "vocab.txt", settings, kind)
+    tokenizer_class = str(settings.get("tokenizer_class") or "").removesuffix("Fast")
+
+    if (folder / "tokenizer.json").is_file():
+        inner, special = _read_tokenizer_json(folder / "tokenizer.json", settings)
+    elif (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
+        inner, special = _read_vocabulary_and_merges(folder, settings, tokenizer_class)
+    elif (folder / "vocab.txt").is_file():
+        inner, special = _read_bert_vocabulary(folder / "vocab.txt", settings, tokenizer_class)
     else:
-        files = "a tokenizer.json, or a vocab.json and its merges.txt, or a vocab.txt"
-        raise TokenizerError(f"there is no tokenizer in {place}; it would be {files}")
-    return inner, special | _named(settings), _template(place, settings), ends(place)
+        files = "tokenizer.json, or vocab.json and merges.txt, or vocab.txt"
+        raise TokenizerError(f"there is no tokenizer in {folder}; expected {files}")
+
+    special |= _read_special_tokens(settings)
+    return TokenizerParts(inner, special, _read_chat_template(folder, settings), read_end_tokens(folder))
 
 
-def read_gguf(fields: Mapping[str, Any]) -> Found:
-    """The tokenizer in the metadata of a GGUF file, its special tokens, its chat template, and its further ends."""
-    model = fields.get("tokenizer.ggml.model")
-    if model is None:
-        raise TokenizerError("there is no tokenizer in this GGUF file; tokenizer.ggml.model is missing")
-    if model != "gpt2":
-        raise ArgumentError(f"this GGUF file's tokenizer is of the kind {model!r}; known is gpt2 (byte-level pairs)")
-    tokens, merges = (_texts(fields, f"tokenizer.ggml.{name}") for name in ("tokens", "merges"))
-    vocabulary = {token: number for number, token in enumerate(tokens)}
-    if len(vocabulary) != len(tokens):
-        raise ArgumentError(f"this GGUF file names {len(tokens) - len(vocabulary)} of its tokens twice")
-    with wrap_tokenizers_errors("this GGUF file's tokenizer cannot be built"):
-        inner = byte_level.build(vocabulary, merges, str(fields.get("tokenizer.ggml.pre", "default")))
-        kinds = [operator.index(kind) for kind in fields.get("tokenizer.ggml.token_type", ())]
-        # in llama.cpp's numbers, 3 is a control token and 4 one that a user added: neither is ever cut
-        whole = [(token, kind == 3) for token, kind in zip(tokens, kinds, strict=False) if kind in (3, 4)]
-        inner.add_special_tokens(
-            [AddedToken(token, normalized=False, special=True) for token, control in whole if control]
-        )
-        inner.add_tokens([AddedToken(token, normalized=False) for token, control in whole if not control])
-        special = {
-            word: _token_at(tokens, fields.get(f"tokenizer.ggml.{name}_token_id"), name) for word, name in _GGUF.items()
-        }
-        begin = special["begin"]
-        if begin is not None and fields.get("tokenizer.ggml.add_bos_token"):
-            byte_level.begin_with(inner, begin, vocabulary[begin])
-        # the end of a turn and of a message, where they are not the end of a text
-        further = [_token_at(tokens, fields.get(f"tokenizer.ggml.{name}_token_id"), name) for name in ("eot", "eom")]
-    template = fields.get("tokenizer.chat_template")
-    ends = tuple(vocabulary[token] for token in further if token is not None)
-    return inner, special, template if isinstance(template, str) else None, ends
+def read_end_tokens(folder: Path) -> tuple[int, ...]:
+    """Read the ids of the tokens that end a text, from the model's files beside the tokenizer. Llama 3 has three.
 
-
-def ends(place: Path) -> tuple[int, ...]:
-    """The ids that the model beside the tokenizer ends a text with: Llama 3 has three. What it was told for generating
-    counts before its config."""
+    Args:
+        folder: The folder; generation_config.json takes precedence over config.json.
+    """
     for name in ("generation_config.json", "config.json"):
-        found = read_settings(place / name).get("eos_token_id")
-        if found is not None:
-            numbers = found if isinstance(found, list) else [found]
-            if len(numbers) > _MOST_ENDS:
-                raise ArgumentError(f"{place / name} names {len(numbers):,} end tokens; at most {_MOST_ENDS} are read")
-            for number in numbers:
-                if type(number) is not int or not 0 <= number < 2**31:
-                    raise ArgumentError(f"{place / name} gives an end token the id {str(number)[:40]!r}")
-            return tuple(numbers)
+        path = folder / name
+        token_ids = read_settings(path).get("eos_token_id")
+        if token_ids is None:
+            continue
+
+        token_ids = token_ids if isinstance(token_ids, list) else [token_ids]
+        if len(token_ids) > MAX_END_TOKENS:
+            raise ArgumentError(f"{path} lists {len(token_ids):,} end tokens; the limit is {MAX_END_TOKENS}")
+        for token_id in token_ids:
+            if type(token_id) is not int or not 0 <= token_id < 2**31:
+                raise ArgumentError(f"{path}: {str(token_id)[:40]!r} is not a valid id of an end token")
+        return tuple(token_ids)
     return ()
 
 
-@contextlib.contextmanager
-def wrap_tokenizers_errors(what: str) -> Iterator[None]:
-    """`tokenizers` raises plain Exceptions, and for some files a PanicException, which is not even one of those."""
-    try:
-        yield
-    except BaseException as error:
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise
-        raise ArgumentError(f"{what}: {error}") from error
+def _read_token_content(token: object) -> str | None:
+    """Return the text of a token in a settings file, where it is a string or an object with a "content"."""
+    content = token.get("content") if isinstance(token, dict) else token
+    return content if isinstance(content, str) else None
 
 
-def _read(path: Path, cap: int) -> str:
-    with path.open("rb") as file:
-        content = file.read(cap + 1)
-    if len(content) > cap:
-        raise ArgumentError(f"{path} has more than {cap // 1_000_000} MB; no tokenizer's file is that large")
-    try:
-        return content.decode()
-    except UnicodeDecodeError as error:
-        raise ArgumentError(f"{path} is not UTF-8 text: byte {error.start} is {content[error.start]:#04x}") from error
+def _read_special_tokens(settings: Settings) -> SpecialTokens:
+    return {role: _read_token_content(settings[name]) for role, name in SPECIAL_TOKENS.items() if name in settings}
 
 
-def _parsed(path: Path, text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ArgumentError(f"{path} is not JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise ArgumentError(f"{path} holds a {type(found).__name__}, where names and values are expected")
-    return found
+def _read_chat_template(folder: Path, settings: Settings) -> str | None:
+    if (folder / "chat_template.jinja").is_file():
+        return read_text(folder / "chat_template.jinja", SETTINGS_LIMIT)
+
+    template = settings.get("chat_template")
+    if isinstance(template, list):  # several templates, by name
+        by_name = {named.get("name"): named.get("template") for named in template if isinstance(named, dict)}
+        template = by_name.get("default")
+    return template if isinstance(template, str) else None
 
 
-def read_settings(path: Path) -> dict[str, Any]:
-    return _parsed(path, _read(path, _SETTINGS_CAP)) if path.is_file() else {}
-
-
-def _content(token: object) -> str | None:
-    """A token in a settings file is a text, or a dictionary with its content."""
-    if isinstance(token, dict):
-        token = token.get("content")
-    return token if isinstance(token, str) else None
-
-
-def _named(settings: Mapping[str, Any]) -> Special:
-    return {word: _content(settings[name]) for word, name in SPECIAL.items() if name in settings}
-
-
-def _template(place: Path, settings: Mapping[str, Any]) -> str | None:
-    if (place / "chat_template.jinja").is_file():
-        return _read(place / "chat_template.jinja", _SETTINGS_CAP)
-    found = settings.get("chat_template")
-    if isinstance(found, list):  # several, by name
-        named = {each.get("name"): each.get("template") for each in found if isinstance(each, dict)}
-        found = named.get("default")
-    return found if isinstance(found, str) else None
-
-
-def _from_json(path: Path, settings: Mapping[str, Any]) -> tuple[Tokenizer, Special]:
-    text = _read(path, _VOCABULARY_CAP)
-    described = _parsed(path, text)
-    model = described.get("model")
+def _read_tokenizer_json(path: Path, settings: Settings) -> tuple[Tokenizer, SpecialTokens]:
+    text = read_text(path, VOCABULARY_LIMIT)
+    document = parse_json_object(path, text)
+    model = document.get("model")
     model = model if isinstance(model, dict) else {}
+
     with wrap_tokenizers_errors(f"{path} is not a tokenizer"):
         if isinstance(model.get("vocab"), dict) and isinstance(model.get("merges"), list):
             prefix = model.get("continuing_subword_prefix")
-            for place, merge in enumerate(model["merges"]):
-                byte_level.checked_merge(merge, model["vocab"], place, prefix if isinstance(prefix, str) else "")
+            prefix = prefix if isinstance(prefix, str) else ""
+            for index, merge in enumerate(model["merges"]):
+                byte_level.parse_merge(merge, model["vocab"], index, prefix)
         inner = Tokenizer.from_str(text)
-    if settings.keys() & SPECIAL.values():
+
+    if settings.keys() & SPECIAL_TOKENS.values():
         return inner, {}
-    # no settings: the names that everybody uses, where such tokens were added, and the model's own unknown
-    added = {_content(each) for each in described.get("added_tokens") or ()}
-    special: Special = {}
-    for names in (_SENTENCEPIECE, _BERT):
-        special |= {word: token for word, token in names.items() if token in added}
-    unknown = _content(model.get("unk_token"))
-    return inner, special if unknown is None else {**special, "unknown": unknown}
 
-
-def _numbered(path: Path) -> dict[str, int]:
-    vocabulary = _parsed(path, _read(path, _VOCABULARY_CAP))
-    for token, number in vocabulary.items():
-        if not isinstance(number, int) or not 0 <= number < 2**31:
-            raise ArgumentError(f"{path} gives the token {token!r} the number {number!r}")
-    return vocabulary
-
-
-def _from_merges(place: Path, settings: Mapping[str, Any], kind: str) -> tuple[Tokenizer, Special]:
-    """GPT-2's files: tokens with their numbers, and pairs in the order of merging."""
-    vocabulary = _numbered(place / "vocab.json")
-    if kind not in _CUTS or (kind == "" and {"<s>", "</s>"} <= vocabulary.keys()):
-        raise ArgumentError(
-            f"{place} holds a {kind or 'RobertaTokenizer'} as vocab.json and merges.txt; of these GPT2Tokenizer and "
-            "Qwen2Tokenizer are known, and any tokenizer as a tokenizer.json"
-        )
-    lines = _read(place / "merges.txt", _VOCABULARY_CAP).split("\n")
-    merges = [line.removesuffix("\r") for line in lines if line.strip() and not line.startswith("#version")]
-    with wrap_tokenizers_errors(f"{place / 'merges.txt'} does not fit its vocab.json"):
-        spaced = settings.get("add_prefix_space") is True
-        inner = byte_level.build(vocabulary, merges, _CUTS[kind], prefix_space=spaced)
-    special: Special = {"end": _END, "unknown": _END, "pad" if kind == "Qwen2Tokenizer" else "begin": _END}
-    _add(inner, place, settings, special)
-    begin = (special | _named(settings)).get("begin")
-    number = None if begin is None else inner.token_to_id(begin)
-    if settings.get("add_bos_token") is True and begin is not None and number is not None:
-        byte_level.begin_with(inner, begin, number)
+    # without settings: the usual names, if such tokens were added, and the model's unknown token
+    added = {_read_token_content(token) for token in document.get("added_tokens") or ()}
+    special: SpecialTokens = {}
+    for names in (SENTENCEPIECE_TOKENS, BERT_TOKENS):
+        special |= {role: token for role, token in names.items() if token in added}
+    unknown = _read_token_content(model.get("unk_token"))
+    if unknown is not None:
+        special["unknown"] = unknown
     return inner, special
 
 
-def _from_words(path: Path, settings: Mapping[str, Any], kind: str) -> tuple[Tokenizer, Special]:
-    """BERT's file (WordPiece, Devlin et al. 2019): one token a line."""
-    if kind not in _BERT_CLASSES:
-        raise ArgumentError(f"{path} belongs to a {kind}; of those with a vocab.txt BertTokenizer is known")
-    lines = _read(path, _VOCABULARY_CAP).removesuffix("\n").split("\n")
-    vocabulary = {line.removesuffix("\r"): number for number, line in enumerate(lines)}
-    special: Special = {**_BERT, **_named(settings)}
-    unknown, classify, separator = (str(special[word]) for word in ("unknown", "classify", "separator"))
+def _read_vocabulary(path: Path) -> dict[str, int]:
+    """Read a JSON file of token ids by token."""
+    vocabulary = parse_json_object(path, read_text(path, VOCABULARY_LIMIT))
+    for token, token_id in vocabulary.items():
+        if not isinstance(token_id, int) or not 0 <= token_id < 2**31:
+            raise ArgumentError(f"{path}: {token_id!r} is not a valid id of the token {token!r}")
+    return vocabulary
+
+
+def _read_vocabulary_and_merges(
+    folder: Path, settings: Settings, tokenizer_class: str
+) -> tuple[Tokenizer, SpecialTokens]:
+    """Read GPT-2's files: token ids by token, and pairs in the order of merging."""
+    vocabulary = _read_vocabulary(folder / "vocab.json")
+    is_roberta = tokenizer_class == "" and {"<s>", "</s>"} <= vocabulary.keys()
+    if tokenizer_class not in PRE_TOKENIZER_OF_CLASS or is_roberta:
+        raise ArgumentError(
+            f"{folder} contains a {tokenizer_class or 'RobertaTokenizer'} as vocab.json and merges.txt; in this form "
+            "only GPT2Tokenizer and Qwen2Tokenizer are supported; save it as tokenizer.json"
+        )
+
+    lines = read_text(folder / "merges.txt", VOCABULARY_LIMIT).split("\n")
+    merges = [line.removesuffix("\r") for line in lines if line.strip() and not line.startswith("#version")]
+    with wrap_tokenizers_errors(f"{folder / 'merges.txt'} does not fit its vocab.json"):
+        inner = byte_level.build_byte_level_tokenizer(
+            vocabulary,
+            merges,
+            PRE_TOKENIZER_OF_CLASS[tokenizer_class],
+            prefix_space=settings.get("add_prefix_space") is True,
+        )
+
+    special: SpecialTokens = {"end": GPT2_END, "unknown": GPT2_END}
+    special["pad" if tokenizer_class == "Qwen2Tokenizer" else "begin"] = GPT2_END
+    _add_tokens(inner, folder, settings, special)
+
+    begin = (special | _read_special_tokens(settings)).get("begin")
+    begin_id = None if begin is None else inner.token_to_id(begin)
+    if settings.get("add_bos_token") is True and begin is not None and begin_id is not None:
+        byte_level.prepend_token(inner, begin, begin_id)
+    return inner, special
+
+
+def _read_bert_vocabulary(path: Path, settings: Settings, tokenizer_class: str) -> tuple[Tokenizer, SpecialTokens]:
+    """Read BERT's file (WordPiece, Devlin et al. 2019): one token per line."""
+    if tokenizer_class not in BERT_CLASSES:
+        raise ArgumentError(
+            f"{path} belongs to a {tokenizer_class}; with a vocab.txt only BertTokenizer is supported; "
+            "save it as tokenizer.json"
+        )
+
+    lines = read_text(path, VOCABULARY_LIMIT).removesuffix("\n").split("\n")
+    vocabulary = {line.removesuffix("\r"): token_id for token_id, line in enumerate(lines)}
+    special: SpecialTokens = {**BERT_TOKENS, **_read_special_tokens(settings)}
+    unknown, classify, separator = (str(special[role]) for role in ("unknown", "classify", "separator"))
     for token in (unknown, classify, separator):
         if token not in vocabulary:
-            raise ArgumentError(f"{path} has no line {token}; it is not a BERT vocabulary")
+            raise ArgumentError(f"{path} is not a BERT vocabulary: it has no line {token}")
+
     with wrap_tokenizers_errors(f"{path} is not a BERT vocabulary"):
         inner = Tokenizer(models.WordPiece(vocabulary, unk_token=unknown))
         inner.normalizer = normalizers.BertNormalizer(
@@ -248,43 +204,30 @@ def _from_words(path: Path, settings: Mapping[str, Any], kind: str) -> tuple[Tok
             pair=[classify, "$A", separator, "$B:1", f"{separator}:1"],
             special_tokens=[(token, vocabulary[token]) for token in (classify, separator)],
         )
-    _add(inner, path.parent, settings, special)
+    _add_tokens(inner, path.parent, settings, special)
     return inner, special
 
 
-def _add(inner: Tokenizer, place: Path, settings: Mapping[str, Any], special: Special) -> None:
-    """Special tokens are never cut; those that stand beside the vocabulary are added, at their numbers."""
-    beside: dict[int, AddedToken] = {}
-    if (place / "added_tokens.json").is_file():
-        for token, number in _numbered(place / "added_tokens.json").items():
-            beside[number] = AddedToken(token, normalized=False, special=True)
-    described = settings.get("added_tokens_decoder")
-    with wrap_tokenizers_errors(f"the added tokens of {place} do not fit its vocabulary"):
-        for number, token in (described if isinstance(described, dict) else {}).items():
-            beside[int(number)] = AddedToken(**{key: value for key, value in token.items() if key != "__type"})
-        for number, added in sorted(beside.items()):
-            (inner.add_special_tokens if added.special else inner.add_tokens)([added])
-            if inner.token_to_id(added.content) != number:
-                there = inner.token_to_id(added.content)
-                raise ArgumentError(f"{added.content!r} should be {number}, and would be {there}")
-        known = {token for token in {**special, **_named(settings)}.values() if token is not None}
-        for token in sorted(known - {added.content for added in beside.values()}):
-            if inner.token_to_id(token) is not None:  # never a new one: no model has learnt it
+def _add_tokens(inner: Tokenizer, folder: Path, settings: Settings, special: SpecialTokens) -> None:
+    """Add the tokens that are listed outside the vocabulary, and mark special tokens so that they are never split."""
+    added: dict[int, AddedToken] = {}
+    if (folder / "added_tokens.json").is_file():
+        for token, token_id in _read_vocabulary(folder / "added_tokens.json").items():
+            added[token_id] = AddedToken(token, normalized=False, special=True)
+
+    with wrap_tokenizers_errors(f"the added tokens of {folder} do not fit its vocabulary"):
+        decoder = settings.get("added_tokens_decoder")
+        for key, options in (decoder if isinstance(decoder, dict) else {}).items():
+            added[int(key)] = AddedToken(**{name: option for name, option in options.items() if name != "__type"})
+
+        for token_id, added_token in sorted(added.items()):
+            add = inner.add_special_tokens if added_token.special else inner.add_tokens
+            add([added_token])
+            actual_id = inner.token_to_id(added_token.content)
+            if actual_id != token_id:
+                raise ArgumentError(f"the id of {added_token.content!r} should be {token_id}, but would be {actual_id}")
+
+        tokens = {token for token in {**special, **_read_special_tokens(settings)}.values() if token is not None}
+        for token in sorted(tokens - {added_token.content for added_token in added.values()}):
+            if inner.token_to_id(token) is not None:  # never add a new token: the model has no embedding for it
                 inner.add_special_tokens([AddedToken(token, normalized=False, special=True)])
-
-
-def _texts(fields: Mapping[str, Any], name: str) -> list[str]:
-    found = fields.get(name)
-    if found is None:
-        raise ArgumentError(f"this GGUF file's {name} is missing")
-    if isinstance(found, str) or not all(isinstance(each, str) for each in found):
-        raise ArgumentError(f"this GGUF file's {name} is not a list of texts")
-    return list(found)
-
-
-def _token_at(tokens: Sequence[str], number: Any, name: str) -> str | None:
-    if number is None:
-        return None
-    if not 0 <= operator.index(number) < len(tokens):
-        raise ArgumentError(f"its {name} token is {number}, and it has {len(tokens)} tokens")
-    return tokens[operator.index(number)]

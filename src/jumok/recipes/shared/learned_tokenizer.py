@@ -8,7 +8,7 @@ import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from jumok.data.tokenizers.tokenizer import Tokenizer
-from jumok.data.tokenizers.tokenizer_files import wrap_tokenizers_errors
+from jumok.data.tokenizers.tokenizer_parts import wrap_tokenizers_errors
 from jumok.errors import ArgumentError, JumokError
 
 

@@ -1,0 +1,101 @@
+"""Build a tokenizer from the metadata of a GGUF file."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tokenizers
+from tokenizers import AddedToken
+
+from jumok.data.tokenizers import byte_level
+from jumok.data.tokenizers.tokenizer_parts import TokenizerParts, wrap_tokenizers_errors
+from jumok.errors import ArgumentError, TokenizerError
+
+# role in Jumok -> name in GGUF files; "seperator" is spelled this way there
+GGUF_NAMES = {
+    "begin": "bos",
+    "end": "eos",
+    "pad": "padding",
+    "mask": "mask",
+    "unknown": "unknown",
+    "separator": "seperator",
+    "classify": "cls",
+}
+# token types of llama.cpp; tokens of both types are never split
+CONTROL_TOKEN, USER_TOKEN = 3, 4
+
+
+def read_gguf_tokenizer(fields: Mapping[str, Any]) -> TokenizerParts:
+    """Build a tokenizer from GGUF metadata.
+
+    Args:
+        fields: Metadata by name, such as "tokenizer.ggml.tokens".
+
+    Raises:
+        TokenizerError: If the file contains no tokenizer.
+        ArgumentError: If the tokenizer is of an unsupported type or is damaged.
+    """
+    model = fields.get("tokenizer.ggml.model")
+    if model is None:
+        raise TokenizerError("this GGUF file contains no tokenizer: tokenizer.ggml.model is missing")
+    if model != "gpt2":
+        raise ArgumentError(
+            f"this GGUF file has a tokenizer of the type {model!r}; only gpt2 (byte-level BPE) is supported"
+        )
+
+    tokens = _read_strings(fields, "tokenizer.ggml.tokens")
+    merges = _read_strings(fields, "tokenizer.ggml.merges")
+    vocabulary = {token: token_id for token_id, token in enumerate(tokens)}
+    if len(vocabulary) != len(tokens):
+        raise ArgumentError(f"this GGUF file contains {len(tokens) - len(vocabulary)} duplicate tokens")
+
+    with wrap_tokenizers_errors("the tokenizer of this GGUF file cannot be built"):
+        pre_tokenizer = str(fields.get("tokenizer.ggml.pre", "default"))
+        inner = byte_level.build_byte_level_tokenizer(vocabulary, merges, pre_tokenizer)
+        token_types = [operator.index(kind) for kind in fields.get("tokenizer.ggml.token_type", ())]
+        _add_unsplit_tokens(inner, tokens, token_types)
+
+        special = {role: _read_token(fields, tokens, name) for role, name in GGUF_NAMES.items()}
+        begin = special["begin"]
+        if begin is not None and fields.get("tokenizer.ggml.add_bos_token"):
+            byte_level.prepend_token(inner, begin, vocabulary[begin])
+
+        # the end of a turn and the end of a message, which can differ from the end of a text
+        further_ends = [_read_token(fields, tokens, name) for name in ("eot", "eom")]
+
+    template = fields.get("tokenizer.chat_template")
+    return TokenizerParts(
+        inner,
+        special,
+        template if isinstance(template, str) else None,
+        tuple(vocabulary[token] for token in further_ends if token is not None),
+    )
+
+
+def _add_unsplit_tokens(inner: tokenizers.Tokenizer, tokens: Sequence[str], token_types: Sequence[int]) -> None:
+    control = [token for token, kind in zip(tokens, token_types, strict=False) if kind == CONTROL_TOKEN]
+    user = [token for token, kind in zip(tokens, token_types, strict=False) if kind == USER_TOKEN]
+    inner.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in control])
+    inner.add_tokens([AddedToken(token, normalized=False) for token in user])
+
+
+def _read_strings(fields: Mapping[str, Any], name: str) -> list[str]:
+    strings = fields.get(name)
+    if strings is None:
+        raise ArgumentError(f"this GGUF file has no {name}")
+    if isinstance(strings, str) or not all(isinstance(string, str) for string in strings):
+        raise ArgumentError(f"{name} of this GGUF file is not a list of strings")
+    return list(strings)
+
+
+def _read_token(fields: Mapping[str, Any], tokens: Sequence[str], name: str) -> str | None:
+    """Return the special token with this GGUF name, or None if the file does not define it."""
+    token_id = fields.get(f"tokenizer.ggml.{name}_token_id")
+    if token_id is None:
+        return None
+    index = operator.index(token_id)
+    if not 0 <= index < len(tokens):
+        raise ArgumentError(f"the {name} token is {token_id}, but there are {len(tokens)} tokens")
+    return tokens[index]

@@ -1,0 +1,64 @@
+"""Read text and JSON files from untrusted folders, with a limit on their size."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from jumok.errors import ArgumentError
+
+VOCABULARY_LIMIT = 50_000_000  # bytes
+SETTINGS_LIMIT = 10_000_000  # bytes
+
+
+def read_text(path: Path, limit: int) -> str:
+    """Read a UTF-8 file.
+
+    Args:
+        path: The file.
+        limit: Number of bytes the file may have.
+
+    Raises:
+        ArgumentError: If the file is larger or is not UTF-8.
+    """
+    with path.open("rb") as file:
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise ArgumentError(f"{path} is larger than {limit // 1_000_000} MB, the limit for this file")
+
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise ArgumentError(f"{path} is not UTF-8 text: byte {error.start} is {content[error.start]:#04x}") from error
+
+
+def parse_json_object(path: Path, text: str) -> dict[str, Any]:
+    """Parse a JSON object.
+
+    Args:
+        path: The file, for the error message.
+        text: Its content.
+
+    Raises:
+        ArgumentError: If the text is not JSON, or not an object.
+    """
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ArgumentError(f"{path} is not JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise ArgumentError(f"{path} contains a {type(document).__name__}; expected an object")
+    return document
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """Read a JSON settings file.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Its content, or an empty dictionary if there is no such file.
+    """
+    return parse_json_object(path, read_text(path, SETTINGS_LIMIT)) if path.is_file() else {}

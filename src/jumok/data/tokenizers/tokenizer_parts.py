@@ -1,0 +1,56 @@
+"""The parts that every tokenizer file is read into, and the error handling around the `tokenizers` library."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import tokenizers
+
+from jumok.errors import ArgumentError
+
+# role in Jumok -> name in tokenizer_config.json
+SPECIAL_TOKENS = {
+    "begin": "bos_token",
+    "end": "eos_token",
+    "pad": "pad_token",
+    "mask": "mask_token",
+    "unknown": "unk_token",
+    "separator": "sep_token",
+    "classify": "cls_token",
+}
+
+
+@dataclass
+class TokenizerParts:
+    """What a `Tokenizer` is constructed from.
+
+    Attributes:
+        inner: The tokenizer of the `tokenizers` library.
+        special: Special tokens by role (the keys of SPECIAL_TOKENS); None for a role without a token.
+        chat_template: Jinja template of a conversation, or None.
+        ends: Further token ids that end a text, in addition to the end token.
+    """
+
+    inner: tokenizers.Tokenizer
+    special: dict[str, str | None] = field(default_factory=dict)
+    chat_template: str | None = None
+    ends: tuple[int, ...] = ()
+
+
+@contextlib.contextmanager
+def wrap_tokenizers_errors(message: str) -> Iterator[None]:
+    """Turn errors of the `tokenizers` library into ArgumentError.
+
+    The library raises plain Exceptions, and for some files a PanicException, which is a BaseException.
+
+    Args:
+        message: Beginning of the error message.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise ArgumentError(f"{message}: {error}") from error
