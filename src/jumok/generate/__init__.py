@@ -1,4 +1,4 @@
-"""Generation: one token after another, from any model that gives logits."""
+"""Text generation: decoding loops, sampling, beam search, speculative decoding and 8-bit quantization."""
 
 from .beam import beam_search
 from .loop import generate

@@ -1,4 +1,4 @@
-"""Beam search: the likeliest text, not the likeliest next token; several beginnings are kept at each step."""
+"""Beam search: find the most probable text by extending several candidates at each step."""
 
 from __future__ import annotations
 
@@ -6,20 +6,71 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import torch
+from torch import Tensor
 
 from jumok.errors import ArgumentError
 from jumok.models import Model
 
-from .decoding import IncrementalDecoder, create_decoder
+from .decoding import DEFAULT_LIMIT, IncrementalDecoder, create_decoder
+
+Candidate = tuple[float, int, int]  # log-probability, beam, token
+
+
+@dataclass(frozen=True)
+class BeamSettings:
+    """The settings of one beam search.
+
+    Args:
+        beams: The number of candidates that continue at each step.
+        limit: The largest number of new tokens.
+        length_penalty: A finished text scores log-probability / length ** length_penalty.
+        ends: Token ids that end a text.
+    """
+
+    beams: int
+    limit: int
+    length_penalty: float
+    ends: frozenset[int]
+
+    def score(self, log_probability: float, length: int) -> float:
+        """Return the score of a text of this log-probability and length."""
+        return log_probability / length**self.length_penalty
 
 
 @dataclass
-class _Search:
+class _TextSearch:
     """The beams of one text."""
 
-    running: list[tuple[float, list[int]]]  # (log-probability, tokens)
-    finished: list[tuple[float, list[int]]] = field(default_factory=list)  # (score by length, tokens)
-    open: bool = True
+    running: list[tuple[float, list[int]]]  # (log-probability, tokens), best first
+    finished: list[tuple[float, list[int]]] = field(default_factory=list)  # (score, tokens), best first
+    is_open: bool = True  # a running beam may still beat the finished ones
+
+    def advance(self, candidates: list[Candidate], length: int, settings: BeamSettings) -> list[int]:
+        """Replace the running beams by the best candidates and return the beam that each of them extends."""
+        running: list[tuple[float, list[int]]] = []
+        parents: list[int] = []
+        for rank, (log_probability, beam, token) in enumerate(candidates):
+            tokens = [*self.running[beam][1], token]
+            is_finished = token in settings.ends or length == settings.limit
+            if is_finished and rank < settings.beams and self.is_open:
+                self.finished.append((settings.score(log_probability, length), tokens))
+            if token not in settings.ends and len(running) < settings.beams:
+                running.append((log_probability, tokens))
+                parents.append(beam)
+
+        self.finished = sorted(self.finished, key=lambda scored: -scored[0])[: settings.beams]
+        self.running = running
+        if not running:
+            self.is_open = False
+        elif len(self.finished) == settings.beams:
+            best_running = settings.score(running[0][0], length)
+            worst_finished = self.finished[-1][0]
+            self.is_open = self.is_open and best_running > worst_finished
+        return parents
+
+    def best(self) -> list[int]:
+        """Return the tokens of the finished text with the highest score."""
+        return max(self.finished, key=lambda scored: scored[0])[1]
 
 
 def beam_search(
@@ -27,76 +78,89 @@ def beam_search(
     prompts: list[list[int]],
     *,
     beams: int = 4,
-    limit: int = 64,
+    limit: int = DEFAULT_LIMIT,
     length_penalty: float = 1.0,
     ends: Iterable[int] = (),
 ) -> list[list[int]]:
-    """The best text for each prompt. A finished text scores its log-probability / length ** length_penalty; a search
-    ends when the best running beam, scored so at its present length, is below the worst of ``beams`` finished ones."""
+    """Return the best text that beam search finds for each prompt.
+
+    A finished text scores log-probability / length ** length_penalty. The search of a text ends when its best running
+    beam, scored at its present length, is below the worst of ``beams`` finished texts.
+
+    Args:
+        model: A language model, or an encoder-decoder; an encoder-decoder reads the prompts as its sources.
+        prompts: Token ids, one non-empty list for each text.
+        beams: The number of candidates that continue at each step, at least 1.
+        limit: The largest number of new tokens for each text.
+        length_penalty: Above 0 favours long texts, below 0 short ones.
+        ends: Token ids that end a text. The end token is part of the returned list.
+
+    Returns:
+        One list of new token ids for each prompt.
+
+    Raises:
+        ArgumentError: If ``beams`` is below 1 or a prompt is invalid.
+    """
     if beams < 1:
         raise ArgumentError(f"beam search needs at least 1 beam, not {beams}")
-    return search_beams(
-        create_decoder(model, prompts, limit), len(prompts), beams, limit, length_penalty, frozenset(ends)
-    )
+    settings = BeamSettings(beams, limit, length_penalty, frozenset(ends))
+    return search_beams(create_decoder(model, prompts, limit), len(prompts), settings)
 
 
-def search_beams(
-    steps: IncrementalDecoder, texts: int, beams: int, limit: int, length_penalty: float, ends: frozenset[int]
-) -> list[list[int]]:
-    searches = [_Search([(0.0, [])]) for _ in range(texts)]
-    kept = max(2, 1 + len(ends)) * beams  # so many that all-but-`beams` of them may have ended
+def search_beams(decoder: IncrementalDecoder, text_count: int, settings: BeamSettings) -> list[list[int]]:
+    """Run beam search on a decoder that has not read its prompts yet.
+
+    Args:
+        decoder: A decoder whose batch holds the texts.
+        text_count: The number of texts in the batch.
+        settings: The settings of the search.
+
+    Returns:
+        The best list of new token ids for each text.
+    """
+    searches = [_TextSearch([(0.0, [])]) for _ in range(text_count)]
+
     with torch.inference_mode():
-        logits = steps.first()[:, -1]
-        for length in range(1, limit + 1):
-            shares = logits.float().log_softmax(-1)
-            vocabulary = shares.shape[-1]
-            rows: list[int] = []
-            first_row = 0
-            for one in searches:
-                count = len(one.running)
-                if not count:  # every candidate was an end: nothing runs any more
-                    continue
-                before = torch.tensor([score for score, _ in one.running], device=shares.device)
-                total = (shares[first_row : first_row + count] + before[:, None]).flatten()
-                best = total.topk(min(kept, total.numel()))
-                candidates = [
-                    (score, place // vocabulary, place % vocabulary)
-                    for score, place in zip(best.values.tolist(), best.indices.tolist(), strict=True)
-                ]
-                rows += [
-                    first_row + row for row in _advance(one, candidates, beams, length, limit, length_penalty, ends)
-                ]
-                first_row += count
-            if length == limit or not any(one.open for one in searches):
+        logits = decoder.prefill()[:, -1]
+        for length in range(1, settings.limit + 1):
+            parents = _advance_all(searches, logits.float().log_softmax(-1), length, settings)
+            if length == settings.limit or not any(search.is_open for search in searches):
                 break
-            steps.select(torch.tensor(rows, device=shares.device))
-            newest = [[tokens[-1]] for one in searches for _, tokens in one.running]
-            logits = steps.next(torch.tensor(newest, device=shares.device))[:, -1]
-    return [max(one.finished, key=lambda told: told[0])[1] for one in searches]
+            decoder.select_rows(torch.tensor(parents, device=logits.device))
+            newest = [[tokens[-1]] for search in searches for _, tokens in search.running]
+            logits = decoder.step(torch.tensor(newest, device=logits.device))[:, -1]
+
+    return [search.best() for search in searches]
 
 
-def _advance(
-    one: _Search,
-    candidates: list[tuple[float, int, int]],
-    beams: int,
-    length: int,
-    limit: int,
-    penalty: float,
-    ends: frozenset[int],
+def _advance_all(
+    searches: list[_TextSearch], log_probabilities: Tensor, length: int, settings: BeamSettings
 ) -> list[int]:
-    """One step of one text; gives the rows that its new running beams continue."""
-    running: list[tuple[float, list[int]]] = []
-    rows: list[int] = []
-    for place, (score, row, token) in enumerate(candidates):
-        tokens = [*one.running[row][1], token]
-        ended = token in ends or length == limit
-        if ended and place < beams and one.open:
-            one.finished.append((score / length**penalty, tokens))
-        if token not in ends and len(running) < beams:
-            running.append((score, tokens))
-            rows.append(row)
-    one.finished = sorted(one.finished, key=lambda told: -told[0])[:beams]
-    one.running = running
-    if not running or (len(one.finished) == beams and running[0][0] / length**penalty <= one.finished[-1][0]):
-        one.open = False
-    return rows
+    """Advance every text by one token and return the batch row that each running beam extends."""
+    parents: list[int] = []
+    first_row = 0
+    for search in searches:
+        beam_count = len(search.running)
+        if not beam_count:  # every candidate ended
+            continue
+        rows = log_probabilities[first_row : first_row + beam_count]
+        candidates = _rank_candidates(search, rows, settings)
+        parents += [first_row + beam for beam in search.advance(candidates, length, settings)]
+        first_row += beam_count
+    return parents
+
+
+def _rank_candidates(search: _TextSearch, log_probabilities: Tensor, settings: BeamSettings) -> list[Candidate]:
+    """Return the most probable extensions of a text's beams, best first."""
+    # Each beam has at most len(ends) ending tokens, so this many candidates always include `beams` that continue.
+    count = max(2, 1 + len(settings.ends)) * settings.beams
+
+    previous = torch.tensor([total for total, _ in search.running], device=log_probabilities.device)
+    totals = (log_probabilities + previous[:, None]).flatten()
+    best = totals.topk(min(count, totals.numel()))
+
+    vocabulary = log_probabilities.shape[-1]
+    return [
+        (total, index // vocabulary, index % vocabulary)
+        for total, index in zip(best.values.tolist(), best.indices.tolist(), strict=True)
+    ]

@@ -1,8 +1,9 @@
-"""A model as something that takes tokens and gives logits, step by step: what it has seen is in its cache."""
+"""Incremental decoders: feed a model new tokens step by step and read the logits; the past stays in a cache."""
 
 from __future__ import annotations
 
-from typing import Any
+from abc import ABC, abstractmethod
+from typing import Protocol, TypeGuard, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -10,171 +11,278 @@ from torch import Tensor
 
 from jumok.attention import Cache
 from jumok.errors import ArgumentError
-from jumok.models import Model
+from jumok.models import Model, RNNSeq2Seq
+from jumok.models.model import Output
+from jumok.models.rnn_seq2seq import State
 
 StepLogits = Float[Tensor, "batch step vocab"]
 
+DEFAULT_LIMIT = 64  # new tokens, where the caller of a decoding loop gives no limit
 
-class IncrementalDecoder:
-    """What every loop here asks of a model."""
 
-    #: how many tokens stand in each row before what is generated
-    prompt: int
+@runtime_checkable
+class EncoderDecoder(Protocol):
+    """A model with ``encode()`` and ``decode()``, both by attention: T5, Transformer, Captioner."""
 
-    def first(self) -> StepLogits:
-        """Logits after the prompt: [batch, 1, vocab]."""
-        raise NotImplementedError
+    family: str
 
-    def next(self, tokens: Int[Tensor, "batch step"]) -> StepLogits:
-        """Put tokens behind those seen; logits after each of them."""
-        raise NotImplementedError
+    @property
+    def device(self) -> torch.device:
+        """The device of the parameters."""
+        ...
 
-    def select(self, rows: Int[Tensor, " chosen"]) -> None:
-        """Go on with these rows, in this order."""
-        raise NotImplementedError
+    @property
+    def start_token(self) -> int | None:
+        """The token that every target begins with."""
+        ...
 
-    def forget(self, count: int) -> None:
-        """Take back the last ``count`` tokens."""
-        raise NotImplementedError
+    def encode(self, source: Tensor, /, *, source_token_mask: Tensor | None = None) -> Tensor:
+        """Return the encoder's output, [batch, source, width]."""
+        ...
+
+    def decode(
+        self,
+        target: Tensor,
+        encoded: Tensor,
+        /,
+        *,
+        source_token_mask: Tensor | None = None,
+        cache: Cache | None = None,
+        last: int | None = None,
+    ) -> Output:
+        """Return the decoder's output for new target tokens."""
+        ...
+
+
+def has_decoder(model: Model) -> TypeGuard[EncoderDecoder]:
+    """Return True if the model has ``encode()`` and an attention-based ``decode()``."""
+    return model.is_encoder_decoder and not isinstance(model, RNNSeq2Seq)
+
+
+class IncrementalDecoder(ABC):
+    """A model in the middle of decoding; every decoding loop uses this interface."""
+
+    @abstractmethod
+    def prefill(self) -> StepLogits:
+        """Read the prompt and return the logits of the first new token, [batch, 1, vocab]."""
+
+    @abstractmethod
+    def step(self, tokens: Int[Tensor, "batch step"]) -> StepLogits:
+        """Append tokens to each text and return the logits after each of them."""
+
+    @abstractmethod
+    def select_rows(self, rows: Int[Tensor, " selected"]) -> None:
+        """Continue with these batch rows, in this order."""
+
+    @abstractmethod
+    def remove_last(self, count: int) -> None:
+        """Remove the last ``count`` tokens of each text."""
 
 
 class CausalDecoder(IncrementalDecoder):
-    """A model that continues its own prompt. Prompts of unequal length are padded on the left."""
+    """Decodes a model that continues its own prompt (GPT). Prompts of different lengths are padded on the left.
+
+    Args:
+        model: A language model.
+        prompts: Token ids, one non-empty list for each text.
+        limit: The largest number of new tokens.
+
+    Raises:
+        ArgumentError: If prompt and new tokens exceed the model's context length.
+    """
 
     def __init__(self, model: Model, prompts: list[list[int]], limit: int) -> None:
-        longest = max(len(one) for one in prompts)
-        length = getattr(model.config, "length", None)
-        if length is not None and longest + limit > length:
-            if longest >= length:
-                raise ArgumentError(
-                    f"the prompt has {longest} tokens and this model reads at most {length}; shorten the prompt"
-                )
-            raise ArgumentError(
-                f"{longest} tokens of prompt and {limit} new ones are more than the {length} that this model reads; "
-                f"ask for at most {length - longest}"
-            )
-        self.model, self.prompt = model, longest
+        longest = max(len(prompt) for prompt in prompts)
+        _check_context_length(model, longest, limit)
+        self.model = model
         self.cache = Cache(capacity=longest + limit)
-        device = model.device
-        self.tokens = torch.tensor([[0] * (longest - len(one)) + one for one in prompts], device=device)
-        real = [[False] * (longest - len(one)) + [True] * len(one) for one in prompts]
-        # rows of one length need no mask at all, and are faster for it
-        self.token_mask = None if all(all(row) for row in real) else torch.tensor(real, device=device)
 
-    def first(self) -> StepLogits:
-        return self._logits(self.tokens, 1)
+        padded = [[0] * (longest - len(prompt)) + prompt for prompt in prompts]
+        self.tokens = torch.tensor(padded, device=model.device)
 
-    def next(self, tokens: Int[Tensor, "batch step"]) -> StepLogits:
-        if self.token_mask is not None:
-            fresh = torch.ones(tokens.shape, dtype=torch.bool, device=tokens.device)
-            self.token_mask = torch.cat([self.token_mask[:, : self.cache.length], fresh], -1)
-        return self._logits(tokens, tokens.shape[1])
+        # Prompts of equal length need no mask, which is faster.
+        self.token_mask: Tensor | None = None
+        if any(len(prompt) < longest for prompt in prompts):
+            real = [[False] * (longest - len(prompt)) + [True] * len(prompt) for prompt in prompts]
+            self.token_mask = torch.tensor(real, device=model.device)
 
-    def _logits(self, tokens: Tensor, last: int) -> Tensor:
-        logits: Tensor = self.model(tokens, token_mask=self.token_mask, cache=self.cache, last=last).logits
+    def prefill(self) -> StepLogits:
+        """Read the prompts and return the logits of the first new token, [batch, 1, vocab]."""
+        logits: Tensor = self.model(self.tokens, token_mask=self.token_mask, cache=self.cache, last=1).logits
         return logits
 
-    def select(self, rows: Int[Tensor, " chosen"]) -> None:
+    def step(self, tokens: Int[Tensor, "batch step"]) -> StepLogits:
+        """Append tokens to each text and return the logits after each of them."""
+        if self.token_mask is not None:
+            appended = torch.ones(tokens.shape, dtype=torch.bool, device=tokens.device)
+            self.token_mask = torch.cat([self.token_mask[:, : self.cache.length], appended], -1)
+        output: Output = self.model(tokens, token_mask=self.token_mask, cache=self.cache, last=tokens.shape[1])
+        assert output.logits is not None
+        return output.logits
+
+    def select_rows(self, rows: Int[Tensor, " selected"]) -> None:
+        """Continue with these batch rows, in this order."""
         self.cache.select(rows)
         if self.token_mask is not None:
             self.token_mask = self.token_mask.index_select(0, rows)
 
-    def forget(self, count: int) -> None:
+    def remove_last(self, count: int) -> None:
+        """Remove the last ``count`` tokens of each text."""
         self.cache.truncate(self.cache.length - count)
 
 
 class CrossAttentionDecoder(IncrementalDecoder):
-    """An encoder-decoder: the source is read once, and the target grows from a start token."""
+    """Decodes an encoder-decoder: the source is encoded once, and the target grows from the start token.
+
+    Args:
+        model: A model with ``encode()`` and ``decode()``.
+        source: The encoder's input: token ids [batch, source], images or regions.
+        limit: The largest number of new tokens.
+        source_token_mask: [batch, source], True = real token; None = all are real.
+    """
 
     def __init__(
         self,
-        model: Any,
-        source: Any,
-        start: int,
+        model: EncoderDecoder,
+        source: Tensor,
         limit: int,
-        source_token_mask: Bool[Tensor, "batch key"] | None = None,
+        source_token_mask: Bool[Tensor, "batch source"] | None = None,
     ) -> None:
-        self.model, self.prompt = model, 1
+        start_token = _require_start_token(model.start_token, model.family)
+        self.model = model
         self.source_token_mask = source_token_mask
-        settings = {} if source_token_mask is None else {"source_token_mask": source_token_mask}
-        self.encoded = model.encode(source, **settings)
+        self.encoded = model.encode(source, source_token_mask=source_token_mask)
         self.cache = Cache(capacity=limit + 1)
-        self.start = torch.full((self.encoded.shape[0], 1), start, device=self.encoded.device)
+        self.start = torch.full((self.encoded.shape[0], 1), start_token, device=self.encoded.device)
 
-    @staticmethod
-    def of_texts(model: Any, sources: list[list[int]], start: int, limit: int) -> CrossAttentionDecoder:
-        """Sources as token lists; shorter ones are padded on the right."""
-        tokens, token_mask = pad_right(sources, model.device)
-        return CrossAttentionDecoder(model, tokens, start, limit, token_mask)
+    def prefill(self) -> StepLogits:
+        """Read the start token and return the logits of the first new token, [batch, 1, vocab]."""
+        return self.step(self.start)
 
-    def first(self) -> StepLogits:
-        return self.next(self.start)
+    def step(self, tokens: Int[Tensor, "batch step"]) -> StepLogits:
+        """Append tokens to each target and return the logits after each of them."""
+        output = self.model.decode(
+            tokens,
+            self.encoded,
+            source_token_mask=self.source_token_mask,
+            cache=self.cache,
+            last=tokens.shape[1],
+        )
+        assert output.logits is not None
+        return output.logits
 
-    def next(self, tokens: Int[Tensor, "batch step"]) -> StepLogits:
-        settings = {} if self.source_token_mask is None else {"source_token_mask": self.source_token_mask}
-        logits: Tensor = self.model.decode(
-            tokens, self.encoded, cache=self.cache, last=tokens.shape[1], **settings
-        ).logits
-        return logits
-
-    def select(self, rows: Int[Tensor, " chosen"]) -> None:
+    def select_rows(self, rows: Int[Tensor, " selected"]) -> None:
+        """Continue with these batch rows, in this order."""
         self.cache.select(rows)
         self.encoded = self.encoded.index_select(0, rows)
         if self.source_token_mask is not None:
             self.source_token_mask = self.source_token_mask.index_select(0, rows)
 
-    def forget(self, count: int) -> None:
+    def remove_last(self, count: int) -> None:
+        """Remove the last ``count`` tokens of each target."""
         self.cache.truncate(self.cache.length - count)
 
 
 class RecurrentDecoder(IncrementalDecoder):
-    """A recurrent encoder-decoder: what it has seen is one state, passed from step to step."""
+    """Decodes a recurrent encoder-decoder: its past is one state that is passed from step to step.
 
-    def __init__(self, model: Any, sources: list[list[int]], start: int) -> None:
-        tokens, token_mask = pad_right(sources, model.device)
-        self.model, self.prompt, self.state = model, 1, None
-        self.encoded = model.encode(tokens, source_token_mask=token_mask)
-        self.start = torch.full((len(sources), 1), start, device=tokens.device)
+    Args:
+        model: The recurrent model.
+        sources: Token ids, one non-empty list for each text.
+    """
 
-    def first(self) -> StepLogits:
-        return self.next(self.start)
+    def __init__(self, model: RNNSeq2Seq, sources: list[list[int]]) -> None:
+        tokens, source_token_mask = pad_right(sources, model.device)
+        self.model = model
+        self.state: State | None = None
+        self.encoded = model.encode(tokens, source_token_mask=source_token_mask)
+        self.start = torch.full((len(sources), 1), model.start_token, device=tokens.device)
 
-    def next(self, tokens: Int[Tensor, "batch step"]) -> StepLogits:
-        logits: Tensor
+    def prefill(self) -> StepLogits:
+        """Read the start token and return the logits of the first new token, [batch, 1, vocab]."""
+        return self.step(self.start)
+
+    def step(self, tokens: Int[Tensor, "batch step"]) -> StepLogits:
+        """Append tokens to each target and return the logits after each of them."""
         logits, self.state = self.model.decode(tokens, self.encoded, self.state)
         return logits
 
-    def select(self, rows: Int[Tensor, " chosen"]) -> None:
+    def select_rows(self, rows: Int[Tensor, " selected"]) -> None:
+        """Continue with these batch rows, in this order."""
         self.encoded = self.encoded.select(rows)
-        self.state = None if self.state is None else self.state.select(rows)
+        if self.state is not None:
+            self.state = self.state.select(rows)
 
-    def forget(self, count: int) -> None:
+    def remove_last(self, count: int) -> None:
+        """Raise ArgumentError if ``count`` is not 0: a recurrent state cannot be rolled back."""
         if count:
-            raise ArgumentError("a recurrent model cannot take back what it has read; guess with another one")
-
-
-def pad_right(texts: list[list[int]], device: torch.device) -> tuple[Tensor, Tensor | None]:
-    """Token ids, shorter texts padded on the right, and which are real; None where all are."""
-    longest = max(len(one) for one in texts)
-    tokens = torch.tensor([one + [0] * (longest - len(one)) for one in texts], device=device)
-    real = torch.tensor([[True] * len(one) + [False] * (longest - len(one)) for one in texts], device=device)
-    return tokens, None if bool(real.all()) else real
+            raise ArgumentError("a recurrent model cannot remove tokens; speculative decoding needs another family")
 
 
 def create_decoder(model: Model, prompts: list[list[int]], limit: int) -> IncrementalDecoder:
-    """The steps of a model from token lists: prompts to go on with, or sources to answer."""
-    if not isinstance(prompts, list) or not all(isinstance(one, list) for one in prompts):
-        shown = f"a tensor {list(prompts.shape)}: give its .tolist()" if isinstance(prompts, Tensor) else repr(prompts)
-        raise ArgumentError(f"prompts are lists of token ids, one for each text, as in [[5, 3], [7]]; not {shown[:80]}")
+    """Return the incremental decoder that fits a model's family.
+
+    Args:
+        model: A model that generates text.
+        prompts: Token ids, one non-empty list for each text: prompts to continue, or an encoder's sources.
+        limit: The largest number of new tokens, at least 1.
+
+    Raises:
+        ArgumentError: If prompts or limit are invalid, or the model has no start token.
+    """
+    if not isinstance(prompts, list) or not all(isinstance(prompt, list) for prompt in prompts):
+        description = repr(prompts)
+        if isinstance(prompts, Tensor):
+            description = f"a tensor {list(prompts.shape)}: give its .tolist()"
+        raise ArgumentError(
+            f"prompts must be lists of token ids, one for each text, as in [[5, 3], [7]]; not {description[:80]}"
+        )
     if not prompts or not all(prompts):
-        raise ArgumentError("the prompt is empty: generation needs at least one token")
+        raise ArgumentError("the prompt is empty; generation needs at least one token")
     if not isinstance(limit, int) or limit < 1:
-        raise ArgumentError(f"at least 1 new token must be asked for, not {limit!r}")
-    if hasattr(model, "encode"):
-        start = getattr(model.config, "start", None)
-        if start is None:
-            raise ArgumentError(f"this {model.family} model does not say with which token an answer starts")
-        if hasattr(model, "first_state"):
-            return RecurrentDecoder(model, prompts, int(start))
-        return CrossAttentionDecoder.of_texts(model, prompts, int(start), limit)
+        raise ArgumentError(f"limit must be at least 1 new token, not {limit!r}")
+
+    if isinstance(model, RNNSeq2Seq):
+        return RecurrentDecoder(model, prompts)
+    if has_decoder(model):
+        tokens, source_token_mask = pad_right(prompts, model.device)
+        return CrossAttentionDecoder(model, tokens, limit, source_token_mask)
     return CausalDecoder(model, prompts, limit)
+
+
+def pad_right(texts: list[list[int]], device: torch.device) -> tuple[Tensor, Tensor | None]:
+    """Return token ids [batch, length], padded on the right with 0, and their mask.
+
+    Args:
+        texts: Token ids, one list for each text.
+        device: The device of the returned tensors.
+
+    Returns:
+        The token ids, and the token mask (True = real token) or None if no text is padded.
+    """
+    longest = max(len(text) for text in texts)
+    tokens = torch.tensor([text + [0] * (longest - len(text)) for text in texts], device=device)
+    if all(len(text) == longest for text in texts):
+        return tokens, None
+    real = [[True] * len(text) + [False] * (longest - len(text)) for text in texts]
+    return tokens, torch.tensor(real, device=device)
+
+
+def _check_context_length(model: Model, prompt_length: int, limit: int) -> None:
+    length = model.context_length
+    if length is None or prompt_length + limit <= length:
+        return
+    if prompt_length >= length:
+        raise ArgumentError(
+            f"the prompt has {prompt_length} tokens and this model reads at most {length}; shorten the prompt"
+        )
+    raise ArgumentError(
+        f"{prompt_length} prompt tokens and {limit} new tokens exceed the {length} tokens that this model reads; "
+        f"use a limit of at most {length - prompt_length}"
+    )
+
+
+def _require_start_token(start_token: int | None, family: str) -> int:
+    if start_token is None:
+        raise ArgumentError(f"this {family} model declares no start token, so its decoder cannot start")
+    return start_token

@@ -1,4 +1,4 @@
-"""All new tokens at once."""
+"""Generate the new tokens of a batch of prompts."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from jumok.models import Model
 
+from .decoding import DEFAULT_LIMIT
 from .sampling import Sampling, greedy
 from .token_stream import stream_tokens
 
@@ -14,17 +15,36 @@ def generate(
     model: Model,
     prompts: list[list[int]],
     *,
-    limit: int = 64,
+    limit: int = DEFAULT_LIMIT,
     sampling: Sampling = greedy,
     ends: Iterable[int] = (),
 ) -> list[list[int]]:
-    """New tokens for each prompt, at most ``limit``; a text stops after one of the tokens in ``ends`` (kept).
+    """Return the new tokens of each prompt.
 
-    For an encoder-decoder the prompts are sources, and what comes back is the answer without its start token.
+    Args:
+        model: A language model, or an encoder-decoder; an encoder-decoder reads the prompts as its sources.
+        prompts: Token ids, one non-empty list for each text. The lists may differ in length.
+        limit: The largest number of new tokens for each text.
+        sampling: How each token is chosen; the default takes the most probable one.
+        ends: Token ids that end a text. The end token is part of the returned list.
+
+    Returns:
+        One list of new token ids for each prompt, without the prompt and without the decoder's start token.
+
+    Raises:
+        ArgumentError: If a prompt is empty, or prompt and new tokens exceed the model's context length.
+
+    >>> import jumok
+    >>> tiny = jumok.load("tiny")
+    >>> new = generate(tiny.model, [tiny.tokenizer.encode("the cat sat; the cat")], limit=4)
+    >>> tiny.tokenizer.decode(new[0])
+    ' sat'
     """
     texts: list[list[int]] = [[] for _ in prompts]
-    for fresh in stream_tokens(model, prompts, limit=limit, sampling=sampling, ends=ends):
-        for text, token in zip(texts, fresh, strict=True):
+
+    for step in stream_tokens(model, prompts, limit=limit, sampling=sampling, ends=ends):
+        for text, token in zip(texts, step, strict=True):
             if token is not None:
                 text.append(token)
+
     return texts

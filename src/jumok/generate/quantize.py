@@ -1,12 +1,13 @@
-"""Decoding with 8-bit parameters: one byte a number and one scale a row (Dettmers et al. 2022, by absolute maximum).
+"""Quantize a model's linear layers to 8 bits for generation (Dettmers et al. 2022, by absolute maximum).
 
-Generation of one text reads every parameter once a token, so bytes are time. Norms, embeddings and attention itself
-stay as they are. Two kernels of torch's can multiply 8-bit matrices on a CPU (bench/generate.py, LOG.md):
+A weight matrix becomes one byte per number and one scale per row. Generating one text reads every parameter once per
+token, so fewer bytes mean less time. Norms, embeddings and attention stay as they are. torch has two CPU kernels for
+8-bit matrices (measured in bench/generate.py, LOG.md):
 
-    Whole   fbgemm's product of whole numbers, the fastest where there is one (x86). It takes inputs of 8 bits too,
-            which alone would cost several per cent of perplexity; so an input goes in as two rows, a coarse and a
-            fine one, 14 bits together. The matrix is read once for both, and reading it is all that costs.
-    Mixed   bfloat16 inputs against an 8-bit matrix; everywhere.
+    IntegerLinear   fbgemm's integer product, the fastest where it exists (x86). It takes 8-bit inputs, which alone
+                    would cost several per cent of perplexity, so each input is passed as two rows, a coarse and a
+                    fine one, with 14 bits together. Both rows share one read of the matrix, which dominates the time.
+    MixedLinear     bfloat16 inputs times an 8-bit matrix; runs everywhere.
 """
 
 from __future__ import annotations
@@ -23,139 +24,200 @@ from jumok.errors import ArgumentError
 from jumok.layers import DecoderBlock
 from jumok.models import Model
 
-# fbgemm adds products in pairs into 16 bits: inputs of 7 bits never overflow, inputs of 8 would
-COARSE = 63.0  # what the largest number of an input becomes in the coarse row
-FINE = 128.0  # how many fine steps make a coarse one
-# The kernel chooses its inputs' zero and step by their least and greatest number. A row of these two lets it choose
-# 64 and 1, so that whole numbers from -64 to 64 go in as they are, in 7 bits.
+# fbgemm adds pairs of products in 16 bits: 7-bit inputs never overflow, 8-bit inputs could.
+COARSE = 63.0  # the coarse row maps the largest number of an input to this
+FINE = 128.0  # fine steps per coarse step
+# The kernel derives zero point and step of its inputs from their minimum and maximum. A row with these two numbers
+# makes it choose 64 and 1, so that integers from -64 to 64 pass unchanged in 7 bits.
 RANGE = (-64.0, 191.0)
 
 
 def quantize_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """A matrix as 8-bit numbers and a scale for each row: ``numbers * scales[:, None]`` is nearly the matrix."""
+    """Return a matrix as 8-bit integers and one scale per row; ``integers * scales[:, None]`` approximates it.
+
+    Args:
+        weight: A matrix [row, column].
+
+    Returns:
+        Integers [row, column] (int8) and scales [row] (float32).
+    """
     scales = weight.abs().amax(-1).float().clamp_min(1e-12) / 127
-    return (weight.float() / scales[:, None]).round().to(torch.int8), scales
+    integers = (weight.float() / scales[:, None]).round().to(torch.int8)
+    return integers, scales
 
 
 class Int8Linear(nn.Module):
-    """A map with its matrix in 8 bits."""
+    """Base class of the linear layers with an 8-bit matrix.
+
+    Args:
+        weight: The matrix to quantize, [output, input].
+        bias: The bias [output], or None.
+    """
+
+    bias: Tensor | None
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
         self.out_features, self.in_features = weight.shape
         self.register_buffer("bias", None if bias is None else bias.detach().clone())
 
-    bias: Tensor | None
+    def multiply(self, rows: Tensor) -> Tensor:
+        """Return ``rows @ weight.T + bias``.
 
-    @staticmethod
-    def of(weight: Tensor, bias: Tensor | None) -> Int8Linear:
-        """By the fastest kernel there is for where the matrix lies."""
-        whole = weight.device.type == "cpu" and weight.shape[1] >= 2 and has_int8_kernel()
-        return IntegerLinear(weight, bias) if whole else MixedLinear(weight, bias)
-
-    def product(self, rows: Tensor) -> Tensor:
+        Args:
+            rows: Inputs [row, input].
+        """
         raise NotImplementedError
 
     def forward(self, inputs: Tensor) -> Tensor:
+        """Return the layer's output in the dtype of the inputs.
+
+        Args:
+            inputs: [..., input].
+        """
         rows = inputs.reshape(-1, self.in_features)
         if rows.shape[0] == 0:
             return inputs.new_empty(*inputs.shape[:-1], self.out_features)
-        output = self.product(rows)
+        output = self.multiply(rows)
         if output.dtype is not inputs.dtype:
             output = output.to(inputs.dtype)
         return output.view(*inputs.shape[:-1], self.out_features)
 
 
 class IntegerLinear(Int8Linear):
-    """Whole numbers times whole numbers."""
+    """Integer inputs times an integer matrix, by fbgemm.
+
+    Args:
+        weight: The matrix to quantize, [output, input], on the CPU.
+        bias: The bias [output], or None.
+    """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__(weight, bias)
-        numbers, self.scales = quantize_rows(weight)
-        self.packed = torch.fbgemm_pack_quantized_matrix(numbers)
-        self.sums = numbers.sum(-1, dtype=torch.int32)
-        self.nothing = torch.zeros(self.out_features)
-        self.range = torch.zeros(1, self.in_features)
-        self.range[0, :2] = torch.tensor(RANGE)
-        # the kernel asks for the matrix as it was, but reads its shape alone: one number, seen everywhere
-        self.shape = torch.zeros(1, 1, dtype=torch.int8).expand(self.out_features, self.in_features)
-        # numbers of Python's would be made into tensors at every call, which is felt
-        self.coarse, self.fine = torch.tensor(COARSE), torch.tensor(FINE)
-        self.joining = torch.tensor([[1 / COARSE, 1 / COARSE / FINE, 0.0]])
+        integers, self.scales = quantize_rows(weight)
+        self.packed = torch.fbgemm_pack_quantized_matrix(integers)
+        self.row_sums = integers.sum(-1, dtype=torch.int32)
+        self.zero_bias = torch.zeros(self.out_features)
+        self.range_row = torch.zeros(1, self.in_features)
+        self.range_row[0, :2] = torch.tensor(RANGE)
+        # The kernel takes the unpacked matrix but reads only its shape: one number, expanded.
+        self.unpacked = torch.zeros(1, 1, dtype=torch.int8).expand(self.out_features, self.in_features)
+        # Tensors, because Python numbers would be converted at every call, which costs measurable time.
+        self.coarse_scale, self.fine_scale = torch.tensor(COARSE), torch.tensor(FINE)
+        self.join = torch.tensor([[1 / COARSE, 1 / COARSE / FINE, 0.0]])
 
-    def product(self, rows: Tensor) -> Tensor:
-        # as few and as cheap steps as can be: at one row they cost as much as the product
+    def multiply(self, rows: Tensor) -> Tensor:
+        """Return ``rows @ weight.T + bias``.
+
+        Args:
+            rows: Inputs [row, input].
+        """
+        # Few and cheap operations: for one row they cost as much as the product itself.
         count = rows.shape[0]
         largest = rows.abs().amax(-1, True).float().clamp_min_(1e-30)
-        fine = rows * torch.div(self.coarse, largest)
+        fine = rows * torch.div(self.coarse_scale, largest)
         coarse = fine.round()
         parts = torch.fbgemm_linear_int8_weight_fp32_activation(
-            torch.cat([coarse, fine.sub_(coarse).mul_(self.fine), self.range]),
-            self.shape,
+            torch.cat([coarse, fine.sub_(coarse).mul_(self.fine_scale), self.range_row]),
+            self.unpacked,
             self.packed,
-            self.sums,
+            self.row_sums,
             1.0,
             0,
-            self.nothing,
+            self.zero_bias,
         )
         if count == 1:
-            output = torch.mm(self.joining * largest, parts)
+            output = torch.mm(self.join * largest, parts)
         else:
             output = (parts[:count] * FINE).add_(parts[count : 2 * count]).mul_(largest / (COARSE * FINE))
         return output.mul_(self.scales) if self.bias is None else torch.addcmul(self.bias, output, self.scales)
 
 
 class MixedLinear(Int8Linear):
-    """bfloat16 times 8 bits: that is what the kernel takes."""
+    """bfloat16 inputs times an 8-bit matrix.
+
+    Args:
+        weight: The matrix to quantize, [output, input].
+        bias: The bias [output], or None.
+    """
+
+    integers: Tensor
+    scales: Tensor
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__(weight, bias)
-        numbers, scales = quantize_rows(weight)
-        self.room = -self.in_features % 16  # the kernel reads past the end of rows that it cannot cut into eights
-        self.register_buffer("numbers", functional.pad(numbers, (0, self.room)))
+        integers, scales = quantize_rows(weight)
+        self.padding = -self.in_features % 16  # the kernel reads past the end of rows that are no multiple of 16
+        self.register_buffer("integers", functional.pad(integers, (0, self.padding)))
         self.register_buffer("scales", scales.to(torch.bfloat16))
 
-    numbers: Tensor
-    scales: Tensor
+    def multiply(self, rows: Tensor) -> Tensor:
+        """Return ``rows @ weight.T + bias``.
 
-    def product(self, rows: Tensor) -> Tensor:
-        narrow = rows.to(torch.bfloat16)
-        if self.room:
-            narrow = functional.pad(narrow, (0, self.room))
-        output = torch._weight_int8pack_mm(narrow, self.numbers, self.scales)
+        Args:
+            rows: Inputs [row, input].
+        """
+        half = rows.to(torch.bfloat16)
+        if self.padding:
+            half = functional.pad(half, (0, self.padding))
+        output = torch._weight_int8pack_mm(half, self.integers, self.scales)
         return output if self.bias is None else output + self.bias
 
 
 @functools.cache
 def has_int8_kernel() -> bool:
-    """Does this torch on this machine multiply whole numbers, and rightly? Tried out, because torch says (once, here)
-    that the kernel will go one day."""
+    """Return True if torch on this machine has a correct integer kernel.
+
+    A trial product decides, because torch announces (in a warning, hidden here) that the kernel will be removed.
+    """
     weight = torch.arange(-127.0, 128.0).view(5, 51)
     inputs = torch.stack([torch.linspace(-1, 1, 51), torch.linspace(0, 3, 51)])
     exact = inputs.double() @ weight.double().T
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         try:
-            found = IntegerLinear(weight, None)(inputs)
+            output = IntegerLinear(weight, None)(inputs)
         except (AttributeError, RuntimeError):
             return False
-    return bool((found - exact).abs().max() < 0.01 * exact.abs().max())
+    return bool((output - exact).abs().max() < 0.01 * exact.abs().max())
+
+
+def quantize_linear(weight: Tensor, bias: Tensor | None) -> Int8Linear:
+    """Return an 8-bit linear layer that uses the fastest kernel for the matrix's device.
+
+    Args:
+        weight: The matrix to quantize, [output, input].
+        bias: The bias [output], or None.
+    """
+    if weight.device.type == "cpu" and weight.shape[1] >= 2 and has_int8_kernel():
+        return IntegerLinear(weight, bias)
+    return MixedLinear(weight, bias)
 
 
 def quantize(model: Model) -> Model:
-    """A copy of ``model`` whose maps are 8 bits wide; for generation, not for training."""
+    """Return a copy of a model with 8-bit linear layers, for generation only (not for training).
+
+    Args:
+        model: A model whose linear layers are not quantized yet; it stays unchanged.
+
+    Raises:
+        ArgumentError: If the model is quantized already.
+    """
     if any(isinstance(module, Int8Linear) for module in model.modules()):
-        raise ArgumentError("this model has 8-bit maps already")
-    small = copy.deepcopy(model).eval().requires_grad_(False)
-    for module in list(small.modules()):
-        if isinstance(module, DecoderBlock):  # its queries and its keys come from two texts: no one map for both
+        raise ArgumentError("this model is quantized to 8 bits already")
+    quantized = copy.deepcopy(model).eval().requires_grad_(False)
+
+    for module in list(quantized.modules()):
+        if isinstance(module, DecoderBlock):  # its queries and keys have different inputs: one fused layer cannot serve
             module.cross = module.cross.convert_projection("batched").requires_grad_(False)
-    for module in list(small.modules()):
+
+    for module in list(quantized.modules()):
         for name, child in list(module.named_children()):
             if isinstance(child, nn.Linear):
-                setattr(module, name, Int8Linear.of(child.weight.detach(), child.bias))
-    # a tied output map is the embedding's table: read as a whole at every token, so it too is worth 8 bits
-    table = getattr(small, "embedding", None)
-    if isinstance(table, nn.Embedding) and getattr(small, "output", ...) is None:
-        small.output = Int8Linear.of(table.weight.detach(), None)
-    return small
+                setattr(module, name, quantize_linear(child.weight.detach(), child.bias))
+
+    # A tied output layer reads the whole embedding table at every token, so it is quantized too.
+    table = getattr(quantized, "embedding", None)
+    if isinstance(table, nn.Embedding) and getattr(quantized, "output", ...) is None:
+        quantized.output = quantize_linear(table.weight.detach(), None)
+    return quantized

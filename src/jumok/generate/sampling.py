@@ -1,4 +1,4 @@
-"""From logits to a token: greedy, or drawn after temperature, top-k, top-p, min-p and a repetition penalty."""
+"""Choose the next token from logits: greedy, or sampled with temperature, top-k, top-p, min-p and a penalty."""
 
 from __future__ import annotations
 
@@ -15,11 +15,20 @@ Logits = Float[Tensor, "batch vocab"]
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the next token is chosen. temperature 0 takes the likeliest; the filters apply in the order of the fields.
+    """How the next token is chosen. The filters apply in the order of the fields.
 
-    repetition: logits of tokens already in the text are divided by it (multiplied where negative; Keskar et al. 2019).
-    top_p: the fewest tokens that together have this probability (Holtzman et al. 2020).
-    min_p: tokens at least this likely, as a share of the likeliest (Nguyen et al. 2024).
+    Args:
+        temperature: Divides the logits; 0 takes the most probable token (greedy).
+        repetition: Divides the logits of tokens that are already in the text, and multiplies negative ones (Keskar et
+            al. 2019); 1 changes nothing.
+        top_k: Sample from the k most probable tokens; None = all.
+        top_p: Sample from the fewest tokens that together have this probability (Holtzman et al. 2020); None = all.
+        min_p: Sample from tokens whose probability is at least this fraction of the largest one (Nguyen et al. 2024);
+            None = all.
+        seed: Seed of the random numbers.
+
+    >>> Sampling(temperature=0.8, top_p=0.9, seed=1).top_p
+    0.9
     """
 
     temperature: float = 1.0
@@ -36,47 +45,66 @@ class Sampling:
             raise ArgumentError(f"repetition must be above 0, not {self.repetition}")
         if self.top_k is not None and self.top_k < 1:
             raise ArgumentError(f"top_k must be at least 1, not {self.top_k}")
-        for name in ("top_p", "min_p"):
-            share = getattr(self, name)
-            if share is not None and not 0 < share <= 1:
-                raise ArgumentError(f"{name} must be above 0 and at most 1, not {share}")
+        for name, probability in (("top_p", self.top_p), ("min_p", self.min_p)):
+            if probability is not None and not 0 < probability <= 1:
+                raise ArgumentError(f"{name} must be above 0 and at most 1, not {probability}")
 
-    def generator(self, device: torch.device) -> torch.Generator:
+    def create_generator(self, device: torch.device) -> torch.Generator:
+        """Return a random number generator on ``device`` that starts from the seed."""
         return torch.Generator(device).manual_seed(self.seed)
 
-    def choose(self, logits: Logits, seen: list[list[int]], generator: torch.Generator) -> Int[Tensor, " batch"]:
-        """A token for each text; ``seen`` are the tokens of each so far."""
-        logits = self.filtered(logits.float(), seen)
+    def choose(self, logits: Logits, texts: list[list[int]], generator: torch.Generator) -> Int[Tensor, " batch"]:
+        """Return the next token of each text.
+
+        Args:
+            logits: Logits of the next token, [batch, vocab].
+            texts: The tokens of each text so far, for the repetition penalty.
+            generator: Source of the random numbers.
+        """
+        logits = self.filter_logits(logits.float(), texts)
         if self.temperature == 0:
             return logits.argmax(-1)
         return torch.multinomial(logits.softmax(-1), 1, generator=generator)[:, 0]
 
-    def filtered(self, logits: Logits, seen: list[list[int]]) -> Logits:
+    def filter_logits(self, logits: Logits, texts: list[list[int]]) -> Logits:
+        """Return the logits after penalty, temperature and filters; -inf = excluded.
+
+        Args:
+            logits: Logits of the next token, [batch, vocab].
+            texts: The tokens of each text so far, for the repetition penalty.
+        """
         if self.repetition != 1:
-            logits = logits.clone()
-            for row, tokens in zip(logits, seen, strict=True):
-                met = torch.tensor(sorted(set(tokens)), device=logits.device, dtype=torch.long)
-                row[met] = torch.where(row[met] < 0, row[met] * self.repetition, row[met] / self.repetition)
+            logits = self._penalize_repetition(logits, texts)
         if self.temperature == 0:
             return logits
+
         logits = logits / self.temperature
         if self.top_k is not None and self.top_k < logits.shape[-1]:
-            least = logits.topk(self.top_k, -1).values[:, -1:]
-            logits = logits.masked_fill(logits < least, float("-inf"))
+            smallest = logits.topk(self.top_k, -1).values[:, -1:]
+            logits = logits.masked_fill(logits < smallest, float("-inf"))
         if self.top_p is not None and self.top_p < 1:
-            logits = _nucleus(logits, self.top_p)
+            logits = _filter_top_p(logits, self.top_p)
         if self.min_p is not None:
-            shares = logits.softmax(-1)
-            logits = logits.masked_fill(shares < self.min_p * shares.amax(-1, keepdim=True), float("-inf"))
+            probabilities = logits.softmax(-1)
+            threshold = self.min_p * probabilities.amax(-1, keepdim=True)
+            logits = logits.masked_fill(probabilities < threshold, float("-inf"))
+        return logits
+
+    def _penalize_repetition(self, logits: Logits, texts: list[list[int]]) -> Logits:
+        logits = logits.clone()
+        for row, tokens in zip(logits, texts, strict=True):
+            repeated = torch.tensor(sorted(set(tokens)), device=logits.device, dtype=torch.long)
+            scores = row[repeated]
+            row[repeated] = torch.where(scores < 0, scores * self.repetition, scores / self.repetition)
         return logits
 
 
-def _nucleus(logits: Logits, share: float) -> Logits:
-    ordered, order = logits.sort(-1)  # rising: what is cut is a beginning
-    before = ordered.softmax(-1).cumsum(-1)
-    cut = before <= 1 - share
-    cut[:, -1] = False  # the likeliest always stays
-    return logits.masked_fill(cut.scatter(-1, order, cut), float("-inf"))
+def _filter_top_p(logits: Logits, probability: float) -> Logits:
+    ascending, order = logits.sort(-1)
+    cumulative = ascending.softmax(-1).cumsum(-1)
+    excluded = cumulative <= 1 - probability
+    excluded[:, -1] = False  # the most probable token always remains
+    return logits.masked_fill(excluded.scatter(-1, order, excluded), float("-inf"))
 
 
 greedy = Sampling(temperature=0.0)

@@ -1,8 +1,8 @@
-"""Speculative decoding: several tokens are guessed cheaply, and one step of the model checks them all.
+"""Speculative decoding: propose several tokens cheaply and verify them all in one step of the model.
 
 Leviathan et al. 2023, "Fast Inference from Transformers via Speculative Decoding".
 
-The output is that of plain greedy decoding: a guess is kept only where the model itself would have said it.
+The output equals plain greedy decoding: a proposed token is accepted only if the model itself would have chosen it.
 """
 
 from __future__ import annotations
@@ -16,110 +16,192 @@ import torch
 from jumok.errors import ArgumentError
 from jumok.models import Model
 
-from .decoding import CausalDecoder, create_decoder
+from .decoding import DEFAULT_LIMIT, CausalDecoder, create_decoder
 
 
 @runtime_checkable
-class Guesser(Protocol):
-    """Proposes what may come next."""
+class Proposer(Protocol):
+    """Proposes the tokens that may come next."""
 
-    def begin(self, tokens: list[int], limit: int) -> None: ...
+    def begin(self, tokens: list[int], limit: int) -> None:
+        """Prepare for a text with these prompt tokens and at most ``limit`` new ones."""
+        ...
 
-    def guess(self, tokens: list[int], most: int) -> list[int]: ...
+    def propose(self, tokens: list[int], count: int) -> list[int]:
+        """Return at most ``count`` tokens that may follow ``tokens``."""
+        ...
 
 
 class PromptLookup:
-    """Guesses that the text repeats itself: finds its last few tokens earlier on, and proposes what followed there
-    (prompt lookup decoding)."""
+    """Proposes that the text repeats itself (prompt lookup decoding).
+
+    It searches the text for an earlier occurrence of its last few tokens and proposes the tokens that followed.
+
+    Args:
+        longest: The largest number of last tokens to search for; shorter matches are tried after longer ones.
+        count: The largest number of tokens to propose.
+
+    >>> PromptLookup(longest=2, count=3).propose([1, 2, 7, 8, 4, 1, 2], 10)
+    [7, 8, 4]
+    """
 
     def __init__(self, longest: int = 3, count: int = 10) -> None:
         if longest < 1 or count < 1:
-            raise ArgumentError(f"lookup needs at least 1 token to find and 1 to propose, not {longest} and {count}")
-        self.longest, self.count = longest, count
+            raise ArgumentError(f"longest and count must be at least 1, not {longest} and {count}")
+        self.longest = longest
+        self.count = count
 
     def begin(self, tokens: list[int], limit: int) -> None:
-        pass
+        """Do nothing: a lookup needs no preparation."""
 
-    def guess(self, tokens: list[int], most: int) -> list[int]:
+    def propose(self, tokens: list[int], count: int) -> list[int]:
+        """Return the tokens that followed the latest earlier occurrence of the last tokens.
+
+        Args:
+            tokens: The text so far.
+            count: The largest number of tokens to return.
+        """
         for size in range(min(self.longest, len(tokens) - 1), 0, -1):
-            wanted = tokens[-size:]
-            for start in range(len(tokens) - size - 1, -1, -1):  # the latest place first
-                if tokens[start : start + size] == wanted:
-                    told = list(tokens)
-                    for place in range(start + size, start + size + min(self.count, most)):
-                        told.append(told[place])  # past the end the guess goes on from itself: a loop is a loop
-                    return told[len(tokens) :]
+            suffix = tokens[-size:]
+            for start in range(len(tokens) - size - 1, -1, -1):  # latest occurrence first
+                if tokens[start : start + size] == suffix:
+                    return self._copy_from(tokens, start + size, min(self.count, count))
         return []
+
+    def _copy_from(self, tokens: list[int], start: int, count: int) -> list[int]:
+        """Return ``count`` tokens from index ``start``; past the end, the copy continues with its own tokens."""
+        extended = list(tokens)
+        for index in range(start, start + count):
+            extended.append(extended[index])
+        return extended[len(tokens) :]
 
 
 class DraftModel:
-    """Guesses with a smaller model of the same tokens."""
+    """Proposes the greedy tokens of a smaller model with the same vocabulary.
+
+    Args:
+        model: The draft model.
+        count: The largest number of tokens to propose.
+    """
 
     def __init__(self, model: Model, count: int = 4) -> None:
         if count < 1:
-            raise ArgumentError(f"a draft proposes at least 1 token, not {count}")
-        self.model, self.count = model, count
-        self._steps: CausalDecoder | None = None
-        self._told: list[int] = []
+            raise ArgumentError(f"count must be at least 1, not {count}")
+        self.model = model
+        self.count = count
+        self._decoder: CausalDecoder | None = None
+        self._cached: list[int] = []  # the tokens in the decoder's cache
 
     def begin(self, tokens: list[int], limit: int) -> None:
-        self._steps = CausalDecoder(self.model, [tokens[:1]], len(tokens) + limit + self.count)
-        self._told = []
+        """Start an empty cache for a text.
 
-    def guess(self, tokens: list[int], most: int) -> list[int]:
-        steps = self._steps
-        assert steps is not None, "begin() comes first"
-        agreed = 0
-        while agreed < min(len(self._told), len(tokens)) and self._told[agreed] == tokens[agreed]:
-            agreed += 1
-        agreed = min(agreed, len(tokens) - 1)  # the last token is always put in again: its logits are needed
-        steps.forget(len(self._told) - agreed)
-        self._told = tokens[:]
-        logits = steps.next(torch.tensor([tokens[agreed:]], device=self.model.device))
-        guessed: list[int] = []
-        for _ in range(min(self.count, most)):
-            guessed.append(int(logits[0, -1].argmax()))
-            if len(guessed) < min(self.count, most):
-                logits = steps.next(torch.tensor([guessed[-1:]], device=self.model.device))
-                self._told.append(guessed[-1])
-        return guessed
+        Args:
+            tokens: The prompt.
+            limit: The largest number of new tokens.
+        """
+        self._decoder = CausalDecoder(self.model, [tokens[:1]], len(tokens) + limit + self.count)
+        self._cached = []
+
+    def propose(self, tokens: list[int], count: int) -> list[int]:
+        """Return the draft model's greedy continuation.
+
+        Args:
+            tokens: The text so far.
+            count: The largest number of tokens to return.
+        """
+        decoder = self._decoder
+        if decoder is None:
+            raise ArgumentError("call begin() before propose()")
+
+        # The last token is always read again, because its logits are needed.
+        common = min(count_common_prefix(self._cached, tokens), len(tokens) - 1)
+        decoder.remove_last(len(self._cached) - common)
+        self._cached = tokens[:]
+        logits = decoder.step(torch.tensor([tokens[common:]], device=self.model.device))
+
+        proposed: list[int] = []
+        count = min(self.count, count)
+        for _ in range(count):
+            proposed.append(int(logits[0, -1].argmax()))
+            if len(proposed) < count:
+                logits = decoder.step(torch.tensor([proposed[-1:]], device=self.model.device))
+                self._cached.append(proposed[-1])
+        return proposed
 
 
 @dataclass(frozen=True)
 class SpeculationReport:
-    """The new tokens, and how much the guesses saved."""
+    """The new tokens of speculative decoding, and how many proposals were accepted.
+
+    Args:
+        tokens: The new tokens.
+        steps: Forward passes of the model after the prompt.
+        proposed: Tokens proposed.
+        accepted: Proposed tokens that the model confirmed.
+    """
 
     tokens: list[int]
-    steps: int  # how often the model ran after the prompt
-    guessed: int
-    kept: int
+    steps: int
+    proposed: int
+    accepted: int
 
 
 def speculate(
-    model: Model, prompt: list[int], guesser: Guesser, *, limit: int = 64, ends: Iterable[int] = ()
+    model: Model, prompt: list[int], proposer: Proposer, *, limit: int = DEFAULT_LIMIT, ends: Iterable[int] = ()
 ) -> SpeculationReport:
-    """Greedy decoding of one prompt, with guesses; equal to ``generate(model, [prompt])``."""
-    stops = frozenset(ends)
-    steps = create_decoder(model, [prompt], limit)
+    """Decode one prompt greedily with proposals; the tokens equal those of ``generate(model, [prompt])``.
+
+    Args:
+        model: A language model or an encoder-decoder without recurrence.
+        prompt: Token ids.
+        proposer: ``PromptLookup`` or ``DraftModel``.
+        limit: The largest number of new tokens.
+        ends: Token ids that end the text.
+
+    Returns:
+        The new tokens and how many proposals were accepted.
+    """
+    end_tokens = frozenset(ends)
+    decoder = create_decoder(model, [prompt], limit)
+
     with torch.inference_mode():
-        logits = steps.first()[0, -1:]
-        guesser.begin(prompt, limit)
+        logits = decoder.prefill()[0, -1:]
+        proposer.begin(prompt, limit)
+
         new: list[int] = []
-        guess: list[int] = []
-        runs = guessed = kept = 0
+        proposal: list[int] = []
+        steps = proposed = accepted = 0
         while True:
-            wanted = logits.argmax(-1).tolist()  # what the model says after the newest token and after each guess
-            agreed = 0
-            while agreed < len(guess) and guess[agreed] == wanted[agreed]:
-                agreed += 1
-            steps.forget(len(guess) - agreed)
-            kept += agreed
-            for token in [*guess[:agreed], wanted[agreed]]:
+            greedy_tokens = logits.argmax(-1).tolist()  # the model's choice after the newest token and each proposal
+            agreed = count_common_prefix(proposal, greedy_tokens)
+            decoder.remove_last(len(proposal) - agreed)
+            accepted += agreed
+
+            for token in [*proposal[:agreed], greedy_tokens[agreed]]:
                 new.append(token)
-                if token in stops or len(new) == limit:
-                    return SpeculationReport(new, runs, guessed, kept)
-            room = limit - len(new) - 1  # the model's own next token takes a place too
-            guess = guesser.guess(prompt + new, room) if room > 0 else []
-            guessed += len(guess)
-            logits = steps.next(torch.tensor([[new[-1], *guess]], device=logits.device))[0]
-            runs += 1
+                if token in end_tokens or len(new) == limit:
+                    return SpeculationReport(new, steps, proposed, accepted)
+
+            room = limit - len(new) - 1  # the model's own next token needs a position too
+            proposal = proposer.propose(prompt + new, room) if room > 0 else []
+            proposed += len(proposal)
+            logits = decoder.step(torch.tensor([[new[-1], *proposal]], device=logits.device))[0]
+            steps += 1
+
+
+def count_common_prefix(first: list[int], second: list[int]) -> int:
+    """Return the number of leading tokens that two lists share.
+
+    Args:
+        first: Token ids.
+        second: Token ids.
+
+    >>> count_common_prefix([5, 3, 7], [5, 3, 8, 1])
+    2
+    """
+    count = 0
+    for a, b in zip(first, second, strict=False):
+        if a != b:
+            break
+        count += 1
+    return count

@@ -1,4 +1,4 @@
-"""Text as it comes: tokens may be parts of a character, but what is given out is always whole."""
+"""Decode a stream of tokens into a stream of text that never splits a character."""
 
 from __future__ import annotations
 
@@ -9,39 +9,65 @@ REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 @runtime_checkable
-class Decoder(Protocol):
-    def decode(self, ids: list[int]) -> str: ...
+class TokenDecoder(Protocol):
+    """Converts token ids into text; every tokenizer does."""
+
+    def decode(self, ids: list[int]) -> str:
+        """Return the text of these token ids."""
+        ...
 
 
-def stream_text(tokens: Iterable[int], tokenizer: Decoder, stops: Sequence[str] = ()) -> Iterator[str]:
-    """Pieces of text for tokens, as they arrive. A character that is not complete yet waits for its rest; so does
-    what may be the beginning of a stop string. Ends before a stop string."""
-    ids: list[int] = []
-    given = 0
+def stream_text(tokens: Iterable[int], tokenizer: TokenDecoder, stops: Sequence[str] = ()) -> Iterator[str]:
+    """Yield the text of tokens as they arrive.
+
+    An incomplete character is held back until its remaining bytes arrive, and so is text that may be the beginning of
+    a stop string.
+
+    Args:
+        tokens: Token ids, possibly from a running generation.
+        tokenizer: Decodes token ids into text.
+        stops: Strings that end the text. The text ends before the first of them.
+
+    Yields:
+        Non-empty pieces of text; joined, they are the whole text.
+    """
+    token_ids: list[int] = []
     text = ""
+    sent = 0  # characters yielded so far
+
     for token in tokens:
-        ids.append(token)
-        text = tokenizer.decode(ids)
-        found = min((place for stop in stops if (place := text.find(stop, max(0, given - len(stop)))) >= 0), default=-1)
-        if found >= 0:
-            if found > given:
-                yield text[given:found]
+        token_ids.append(token)
+        text = tokenizer.decode(token_ids)
+
+        stop_index = _find_stop(text, stops, sent)
+        if stop_index is not None:
+            if stop_index > sent:
+                yield text[sent:stop_index]
             return
-        ready = len(text) - _held(text, stops)
-        if ready > given:
-            yield text[given:ready]
-            given = ready
-    whole = text.removesuffix(REPLACEMENT)  # nothing more comes: what waited is given, but no part of a character
-    if len(whole) > given:
-        yield whole[given:]
+
+        ready = len(text) - _count_held_back(text, stops)
+        if ready > sent:
+            yield text[sent:ready]
+            sent = ready
+
+    # No more tokens: yield the text held back, but not an incomplete character.
+    complete = text.removesuffix(REPLACEMENT)
+    if len(complete) > sent:
+        yield complete[sent:]
 
 
-def _held(text: str, stops: Sequence[str]) -> int:
-    """How many characters at the end must wait."""
-    unfinished = len(text) - len(text.rstrip(REPLACEMENT))
+def _find_stop(text: str, stops: Sequence[str], sent: int) -> int | None:
+    """Return the index where the first stop string begins; None if the text contains none."""
+    indices = [text.find(stop, max(0, sent - len(stop))) for stop in stops]
+    return min((index for index in indices if index >= 0), default=None)
+
+
+def _count_held_back(text: str, stops: Sequence[str]) -> int:
+    """Return the number of characters at the end that may still change or belong to a stop string."""
+    count = len(text) - len(text.rstrip(REPLACEMENT))
     for stop in stops:
         for size in range(min(len(stop) - 1, len(text)), 0, -1):
             if text.endswith(stop[:size]):
-                unfinished = max(unfinished, size)
+                count = max(count, size)
                 break
-    return unfinished
+    return count

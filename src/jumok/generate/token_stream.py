@@ -1,4 +1,4 @@
-"""The plain loop, one step at a time: logits, a choice, a token; again."""
+"""Yield new tokens one decoding step at a time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 from jumok.models import Model
 
-from .decoding import IncrementalDecoder, create_decoder
+from .decoding import DEFAULT_LIMIT, IncrementalDecoder, create_decoder
 from .sampling import Sampling, greedy
 
 
@@ -16,34 +16,60 @@ def stream_tokens(
     model: Model,
     prompts: list[list[int]],
     *,
-    limit: int = 64,
+    limit: int = DEFAULT_LIMIT,
     sampling: Sampling = greedy,
     ends: Iterable[int] = (),
 ) -> Iterator[list[int | None]]:
-    """The same, one step at a time: each text's new token, None where it has ended."""
-    steps = create_decoder(model, prompts, limit)
-    answers = hasattr(model, "encode")
-    seen = [[] if answers else list(one) for one in prompts]
-    yield from decode_steps(steps, seen, limit, sampling, frozenset(ends))
+    """Yield the next token of every text, one step at a time; ``generate`` collects them.
+
+    Args:
+        model: A language model, or an encoder-decoder; an encoder-decoder reads the prompts as its sources.
+        prompts: Token ids, one non-empty list for each text.
+        limit: The largest number of new tokens for each text.
+        sampling: How each token is chosen; the default takes the most probable one.
+        ends: Token ids that end a text.
+
+    Yields:
+        One entry for each text: its new token, or None if the text has ended.
+    """
+    decoder = create_decoder(model, prompts, limit)
+    texts = [[] if model.is_encoder_decoder else list(prompt) for prompt in prompts]
+    yield from decode_steps(decoder, texts, limit, sampling, frozenset(ends))
 
 
 def decode_steps(
-    steps: IncrementalDecoder, seen: list[list[int]], limit: int, sampling: Sampling, ends: frozenset[int]
+    decoder: IncrementalDecoder, texts: list[list[int]], limit: int, sampling: Sampling, ends: frozenset[int]
 ) -> Iterator[list[int | None]]:
-    """Steps until every text has ended or ``limit`` tokens are there; ``seen`` grows with them."""
+    """Run a decoder step by step until every text has ended or has ``limit`` new tokens.
+
+    Args:
+        decoder: A decoder that has not read its prompt yet.
+        texts: The tokens that the repetition penalty counts for each text. New tokens are appended to these lists.
+        limit: The largest number of new tokens for each text.
+        sampling: How each token is chosen.
+        ends: Token ids that end a text.
+
+    Yields:
+        One entry for each text: its new token, or None if the text has ended.
+    """
     with torch.inference_mode():
-        logits = steps.first()
-        generator = sampling.generator(logits.device)
-        done = [False] * len(seen)
+        logits = decoder.prefill()
+        generator = sampling.create_generator(logits.device)
+        ended = [False] * len(texts)
+
         for count in range(1, limit + 1):
-            tokens = sampling.choose(logits[:, -1], seen, generator)
-            fresh: list[int | None] = []
+            tokens = sampling.choose(logits[:, -1], texts, generator)
+
+            step: list[int | None] = []
             for index, token in enumerate(tokens.tolist()):
-                fresh.append(None if done[index] else token)
-                if not done[index]:
-                    seen[index].append(token)
-                    done[index] = token in ends
-            yield fresh
-            if all(done) or count == limit:
+                if ended[index]:
+                    step.append(None)
+                    continue
+                step.append(token)
+                texts[index].append(token)
+                ended[index] = token in ends
+            yield step
+
+            if all(ended) or count == limit:
                 return
-            logits = steps.next(tokens[:, None])
+            logits = decoder.step(tokens[:, None])
