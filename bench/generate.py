@@ -73,7 +73,7 @@ def main() -> None:
     loop = start + generate(ours, [start], limit=400)[0]
     looked = speculate(ours, loop, PromptLookup(), limit=chosen.new)
     assert looked.tokens == generate(ours, [loop], limit=chosen.new)[0]
-    kept, guesses = f"{looked.kept} of {looked.guessed} guesses kept", PromptLookup()
+    kept, guesses = f"{looked.accepted} of {looked.proposed} proposals accepted", PromptLookup()
     whole = torch.tensor([loop])
     found = compare_interleaved(
         lambda: speculate(ours, loop, guesses, limit=chosen.new), lambda: their_tokens(1, whole), chosen.rounds

@@ -11,7 +11,16 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 
 import jumok
 from jumok.errors import ArgumentError
-from jumok.generate import DraftModel, PromptLookup, Sampling, beam_search, generate, speculate, stream_text
+from jumok.generate import (
+    DraftModel,
+    PromptLookup,
+    Sampling,
+    beam_search,
+    generate,
+    speculate,
+    stream_text,
+    stream_tokens,
+)
 from jumok.models import GPT, GPTConfig, Model, llama_config
 from parity import perturb_parameters
 
@@ -131,18 +140,18 @@ def test_sampling_filters_are_theirs() -> None:
         (Sampling(top_p=0.8), TopPLogitsWarper(0.8)),
         (Sampling(min_p=0.1), MinPLogitsWarper(0.1)),
     ):
-        assert torch.equal(sampling.filtered(logits, seen), theirs(None, logits.clone()))
+        assert torch.equal(sampling.filter_logits(logits, seen), theirs(None, logits.clone()))
     penalty = RepetitionPenaltyLogitsProcessor(1.7)
     for row, tokens in enumerate(seen):
         wanted = penalty(torch.tensor([tokens]), logits[row : row + 1].clone())
-        found = Sampling(repetition=1.7).filtered(logits, seen)[row : row + 1]
+        found = Sampling(repetition=1.7).filter_logits(logits, seen)[row : row + 1]
         assert torch.allclose(found, wanted)
 
 
 def test_sampling_follows_the_distribution_and_its_seed() -> None:
     logits = torch.tensor([[0.0, 1.0, 2.0, -1.0]]).expand(20000, -1)
     seen: list[list[int]] = [[] for _ in range(20000)]
-    drawn = Sampling(seed=3).choose(logits, seen, Sampling(seed=3).generator(torch.device("cpu")))
+    drawn = Sampling(seed=3).choose(logits, seen, Sampling(seed=3).create_generator(torch.device("cpu")))
     shares = drawn.bincount(minlength=4) / 20000
     assert torch.allclose(shares, logits[0].softmax(-1), atol=0.015)
     model = GPT(GPTConfig(vocabulary=50, length=40, width=16, layers=1, heads=2, hidden=16)).eval()
@@ -168,14 +177,14 @@ def test_speculation_is_plain_greedy(pairs: Any, name: str, kind: str, end: int 
         wanted = generate(ours, [prompt], limit=30 if kind != "itself" else 20, ends=ends)[0]
         assert found.tokens == wanted
         if kind == "itself" and end is None:
-            assert found.kept == found.guessed and found.steps < 10  # a model agrees with itself
+            assert found.accepted == found.proposed and found.steps < 10  # a model agrees with itself
 
 
 def test_lookup_finds_the_latest_place() -> None:
-    assert PromptLookup(longest=2, count=3).guess([1, 2, 9, 9, 1, 2, 7, 8, 4, 1, 2], 10) == [7, 8, 4]
-    assert PromptLookup(count=5).guess([4, 7, 7], 10) == [7, 7, 7, 7, 7]
-    assert PromptLookup(count=9).guess([1, 2, 1, 2], 3) == [1, 2, 1]
-    assert PromptLookup().guess([1, 2, 3], 10) == []
+    assert PromptLookup(longest=2, count=3).propose([1, 2, 9, 9, 1, 2, 7, 8, 4, 1, 2], 10) == [7, 8, 4]
+    assert PromptLookup(count=5).propose([4, 7, 7], 10) == [7, 7, 7, 7, 7]
+    assert PromptLookup(count=9).propose([1, 2, 1, 2], 3) == [1, 2, 1]
+    assert PromptLookup().propose([1, 2, 3], 10) == []
 
 
 class Bytes:
@@ -204,9 +213,9 @@ def test_stop_strings_end_the_text_and_are_not_shown() -> None:
         (lambda model: generate(model, [[]]), "prompt is empty"),
         (lambda model: generate(model, []), "prompt is empty"),
         (lambda model: generate(model, [[1] * 40]), "40 tokens and this model reads at most 40; shorten"),
-        (lambda model: generate(model, [[1] * 30], limit=20), "ask for at most 10"),
+        (lambda model: generate(model, [[1] * 30], limit=20), "use a limit of at most 10"),
         (lambda model: generate(model, [[99]], limit=5), "token 99 is unknown: this model has tokens 0 to 49"),
-        (lambda model: generate(model, [[1]], limit=0), "at least 1 new token"),
+        (lambda model: generate(model, [[1]], limit=0), "limit must be at least 1 new token"),
         (lambda model: beam_search(model, [[1]], beams=0), "at least 1 beam"),
         (lambda model: Sampling(temperature=-1.0), "at least 0"),
         (lambda model: Sampling(top_p=0.0), "above 0"),
@@ -222,7 +231,7 @@ def test_what_cannot_be_is_refused_in_a_sentence(make: Any, says: str) -> None:
 
 def test_stream_gives_one_token_at_a_time() -> None:
     model = GPT(GPTConfig(vocabulary=50, length=40, width=16, layers=1, heads=2, hidden=16)).eval()
-    walked = stream(model, [[1, 2], [3]], limit=5)
+    walked = stream_tokens(model, [[1, 2], [3]], limit=5)
     first = next(walked)
     assert len(first) == 2 and [first, *walked] == [
         list(row) for row in zip(*generate(model, [[1, 2], [3]], limit=5), strict=True)

@@ -16,9 +16,10 @@ PACKAGE = ROOT / "src" / "jumok"
 # Which packages each package may import. The order is
 # attention <- layers <- models <- checkpoint <- {training, generate} <- lens <- recipes <- tasks <- lab <- cli.
 # data imports only axes and errors; draw imports only errors; lens never imports training.
-BASE = {"axes", "errors", "fields", "small_batch_linear", "tap"}
+BASE = {"axes", "defaults", "errors", "fields", "small_batch_linear", "tap"}
 MODELS = {"attention", "layers", "models", *BASE}
 ARROWS: dict[str, set[str]] = {
+    "defaults": set(),
     "errors": set(),
     "axes": {"errors"},
     "fields": {"errors"},

@@ -85,12 +85,12 @@ def test_a_model_of_8_bits_says_nearly_the_same(model: Model) -> None:
     assert not any(isinstance(module, nn.Linear) for module in small.modules())
     assert not any(isinstance(module, Int8Linear) for module in model.modules())  # the model itself stays
     tokens = torch.randint(3, 61, (2, 9))
-    given = (tokens, tokens[:, :6]) if hasattr(model, "encode") else (tokens,)
+    given = (tokens, tokens[:, :6]) if model.is_encoder_decoder else (tokens,)
     with torch.inference_mode():
         whole, close = model(*given).logits, small(*given).logits
     difference = (whole - close).abs().max() / whole.abs().max()
     assert 0 < difference < 0.05
     if model.family != "bert":
         assert len(generate(small, [[5, 6, 7], [8, 9]], limit=4)) == 2
-    with pytest.raises(ArgumentError, match="8-bit maps already"):
+    with pytest.raises(ArgumentError, match="quantized to 8 bits already"):
         quantize(small)

@@ -12,7 +12,6 @@ import jumok
 from fetched import fetched
 from jumok.checkpoint import Loaded
 from jumok.generate import PromptLookup, Sampling, beam_search, generate, quantize, speculate
-from jumok.tasks import embed, pieces
 from parity import assert_parity
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("real")]
@@ -60,9 +59,9 @@ def test_smollm2_answers_a_message(smollm2: tuple[Loaded, Any]) -> None:
         text.endswith("<|im_start|>assistant\n")
         and "<|im_start|>user\nWhat is the capital of France?<|im_end|>" in text
     )
-    answer = "".join(pieces(loaded, "What is the capital of France? Answer in one word.", chat=True, limit=12))
+    answer = jumok.run(loaded, "What is the capital of France? Answer in one word.", chat=True, limit=12)
     assert "Paris" in answer and "<|" not in answer
-    stopped = "".join(pieces(loaded, "One, two, three,", limit=20, stops=("five",)))
+    stopped = jumok.run(loaded, "One, two, three,", limit=20, stops=("five",))
     assert "four" in stopped and "five" not in stopped
 
 
@@ -112,7 +111,7 @@ def test_minilm_has_transformers_vectors() -> None:
 
 def test_minilm_knows_a_paraphrase() -> None:
     loaded = jumok.load(fetched("minilm"))
-    one, same, other = embed(
+    one, same, other = jumok.run(
         loaded, ["A man is eating a meal.", "Someone is having lunch.", "The stock market fell sharply on Monday."]
     )
     assert one @ same > 0.4 and abs(one @ other) < 0.15 and one @ same > 4 * abs(one @ other)

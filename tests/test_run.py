@@ -12,7 +12,6 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification, pipeline
 
 import jumok
-from jumok.checkpoint import Loaded
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.generate import generate
 from jumok.models import GPT, BERTConfig, GPTConfig, Numeric, NumericConfig, RNNSeq2Seq, RNNSeq2SeqConfig
@@ -20,7 +19,7 @@ from jumok.models.bert import BERT
 from jumok.models.classifier import Classifier, ClassifierConfig
 from jumok.models.registry import FAMILIES, get_family
 from jumok.models.transformer import Transformer, TransformerConfig
-from jumok.tasks import purpose
+from jumok.tasks.run import TASKS
 from parity import perturb_parameters
 
 
@@ -146,7 +145,7 @@ def test_classes_are_what_the_pipeline_of_transformers_says(labels: int, problem
     loaded = jumok.load(tmp_path)
     found = jumok.run(loaded, text)
     if problem == "regression":
-        assert purpose(loaded) == "score" and loaded.labels == tuple(names.values())
+        assert loaded.model.task == "score" and loaded.labels == tuple(names.values())
         found = [{"name": names[place], "share": number} for place, number in enumerate(found)]
     assert {row["name"]: row["share"] for row in found} == pytest.approx(wanted, abs=1e-5)
     assert run("run", str(tmp_path), text).returncode == 0
@@ -157,7 +156,7 @@ def test_every_family_is_for_something() -> None:
         made = get_family(name)
         with torch.device("meta"):
             model = made(made.config_class())
-        assert purpose(Loaded(model, None, model.config, name))
+        assert model.answers == "text" or model.task in TASKS
 
 
 def test_the_families_are_listed() -> None:
@@ -171,14 +170,14 @@ def test_the_families_are_listed() -> None:
     [
         (["gpt", ""], "the text is empty"),
         (["gpt", "x" * 70], "70 tokens and this model reads at most 64; shorten"),
-        (["gpt", "x", "--beams", "2", "--temperature", "1"], "beam search takes the likeliest"),
+        (["gpt", "x", "--beams", "2", "--temperature", "1"], "beam search does not sample"),
         (["gpt", "x", "--chat"], "chat"),
         (["gpt", "x", "--stop", ""], "stop string is empty"),
-        (["bert", "x", "--stop", "a"], "stop cannot be set"),
-        (["mute", "x"], "without a tokenizer"),
-        (["numeric", "10,x"], "reads numbers, such as 10,20,30, and not '10 x'"),
+        (["bert", "x", "--stop", "a"], "stops cannot be set"),
+        (["mute", "x"], "has no tokenizer"),
+        (["numeric", "10,x"], "reads numbers, such as 10,20,30, not '10 x'"),
         (["numeric", "nan"], "must be finite"),
-        (["numeric", " , "], "at least one"),
+        (["numeric", " , "], "at least one number"),
         (["numeric", "1", "--beams", "2"], "cannot be set"),
         (["bert", "x", "--temperature", "1"], "cannot be set for a model that does not generate"),
         (["nowhere", "x"], "there is no folder"),
@@ -198,14 +197,14 @@ def test_nothing_on_standard_input(folders: Path) -> None:
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        ("jumok.run('tiny', 'a', foo=1)", "there is no setting 'foo'; known are limit"),
-        ("jumok.run('tiny', 'a', limit='x')", "limit is how many tokens may come"),
+        ("jumok.run('tiny', 'a', foo=1)", "unknown setting 'foo'; choose from limit"),
+        ("jumok.run('tiny', 'a', limit='x')", "limit must be a number of new tokens"),
         ("jumok.save('gpt', 'folder')", "save takes a model"),
         ("jumok.load(None)", "give a folder, a .gguf file or a name"),
         ("jumok.load('')", "give a folder, a .gguf file or a name"),
         ("generate(jumok.load('tiny').model, torch.tensor([[1, 2]]))", "give its .tolist()"),
-        ("generate(jumok.load('tiny').model, [1, 2])", "prompts are lists of token ids"),
-        ("generate(jumok.load('tiny').model, 'hi')", "prompts are lists of token ids"),
+        ("generate(jumok.load('tiny').model, [1, 2])", "prompts must be lists of token ids"),
+        ("generate(jumok.load('tiny').model, 'hi')", "prompts must be lists of token ids"),
         ("jumok.load('tiny').model([1, 2])", "tokens must be a tensor [batch, length]"),
     ],
 )

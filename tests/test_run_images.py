@@ -34,7 +34,6 @@ from jumok.data.images.preparation import Preparation
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import CheckpointError, JumokError
 from jumok.models import GPT, Captioner, CaptionerConfig, GPTConfig, Swin, SwinConfig, ViT, ViTConfig
-from jumok.tasks import reads
 from parity import assert_parity, perturb_parameters
 from test_images import drawn
 
@@ -183,7 +182,7 @@ def likeliest(loaded: Any, source: torch.Tensor, limit: int) -> list[int]:
 def test_a_caption_is_what_a_plain_loop_writes(folders: Path, name: str, given: str | None) -> None:
     loaded = jumok.load(folders / name)
     path = folders / (given or "found.safetensors")
-    assert reads(loaded) == ("pictures" if given else "regions") and (loaded.preparation is None) == (given is None)
+    assert loaded.model.reads == ("image" if given else "regions") and (loaded.preparation is None) == (given is None)
     source = (loaded.preparation.tensor(path) if given else jumok.checkpoint.tensor_files.read_tensor(path))[None]
     wanted = written(loaded, plainly(loaded, source, 7))  # 7: the longest that this model has places for
     assert jumok.run(loaded, path) == wanted
@@ -213,13 +212,13 @@ def test_captions_differ_between_pictures(folders: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "given", "says"),
     [
-        ("vit", ["a cat on a mat"], "this vit model reads pictures, and there is no file 'a cat on a mat'"),
+        ("vit", ["a cat on a mat"], "this vit model reads images, but there is no file 'a cat on a mat'"),
         ("vit", ["none.png"], "there is no file"),
         ("vit", [], "standard input is empty"),
         ("vit", ["vit"], "there is no file"),  # a folder
         ("vit", ["text.png"], "is not a picture that can be read; known are PNG, JPEG, WEBP, GIF, BMP"),
         ("vit", ["cat.png", "--temperature", "1"], "cannot be set for a model that does not generate text"),
-        ("captioner", ["cat.png", "--chat"], "chat is for a model that reads text"),
+        ("captioner", ["cat.png", "--chat"], "chat is for models that read text"),
         ("captioner", ["found.safetensors"], "is not a picture"),
         ("regions", ["cat.png"], "give a .safetensors file with one tensor [region, feature]"),
         ("regions", ["two.safetensors"], "holds 2 tensors"),
@@ -228,8 +227,8 @@ def test_captions_differ_between_pictures(folders: Path) -> None:
         ("regions", ["whole.safetensors"], "floating-point"),
         ("regions", ["nan.safetensors"], "finite"),
         ("regions", ["bad.safetensors"], "header"),
-        ("gpt", ["cat.png"], "is a picture, and this gpt model reads text"),
-        ("seven", ["cat.png"], "without a word on how it wants its pictures"),
+        ("gpt", ["cat.png"], "is an image, but this gpt model reads text"),
+        ("seven", ["cat.png"], "does not say how images are prepared"),
     ],
 )
 def test_a_mistake_is_one_sentence(
@@ -259,15 +258,15 @@ def test_a_mistake_is_one_sentence(
 
 def test_a_mistake_in_python_is_a_sentence(folders: Path) -> None:
     for name, given, says in (
-        ("gpt", Image.new("RGB", (3, 3)), "reads text, not a Image"),
+        ("gpt", Image.new("RGB", (3, 3)), "reads text, not an Image"),
         ("gpt", folders / "cat.png", "reads text, not a"),
         ("gpt", torch.ones(3), "reads text, not a Tensor"),
-        ("vit", 5, "not a int"),
-        ("vit", [], "nothing was given; this vit model reads pictures"),
+        ("vit", 5, "not an? int"),
+        ("vit", [], "no input; this vit model reads images"),
         ("vit", torch.ones(3, 4), r"\[channel, row, column\]"),
         ("vit", torch.ones(3, 4, 4), "30 x 30"),
         ("vit", torch.ones(3, 30, 30, dtype=torch.uint8), "floating-point"),
-        ("regions", Image.new("RGB", (3, 3)), r"regions are a tensor \[region, feature\], not a Image"),
+        ("regions", Image.new("RGB", (3, 3)), r"regions must be a tensor \[region, feature\], not an Image"),
     ):
         with pytest.raises(JumokError, match=says):
             jumok.run(folders / name, given)

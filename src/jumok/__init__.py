@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from jumok.checkpoint.save import save
     from jumok.errors import ArgumentError, BackendError, JumokError, ShapeError
     from jumok.lens import Ablate, KnockOut, Lens, Patch, Remask, Scale, effect
-    from jumok.tasks import run
+    from jumok.tasks.run import run
 
 __version__ = "0.1.0"
 

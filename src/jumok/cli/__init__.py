@@ -10,7 +10,7 @@ import click
 from jumok import __version__
 
 from .attention import attend, demo, mask
-from .command import Group, is_ours, stop
+from .command import Group, exit_with_message, is_user_error
 from .compare import compare
 from .data import data
 from .effect import effect
@@ -55,19 +55,19 @@ def main() -> None:
     except click.exceptions.Exit as leaving:
         sys.exit(leaving.exit_code)
     except (click.exceptions.Abort, KeyboardInterrupt):
-        stop("stopped", 130)
+        exit_with_message("stopped", 130)
     except click.ClickException as mistake:
         context = getattr(mistake, "ctx", None)
         hint = f" (see: {context.command_path} --help)" if context is not None else ""
         if isinstance(mistake, click.NoSuchOption) and mistake.option_name[1:2].isdigit():
             hint = "; a negative number goes behind two dashes: jumok run MODEL -- -5,3"
-        stop(mistake.format_message().removesuffix(".") + hint, 2)
+        exit_with_message(mistake.format_message().removesuffix(".") + hint, 2)
     except BrokenPipeError:  # the reader of a pipe has seen enough
         sys.stderr.close()
         sys.exit(0)
     except OSError as wrong:
-        stop(f"{wrong.filename or 'a file'}: {wrong.strerror or wrong}", 2)
+        exit_with_message(f"{wrong.filename or 'a file'}: {wrong.strerror or wrong}", 2)
     except Exception as mistake:
-        if not is_ours(mistake):
+        if not is_user_error(mistake):
             raise
-        stop(str(mistake), 2)
+        exit_with_message(str(mistake), 2)

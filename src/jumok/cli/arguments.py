@@ -1,85 +1,102 @@
-"""What a command was given: texts, files, standard input; a model, and what it is to read."""
+"""Read the arguments of a command: texts, files, standard input; a model and its input."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from .command import waiting
+from .command import show_status
 
 if TYPE_CHECKING:
+    from jumok.checkpoint import Loaded
     from jumok.tasks.labelled_input import LabelledInput
 
-TEXTS, PICTURES = (".txt", ".md"), (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp")
-DEFAULT = "tiny"  # the model that comes with the package
+TEXT_SUFFIXES = (".txt", ".md")
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp")
+LONGEST_PATH = 255  # longer arguments are text, not the path of a file
+DEFAULT_MODEL = "tiny"  # comes with the package
 
 
-def inputs(given: tuple[str, ...]) -> list[str]:
-    """The arguments, or standard input where there are none."""
+def read_arguments(arguments: tuple[str, ...]) -> list[str]:
+    """Return the arguments; the text of standard input if there are none, or only "-"."""
     from jumok.errors import ArgumentError
 
-    if given and given != ("-",):
-        return list(given)
+    if arguments and arguments != ("-",):
+        return list(arguments)
     if sys.stdin.isatty():
-        raise ArgumentError("nothing was given; give it as an argument, as a file, or on standard input")
-    raw = getattr(sys.stdin, "buffer", None)  # some consoles have a stream of text alone
+        raise ArgumentError("no input; give it as an argument, as a file, or on standard input")
     try:
-        told = sys.stdin.read() if raw is None else raw.read().decode()
-    except UnicodeDecodeError as wrong:
-        raise ArgumentError(f"standard input is not UTF-8 text (byte {wrong.start})") from None
-    if not told.strip():
-        raise ArgumentError("standard input is empty; there is nothing to do")
-    return [told.rstrip("\n")]
+        # sys.stdin of some consoles has no buffer of bytes.
+        text = sys.stdin.buffer.read().decode() if hasattr(sys.stdin, "buffer") else sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise ArgumentError(f"standard input is not UTF-8 text (byte {error.start})") from None
+    if not text.strip():
+        raise ArgumentError("standard input is empty; give the model something to read")
+    return [text.rstrip("\n")]
 
 
-def content(told: str) -> str:
-    """A text as it is, or that of the file which it names."""
+def read_content(argument: str) -> str:
+    """Return the content of the text file that an argument names; any other argument is returned unchanged."""
     from jumok.errors import ArgumentError
 
-    path = Path(told)
-    if len(told) >= 256 or path.suffix.lower() not in (*TEXTS, *PICTURES) or told != told.strip():
-        return told
+    path = Path(argument)
+    suffix = path.suffix.lower()
+    if len(argument) > LONGEST_PATH or suffix not in (*TEXT_SUFFIXES, *IMAGE_SUFFIXES) or argument != argument.strip():
+        return argument
     if not path.is_file():
-        if len(told.split()) > 1:
-            return told
-        raise ArgumentError(f"there is no file {told}; a text that only looks like one has a space in front of it")
-    if path.suffix.lower() in PICTURES:
-        return told
+        if len(argument.split()) > 1:
+            return argument
+        raise ArgumentError(f"there is no file {argument}; if this is text and not a path, put a space in front of it")
+    if suffix in IMAGE_SUFFIXES:
+        return argument
     try:
         return path.read_text(encoding="utf-8").rstrip("\n")
-    except UnicodeDecodeError as wrong:
-        raise ArgumentError(f"{path} is not UTF-8 text (byte {wrong.start}); save it as UTF-8") from None
+    except UnicodeDecodeError as error:
+        raise ArgumentError(f"{path} is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
 
 
-def seen_by_model(words: tuple[str, ...], limit: int, quiet: bool) -> tuple[Any, LabelledInput]:
-    """[MODEL] INPUT: the model, and what it sees; one word alone is for the model that comes with the package."""
-    from jumok.errors import ArgumentError
+def load_and_prepare(arguments: tuple[str, ...], limit: int, quiet: bool) -> tuple[Loaded, LabelledInput]:
+    """Load the model and prepare its input from the arguments [MODEL] INPUT."""
+    model, text = _split_model_and_input(arguments)
+    if text == "-":
+        (text,) = read_arguments((text,))
 
-    if len(words) > 2:
-        raise ArgumentError(f"give a model and one input; {len(words)} words came: put a text in quotes")
-    if len(words) == 1 and _names_a_model(words[0]):
-        raise ArgumentError(f'{words[0]} is a model; give it something to read: {words[0]} "a text"')
-    if len(words) == 2 and _names_a_model(words[1]) and not _names_a_model(words[0]):
-        raise ArgumentError(f"the model comes first, and then what it reads: {words[1]} {words[0]!r}")
-    model, given = words if len(words) == 2 else (DEFAULT, words[0])
-    if given == "-":
-        (given,) = inputs((given,))
-    with waiting(f"loading {model}", quiet):
+    with show_status(f"loading {model}", quiet):
         from jumok.checkpoint import load
-        from jumok.tasks import reads
         from jumok.tasks.labelled_input import prepare_input
 
         loaded = load(model)
-    with waiting("reading", quiet):
-        found = prepare_input(loaded, content(given) if reads(loaded) in ("text", "numbers") else given, limit)
-    return loaded, found
+
+    with show_status("reading", quiet):
+        if loaded.model.reads in ("text", "numbers"):
+            text = read_content(text)
+        return loaded, prepare_input(loaded, text, limit)
 
 
-def _names_a_model(word: str) -> bool:
-    """A model of the catalogue, or a folder with one."""
+def _split_model_and_input(arguments: tuple[str, ...]) -> tuple[str, str]:
+    """Return the name of the model (by default "tiny") and the input."""
+    from jumok.errors import ArgumentError
+
+    if len(arguments) > 2:
+        raise ArgumentError(f"expected [MODEL] INPUT, but got {len(arguments)} arguments; put the text in quotes")
+    if len(arguments) == 1:
+        (text,) = arguments
+        if _is_model_name(text):
+            raise ArgumentError(f'{text} is a model; give it something to read: {text} "a text"')
+        return DEFAULT_MODEL, text
+    model, text = arguments
+    if _is_model_name(text) and not _is_model_name(model):
+        raise ArgumentError(f"the model comes first, then its input: {text} {model!r}")
+    return model, text
+
+
+def _is_model_name(word: str) -> bool:
+    """Return True for a model of the catalogue, and for a folder that holds a model."""
     from jumok.data.catalogue import list_entries
 
-    if word == DEFAULT or any(one.name == word and one.kind == "model" for one in list_entries()):
+    if word == DEFAULT_MODEL or any(entry.name == word and entry.kind == "model" for entry in list_entries()):
         return True
-    return len(word) < 256 and any((Path(word) / name).is_file() for name in ("config.json", "run.json"))
+    if len(word) > LONGEST_PATH:
+        return False
+    return any((Path(word) / name).is_file() for name in ("config.json", "run.json"))

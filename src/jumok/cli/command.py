@@ -1,67 +1,83 @@
-"""What all commands share: help that keeps its examples, and one sentence for a person's mistake."""
+"""Parts that all commands share: help with examples, error exits, progress, table columns."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+
 
 class Command(click.Command):
-    """Keeps the lines of the examples in the help as they are written."""
+    """A command whose help keeps the line breaks of its examples."""
 
     def format_epilog(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples as they are."""
         if self.epilog:
             formatter.write("\n" + self.epilog.rstrip() + "\n")
 
 
 class Group(Command, click.Group):
+    """A group of such commands."""
+
     command_class = Command
 
 
-def is_ours(mistake: Exception) -> bool:
+def is_user_error(error: Exception) -> bool:
+    """Return True for errors that the user can correct: they are printed as one sentence, without a traceback."""
     from jumok.errors import JumokError
 
-    return isinstance(mistake, JumokError | OSError)
+    return isinstance(error, JumokError | OSError)
 
 
-def stop(sentence: str, code: int) -> NoReturn:
-    click.echo(f"jumok: {' '.join(sentence.split())}", err=True)
+def exit_with_message(message: str, code: int) -> NoReturn:
+    """Print one line to standard error and exit."""
+    click.echo(f"jumok: {' '.join(message.split())}", err=True)
     sys.exit(code)
 
 
+def collect_given_options(context: click.Context, *names: str) -> dict[str, Any]:
+    """Return those of the named options that are on the command line, without the ones that have their default."""
+    commandline = click.core.ParameterSource.COMMANDLINE
+    return {name: context.params[name] for name in names if context.get_parameter_source(name) is commandline}
+
+
 @contextmanager
-def waiting(what: str, quiet: bool) -> Iterator[None]:
-    """A sign that something is under way, where somebody looks, while it cannot be said how far it is."""
+def show_status(message: str, quiet: bool) -> Iterator[None]:
+    """Show a spinner with a message while the block runs, if standard error is a terminal."""
     if quiet or not sys.stderr.isatty():
         yield
         return
     from rich.console import Console
 
-    with Console(stderr=True).status(what):
+    with Console(stderr=True).status(message):
         yield
 
 
 @contextmanager
-def progress(what: str, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar of what is done, of all, where somebody looks; for a program there is none."""
+def show_progress(title: str, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """Show a progress bar while the block runs, if standard error is a terminal.
+
+    Yields a function that takes the finished and the total number of steps; None if there is no bar.
+    """
     if quiet or not sys.stderr.isatty():
         yield None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn(what), MofNCompleteColumn(), BarColumn(), TimeRemainingColumn())
+    columns = (TextColumn(title), MofNCompleteColumn(), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         row = bar.add_task("", total=None)
-        yield lambda done, of: bar.update(row, completed=done, total=of)
+        yield lambda done, total: bar.update(row, completed=done, total=total)
 
 
-def column(texts: Sequence[str], title: str) -> list[str]:
-    """A title and texts, filled to one width; a Hangul letter takes two places on a terminal."""
+def align_column(texts: Sequence[str], title: str) -> list[str]:
+    """Return a title and texts, padded to one width on a terminal, where a Hangul letter is two cells wide."""
     from rich.cells import cell_len
 
     width = max(map(cell_len, [title, *texts]))

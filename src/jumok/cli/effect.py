@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .arguments import seen_by_model
-from .command import Command, column, progress
+from .arguments import load_and_prepare
+from .command import Command, align_column, show_progress
 from .look import LIMIT, headline, sides
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ METRICS = ("log-probability", "logit-difference", "loss", "kl", "class", "value"
   jumok effect my-vit cat.png --metric class --label 3
 """,
 )
-@click.argument("words_given", metavar="[MODEL] INPUT", nargs=-1, required=True)
+@click.argument("arguments", metavar="[MODEL] INPUT", nargs=-1, required=True)
 @click.option("--metric", type=click.Choice(METRICS), help="What is measured.  [default: how likely the answer is]")
 @click.option("--token", help="The token whose log-probability is measured.")
 @click.option("--right", help="The token whose logit is compared ...")
@@ -60,7 +60,7 @@ METRICS = ("log-probability", "logit-difference", "loss", "kl", "class", "value"
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Where every draw begins.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for a program.")
 def effect(
-    words_given: tuple[str, ...], over: str, by: str, verify: int, controls: int, limit: int, rows: int, seed: int,
+    arguments: tuple[str, ...], over: str, by: str, verify: int, controls: int, limit: int, rows: int, seed: int,
     as_json: bool, **asked: Any,
 ) -> None:  # fmt: skip
     """What changes when MODEL (tiny, where none is named) reads INPUT without a head, or with an edge cut: ranked, with
@@ -69,9 +69,9 @@ def effect(
 
     asked["metric"] = _checked(**asked)
     _refuse_idle(over)
-    loaded, seen = seen_by_model(words_given, limit, as_json)
+    loaded, seen = load_and_prepare(arguments, limit, as_json)
     metric = _metric(seen, **asked)
-    with progress("cutting", as_json) as tell:
+    with show_progress("cutting", as_json) as tell:
         found = measure(
             loaded, *seen.inputs, metric=metric, over=over, by=by, verify=verify or None, controls=controls, seed=seed,
             progress=tell,
@@ -177,8 +177,8 @@ def _print_heads(shown: Sequence[Effect], seen: LabelledInput) -> None:
 
 def _print_edges(found: Effects, shown: Sequence[Effect], seen: LabelledInput) -> None:
     places, edges = (
-        column([_place(one) for one in shown], "layer.head"),
-        column([_edge(one, seen) for one in shown], "edge"),
+        align_column([_place(one) for one in shown], "layer.head"),
+        align_column([_edge(one, seen) for one in shown], "edge"),
     )
     click.echo(f"   effect   weight  {places[0]}  {edges[0]}  rank           p  gradient's guess")
     for one, place, edge in zip(shown, places[1:], edges[1:], strict=True):
@@ -202,7 +202,7 @@ def _print_edges(found: Effects, shown: Sequence[Effect], seen: LabelledInput) -
         ("most useful, but little looked at", told.useful_but_little_looked_at),
     ):
         click.echo(f"{title}:" if named else f"{title}: none")
-        for one, edge in zip(named, column([_edge(one, seen) for one in named], "")[1:], strict=True):
+        for one, edge in zip(named, align_column([_edge(one, seen) for one in named], "")[1:], strict=True):
             click.echo(f"  {edge}  weight {one.weight:.3f}  effect {one.effect:+.4f}  ({_place(one)})")
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .arguments import seen_by_model
-from .command import Command, progress, waiting
+from .arguments import load_and_prepare
+from .command import Command, show_progress, show_status
 
 if TYPE_CHECKING:
     from jumok.lens import Capture
@@ -39,7 +39,7 @@ DRAWN = 48  # heads of a grid; more are too small to see
   jumok look my-vit cat.png --png heads.png
 """,
 )
-@click.argument("words_given", metavar="[MODEL] INPUT", nargs=-1, required=True)
+@click.argument("arguments", metavar="[MODEL] INPUT", nargs=-1, required=True)
 @click.option("--layer", help="Only this layer: its number, or its name.")
 @click.option("--head", type=click.IntRange(0), help="Only this head, counted from 0.")
 @click.option("--top", default=3, show_default=True, type=click.IntRange(1), help="So many sources for each token.")
@@ -49,7 +49,7 @@ DRAWN = 48  # heads of a grid; more are too small to see
 @click.option("--svg", type=click.Path(path_type=Path, dir_okay=False), help="The same as SVG.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for a program.")
 def look(
-    words_given: tuple[str, ...],
+    arguments: tuple[str, ...],
     layer: str | None,
     head: int | None,
     top: int,
@@ -69,17 +69,17 @@ def look(
             raise click.UsageError(f"--{kind[1:]} writes {kind[1:].upper()}; {path} must end in {kind}")
         if path is not None and not path.parent.is_dir():
             raise click.UsageError(f"there is no folder {path.parent} to write {path.name} into")
-    loaded, seen = seen_by_model(words_given, limit, as_json)
+    loaded, seen = load_and_prepare(arguments, limit, as_json)
     with Lens(loaded) as lens:
-        with waiting("reading", as_json):
+        with show_status("reading", as_json):
             run = lens.run(*seen.inputs)
         sites = run.sites.names if layer is None else [run.sites.find(int(layer) if layer.isdigit() else layer)]
         if head is not None:
             for site in sites:
                 run.row(site, head, 0)  # whoever asks for a head that is not there is told now
-        with progress("trying heads on repeats and sentences", as_json) as tell:
+        with show_progress("trying heads on repeats and sentences", as_json) as tell:
             tried = _tried(lens, seen, sites, tell)
-    with progress("looking", as_json) as tell:
+    with show_progress("looking", as_json) as tell:
         heads, places = table_rows.rows(
             run, seen, sites, ids=seen.tokens, tried=tried, head=head, top=top, by_words=by_words, progress=tell
         )

@@ -1,28 +1,36 @@
-"""jumok models, jumok run."""
+"""The commands ``jumok models`` and ``jumok run``."""
 
 from __future__ import annotations
 
 import json
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from .arguments import content, inputs
-from .command import Command
+from jumok import defaults
+
+from .arguments import read_arguments, read_content
+from .command import Command, collect_given_options, json_option
+
+if TYPE_CHECKING:
+    from jumok.tasks import ModelInput
+
+CLASSES_SHOWN = 5
+NUMBERS_SHOWN = 8
 
 
 @click.command(
     cls=Command,
-    short_help="List the families of models.",
+    short_help="List the model families.",
     epilog="""Examples:
   jumok models
   jumok models --json
 """,
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON for a program.")
+@json_option
 def models(as_json: bool) -> None:
-    """The families of models, each with what it is and how many parameters its default config has."""
+    """List the model families, each with a description and the number of parameters of its default config."""
     from jumok.models.registry import describe_families
 
     rows = describe_families()
@@ -35,7 +43,7 @@ def models(as_json: bool) -> None:
 
 @click.command(
     cls=Command,
-    short_help="Use a model for what it is for.",
+    short_help="Run a model on its task.",
     epilog="""Examples:
   jumok run smollm2 "The capital of Korea is"
   jumok run smollm2 "Why is the sky blue?" --chat --limit 200
@@ -47,100 +55,118 @@ def models(as_json: bool) -> None:
 """,
 )
 @click.argument("model")
-@click.argument("given", nargs=-1)
-@click.option("--limit", default=128, show_default=True, type=click.IntRange(1), help="At most so many new tokens.")
+@click.argument("inputs", metavar="[INPUT]...", nargs=-1)
+@click.option(
+    "--limit",
+    default=defaults.NEW_TOKENS,
+    show_default=True,
+    type=click.IntRange(1),
+    help="The largest number of new tokens.",
+)
 @click.option(
     "--temperature",
     type=click.FloatRange(0),
-    help="0 takes the likeliest token.  [default: 0; 1 with options that draw]",
+    help="Divide the logits by this; 0 takes the most probable token.  [default: 0; 1 with a sampling option]",
 )
-@click.option("--top-k", type=click.IntRange(1), help="Draw from the so many likeliest tokens.")
-@click.option("--top-p", type=click.FloatRange(0, 1, min_open=True), help="Draw from the fewest with this share.")
+@click.option("--top-k", type=click.IntRange(1), help="Sample from the k most probable tokens.")
 @click.option(
-    "--min-p", type=click.FloatRange(0, 1, min_open=True), help="Draw from those this likely beside the likeliest."
+    "--top-p",
+    type=click.FloatRange(0, 1, min_open=True),
+    help="Sample from the fewest tokens that together have this probability.",
 )
 @click.option(
-    "--repetition", type=click.FloatRange(0, min_open=True), help="Divide the logits of what is there already."
+    "--min-p",
+    type=click.FloatRange(0, 1, min_open=True),
+    help="Sample from tokens with at least this fraction of the largest probability.",
 )
-@click.option("--seed", type=click.IntRange(0), help="The same seed draws the same text.")
-@click.option("--beams", default=1, show_default=True, type=click.IntRange(1), help="Beam search with so many beams.")
-@click.option("--stop", multiple=True, metavar="TEXT", help="End before this text; may be given several times.")
-@click.option("--chat", is_flag=True, help="The text is a message to an instructed model.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON for a program.")
-def run(model: str, given: tuple[str, ...], stop: tuple[str, ...], as_json: bool, **settings: Any) -> None:
-    """Let MODEL (a name of the catalogue, a folder, a .gguf file) do what it is for with what is GIVEN: continue a
-    text, translate it, fill its mask, embed or classify it; classify, embed or caption a picture; predict numbers.
+@click.option(
+    "--repetition",
+    type=click.FloatRange(0, min_open=True),
+    help="Divide the logits of tokens that are already in the text by this.",
+)
+@click.option("--seed", type=click.IntRange(0), help="Seed of the sampling; the same seed gives the same text.")
+@click.option(
+    "--beams",
+    default=defaults.BEAMS,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Beams of beam search; 1 = no beam search.",
+)
+@click.option("--stop", "stops", multiple=True, metavar="TEXT", help="End before this text; may be repeated.")
+@click.option("--chat", is_flag=True, help="Apply the chat template of an instruction-tuned model.")
+@json_option
+@click.pass_context
+def run(context: click.Context, /, model: str, inputs: tuple[str, ...], as_json: bool, **options: Any) -> None:
+    """Run MODEL (a name from the catalogue, a folder, a .gguf file) on its task: continue a text, translate it, fill
+    its masks, embed or classify it; classify, embed or caption an image; predict numbers.
 
-    GIVEN is one or several: texts, .txt or .md files, or - for standard input; paths of pictures (PNG, JPEG, WebP, GIF,
-    BMP); .safetensors files with an image's regions; numbers such as 10,20,30."""
-    told = inputs(given)
+    An INPUT is a text, a .txt or .md file, or - for standard input; the path of an image (PNG, JPEG, WebP, GIF, BMP);
+    a .safetensors file with an image's regions; or numbers such as 10,20,30. There may be several."""
+    texts = read_arguments(inputs)
+
     from jumok.checkpoint import load
-    from jumok.tasks import WRITES, pieces, purpose, reads
-    from jumok.tasks import run as run_model
+    from jumok.tasks import parse_settings, read_input, run_task, stream_answer
 
     loaded = load(model)
-    kind, read = purpose(loaded), reads(loaded)
-    if read in ("text", "numbers"):
-        told = [content(one) for one in told]
-    if read == "numbers" and all("," not in one for one in told):
-        told = [",".join(told)]  # 10 20 30, written without commas, are one sequence
-    generation = {name: value for name, value in settings.items() if value is not None}
-    generation = {name: value for name, value in generation.items() if not (name == "chat" and not value)}
-    if kind not in WRITES:
-        plain = {"limit": 128, "beams": 1}
-        generation = {name: value for name, value in generation.items() if plain.get(name) != value}
-        if stop:
-            generation["stop"] = stop
-    for one in told:
-        if read == "text" and loaded.tokenizer is not None:
-            _say_unknown(loaded, one)
-        if read in ("pictures", "regions") and len(told) > 1 and not as_json:
-            click.echo(f"{one}:")
-        if kind not in WRITES:
-            _print_answer(kind, one, run_model(loaded, one, **generation), as_json)
+    reads, task = loaded.model.reads, loaded.model.task
+    settings = parse_settings(loaded, collect_given_options(context, *options))
+    if reads in ("text", "numbers"):
+        texts = [read_content(text) for text in texts]
+    if reads == "numbers" and all("," not in text for text in texts):
+        texts = [",".join(texts)]  # "10 20 30", written without commas, is one sequence
+
+    for text in texts:
+        model_input = read_input(loaded, text, chat=settings.chat)
+        _warn_unknown_tokens(model_input)
+        if reads in ("image", "regions") and len(texts) > 1 and not as_json:
+            click.echo(f"{text}:")
+
+        if loaded.model.answers == "text" and not as_json:
+            for piece in stream_answer(loaded, model_input, settings):
+                click.echo(piece, nl=False)
+                sys.stdout.flush()
+            click.echo()
             continue
-        streamed = pieces(loaded, one, stops=stop, **generation)
+
+        answer = run_task(loaded, [model_input], settings)[0]
+        if task == "embed":
+            answer = answer.tolist()
         if as_json:
-            click.echo(json.dumps({"input": one, "output": "".join(streamed)}, ensure_ascii=False))
-            continue
-        for piece in streamed:
-            click.echo(piece, nl=False)
-            sys.stdout.flush()
-        click.echo()
+            key = "output" if loaded.model.answers == "text" else task
+            click.echo(json.dumps({"input": text, key: answer}, ensure_ascii=False))
+        else:
+            _print_answer(task, answer)
 
 
-def _say_unknown(loaded: Any, text: str) -> None:
-    """A model answers to letters that it never saw as well; whoever asked should know."""
-    from jumok.tasks.model_inputs import text_of, unknown_in
+def _warn_unknown_tokens(model_input: ModelInput) -> None:
+    """Warn that the tokenizer does not know some tokens; the model answers to them all the same."""
+    if model_input.unknown_count:
+        click.echo(
+            f"jumok: {model_input.unknown_count:,} of {len(model_input.token_ids):,} tokens are unknown to this "
+            "model's tokenizer",
+            err=True,
+        )
 
-    ids = loaded.tokenizer.encode(text_of(loaded, text))
-    unknown = unknown_in(loaded, ids)
-    if unknown:
-        click.echo(f"jumok: {unknown:,} of {len(ids):,} tokens are unknown to this model's tokenizer", err=True)
 
-
-def _print_answer(kind: str, given: str, answer: Any, as_json: bool) -> None:
-    told = answer.tolist() if hasattr(answer, "tolist") else answer
-    if as_json:
-        click.echo(json.dumps({"input": given, kind: told}, ensure_ascii=False))
-    elif kind == "fill":
-        for place, rows in enumerate(told):
-            if len(told) > 1:
-                click.echo(f"masked place {place + 1}")
-            for row in rows:
+def _print_answer(task: str, answer: list[Any]) -> None:
+    if task == "fill":
+        for number, candidates in enumerate(answer, start=1):
+            if len(answer) > 1:
+                click.echo(f"masked position {number}")
+            for row in candidates:
                 click.echo(f"{row['share']:6.3f}  {row['token']}")
-    elif kind == "embed":
-        shown = " ".join(f"{number:.4f}" for number in told[:8])
-        click.echo(f"{len(told)} numbers: {shown} ... (--json prints all)")
-    elif kind in ("predict", "score"):
-        click.echo(" ".join(f"{number:g}" for number in told))
-    else:
-        for row in told[:5]:
-            click.echo(f"{row['share']:6.3f}  {_shown(row)}")
+    elif task == "embed":
+        numbers = " ".join(f"{number:.4f}" for number in answer[:NUMBERS_SHOWN])
+        click.echo(f"{len(answer)} numbers: {numbers} ... (--json prints all)")
+    elif task == "classify":
+        for row in answer[:CLASSES_SHOWN]:
+            click.echo(f"{row['share']:6.3f}  {_name_class(row)}")
+    else:  # score and predict
+        click.echo(" ".join(f"{number:g}" for number in answer))
 
 
-def _shown(row: dict[str, Any]) -> str:
-    """A class by its name, or its number. A name comes from a file: nothing in it may steer the terminal."""
+def _name_class(row: dict[str, Any]) -> str:
+    """Return a class's name, or its number. Names come from a file, so control characters are removed."""
     if row["name"] is None:
         return f"class {row['class']}"
     return "".join(letter if letter.isprintable() else " " for letter in row["name"])

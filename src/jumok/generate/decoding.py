@@ -24,8 +24,6 @@ DEFAULT_LIMIT = 64  # new tokens, where the caller of a decoding loop gives no l
 class EncoderDecoder(Protocol):
     """A model with ``encode()`` and ``decode()``, both by attention: T5, Transformer, Captioner."""
 
-    family: str
-
     @property
     def device(self) -> torch.device:
         """The device of the parameters."""
@@ -148,12 +146,13 @@ class CrossAttentionDecoder(IncrementalDecoder):
         limit: int,
         source_token_mask: Bool[Tensor, "batch source"] | None = None,
     ) -> None:
-        start_token = _require_start_token(model.start_token, model.family)
+        if model.start_token is None:
+            raise ArgumentError("this encoder-decoder declares no start token, so its decoder cannot start")
         self.model = model
         self.source_token_mask = source_token_mask
         self.encoded = model.encode(source, source_token_mask=source_token_mask)
         self.cache = Cache(capacity=limit + 1)
-        self.start = torch.full((self.encoded.shape[0], 1), start_token, device=self.encoded.device)
+        self.start = torch.full((self.encoded.shape[0], 1), model.start_token, device=self.encoded.device)
 
     def prefill(self) -> StepLogits:
         """Read the start token and return the logits of the first new token, [batch, 1, vocab]."""
@@ -280,9 +279,3 @@ def _check_context_length(model: Model, prompt_length: int, limit: int) -> None:
         f"{prompt_length} prompt tokens and {limit} new tokens exceed the {length} tokens that this model reads; "
         f"use a limit of at most {length - prompt_length}"
     )
-
-
-def _require_start_token(start_token: int | None, family: str) -> int:
-    if start_token is None:
-        raise ArgumentError(f"this {family} model declares no start token, so its decoder cannot start")
-    return start_token

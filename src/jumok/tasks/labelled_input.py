@@ -1,145 +1,171 @@
-"""What a model sees of what it is given, for whoever looks inside: its inputs, and a label for each place.
+"""Prepare the input of a lens: the model's arguments, with a label for each position.
 
-A model that answers (translation, caption, numbers) answers first, by itself; its decoder then reads that answer.
+A model that answers (translation, caption, numbers) answers first, and its decoder then reads this answer.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from jumok import defaults
 from jumok.checkpoint import Loaded
 from jumok.data.tokenizers.token_labels import group_words, label_tokens
 from jumok.errors import ArgumentError
-from jumok.generate import generate
-from jumok.generate.decoding import CrossAttentionDecoder
-from jumok.generate.sampling import greedy
-from jumok.generate.token_stream import decode_steps
 
-from .model_inputs import image_of, numbers_of, reads, regions_of, text_of, tokenizer_of, unknown_in
-from .write_text import find_end_tokens
+from .generate_text import GenerationSettings, find_end_tokens, stream_answer_tokens
+from .model_inputs import ModelInput, read_input, require_tokenizer
+from .predict import NumberPredictor
 
 START = "<start>"
-LIMIT = 32  # tokens of an answer; a map of more is hard to read
 Words = list[tuple[str, range]]
 
 
 @dataclass(frozen=True)
 class LabelledInput:
-    """``inputs`` are the model's own. ``source`` and ``target``: labels of what the encoder and the decoder read; a
-    model of one stack has a source alone. ``answer``: what the model made of it, where it was asked first."""
+    """The arguments of a model, with a label for each position.
 
-    inputs: tuple[Any, ...]
+    Args:
+        inputs: The model's arguments: the source, and for an encoder-decoder the target.
+        source: Labels of the positions that the (only) stack or the encoder reads.
+        target: Labels of the positions that the decoder reads; [] without a decoder.
+        source_words: Words of the source and their positions; None if it is not a text.
+        target_words: Words of the target and their positions; None if it is not a text.
+        answer: The model's answer to the source; None without a decoder.
+        tokens: Token ids of the source; [] if it is not a text.
+        unknown: The number of source tokens that the tokenizer does not know.
+        unfinished: True if the token limit cut the answer.
+    """
+
+    inputs: tuple[Tensor, ...]
     source: list[str]
     target: list[str] = field(default_factory=list)
     source_words: Words | None = None
     target_words: Words | None = None
     answer: str | None = None
-    tokens: list[int] = field(default_factory=list)  # of a text: its ids
-    unknown: int = 0  # so many of them the tokenizer does not know
-    unfinished: bool = False  # a limit cut the answer
+    tokens: list[int] = field(default_factory=list)
+    unknown: int = 0
+    unfinished: bool = False
 
     def axes(self, site: str) -> tuple[list[str], list[str]]:
-        """The labels of an attention's queries and keys."""
-        rows, columns = self._sides(site)
-        return (self.target if rows else self.source), (self.target if columns else self.source)
+        """Return the labels of an attention's queries and of its keys.
+
+        Args:
+            site: The name of the attention.
+        """
+        query_is_target, key_is_target = self._read_sides(site)
+        queries = self.target if query_is_target else self.source
+        keys = self.target if key_is_target else self.source
+        return queries, keys
 
     def words(self, site: str) -> tuple[Words | None, Words | None]:
-        rows, columns = self._sides(site)
-        sides = self.source_words, self.target_words
-        return sides[rows], sides[columns]
+        """Return the words of an attention's queries and of its keys; None where they are not text.
 
-    def _sides(self, site: str) -> tuple[int, int]:
-        """0: source, 1: target; of queries and of keys."""
+        Args:
+            site: The name of the attention.
+        """
+        query_is_target, key_is_target = self._read_sides(site)
+        queries = self.target_words if query_is_target else self.source_words
+        keys = self.target_words if key_is_target else self.source_words
+        return queries, keys
+
+    def _read_sides(self, site: str) -> tuple[bool, bool]:
+        """Return whether the queries and whether the keys of an attention come from the target."""
         if not self.target:
-            return 0, 0
+            return False, False
         if "cross" in site:
-            return 1, 0
-        return (1, 1) if site.startswith("decoder") else (0, 0)
+            return True, False
+        is_decoder = site.startswith("decoder")
+        return is_decoder, is_decoder
 
 
-def prepare_input(loaded: Loaded, given: Any, limit: int = LIMIT) -> LabelledInput:
-    """``limit``: how many tokens an answer may have."""
-    kind = reads(loaded)
-    answers = hasattr(loaded.model, "encode")
-    if kind == "numbers":
-        return _numbers(loaded, given)
-    if kind == "text":
-        ids = tokenizer_of(loaded).encode(text_of(loaded, given))
-        if not ids:
-            raise ArgumentError("the text is empty; give the model something to read")
-        source, tokens = torch.tensor([ids], device=loaded.model.device), tokenizer_of(loaded)
-        unknown = unknown_in(loaded, ids)
-        if not answers:
-            _refuse_long(loaded, len(ids))
-            return LabelledInput(
-                (source,), label_tokens(tokens, ids), source_words=group_words(tokens, ids), tokens=ids, unknown=unknown
-            )
-        found = generate(loaded.model, [ids], limit=limit, ends=find_end_tokens(loaded))[0]
-        told = _answered(loaded, source, label_tokens(tokens, ids), group_words(tokens, ids), found, ids)
-        return replace(
-            told, unknown=unknown, unfinished=len(found) == limit and found[-1] not in find_end_tokens(loaded)
-        )
-    picture = image_of(loaded, given) if kind == "pictures" else regions_of(loaded, given)
-    if not answers:
-        return LabelledInput((picture,), _places(loaded))
-    config: Any = loaded.config
-    rows: list[list[int]] = [[]]
-    room = min(limit, config.length)
-    for _ in decode_steps(
-        CrossAttentionDecoder(loaded.model, picture, config.start, room), rows, room, greedy, find_end_tokens(loaded)
-    ):
-        pass
-    names = _places(loaded) if kind == "pictures" else [f"region {place}" for place in range(picture.shape[1])]
-    told = _answered(loaded, picture, names, None, rows[0], [])
-    return replace(told, unfinished=len(rows[0]) == limit and rows[0][-1] not in find_end_tokens(loaded))
+def prepare_input(loaded: Loaded, raw: Any, limit: int = defaults.ANSWER_TOKENS) -> LabelledInput:
+    """Convert user input into model arguments with labels; a model that answers generates its answer first.
 
+    Args:
+        loaded: The model.
+        raw: One input, as for ``jumok.run``.
+        limit: The largest number of tokens of an answer.
 
-def _answered(
-    loaded: Loaded, source: Any, names: list[str], source_words: Words | None, found: list[int], tokens: list[int]
-) -> LabelledInput:
-    """The answer goes into the decoder behind the start token; what ends it does not."""
-    config, tokenizer = loaded.config, tokenizer_of(loaded)
-    ends = find_end_tokens(loaded)
-    longest = getattr(config, "length", None)
-    answer = [one for one in found if one not in ends][: None if longest is None else longest - 1]
-    text = tokenizer.decode(answer).replace("\N{REPLACEMENT CHARACTER}", "")  # a limit may cut a character in two
-    target = torch.tensor([[config.start, *answer]], device=loaded.model.device)  # type: ignore[attr-defined]
-    own = [(START, range(1)), *((text, range(r.start + 1, r.stop + 1)) for text, r in group_words(tokenizer, answer))]
+    Raises:
+        ArgumentError: If the input does not fit the model, or a text exceeds its context length.
+    """
+    model_input = read_input(loaded, raw)
+    if isinstance(loaded.model, NumberPredictor):
+        return _predict_numbers(loaded.model, model_input.source)
+
+    labels = _label_source(loaded, model_input)
+    words = None
+    if model_input.token_ids:
+        words = group_words(require_tokenizer(loaded), model_input.token_ids)
+    if loaded.model.is_encoder_decoder:
+        return _generate_answer(loaded, model_input, labels, words, limit)
+
+    count, longest = len(model_input.token_ids), loaded.model.context_length
+    if longest is not None and count > longest:
+        raise ArgumentError(f"the text has {count:,} tokens, but this {loaded.family} model reads at most {longest:,}")
     return LabelledInput(
-        (source, target),
-        names,
-        [START, *label_tokens(tokenizer, answer)],
-        source_words,
-        own,
-        text,
-        tokens,
+        (model_input.source,),
+        labels,
+        source_words=words,
+        tokens=model_input.token_ids,
+        unknown=model_input.unknown_count,
     )
 
 
-def _numbers(loaded: Loaded, given: Any) -> LabelledInput:
-    source = numbers_of(loaded, given)
-    model: Any = loaded.model
+def _generate_answer(
+    loaded: Loaded, model_input: ModelInput, labels: list[str], words: Words | None, limit: int
+) -> LabelledInput:
+    """Generate the answer greedily and make it the decoder's input, behind the start token."""
+    model, tokenizer = loaded.model, require_tokenizer(loaded)
+    if model.start_token is None:
+        raise ArgumentError(f"this {loaded.family} model declares no start token, so its decoder cannot start")
+    ends = find_end_tokens(loaded)
+
+    generated = list(stream_answer_tokens(loaded, model_input, GenerationSettings(limit=limit)))
+    answer = [token for token in generated if token not in ends]
+    if model.context_length is not None:
+        answer = answer[: model.context_length - 1]  # the start token needs a position too
+
+    answer_words = [(word, range(span.start + 1, span.stop + 1)) for word, span in group_words(tokenizer, answer)]
+    return LabelledInput(
+        (model_input.source, torch.tensor([[model.start_token, *answer]], device=model.device)),
+        labels,
+        [START, *label_tokens(tokenizer, answer)],
+        source_words=words,
+        target_words=[(START, range(1)), *answer_words],
+        # The limit may cut a character in two.
+        answer=tokenizer.decode(answer).replace("\N{REPLACEMENT CHARACTER}", ""),
+        tokens=model_input.token_ids,
+        unknown=model_input.unknown_count,
+        unfinished=len(generated) == limit and generated[-1] not in ends,
+    )
+
+
+def _predict_numbers(model: NumberPredictor, source: Tensor) -> LabelledInput:
     with torch.inference_mode():
-        found = model.predict(source, source.shape[1])
-    shown = [f"{number:g}" for number in found[0].tolist()]
-    names = [f"{number:g}" for number in source[0].tolist()]
-    # the decoder reads what it gave so far; the last number is read by nobody
-    return LabelledInput((source, found[:, :-1].clone()), names, [START, *shown[:-1]], answer=" ".join(shown))
+        predicted = model.predict(source, source.shape[1])
+    source_labels = [f"{number:g}" for number in source[0].tolist()]
+    answer_labels = [f"{number:g}" for number in predicted[0].tolist()]
+    # The decoder reads its own earlier numbers, so it never reads the last one.
+    return LabelledInput(
+        (source, predicted[:, :-1].clone()),
+        source_labels,
+        [START, *answer_labels[:-1]],
+        answer=" ".join(answer_labels),
+    )
 
 
-def _places(loaded: Loaded) -> list[str]:
-    """The patches of a picture by row and column, from 1; before them the class token, where there is one."""
-    config: Any = loaded.config
-    rows, columns = (config.image[axis] // config.patch[axis] for axis in (0, 1))
+def _label_source(loaded: Loaded, model_input: ModelInput) -> list[str]:
+    """Return a label for each source position: tokens, region numbers, or rows and columns of patches (from 1)."""
+    model = loaded.model
+    if model_input.token_ids:
+        return label_tokens(require_tokenizer(loaded), model_input.token_ids)
+    if model.patch_grid is None:
+        return [f"region {index}" for index in range(model_input.source.shape[1])]
+    rows, columns = model.patch_grid
     patches = [f"{row + 1},{column + 1}" for row in range(rows) for column in range(columns)]
-    special = ["[class]", "[distilled]"] if getattr(config, "distilled", False) else ["[class]"]
-    return [*(special if hasattr(loaded.model, "class_token") else []), *patches]
-
-
-def _refuse_long(loaded: Loaded, count: int) -> None:
-    length = getattr(loaded.config, "length", None)
-    if length is not None and count > length:
-        raise ArgumentError(f"the text has {count:,} tokens, and this {loaded.family} reads at most {length:,}")
+    return [*model.prefix_tokens, *patches]

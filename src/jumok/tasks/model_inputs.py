@@ -1,128 +1,173 @@
-"""What people give to a model, as what the model reads: tokens, images, regions, numbers."""
+"""Convert user input (text, image, regions, numbers) into model inputs."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from jumok.checkpoint import Loaded
 from jumok.checkpoint.tensor_files import read_tensor
 from jumok.data.images.image_files import is_existing_file, is_image_path
+from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
 
-# how many axes a tensor of several has
-AXES = {"pictures": 4, "regions": 3, "numbers": 2}
+# What a model reads, in the words of an error message.
+INPUT_NAMES = {"text": "text", "image": "images", "regions": "image regions", "numbers": "numbers"}
+# The number of axes of a tensor that holds a batch of inputs.
+BATCH_AXES = {"image": 4, "regions": 3, "numbers": 2}
 
 
-def reads(loaded: Loaded) -> str:
-    """What this model reads: text, pictures, regions or numbers."""
-    if loaded.family == "numeric":
-        return "numbers"
-    if not hasattr(loaded.config, "image"):
-        return "text"
-    return "regions" if getattr(loaded.config, "source", "patches") == "regions" else "pictures"
+@dataclass(frozen=True)
+class ModelInput:
+    """One input of a model.
+
+    Args:
+        source: The model's first argument, a batch of one: token ids, an image, regions or numbers.
+        token_ids: The token ids of a text; [] for other inputs.
+        unknown_count: The number of these tokens that the tokenizer does not know.
+    """
+
+    source: Tensor
+    token_ids: list[int] = field(default_factory=list)
+    unknown_count: int = 0
 
 
-def several(loaded: Loaded, given: Any) -> list[Any] | None:
-    """What was given, one by one; None where it is one."""
-    kind = reads(loaded)
-    if isinstance(given, Tensor):
-        return list(given) if given.dim() == AXES.get(kind) else None
-    if not isinstance(given, list | tuple):
+def read_input(loaded: Loaded, raw: Any, *, chat: bool = False) -> ModelInput:
+    """Convert one input of the user into a model input on the model's device.
+
+    Args:
+        loaded: The model, with its tokenizer or image preparation.
+        raw: A text, an image (path, Pillow image or tensor), regions (path or tensor) or numbers, as the model needs.
+        chat: Apply the tokenizer's chat template to a text.
+
+    Raises:
+        ArgumentError: If the input does not fit the model.
+    """
+    reads = loaded.model.reads
+    if reads == "text":
+        return _read_text(loaded, raw, chat)
+    if chat:
+        raise ArgumentError(f"chat is for models that read text; this {loaded.family} model reads {INPUT_NAMES[reads]}")
+    readers = {"image": _read_image, "regions": _read_regions, "numbers": _read_numbers}
+    source = readers[reads](loaded, raw)
+    return ModelInput(source.to(loaded.model.device)[None])
+
+
+def split_batch(reads: str, inputs: Any) -> list[Any] | None:
+    """Return the inputs of a batch as a list; None if ``inputs`` is a single input.
+
+    Args:
+        reads: What the model reads: "text", "image", "regions" or "numbers".
+        inputs: What the user passed: a list or tuple is a batch, and so is a tensor with a batch axis.
+
+    >>> split_batch("text", ["a", "b"]), split_batch("numbers", [10, 20])
+    (['a', 'b'], None)
+    """
+    if isinstance(inputs, Tensor):
+        return list(inputs) if inputs.dim() == BATCH_AXES.get(reads) else None
+    if not isinstance(inputs, list | tuple):
         return None
-    # one row of numbers is one input
-    return None if kind == "numbers" and given and isinstance(given[0], int | float) else list(given)
+    if reads == "numbers" and inputs and isinstance(inputs[0], int | float):
+        return None  # a list of numbers is one sequence
+    return list(inputs)
 
 
-def tokenizer_of(loaded: Loaded) -> Any:
+def require_tokenizer(loaded: Loaded) -> Tokenizer:
+    """Return the model's tokenizer.
+
+    Args:
+        loaded: A model that reads or writes text.
+
+    Raises:
+        ArgumentError: If the model was loaded without a tokenizer.
+    """
     if loaded.tokenizer is None:
         raise ArgumentError(
-            "this model came without a tokenizer, so it has no text; give it token ids from Python, or save it with one"
+            "this model has no tokenizer, so it cannot read or write text; pass token ids to the model from Python, or "
+            "save it with a tokenizer"
         )
-    return loaded.tokenizer
+    tokenizer: Tokenizer = loaded.tokenizer
+    return tokenizer
 
 
-def text_of(loaded: Loaded, given: object) -> str:
-    """A text, and not something else by mistake."""
-    if not isinstance(given, str):
-        raise ArgumentError(f"this {loaded.family} model reads text, not a {type(given).__name__}")
-    if is_image_path(given):
-        raise ArgumentError(f"{given} is a picture, and this {loaded.family} model reads text")
-    return given
+def _read_text(loaded: Loaded, raw: Any, chat: bool) -> ModelInput:
+    if not isinstance(raw, str):
+        raise ArgumentError(f"this {loaded.family} model reads text, not {_name_type(raw)}")
+    if is_image_path(raw):
+        raise ArgumentError(f"{raw} is an image, but this {loaded.family} model reads text")
 
-
-def unknown_in(loaded: Loaded, ids: list[int]) -> int:
-    """How many of these tokens stand for what the tokenizer does not know."""
-    unknown = tokenizer_of(loaded).unknown
-    return 0 if unknown is None else ids.count(unknown)
-
-
-def tokens_of(loaded: Loaded, given: list[Any]) -> tuple[Int[Tensor, "batch length"], Bool[Tensor, "batch length"]]:
-    """Token ids and which of them are real, shorter texts padded on the right."""
-    rows = [tokenizer_of(loaded).encode(text_of(loaded, one)) for one in given]
-    if not rows or not all(rows):
+    tokenizer = require_tokenizer(loaded)
+    text = tokenizer.apply_chat_template([{"role": "user", "content": raw}]) if chat else raw
+    token_ids = tokenizer.encode(text)
+    if not token_ids:
         raise ArgumentError("the text is empty; give the model something to read")
-    longest = max(len(row) for row in rows)
-    tokens = torch.tensor([row + [0] * (longest - len(row)) for row in rows])
-    real = torch.tensor([[True] * len(row) + [False] * (longest - len(row)) for row in rows])
-    return tokens.to(loaded.model.device), real.to(loaded.model.device)
+
+    unknown_count = 0 if tokenizer.unknown is None else token_ids.count(tokenizer.unknown)
+    source = torch.tensor([token_ids], device=loaded.model.device)
+    return ModelInput(source, token_ids, unknown_count)
 
 
-def image_of(loaded: Loaded, given: object) -> Float[Tensor, "1 channel row column"]:
-    """A picture, prepared as the model wants it; a tensor [channel, row, column] is so already."""
-    if isinstance(given, Tensor):
-        return _checked(given, "an image", "channel", "row", "column").to(loaded.model.device)[None]
-    if isinstance(given, str | Path) and not is_existing_file(Path(given)):
+def _read_image(loaded: Loaded, raw: Any) -> Float[Tensor, "channel row column"]:
+    """Return a prepared image; a tensor is expected to be prepared already."""
+    if isinstance(raw, Tensor):
+        return _check_tensor(raw, "an image", "channel", "row", "column")
+    if isinstance(raw, str | Path) and not is_existing_file(Path(raw)):
         raise ArgumentError(
-            f"this {loaded.family} model reads pictures, and there is no file {str(given)[:200]!r}; give the path of "
-            "one"
+            f"this {loaded.family} model reads images, but there is no file {str(raw)[:200]!r}; give the path of an "
+            "image"
         )
     if loaded.preparation is None:
         raise ArgumentError(
-            f"this {loaded.family} model came without a word on how it wants its pictures; give it a tensor "
-            "[channel, row, column], or a preparation"
+            f"this {loaded.family} model does not say how images are prepared (size, mean, deviation); pass a tensor "
+            "[channel, row, column], or load the model with a preparation"
         )
-    return loaded.preparation.tensor(given).to(loaded.model.device)[None]
+    return loaded.preparation.tensor(raw)
 
 
-def regions_of(loaded: Loaded, given: object) -> Float[Tensor, "1 region feature"]:
-    """What a detector found in an image: a tensor [region, feature], or a .safetensors file that holds one."""
-    if isinstance(given, str | Path):
-        if not str(given).endswith(".safetensors") or not is_existing_file(Path(given)):
+def _read_regions(loaded: Loaded, raw: Any) -> Float[Tensor, "region feature"]:
+    """Return the regions that a detector found in an image, from a tensor or a .safetensors file."""
+    if isinstance(raw, str | Path):
+        if not str(raw).endswith(".safetensors") or not is_existing_file(Path(raw)):
             raise ArgumentError(
-                f"this {loaded.family} model reads what a detector found in an image: give a .safetensors file with "
-                f"one tensor [region, feature], not {str(given)[:200]!r}"
+                f"this {loaded.family} model reads image regions; give a .safetensors file with one tensor "
+                f"[region, feature], not {str(raw)[:200]!r}"
             )
-        given = read_tensor(Path(given))
-    if not isinstance(given, Tensor):
-        raise ArgumentError(f"regions are a tensor [region, feature], not a {type(given).__name__}")
-    return _checked(given, "regions", "region", "feature").to(loaded.model.device)[None]
+        raw = read_tensor(Path(raw))
+    if not isinstance(raw, Tensor):
+        raise ArgumentError(f"regions must be a tensor [region, feature], not {_name_type(raw)}")
+    return _check_tensor(raw, "regions", "region", "feature")
 
 
-def numbers_of(loaded: Loaded, given: object) -> Float[Tensor, "1 place"]:
-    """Numbers as a text ("10, 20, 30"), a list or a tensor."""
-    if isinstance(given, str):
-        given = given.replace(",", " ").split()
-    if isinstance(given, list | tuple):
+def _read_numbers(loaded: Loaded, raw: Any) -> Float[Tensor, " length"]:
+    """Return numbers from text such as "10, 20, 30", a list or a tensor."""
+    if isinstance(raw, str):
+        raw = raw.replace(",", " ").split()
+    if isinstance(raw, list | tuple):
         try:
-            given = torch.tensor([float(one) for one in given])
+            raw = torch.tensor([float(number) for number in raw])
         except (TypeError, ValueError, OverflowError):
-            shown = " ".join(str(one) for one in given)[:80]
-            raise ArgumentError(f"this model reads numbers, such as 10,20,30, and not {shown!r}") from None
-    if not isinstance(given, Tensor) or not given.numel():
-        raise ArgumentError("this model reads numbers, at least one of them, in a row: 10,20,30")
-    return _checked(given.float(), "numbers", "place").to(loaded.model.device)[None]
+            text = " ".join(str(number) for number in raw)[:80]
+            raise ArgumentError(f"this {loaded.family} model reads numbers, such as 10,20,30, not {text!r}") from None
+    if not isinstance(raw, Tensor) or not raw.numel():
+        raise ArgumentError(f"this {loaded.family} model reads a sequence of at least one number, such as 10,20,30")
+    return _check_tensor(raw.float(), "numbers", "length")
 
 
-def _checked(tensor: Tensor, what: str, *axes: str) -> Tensor:
+def _check_tensor(tensor: Tensor, name: str, *axes: str) -> Tensor:
     if not tensor.is_floating_point() or tensor.dim() != len(axes):
         raise ArgumentError(
-            f"{what} must be floating-point numbers [{', '.join(axes)}], not {tensor.dtype}{list(tensor.shape)}"
+            f"{name} must be floating-point numbers [{', '.join(axes)}], not {tensor.dtype}{list(tensor.shape)}"
         )
     if not bool(torch.isfinite(tensor).all()):
-        raise ArgumentError(f"{what} must be finite numbers, and there is an infinity or what is no number (NaN)")
+        raise ArgumentError(f"{name} must be finite; the input contains NaN or an infinity")
     return tensor
+
+
+def _name_type(raw: Any) -> str:
+    name = type(raw).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"

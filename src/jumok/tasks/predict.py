@@ -1,91 +1,160 @@
-"""Models that read: a vector, the words for a mask, shares of classes, numbers."""
+"""Tasks that answer in one forward pass: embed, fill, classify, score, and predict numbers."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Protocol, TypedDict, runtime_checkable
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from jumok.checkpoint import Loaded
-from jumok.checkpoint.loaded import classes_of
 from jumok.errors import ArgumentError
+from jumok.generate.decoding import pad_right
 
-from .model_inputs import image_of, numbers_of, reads, tokenizer_of, tokens_of
+from .model_inputs import ModelInput, require_tokenizer
+
+FILL_COUNT = 5  # tokens returned for each masked position
+
+# Functional syntax, because "class" is a keyword.
+ClassShare = TypedDict("ClassShare", {"class": int, "name": str | None, "share": float})
+
+
+class TokenShare(TypedDict):
+    """A candidate token of a masked position, and its probability."""
+
+    token: str
+    share: float
+
+
+@runtime_checkable
+class NumberPredictor(Protocol):
+    """A model that continues sequences of numbers."""
+
+    def predict(self, source: Tensor, length: int) -> Tensor:
+        """Return ``length`` predicted numbers for each sequence, [batch, length]."""
+        ...
 
 
 @torch.inference_mode()
-def embed(loaded: Loaded, given: list[Any]) -> Float[Tensor, "batch width"]:
-    """One vector of length 1 for each: of a text the mean over its real tokens; of an image the class token's, or the
-    mean over its places where there is no such token."""
-    if reads(loaded) == "pictures":
-        hidden = torch.cat([loaded.model(image_of(loaded, one)).hidden for one in given])
-        total = hidden[:, 0] if hasattr(loaded.model, "class_token") else hidden.mean(1)
+def embed(loaded: Loaded, inputs: list[ModelInput]) -> Float[Tensor, "batch width"]:
+    """Return one vector of length 1 for each input.
+
+    The vector of a text is the mean over its tokens. The vector of an image is the class token's, or the mean over its
+    patches if the model has no class token.
+
+    Args:
+        loaded: An encoder without a head.
+        inputs: Texts or images.
+    """
+    if loaded.model.reads == "text":
+        tokens, token_mask = _pad_texts(loaded, inputs)
+        hidden = loaded.model(tokens, token_mask=token_mask).hidden
+        vectors = (hidden * token_mask[..., None]).sum(1) / token_mask.sum(1, keepdim=True)
     else:
-        tokens, real = tokens_of(loaded, given)
-        hidden = loaded.model(tokens, token_mask=real).hidden
-        total = (hidden * real[..., None]).sum(1) / real.sum(1, keepdim=True)
-    return torch.nn.functional.normalize(total, dim=-1)
+        hidden = torch.cat([loaded.model(model_input.source).hidden for model_input in inputs])
+        vectors = hidden[:, 0] if loaded.model.prefix_tokens else hidden.mean(1)
+    return torch.nn.functional.normalize(vectors, dim=-1)
 
 
 @torch.inference_mode()
-def fill(loaded: Loaded, texts: list[Any]) -> list[list[list[dict[str, Any]]]]:
-    """For each text and each masked place in it, the five likeliest tokens."""
-    tokenizer = tokenizer_of(loaded)
-    tokens, real = tokens_of(loaded, texts)
-    if tokenizer.mask is None or not (tokens == tokenizer.mask).any():
-        name = None if tokenizer.mask is None else tokenizer.id_to_token(tokenizer.mask)
-        raise ArgumentError(f"nothing is masked in the text; write {name} where a word is missing")
-    logits = loaded.model(tokens, token_mask=real).logits
-    found = []
-    for row, text in zip(logits, tokens, strict=True):
-        best = [row[place].softmax(-1).topk(5) for place in (text == tokenizer.mask).nonzero().flatten().tolist()]
-        found.append(
-            [
-                [
-                    {"token": tokenizer.decode([token]).strip(), "share": share}
-                    for share, token in zip(one.values.tolist(), one.indices.tolist(), strict=True)
-                ]
-                for one in best
-            ]
-        )
-    return found
+def fill(loaded: Loaded, inputs: list[ModelInput]) -> list[list[list[TokenShare]]]:
+    """Return the most probable tokens for each masked position of each text.
+
+    Args:
+        loaded: An encoder with a masked-language-model head, with its tokenizer.
+        inputs: Texts that contain the mask token.
+
+    Raises:
+        ArgumentError: If no text contains the mask token.
+    """
+    tokenizer = require_tokenizer(loaded)
+    tokens, token_mask = _pad_texts(loaded, inputs)
+    if tokenizer.mask is None:
+        raise ArgumentError("this model's tokenizer has no mask token, so it cannot fill masks")
+    is_masked = tokens == tokenizer.mask
+    if not is_masked.any():
+        name = tokenizer.id_to_token(tokenizer.mask)
+        raise ArgumentError(f"the text contains no mask token; write {name} at the position to fill")
+
+    logits = loaded.model(tokens, token_mask=token_mask).logits
+    answers = []
+    for text_logits, text_mask in zip(logits, is_masked, strict=True):
+        positions = []
+        for position_logits in text_logits[text_mask]:
+            best = position_logits.softmax(-1).topk(FILL_COUNT)
+            ranked = zip(best.values.tolist(), best.indices.tolist(), strict=True)
+            positions.append(
+                [TokenShare(token=tokenizer.decode([token]).strip(), share=share) for share, token in ranked]
+            )
+        answers.append(positions)
+    return answers
 
 
 @torch.inference_mode()
-def classify(loaded: Loaded, given: list[Any]) -> list[list[dict[str, Any]]]:
-    """For each text or picture all classes, likeliest first, as {"class": 3, "name": "cat", "share": 0.9}; the name is
-    None where classes have none. Shares sum to 1, but where several classes may hold each stands for itself."""
-    # one class alone is a share by itself too: of one, softmax knows only 1
-    alone = getattr(loaded.config, "answer", "one") == "several" or classes_of(loaded.config) == 1
-    found = []
-    for logits in _logits(loaded, given):
-        shares, order = (logits.sigmoid() if alone else logits.softmax(-1)).sort(descending=True, stable=True)
-        ranked = zip(order.tolist(), shares.tolist(), strict=True)
-        names = loaded.labels
-        found.append(
-            [{"class": one, "name": None if names is None else names[one], "share": share} for one, share in ranked]
-        )
-    return found
+def classify(loaded: Loaded, inputs: list[ModelInput]) -> list[list[ClassShare]]:
+    """Return all classes of each input with their probabilities, most probable first.
+
+    The probabilities sum to 1, unless several classes may hold at once (``independent_classes``). A class has the name
+    None if the model has no labels.
+
+    Args:
+        loaded: A model with a classification head.
+        inputs: Texts or images.
+    """
+    # A single class is an independent probability too: its softmax would always be 1.
+    independent = loaded.model.independent_classes or loaded.model.class_count == 1
+    answers = []
+    for logits in _compute_logits(loaded, inputs):
+        probabilities = logits.sigmoid() if independent else logits.softmax(-1)
+        shares, classes = probabilities.sort(descending=True, stable=True)
+        ranked = zip(classes.tolist(), shares.tolist(), strict=True)
+        answers.append([_describe_class(loaded, index, share) for index, share in ranked])
+    return answers
 
 
 @torch.inference_mode()
-def score(loaded: Loaded, given: list[Any]) -> list[list[float]]:
-    """The numbers themselves, of models that were taught numbers and not classes."""
-    return [logits.tolist() for logits in _logits(loaded, given)]
+def score(loaded: Loaded, inputs: list[ModelInput]) -> list[list[float]]:
+    """Return the outputs of a regression head for each input.
 
-
-def _logits(loaded: Loaded, given: list[Any]) -> list[Float[Tensor, " classes"]]:
-    if reads(loaded) == "pictures":
-        return [loaded.model(image_of(loaded, one)).logits[0].float() for one in given]
-    tokens, real = tokens_of(loaded, given)
-    return list(loaded.model(tokens, token_mask=real).logits.float())
+    Args:
+        loaded: A model with a regression head.
+        inputs: Texts or images.
+    """
+    return [logits.tolist() for logits in _compute_logits(loaded, inputs)]
 
 
 @torch.inference_mode()
-def predict(loaded: Loaded, given: list[Any]) -> list[list[float]]:
-    """As many numbers as were given, for each row of them."""
-    rows = [numbers_of(loaded, one) for one in given]
-    model: Any = loaded.model
-    return [model.predict(row, row.shape[1])[0].tolist() for row in rows]
+def predict(loaded: Loaded, inputs: list[ModelInput]) -> list[list[float]]:
+    """Return as many predicted numbers as each sequence has.
+
+    Args:
+        loaded: A model that continues sequences of numbers.
+        inputs: Sequences of numbers.
+    """
+    model = loaded.model
+    if not isinstance(model, NumberPredictor):
+        raise ArgumentError(f"this {loaded.family} model predicts no numbers")
+    return [model.predict(model_input.source, model_input.source.shape[1])[0].tolist() for model_input in inputs]
+
+
+def _describe_class(loaded: Loaded, index: int, share: float) -> ClassShare:
+    name = None if loaded.labels is None else loaded.labels[index]
+    return {"class": index, "name": name, "share": share}
+
+
+def _compute_logits(loaded: Loaded, inputs: list[ModelInput]) -> list[Float[Tensor, " classes"]]:
+    if loaded.model.reads != "text":
+        return [loaded.model(model_input.source).logits[0].float() for model_input in inputs]
+    tokens, token_mask = _pad_texts(loaded, inputs)
+    return list(loaded.model(tokens, token_mask=token_mask).logits.float())
+
+
+def _pad_texts(
+    loaded: Loaded, inputs: list[ModelInput]
+) -> tuple[Int[Tensor, "batch length"], Bool[Tensor, "batch length"]]:
+    """Return token ids, padded on the right, and their mask (True = real token)."""
+    tokens, token_mask = pad_right([model_input.token_ids for model_input in inputs], loaded.model.device)
+    if token_mask is None:
+        token_mask = torch.ones_like(tokens, dtype=torch.bool)
+    return tokens, token_mask

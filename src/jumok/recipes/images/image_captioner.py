@@ -161,7 +161,7 @@ def written(model: Model, images: Tensor, tokenizer: Tokenizer) -> list[str]:
     for some in images.split(256):
         seen: list[list[int]] = [[] for _ in some]
         with torch.inference_mode():
-            steps = CrossAttentionDecoder(model, some.to(model.device), model.config.start, limit)
+            steps = CrossAttentionDecoder(model, some.to(model.device), limit)
             for _ in decode_steps(steps, seen, limit, greedy, ends):
                 pass
         texts += [tokenizer.decode([one for one in row if one not in ends]) for row in seen]

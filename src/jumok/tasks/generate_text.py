@@ -1,0 +1,131 @@
+"""Tasks that generate text: continue a text, answer a text (translate), caption an image."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+
+from jumok import defaults
+from jumok.checkpoint import Loaded
+from jumok.errors import ArgumentError
+from jumok.generate import Sampling, greedy, stream_text
+from jumok.generate.beam import BeamSettings, search_beams
+from jumok.generate.decoding import CrossAttentionDecoder, IncrementalDecoder, create_decoder, has_decoder
+from jumok.generate.token_stream import decode_steps
+
+from .model_inputs import ModelInput, require_tokenizer
+
+OPTIONS = ("limit", "beams", "stops", "chat")
+SAMPLING_OPTIONS = tuple(field.name for field in fields(Sampling))
+
+
+@dataclass(frozen=True)
+class GenerationSettings:
+    """The settings of text generation.
+
+    Args:
+        limit: The largest number of new tokens; fewer if the model's context length is reached.
+        beams: Beams of beam search; 1 = no beam search.
+        stops: Strings that end the text; they are not part of it.
+        chat: Apply the tokenizer's chat template: the text is a message to an instruction-tuned model.
+        sampling: How each token is chosen; the default takes the most probable one.
+    """
+
+    limit: int = defaults.NEW_TOKENS
+    beams: int = defaults.BEAMS
+    stops: tuple[str, ...] = ()
+    chat: bool = False
+    sampling: Sampling = greedy
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.limit, int) or self.limit < 1:
+            raise ArgumentError(f"limit must be a number of new tokens, at least 1, not {self.limit!r}")
+        if "" in self.stops:
+            raise ArgumentError("a stop string is empty; it would end every text before its first character")
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> GenerationSettings:
+        """Return the settings that options by name describe.
+
+        Args:
+            options: Names and values of the fields of this class (except sampling) and of ``Sampling``. An option that
+                only matters for random sampling (top_k, top_p, min_p, seed) sets the temperature to 1 by default.
+
+        Raises:
+            ArgumentError: If an option is unknown or invalid.
+
+        >>> GenerationSettings.from_options({"limit": 8, "top_k": 5}).sampling.temperature
+        1.0
+        """
+        for name in options:
+            if name not in (*OPTIONS, *SAMPLING_OPTIONS):
+                choices = ", ".join((*OPTIONS, *SAMPLING_OPTIONS))
+                raise ArgumentError(f"unknown setting {name!r}; choose from {choices}")
+
+        sampling = {name: options[name] for name in SAMPLING_OPTIONS if name in options}
+        if sampling and options.get("beams", 1) > 1:
+            raise ArgumentError(f"beam search does not sample; remove {', '.join(sampling)}, or use beams=1")
+        is_random = any(name in sampling for name in ("top_k", "top_p", "min_p", "seed"))
+        sampling.setdefault("temperature", 1.0 if is_random else 0.0)
+
+        own_fields = {name: options[name] for name in OPTIONS if name in options}
+        return cls(**own_fields, sampling=Sampling(**sampling))
+
+
+def stream_answer(loaded: Loaded, model_input: ModelInput, settings: GenerationSettings) -> Iterator[str]:
+    """Yield the text that a model generates, piece by piece, in complete characters.
+
+    Args:
+        loaded: A model that generates text, with its tokenizer.
+        model_input: The prompt or source.
+        settings: Settings of text generation.
+    """
+    ends = find_end_tokens(loaded)
+    tokens = stream_answer_tokens(loaded, model_input, settings)
+    return stream_text((token for token in tokens if token not in ends), require_tokenizer(loaded), settings.stops)
+
+
+def stream_answer_tokens(loaded: Loaded, model_input: ModelInput, settings: GenerationSettings) -> Iterable[int]:
+    """Return the new tokens, including the end token; without beam search they are computed one by one.
+
+    Args:
+        loaded: A model that generates text, with its tokenizer.
+        model_input: The prompt or source.
+        settings: Settings of text generation.
+    """
+    model = loaded.model
+    ends = find_end_tokens(loaded)
+    limit = settings.limit
+    prompt_length = 0 if model.is_encoder_decoder else len(model_input.token_ids)
+    if model.context_length is not None and prompt_length < model.context_length:
+        limit = min(limit, model.context_length - prompt_length)
+
+    with torch.inference_mode():
+        decoder: IncrementalDecoder
+        if model_input.token_ids:
+            decoder = create_decoder(model, [model_input.token_ids], limit)
+        elif has_decoder(model):
+            decoder = CrossAttentionDecoder(model, model_input.source, limit)
+        else:
+            raise ArgumentError(f"this {loaded.family} model generates no text")
+        if settings.beams > 1:
+            return search_beams(decoder, 1, BeamSettings(settings.beams, limit, 1.0, ends))[0]
+
+    texts = [[] if model.is_encoder_decoder else list(model_input.token_ids)]
+    steps = decode_steps(decoder, texts, limit, settings.sampling, ends)
+    return (step[0] for step in steps if step[0] is not None)
+
+
+def find_end_tokens(loaded: Loaded) -> frozenset[int]:
+    """Return the tokens that end a text: the tokenizer's, and the end token of an encoder-decoder.
+
+    Args:
+        loaded: A model with its tokenizer.
+    """
+    ends = frozenset(require_tokenizer(loaded).ends)
+    if loaded.model.end_token is not None:
+        ends |= {loaded.model.end_token}
+    return ends

@@ -1,0 +1,87 @@
+"""The dispatcher: run a model's task on user input. ``jumok.run`` and ``jumok run`` both use it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jumok.checkpoint import Loaded, load
+from jumok.errors import ArgumentError
+
+from .generate_text import GenerationSettings, stream_answer
+from .model_inputs import INPUT_NAMES, ModelInput, read_input, split_batch
+from .predict import classify, embed, fill, predict, score
+
+# The tasks that answer in one forward pass; the remaining ones generate text.
+TASKS = {"embed": embed, "fill": fill, "classify": classify, "score": score, "predict": predict}
+
+
+def run(model: str | Path | Loaded, inputs: Any, **options: Any) -> Any:
+    """Run a model on its task: continue, translate, caption, fill, classify, score, embed or predict.
+
+    Args:
+        model: A name from the catalogue, a folder, a .gguf file, or what ``jumok.load`` returned.
+        inputs: One input, or a list of inputs. A text model reads a string; an image model reads the path of an image,
+            a Pillow image, or a prepared tensor [channel, row, column]; a captioner of regions reads a tensor
+            [region, feature] or the path of a .safetensors file that holds one; a numeric model reads numbers.
+        **options: Settings of text generation: limit, beams, stops, chat, temperature, repetition, top_k, top_p,
+            min_p, seed (see ``GenerationSettings`` and ``Sampling``). A model that generates no text accepts none.
+
+    Returns:
+        The answer to one input, or a list of answers (for embeddings a tensor [batch, width]):
+
+        - continue, translate, caption: the text (str);
+        - embed: a vector of length 1 (Tensor);
+        - fill: for each masked position the five most probable tokens, as {"token": ..., "share": ...};
+        - classify: all classes, most probable first, as {"class": 3, "name": "cat", "share": 0.9};
+        - score, predict: numbers (list of float).
+
+    Raises:
+        ArgumentError: If the inputs do not fit the model, or an option is unknown or invalid.
+
+    >>> import jumok
+    >>> jumok.run("tiny", "the cat sat; the cat", limit=4)
+    ' sat'
+    """
+    loaded = model if isinstance(model, Loaded) else load(model)
+    settings = parse_settings(loaded, options)
+
+    batch = split_batch(loaded.model.reads, inputs)
+    if batch == []:
+        raise ArgumentError(f"no input; this {loaded.family} model reads {INPUT_NAMES[loaded.model.reads]}")
+
+    texts = [inputs] if batch is None else batch
+    answers = run_task(loaded, [read_input(loaded, text, chat=settings.chat) for text in texts], settings)
+    return answers[0] if batch is None else answers
+
+
+def parse_settings(loaded: Loaded, options: Mapping[str, Any]) -> GenerationSettings:
+    """Return the generation settings that the options describe.
+
+    Args:
+        loaded: The model.
+        options: Names and values of ``GenerationSettings`` and ``Sampling`` fields; {} = the defaults.
+
+    Raises:
+        ArgumentError: If an option is unknown or invalid, or the model generates no text and there are options.
+    """
+    if options and loaded.model.answers != "text":
+        raise ArgumentError(f"{', '.join(options)} cannot be set for a model that does not generate text")
+    return GenerationSettings.from_options(options)
+
+
+def run_task(loaded: Loaded, inputs: list[ModelInput], settings: GenerationSettings) -> Any:
+    """Return the model's answer to each input.
+
+    Args:
+        loaded: The model.
+        inputs: Inputs that ``read_input`` returned.
+        settings: Settings of text generation; ignored by the tasks that generate no text.
+
+    Returns:
+        A list with one answer for each input; for embeddings a tensor [batch, width].
+    """
+    if loaded.model.answers == "text":
+        return ["".join(stream_answer(loaded, model_input, settings)) for model_input in inputs]
+    return TASKS[loaded.model.task](loaded, inputs)
