@@ -151,7 +151,7 @@ def test_other_pictures_are_not_gone_on_with(folder: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize("name", ["image", "caption"])
 def test_parts_of_a_batch_are_the_batch(name: str, folder: Path, tmp_path: Path) -> None:
     tmp_path.joinpath("run").mkdir()
-    task = get_recipe(name)(asked(name, tmp_path / "run", folder, VIT if name == "image" else WRITER))
+    task = get_recipe(name).build(asked(name, tmp_path / "run", folder, VIT if name == "image" else WRITER))
     whole, again = task.batches(3, 0, 1), task.batches(3, 0, 1)
     halves = [task.batches(3, part, 2) for part in range(2)]
     assert torch.equal(whole.inputs["images"], again.inputs["images"])
@@ -170,7 +170,7 @@ def test_swin_learns_too(folder: Path, tmp_path: Path) -> None:
 def test_image_starts_from_another(trained: Path, folder: Path, tmp_path: Path) -> None:
     """The same classes: nothing is lost. Others: only the map to classes is new."""
     (tmp_path / "run").mkdir()
-    same = get_recipe("image")(asked("image", tmp_path / "run", folder, {}, start=str(trained)))
+    same = get_recipe("image").build(asked("image", tmp_path / "run", folder, {}, start=str(trained)))
     theirs = jumok.load(trained).model.state_dict()
     assert all(torch.equal(one, theirs[name]) for name, one in same.model.state_dict().items())
     other, draw = tmp_path / "other", numpy.random.default_rng(1)
@@ -179,16 +179,16 @@ def test_image_starts_from_another(trained: Path, folder: Path, tmp_path: Path) 
         for number in range(12):
             shape(kind, draw).save(other / kind / f"{number}.png")
     (tmp_path / "two").mkdir()
-    task = get_recipe("image")(asked("image", tmp_path / "two", other, {}, start=str(trained)))
+    task = get_recipe("image").build(asked("image", tmp_path / "two", other, {}, start=str(trained)))
     for name, one in task.model.state_dict().items():
         assert torch.equal(one, theirs[name]) is not name.startswith("output."), name
     assert task.preparation == jumok.load(trained).preparation
 
     jumok.save(GPT(GPTConfig(vocabulary=8, length=8, width=8, layers=1, heads=1, hidden=8)), tmp_path / "gpt")
     with pytest.raises(ArgumentError, match=r"goes on with a vit or a swin; .*gpt is a gpt"):
-        get_recipe("image")(asked("image", tmp_path / "none", folder, {}, start=str(tmp_path / "gpt")))
+        get_recipe("image").build(asked("image", tmp_path / "none", folder, {}, start=str(tmp_path / "gpt")))
     with pytest.raises(ArgumentError, match="classes is 7, but the data has 3"):
-        get_recipe("image")(asked("image", tmp_path / "run", folder, {**VIT, "classes": 7}))
+        get_recipe("image").build(asked("image", tmp_path / "run", folder, {**VIT, "classes": 7}))
 
 
 def test_pictures_that_cannot_be_read_are_named(folder: Path, tmp_path: Path) -> None:
@@ -225,7 +225,9 @@ def test_real_pictures_keep_their_test_part(source: str, tmp_path: Path, monkeyp
         small.pixels[:, 0, 0, :2] = torch.stack([torch.arange(400) // 256, torch.arange(400) % 256], 1).byte()
         monkeypatch.setattr(image_galleries, "cifar10", lambda side, report: small)
         size = (400, 400)
-    task = get_recipe("image")(asked("image", tmp_path, None, {"set": source, "width": 16, "hidden": 16, "layers": 1}))
+    task = get_recipe("image").build(
+        asked("image", tmp_path, None, {"set": source, "width": 16, "hidden": 16, "layers": 1})
+    )
     learned, choosing, held_out = task.data["pictures"]
     assert learned + choosing == size[0] and held_out == size[1]
     assert 0.02 < choosing / size[0] < 0.05
@@ -262,13 +264,13 @@ def test_caption_is_told_by_the_same_words_as_run(written: Path, folder: Path, t
 
 def test_caption_goes_on_with_its_own(written: Path, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
-    task = get_recipe("caption")(asked("caption", tmp_path / "run", folder, {}, start=str(written)))
+    task = get_recipe("caption").build(asked("caption", tmp_path / "run", folder, {}, start=str(written)))
     theirs = jumok.load(written)
     assert all(torch.equal(one, theirs.model.state_dict()[name]) for name, one in task.model.state_dict().items())
     assert task.tokenizer.encode("가로") == theirs.tokenizer.encode("가로")
     jumok.save(GPT(GPTConfig(vocabulary=8, length=8, width=8, layers=1, heads=1, hidden=8)), tmp_path / "gpt")
     with pytest.raises(ArgumentError, match=r"goes on with a captioner that reads patches"):
-        get_recipe("caption")(asked("caption", tmp_path / "none", folder, {}, start=str(tmp_path / "gpt")))
+        get_recipe("caption").build(asked("caption", tmp_path / "none", folder, {}, start=str(tmp_path / "gpt")))
 
 
 def test_captions_that_cannot_be_used_are_named(folder: Path, tmp_path: Path) -> None:
@@ -301,7 +303,7 @@ def test_emoji_are_learned_in_either_language(tmp_path: Path, monkeypatch: pytes
     fetched("emoji")
     monkeypatch.setenv("JUMOK_CACHE", str(CACHE))
     korean = {**WRITER, "language": "ko", "tones": "no", "image": [8, 8]}
-    task = get_recipe("caption")(asked("caption", tmp_path, None, korean))
+    task = get_recipe("caption").build(asked("caption", tmp_path, None, korean))
     learned, choosing, held_out = task.data["pictures"]
     assert learned + choosing == 1724 and held_out == 187
     answer = [one for one in task.batches(0, 0, 1).targets[0].tolist() if one >= 0]

@@ -306,7 +306,7 @@ def test_masked_hides_what_the_paper_says() -> None:
 
 def test_masked_batches_are_a_pure_function(tmp_path: Path, book: Path) -> None:
     (tmp_path / "run").mkdir()
-    task = get_recipe("masked")(TrainingRequest("masked", tmp_path / "run", str(book), changes=MASKED))
+    task = get_recipe("masked").build(TrainingRequest("masked", tmp_path / "run", str(book), changes=MASKED))
     whole = task.batches(3, 0, 1)
     assert torch.equal(whole.inputs["tokens"], task.batches(3, 0, 1).inputs["tokens"])
     halves = [task.batches(3, part, 2) for part in (0, 1)]
@@ -330,7 +330,7 @@ def test_masked_batches_are_a_pure_function(tmp_path: Path, book: Path) -> None:
 def test_masked_holds_out_paragraphs(tmp_path: Path, book: Path) -> None:
     """What is tested on is never trained on, and the vocabulary has not seen it either."""
     (tmp_path / "run").mkdir()
-    task = get_recipe("masked")(
+    task = get_recipe("masked").build(
         TrainingRequest("masked", tmp_path / "run", str(book), changes={**MASKED, "length": 90})
     )
     assert task.data["examples"] > 4 * task.data["held_out"] > 0
@@ -459,7 +459,9 @@ def test_only_the_transformer_is_written_as_transformers_have_it(translators: Pa
 
 def test_translate_batches_are_a_pure_function(tmp_path: Path, pairs: Path) -> None:
     (tmp_path / "run").mkdir()
-    task = get_recipe("translate")(TrainingRequest("translate", tmp_path / "run", str(pairs), changes=TRANSFORMER))
+    task = get_recipe("translate").build(
+        TrainingRequest("translate", tmp_path / "run", str(pairs), changes=TRANSFORMER)
+    )
     whole, halves = task.batches(5, 0, 1), [task.batches(5, part, 2) for part in (0, 1)]
     assert whole.count == sum(one.count for one in halves) == int((whole.targets != -100).sum())
     end, start = task.tokenizer.end, task.tokenizer.begin
@@ -485,7 +487,7 @@ def test_translate_knows_its_sides(tmp_path: Path, pairs: Path) -> None:
     train, held = (list(_pairs(asked, side, ProblemLog())) for side in ("train", "held-out"))
     assert len(train) + len(held) == 120 and not {one for one, _ in train} & {one for one, _ in held}
     (tmp_path / "run").mkdir()
-    task = get_recipe("translate")(asked)
+    task = get_recipe("translate").build(asked)
     assert task.data["pairs"] == len(train) and task.data["held_out"] == len(held) < MAX_HELD_OUT
     lines = (tmp_path / "run" / "held-out.jsonl").read_text(encoding="utf-8").splitlines()
     assert {json.loads(line)["source"] for line in lines} == {one for one, _ in held}

@@ -47,7 +47,7 @@ def asked(name: str, folder: Path, data: Path | None = None, begun: Path | None 
 
 
 def made(name: str, folder: Path, **more: Any) -> Task:
-    return get_recipe(name)(asked(name, folder, **more))
+    return get_recipe(name).build(asked(name, folder, **more))
 
 
 @pytest.fixture(autouse=True)
@@ -174,7 +174,7 @@ def test_bad_lines_can_be_left_out(tmp_path: Path) -> None:
     said: list[str] = []
     wanted = asked("copy", tmp_path / "run", tmp_path / "own.txt")
     wanted.skip_bad, wanted.report = True, said.append
-    get_recipe("copy")(wanted)
+    get_recipe("copy").build(wanted)
     assert said == [f"1 skipped; first: {tmp_path / 'own.txt'}:1: character 5 is the byte FF, which is no UTF-8"]
 
 
@@ -226,7 +226,7 @@ def test_only_the_answer_is_learned(tmp_path: Path) -> None:
 
 def test_a_gpt_learns_the_answer_behind_the_sequence(tmp_path: Path) -> None:
     changes = {**SMALL["copy"], "model": "gpt", "batch": 4, "steps": 2}
-    task = get_recipe("reverse")(TrainingRequest("reverse", tmp_path / "run", changes=changes))
+    task = get_recipe("reverse").build(TrainingRequest("reverse", tmp_path / "run", changes=changes))
     batch = task.batches(0, 0, 1)
     separator = task.tokenizer.separator
     for tokens, targets in zip(batch.inputs["tokens"].tolist(), batch.targets.tolist(), strict=True):

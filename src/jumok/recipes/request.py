@@ -17,8 +17,11 @@ from jumok.fields import Fields
 from jumok.models import Config, Model
 from jumok.training import Settings
 
+from .recipe import Options
+
 Made = TypeVar("Made", bound=Fields)
 Kind = TypeVar("Kind", bound=Model)
+OptionsType = TypeVar("OptionsType", bound=Options)
 
 
 @dataclass
@@ -59,21 +62,32 @@ class TrainingRequest:
         wanted = {name: value for name, value in self.changes.items() if name in names}
         return config.replace(**wanted) if wanted else config
 
-    def choice(self, name: str, default: str, options: tuple[str, ...]) -> str:
-        """One of the recipe's own choices."""
-        self.known.add(name)
-        value = str(self.changes.get(name, default))
-        if value not in options:
-            raise ArgumentError(f"{name} of recipe {self.recipe} must be one of {', '.join(options)}, not {value!r}")
-        return value
+    def options(self, kind: type[OptionsType]) -> OptionsType:
+        """The recipe's own fields: their defaults, and what was asked for.
 
-    def number(self, name: str, default: int, least: int = 1, most: int = 2**31) -> int:
-        """A whole number of the recipe's own."""
-        self.known.add(name)
-        value = self.changes.get(name, default)
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-            raise ArgumentError(f"{name} of the recipe {self.recipe} must be from {least} to {most}, not {value!r}")
-        return value
+        Args:
+            kind: The class that declares them.
+
+        Raises:
+            ArgumentError: If a value is invalid, or its field does not apply to this request.
+        """
+        names = {declared.name for declared in fields(kind)}
+        self.known |= names
+        changed = {name: value for name, value in self.changes.items() if name in names}
+        for declared in fields(kind):  # --set source=1: a column named 1
+            if declared.metadata["kind"] is str and type(changed.get(declared.name)) is int:
+                changed[declared.name] = str(changed[declared.name])
+        inapplicable = {
+            *(() if self.data is not None else kind.with_data),
+            *(() if self.data is None else kind.without_data),
+            *(() if self.start is not None else kind.with_start),
+            *(() if self.start is None else kind.without_start),
+        }
+        for name in changed:
+            if name in inapplicable:
+                condition = kind.describe_condition(name)
+                raise ArgumentError(f"{name} of the recipe {self.recipe} applies {condition}; leave it out")
+        return kind.from_json(changed)
 
     def load_start(self) -> Loaded | None:
         """What to start from, where somebody said so (``--from``)."""

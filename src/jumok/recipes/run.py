@@ -20,6 +20,7 @@ from jumok.training.metrics_log import read_metrics
 from jumok.training.progress import ProgressDisplay, SilentDisplay
 from jumok.training.resume import refuse_differences
 
+from .recipe import get_recipe
 from .report import format_markdown
 from .request import TrainingRequest
 
@@ -95,11 +96,9 @@ def resume_run(
 
 def _task(asked: TrainingRequest, world: World) -> Task:
     """What the recipe makes of what was asked. The first process goes first: its files are then there."""
-    from . import get_recipe
-
     if not world.is_main:
         world.broadcast(None)
-    task = get_recipe(asked.recipe)(asked)
+    task = get_recipe(asked.recipe).build(asked)
     asked.finish()
     if world.is_main:
         world.broadcast(None)

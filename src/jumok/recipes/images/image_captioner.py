@@ -4,6 +4,7 @@ them, in English or in Korean; or they are your own. What is held out is never a
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,13 @@ from jumok.data.readers import captioned_images
 from jumok.data.readers.lines import ProblemLog
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
+from jumok.fields import choice, integer
 from jumok.generate import greedy
 from jumok.generate.decoding import CrossAttentionDecoder
 from jumok.generate.token_stream import decode_steps
 from jumok.models import Model
 from jumok.models.captioner import Captioner, CaptionerConfig
+from jumok.recipes.recipe import Defaults, Options, recipe
 from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.exact_match import exact, sacrebleu
 from jumok.recipes.shared.learned_tokenizer import learn_tokenizer
@@ -42,13 +45,36 @@ PEOPLE = {"1f468": "1f9d1", "1f469": "1f9d1"}  # man and woman stand where perso
 Sides = tuple[Pictures, Pictures, Pictures]  # learned from, choosing the best checkpoint, held out for the report
 
 
+@dataclass(frozen=True)
+class CaptionOptions(Options):
+    """Fields of the recipe caption."""
+
+    without_data = ("language", "tones")
+    without_start = ("vocabulary",)
+
+    language: str = choice("en", ("en", "ko"), "language of the emoji's names")
+    tones: str = choice("yes", ("yes", "no"), "also learn from emoji of other skin tones")
+    vocabulary: int = integer(1000, "size of the vocabulary, learned on the captions", 259)
+    shift: int = integer(2, "largest shift of a training image, in pixels", 0, 100)
+    turn: int = integer(8, "largest rotation of a training image, in degrees", 0, 180)
+
+
+def caption_defaults(request: TrainingRequest) -> Defaults:
+    """Return the default config and settings."""
+    settings = {**SETTINGS, "threads": torch.get_num_threads()}
+    if request.start is not None:
+        return Defaults(settings)
+    return Defaults(settings, (CONFIG,), from_data=("pad", "start", "end"))
+
+
+@recipe(caption_defaults, CaptionOptions)
 def caption(asked: TrainingRequest) -> Task:
     """Names of emoji, or your own sentences about your own pictures."""
     sacrebleu()  # what is missing is said now, not after the training
     loaded = asked.load_start()
     config = asked.config(CONFIG if loaded is None else _config_of(asked, loaded))
-    settings = asked.settings(**SETTINGS, threads=torch.get_num_threads())
-    shift, turn = asked.number("shift", 2, 0, 100), asked.number("turn", 8, 0, 180)
+    settings = asked.settings(**caption_defaults(asked).settings)
+    options = asked.options(CaptionOptions)
 
     prepared = plain(config, loaded)
     sides = _emoji(asked, prepared) if asked.data is None else _folder(asked, prepared)
@@ -70,7 +96,7 @@ def caption(asked: TrainingRequest) -> Task:
     def batches(step: int, part: int, parts: int) -> Batch:
         chosen = select_part(order.batch_indices(step, settings.batch), part, parts)
         moves = drawn(settings.batch, settings.seed, step)[select_part(list(range(settings.batch)), part, parts)]
-        images = moved(normal(train.pixels[chosen], prepared), moves, shift=shift, turn=turn)
+        images = moved(normal(train.pixels[chosen], prepared), moves, shift=options.shift, turn=options.turn)
         target, _ = pad_sequences([[config.start, *rows[one]] for one in chosen], config.pad)
         answer, _ = pad_sequences([[*rows[one], config.end] for one in chosen], IGNORE_INDEX)
         return Batch({"images": images, "target": target}, answer, int((answer != IGNORE_INDEX).sum()))
@@ -117,8 +143,9 @@ def _config_of(asked: TrainingRequest, loaded: Loaded) -> CaptionerConfig:
 
 
 def _emoji(asked: TrainingRequest, how: Preparation) -> Sides:
-    language: Any = asked.choice("language", "en", ("en", "ko"))
-    tones = asked.choice("tones", "yes", ("yes", "no")) == "yes"
+    options = asked.options(CaptionOptions)
+    language: Any = options.language
+    tones = options.tones == "yes"
     known = list(image_galleries.load_emoji("train", asked.report, language, tones))
     # other skin colours are more to learn from; they are not judged, because they would count one emoji six times
     judged = {path for side in ("train", "held-out") for path, _ in image_galleries.load_emoji(side, None, language)}
@@ -148,7 +175,7 @@ def _tokenizer(asked: TrainingRequest, texts: list[str]) -> Tokenizer:
     known = asked.folder / "tokenizer"
     if known.is_dir():  # a run that is taken up again
         return Tokenizer.load(known)
-    made = learn_tokenizer(texts, asked.number("vocabulary", 1000, 259), SPECIAL)
+    made = learn_tokenizer(texts, asked.options(CaptionOptions).vocabulary, SPECIAL)
     made.save(known)
     return made
 

@@ -3,6 +3,7 @@ one folder a class. Pictures are moved a little at each step, so that none is se
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,11 @@ from jumok.data.images.preparation import Preparation
 from jumok.data.readers import captioned_images
 from jumok.data.readers.lines import ProblemLog
 from jumok.errors import ArgumentError
+from jumok.fields import choice, integer, optional
 from jumok.models import Model
 from jumok.models.swin import Swin, SwinConfig
 from jumok.models.vit import ViT, ViTConfig
+from jumok.recipes.recipe import Defaults, Options, recipe
 from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.class_scores import accuracy, class_names, confusion, set_class_count, told
 from jumok.recipes.shared.splits import fingerprint, split_by_key
@@ -38,15 +41,38 @@ Sides = tuple[
 ]  # learned from, choosing the best checkpoint, held out for the report
 
 
+@dataclass(frozen=True)
+class ImageOptions(Options):
+    """Fields of the recipe image."""
+
+    without_data = ("set",)
+
+    set: str = choice("mnist", ("mnist", "cifar10"), "the images to learn from")
+    model: str = choice("vit", ("vit", "swin"), "architecture")
+    shift: int = integer(2, "largest shift of a training image, in pixels", 0, 100)
+    turn: int = integer(10, "largest rotation of a training image, in degrees", 0, 180)
+    flip: str | None = optional(choice("no", ("yes", "no"), "mirror every other image; None = yes for cifar10 alone"))
+
+
+def image_defaults(request: TrainingRequest) -> Defaults:
+    """Return the default config and settings of the chosen images and architecture."""
+    options = request.options(ImageOptions)
+    source = options.set if request.data is None else "folder"
+    settings = {**SHARED, "steps": STEPS[source, options.model], "threads": torch.get_num_threads()}
+    if request.start is not None:
+        return Defaults(settings)
+    return Defaults(settings, (CONFIGS[source, options.model],), from_data=("classes",))
+
+
+@recipe(image_defaults, ImageOptions)
 def image(asked: TrainingRequest) -> Task:
     """MNIST by a small ViT, or what else was asked for."""
-    source = asked.choice("set", "mnist", ("mnist", "cifar10")) if asked.data is None else "folder"
-    family = asked.choice("model", "vit", ("vit", "swin"))
+    options, defaults = asked.options(ImageOptions), image_defaults(asked)
+    source = options.set if asked.data is None else "folder"
     loaded = asked.load_start()
-    config = asked.config(CONFIGS[source, family]) if loaded is None else _config_of(asked, loaded)
-    settings = asked.settings(**SHARED, steps=STEPS[source, family], threads=torch.get_num_threads())
-    shift, turn = asked.number("shift", 2, 0, 100), asked.number("turn", 10, 0, 180)
-    flip = asked.choice("flip", "yes" if source == "cifar10" else "no", ("yes", "no")) == "yes"
+    config = asked.config(CONFIGS[source, options.model]) if loaded is None else _config_of(asked, loaded)
+    settings = asked.settings(**defaults.settings)
+    flip = options.flip == "yes" if options.flip is not None else source == "cifar10"
 
     prepared = plain(config, loaded)
     sides = _folder(asked, prepared) if source == "folder" else _gallery(asked, source, prepared)
@@ -61,7 +87,7 @@ def image(asked: TrainingRequest) -> Task:
     def batches(step: int, part: int, parts: int) -> Batch:
         chosen = select_part(order.batch_indices(step, settings.batch), part, parts)
         moves = drawn(settings.batch, settings.seed, step)[select_part(list(range(settings.batch)), part, parts)]
-        images = moved(normal(train.pixels[chosen], prepared), moves, shift=shift, turn=turn, flip=flip)
+        images = moved(normal(train.pixels[chosen], prepared), moves, shift=options.shift, turn=options.turn, flip=flip)
         return Batch({"images": images}, train.labels[chosen], len(chosen))
 
     def evaluate(model: Model) -> dict[str, float]:

@@ -4,6 +4,7 @@ in less time: rotary positions, norms without means, gates, Muon (LOG.md says wh
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,11 @@ from jumok.data.readers import documents as texts
 from jumok.data.readers.lines import ProblemLog
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
+from jumok.fields import choice, integer, optional
 from jumok.generate import Sampling, generate
 from jumok.models import Model
 from jumok.models.gpt import GPT, GPTConfig
+from jumok.recipes.recipe import Defaults, Options, recipe
 from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.learned_tokenizer import learn_tokenizer
 from jumok.training import Batch, Task, select_part, token_loss
@@ -29,45 +32,84 @@ TOKENS = ("characters", "bytes", "gpt2", "learned")
 HELD_OUT = 0.1  # the last tenth of the text
 
 
-def text(asked: TrainingRequest) -> Task:
+@dataclass(frozen=True)
+class TextOptions(Options):
+    """Fields of the recipes text and text-fast."""
+
+    with_start = ("window",)
+    without_start = ("tokens", "vocabulary")
+
+    tokens: str = choice("characters", TOKENS, "what a token is")
+    vocabulary: int | None = optional(integer(2048, "size of the vocabulary with tokens=learned; None = 2048", 257))
+    window: int | None = optional(integer(256, "tokens of a training example; None = 256, or the model's length", 2))
+    evaluated: int | None = optional(
+        integer(2**20, "tokens of the last tenth of the text to evaluate on; None = 2**20, with --from 2**14", 1)
+    )
+
+
+def text_defaults(request: TrainingRequest) -> Defaults:
     """The size, batches and steps of nanoGPT's setting for a CPU; with twice its learning rate, which falls further."""
     config = GPTConfig(length=64, width=128, layers=4, heads=4, hidden=512, activation="gelu")
-    defaults = {
+    settings = {
         "steps": 2000, "batch": 12, "learning_rate": 2e-3, "final_rate": 0.02, "warmup": 100, "beta2": 0.99,
         "decay": 0.1, "clip": 1.0, "evaluate_every": 500, "save_every": 500,
     }  # fmt: skip
-    return _task(asked, config, defaults)
+    return _defaults(request, config, settings)
 
 
-def text_fast(asked: TrainingRequest) -> Task:
+def text_fast_defaults(request: TrainingRequest) -> Defaults:
     """The same size and text in a third of the time."""
     config = GPTConfig(
         length=64, width=128, layers=4, heads=4, hidden=352, positions="rotary", feedforward="gated",
         activation="silu", attention_bias=False, output_bias=False, feedforward_bias=False,
     )  # fmt: skip
-    defaults = {
+    settings = {
         "steps": 380, "batch": 12, "optimizer": "muon", "learning_rate": 6e-3, "matrix_rate": 2e-2, "final_rate": 0.02,
         "warmup": 30, "beta2": 0.99, "decay": 0.05, "clip": 1.0, "evaluate_every": 380, "save_every": 190,
     }  # fmt: skip
-    return _task(asked, config, defaults)
+    return _defaults(request, config, settings)
 
 
-def _task(asked: TrainingRequest, config: GPTConfig, defaults: dict[str, Any]) -> Task:
+def _defaults(request: TrainingRequest, config: GPTConfig, settings: dict[str, Any]) -> Defaults:
+    if request.start is None:
+        return Defaults(settings, (config,), from_data=("vocabulary",))
+    # a pretrained model is fine-tuned with a low learning rate
+    return Defaults({**settings, "optimizer": "adamw", "learning_rate": 1e-4, "decay": 0.01})
+
+
+@recipe(text_defaults, TextOptions)
+def text(asked: TrainingRequest) -> Task:
+    """A GPT learns a text."""
+    return _task(asked, text_defaults(asked))
+
+
+@recipe(text_fast_defaults, TextOptions)
+def text_fast(asked: TrainingRequest) -> Task:
+    """A GPT learns a text, in less time."""
+    return _task(asked, text_fast_defaults(asked))
+
+
+def _task(asked: TrainingRequest, defaults: Defaults) -> Task:
+    options = asked.options(TextOptions)
+    settings = asked.settings(**defaults.settings)
     loaded = asked.load_start()
     if loaded is not None:
         if not isinstance(loaded.model, GPT) or loaded.tokenizer is None:
             raise ArgumentError(
                 f"the recipe {asked.recipe} goes on with a gpt that has a tokenizer; {asked.start} is none"
             )
-        # what was learned elsewhere is changed gently
-        settings = asked.settings(**{**defaults, "optimizer": "adamw", "learning_rate": 1e-4, "decay": 0.01})
         tokenizer, model = loaded.tokenizer, loaded.model
-        window, field = asked.number("window", min(model.config.length, 256), 2, model.config.length), "window"
+        window, field = options.window or min(model.config.length, 256), "window"
+        if window > model.config.length:
+            raise ArgumentError(
+                f"window of the recipe {asked.recipe} must be from 2 to {model.config.length}, not {window}"
+            )
     else:
-        settings = asked.settings(**defaults)
         tokenizer = _tokenizer(asked)
-        config = asked.config(config).replace(vocabulary=tokenizer.vocabulary)
-        model, window, field = asked.model(GPT, config, settings), config.length, "length"
+        (default,) = defaults.configs
+        config = asked.config(default).replace(vocabulary=tokenizer.vocabulary)
+        model = asked.model(GPT, config, settings)
+        window, field = model.config.length, "length"
     tokens = _tokens(asked, tokenizer)
     count = len(tokens)
     train = int(count * (1 - HELD_OUT))
@@ -78,7 +120,10 @@ def _task(asked: TrainingRequest, config: GPTConfig, defaults: dict[str, Any]) -
         )
     # a large model reads slowly, and is known to be good: a sample is enough
     sample = max(window + 1, 2**20 if loaded is None else 2**14)
-    last = min(count, train + asked.number("evaluated", sample, window + 1))
+    evaluated = sample if options.evaluated is None else options.evaluated
+    if evaluated <= window:
+        raise ArgumentError(f"evaluated must be more than a window of {window}, not {evaluated}")
+    last = min(count, train + evaluated)
     windows = RandomWindows(train, window + 1, settings.seed)
 
     def batches(step: int, part: int, parts: int) -> Batch:
@@ -139,8 +184,9 @@ def _pieces(asked: TrainingRequest, problems: ProblemLog) -> Iterator[texts.Text
 
 
 def _tokenizer(asked: TrainingRequest) -> Tokenizer:
-    kind = asked.choice("tokens", "characters", TOKENS)
-    if "vocabulary" in asked.changes and kind != "learned":
+    options = asked.options(TextOptions)
+    kind = options.tokens
+    if options.vocabulary is not None and kind != "learned":
         raise ArgumentError(f"a vocabulary is chosen with --set tokens=learned alone; that of tokens={kind} is given")
     known = asked.folder / "tokenizer"
     if known.is_dir():  # a run that is taken up again
@@ -151,7 +197,7 @@ def _tokenizer(asked: TrainingRequest) -> Tokenizer:
         return Tokenizer.load(catalogue.download_entry("gpt2-tokenizer", asked.report))
     found = (piece.text for piece in _pieces(asked, ProblemLog(skip=asked.skip_bad)))
     if kind == "learned":
-        return learn_tokenizer(found, asked.number("vocabulary", 2048, 257), {})
+        return learn_tokenizer(found, options.vocabulary or 2048, {})
     characters: set[str] = set()
     for one in found:
         characters.update(one)

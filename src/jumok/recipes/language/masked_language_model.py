@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,13 +17,15 @@ from jumok.data.batches import token_shards
 from jumok.data.batches.batch_order import LengthGroups, ShuffledEpochs, pad_sequences
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
+from jumok.fields import integer, optional
 from jumok.models import Model, Output
 from jumok.models.bert import BERT, BERTConfig
+from jumok.recipes.recipe import Defaults, recipe
 from jumok.recipes.request import TrainingRequest
 from jumok.training import Batch, Settings, Task
 
 from .masking import SHARE, find_surrounding_tokens, fixed, hidden
-from .paragraphs import SHORTEST, prepared, tokenizer_for
+from .paragraphs import SHORTEST, ParagraphOptions, prepared, tokenizer_for
 
 CHOOSING = 500  # held-out examples that the best checkpoint is chosen by; the report is about others
 REPORTED = 2_000
@@ -32,20 +35,47 @@ ROWS = 64  # examples at once where nothing is learned
 Lists = list[list[int]]
 
 
+@dataclass(frozen=True)
+class MaskedOptions(ParagraphOptions):
+    """Fields of the recipe masked."""
+
+    with_start = ("window",)
+
+    window: int | None = optional(integer(128, "longest example in tokens; None = 128, or the model's length", 8))
+
+
+def masked_defaults(request: TrainingRequest) -> Defaults:
+    """Return the default config and settings: a small BERT, or gentle changes to a pretrained one."""
+    if request.start is not None:
+        settings = {
+            "steps": 500, "batch": 32, "learning_rate": 2e-4, "final_rate": 0.0, "warmup": 50, "beta2": 0.98,
+            "decay": 0.01, "clip": 1.0, "evaluate_every": 100, "save_every": 100,
+        }  # fmt: skip
+        return Defaults(settings)
+    fresh = {
+        "steps": 3000, "batch": 32, "optimizer": "muon", "learning_rate": 4e-3, "matrix_rate": 1e-2, "final_rate": 0.02,
+        "warmup": 100, "beta2": 0.98, "decay": 0.01, "clip": 1.0, "evaluate_every": 500, "save_every": 500,
+    }  # fmt: skip
+    config = BERTConfig(length=128, width=128, layers=4, heads=4, hidden=512, segments=1, head="mlm")
+    return Defaults(fresh, (config,))
+
+
+@recipe(masked_defaults, MaskedOptions)
 def masked(asked: TrainingRequest) -> Task:
     """Guess the tokens hidden in a text, with a small BERT; or go on with a BERT that there is."""
     loaded = asked.load_start()
-    settings = _settings(asked, fresh=loaded is None)
+    options, defaults = asked.options(MaskedOptions), masked_defaults(asked)
+    settings = asked.settings(**defaults.settings)
     if loaded is None:
         tokenizer = tokenizer_for(asked)
-        small = BERTConfig(length=128, width=128, layers=4, heads=4, hidden=512, segments=1)
+        (small,) = defaults.configs
         config = asked.config(small).replace(vocabulary=tokenizer.vocabulary, head="mlm")
         model = asked.model(AtPlaces, config, settings)
         _begin_as_waves(model.positions.table.weight)
     else:
         tokenizer, model = _started(asked, loaded, settings)
     before, after = find_surrounding_tokens(tokenizer)
-    length = model.config.length if loaded is None else asked.number("window", min(128, model.config.length), 8)
+    length = model.config.length if loaded is None else options.window or min(128, model.config.length)
     room = min(length, model.config.length) - len(before) - len(after)
     if room < SHORTEST:
         raise ArgumentError(f"a length of {length} leaves no room for a text; give at least 8")
@@ -167,18 +197,6 @@ def frequencies(tokens: token_shards.TokenShards) -> Int[Tensor, " vocabulary"]:
         piece = tokens.read_tokens(start, min(2**20, len(tokens) - start))
         counted += torch.bincount(piece, minlength=tokens.vocabulary)
     return counted
-
-
-def _settings(asked: TrainingRequest, fresh: bool) -> Settings:
-    if fresh:
-        return asked.settings(
-            steps=3000, batch=32, optimizer="muon", learning_rate=4e-3, matrix_rate=1e-2, final_rate=0.02, warmup=100,
-            beta2=0.98, decay=0.01, clip=1.0, evaluate_every=500, save_every=500,
-        )  # fmt: skip
-    return asked.settings(
-        steps=500, batch=32, learning_rate=2e-4, final_rate=0.0, warmup=50, beta2=0.98, decay=0.01, clip=1.0,
-        evaluate_every=100, save_every=100,
-    )  # fmt: skip
 
 
 def _started(asked: TrainingRequest, loaded: Loaded, settings: Settings) -> tuple[Tokenizer, AtPlaces]:

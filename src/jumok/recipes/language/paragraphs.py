@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from jumok.data.readers import documents as texts
 from jumok.data.readers.lines import ProblemLog
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
+from jumok.fields import integer
+from jumok.recipes.recipe import Options
 from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.learned_tokenizer import learn_tokenizer
 
@@ -25,9 +28,18 @@ LONGEST = 4_000  # characters; a text without empty lines is cut at the line end
 SHORTEST = 4  # tokens; a shorter paragraph tells nothing of what is hidden in it
 
 
+@dataclass(frozen=True)
+class ParagraphOptions(Options):
+    """Fields of a recipe that learns a vocabulary on paragraphs."""
+
+    without_start = ("vocabulary",)
+
+    vocabulary: int = integer(8192, "size of the learned vocabulary", 256 + len(SPECIAL))
+
+
 def tokenizer_for(asked: TrainingRequest) -> Tokenizer:
     """A vocabulary learned on the training side alone."""
-    size = asked.number("vocabulary", 8192, 256 + len(SPECIAL))
+    size = asked.options(ParagraphOptions).vocabulary
     known = asked.folder / "tokenizer"
     if known.is_dir():  # a run that is taken up again
         return Tokenizer.load(known)

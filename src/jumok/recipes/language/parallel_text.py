@@ -6,7 +6,7 @@ import heapq
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from jumok.checkpoint import run_folder
 from jumok.checkpoint.tensor_files import read_json
@@ -17,6 +17,8 @@ from jumok.data.readers.lines import ProblemLog
 from jumok.data.readers.text_pairs import read_pairs
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
+from jumok.fields import choice, integer
+from jumok.recipes.recipe import Options, text_field
 from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.learned_tokenizer import learn_tokenizer
 
@@ -62,9 +64,24 @@ def encoded(tokenizer: Tokenizer, end: int, source: str, target: str) -> Pair:
     return tokenizer.encode(source), [*tokenizer.encode(target, special=False), end]
 
 
+@dataclass(frozen=True)
+class PairOptions(Options):
+    """Fields of a recipe that reads pairs of texts."""
+
+    with_data = ("source", "target")
+    without_data = ("direction",)
+    without_start: ClassVar[tuple[str, ...]] = ("vocabulary",)
+
+    vocabulary: int = integer(8000, "size of the vocabulary, learned for both languages together", 256 + len(SPECIAL))
+    longest: int = integer(LONGEST, "longest text in tokens; longer pairs are left out of the training", 2)
+    direction: str = choice("en-ko", tuple(DIRECTIONS), "source and target language")
+    source: str = text_field("source", "column of your data that has the source texts")
+    target: str = text_field("target", "column of your data that has the target texts")
+
+
 def tokenizer_for(asked: TrainingRequest) -> Tokenizer:
     """One vocabulary for both languages, learned on the training pairs alone."""
-    size = asked.number("vocabulary", 8000, 256 + len(SPECIAL))
+    size = asked.options(PairOptions).vocabulary
     known = asked.folder / "tokenizer"
     if known.is_dir():  # a run that is taken up again
         return Tokenizer.load(known)
@@ -74,7 +91,7 @@ def tokenizer_for(asked: TrainingRequest) -> Tokenizer:
 
 def prepared(asked: TrainingRequest, tokenizer: Tokenizer, end: int, room: int | None) -> ParallelText:
     """The pairs on disk, made once. ``room``: the longest text that the model reads."""
-    direction, longest = direction_of(asked), asked.number("longest", LONGEST, 2)
+    direction, longest = direction_of(asked), asked.options(PairOptions).longest
     if room is not None:
         longest = min(longest, room)
     if (asked.folder / "prepared.json").is_file():
@@ -133,14 +150,14 @@ def _held_out(asked: TrainingRequest, tokenizer: Tokenizer, end: int, room: int 
 
 def direction_of(asked: TrainingRequest) -> str:
     if asked.data is None:
-        return asked.choice("direction", "en-ko", tuple(DIRECTIONS))
+        return asked.options(PairOptions).direction
     return "-".join(_columns(asked))
 
 
 def _columns(asked: TrainingRequest) -> tuple[str, str]:
     """The names of the columns in data of the user's own: --set source=en --set target=ko."""
-    asked.known |= {"source", "target"}
-    return str(asked.changes.get("source", "source")), str(asked.changes.get("target", "target"))
+    options = asked.options(PairOptions)
+    return options.source, options.target
 
 
 def _pairs(asked: TrainingRequest, side: Split, problems: ProblemLog) -> Iterator[tuple[str, str]]:

@@ -6,6 +6,7 @@ With ``--from minilm`` the encoder is one that has read much before; with ``--da
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,12 @@ from jumok.data.readers.labelled_texts import read_labelled_texts
 from jumok.data.readers.lines import ProblemLog
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
+from jumok.fields import choice, integer, optional
 from jumok.models import Model
 from jumok.models.bert import BERTConfig
 from jumok.models.classifier import Classifier, ClassifierConfig
 from jumok.models.long import LongConfig
+from jumok.recipes.recipe import Defaults, Options, recipe
 from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.class_scores import (
     accuracy,
@@ -51,22 +54,51 @@ Labelled = list[tuple[str, str]]
 Sides = tuple[Labelled, Labelled, Labelled]  # learned from, choosing the best checkpoint, held out for the report
 
 
+@dataclass(frozen=True)
+class SentimentOptions(Options):
+    """Fields of the recipe sentiment."""
+
+    without_start = ("tokens", "vocabulary")
+
+    tokens: str = choice("words", ("words", "pieces"), "what a token is: a word, or a piece of a word")
+    vocabulary: int | None = optional(
+        integer(16_000, "largest size of the vocabulary; None = 16000 words, or 8000 pieces", 260)
+    )
+    longest: int = integer(LONGEST, "tokens that are read of a text while training", 2)
+    hidden_words: int | None = optional(
+        integer(10, "percent of the words to hide at each step; None = 10, with --from 0", 0, 90)
+    )
+    smooth: int = integer(10, "label smoothing in percent", 0, 90)
+
+
+def sentiment_defaults(request: TrainingRequest) -> Defaults:
+    """Return the default configs (encoder and classifier) and settings."""
+    threads = torch.get_num_threads()
+    if request.start is not None:
+        return Defaults({**TUNED, "threads": threads})
+    classifier = ClassifierConfig(encoder=ENCODER, pool="mean", dropout=ENCODER.dropout)
+    return Defaults({**FRESH, "threads": threads}, (ENCODER, classifier), from_data=("classes",))
+
+
+@recipe(sentiment_defaults, SentimentOptions)
 def sentiment(asked: TrainingRequest) -> Task:
     """Three classes of short English texts, or your own."""
     tfidf_baseline.require_scikit_learn()
     sides = _sides(asked)
     names = class_names([label for side in sides for _, label in side], asked.data or "the sentiment set")
     loaded = asked.load_start()
-    settings = asked.settings(**(FRESH if loaded is None else TUNED), threads=torch.get_num_threads())
+    options = asked.options(SentimentOptions)
+    settings = asked.settings(**sentiment_defaults(asked).settings)
     tokenizer = _tokenizer(asked, [text for text, _ in sides[0]]) if loaded is None else loaded.tokenizer
     config = _fresh(asked, tokenizer) if loaded is None else _known(asked, loaded)
     model = asked.model(Classifier, set_class_count(asked, config, names), settings)
     if loaded is not None:
         _take(model, loaded, names)
 
-    longest = min(asked.number("longest", LONGEST, 2), config.encoder.length)
-    hidden = asked.number("hidden_words", 10 if loaded is None else 0, 0, 90) / 100
-    smooth = asked.number("smooth", 10, 0, 90) / 100
+    longest = min(options.longest, config.encoder.length)
+    usual = 10 if loaded is None else 0
+    hidden = (usual if options.hidden_words is None else options.hidden_words) / 100
+    smooth = options.smooth / 100
     rows, others, unseen = ([_tokens(text, tokenizer, longest) for text, _ in side] for side in sides)
     labels, wanted, truth = (torch.tensor([names.index(label) for _, label in side]) for side in sides)
     weight = rarity(labels, len(names))
@@ -146,8 +178,9 @@ def _sides(asked: TrainingRequest) -> Sides:
 
 def _tokenizer(asked: TrainingRequest, texts: list[str]) -> Tokenizer:
     """Words, or pieces of words, learned on the training side alone."""
-    kind = asked.choice("tokens", "words", ("words", "pieces"))
-    most = asked.number("vocabulary", 16_000 if kind == "words" else 8_000, 260)
+    options = asked.options(SentimentOptions)
+    kind = options.tokens
+    most = options.vocabulary or (16_000 if kind == "words" else 8_000)
     known = asked.folder / "tokenizer"
     if known.is_dir():  # a run that is taken up again
         return Tokenizer.load(known)

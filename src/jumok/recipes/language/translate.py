@@ -5,7 +5,8 @@ on the training pairs; both are judged by pairs that neither was trained on nor 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -15,17 +16,19 @@ from jumok.data.batches import token_shards
 from jumok.data.batches.batch_order import LengthGroups, ShuffledEpochs, pad_sequences
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
+from jumok.fields import choice, integer
 from jumok.generate import beam_search, generate, greedy
 from jumok.models import Config, Model
 from jumok.models.rnn_seq2seq import RNNSeq2Seq, RNNSeq2SeqConfig
 from jumok.models.t5 import T5
 from jumok.models.transformer import Transformer, TransformerConfig
+from jumok.recipes.recipe import Defaults, recipe
 from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.exact_match import sacrebleu
 from jumok.recipes.shared.translation_scores import choose_bleu_tokenization, describe_scores, score_translations
 from jumok.training import IGNORE_INDEX, Batch, Settings, Task, select_part
 
-from .parallel_text import prepared, tokenizer_for
+from .parallel_text import PairOptions, prepared, tokenizer_for
 
 FAMILIES = (Transformer, RNNSeq2Seq, T5)  # whatever takes a source and a target
 CHOOSING = 300  # held-out pairs that the best checkpoint is chosen by; the report is about the others
@@ -36,22 +39,63 @@ ROWS = 64  # texts at once where nothing is learned
 Loss = Callable[[nn.Module, Batch], Tensor]
 
 
+@dataclass(frozen=True)
+class TranslateOptions(PairOptions):
+    """Fields of the recipe translate."""
+
+    without_start: ClassVar[tuple[str, ...]] = (*PairOptions.without_start, "model")
+
+    model: str = choice("transformer", ("transformer", "lstm"), "architecture")
+    smoothing: int = integer(10, "label smoothing in percent (Szegedy et al. 2016)", 0, 90)
+
+
+def translate_defaults(request: TrainingRequest) -> Defaults:
+    """Return the default config and settings; both architectures have about as many parameters."""
+    kind = "loaded" if request.start is not None else request.options(TranslateOptions).model
+    settings = {**SETTINGS[kind], "beta2": 0.98, "decay": 0.01, "clip": 1.0, "evaluate_every": 500, "save_every": 500}
+    configs = () if kind == "loaded" else (CONFIGS[kind],)
+    return Defaults(settings, configs, from_data=("start", "end", "pad"))
+
+
+# about half an hour on two cores, whichever model; what was tried is in LOG.md
+SETTINGS: dict[str, dict[str, Any]] = {
+    "transformer": {
+        "steps": 3000, "batch": 64, "optimizer": "muon", "learning_rate": 4e-3, "matrix_rate": 1e-2, "final_rate": 0.02,
+        "warmup": 100, "average": 0.998,
+    },
+    "lstm": {
+        "steps": 2000, "batch": 128, "learning_rate": 2e-3, "final_rate": 0.02, "warmup": 200, "average": 0.998,
+    },
+    "loaded": {"steps": 1000, "batch": 128, "learning_rate": 2e-4, "final_rate": 0.0, "warmup": 200},
+}  # fmt: skip
+CONFIGS: dict[str, Config] = {
+    # sines before cosines, a bias on the logits: so transformers' Pegasus has it (with order=post Marian), and can load
+    # the model. With norms in front it learns faster.
+    "transformer": TransformerConfig(
+        length=256, width=256, layers=3, heads=4, hidden=1024, order="pre", layout="halves", output_bias=True,
+        dropout=0.1,
+    ),
+    "lstm": RNNSeq2SeqConfig(embedding_width=320, width=320, tied=True, dropout=0.2),
+}  # fmt: skip
+
+
+@recipe(translate_defaults, TranslateOptions)
 def translate(asked: TrainingRequest) -> Task:
     """Learn to translate: English and Korean of user interfaces, or pairs of your own."""
     sacrebleu()  # what is missing is said now, not after the training
+    options, defaults = asked.options(TranslateOptions), translate_defaults(asked)
+    settings = asked.settings(**defaults.settings)
     loaded = asked.load_start()
     if loaded is None:
         tokenizer = tokenizer_for(asked)
-        kind = asked.choice("model", "transformer", ("transformer", "lstm"))
-        settings = _settings(asked, kind)
-        model = _model(asked, kind, tokenizer, settings)
+        model = _model(asked, options.model, defaults.configs[0], tokenizer, settings)
     else:
-        tokenizer, settings = _checked(asked, loaded), _settings(asked, "loaded")
+        tokenizer = _checked(asked, loaded)
         model = loaded.model
     config: Any = model.config
     bitext = prepared(asked, tokenizer, config.end, getattr(config, "length", None))
     order = LengthGroups(ShuffledEpochs(bitext.count, settings.seed), bitext.length)
-    smoothing = asked.number("smoothing", 10, 0, 90) / 100  # in hundredths; Szegedy et al. 2016
+    smoothing = options.smoothing / 100
     choosing, others = bitext.held_out[:CHOOSING], bitext.held_out[CHOOSING:]
     if len(bitext.held_out) < 2 * CHOOSING:
         half = (len(bitext.held_out) + 1) // 2
@@ -112,38 +156,11 @@ def translate(asked: TrainingRequest) -> Task:
     )  # fmt: skip
 
 
-def _settings(asked: TrainingRequest, kind: str) -> Settings:
-    # about half an hour on two cores, whichever model; what was tried is in LOG.md
-    common = {"beta2": 0.98, "decay": 0.01, "clip": 1.0, "evaluate_every": 500, "save_every": 500}
-    if kind == "transformer":
-        return asked.settings(
-            steps=3000, batch=64, optimizer="muon", learning_rate=4e-3, matrix_rate=1e-2, final_rate=0.02, warmup=100,
-            average=0.998, **common,
-        )  # fmt: skip
-    if kind == "lstm":
-        return asked.settings(
-            steps=2000, batch=128, learning_rate=2e-3, final_rate=0.02, warmup=200, average=0.998, **common
-        )
-    return asked.settings(steps=1000, batch=128, learning_rate=2e-4, final_rate=0.0, warmup=200, **common)
-
-
-def _model(asked: TrainingRequest, kind: str, tokenizer: Tokenizer, settings: Settings) -> Model:
-    """Of about as many parameters each."""
+def _model(asked: TrainingRequest, kind: str, default: Config, tokenizer: Tokenizer, settings: Settings) -> Model:
     assert tokenizer.begin is not None and tokenizer.end is not None and tokenizer.pad is not None
     known = {"vocabulary": tokenizer.vocabulary, "start": tokenizer.begin, "end": tokenizer.end, "pad": tokenizer.pad}
-    config: Config
-    if kind == "transformer":
-        # sines before cosines, a bias on the logits: so transformers' Pegasus has it (with order=post Marian), and can
-        # load the model. With norms in front it learns faster.
-        config = asked.config(
-            TransformerConfig(
-                length=256, width=256, layers=3, heads=4, hidden=1024, order="pre", layout="halves", output_bias=True,
-                dropout=0.1,
-            )
-        )  # fmt: skip
-        return asked.model(Transformer, config.replace(**known), settings)
-    config = asked.config(RNNSeq2SeqConfig(embedding_width=320, width=320, tied=True, dropout=0.2))
-    return asked.model(RNNSeq2Seq, config.replace(**known), settings)
+    config = asked.config(default).replace(**known)
+    return asked.model(Transformer if kind == "transformer" else RNNSeq2Seq, config, settings)
 
 
 def _checked(asked: TrainingRequest, loaded: Loaded) -> Tokenizer:

@@ -3,6 +3,7 @@ there are can be written down, so the held-out ones are exact in number, and eac
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,9 +13,11 @@ from jumok.data.batches.batch_order import ShuffledEpochs
 from jumok.data.datasets import toy_tasks
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
+from jumok.fields import choice, integer
 from jumok.generate import generate
 from jumok.models import Model
 from jumok.models.gpt import GPT, GPTConfig
+from jumok.recipes.recipe import Defaults, Options, recipe
 from jumok.recipes.request import TrainingRequest
 from jumok.training import IGNORE_INDEX, Batch, Settings, Task, select_part, token_loss
 
@@ -24,30 +27,63 @@ SHOWN = 20  # wrong answers in the report, and as many right ones as fit beside 
 Question = tuple[str, str]  # "85+50=" and "531"
 
 
+@dataclass(frozen=True)
+class SortOptions(Options):
+    """Fields of the recipe sort."""
+
+    digits: int = integer(6, "number of digits to sort", 1, 20)
+    kinds: int = integer(3, "number of different digits", 2, 10)
+
+
+def sort_defaults(request: TrainingRequest) -> Defaults:
+    """Return the default config and settings; the size of minGPT's gpt-nano."""
+    # without dropout one or two held-out rows stay wrong: there are few rows to learn from
+    config = GPTConfig(width=48, layers=3, heads=3, hidden=192, dropout=0.1)
+    settings = {
+        "steps": 2000, "batch": 64, "learning_rate": 2e-3, "final_rate": 0.02, "warmup": 100, "beta2": 0.95,
+        "decay": 0.1, "evaluate_every": 500, "save_every": 500,
+    }  # fmt: skip
+    return Defaults(settings, () if request.start is not None else (config,), from_data=("vocabulary", "length"))
+
+
+@recipe(sort_defaults, SortOptions)
 def sort(asked: TrainingRequest) -> Task:
     """Sort 6 digits of 3 kinds, of the size of minGPT's gpt-nano: a quarter of the 729 is held out."""
-    digits, kinds = asked.number("digits", 6, 1, 20), asked.number("kinds", 3, 2, 10)
+    options = asked.options(SortOptions)
     held, rest = (
         [
             (f"{_joined(row)}=", _joined(answer))
-            for row, answer in toy_tasks.make_sort_examples(side, length=digits, kinds=kinds)
+            for row, answer in toy_tasks.make_sort_examples(side, length=options.digits, kinds=options.kinds)
         ]
         for side in ("held-out", "train")
     )
-    # without dropout one or two of the held-out rows stay wrong: so few are there to learn from
-    config = GPTConfig(width=48, layers=3, heads=3, hidden=192, dropout=0.1)
-    settings = asked.settings(
-        steps=2000, batch=64, learning_rate=2e-3, final_rate=0.02, warmup=100, beta2=0.95, decay=0.1,
-        evaluate_every=500, save_every=500,
-    )  # fmt: skip
-    return _task(asked, held, rest, config, settings)
+    return _task(asked, held, rest, sort_defaults(asked))
 
 
+@dataclass(frozen=True)
+class AddOptions(Options):
+    """Fields of the recipe add."""
+
+    digits: int = integer(2, "number of digits of each summand", 1, 3)
+    answer: str = choice("backwards", ("backwards", "forwards"), "order of the answer's digits; backwards: ones first")
+
+
+def add_defaults(request: TrainingRequest) -> Defaults:
+    """Return the default config and settings; the size of minGPT's adder."""
+    settings = {
+        "steps": 1500, "batch": 256, "learning_rate": 2e-3, "final_rate": 0.02, "warmup": 100, "beta2": 0.95,
+        "decay": 0.1, "evaluate_every": 250, "save_every": 250,
+    }  # fmt: skip
+    config = GPTConfig(width=128, layers=2, heads=4, hidden=512)
+    return Defaults(settings, () if request.start is not None else (config,), from_data=("vocabulary", "length"))
+
+
+@recipe(add_defaults, AddOptions)
 def add(asked: TrainingRequest) -> Task:
     """Add two numbers of two digits, of the size of minGPT's adder: a tenth of the 10,000 sums is held out. The answer
     is written from its last digit, as people carry: 85+50=531."""
-    digits = asked.number("digits", 2, 1, 3)
-    backwards = asked.choice("answer", "backwards", ("backwards", "forwards")) == "backwards"
+    options = asked.options(AddOptions)
+    digits, backwards = options.digits, options.answer == "backwards"
     held, rest = (
         [
             (f"{_joined(row[:digits])}+{_joined(row[digits:])}=", _joined(answer))
@@ -55,18 +91,12 @@ def add(asked: TrainingRequest) -> Task:
         ]
         for side in ("held-out", "train")
     )
-    config = GPTConfig(width=128, layers=2, heads=4, hidden=512)
-    settings = asked.settings(
-        steps=1500, batch=256, learning_rate=2e-3, final_rate=0.02, warmup=100, beta2=0.95, decay=0.1,
-        evaluate_every=250, save_every=250,
-    )  # fmt: skip
-    return _task(asked, held, rest, config, settings)
+    return _task(asked, held, rest, add_defaults(asked))
 
 
-def _task(
-    asked: TrainingRequest, held: list[Question], rest: list[Question], config: GPTConfig, settings: Settings
-) -> Task:
+def _task(asked: TrainingRequest, held: list[Question], rest: list[Question], defaults: Defaults) -> Task:
     asked.refuse_data()
+    settings = asked.settings(**defaults.settings)
     choosing, taught = rest[: len(rest) // CHOOSING], rest[len(rest) // CHOOSING :]
     if not (held and choosing and taught):
         raise ArgumentError(
@@ -74,7 +104,7 @@ def _task(
             "digits"
         )
     question, answer = (len(one) for one in held[0])
-    model, tokenizer = _model(asked, config, settings, taught, question + answer)
+    model, tokenizer = _model(asked, defaults, settings, taught, question + answer)
     rows, others = (
         torch.tensor([tokenizer.encode(given + wanted, special=False) for given, wanted in some])
         for some in (taught, choosing)
@@ -123,13 +153,13 @@ def _task(
 
 
 def _model(
-    asked: TrainingRequest, config: GPTConfig, settings: Settings, taught: list[Question], length: int
+    asked: TrainingRequest, defaults: Defaults, settings: Settings, taught: list[Question], length: int
 ) -> tuple[GPT, Tokenizer]:
     """The model ends where an answer ends: as many places as a question and its answer have."""
     loaded = asked.load_start()
     if loaded is None:
         tokenizer = Tokenizer.for_characters("".join(given + wanted for given, wanted in taught))
-        config = asked.config(config.replace(vocabulary=tokenizer.vocabulary, length=length))
+        config = asked.config(defaults.configs[0].replace(vocabulary=tokenizer.vocabulary, length=length))
         return asked.model(GPT, config, settings), tokenizer
     if not isinstance(loaded.model, GPT) or loaded.tokenizer is None:
         raise ArgumentError(f"the recipe {asked.recipe} goes on with a gpt that has a tokenizer; {asked.start} is none")

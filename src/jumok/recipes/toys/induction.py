@@ -21,6 +21,7 @@ from jumok.errors import ArgumentError, DrawError
 from jumok.generate import generate
 from jumok.models import Model
 from jumok.models.gpt import GPT, llama_config
+from jumok.recipes.recipe import Defaults, recipe
 from jumok.recipes.request import TrainingRequest
 from jumok.training import IGNORE_INDEX, Batch, Settings, Task, select_part, token_loss
 
@@ -32,12 +33,25 @@ HALF = 64  # bytes of a piece that is tried
 PROMPTS = ("Mary gave John a book; Mary", "호랑이와 곶감, 호랑이와")
 
 
+def induction_defaults(request: TrainingRequest) -> Defaults:
+    """Return the default config and settings."""
+    settings = {
+        "steps": 1500, "batch": 8, "learning_rate": 2e-3, "final_rate": 0.02, "warmup": 50, "beta2": 0.99, "decay": 0.0,
+        "clip": 1.0, "evaluate_every": 250, "save_every": 250,
+    }  # fmt: skip
+    # Its own output map: with the embedding's, what follows and what is looked for are the same vectors, and induction
+    # is not learned in the time of this recipe. Biases: looking one back asks for nothing in the token itself.
+    config = llama_config(
+        vocabulary=Tokenizer.for_bytes().vocabulary, length=512, width=96, layers=2, heads=2, hidden=64, tied=False,
+        attention_bias=True,
+    )  # fmt: skip
+    return Defaults(settings, () if request.start is not None else (config,))
+
+
+@recipe(induction_defaults)
 def induction(asked: TrainingRequest) -> Task:
     """Learn to say again what was said before, whatever it is."""
-    settings = asked.settings(
-        steps=1500, batch=8, learning_rate=2e-3, final_rate=0.02, warmup=50, beta2=0.99, decay=0.0, clip=1.0,
-        evaluate_every=250, save_every=250,
-    )  # fmt: skip
+    settings = asked.settings(**induction_defaults(asked).settings)
     model, tokenizer = _model(asked, settings)
     length, known = model.config.length, _own_text(asked)
     own, held = known[: len(known) * 9 // 10], known[len(known) * 9 // 10 :]
@@ -95,13 +109,7 @@ def _model(asked: TrainingRequest, settings: Settings) -> tuple[GPT, Tokenizer]:
         if not isinstance(loaded.model, GPT) or reads != list(letters.encode()):
             raise ArgumentError(f"the recipe induction goes on with a gpt that reads bytes; {asked.start} is none")
         return loaded.model, tokenizer
-    # Its own output map: with the embedding's, what follows and what is looked for are the same vectors, and induction
-    # is not learned in the time of this recipe. Biases: looking one back asks for nothing in the token itself.
-    config = llama_config(
-        vocabulary=tokenizer.vocabulary, length=512, width=96, layers=2, heads=2, hidden=64, tied=False,
-        attention_bias=True,
-    )  # fmt: skip
-    model = asked.model(GPT, asked.config(config), settings)
+    model = asked.model(GPT, asked.config(induction_defaults(asked).configs[0]), settings)
     _one_head_alone(model)
     return model, tokenizer
 

@@ -12,6 +12,7 @@ from torch.nn import functional
 from jumok.errors import ArgumentError
 from jumok.models import Model
 from jumok.models.numeric import Numeric, NumericConfig
+from jumok.recipes.recipe import Defaults, recipe
 from jumok.recipes.request import TrainingRequest
 from jumok.training import Batch, Task
 
@@ -20,15 +21,23 @@ SHOWN = [10.0, 20.0, 30.0, 40.0, 50.0]
 HELD_OUT = 1_000
 
 
+def numbers_defaults(request: TrainingRequest) -> Defaults:
+    """Return the default config and settings."""
+    settings = {
+        "steps": 6000, "batch": 64, "learning_rate": 1e-2, "final_rate": 0.0, "warmup": 200, "decay": 0.0, "clip": 1.0,
+        "beta2": 0.999, "evaluate_every": 500, "save_every": 1000,
+    }  # fmt: skip
+    return Defaults(settings, () if request.start is not None else (NumericConfig(),))
+
+
+@recipe(numbers_defaults)
 def numbers(asked: TrainingRequest) -> Task:
     """Learn to add 2 to each of 5 numbers from 0 to 100."""
     asked.refuse_data()
-    settings = asked.settings(
-        steps=6000, batch=64, learning_rate=1e-2, final_rate=0.0, warmup=200, decay=0.0, clip=1.0, beta2=0.999,
-        evaluate_every=500, save_every=1000,
-    )  # fmt: skip
+    defaults = numbers_defaults(asked)
+    settings = asked.settings(**defaults.settings)
     loaded = asked.load_start()
-    model = asked.model(Numeric, asked.config(NumericConfig()), settings) if loaded is None else loaded.model
+    model = asked.model(Numeric, asked.config(defaults.configs[0]), settings) if loaded is None else loaded.model
     if not isinstance(model, Numeric):
         raise ArgumentError(f"the recipe numbers goes on with a numeric; {asked.start} is a {model.family}")
 

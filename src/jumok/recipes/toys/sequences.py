@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,12 @@ from jumok.data.readers.lines import ProblemLog
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.draw import save_heat_map
 from jumok.errors import ArgumentError, DrawError
+from jumok.fields import choice, integer, optional
 from jumok.models import Config, Model
 from jumok.models.gpt import GPT, GPTConfig
 from jumok.models.rnn_seq2seq import RNNSeq2Seq, RNNSeq2SeqConfig
 from jumok.models.transformer import Transformer, TransformerConfig
+from jumok.recipes.recipe import Defaults, Options, recipe
 from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared import exact_match
 from jumok.training import IGNORE_INDEX, Batch, Task, select_part, token_loss
@@ -34,11 +37,35 @@ MODELS = {"transformer": Transformer, "lstm": RNNSeq2Seq, "gpt": GPT}
 SHOWN = 5  # samples in the report
 
 
+@dataclass(frozen=True)
+class SequenceOptions(Options):
+    """Fields of the recipes copy and reverse."""
+
+    with_data = ("longest",)
+    without_data = ("examples",)
+
+    model: str | None = optional(
+        choice("transformer", tuple(MODELS), "architecture; None = transformer, or that of the model to start from")
+    )
+    examples: int = integer(50_000, "number of training sequences")
+    held_out: int = integer(1_000, "number of sequences to choose the best checkpoint, and as many for the report")
+    longest: int = integer(100, "largest number of words of a line of your data")
+
+
+def sequence_defaults(request: TrainingRequest) -> Defaults:
+    """Return the default config and settings of the chosen architecture."""
+    kind = request.options(SequenceOptions).model or "transformer"
+    configs = () if request.start is not None else (CONFIGS[kind],)
+    return Defaults(DEFAULTS[kind], configs, from_data=("vocabulary", "length"))
+
+
+@recipe(sequence_defaults, SequenceOptions)
 def copy(asked: TrainingRequest) -> Task:
     """Give back what was given."""
     return _task(asked, toy_tasks.make_copy_examples, list)
 
 
+@recipe(sequence_defaults, SequenceOptions)
 def reverse(asked: TrainingRequest) -> Task:
     """Give back what was given, from its end."""
     return _task(asked, toy_tasks.make_reverse_examples, lambda given: given[::-1])
@@ -48,7 +75,7 @@ def _task(asked: TrainingRequest, made: Callable[..., Any], rule: Callable[[Word
     exact_match.sacrebleu()
     loaded = asked.load_start()
     usual = "transformer" if loaded is None else _kind_of(asked, loaded.model)
-    kind = asked.choice("model", usual, tuple(MODELS))
+    kind = asked.options(SequenceOptions).model or usual
     pairs = _data(asked, made, rule)
     settings = asked.settings(**DEFAULTS[kind])
     known = sorted({word for here, there in pairs["train"] for word in (*here, *there)})
@@ -118,12 +145,13 @@ def _task(asked: TrainingRequest, made: Callable[..., Any], rule: Callable[[Word
 
 
 def _data(asked: TrainingRequest, made: Callable[..., Any], rule: Callable[[Words], Words]) -> dict[str, list[Pair]]:
-    held_out = asked.number("held_out", 1_000)
+    options = asked.options(SequenceOptions)
+    held_out = options.held_out
     if asked.data is None:
-        examples = {"train": asked.number("examples", 50_000), "dev": held_out, "test": held_out}
+        examples = {"train": options.examples, "dev": held_out, "test": held_out}
         return {part: word_sequences.of_numbers(made(part, count)) for part, count in examples.items()}
     problems = ProblemLog(skip=asked.skip_bad)
-    found = word_sequences.of_files(asked.data, rule, asked.number("longest", 100), held_out, problems)
+    found = word_sequences.of_files(asked.data, rule, options.longest, held_out, problems)
     if problems.count:
         asked.report(str(problems))
     return found
@@ -152,18 +180,21 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def _config(kind: str, vocabulary: int, room: int) -> Config:
-    if kind == "lstm":  # JoeyNMT's: 64 each way, and what a step read out goes into the next
-        return RNNSeq2SeqConfig(
-            vocabulary=vocabulary, embedding_width=16, width=64, encoder_width=128, attention="luong_general",
-            input_feeding=True, dropout=0.1,
-        )  # fmt: skip
-    if kind == "gpt":
-        return GPTConfig(vocabulary=vocabulary, length=2 * room, width=128, layers=3, heads=4, hidden=512)
+CONFIGS: dict[str, Config] = {
     # the paper's, small, with what Hugging Face's Marian has: sines and cosines in halves, a bias on the logits
-    return TransformerConfig(
-        vocabulary=vocabulary, length=room, width=64, layers=2, heads=4, hidden=256, layout="halves", output_bias=True
-    )
+    "transformer": TransformerConfig(width=64, layers=2, heads=4, hidden=256, layout="halves", output_bias=True),
+    # JoeyNMT's: 64 each way, and what a step read out goes into the next
+    "lstm": RNNSeq2SeqConfig(
+        embedding_width=16, width=64, encoder_width=128, attention="luong_general", input_feeding=True, dropout=0.1
+    ),
+    "gpt": GPTConfig(width=128, layers=3, heads=4, hidden=512),
+}
+
+
+def _config(kind: str, vocabulary: int, room: int) -> Config:
+    if kind == "lstm":
+        return CONFIGS[kind].replace(vocabulary=vocabulary)
+    return CONFIGS[kind].replace(vocabulary=vocabulary, length=2 * room if kind == "gpt" else room)
 
 
 def _kind_of(asked: TrainingRequest, model: Model) -> str:

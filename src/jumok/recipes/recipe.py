@@ -1,0 +1,194 @@
+"""Declare a recipe: its own fields, its default config and settings, and the function that builds its training task.
+
+Fields and defaults are declared apart from the work, so that ``jumok train --list RECIPE`` can show them without
+reading data or downloading anything.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from jumok.errors import ArgumentError
+from jumok.fields import Fields
+from jumok.models import Config
+from jumok.training import Settings, Task
+
+if TYPE_CHECKING:
+    from .request import TrainingRequest
+
+# name: (module, help); the module is imported when its recipe is used
+RECIPES = {
+    "numbers": ("toys.numbers", "learn the rule +2 on sequences of 5 numbers, and decode unseen ones"),
+    "copy": ("toys.sequences", "give back a sequence: a Transformer, LSTMs with Luong's attention, or a GPT"),
+    "reverse": ("toys.sequences", "give it back from its end; with model=lstm in JoeyNMT's setting"),
+    "sort": ("toys.digits", "a small GPT sorts 6 digits, and is asked every held-out row"),
+    "add": ("toys.digits", "a small GPT adds numbers of two digits, and is asked every held-out sum"),
+    "induction": ("toys.induction", "a GPT of two blocks learns that what came once comes again; the model `tiny`"),
+    "text": (
+        "language.language_model",
+        "a GPT learns a text; the size, batches and steps of nanoGPT's setting for a CPU",
+    ),
+    "text-fast": ("language.language_model", "the same in a third of the time"),
+    "masked": ("language.masked_language_model", "a BERT learns to guess hidden tokens of a text"),
+    "translate": ("language.translate", "a Transformer or an LSTM learns to translate, English to Korean or back"),
+    "sentiment": (
+        "language.sentiment",
+        "is a text negative, neutral or positive? or classes of your own; beside TF-IDF",
+    ),
+    "caption": ("images.image_captioner", "a picture in, a sentence out: the names of emoji, in English or Korean"),
+    "image": ("images.image_classifier", "a ViT or a Swin tells digits, photographs or your own pictures apart"),
+}
+
+
+@dataclass(frozen=True)
+class Options(Fields):
+    """Base class of a recipe's own fields, which ``--set`` changes beside the model config and the training settings.
+
+    The class variables name the fields that apply only with or without ``--data`` (a file of the user's own) and
+    ``--from`` (another model to start from); elsewhere such a field is refused.
+    """
+
+    family: ClassVar[str] = "recipe"
+
+    with_data: ClassVar[tuple[str, ...]] = ()
+    without_data: ClassVar[tuple[str, ...]] = ()
+    with_start: ClassVar[tuple[str, ...]] = ()
+    without_start: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def describe_condition(cls, name: str) -> str | None:
+        """Return when a field applies, such as "only with --data"; None if always.
+
+        Args:
+            name: The name of a field.
+        """
+        conditions = {
+            "only with --data": cls.with_data,
+            "only without --data": cls.without_data,
+            "only with --from": cls.with_start,
+            "only without --from": cls.without_start,
+        }
+        return next((condition for condition, names in conditions.items() if name in names), None)
+
+
+def text_field(default: str, help: str) -> Any:
+    """Declare a field that holds any text.
+
+    Args:
+        default: The default value.
+        help: One line that says what the field means.
+    """
+    return field(default=default, metadata={"kind": str, "help": help})
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """What a recipe trains unless the request changes it.
+
+    Attributes:
+        settings: Values of ``Settings`` by field name; the other settings keep their own defaults.
+        configs: The default config of the new model (and of its encoder, if that has its own). Empty with ``--from``:
+            then the loaded model has its config.
+        from_data: Config fields that the recipe computes from the data, such as the vocabulary.
+    """
+
+    settings: Mapping[str, Any]
+    configs: tuple[Config, ...] = ()
+    from_data: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One kind of training run, from its data to its report.
+
+    Attributes:
+        options: The class of the recipe's own fields.
+        defaults: Returns the default config and settings for a request; it reads no data.
+        build: Builds the training task of a request; it reads the data.
+    """
+
+    options: type[Options]
+    defaults: Callable[[TrainingRequest], Defaults]
+    build: Callable[[TrainingRequest], Task]
+
+
+def recipe(
+    defaults: Callable[[TrainingRequest], Defaults], options: type[Options] = Options
+) -> Callable[[Callable[[TrainingRequest], Task]], Recipe]:
+    """Make a recipe of the decorated function, which builds the training task.
+
+    Args:
+        defaults: Returns the default config and settings for a request.
+        options: The class of the recipe's own fields; by default there are none.
+    """
+    return lambda build: Recipe(options, defaults, build)
+
+
+def get_recipe(name: str) -> Recipe:
+    """Import a recipe.
+
+    Args:
+        name: Its name, one of ``RECIPES``.
+
+    Raises:
+        ArgumentError: If there is no recipe of that name.
+    """
+    if name not in RECIPES:
+        near = difflib.get_close_matches(name, RECIPES, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(RECIPES)}"
+        raise ArgumentError(f"there is no recipe {name!r}; {hint}")
+    module = importlib.import_module(f"jumok.recipes.{RECIPES[name][0]}")
+    recipe: Recipe = getattr(module, name.replace("-", "_"))
+    return recipe
+
+
+def describe_recipes() -> list[dict[str, str]]:
+    """Return the name and the help text of every recipe."""
+    return [{"recipe": name, "what": help} for name, (_, help) in RECIPES.items()]
+
+
+def describe_fields(request: TrainingRequest) -> list[dict[str, Any]]:
+    """Return every field that ``--set`` can change: its name, default, meaning, group and bounds or options.
+
+    Defaults are those of this request: ``--set model=lstm`` and ``--from`` change some. No data is read.
+
+    Args:
+        request: The recipe's name, and the changes to consider.
+    """
+    recipe = get_recipe(request.recipe)
+    options = request.options(recipe.options)
+    defaults = recipe.defaults(request)
+
+    rows = [_describe_field(declared, options, "recipe") for declared in dataclasses.fields(options)]
+    for row in rows:
+        row["condition"] = recipe.options.describe_condition(row["field"])
+    names = {row["field"] for row in rows}
+
+    groups = [*((config, "model") for config in defaults.configs), (Settings.from_json(defaults.settings), "training")]
+    for values, group in groups:
+        for declared in dataclasses.fields(values):
+            if declared.name in names or declared.metadata["kind"] is Fields:
+                continue
+            names.add(declared.name)
+            row = _describe_field(declared, values, group)
+            if group == "model" and declared.name in defaults.from_data:
+                row["default"], row["condition"] = None, "set by the data"
+            rows.append(row)
+    return rows
+
+
+def _describe_field(declared: dataclasses.Field[Any], values: Fields, group: str) -> dict[str, Any]:
+    rule = declared.metadata
+    return {
+        "field": declared.name,
+        "group": group,
+        "default": getattr(values, declared.name),
+        "help": rule["help"],
+        "condition": None,
+        **{name: rule[name] for name in ("least", "most", "options") if name in rule},
+    }
