@@ -1,31 +1,49 @@
-# Everything happens in .venv inside this folder; needed are only Python >= 3.11, a C compiler and make.
+# Everything is installed into .venv inside this folder. Requirements: Python 3.11 or later, a C++ compiler, make.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+CODE := src tests bench examples docs
+DOCUMENTS := README.md README.ko.md ARCHITECTURE.md CONTRIBUTING.md  # ruff formats the Python blocks in Markdown
 
-.PHONY: demo test check bench faults transformerlens format clean
+.DEFAULT_GOAL := help
+.PHONY: help demo test check docs bench faults transformerlens format clean
 
-demo: $(VENV)/.demo  ## what jumok does, in a minute
+help:  ## Show this list.
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "make %-16s %s\n", $$1, $$2 }'
+
+demo: $(VENV)/.demo  ## Show attention on an English and a Korean sentence (one minute).
 	$(BIN)/jumok demo
 
-test: $(VENV)/.dev  ## every test
+test: $(VENV)/.dev  ## Run all tests, including the examples in docstrings and documents.
 	$(BIN)/python -m pytest
 
-check: $(VENV)/.dev  ## style and types (shapes are checked while the tests run)
-	$(BIN)/ruff check src tests bench
-	$(BIN)/ruff format --check src tests bench
+check: $(VENV)/.dev  ## Check style and types (the tests check tensor shapes).
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE) $(DOCUMENTS)
 	$(BIN)/mypy
 
-bench: $(VENV)/.dev  ## speed and memory, as ratios; minutes
-	$(BIN)/python bench/attend.py
-	$(BIN)/python bench/lens.py
+docs: $(VENV)/.docs  ## Build the documentation site into site/; warnings and broken links are errors.
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "open site/index.html"
 
-faults: $(VENV)/.dev  ## training killed 200 times at random, and thrice at every place of a save; many minutes
+bench: $(VENV)/.dev  ## Run all benchmarks; downloads 98 MB once and takes about an hour.
+	$(BIN)/jumok data get smollm2 shakespeare
+	$(BIN)/python bench/attend.py
+	$(BIN)/python bench/forward.py
+	$(BIN)/python bench/generate.py
+	$(BIN)/python bench/lens.py
+	$(BIN)/python bench/load.py
+	$(BIN)/python bench/perplexity.py
+	$(BIN)/python bench/train.py
+	cat "$$($(BIN)/jumok data where shakespeare)"/*.txt | head -n 30000 > $(VENV)/shakespeare.txt
+	$(BIN)/python bench/text.py $(VENV)/shakespeare.txt
+
+faults: $(VENV)/.dev  ## Kill a training run 200 times at random and three times at every point of a save (many minutes).
 	JUMOK_FAULTS=200 $(BIN)/python -m pytest tests/faults -n 0
 
-# an environment of its own: TransformerLens asks for versions that are not ours
-transformerlens: $(VENV)/.dev  ## what TransformerLens says of our model tiny, made anew and compared; minutes
+# A separate environment: TransformerLens needs other versions than Jumok does.
+transformerlens: $(VENV)/.dev  ## Regenerate the TransformerLens reference for the model tiny and compare with it (minutes).
 	$(PYTHON) -m venv .venv-transformerlens
 	.venv-transformerlens/bin/python -m pip install --quiet "$$(grep '^torch==' constraints.txt)" transformer_lens==4.3.0
 	rm -rf .venv-transformerlens/tiny
@@ -34,17 +52,17 @@ transformerlens: $(VENV)/.dev  ## what TransformerLens says of our model tiny, m
 	HF_HUB_OFFLINE=1 .venv-transformerlens/bin/python bench/transformerlens.py .venv-transformerlens/tiny --speed
 	$(BIN)/python -m pytest -n 0 tests/test_transformerlens.py
 
-format: $(VENV)/.dev
-	$(BIN)/ruff check --fix src tests bench
-	$(BIN)/ruff format src tests bench
+format: $(VENV)/.dev  ## Format the code and fix what the linter can fix.
+	$(BIN)/ruff check --fix $(CODE)
+	$(BIN)/ruff format $(CODE) $(DOCUMENTS)
 
-clean:
-	rm -rf $(VENV) .venv-transformerlens
+clean:  ## Remove the environments and the built site.
+	rm -rf $(VENV) .venv-transformerlens site
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-# torch first and alone: the pinned version, before any other package can ask for a newer one
+# torch first and alone: the pinned version, before another package can require a newer one
 $(VENV)/.demo: $(VENV)/bin/python pyproject.toml constraints.txt
 	@echo "Setting up $(VENV) (PyTorch is large: a few minutes the first time) ..."
 	$(PIP) "$$(grep '^torch==' constraints.txt)"
@@ -53,4 +71,8 @@ $(VENV)/.demo: $(VENV)/bin/python pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.demo
 	$(PIP) --editable ".[all,dev]"
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.demo
+	$(PIP) --editable ".[all,docs]"
 	@touch $@
