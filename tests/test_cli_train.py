@@ -67,7 +67,7 @@ def test_a_run_is_used_at_once(trained: Path) -> None:
     [
         (("train", "txt"), "there is no recipe 'txt'; did you mean 'text'?"),
         (("train", "numbers", "--device", "foo"), "there is no device 'foo' here; give cpu"),
-        (("train", "text", "--data", "empty.txt"), "the file is empty; mend it, or leave such files out"),
+        (("train", "text", "--data", "empty.txt"), "the file is empty; fix it, or skip such files"),
         (("run", "tiny", "missing.txt"), "there is no file missing.txt"),
     ],
 )

@@ -106,7 +106,7 @@ def test_image_is_run_at_once(trained: Path, folder: Path) -> None:
     assert kept["set"] == "folder"
     file = folder / "across" / "0.png"
     bytes_of = torch.from_numpy(numpy.array(Image.open(file)))[None, None]
-    torch.testing.assert_close(loaded.preparation.tensor(file)[None], normal(bytes_of, loaded.preparation))
+    torch.testing.assert_close(loaded.preparation.apply(file)[None], normal(bytes_of, loaded.preparation))
 
 
 def test_image_goes_to_hugging_face_and_back(trained: Path, folder: Path, tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_pictures_that_cannot_be_read_are_named(folder: Path, tmp_path: Path) ->
             (tmp_path / "data" / kind / f"{number}.png").write_bytes((folder / "down" / f"{number}.png").read_bytes())
     shape("spot", numpy.random.default_rng(0)).save(tmp_path / "data" / "a" / "9.png")
     (tmp_path / "data" / "a" / "8.png").write_bytes(b"no picture")
-    with pytest.raises(DataError, match=r"8\.png: is not a picture that can be read.*--skip-bad"):
+    with pytest.raises(DataError, match=r"8\.png: is not a readable image.*--skip-bad"):
         start_run(asked("image", tmp_path / "run", tmp_path / "data", {**VIT, "steps": 1}))
     assert not (tmp_path / "run").exists()
     said: list[str] = []
@@ -206,7 +206,7 @@ def test_pictures_that_cannot_be_read_are_named(folder: Path, tmp_path: Path) ->
         asked("image", tmp_path / "run", tmp_path / "data", {**VIT, "steps": 1}, skip_bad=True, report=said.append)
     )
     assert any(line.startswith("1 skipped; first: ") and "8.png" in line for line in said)
-    with pytest.raises(DataError, match="has no pictures"):
+    with pytest.raises(DataError, match="contains no images"):
         start_run(asked("image", tmp_path / "none", tmp_path / "data" / "a", {**VIT, "steps": 1}, skip_bad=True))
 
 
@@ -277,7 +277,7 @@ def test_captions_that_cannot_be_used_are_named(folder: Path, tmp_path: Path) ->
     (tmp_path / "data").mkdir()
     shape("spot", numpy.random.default_rng(0)).save(tmp_path / "data" / "a.png")
     (tmp_path / "data" / "captions.tsv").write_text("file\tcaption\na.png\ta spot\nb.png\ta bar\n")
-    with pytest.raises(DataError, match=r"captions\.tsv:3: there is no picture 'b.png'"):
+    with pytest.raises(DataError, match=r"captions\.tsv:3: there is no image 'b.png'"):
         start_run(asked("caption", tmp_path / "run", tmp_path / "data", {**WRITER, "steps": 1}))
     with pytest.raises(ArgumentError, match="none is left to learn from"):
         start_run(asked("caption", tmp_path / "run", tmp_path / "data", {**WRITER, "steps": 1}, skip_bad=True))

@@ -175,7 +175,7 @@ def test_bad_lines_can_be_left_out(tmp_path: Path) -> None:
     wanted = asked("copy", tmp_path / "run", tmp_path / "own.txt")
     wanted.skip_bad, wanted.report = True, said.append
     get_recipe("copy").build(wanted)
-    assert said == [f"1 skipped; first: {tmp_path / 'own.txt'}:1: character 5 is the byte FF, which is no UTF-8"]
+    assert said == [f"1 skipped; first: {tmp_path / 'own.txt'}:1: character 5 is byte FF, not UTF-8 text"]
 
 
 @pytest.mark.parametrize("name", ["sort", "add"])

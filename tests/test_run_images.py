@@ -135,7 +135,7 @@ def test_the_command_names_the_classes(folders: Path) -> None:
 def test_without_a_head_a_picture_is_a_vector(folders: Path) -> None:
     loaded = jumok.load(folders / "bare")
     assert loaded.preparation == Preparation((12, 20), mean=(0.5,), std=(0.5,)) and loaded.labels is None
-    prepared = loaded.preparation.tensor(folders / "cat.png")
+    prepared = loaded.preparation.apply(folders / "cat.png")
     with torch.no_grad():
         token = loaded.model(prepared[None]).hidden[:, 0]
     wanted = token / token.norm()
@@ -183,7 +183,7 @@ def test_a_caption_is_what_a_plain_loop_writes(folders: Path, name: str, given: 
     loaded = jumok.load(folders / name)
     path = folders / (given or "found.safetensors")
     assert loaded.model.reads == ("image" if given else "regions") and (loaded.preparation is None) == (given is None)
-    source = (loaded.preparation.tensor(path) if given else jumok.checkpoint.tensor_files.read_tensor(path))[None]
+    source = (loaded.preparation.apply(path) if given else jumok.checkpoint.tensor_files.read_tensor(path))[None]
     wanted = written(loaded, plainly(loaded, source, 7))  # 7: the longest that this model has places for
     assert jumok.run(loaded, path) == wanted
     assert jumok.run(loaded, source) == [wanted]
@@ -216,10 +216,10 @@ def test_captions_differ_between_pictures(folders: Path) -> None:
         ("vit", ["none.png"], "there is no file"),
         ("vit", [], "standard input is empty"),
         ("vit", ["vit"], "there is no file"),  # a folder
-        ("vit", ["text.png"], "is not a picture that can be read; known are PNG, JPEG, WEBP, GIF, BMP"),
+        ("vit", ["text.png"], "is not a readable image; supported formats are PNG, JPEG, WEBP, GIF, BMP"),
         ("vit", ["cat.png", "--temperature", "1"], "cannot be set for a model that does not generate text"),
         ("captioner", ["cat.png", "--chat"], "chat is for models that read text"),
-        ("captioner", ["found.safetensors"], "is not a picture"),
+        ("captioner", ["found.safetensors"], "is not a readable image"),
         ("regions", ["cat.png"], "give a .safetensors file with one tensor [region, feature]"),
         ("regions", ["two.safetensors"], "holds 2 tensors"),
         ("regions", ["wide.safetensors"], "up to 4, 6]"),
@@ -291,7 +291,7 @@ def test_what_was_loaded_is_saved_with_its_names_and_preparation(
         assert theirs.config.id2label == NAMES
         processor = AutoImageProcessor.from_pretrained(tmp_path / "saved", backend="pil")
         pixels = processor(load_image(str(folders / "cat.png")), return_tensors="pt")["pixel_values"][0].float()
-        torch.testing.assert_close(first.preparation.tensor(folders / "cat.png"), pixels, rtol=0, atol=1e-5)
+        torch.testing.assert_close(first.preparation.apply(folders / "cat.png"), pixels, rtol=0, atol=1e-5)
 
 
 def test_names_and_preparation_can_be_given(tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def _read_image(loaded: Loaded, raw: Any) -> Float[Tensor, "channel row column"]
             f"this {loaded.family} model does not say how images are prepared (size, mean, deviation); pass a tensor "
             "[channel, row, column], or load the model with a preparation"
         )
-    return loaded.preparation.tensor(raw)
+    return loaded.preparation.apply(raw)
 
 
 def _read_regions(loaded: Loaded, raw: Any) -> Float[Tensor, "region feature"]:

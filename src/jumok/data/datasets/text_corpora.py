@@ -36,7 +36,7 @@ def locate_or_download(name: str, report: Report | None = None) -> Path:
     if found is not None:
         return found
     if report is None:
-        raise DataError(f"{name} is not here; fetch it with: jumok data get {name}")
+        raise DataError(f"{name} is not in the cache; fetch it with: jumok data get {name}")
     return catalogue.download_entry(name, report)
 
 

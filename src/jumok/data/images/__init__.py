@@ -1,1 +1,1 @@
-"""images"""
+"""Images: read image files safely, and prepare them as a model expects."""

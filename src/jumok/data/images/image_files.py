@@ -1,11 +1,11 @@
-"""Pictures as numbers: a file, which may be hostile, becomes a tensor [channel, row, column]."""
+"""Read image files, which may be hostile, as tensors [channel, row, column]."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy
 import torch
@@ -14,101 +14,136 @@ from torch import Tensor
 
 from jumok.errors import ImageError
 
+if TYPE_CHECKING:
+    from PIL.Image import Image as PillowImage  # Pillow is imported only when an image is read
+
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
-ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp")
-MOST_PIXELS = 64_000_000
-LARGEST_FILE = 512 * 2**20
+IMAGE_EXTENSIONS = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp")
+MAX_PIXELS = 64_000_000
+MAX_FILE_SIZE = 512 * 2**20  # bytes
 
 Pixels = Float[Tensor, "channel row column"]
-Picture = Any  # PIL.Image.Image: Pillow is imported when a picture is read, not before
 
 
-def read_image(given: object, channels: int = 3) -> Pixels:
-    """A picture (a file, or a Pillow image) as numbers from 0 to 1; 3 channels are red, green, blue, and 1 is grey."""
-    return image_to_tensor(open_image(given, channels)).float() / 255
+def read_image(image: object, channels: int = 3) -> Pixels:
+    """Read an image as numbers from 0 to 1.
+
+    Args:
+        image: Path of a file, or a Pillow image.
+        channels: 3 for red, green and blue, 1 for grey.
+
+    Returns:
+        A tensor [channel, row, column].
+    """
+    return image_to_tensor(open_image(image, channels)).float() / 255
 
 
-def open_image(given: object, channels: int = 3) -> Picture:
-    """A file, or a Pillow image, as one of 8 bits: upright, on white where it is transparent, RGB or grey.
+def open_image(image: object, channels: int = 3) -> PillowImage:
+    """Read an image as a Pillow image of 8 bits: rotated by its EXIF orientation, on white where it is transparent.
 
-    A file is hostile until proven otherwise: only five formats are read, the size that its header tells is checked
-    before a pixel is, and what is damaged is refused.
+    Files are not trusted: only five formats are read, the size in the header is checked before the pixels are decoded,
+    and damaged files are refused.
+
+    Args:
+        image: Path of a file, or a Pillow image.
+        channels: 3 for RGB, 1 for grey.
+
+    Raises:
+        ImageError: If the image cannot be read or is too large.
     """
     try:
         from PIL import Image
     except ImportError:
-        raise ImageError("reading pictures needs one more package: pip install 'jumok[images]'") from None
+        raise ImageError("reading images needs Pillow; install it with: pip install 'jumok[images]'") from None
     if channels not in (1, 3):
-        raise ImageError(f"a picture has 3 channels, or 1 for grey, not {channels}")
-    if isinstance(given, Image.Image):
-        return _decoded("the picture", lambda: given, channels)
-    if not isinstance(given, str | Path):
-        raise ImageError(f"a picture is a path, a Pillow image or a tensor, not a {type(given).__name__}")
-    path = Path(given)
+        raise ImageError(f"channels must be 3 (RGB) or 1 (grey), not {channels}")
+
+    if isinstance(image, Image.Image):
+        pillow_image = image
+        return _decode("the image", lambda: pillow_image, channels)
+    if not isinstance(image, str | Path):
+        raise ImageError(f"an image must be a path, a Pillow image or a tensor, not a {type(image).__name__}")
+
+    path = Path(image)
     if not is_existing_file(path):
-        raise ImageError(f"there is no file {str(path)[:200]!r}; give the path of a picture ({', '.join(ENDINGS)})")
-    if path.stat().st_size > LARGEST_FILE:
-        raise ImageError(f"{path} has {path.stat().st_size:,} bytes; pictures of up to {LARGEST_FILE:,} are read")
-    if not path.stat().st_size:
-        raise ImageError(f"{path} is empty: it has no bytes, and so no picture")
+        extensions = ", ".join(IMAGE_EXTENSIONS)
+        raise ImageError(f"there is no file {str(path)[:200]!r}; give the path of an image ({extensions})")
+    size = path.stat().st_size
+    if size > MAX_FILE_SIZE:
+        raise ImageError(f"{path} has {size:,} bytes; the limit for images is {MAX_FILE_SIZE:,}")
+    if not size:
+        raise ImageError(f"{path} is an empty file, not an image")
     with path.open("rb") as file:
-        return _decoded(str(path), lambda: Image.open(file, formats=FORMATS), channels)
+        return _decode(str(path), lambda: Image.open(file, formats=FORMATS), channels)
 
 
 def is_image_path(text: str) -> bool:
-    """Whether a text is the path of a picture that is there."""
-    return text.lower().endswith(ENDINGS) and is_existing_file(Path(text))
+    """Return whether a text is the path of an existing image file, by its extension.
+
+    Args:
+        text: The text.
+    """
+    return text.lower().endswith(IMAGE_EXTENSIONS) and is_existing_file(Path(text))
 
 
 def is_existing_file(path: Path) -> bool:
-    """Whether there is such a file; a text that no file can be called is none."""
+    """Return whether a file exists; False for names that no file can have.
+
+    Args:
+        path: The path.
+    """
     try:
         return path.is_file()
     except (OSError, ValueError):
         return False
 
 
-def _decoded(name: str, opened: Callable[[], Picture], channels: int) -> Picture:
+def _decode(name: str, open_source: Callable[[], PillowImage], channels: int) -> PillowImage:
+    """Decode an image within the limits; turn all errors into ImageError."""
     from PIL import Image, ImageOps, UnidentifiedImageError
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # odd but readable files
+        warnings.simplefilter("ignore")  # Pillow warns about unusual but readable files
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         try:
-            picture = opened()
-            if picture.width * picture.height > MOST_PIXELS:
+            image = open_source()
+            if image.width * image.height > MAX_PIXELS:
                 raise Image.DecompressionBombError
-            picture.load()
-            return _flat(ImageOps.exif_transpose(picture), channels)
+            image.load()
+            return _flatten(ImageOps.exif_transpose(image), channels)
         except (Image.DecompressionBombWarning, Image.DecompressionBombError):
-            raise ImageError(f"{name} has more than {MOST_PIXELS:,} pixels; make it smaller") from None
+            raise ImageError(f"{name} has more than {MAX_PIXELS:,} pixels; make it smaller") from None
         except UnidentifiedImageError:
-            raise ImageError(f"{name} is not a picture that can be read; known are {', '.join(FORMATS)}") from None
+            raise ImageError(f"{name} is not a readable image; supported formats are {', '.join(FORMATS)}") from None
         except ImageError:
             raise
-        except Exception as wrong:  # whatever a decoder says of an untrusted file
-            raise ImageError(f"{name} is damaged and cannot be read: {str(wrong)[:200]}") from None
+        except Exception as error:  # decoders raise many kinds of errors on untrusted files
+            raise ImageError(f"{name} is damaged and cannot be read: {str(error)[:200]}") from None
 
 
-def _flat(picture: Picture, channels: int) -> Picture:
-    """Without a palette, without transparency, 8 bits a number."""
+def _flatten(image: PillowImage, channels: int) -> PillowImage:
+    """Remove the palette and transparency, and convert to 8 bits per channel."""
     from PIL import Image
 
-    if picture.mode.startswith("I"):  # 16 bits of grey; Pillow would cut where it should scale
-        numbers = numpy.asarray(picture).astype(numpy.float32) / 257
-        picture = Image.fromarray(numbers.clip(0, 255).round().astype(numpy.uint8))
-    elif picture.mode == "F":
-        raise ImageError("a picture of real numbers says nothing of its black and white; give a tensor")
-    elif picture.has_transparency_data:
-        on_white = Image.new("RGBA", picture.size, "white")
-        on_white.alpha_composite(picture.convert("RGBA"))
-        picture = on_white
-    elif picture.mode not in ("L", "RGB"):
-        picture = picture.convert("RGB")
-    return picture.convert("RGB" if channels == 3 else "L")
+    if image.mode.startswith("I"):  # 16 bits of grey; Pillow would clip where it should scale
+        numbers = numpy.asarray(image).astype(numpy.float32) / 257
+        image = Image.fromarray(numbers.clip(0, 255).round().astype(numpy.uint8))
+    elif image.mode == "F":
+        raise ImageError("an image of floating-point numbers does not define black and white; give a tensor")
+    elif image.has_transparency_data:
+        background = Image.new("RGBA", image.size, "white")
+        background.alpha_composite(image.convert("RGBA"))
+        image = background
+    elif image.mode not in ("L", "RGB"):
+        image = image.convert("RGB")
+    return image.convert("RGB" if channels == 3 else "L")
 
 
-def image_to_tensor(picture: Picture) -> Tensor:
-    """[channel, row, column] of 0 to 255."""
-    pixels = torch.from_numpy(numpy.array(picture))
+def image_to_tensor(image: PillowImage) -> Tensor:
+    """Convert a Pillow image to a tensor [channel, row, column] of integers from 0 to 255.
+
+    Args:
+        image: An RGB or grey image.
+    """
+    pixels = torch.from_numpy(numpy.array(image))
     return pixels[None] if pixels.dim() == 2 else pixels.permute(2, 0, 1)

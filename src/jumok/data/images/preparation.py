@@ -1,34 +1,40 @@
-"""How a model wants its images: Preparation, and preprocessor_config.json, which says so in a model folder."""
+"""Prepare images as a model expects: resize, crop and normalize, as described by preprocessor_config.json."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from reprlib import repr as short  # whose depth and length have bounds
+from reprlib import repr as abbreviate  # limits depth and length
 from typing import Any
 
 import torch
 
+from jumok.data.images.image_files import Pixels, image_to_tensor, open_image
 from jumok.errors import ImageError
 
-from .image_files import Pixels, image_to_tensor, open_image
-
-MOST_PIXELS = 4096 * 4096  # of what a model reads; a file that says more is wrong
-# in the order of Pillow's own numbers, by which the file names them
+MAX_INPUT_PIXELS = 4096 * 4096  # of a model's input
+# in the order of Pillow's numbers, which the file uses
 RESAMPLINGS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 PREPROCESSOR_FILE = "preprocessor_config.json"
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """How a model wants its images: resized to ``size``, the middle cut out where there is a ``crop`` (both rows and
-    columns), pixels of 0 to 255 times ``rescale``, then minus ``mean`` and divided by ``std``, a number a channel.
+    """How images become a model's input: resize, center crop, rescale, subtract the mean, divide by the deviation.
+
+    Attributes:
+        size: (rows, columns) to resize to; None keeps the size of the image.
+        crop: (rows, columns) of the center crop; None crops nothing.
+        resampling: One of RESAMPLINGS.
+        rescale: Factor for pixels from 0 to 255.
+        mean: One number per channel (1 or 3), subtracted after rescaling.
+        std: One number per channel to divide by.
 
     >>> from PIL import Image
-    >>> Preparation((32, 48)).tensor(Image.new("RGB", (100, 100))).shape
+    >>> Preparation((32, 48)).apply(Image.new("RGB", (100, 100))).shape
     torch.Size([3, 32, 48])
     """
 
-    size: tuple[int, int] | None  # None = as the picture comes
+    size: tuple[int, int] | None
     crop: tuple[int, int] | None = None
     resampling: str = "bilinear"
     rescale: float = 1 / 255
@@ -36,45 +42,56 @@ class Preparation:
     std: tuple[float, ...] = (0.5, 0.5, 0.5)
 
     def __post_init__(self) -> None:
-        for name in ("size", "crop"):
-            pair = getattr(self, name)
-            if pair is not None and (min(pair) < 1 or pair[0] * pair[1] > MOST_PIXELS):
+        for name, pair in (("size", self.size), ("crop", self.crop)):
+            if pair is not None and (min(pair) < 1 or pair[0] * pair[1] > MAX_INPUT_PIXELS):
                 raise ImageError(
-                    f"{name} of an image is (rows, columns), at least 1 of each and at most {MOST_PIXELS:,} pixels in "
-                    f"all, not {short(pair)}"
+                    f"{name} must be (rows, columns) of at least 1 each and at most {MAX_INPUT_PIXELS:,} pixels in "
+                    f"total, not {abbreviate(pair)}"
                 )
         if self.resampling not in RESAMPLINGS:
-            raise ImageError(f"unknown resampling {self.resampling[:40]!r}; known are {', '.join(RESAMPLINGS)}")
+            raise ImageError(f"unknown resampling {self.resampling[:40]!r}; choose one of {', '.join(RESAMPLINGS)}")
         if len(self.mean) not in (1, 3) or len(self.std) != len(self.mean):
             raise ImageError(
-                f"mean and std need a number a channel, 1 or 3 of them, not {len(self.mean)} and {len(self.std)}"
+                f"mean and std need one number per channel, 1 or 3, not {len(self.mean)} and {len(self.std)}"
             )
         if not all(1e-9 < abs(number) < 1e9 for number in (self.rescale, *self.std)):
-            raise ImageError("rescale and std must be numbers that can be multiplied with and divided by, not 0")
+            raise ImageError("rescale and std must be finite and not 0")
         if not all(abs(number) < 1e9 for number in self.mean):
-            raise ImageError("mean must be of finite numbers")
+            raise ImageError("mean must be finite")
 
     @property
     def channels(self) -> int:
+        """Number of channels: 3 for RGB, 1 for grey."""
         return len(self.mean)
 
-    def tensor(self, given: object) -> Pixels:
-        """A file or a Pillow image, as the model wants it."""
-        picture = open_image(given, self.channels)
+    def apply(self, image: object) -> Pixels:
+        """Prepare an image.
+
+        Args:
+            image: Path of a file, or a Pillow image.
+
+        Returns:
+            A tensor [channel, row, column].
+        """
+        pillow_image = open_image(image, self.channels)
         if self.size is not None:
             rows, columns = self.size
-            picture = picture.resize((columns, rows), RESAMPLINGS.index(self.resampling))
+            pillow_image = pillow_image.resize((columns, rows), RESAMPLINGS.index(self.resampling))
         if self.crop is not None:
             rows, columns = self.crop
-            top, left = (picture.height - rows) // 2, (picture.width - columns) // 2
-            picture = picture.crop((left, top, left + columns, top + rows))  # black where the picture is smaller
-        pixels = (image_to_tensor(picture).double() * self.rescale).float()
-        mean, std = (torch.tensor(numbers)[:, None, None] for numbers in (self.mean, self.std))
+            top = (pillow_image.height - rows) // 2
+            left = (pillow_image.width - columns) // 2
+            # black where the crop exceeds the image
+            pillow_image = pillow_image.crop((left, top, left + columns, top + rows))
+
+        pixels = (image_to_tensor(pillow_image).double() * self.rescale).float()
+        mean = torch.tensor(self.mean)[:, None, None]
+        std = torch.tensor(self.std)[:, None, None]
         return (pixels - mean) / std
 
     def to_json(self) -> dict[str, Any]:
-        """As transformers' ViTImageProcessor and DeiTImageProcessor write it."""
-        told: dict[str, Any] = {
+        """Return the content of preprocessor_config.json, as transformers' image processors write it."""
+        settings: dict[str, Any] = {
             "image_processor_type": "ViTImageProcessor" if self.crop is None else "DeiTImageProcessor",
             "do_resize": self.size is not None,
             "size": None if self.size is None else {"height": self.size[0], "width": self.size[1]},
@@ -87,89 +104,105 @@ class Preparation:
             "image_mean": list(self.mean),
             "image_std": list(self.std),
         }
-        return {name: value for name, value in told.items() if value is not None}
+        return {name: setting for name, setting in settings.items() if setting is not None}
 
     @staticmethod
-    def from_json(told: dict[str, Any], channels: int = 3) -> Preparation:
-        """From preprocessor_config.json; what it leaves out is as the processor that it names has it."""
-        deit = _kind(told) == "DeiTImageProcessor"
-        side = 256 if deit else 224
-        _refuse_unless(told, default_to_square=True, do_pad=False, size_divisor=None)
-        size = _size(told, "size", side) if _truth(told, "do_resize", True) else None
-        crop = _size(told, "crop_size", 224) if _truth(told, "do_center_crop", deit) else None
-        resample = told.get("resample", 3 if deit else 2)
+    def from_json(settings: dict[str, Any], channels: int = 3) -> Preparation:
+        """Read the content of preprocessor_config.json.
+
+        Args:
+            settings: The content; missing settings have the defaults of the processor that it names.
+            channels: Number of channels of the model's input, 1 or 3.
+
+        Raises:
+            ImageError: If a setting is invalid or not supported.
+        """
+        is_deit = _read_processor_type(settings) == "DeiTImageProcessor"
+        default_size = 256 if is_deit else 224
+        _require_settings(settings, {"default_to_square": True, "do_pad": False, "size_divisor": None})
+
+        resample = settings.get("resample", 3 if is_deit else 2)
         if type(resample) is not int or not 0 <= resample < len(RESAMPLINGS):
-            raise ImageError(f"resample in {PREPROCESSOR_FILE} must be a number from 0 to 5, not {short(resample)}")
-        normal = _truth(told, "do_normalize", True)
+            raise ImageError(
+                f"resample in {PREPROCESSOR_FILE} must be an integer from 0 to 5, not {abbreviate(resample)}"
+            )
+
+        do_normalize = _read_flag(settings, "do_normalize", True)
         return Preparation(
-            size,
-            crop,
-            RESAMPLINGS[resample],
-            _number(told, "rescale_factor", 1 / 255) if _truth(told, "do_rescale", True) else 1.0,
-            _numbers(told, "image_mean", channels) if normal else (0.0,) * channels,
-            _numbers(told, "image_std", channels) if normal else (1.0,) * channels,
+            size=_read_size(settings, "size", default_size) if _read_flag(settings, "do_resize", True) else None,
+            crop=_read_size(settings, "crop_size", 224) if _read_flag(settings, "do_center_crop", is_deit) else None,
+            resampling=RESAMPLINGS[resample],
+            rescale=(
+                _read_number(settings, "rescale_factor", 1 / 255) if _read_flag(settings, "do_rescale", True) else 1.0
+            ),
+            mean=_read_channels(settings, "image_mean", channels) if do_normalize else (0.0,) * channels,
+            std=_read_channels(settings, "image_std", channels) if do_normalize else (1.0,) * channels,
         )
 
 
-def _kind(told: dict[str, Any]) -> str:
-    """Which processor the file is of: the name has changed over the years, and the first files had none."""
-    named = told.get("image_processor_type", told.get("feature_extractor_type"))
-    if named is None:
-        return "DeiTImageProcessor" if told.get("do_center_crop") else "ViTImageProcessor"
-    kind = named if isinstance(named, str) else ""
-    kind = kind.removesuffix("Fast").removesuffix("Pil").replace("FeatureExtractor", "ImageProcessor")
-    if kind not in ("ViTImageProcessor", "DeiTImageProcessor"):
+def _read_processor_type(settings: dict[str, Any]) -> str:
+    """Return the name of the processor; its key changed over the years, and the oldest files have none."""
+    declared = settings.get("image_processor_type", settings.get("feature_extractor_type"))
+    if declared is None:
+        return "DeiTImageProcessor" if settings.get("do_center_crop") else "ViTImageProcessor"
+
+    name = declared if isinstance(declared, str) else ""
+    name = name.removesuffix("Fast").removesuffix("Pil").replace("FeatureExtractor", "ImageProcessor")
+    if name not in ("ViTImageProcessor", "DeiTImageProcessor"):
         raise ImageError(
-            f"{PREPROCESSOR_FILE} is of a {short(named)}; known are ViTImageProcessor and DeiTImageProcessor. Without "
-            "that file images are resized to the model's size, and their mean and deviation are taken as 0.5"
+            f"{PREPROCESSOR_FILE} is for {abbreviate(declared)}; only ViTImageProcessor and DeiTImageProcessor are "
+            "supported. Without the file, images are resized to the model's size with a mean and deviation of 0.5"
         )
-    return kind
+    return name
 
 
-def _refuse_unless(told: dict[str, Any], **expected: Any) -> None:
-    for name, value in expected.items():
-        found = told.get(name)
-        if found is not None and found != value:
-            raise ImageError(f"{PREPROCESSOR_FILE} has {name} = {short(found)}; only {value!r} is known")
+def _require_settings(settings: dict[str, Any], expected: dict[str, bool | None]) -> None:
+    """Refuse settings that are present and differ from the only supported ones."""
+    for name, supported in expected.items():
+        setting = settings.get(name)
+        if setting is not None and setting != supported:
+            raise ImageError(f"{PREPROCESSOR_FILE} has {name} = {abbreviate(setting)}; only {supported!r} is supported")
 
 
-def _truth(told: dict[str, Any], name: str, default: bool) -> bool:
-    found = told.get(name)
-    if found is not None and not isinstance(found, bool):
-        raise ImageError(f"{name} in {PREPROCESSOR_FILE} must be true or false, not {short(found)}")
-    return default if found is None else found
+def _read_flag(settings: dict[str, Any], name: str, default: bool) -> bool:
+    flag = settings.get(name)
+    if flag is None:
+        return default
+    if not isinstance(flag, bool):
+        raise ImageError(f"{name} in {PREPROCESSOR_FILE} must be true or false, not {abbreviate(flag)}")
+    return flag
 
 
-def _size(told: dict[str, Any], name: str, default: int) -> tuple[int, int]:
-    """Rows and columns: one number for both, or {"height": ..., "width": ...}."""
-    found = told.get(name)
-    if found is None:
-        found = default
-    pair = [found, found]
-    if isinstance(found, dict):
-        pair = [found.get("height"), found.get("width")]
+def _read_size(settings: dict[str, Any], name: str, default: int) -> tuple[int, int]:
+    """Read rows and columns: one integer for both, or {"height": ..., "width": ...}."""
+    size = settings.get(name)
+    if size is None:
+        size = default
+    pair = (size.get("height"), size.get("width")) if isinstance(size, dict) else (size, size)
     if not all(type(side) is int for side in pair):
         raise ImageError(
-            f"{name} in {PREPROCESSOR_FILE} must be one whole number, or a height and a width, not {short(found)}"
+            f"{name} in {PREPROCESSOR_FILE} must be an integer, or a height and a width, not {abbreviate(size)}"
         )
-    return pair[0], pair[1]
+    return pair
 
 
-def _number(told: dict[str, Any], name: str, default: float) -> float:
-    found = told.get(name)
-    whole = isinstance(found, int) and not isinstance(found, bool) and abs(found) < 2**53
-    if found is not None and not whole and not isinstance(found, float):
-        raise ImageError(f"{name} in {PREPROCESSOR_FILE} must be a number, not {short(found)}")
-    return default if found is None else float(found)
+def _read_number(settings: dict[str, Any], name: str, default: float) -> float:
+    number = settings.get(name)
+    if number is None:
+        return default
+    is_exact_integer = isinstance(number, int) and not isinstance(number, bool) and abs(number) < 2**53
+    if not is_exact_integer and not isinstance(number, float):
+        raise ImageError(f"{name} in {PREPROCESSOR_FILE} must be a number, not {abbreviate(number)}")
+    return float(number)
 
 
-def _numbers(told: dict[str, Any], name: str, channels: int) -> tuple[float, ...]:
-    """A number a channel, or one for all."""
-    found = told.get(name)
-    if not isinstance(found, list):
-        return (_number(told, name, 0.5),) * channels
-    if len(found) != channels:
+def _read_channels(settings: dict[str, Any], name: str, channels: int) -> tuple[float, ...]:
+    """Read one number per channel, or one number for all."""
+    numbers = settings.get(name)
+    if not isinstance(numbers, list):
+        return (_read_number(settings, name, 0.5),) * channels
+    if len(numbers) != channels:
         raise ImageError(
-            f"{name} in {PREPROCESSOR_FILE} has {len(found)} numbers, but the model reads {channels} channels"
+            f"{name} in {PREPROCESSOR_FILE} has {len(numbers)} numbers, but the model reads {channels} channels"
         )
-    return tuple(_number({name: one}, name, 0.5) for one in found)
+    return tuple(_read_number({name: number}, name, 0.5) for number in numbers)

@@ -1,4 +1,4 @@
-"""Pictures with a sentence each, or with a class each: the paths; data/images.py reads the pixels."""
+"""List images with a caption each, or with a class each. Only paths are read here; see images/ for the pixels."""
 
 from __future__ import annotations
 
@@ -6,91 +6,117 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from jumok.data.images.image_files import ENDINGS
+from jumok.data.images.image_files import IMAGE_EXTENSIONS
 from jumok.data.readers.columns import TABLE_EXTENSIONS, Row, read_rows
-from jumok.data.readers.lines import ProblemLog, list_files, read_lines, released
+from jumok.data.readers.lines import ProblemLog, close_after, list_files, read_lines, require_any
 from jumok.errors import DataError
 
 Folder = str | os.PathLike[str]
-# ours, and the way Hugging Face's "imagefolder" writes it
-_LISTS = {"captions": ["file", "caption"], "metadata": ["file_name", "text"]}
+# names of the table and its columns: ours, and those of Hugging Face's "imagefolder"
+_TABLE_COLUMNS = {"captions": ["file", "caption"], "metadata": ["file_name", "text"]}
 
 
 def read_captioned_images(folder: Folder, problems: ProblemLog | None = None) -> Iterator[tuple[Path, str]]:
-    """(picture, caption) of a folder.
+    """Yield (image file, caption) of a folder.
 
-    Either a table beside the pictures names them: captions.tsv, .csv or .jsonl with the columns file and caption (or
-    metadata.* with file_name and text). Or beside each picture.png stands a picture.txt.
+    The captions are in a table in the folder: captions.tsv, .csv or .jsonl with the columns file and caption (or
+    metadata.* with file_name and text). Without a table, the caption of image.png is in image.txt.
+
+    Args:
+        folder: The folder.
+        problems: Receives images without captions and unusable rows; by default they raise DataError.
+
+    Raises:
+        DataError: If an image or row cannot be used, or if there are no captioned images at all.
     """
-    place, problems = _folder(folder), problems or ProblemLog()
-    tables = [
-        (place / (name + kind), names)
-        for name, names in _LISTS.items()
-        for kind in TABLE_EXTENSIONS
-        if (place / (name + kind)).is_file()
-    ]
-    found = _listed(place, *tables[0], problems) if tables else _beside(place, problems)
-    nothing = True
-    for pair in found:
-        nothing = False
-        yield pair
-    if nothing:
-        raise DataError(
-            f"{place} has no pictures with captions ({problems}); put a captions.tsv into it, with the columns "
-            "file and caption, or a picture.txt beside each picture.png"
-        )
+    root = _check_folder(folder)
+    log = problems or ProblemLog()
+    table = _find_table(root)
+    pairs = _read_text_files(root, log) if table is None else _read_table(root, *table, log)
+    yield from require_any(
+        pairs,
+        lambda: (
+            f"{root} contains no images with captions ({log}); add a table captions.tsv with the columns file and "
+            "caption, or a file image.txt for each image.png"
+        ),
+    )
 
 
 def read_image_folder(folder: Folder, problems: ProblemLog | None = None) -> Iterator[tuple[Path, str]]:
-    """(picture, class) of a folder that has one folder a class, in the order of their names."""
-    place, problems = _folder(folder), problems or ProblemLog()
-    nothing = True
-    for path in _pictures(place):
-        kind = path.relative_to(place).parts[0]
-        if kind == path.name:
-            problems.report(str(path), f"the picture stands in no class; put it into a folder of {place}")
-            continue
-        nothing = False
-        yield path, kind
-    if nothing:
-        raise DataError(f"{place} has no pictures ({problems}); put them into one folder a class: {place / 'cat'}")
+    """Yield (image file, class) of a folder with one subfolder per class, sorted by name.
+
+    Args:
+        folder: The folder.
+        problems: Receives images outside the subfolders; by default they raise DataError.
+
+    Raises:
+        DataError: If an image is outside the subfolders, or if there are no images at all.
+    """
+    root = _check_folder(folder)
+    log = problems or ProblemLog()
+    yield from require_any(
+        _read_classes(root, log),
+        lambda: f"{root} contains no images ({log}); put them into one folder per class, such as {root / 'cat'}",
+    )
 
 
-def _folder(folder: Folder) -> Path:
+def _read_classes(root: Path, problems: ProblemLog) -> Iterator[tuple[Path, str]]:
+    for path in _list_images(root):
+        class_name = path.relative_to(root).parts[0]
+        if class_name == path.name:
+            problems.report(str(path), f"the image has no class; put it into a subfolder of {root}")
+        else:
+            yield path, class_name
+
+
+def _check_folder(folder: Folder) -> Path:
     if not Path(folder).is_dir():
-        raise DataError(f"{folder} is not a folder of pictures")
+        raise DataError(f"{folder} is not a folder of images")
     return Path(folder)
 
 
-def _pictures(place: Path) -> Iterator[Path]:
-    return (path for path in list_files(place) if path.suffix.lower() in ENDINGS)
+def _list_images(root: Path) -> Iterator[Path]:
+    return (path for path in list_files(root) if path.suffix.lower() in IMAGE_EXTENSIONS)
 
 
-def _listed(place: Path, table: Path, names: list[str], problems: ProblemLog) -> Iterator[tuple[Path, str]]:
-    with released(read_rows(table, names, problems)) as told:
-        yield from _checked(place, table, told, problems)
+def _find_table(root: Path) -> tuple[Path, list[str]] | None:
+    """Return the table of captions and the names of its columns, or None if there is no table."""
+    for name, columns in _TABLE_COLUMNS.items():
+        for extension in TABLE_EXTENSIONS:
+            path = root / (name + extension)
+            if path.is_file():
+                return path, columns
+    return None
 
 
-def _checked(place: Path, table: Path, told: Iterator[Row], problems: ProblemLog) -> Iterator[tuple[Path, str]]:
-    root = place.resolve()
-    for number, (name, caption) in told:
-        path = place / name
-        if not path.resolve().is_relative_to(root):  # a table that came with a folder may point anywhere
-            problems.report(f"{table}:{number}", f"{name!r} leads out of the folder")
-        elif path.suffix.lower() not in ENDINGS:
-            problems.report(f"{table}:{number}", f"{name!r} is no picture ({', '.join(ENDINGS)})")
+def _read_table(root: Path, table: Path, columns: list[str], problems: ProblemLog) -> Iterator[tuple[Path, str]]:
+    with close_after(read_rows(table, columns, problems)) as rows:
+        yield from _check_images(root, table, rows, problems)
+
+
+def _check_images(root: Path, table: Path, rows: Iterator[Row], problems: ProblemLog) -> Iterator[tuple[Path, str]]:
+    resolved_root = root.resolve()
+    for number, (name, caption) in rows:
+        path = root / name
+        location = f"{table}:{number}"
+        if not path.resolve().is_relative_to(resolved_root):  # the table may come from anyone
+            problems.report(location, f"{name!r} leads out of the folder")
+        elif path.suffix.lower() not in IMAGE_EXTENSIONS:
+            problems.report(location, f"{name!r} is not an image ({', '.join(IMAGE_EXTENSIONS)})")
         elif not path.is_file():
-            problems.report(f"{table}:{number}", f"there is no picture {name!r} in the folder")
+            problems.report(location, f"there is no image {name!r} in the folder")
         else:
             yield path, caption.strip()
 
 
-def _beside(place: Path, problems: ProblemLog) -> Iterator[tuple[Path, str]]:
-    for path in _pictures(place):
-        told = path.with_suffix(".txt")
-        if not told.is_file():
-            problems.report(str(path), f"the picture has no caption; write one into {told.name} beside it")
+def _read_text_files(root: Path, problems: ProblemLog) -> Iterator[tuple[Path, str]]:
+    """Yield images with the captions in the text files beside them."""
+    for path in _list_images(root):
+        text_file = path.with_suffix(".txt")
+        if not text_file.is_file():
+            problems.report(str(path), f"the image has no caption; write one into {text_file.name} beside it")
             continue
-        caption = " ".join(" ".join(line for _, line in read_lines(told, problems)).split())
+        text = " ".join(line for _, line in read_lines(text_file, problems))
+        caption = " ".join(text.split())
         if caption:
             yield path, caption

@@ -1,4 +1,4 @@
-"""Named columns of TSV, CSV and JSONL files: one reader for texts, pairs, labels and captions."""
+"""Read named columns of TSV, CSV and JSONL files: one reader for texts, pairs, labels and captions."""
 
 from __future__ import annotations
 
@@ -10,151 +10,167 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from jumok.data.readers.lines import LONGEST, ProblemLog, get_extension, read_lines, released
+from jumok.data.readers import hub_datasets
+from jumok.data.readers.lines import MAX_LINE, ProblemLog, close_after, get_extension, read_lines
 from jumok.errors import DataError
 
-from . import hub_datasets
-
 TABLE_EXTENSIONS = (".tsv", ".csv", ".jsonl")
-Row = tuple[int, list[str]]
-Lines = Iterator[tuple[int, str]]
-_HALF = re.compile("[\ud800-\udfff]")
+Row = tuple[int, list[str]]  # line number, cells
+Line = tuple[int, str]  # line number, line
+Record = tuple[int, Mapping[str, Any]]  # line number, JSON object
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def read_rows(path: Path, names: Sequence[str], problems: ProblemLog, encoding: str = "utf-8") -> Iterator[Row]:
-    """(line number, the fields of these names) of each row of a table.
+    """Yield (line number, cells of the named columns) of each row of a table. Rows with an empty cell are reported.
 
-    TSV and CSV: the first row names the columns; if it names none of them and there are as many columns as names, there
-    is no such row, and they stand in that order. TSV knows no quotes: a tab always ends a field. JSONL: the keys; what
-    stands under "translation", as pairs often do, is found too. No field may be empty.
+    TSV and CSV: the first row names the columns. If it contains none of the names and has as many cells as there are
+    names, it is a row of data, and the columns are taken in that order. A TSV has no quotes: a tab always ends a cell.
+    JSONL: names are keys, also inside "translation", as is usual for pairs.
+
+    Args:
+        path: A file, or a dataset name that begins with "hf:".
+        names: Names of the columns.
+        problems: Receives unusable rows.
+        encoding: Encoding of the file.
     """
-    source = (
-        hub_datasets.read_hub_rows(path, names)
-        if hub_datasets.is_hub_name(path)
-        else read_lines(path, problems, encoding)
-    )
-    with released(source):
-        if hub_datasets.is_hub_name(path):
-            found = _objects(path, names, source, problems)
-        elif get_extension(path) == ".jsonl":
-            found = _objects(path, names, _parsed(path, source, problems), problems)
-        else:
-            cells = _cells_of_csv if get_extension(path) == ".csv" else _cells_of_tsv
-            found = _columns(path, names, cells(path, source, problems), problems)
-        for number, fields in found:
-            empty = [name for name, field in zip(names, fields, strict=True) if not field.strip()]
+    if hub_datasets.is_hub_name(path):
+        rows = _select_columns_of_records(path, names, hub_datasets.read_hub_rows(path, names), problems)
+    else:
+        rows = _read_file_rows(path, names, problems, encoding)
+
+    with close_after(rows):
+        for number, cells in rows:
+            empty = [name for name, cell in zip(names, cells, strict=True) if not cell.strip()]
             if empty:
                 problems.report(f"{path}:{number}", f"{' and '.join(empty)} is empty")
             else:
-                yield number, fields
+                yield number, cells
 
 
-def _cells_of_tsv(path: Path, source: Lines, problems: ProblemLog) -> Iterator[Row]:
-    return ((number, line.split("\t")) for number, line in source if line)
+def _read_file_rows(path: Path, names: Sequence[str], problems: ProblemLog, encoding: str) -> Iterator[Row]:
+    with close_after(read_lines(path, problems, encoding)) as lines:
+        extension = get_extension(path)
+        if extension == ".jsonl":
+            yield from _select_columns_of_records(path, names, _parse_json_lines(path, lines, problems), problems)
+        elif extension == ".csv":
+            yield from _select_columns(path, names, _split_csv(path, lines, problems), problems)
+        else:
+            yield from _select_columns(path, names, _split_tsv(lines), problems)
 
 
-def _cells_of_csv(path: Path, source: Lines, problems: ProblemLog) -> Iterator[Row]:
-    # the module's own limit, for the whole process, is 131,072 characters a field: a long text has more
-    csv.field_size_limit(max(csv.field_size_limit(), LONGEST))
-    seen = 0  # lines that could not be used are not handed to the reader, so it cannot count for us
+def _split_tsv(lines: Iterator[Line]) -> Iterator[Row]:
+    return ((number, line.split("\t")) for number, line in lines if line)
 
-    def fed() -> Iterator[str]:
-        nonlocal seen
-        for number, line in source:
-            seen = number
+
+def _split_csv(path: Path, lines: Iterator[Line], problems: ProblemLog) -> Iterator[Row]:
+    # the csv module's limit, which is global, is 131,072 characters per cell: too few for long texts
+    csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE))
+    last_read = 0  # the csv reader cannot count lines, because unusable lines are not passed to it
+
+    def feed_lines() -> Iterator[str]:
+        nonlocal last_read
+        for number, line in lines:
+            last_read = number
             yield line + "\n"
 
-    reader, before = csv.reader(fed(), strict=True), 0
+    reader = csv.reader(feed_lines(), strict=True)
+    previous = 0
     while True:
         try:
-            row = next(reader)
+            cells = next(reader)
         except StopIteration:
             return
         except csv.Error as error:
-            lost = seen - before - 1
-            more = f"; the {lost:,} lines after it are lost with it" if lost > 0 else ""
-            problems.report(f"{path}:{before + 1}", f"the quotes do not match ({error}){more}")
+            lost = last_read - previous - 1
+            consequence = f"; the {lost:,} lines after it are lost too" if lost > 0 else ""
+            problems.report(f"{path}:{previous + 1}", f"the quotes do not match ({error}){consequence}")
         else:
-            if row:
-                # a field may go over several lines: the row is where it begins
-                yield seen - sum(field.count("\n") for field in row), row
-        before = seen
+            if cells:
+                # a cell can span several lines; report the line where the row begins
+                yield last_read - sum(cell.count("\n") for cell in cells), cells
+        previous = last_read
 
 
-def _columns(path: Path, names: Sequence[str], cells: Iterator[Row], problems: ProblemLog) -> Iterator[Row]:
-    first = next(cells, None)
+def _select_columns(path: Path, names: Sequence[str], rows: Iterator[Row], problems: ProblemLog) -> Iterator[Row]:
+    """Find the named columns by the first row, and yield their cells."""
+    first = next(rows, None)
     if first is None:
         return
-    number, row = first
-    heads = [cell.strip() for cell in row]
-    known = [name for name in names if name in heads]
-    if len(known) == len(names):
-        places = [heads.index(name) for name in names]
-    elif known or len(row) != len(names):
-        missing = " and ".join(repr(name) for name in names if name not in known)
-        return problems.report(f"{path}:{number}", f"there is no column {missing}; the first row is {_short(row)}")
+    number, first_cells = first
+    header = [cell.strip() for cell in first_cells]
+    present = [name for name in names if name in header]
+    if len(present) == len(names):
+        indices = [header.index(name) for name in names]
+    elif present or len(first_cells) != len(names):
+        missing = " and ".join(repr(name) for name in names if name not in present)
+        message = f"there is no column {missing}; the first row is {_abbreviate(first_cells)}"
+        problems.report(f"{path}:{number}", message)
+        return
     else:
-        places, cells = list(range(len(names))), chain([first], cells)
-    alone, before = True, problems.count
-    for number, cell in cells:
-        alone = False
-        if len(cell) != len(row):
-            problems.report(f"{path}:{number}", f"{_columns_of(len(cell))} where {len(row)} are expected")
+        indices = list(range(len(names)))
+        rows = chain([first], rows)
+
+    is_empty = True
+    previous_problems = problems.count
+    for number, cells in rows:
+        is_empty = False
+        if len(cells) != len(first_cells):
+            problems.report(f"{path}:{number}", f"expected {len(first_cells)} columns, got {len(cells)}")
         else:
-            yield number, [cell[place] for place in places]
-    if alone and problems.count == before:
-        problems.report(f"{path}:{number}", "the columns have names, and there is nothing below them")
-    return None
+            yield number, [cells[index] for index in indices]
+    if is_empty and problems.count == previous_problems:
+        problems.report(f"{path}:{number}", "the table has column names but no rows")
 
 
-def _columns_of(count: int) -> str:
-    return "1 column" if count == 1 else f"{count} columns"
+def _abbreviate(cells: Sequence[str]) -> str:
+    return ", ".join(repr(cell[:40]) for cell in cells[:8]) + (", ..." if len(cells) > 8 else "")
 
 
-def _short(row: Sequence[str]) -> str:
-    return ", ".join(repr(cell[:40]) for cell in row[:8]) + (", ..." if len(row) > 8 else "")
-
-
-def _parsed(path: Path, source: Lines, problems: ProblemLog) -> Iterator[tuple[int, Any]]:
-    for number, line in source:
+def _parse_json_lines(path: Path, lines: Iterator[Line], problems: ProblemLog) -> Iterator[Record]:
+    for number, line in lines:
         if not line.strip():
             continue
         try:
-            told = json.loads(line)
-        except (ValueError, RecursionError) as error:  # RecursionError: ten thousand brackets
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:  # RecursionError: deep nesting
             problems.report(f"{path}:{number}", f"the line is not JSON ({str(error)[:100]})")
+            continue
+        if isinstance(record, Mapping):
+            yield number, record
         else:
-            yield number, told
+            problems.report(f"{path}:{number}", f"the line is a JSON {type(record).__name__}, not an object")
 
 
-def _objects(
-    path: Path, names: Sequence[str], objects: Iterator[tuple[int, Any]], problems: ProblemLog
+def _select_columns_of_records(
+    path: Path, names: Sequence[str], records: Iterator[Record], problems: ProblemLog
 ) -> Iterator[Row]:
-    for number, told in objects:
+    for number, record in records:
         try:
-            fields = chosen(told, names)
+            cells = _select_texts(record, names)
         except DataError as error:
             problems.report(f"{path}:{number}", str(error))
         else:
-            yield number, fields
+            yield number, cells
 
 
-def chosen(told: Any, names: Sequence[str]) -> list[str]:
-    """The fields of these names as texts; whole numbers and truths are texts too, because labels are often such."""
-    if not isinstance(told, Mapping):
-        raise DataError(f"the line is JSON, but a {type(told).__name__}, not an object")
-    inner = told.get("translation")
-    fields = inner if isinstance(inner, Mapping) and not set(names) <= told.keys() else told
-    texts = []
+def _select_texts(record: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    """Return the named fields as texts. Integers and booleans become texts too, because labels are often such."""
+    translation = record.get("translation")
+    fields = record
+    if isinstance(translation, Mapping) and not set(names) <= record.keys():
+        fields = translation
+
+    texts: list[str] = []
     for name in names:
         if name not in fields:
-            raise DataError(f"there is no {name!r}; there are {_short([str(key) for key in fields])}")
-        field = fields[name]
-        if isinstance(field, bool | int):
-            field = json.dumps(field)
-        if not isinstance(field, str):
-            raise DataError(f"{name!r} is a {type(field).__name__}, not a text")
-        if not field.isascii() and _HALF.search(field):
-            raise DataError(f"{name!r} holds half a character (a lone surrogate)")
-        texts.append(field)
+            raise DataError(f"there is no {name!r}; the fields are {_abbreviate([str(key) for key in fields])}")
+        text = fields[name]
+        if isinstance(text, bool | int):
+            text = json.dumps(text)
+        if not isinstance(text, str):
+            raise DataError(f"{name!r} is a {type(text).__name__}, not text")
+        if not text.isascii() and _SURROGATE.search(text):
+            raise DataError(f"{name!r} contains a lone surrogate, which is not a character")
+        texts.append(text)
     return texts

@@ -1,4 +1,4 @@
-"""Texts: plain files, one document each, and tables that have a document in each row; folders of both."""
+"""Read texts: plain files with one document each, tables with one document per row, and folders of both."""
 
 from __future__ import annotations
 
@@ -6,28 +6,39 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from jumok.data.readers import hub_datasets
 from jumok.data.readers.columns import TABLE_EXTENSIONS, read_rows
-from jumok.data.readers.lines import Paths, ProblemLog, get_extension, list_files, list_paths, read_lines
+from jumok.data.readers.lines import Paths, ProblemLog, get_extension, list_files, list_paths, read_lines, require_any
 from jumok.data.tokenizers.tokenizer import Tokenizer
-from jumok.errors import DataError
 
-from . import hub_datasets
-
-PIECE = 2**17  # characters of a large file that are held at once; a tokenizer takes a hundred bytes for each
+PIECE_SIZE = 2**17  # characters of a large file in memory at once; a tokenizer needs about 100 bytes for each
 
 
 class TextPiece(NamedTuple):
-    """A document, or a part of one that ends at the end of a line."""
+    """A document, or a part of one that ends with a line.
+
+    Attributes:
+        text: The text.
+        ends_document: Whether the document ends with this piece.
+    """
 
     text: str
-    ends_document: bool  # whether the document ends here
+    ends_document: bool
 
 
 def read_documents(paths: Paths, problems: ProblemLog | None = None, column: str = "text") -> Iterator[str]:
-    """The texts of files and folders: a plain file is one; .jsonl, .csv and .tsv have one in each row's `column`.
+    """Yield the texts of files and folders.
 
-    A plain file of more than 131,072 characters comes in pieces that end at the end of a line, so that memory stays
-    constant. Folders are read with all that is in them, sorted by name.
+    A plain file is one document; a .jsonl, .csv or .tsv file has one per row. A plain file of more than PIECE_SIZE
+    characters is yielded in pieces that end with a line, so that memory stays constant.
+
+    Args:
+        paths: Files, folders (read with all files below, sorted by name), or dataset names that begin with "hf:".
+        problems: Receives unusable lines; by default they raise DataError.
+        column: The column of tables that contains the text.
+
+    Raises:
+        DataError: If a line cannot be used, or if there is no text at all.
     """
     for piece in read_pieces(paths, problems, column):
         yield piece.text
@@ -36,39 +47,53 @@ def read_documents(paths: Paths, problems: ProblemLog | None = None, column: str
 def read_pieces(
     paths: Paths, problems: ProblemLog | None = None, column: str = "text", encoding: str = "utf-8"
 ) -> Iterator[TextPiece]:
-    """The same, and of each text whether its document ends with it."""
-    problems, given = problems or ProblemLog(), list_paths(paths)
-    nothing = True
-    found: Iterator[TextPiece]
-    for path in list_files(given):
+    """Yield the texts of files and folders like `read_documents`, and whether each ends its document.
+
+    Args:
+        paths: Files, folders, or dataset names that begin with "hf:".
+        problems: Receives unusable lines; by default they raise DataError.
+        column: The column of tables that contains the text.
+        encoding: Encoding of the files.
+    """
+    log = problems or ProblemLog()
+    listed = list_paths(paths)
+    pieces = _read_all_pieces(listed, log, column, encoding)
+    yield from require_any(pieces, lambda: f"there is no text in {', '.join(map(str, listed))[:200]}: {log}")
+
+
+def _read_all_pieces(paths: list[Path], problems: ProblemLog, column: str, encoding: str) -> Iterator[TextPiece]:
+    for path in list_files(paths):
         if hub_datasets.is_hub_name(path) or get_extension(path) in TABLE_EXTENSIONS:
-            found = (TextPiece(fields[0], True) for _, fields in read_rows(path, [column], problems, encoding))
+            for _, (text,) in read_rows(path, [column], problems, encoding):
+                yield TextPiece(text, True)
         else:
-            found = _plain(path, problems, encoding)
-        for piece in found:
-            nothing = False
-            yield piece
-    if nothing:
-        raise DataError(f"there is no text in {', '.join(map(str, given))[:200]}: {problems}")
+            yield from _read_plain_file(path, problems, encoding)
 
 
-def _plain(path: Path, problems: ProblemLog, encoding: str) -> Iterator[TextPiece]:
-    held: list[str] = []
-    size, begun = 0, False
+def _read_plain_file(path: Path, problems: ProblemLog, encoding: str) -> Iterator[TextPiece]:
+    lines: list[str] = []
+    size = 0
+    has_pieces = False
     for _, line in read_lines(path, problems, encoding):
-        if size > PIECE:
-            yield TextPiece("\n".join(held) + "\n", False)
-            held, size, begun = [], 0, True
-        held.append(line)
+        if size > PIECE_SIZE:
+            yield TextPiece("\n".join(lines) + "\n", False)
+            lines, size, has_pieces = [], 0, True
+        lines.append(line)
         size += len(line) + 1
-    if begun or any(held):
-        yield TextPiece("\n".join(held) + "\n", True)
-    elif held:
+
+    if has_pieces or any(lines):
+        yield TextPiece("\n".join(lines) + "\n", True)
+    elif lines:
         problems.report(f"{path}:1", "all lines of the file are empty")
 
 
-def encode_pieces(found: Iterator[TextPiece], tokenizer: Tokenizer) -> Iterator[list[int]]:
-    """The ids of each piece, and behind each document the token that ends a text, where the tokenizer has one."""
+def encode_pieces(pieces: Iterator[TextPiece], tokenizer: Tokenizer) -> Iterator[list[int]]:
+    """Yield the token ids of each piece, with the tokenizer's end token, if it has one, after each document.
+
+    Args:
+        pieces: The pieces of text.
+        tokenizer: The tokenizer.
+    """
     end = [] if tokenizer.end is None else [tokenizer.end]
-    for piece in found:
+    for piece in pieces:
         yield tokenizer.encode(piece.text, special=False) + (end if piece.ends_document else [])

@@ -1,43 +1,62 @@
-"""Data sets by their Hugging Face name, "hf:owner/name" or "hf:owner/name@split": read by the `datasets` package.
+"""Read Hugging Face datasets by name, "hf:owner/name" or "hf:owner/name@split", with the `datasets` package.
 
-Only what is named is ever looked for. A folder on this machine may stand in place of a name.
+A local folder can be used instead of owner/name. Nothing but the named dataset is downloaded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from jumok.errors import DataError
 
-_MARK = "hf:"
+HUB_PREFIX = "hf:"
 
 
 def is_hub_name(path: Path) -> bool:
-    """Whether a path is not one, but the name of a data set."""
-    return path.as_posix().startswith(_MARK)
+    """Return whether a path is the name of a Hugging Face dataset.
+
+    Args:
+        path: A path, or a name that begins with "hf:".
+    """
+    return path.as_posix().startswith(HUB_PREFIX)
 
 
-def read_hub_rows(path: Path, names: Sequence[str]) -> Iterator[tuple[int, Any]]:
-    """(number, row) of a data set, with the columns of these names; a label that has a name is given by it."""
+def read_hub_rows(path: Path, names: Sequence[str]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Yield (row number, row) of a dataset. Class labels are returned as names, not numbers.
+
+    Args:
+        path: The name, such as "hf:owner/name@split"; the default split is "train".
+        names: The columns to read; "translation" is read too.
+
+    Raises:
+        DataError: If `datasets` is not installed, the dataset cannot be loaded, or none of the columns exist.
+    """
     try:
         import datasets
     except ImportError:
-        raise DataError(f"{path} is read by one more package: pip install 'jumok[datasets]'") from None
-    name, _, part = path.as_posix().removeprefix(_MARK).partition("@")
+        raise DataError(f"{path} needs the package datasets; install it with: pip install 'jumok[datasets]'") from None
+
+    name, _, split = path.as_posix().removeprefix(HUB_PREFIX).partition("@")
     try:
-        # no code of the data set is run: `datasets` has refused that since its version 4
-        found = datasets.load_dataset(name, split=part or "train")
-    except Exception as error:  # whatever a network, a disk or a file that somebody uploaded makes it say
-        words = " ".join(str(error).split())[:200]
-        raise DataError(f"{path} cannot be read: {words} (is the name right, and is it here or reachable?)") from error
-    present = list(found.column_names)
-    wanted = [column for column in present if column in (*names, "translation")]
-    if not wanted:
-        raise DataError(f"{path} has no column {' or '.join(map(repr, names))}; there are {', '.join(present)}")
-    written: dict[str, Callable[[int], str]] = {
-        column: kind.int2str for column, kind in found.features.items() if isinstance(kind, datasets.ClassLabel)
+        # no code of the dataset is executed: `datasets` does not support that since version 4
+        dataset = datasets.load_dataset(name, split=split or "train")
+    except Exception as error:  # network, disk, and damaged files raise many kinds of errors
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(
+            f"{path} cannot be read: {reason} (check the name, and that it is cached or reachable)"
+        ) from error
+
+    present = list(dataset.column_names)
+    selected = [column for column in present if column in (*names, "translation")]
+    if not selected:
+        raise DataError(f"{path} has no column {' or '.join(map(repr, names))}; its columns are {', '.join(present)}")
+
+    label_features = {
+        column: feature for column, feature in dataset.features.items() if isinstance(feature, datasets.ClassLabel)
     }
-    for number, row in enumerate(found.select_columns(wanted), 1):  # pictures that nobody asked for stay closed
-        yield number, {key: written[key](value) if key in written else value for key, value in row.items()}
+    # select columns first, so that images in other columns are not decoded
+    for number, row in enumerate(dataset.select_columns(selected), 1):
+        labels = {column: feature.int2str(row[column]) for column, feature in label_features.items() if column in row}
+        yield number, {**row, **labels}

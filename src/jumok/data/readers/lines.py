@@ -1,4 +1,4 @@
-"""Text files, line by line, read with care: what cannot be used is named by file and line, nothing is held whole."""
+"""Read text files line by line, in constant memory; unusable lines are reported by file and line number."""
 
 from __future__ import annotations
 
@@ -8,63 +8,87 @@ import io
 import os
 import re
 import zlib
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
 from jumok.errors import DataError
 
-LONGEST = 16 * 2**20  # characters; a longer line is no line that anybody wrote
-_SHOWN = 5
-_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
-_ESCAPED = re.compile("[\udc80-\udcff]")  # how "surrogateescape" writes a byte that is no UTF-8
+MAX_LINE = 16 * 2**20  # characters
+_MAX_MESSAGES = 5
+_UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_ESCAPED_BYTE = re.compile("[\udc80-\udcff]")  # how "surrogateescape" represents a byte that is not UTF-8
 
-Read = TypeVar("Read")
+Example = TypeVar("Example")
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 
 class ProblemLog:
-    """What becomes of a line that cannot be used: it is an error, or, with `skip`, it is left out and counted.
+    """Decide what happens to an unusable line: raise an error, or skip and count it.
 
-    >>> problems = Problems(skip=True)
-    >>> problems.bad("a.tsv:17", "3 columns where 2 are expected")
+    >>> problems = ProblemLog(skip=True)
+    >>> problems.report("a.tsv:17", "expected 2 columns, got 3")
     >>> print(problems)
-    1 skipped; first: a.tsv:17: 3 columns where 2 are expected
+    1 skipped; first: a.tsv:17: expected 2 columns, got 3
     """
 
     def __init__(self, skip: bool = False) -> None:
+        """Create an empty log.
+
+        Args:
+            skip: Skip and count problems instead of raising DataError.
+        """
         self.skip = skip
         self.count = 0
-        self.first: list[str] = []  # the first few, as they would have been said
+        self.first: list[str] = []  # the first few messages
 
-    def report(self, place: str, sentence: str, such: str = "lines") -> None:
-        """Something at `place` ("a.tsv:17") cannot be used, and why."""
+    def report(self, location: str, message: str, unit: str = "lines") -> None:
+        """Report something that cannot be used.
+
+        Args:
+            location: File and line, such as "a.tsv:17".
+            message: What is wrong.
+            unit: What is skipped: "lines" or "files".
+
+        Raises:
+            DataError: If `skip` is off.
+        """
         if not self.skip:
-            raise DataError(f"{place}: {sentence}; mend it, or leave such {such} out and count them (--skip-bad)")
+            raise DataError(f"{location}: {message}; fix it, or skip such {unit} with --skip-bad")
         self.count += 1
-        if len(self.first) < _SHOWN:
-            self.first.append(f"{place}: {sentence}")
+        if len(self.first) < _MAX_MESSAGES:
+            self.first.append(f"{location}: {message}")
 
     def __str__(self) -> str:
         return f"{self.count:,} skipped; first: {self.first[0]}" if self.count else "nothing skipped"
 
 
 def list_paths(paths: Paths) -> list[Path]:
-    """What was given, one path or several, as a list."""
-    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    if not given:
-        raise DataError("no file was given to read")
-    return [Path(path) for path in given]
+    """Return one path or several as a list.
+
+    Args:
+        paths: A path, or an iterable of paths.
+
+    Raises:
+        DataError: If there is no path.
+    """
+    listed = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    if not listed:
+        raise DataError("there is no file to read; give at least one path")
+    return [Path(path) for path in listed]
 
 
 def list_files(paths: Paths) -> Iterator[Path]:
-    """Every file that is meant: files as they were given, folders with all that is below them, sorted by name.
+    """Yield files as given, and all files below folders, sorted by name.
 
-    Names that begin with a dot are left out of folders, and links to folders are not followed.
+    Files and folders whose names begin with a dot are skipped in folders, and links to folders are not followed.
+
+    Args:
+        paths: A path, or an iterable of paths.
     """
     for path in list_paths(paths):
         if _is_folder(path):
-            yield from _below(path)
+            yield from _walk_folder(path)
         else:
             yield path
 
@@ -72,58 +96,89 @@ def list_files(paths: Paths) -> Iterator[Path]:
 def _is_folder(path: Path) -> bool:
     try:
         return path.is_dir()
-    except (OSError, ValueError):  # what no file can be called; it is refused when it is to be read
+    except (OSError, ValueError):  # an impossible name; opening the file will fail with a message
         return False
 
 
-def _below(folder: Path) -> Iterator[Path]:
-    for root, folders, names in os.walk(folder, onerror=_unreadable):
+def _walk_folder(folder: Path) -> Iterator[Path]:
+    for root, folders, names in os.walk(folder, onerror=_raise_unreadable):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
             if not name.startswith("."):
                 yield Path(root, name)
 
 
-def _unreadable(error: OSError) -> None:
+def _raise_unreadable(error: OSError) -> None:
     raise DataError(f"the folder {error.filename} cannot be read: {error.strerror}") from error
 
 
 def get_extension(path: Path) -> str:
-    """What a file is by its name, .gz aside: ".tsv" for a.tsv and A.TSV.gz."""
+    """Return the extension of a file in lower case, without .gz.
+
+    Args:
+        path: The file.
+
+    >>> get_extension(Path("A.TSV.gz"))
+    '.tsv'
+    """
     name = path.name.lower().removesuffix(".gz")
     return Path(name).suffix
 
 
 def read_lines(path: Path, problems: ProblemLog, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
-    """(number, line without its end) of a text file, or of one packed with gzip; lines end with \\n, \\r\\n or \\r.
+    r"""Yield (line number, line without its end) of a text file.
 
-    A line that is not in the encoding, holds a NUL or is longer than `LONGEST` is a problem; so is a whole file that is
-    empty, binary, or a damaged archive.
+    Lines end with \n, \r\n or \r. Lines that are not in the encoding, contain a NUL character or are longer than
+    MAX_LINE are reported; so are files that are empty, binary or damaged.
+
+    Args:
+        path: The file; it is decompressed if its name ends with .gz.
+        problems: Receives unusable lines.
+        encoding: The encoding; in UTF-8, a byte order mark is ignored.
     """
-    with _opened(path) as raw:
+    with _open_file(path) as raw:
         try:
-            yield from _lines(path, raw, problems, encoding)
+            yield from _read_text_lines(path, raw, problems, encoding)
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            problems.report(str(path), f"it cannot be unpacked ({error})", "files")
+            problems.report(str(path), f"the file cannot be decompressed ({error})", "files")
         except OSError as error:
             raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
 @contextlib.contextmanager
-def released(found: Iterator[Read]) -> Iterator[Iterator[Read]]:
-    """Lines, or what is made of them; their file is closed even if what is done with them fails in the middle."""
+def close_after(examples: Iterator[Example]) -> Iterator[Iterator[Example]]:
+    """Close a generator at the end of the block, even after an error, so that its file is closed too.
+
+    Args:
+        examples: An iterator; anything but a generator is left alone.
+    """
     try:
-        yield found
+        yield examples
     finally:
-        if isinstance(found, Generator):
-            found.close()
+        if isinstance(examples, Generator):
+            examples.close()
 
 
-def _opened(path: Path) -> io.BufferedReader | gzip.GzipFile:
+def require_any(examples: Iterator[Example], describe: Callable[[], str]) -> Iterator[Example]:
+    """Yield all examples; raise DataError if there are none.
+
+    Args:
+        examples: The examples.
+        describe: Returns the error message; it is called after all files have been read.
+    """
+    is_empty = True
+    for example in examples:
+        is_empty = False
+        yield example
+    if is_empty:
+        raise DataError(describe())
+
+
+def _open_file(path: Path) -> io.BufferedReader | gzip.GzipFile:
     try:
         if not path.is_file():
-            there = "is not a file" if path.exists() else "is not there"
-            raise DataError(f"{path} {there}; give the path of a file or of a folder")
+            reason = "is not a file" if path.exists() else "does not exist"
+            raise DataError(f"{path} {reason}; give the path of a file or a folder")
         if path.name.lower().endswith(".gz"):
             return gzip.open(path, "rb")
         return io.BufferedReader(io.FileIO(path), 1 << 16)
@@ -133,40 +188,40 @@ def _opened(path: Path) -> io.BufferedReader | gzip.GzipFile:
         raise DataError(f"{str(path)[:200]!r} cannot be read: {error}") from error
 
 
-def _lines(
+def _read_text_lines(
     path: Path, raw: io.BufferedReader | gzip.GzipFile, problems: ProblemLog, encoding: str
 ) -> Iterator[tuple[int, str]]:
     start = raw.peek(8192)[:8192]
     if not start:
         return problems.report(f"{path}:1", "the file is empty", "files")
-    if start.startswith(_UTF_16):
+    if start.startswith(_UTF_16_MARKS):
         return problems.report(f"{path}:1", "the file is in UTF-16; save it as UTF-8", "files")
     if b"\0" in start:
         return problems.report(f"{path}:1", "the file is binary, not text", "files")
-    # bytes that are no UTF-8 come through as lone surrogates: the line is known, and the lines after it are read
-    name = "utf-8-sig" if encoding == "utf-8" else encoding
-    with io.TextIOWrapper(raw, name, errors="surrogateescape") as text:
-        yield from _checked(path, text, problems)
+
+    # bytes that are not UTF-8 become lone surrogates, so that the line is identified and reading continues after it
+    codec = "utf-8-sig" if encoding == "utf-8" else encoding
+    with io.TextIOWrapper(raw, codec, errors="surrogateescape") as text:
+        yield from _check_lines(path, text, problems)
     return None
 
 
-def _checked(path: Path, text: io.TextIOWrapper, problems: ProblemLog) -> Iterator[tuple[int, str]]:
+def _check_lines(path: Path, text: io.TextIOWrapper, problems: ProblemLog) -> Iterator[tuple[int, str]]:
     number = 0
-    while line := text.readline(LONGEST + 1):
+    while line := text.readline(MAX_LINE + 1):
         number += 1
-        if len(line) > LONGEST and line[-1] != "\n":
+        if len(line) > MAX_LINE and line[-1] != "\n":
             while line and line[-1] != "\n":
-                line = text.readline(LONGEST)
-            problems.report(f"{path}:{number}", f"the line is longer than {LONGEST:,} characters")
+                line = text.readline(MAX_LINE)
+            problems.report(f"{path}:{number}", f"the line is longer than {MAX_LINE:,} characters")
             continue
+
         line = line.removesuffix("\n")
-        wrong = None if line.isascii() else _ESCAPED.search(line)
-        if wrong is not None:
-            byte = ord(wrong[0]) - 0xDC00
-            problems.report(
-                f"{path}:{number}", f"character {wrong.start() + 1} is the byte {byte:02X}, which is no UTF-8"
-            )
+        invalid = None if line.isascii() else _ESCAPED_BYTE.search(line)
+        if invalid is not None:
+            byte = ord(invalid[0]) - 0xDC00
+            problems.report(f"{path}:{number}", f"character {invalid.start() + 1} is byte {byte:02X}, not UTF-8 text")
         elif "\0" in line:
-            problems.report(f"{path}:{number}", "the line holds a NUL, which no text does")
+            problems.report(f"{path}:{number}", "the line contains a NUL character")
         else:
             yield number, line

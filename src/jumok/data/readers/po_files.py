@@ -1,6 +1,6 @@
-"""Gettext .po files: messages and their translations, with the line each begins at. https://www.gnu.org/software/gettext
+"""Read gettext .po files: messages and their translations. https://www.gnu.org/software/gettext
 
-Read as a stream, message by message: a file of any size takes the memory of one message.
+A file is read message by message, so that memory does not grow with its size.
 """
 
 from __future__ import annotations
@@ -10,60 +10,92 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from jumok.data.readers.lines import ProblemLog, read_lines, released
+from jumok.data.readers.lines import ProblemLog, close_after, read_lines
 
-_LINE = re.compile(r'(?:(msgctxt|msgid_plural|msgid|msgstr)\s*(?:\[(\d{1,3})\])?\s*)?"((?:[^"\\]|\\.)*)"\s*')
+_STRING_LINE = re.compile(r'(?:(msgctxt|msgid_plural|msgid|msgstr)\s*(?:\[(\d{1,3})\])?\s*)?"((?:[^"\\]|\\.)*)"\s*')
 _ESCAPE = re.compile(r"\\(x[0-9A-Fa-f]{1,2}|[0-7]{1,3}|.)")
-_LETTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+_ESCAPED_LETTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 
 
 @dataclass
 class Message:
-    """One entry: what is translated, and its translations; several where there are plural forms."""
+    """One message and its translations.
+
+    Attributes:
+        line: Line number where the message begins.
+        id: The text to translate.
+        plural: Its plural, or an empty string.
+        translations: Translations by number of the plural form.
+        fuzzy: Whether a translator still has to check it.
+    """
 
     line: int = 0
     id: str = ""
     plural: str = ""
     translations: dict[int, str] = field(default_factory=dict)
-    fuzzy: bool = False  # a translator has yet to look at it
+    fuzzy: bool = False
+
+    def append(self, keyword: str, text: str) -> None:
+        """Append a string to a part of the message.
+
+        Args:
+            keyword: "msgctxt", "msgid", "msgid_plural", or "msgstr" followed by the number of the plural form.
+            text: The string.
+        """
+        if keyword == "msgid":
+            self.id += text
+        elif keyword == "msgid_plural":
+            self.plural += text
+        elif keyword.startswith("msgstr"):
+            index = int(keyword.removeprefix("msgstr"))
+            self.translations[index] = self.translations.get(index, "") + text
 
 
 def read_messages(path: Path, problems: ProblemLog) -> Iterator[Message]:
-    """Every message of a file, the header left out; obsolete ones (#~) are left out too."""
-    with released(read_lines(path, problems)) as source:
-        yield from _messages(path, source, problems)
+    """Yield every message of a file, without the header and obsolete messages (#~).
+
+    Args:
+        path: The .po file.
+        problems: Receives unusable lines.
+    """
+    with close_after(read_lines(path, problems)) as lines:
+        yield from _parse_messages(path, lines, problems)
 
 
-def _messages(path: Path, source: Iterator[tuple[int, str]], problems: ProblemLog) -> Iterator[Message]:
-    message: Message | None = Message()
-    slot = ""  # where the next string belongs
-    for number, line in source:
+def _parse_messages(path: Path, lines: Iterator[tuple[int, str]], problems: ProblemLog) -> Iterator[Message]:
+    message: Message | None = Message()  # None: skip the remaining lines of an unusable message
+    keyword = ""  # the part of the message that the next string belongs to
+    for number, line in lines:
         line = line.strip()
         if not line:
             continue
-        found = _LINE.fullmatch(line)
-        word, place, text = found.groups() if found is not None else (None, None, "")
-        comment = line.startswith("#")
-        # what follows a translation and does not continue it begins the next message
+        match = _STRING_LINE.fullmatch(line)
+        new_keyword, form, text = match.groups() if match is not None else (None, None, "")
+        is_comment = line.startswith("#")
+
+        # after a translation, a comment, msgctxt or msgid begins the next message
         if message is None or message.translations:
-            if comment or word in ("msgctxt", "msgid"):
+            if is_comment or new_keyword in ("msgctxt", "msgid"):
                 if message is not None and message.id:  # the message without an id is the header
                     yield message
-                message, slot = Message(), ""
+                message, keyword = Message(), ""
             elif message is None:
-                continue  # the rest of a message that cannot be used
-        if comment:
+                continue
+
+        if is_comment:
             message.fuzzy |= line.startswith("#,") and "fuzzy" in re.split(r"[,\s]+", line)
-        elif found is None or (word is None and not slot):
-            problems.report(f"{path}:{number}", f"this is no line of a .po file: {line[:60]!r}")
+        elif match is None or (new_keyword is None and not keyword):
+            problems.report(f"{path}:{number}", f"not a valid line of a .po file: {line[:60]!r}")
             message = None
-        elif word == "msgid" and slot == "msgid":
+        elif new_keyword == "msgid" and keyword == "msgid":
             problems.report(f"{path}:{message.line}", "a msgid without a msgstr")
             message = None
         else:
             message.line = message.line or number
-            slot = slot if word is None else f"msgstr{int(place or 0)}" if word == "msgstr" else word
-            _add(message, slot, _ESCAPE.sub(_letter, text))
+            if new_keyword is not None:
+                keyword = f"msgstr{int(form or 0)}" if new_keyword == "msgstr" else new_keyword
+            message.append(keyword, _ESCAPE.sub(_unescape, text))
+
     if message is not None and message.id:
         if message.translations:
             yield message
@@ -71,18 +103,8 @@ def _messages(path: Path, source: Iterator[tuple[int, str]], problems: ProblemLo
             problems.report(f"{path}:{message.line}", "a msgid without a msgstr")
 
 
-def _add(message: Message, slot: str, text: str) -> None:
-    if slot == "msgid":
-        message.id += text
-    elif slot == "msgid_plural":
-        message.plural += text
-    elif slot.startswith("msgstr"):
-        place = int(slot.removeprefix("msgstr"))
-        message.translations[place] = message.translations.get(place, "") + text
-
-
-def _letter(found: re.Match[str]) -> str:
-    said = found[1]
-    if said[0] == "x" and len(said) > 1:
-        return chr(int(said[1:], 16))
-    return chr(int(said, 8)) if said[0] in "01234567" else _LETTERS.get(said, said)
+def _unescape(match: re.Match[str]) -> str:
+    code = match[1]
+    if code[0] == "x" and len(code) > 1:
+        return chr(int(code[1:], 16))
+    return chr(int(code, 8)) if code[0] in "01234567" else _ESCAPED_LETTERS.get(code, code)

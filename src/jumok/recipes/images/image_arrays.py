@@ -71,7 +71,7 @@ def small(
 def in_bytes(picture: object, how: Preparation) -> UInt8[Tensor, "channel row column"]:
     """A file, or a Pillow image, resized as ``how`` says, before numbers are made of its bytes."""
     plain = replace(how, rescale=1.0, mean=(0.0,) * how.channels, std=(1.0,) * how.channels)
-    return plain.tensor(picture).round().to(torch.uint8)
+    return plain.apply(picture).round().to(torch.uint8)
 
 
 def _read(place: Path) -> Pictures:
