@@ -178,12 +178,12 @@ def _read_size(settings: dict[str, Any], name: str, default: int) -> tuple[int, 
     size = settings.get(name)
     if size is None:
         size = default
-    pair = (size.get("height"), size.get("width")) if isinstance(size, dict) else (size, size)
-    if not all(type(side) is int for side in pair):
+    height, width = (size.get("height"), size.get("width")) if isinstance(size, dict) else (size, size)
+    if type(height) is not int or type(width) is not int:
         raise ImageError(
             f"{name} in {PREPROCESSOR_FILE} must be an integer, or a height and a width, not {abbreviate(size)}"
         )
-    return pair
+    return height, width
 
 
 def _read_number(settings: dict[str, Any], name: str, default: float) -> float:
