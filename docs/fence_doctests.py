@@ -1,7 +1,7 @@
 """Griffe extension: put doctests in docstrings into fenced code blocks.
 
-Markdown reads ``>>>`` as a quotation and ``['a']`` as a link, so a doctest outside an ``Examples:`` section would not be
-shown as code.
+Markdown reads ``>>>`` as a quotation and ``['a']`` as a link, so a doctest outside an ``Examples:`` section would not
+be shown as code.
 """
 
 from __future__ import annotations

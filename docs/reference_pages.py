@@ -1,20 +1,29 @@
-"""MkDocs hook: add one API reference page for each package of ``src/jumok`` to the site and to its navigation."""
+"""MkDocs hook: write the reference pages, one for each package of ``src/jumok`` and one for the command line.
+
+The pages go into ``docs/en/reference`` and are git-ignored. The Korean site falls back to them, because docstrings and
+help texts are English.
+"""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 from mkdocs.config.defaults import MkDocsConfig
+
+from jumok.cli import cli
 
 SOURCE = Path(__file__).parent.parent / "src"
 PAGES = Path(__file__).parent / "en" / "reference"
-# The command line has its own page, generated from the commands.
+API_SECTION = "Python API"
+# the command line has a page of its own
 SKIPPED_PACKAGES = ("jumok.cli",)
-# A heading for the package and one per module; the package re-exports the modules' names, which are not repeated.
-HEADING_ONLY = """\
+# A package re-exports names of its modules. They are documented with their module and not repeated.
+DOCSTRING_ONLY = """\
     options:
       members: false
-      show_submodules: false
       show_root_heading: false
 """
 
@@ -30,22 +39,62 @@ def name_package(folder: Path) -> str:
     return ".".join(folder.relative_to(SOURCE).parts)
 
 
-def render_page(folder: Path) -> str:
+def render_package(folder: Path) -> str:
     """Return the Markdown of a package's page: its docstring, then each of its modules."""
     package = name_package(folder)
-    parts = [f"# {package}\n", f"::: {package}\n{HEADING_ONLY}"]
     modules = sorted(path.stem for path in folder.glob("*.py") if not path.stem.startswith("_"))
-    parts += [f"::: {package}.{module}\n" for module in modules]
-    return "\n".join(parts)
+    directives = [f"::: {package}.{module}\n" for module in modules]
+    return "\n".join([f"# {package}\n", f"::: {package}\n{DOCSTRING_ONLY}", *directives])
+
+
+def list_commands(command: click.Command, context: click.Context) -> Iterator[tuple[click.Command, click.Context]]:
+    """Yield a command and all commands below it, in the order in which they were added."""
+    yield command, context
+    if isinstance(command, click.Group):
+        for name, child in command.commands.items():
+            yield from list_commands(child, click.Context(child, info_name=name, parent=context))
+
+
+def render_command(command: click.Command, context: click.Context) -> str:
+    """Return the Markdown section of one command: its description, usage, options and examples."""
+    level = "#" * (context.command_path.count(" ") + 2)
+    usage = command.get_usage(context).removeprefix("Usage: ")
+    parts = [f"{level} {context.command_path}", inspect.cleandoc(command.help or ""), f"```text\n{usage}\n```"]
+
+    options = [option for option in command.get_params(context) if isinstance(option, click.Option)]
+    records = [option.get_help_record(context) for option in options]
+    rows = [f"| {escape_cell(names)} | {escape_cell(text)} |" for names, text in filter(None, records)]
+    if rows:
+        parts.append("\n".join(["| option | meaning |", "|---|---|", *rows]))
+
+    if command.epilog:
+        parts.append(f"```text\n{command.epilog.strip()}\n```")
+    return "\n\n".join(parts)
+
+
+def escape_cell(text: str) -> str:
+    """Return the text as the content of a table cell, with Markdown's own characters escaped."""
+    text = " ".join(text.split())
+    for character in "|[<":
+        text = text.replace(character, f"\\{character}")
+    return text
+
+
+def render_command_line() -> str:
+    """Return the Markdown of the page of all commands."""
+    root = click.Context(cli, info_name="jumok", **cli.context_settings)
+    sections = ["# Command line"]
+    sections += [render_command(command, context) for command, context in list_commands(cli, root)]
+    return "\n\n".join(sections) + "\n"
 
 
 def write_pages() -> None:
-    """Write the pages into ``docs/en/reference`` (git-ignored) and delete those of packages that no longer exist.
+    """Write all pages, and delete those of packages that no longer exist.
 
-    The Korean site falls back to these pages, because docstrings are English. Unchanged pages are not written again,
-    so that ``mkdocs serve`` does not rebuild forever.
+    Unchanged pages are not written again, so that ``mkdocs serve`` does not rebuild forever.
     """
-    pages = {PAGES / f"{name_package(folder)}.md": render_page(folder) for folder in list_packages()}
+    pages = {PAGES / f"{name_package(folder)}.md": render_package(folder) for folder in list_packages()}
+    pages[PAGES / "cli.md"] = render_command_line()
     for path in set(PAGES.glob("jumok*.md")) - set(pages):
         path.unlink()
     for path, text in pages.items():
@@ -54,9 +103,10 @@ def write_pages() -> None:
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Write the pages and append them to the navigation as the section "Python API"."""
+    """Write the pages and append the packages to the navigation; MkDocs calls this once per language."""
     write_pages()
-    packages = [name_package(folder) for folder in list_packages()]
-    entries = [{package.removeprefix("jumok."): f"reference/{package}.md"} for package in packages]
-    config.nav.append({"Python API": ["reference/index.md", *entries]})
+    if not any(API_SECTION in entry for entry in config.nav):
+        packages = [name_package(folder) for folder in list_packages()]
+        entries = [{package.removeprefix("jumok."): f"reference/{package}.md"} for package in packages]
+        config.nav.append({API_SECTION: ["reference/index.md", *entries]})
     return config
