@@ -71,7 +71,7 @@ TURNING: dict[str, Callable[[Path], None]] = {
     "a rope that is a list": rope(rope_type=["yarn"]),
     "rope parameters that are a list": config(rope_scaling=[["rope_type", "yarn"]]),
     "rope parameters that are text": config(rope_scaling="yarn"),
-    "ropes for each kind of layer": config(rope_scaling=None, rope_parameters={FULL: {"rope_type": "default"}}),
+    "ropes for each layer type": config(rope_scaling=None, rope_parameters={FULL: {"rope_type": "default"}}),
     "a part of each head": config(partial_rotary_factor=0.5),
     "a part of each head that is no number": config(partial_rotary_factor=float("nan")),
     "an original length of 0": rope(original_max_position_embeddings=0),

@@ -159,13 +159,13 @@ def test_the_folder_says_which_head(tmp_path: Path) -> None:
     with torch.no_grad():
         assert_parity(jumok.load(tmp_path / "both").model(tokens).logits, theirs(tokens).prediction_logits)
     BertForTokenClassification(BertConfig(**SIZES)).save_pretrained(tmp_path / "classes")
-    with pytest.raises(CheckpointError, match="no place for: classifier"):
+    with pytest.raises(CheckpointError, match="does not have: classifier"):
         jumok.load(tmp_path / "classes")
     BertForSequenceClassification(BertConfig(**SIZES)).save_pretrained(tmp_path / "texts")
     file = tmp_path / "texts" / "config.json"
     told = json.loads(file.read_text())
     file.write_text(json.dumps({**told, "problem_type": "evil"}))
-    with pytest.raises(CheckpointError, match="problem_type = 'evil'; known are single_label"):
+    with pytest.raises(CheckpointError, match="problem_type = 'evil'; supported are single_label"):
         jumok.load(tmp_path / "texts")
     file.write_text(json.dumps({**told, "id2label": {str(place): "x" for place in range(3)}}))
     with pytest.raises(CheckpointError, match=r"classifier.weight give \[2, 30\], but by its config"):
@@ -194,7 +194,7 @@ def test_old_names_of_norms_load(tmp_path: Path) -> None:
         ({"is_decoder": True}, "is_decoder = 'True'; only False"),
         ({"position_embedding_type": "relative_key"}, "'relative_key'; only 'absolute'"),
         ({"hidden_act": "mish"}, "activation of the bert config must be one of relu"),
-        ({"type_vocab_size": "two"}, "type_vocab_size in config.json must be a whole number, not 'two'"),
+        ({"type_vocab_size": "two"}, "type_vocab_size in config.json must be an integer, not 'two'"),
         ({"hidden_size": 31}, "width 31 does not divide into 5 heads"),
     ],
 )
@@ -325,7 +325,7 @@ def test_a_bad_config_is_refused_in_a_sentence(fields: dict[str, Any], says: str
     [
         ("bert", 21, {}, "position 20 was asked for, but this model has learned 20"),
         ("roberta", 21, {}, "position 22 was asked for"),
-        ("bert", 9, {"padding": torch.ones(2, 8).bool()}, r"padding is \[2, 8\], but the tokens \[2, 9\]"),
+        ("bert", 9, {"token_mask": torch.ones(2, 8).bool()}, r"token_mask is \[2, 8\], but the tokens \[2, 9\]"),
         ("bert", 9, {"segments": torch.ones(2, 8).long()}, r"segments are \[2, 8\], but the tokens \[2, 9\]"),
         ("bert", 9, {"segments": torch.full((2, 9), 2)}, "segment 2 is unknown: this model has 0 to 1"),
         ("distilbert", 9, {"segments": torch.zeros(2, 9).long()}, "this model has no segments"),

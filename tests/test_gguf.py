@@ -149,7 +149,7 @@ def test_llama3_is_known_by_its_factors(factor: float, tmp_path: Path) -> None:
 
 
 BAD: dict[str, tuple[dict[str, Any], Any, str]] = {
-    "unknown kind": ({"llama.rope.scaling.type": "longrope"}, None, "not known here: longrope"),
+    "unknown kind": ({"llama.rope.scaling.type": "longrope"}, None, "unsupported scaling of its rotary positions: longrope"),
     "unknown field": (
         {"llama.rope.scaling.type": "yarn", "llama.rope.scaling.yarn_beta_fast": 8.0}, None, "yarn yarn_beta_fast"
     ),
@@ -159,13 +159,13 @@ BAD: dict[str, tuple[dict[str, Any], Any, str]] = {
         {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": float("nan")}, None, "factor .* not 'nan'"
     ),
     "a part of each head": ({"llama.rope.dimension_count": 12}, None, "dimension_count = 12; only 24"),
-    "a billion blocks": ({"llama.block_count": 10**9}, None, "1,000,000,000 blocks, and holds"),
-    "other factors": ({}, [1.0] * 11 + [3.0], "of no scaling that is known"),
-    "factors that are no numbers": ({}, [float("nan")] * 12, "of no scaling that is known"),
-    "factors below one": ({}, [0.5] * 12, "of no scaling that is known"),
-    "too many factors": ({}, [1.0] * 13, "of no scaling that is known"),
+    "a billion blocks": ({"llama.block_count": 10**9}, None, "1,000,000,000 blocks, but holds"),
+    "other factors": ({}, [1.0] * 11 + [3.0], "are not those of Llama 3.1's scaling"),
+    "factors that are no numbers": ({}, [float("nan")] * 12, "are not those of Llama 3.1's scaling"),
+    "factors below one": ({}, [0.5] * 12, "are not those of Llama 3.1's scaling"),
+    "too many factors": ({}, [1.0] * 13, "are not those of Llama 3.1's scaling"),
     "two scalings": (
-        {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 2.0}, [1.0] * 12, "of no scaling"
+        {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 2.0}, [1.0] * 12, "are not those of Llama 3.1's scaling"
     ),
 }  # fmt: skip
 

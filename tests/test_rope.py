@@ -200,12 +200,12 @@ def test_what_cannot_be_is_refused_in_a_sentence(make: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"rope_scaling": {"rope_type": "longrope", "factor": 2.0}}, "'longrope'; known are default, linear, llama3"),
-        ({"rope_scaling": {"rope_type": "mrope", "mrope_section": [1, 1, 2]}}, "by 'mrope'"),
+        ({"rope_scaling": {"rope_type": "longrope", "factor": 2.0}}, "'longrope'; supported are default, linear, llama3"),
+        ({"rope_scaling": {"rope_type": "mrope", "mrope_section": [1, 1, 2]}}, "rope_type 'mrope'"),
         ({"rope_scaling": {**YARN, "truncate": False}}, "truncate = false"),
-        ({"partial_rotary_factor": 0.5}, "a part of each head, 0.5"),
-        ({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.25}}, "a part of each head, 0.25"),
-        ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "for each kind of layer"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor = 0.5"),
+        ({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.25}}, "partial_rotary_factor = 0.25"),
+        ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "for each layer type"),
         ({"rope_scaling": {"rope_type": "linear"}}, "has no field 'factor'"),
         ({"rope_scaling": {key: one for key, one in LLAMA3.items() if "low" not in key}}, "no field 'low_freq_factor'"),
     ],

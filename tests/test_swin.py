@@ -116,7 +116,7 @@ def test_distances_have_a_number_each(side: int) -> None:
     window, heads = 3, 2
     table = torch.randn(25, heads)
     distance = WindowDistance(table, window, side)
-    values = distance.values(Grid(range(1), range(heads), range(side**2), range(side**2)))
+    values = distance.evaluate(Grid(range(1), range(heads), range(side**2), range(side**2)))
     square = table.T.view(heads, 5, 5)
     for query in range(side**2):
         for key in range(side**2):
@@ -199,10 +199,10 @@ def test_bad_configs_are_refused_in_a_sentence(tmp_path: Path) -> None:
     SwinModel(TheirConfig(**SMALL)).save_pretrained(tmp_path / "swin")
     told = json.loads((tmp_path / "swin" / "config.json").read_text())
     for name, value, sentence in (
-        ("depths", ["2", 1, 2], "depths in config.json must be a list of whole numbers"),
-        ("num_heads", 3, "num_heads in config.json must be a list of whole numbers"),
+        ("depths", ["2", 1, 2], "depths in config.json must be a list of integers"),
+        ("num_heads", 3, "num_heads in config.json must be a list of integers"),
         ("window_size", 4, "relative_position_bias_table give [25, 2], but by its config"),
-        ("depths", [2, 1, 1], "no place for: swin.encoder.layers.2.blocks.1."),
+        ("depths", [2, 1, 1], "does not have: swin.encoder.layers.2.blocks.1."),
     ):
         (tmp_path / "swin" / "config.json").write_text(json.dumps({**told, name: value}))
         with pytest.raises(JumokError, match=re.escape(sentence)):

@@ -353,7 +353,7 @@ def test_sinusoids_interleaved_and_in_halves() -> None:
     ("fields", "sentence"),
     [
         ({"heads": 5}, "width 24 does not divide into 5 heads"),
-        ({"target_vocabulary": 60}, "50 and 60 tokens, so they cannot have one embedding; say shared=False"),
+        ({"target_vocabulary": 60}, "50 and 60 tokens cannot share one embedding; say shared=False"),
         ({"end": 50}, "end is token 50, but there are 50 tokens"),
         ({"pad": 55, "target_vocabulary": 60, "shared": False}, "pad is token 55, but there are 50 tokens"),
         ({"order": "middle"}, "order of the transformer config must be one of post, pre"),

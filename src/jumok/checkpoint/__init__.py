@@ -1,4 +1,4 @@
-"""Checkpoints in and out: Hugging Face folders, GGUF files, and our own checksummed folders. Nothing is pickled."""
+"""Load and save models: Hugging Face folders, GGUF files, and our own folders with checksums. Nothing is pickled."""
 
 from jumok.errors import CheckpointError
 

@@ -1,7 +1,7 @@
-"""The header of a GGUF file: its fields, and where its tensors lie.
+"""Read the header of a GGUF file: its metadata, and where its tensors lie.
 
-Read here and not by the gguf package's reader: that one takes seconds for a vocabulary's strings, and believes the
-file about every length. The package's tables of types and its dequantisation are used as they are.
+The gguf package's own reader takes seconds for a vocabulary's strings and trusts every length in the file, so the
+header is read here. The package's tables of types and its dequantisation are used unchanged.
 """
 
 from __future__ import annotations
@@ -11,27 +11,36 @@ import mmap
 import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from jumok.errors import CheckpointError
+from jumok.fields import JSONObject, JSONValue
 
 LARGEST_HEADER = 128 * 2**20
 MOST_ITEMS = 4_000_000
+MOST_ENTRIES = 100_000  # tensors, or fields
 # GGUF's value types: number -> struct format; 8 is a string, 9 an array
 NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 STRING, ARRAY = 8, 9
 
 
 @dataclass(frozen=True)
-class TensorPlace:
-    """A tensor: its shape (rows first), its type's number, and where its bytes begin in the file."""
+class StoredTensor:
+    """A tensor in the file.
+
+    Attributes:
+        shape: Its shape, rows first.
+        type_number: GGUF's number of its quantisation type.
+        start: The offset of its first byte in the file.
+    """
 
     shape: tuple[int, ...]
-    kind: int
+    type_number: int
     start: int
 
 
 class _Cursor:
+    """A position in the header that advances as values are read; every read is checked against the header's end."""
+
     def __init__(self, path: Path) -> None:
         self.name = path.name
         if path.stat().st_size < 24:
@@ -41,80 +50,94 @@ class _Cursor:
         self.end = min(len(self.bytes), LARGEST_HEADER)
         self.at = 0
 
-    def take(self, form: str) -> Any:
-        size = struct.calcsize("<" + form)
+    def read_numbers(self, form: str, count: int) -> list[int | float]:
+        size = struct.calcsize(f"<{count}{form}")
         if self.at + size > self.end:
             raise CheckpointError(f"{self.name} ends in the middle of its header; the file is damaged")
-        values = struct.unpack_from("<" + form, self.bytes, self.at)
+        numbers = struct.unpack_from(f"<{count}{form}", self.bytes, self.at)
         self.at += size
-        return values[0] if len(values) == 1 else values
+        return list(numbers)
 
-    def text(self) -> str:
-        length = int.from_bytes(self.bytes[self.at : self.at + 8], "little")  # a hundred thousand times: no struct
+    def read_integer(self, form: str) -> int:
+        return int(self.read_numbers(form, 1)[0])
+
+    def read_text(self) -> str:
+        length = int.from_bytes(self.bytes[self.at : self.at + 8], "little")  # faster than struct, for 100,000 strings
         self.at += 8
         if length > self.end - self.at:
-            raise CheckpointError(f"{self.name} names a text of {length:,} bytes, more than its header has")
-        found = self.bytes[self.at : self.at + length]
+            raise CheckpointError(f"{self.name} claims a text of {length:,} bytes, more than its header has")
+        text = self.bytes[self.at : self.at + length]
         self.at += length
-        return found.decode("utf-8", errors="replace")
+        return text.decode("utf-8", errors="replace")
 
-    def value(self, kind: int, depth: int = 0) -> Any:
-        if kind == STRING:
-            return self.text()
-        if kind == ARRAY:
-            inner, count = self.take("I"), self.take("Q")
+    def read_value(self, type_number: int, depth: int = 0) -> JSONValue:
+        if type_number == STRING:
+            return self.read_text()
+        if type_number == ARRAY:
+            inner, count = self.read_integer("I"), self.read_integer("Q")
             if count > min(MOST_ITEMS, self.end) or depth > 2:
-                raise CheckpointError(f"{self.name} lists {count:,} values, more than its header has")
+                raise CheckpointError(f"{self.name} claims an array of {count:,} values, more than its header has")
             if inner in NUMBERS:
-                return list(self._several(NUMBERS[inner], count))
-            return [self.value(inner, depth + 1) for _ in range(count)]
-        if kind not in NUMBERS:
-            raise CheckpointError(f"{self.name} has a field of the unknown type {kind}; the file is damaged")
-        return self.take(NUMBERS[kind])
-
-    def _several(self, form: str, count: int) -> tuple[Any, ...]:
-        values = self.take(f"{count}{form}") if count else ()
-        return values if isinstance(values, tuple) else (values,)
+                return self.read_numbers(NUMBERS[inner], count)
+            return [self.read_value(inner, depth + 1) for _ in range(count)]
+        if type_number not in NUMBERS:
+            raise CheckpointError(f"{self.name} has a field of the unknown type {type_number}; the file is damaged")
+        return self.read_numbers(NUMBERS[type_number], 1)[0]
 
 
-def read_header(path: Path, sizes: dict[int, tuple[int, int]]) -> tuple[dict[str, Any], dict[str, TensorPlace]]:
-    """Fields and tensors; ``sizes`` says for each type how many numbers make a block of how many bytes."""
+def read_header(path: Path, block_sizes: dict[int, tuple[int, int]]) -> tuple[JSONObject, dict[str, StoredTensor]]:
+    """Return the metadata and the tensors of a GGUF file.
+
+    Args:
+        path: The file.
+        block_sizes: For each type number, how many numbers make a block and how many bytes a block has.
+
+    Raises:
+        CheckpointError: If the file is damaged, or not of GGUF version 2 or 3.
+    """
     cursor = _Cursor(path)
     if cursor.bytes[:4] != b"GGUF":
-        raise CheckpointError(f"{path.name} does not begin as a GGUF file does")
+        raise CheckpointError(f"{path.name} is not a GGUF file: it does not begin with GGUF")
     cursor.at = 4
-    version, tensor_count, field_count = cursor.take("I"), cursor.take("Q"), cursor.take("Q")
+    version, tensor_count, field_count = cursor.read_integer("I"), cursor.read_integer("Q"), cursor.read_integer("Q")
     if version not in (2, 3):
-        raise CheckpointError(f"{path.name} is of GGUF version {version}; 2 and 3 are read")
-    if max(tensor_count, field_count) > 100_000:
-        raise CheckpointError(f"{path.name} says it has {tensor_count:,} tensors and {field_count:,} fields")
-    fields: dict[str, Any] = {}
+        raise CheckpointError(f"{path.name} has GGUF version {version}; versions 2 and 3 are supported")
+    if max(tensor_count, field_count) > MOST_ENTRIES:
+        raise CheckpointError(
+            f"{path.name} claims {tensor_count:,} tensors and {field_count:,} fields; the limit is {MOST_ENTRIES:,}"
+        )
+
+    metadata: JSONObject = {}
     for _ in range(field_count):
-        name = cursor.text()
-        fields[name] = cursor.value(cursor.take("I"))
-    told = [_tensor(cursor, sizes) for _ in range(tensor_count)]
-    alignment = fields.get("general.alignment", 32)
+        name = cursor.read_text()
+        metadata[name] = cursor.read_value(cursor.read_integer("I"))
+    entries = [_read_tensor_entry(cursor, block_sizes) for _ in range(tensor_count)]
+
+    alignment = metadata.get("general.alignment", 32)
     if not isinstance(alignment, int) or not 1 <= alignment <= 2**20:
-        raise CheckpointError(f"{path.name} asks for an alignment of {alignment!r}")
+        raise CheckpointError(f"{path.name} has the invalid alignment {alignment!r}")
     start = -(-cursor.at // alignment) * alignment
     size = path.stat().st_size
-    places = {}
-    for name, shape, kind, offset, length in told:
+    tensors = {}
+    for name, shape, type_number, offset, length in entries:
         if start + offset + length > size:
-            raise CheckpointError(f"{path.name} ends before its tensor {name[:80]!r} does; the file is cut off")
-        places[name] = TensorPlace(shape, kind, start + offset)
-    return fields, places
+            raise CheckpointError(f"{path.name} ends before its tensor {name[:80]!r} does; the file is incomplete")
+        tensors[name] = StoredTensor(shape, type_number, start + offset)
+    return metadata, tensors
 
 
-def _tensor(cursor: _Cursor, sizes: dict[int, tuple[int, int]]) -> tuple[str, tuple[int, ...], int, int, int]:
-    name, rank = cursor.text(), cursor.take("I")
+def _read_tensor_entry(
+    cursor: _Cursor, block_sizes: dict[int, tuple[int, int]]
+) -> tuple[str, tuple[int, ...], int, int, int]:
+    """Return a tensor's name, shape, type number, offset and length in bytes."""
+    name, rank = cursor.read_text(), cursor.read_integer("I")
     if not 1 <= rank <= 4:
-        raise CheckpointError(f"{cursor.name}: {name[:80]!r} has {rank} axes; 1 to 4 are possible")
-    shape = tuple(cursor.take("Q") for _ in range(rank))[::-1]
-    kind, offset = cursor.take("I"), cursor.take("Q")
-    if kind not in sizes:
-        raise CheckpointError(f"{cursor.name}: {name[:80]!r} is of the type {kind}, which is not known")
-    numbers, length = sizes[kind]
+        raise CheckpointError(f"{cursor.name}: {name[:80]!r} has {rank} axes; 1 to 4 are supported")
+    shape = tuple(cursor.read_integer("Q") for _ in range(rank))[::-1]
+    type_number, offset = cursor.read_integer("I"), cursor.read_integer("Q")
+    if type_number not in block_sizes:
+        raise CheckpointError(f"{cursor.name}: {name[:80]!r} has the unknown type {type_number}")
+    numbers, block_bytes = block_sizes[type_number]
     if math.prod(shape) >= 2**48 or shape[-1] % numbers:
-        raise CheckpointError(f"{cursor.name}: {name[:80]!r} has the shape {list(shape)}, which cannot be")
-    return name, shape, kind, offset, math.prod(shape) // numbers * length
+        raise CheckpointError(f"{cursor.name}: {name[:80]!r} has the impossible shape {list(shape)}")
+    return name, shape, type_number, offset, math.prod(shape) // numbers * block_bytes

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
+from torch import Tensor
 
-from jumok.data.images import preparation
-from jumok.data.images.preparation import Preparation
-from jumok.errors import CheckpointError
+from jumok.data.images.preparation import PREPROCESSOR_FILE, Preparation
+from jumok.data.tokenizers.tokenizer import Tokenizer
+from jumok.errors import CheckpointError, TokenizerError
+from jumok.fields import JSONObject
 from jumok.models import Config, Model
 from jumok.models.registry import get_family
 
 from . import manifest
-from .huggingface import Reading, dialect
+from .huggingface import get_dialect
 from .loaded import Loaded, check_labels, read_id2label
-from .name_table import SameNames
+from .name_table import IdentityTable, NameTable
 from .tensor_files import TensorFiles, read_json, read_pickled_tensors, safe_join
 
-# what a tokenizer is read from; none of them may be a link that leads outside
+# the files of a tokenizer; none of them may be a link that leads outside the folder
 TOKENIZER_FILES = (
     "tokenizer.json", "vocab.json", "merges.txt", "vocab.txt", "tokenizer_config.json", "special_tokens_map.json",
     "added_tokens.json", "chat_template.jinja", "generation_config.json",
@@ -28,10 +30,24 @@ TOKENIZER_FILES = (
 
 
 def load(name: str | Path, *, dtype: torch.dtype = torch.float32, pickled: bool = False, verify: bool = True) -> Loaded:
-    """From a folder (Hugging Face's or ours), a .gguf file, a name of the catalogue, or a hub name that is cached.
+    """Load a model. Nothing is downloaded: ``jumok data get NAME`` does that.
 
-    dtype: the parameters' number type. pickled: also read .bin or .pt (tensors alone). verify: check our own folders
-    against their SHA-256 manifest. Nothing is fetched: ``jumok data get NAME`` does that.
+    Args:
+        name: A folder (Hugging Face's, ours, or a training run), a .gguf file, a name of the catalogue, or the hub
+            name of a model in Hugging Face's cache.
+        dtype: The number type of the parameters.
+        pickled: Read .bin or .pt files too, restricted to tensors (``weights_only``).
+        verify: Compare our own folders with their SHA-256 manifest.
+
+    Returns:
+        The model in evaluation mode, with its tokenizer, config, image preparation and class labels.
+
+    Raises:
+        CheckpointError: If the files are missing, damaged or not supported.
+
+    >>> loaded = load("tiny")
+    >>> loaded.family, loaded.model.parameter_count
+    ('gpt', 160800)
     """
     from .resolve import resolve_model_path
 
@@ -40,75 +56,91 @@ def load(name: str | Path, *, dtype: torch.dtype = torch.float32, pickled: bool 
         from .gguf import load_gguf
 
         return load_gguf(path, dtype)
-    told = read_json(path, "config.json")
-    own = "family" in told
-    if own and verify:
+
+    stored = read_json(path, "config.json")
+    if "family" in stored:
+        return _load_own_folder(path, stored, dtype, pickled, verify)
+    return _load_hugging_face_folder(path, stored, dtype, pickled)
+
+
+def _load_own_folder(path: Path, stored: JSONObject, dtype: torch.dtype, pickled: bool, verify: bool) -> Loaded:
+    if verify:
         if not safe_join(path, manifest.MANIFEST_FILE).is_file():
             raise CheckpointError(
-                f"{path} has lost its {manifest.MANIFEST_FILE} and may be damaged; verify=False reads it anyway"
+                f"{path} has no {manifest.MANIFEST_FILE} and may be damaged; verify=False loads it anyway"
             )
         manifest.verify_manifest(path)
-    named = told.pop("labels", None) if own else told.get("id2label")
-    reading = _own(told) if own else dialect(told.get("model_type")).reading(told)
-    labels = _labels(named, own, reading.config)
-    prepared = _preparation(path, reading.config)
+    labels = stored.pop("labels", None)
+    family = get_family(stored["family"])
+    config = family.config_class.from_json(stored)
+    model = _load_model(path, family, config, IdentityTable(), dtype, pickled)
+    return _add_files(path, model, None if labels is None else check_labels(labels, model))
+
+
+def _load_hugging_face_folder(path: Path, stored: JSONObject, dtype: torch.dtype, pickled: bool) -> Loaded:
+    dialect = get_dialect(stored.get("model_type"))
+    config = dialect.read_config(stored)
+    table = dialect.build_name_table(config)
+    model = _load_model(path, dialect.MODEL_CLASS, config, table, dtype, pickled)
+    return _add_files(path, model, read_id2label(stored.get("id2label"), model))
+
+
+def _load_model(
+    path: Path, family: type[Model], config: Config, table: NameTable, dtype: torch.dtype, pickled: bool
+) -> Model:
+    names, read = _open_tensors(path, pickled)
+    _check_depth(config, len(names), path.name)
+    model = _build_on_meta(family, config, dtype)
+    table.load_parameters(model, names, read, path.name)
+    return model.eval()
+
+
+def _open_tensors(path: Path, pickled: bool) -> tuple[list[str], Callable[[str], Tensor]]:
+    """Return the names of all tensors, and a function that reads one."""
     if pickled:
         tensors = read_pickled_tensors(path)
-        names, read = list(tensors), tensors.__getitem__
-    else:
-        files = TensorFiles(path)
-        names, read = files.names, files.read
-    _check_depth(reading.config, len(names), path.name)
-    model = _empty(reading, dtype)
-    reading.table.load(model, names, read, path.name)
-    return Loaded(model.eval(), _tokenizer(path), reading.config, model.family, prepared, labels)
+        return list(tensors), tensors.__getitem__
+    files = TensorFiles(path)
+    return files.names, files.read
 
 
-def _own(told: dict[str, Any]) -> Reading:
-    model = get_family(told["family"])
-    return Reading(model, model.config_class.from_json(told), SameNames())
-
-
-def _labels(named: Any, own: bool, config: Config) -> tuple[str, ...] | None:
-    if own:
-        return None if named is None else check_labels(named, config)
-    return read_id2label(named, config)
-
-
-def _preparation(path: Path, config: Config) -> Preparation | None:
-    """How the model wants its images: as the folder says, or its size, with a mean and a deviation of 0.5."""
-    image, channels = getattr(config, "image", None), getattr(config, "channels", None)
-    if image is None or channels not in (1, 3) or getattr(config, "source", "patches") != "patches":
-        return None
-    if safe_join(path, preparation.PREPROCESSOR_FILE).is_file():
-        return Preparation.from_json(read_json(path, preparation.PREPROCESSOR_FILE), channels)
-    rows, columns = image
-    return Preparation((rows, columns), mean=(0.5,) * channels, std=(0.5,) * channels)
-
-
-def _check_depth(config: Config, tensors: int, what: str) -> None:
-    """No more layers than tensors: building a model of a million layers takes hours, however empty they are."""
+def _check_depth(config: Config, tensors: int, origin: str) -> None:
+    """Refuse more layers than tensors: building a model of a million layers takes hours, even without parameters."""
     for field in dataclasses.fields(config):
+        if not field.name.endswith(("layers", "depths")):
+            continue
         value = getattr(config, field.name)
         layers = sum(value) if isinstance(value, tuple) else value
-        if field.name.endswith(("layers", "depths")) and isinstance(layers, int) and layers > tensors:
-            raise CheckpointError(f"config.json says {layers:,} {field.name}, but {what} holds {tensors} tensors")
+        if isinstance(layers, int) and layers > tensors:
+            raise CheckpointError(f"config.json has {field.name} = {layers:,}, but {origin} holds {tensors} tensors")
 
 
-def _empty(reading: Reading, dtype: torch.dtype) -> Model:
-    """The model without its parameters: those come from the file, and are in memory once."""
+def _build_on_meta(family: type[Model], config: Config, dtype: torch.dtype) -> Model:
+    """Build the model without memory for its parameters: they come from the file, and are in memory once."""
     try:
         with torch.device("meta"):
-            model = reading.model(reading.config)
-    except RuntimeError as wrong:  # sizes that no tensor can have
-        raise CheckpointError(f"config.json describes a model that cannot be: {str(wrong)[:200]}") from None
+            model = family(config)
+    except RuntimeError as error:  # sizes that no tensor can have
+        raise CheckpointError(f"config.json describes an impossible model: {str(error)[:200]}") from None
     return model.to(dtype)
 
 
-def _tokenizer(path: Path) -> Any:
-    from jumok.data.tokenizers.tokenizer import Tokenizer
-    from jumok.errors import TokenizerError
+def _add_files(path: Path, model: Model, labels: tuple[str, ...] | None) -> Loaded:
+    preparation = _load_preparation(path, model)
+    return Loaded(model, _load_tokenizer(path), model.config, model.family, preparation, labels)
 
+
+def _load_preparation(path: Path, model: Model) -> Preparation | None:
+    """Return how images are prepared: as the folder says, or the model's size with mean and deviation 0.5."""
+    size, channels = model.image_size, model.image_channels
+    if size is None or channels not in (1, 3):
+        return None
+    if safe_join(path, PREPROCESSOR_FILE).is_file():
+        return Preparation.from_json(read_json(path, PREPROCESSOR_FILE), channels)
+    return Preparation(size, mean=(0.5,) * channels, std=(0.5,) * channels)
+
+
+def _load_tokenizer(path: Path) -> Tokenizer | None:
     for name in TOKENIZER_FILES:
         safe_join(path, name)
     try:

@@ -1,14 +1,15 @@
-"""What loading gives; and the names of a model's classes, checked."""
+"""The result of loading a model, and the validation of its class labels."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from reprlib import repr as short  # whose depth and length have bounds
+from reprlib import repr as shorten  # bounds the depth and the length
 from typing import Any
 
 from jumok.data.images.preparation import Preparation
 from jumok.errors import CheckpointError
+from jumok.fields import JSONValue
 from jumok.models import Config, Model
 
 LONGEST_LABEL = 1000  # characters
@@ -16,8 +17,16 @@ LONGEST_LABEL = 1000  # characters
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model and what belongs to it. None: a tokenizer or labels where the folder has none, a preparation where the
-    model reads no images. Labels are the classes' names, in order."""
+    """A model and the files that belong to it.
+
+    Attributes:
+        model: The model, in evaluation mode.
+        tokenizer: Its tokenizer; None if the folder has none.
+        config: The model's config.
+        family: The name of the model's family.
+        preparation: How images are resized and normalised; None if the model reads no images.
+        labels: The names of the classes, in order; None if they have no names.
+    """
 
     model: Model
     tokenizer: Any
@@ -28,43 +37,58 @@ class Loaded:
 
 
 def classes_of(config: Config) -> int | None:
-    """How many classes a model of this config tells apart; None where it has no such output."""
+    """Return the number of classes of a model."""
     if getattr(config, "head", "classes") in ("none", "mlm"):
         return None
     return getattr(config, "classes", None)
 
 
-def check_labels(labels: object, config: Config) -> tuple[str, ...]:
-    """The names of the classes, one for each; a sentence where they cannot be that."""
-    classes = classes_of(config)
-    if classes is None:
-        raise CheckpointError(f"this {config.family} model has no classes, so they have no names")
+def check_labels(labels: object, model: Model) -> tuple[str, ...]:
+    """Return the class labels as a tuple, after validating them.
+
+    Args:
+        labels: One name per class; it may come from an untrusted file.
+        model: The model whose classes they name.
+
+    Raises:
+        CheckpointError: If the model has no classes, or another number of them, or a label is not a short text.
+    """
+    if model.class_count is None:
+        raise CheckpointError(f"this {model.family} model has no classes to label")
     if isinstance(labels, str) or not isinstance(labels, Iterable) or isinstance(labels, dict):
-        raise CheckpointError(f"labels must be a list of names, one a class, not a {type(labels).__name__}")
+        raise CheckpointError(f"labels must be a list of names, one per class, not a {type(labels).__name__}")
     names = tuple(labels)
-    if len(names) != classes:
-        raise CheckpointError(f"there are {len(names):,} labels, but the model has {classes:,} classes")
-    for place, name in enumerate(names):
-        if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_LABEL or not _writable(name):
-            raise CheckpointError(f"label {place} must be text of 1 to {LONGEST_LABEL} characters, not {short(name)}")
+    if len(names) != model.class_count:
+        raise CheckpointError(f"there are {len(names):,} labels, but the model has {model.class_count:,} classes")
+    for index, name in enumerate(names):
+        if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_LABEL or _has_surrogate(name):
+            raise CheckpointError(f"label {index} must be text of 1 to {LONGEST_LABEL} characters, not {shorten(name)}")
     return names
 
 
-def _writable(name: str) -> bool:
-    """Not with half a character (a lone surrogate), which JSON can spell and no file can hold."""
-    return not any("\ud800" <= letter <= "\udfff" for letter in name)
+def _has_surrogate(name: str) -> bool:
+    """Half a character (a lone surrogate) can be escaped in JSON but not written in UTF-8."""
+    return any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
-def read_id2label(id2label: object, config: Config) -> tuple[str, ...] | None:
-    """The names in a Hugging Face config's id2label: {"0": "cat", "1": "dog"}. None where there are none."""
-    if id2label is None or classes_of(config) is None:  # many configs of other models name two classes all the same
+def read_id2label(id2label: JSONValue, model: Model) -> tuple[str, ...] | None:
+    """Return the class labels in a Hugging Face config; None if it has none, or only placeholders.
+
+    Args:
+        id2label: "id2label" in config.json, such as {"0": "cat", "1": "dog"}.
+        model: The model whose classes they name.
+
+    Raises:
+        CheckpointError: If the labels are not one text per class.
+    """
+    if id2label is None or model.class_count is None:  # transformers writes two labels for models without classes too
         return None
     if not isinstance(id2label, dict):
         raise CheckpointError(f"id2label in config.json must name every class, not be a {type(id2label).__name__}")
-    wanted = [str(place) for place in range(len(id2label))]
-    missing = next((place for place in wanted if place not in id2label), None)
+    ids = [str(index) for index in range(len(id2label))]
+    missing = next((key for key in ids if key not in id2label), None)
     if missing is not None:
-        raise CheckpointError(f"id2label in config.json names {len(wanted):,} classes, but none has the id {missing}")
-    names = check_labels([id2label[place] for place in wanted], config)
-    unnamed = all(name == f"LABEL_{place}" for place, name in enumerate(names))  # what stands there before anybody did
-    return None if unnamed else names
+        raise CheckpointError(f"id2label in config.json names {len(ids):,} classes, but none has the id {missing}")
+    names = check_labels([id2label[key] for key in ids], model)
+    placeholders = tuple(f"LABEL_{index}" for index in range(len(names)))
+    return None if names == placeholders else names

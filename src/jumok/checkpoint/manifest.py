@@ -1,4 +1,4 @@
-"""SHA-256 of every file of a folder, written last: a flipped or missing byte is found on load and named."""
+"""Checksums of a folder: SHA-256 of every file, written last, so that loading detects changed and missing files."""
 
 from __future__ import annotations
 
@@ -19,62 +19,89 @@ MANIFEST_FILE = "manifest.json"
 
 
 def compute_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file as hexadecimal digits.
+
+    Args:
+        path: The file.
+    """
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_manifest(folder: Path) -> None:
-    files = {one.name: {"sha256": compute_sha256(one), "bytes": one.stat().st_size} for one in sorted(folder.iterdir())}
+    """Write the size and the SHA-256 of every file in a folder into its manifest.
+
+    Args:
+        folder: A folder whose files are complete.
+    """
+    files = {
+        path.name: {"sha256": compute_sha256(path), "bytes": path.stat().st_size} for path in sorted(folder.iterdir())
+    }
     path = folder / MANIFEST_FILE
     path.write_text(json.dumps({"files": files}, indent=1), encoding="utf-8")
-    _flush(path)
+    _flush_to_disk(path)
 
 
 def verify_manifest(folder: Path) -> None:
-    """Raise CheckpointError naming the first file that is not as it was written."""
-    listed = read_json(folder, MANIFEST_FILE).get("files")
-    if not isinstance(listed, dict) or not listed:
+    """Compare every file with the manifest.
+
+    Args:
+        folder: A folder of our own format.
+
+    Raises:
+        CheckpointError: For the first file that is missing or was changed.
+    """
+    files = read_json(folder, MANIFEST_FILE).get("files")
+    if not isinstance(files, dict) or not files:
         raise CheckpointError(f"{MANIFEST_FILE} in {folder.name} lists no files; the checkpoint is damaged")
-    for name, told in listed.items():
+    for name, entry in files.items():
         path = safe_join(folder, name)
         if not path.is_file():
             raise CheckpointError(f"{name} is missing from {folder}")
-        wanted = told if isinstance(told, dict) else {}
-        if path.stat().st_size != wanted.get("bytes"):
-            raise CheckpointError(f"{name} in {folder} has {path.stat().st_size:,} bytes, not {wanted.get('bytes')}")
-        if compute_sha256(path) != wanted.get("sha256"):
-            raise CheckpointError(f"{name} in {folder} is not as it was written (its SHA-256 differs); it is damaged")
+        expected = entry if isinstance(entry, dict) else {}
+        size = path.stat().st_size
+        if size != expected.get("bytes"):
+            raise CheckpointError(f"{name} in {folder} has {size:,} bytes instead of {expected.get('bytes')}")
+        if compute_sha256(path) != expected.get("sha256"):
+            raise CheckpointError(f"{name} in {folder} is damaged: its SHA-256 is not the one in {MANIFEST_FILE}")
 
 
 @contextmanager
 def create_folder_atomically(target: Path) -> Iterator[Path]:
-    """A folder beside ``target`` to write into; renamed into its place when all went well, gone when not."""
+    """Yield a temporary folder to write into. It is renamed to ``target`` on success and removed on failure.
+
+    Args:
+        target: The folder to create; it must not exist, or be empty.
+
+    Raises:
+        CheckpointError: If ``target`` exists.
+    """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise CheckpointError(f"{target} is there already; choose another folder, or remove it first")
+        raise CheckpointError(f"{target} exists already; choose another folder, or remove it first")
     target.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
-        yield made
-        for path in made.iterdir():
-            path.chmod(0o666 & ~_umask())  # safetensors leaves its files to their owner alone, whatever was asked for
-            _flush(path)
-        made.chmod(0o777 & ~_umask())
-        os.replace(made, target)
-        _flush(target.parent)
+        yield temporary
+        for path in temporary.iterdir():
+            path.chmod(0o666 & ~_read_umask())  # safetensors makes its files readable by their owner only
+            _flush_to_disk(path)
+        temporary.chmod(0o777 & ~_read_umask())
+        os.replace(temporary, target)
+        _flush_to_disk(target.parent)
     except BaseException:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
         raise
 
 
-def _umask() -> int:
-    """What new files must not be open to; it can only be read by setting it."""
+def _read_umask() -> int:
+    """Return the process's umask, which can only be read by setting it."""
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
 
 
-def _flush(path: Path) -> None:
-    """Onto the disk, not only into the kernel's memory."""
+def _flush_to_disk(path: Path) -> None:
+    """Write a file or folder to the disk, not only into the kernel's buffers."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,7 +1,7 @@
-"""One name table, applied both ways: from the names in a file to the names in a model, and back.
+"""Translate between the parameter names of a model and the tensor names in a file, with one table for both directions.
 
-A family's table is a list of rules. A rule says which of our parameters is made of which of theirs; ``{}`` stands for
-a number (the layer). Several of theirs are joined along the first axis; a transposed one is turned on the way.
+A table is a list of rules. A rule says which tensors of the file make up a parameter of the model; ``{}`` stands for a
+number (the layer). Several tensors are concatenated along the first axis; a transposed one is turned on the way.
 """
 
 from __future__ import annotations
@@ -18,108 +18,167 @@ from jumok.errors import CheckpointError
 
 @dataclass(frozen=True)
 class Rule:
-    """ours <-> theirs. ``sizes``: how many rows each of theirs has, needed to take ours apart again."""
+    """How one parameter is stored.
 
-    ours: str
-    theirs: tuple[str, ...]
+    Args:
+        parameter: The name in the model; ``{}`` stands for a layer number.
+        tensors: The names in the file, concatenated along the first axis.
+        sizes: The rows of each tensor, needed to split the parameter again.
+        transposed: True if the file stores [in, out] instead of [out, in].
+    """
+
+    parameter: str
+    tensors: tuple[str, ...]
     sizes: tuple[int, ...] = ()
-    transposed: bool = False  # theirs is [in, out]
+    transposed: bool = False
 
-    def join(self, parts: Sequence[Tensor]) -> Tensor:
-        turned = [part.T if self.transposed else part for part in parts]
+    def join(self, tensors: Sequence[Tensor]) -> Tensor:
+        """Build the parameter.
+
+        Args:
+            tensors: The tensors of the file, in the order of ``self.tensors``.
+        """
+        turned = [tensor.T if self.transposed else tensor for tensor in tensors]
         return turned[0] if len(turned) == 1 else torch.cat(turned)
 
-    def split(self, tensor: Tensor) -> list[Tensor]:
-        parts = [tensor] if len(self.theirs) == 1 else list(tensor.split(self.sizes))
+    def split(self, parameter: Tensor) -> list[Tensor]:
+        """Split the parameter into the tensors of the file.
+
+        Args:
+            parameter: The parameter of the model.
+        """
+        parts = [parameter] if len(self.tensors) == 1 else list(parameter.split(self.sizes))
         return [(part.T if self.transposed else part).contiguous() for part in parts]
 
 
-def same(ours: str, theirs: str) -> list[Rule]:
-    """A weight and a bias that only change their names."""
-    return [Rule(f"{ours}.{end}", (f"{theirs}.{end}",)) for end in ("weight", "bias")]
+def rename_layer(parameter: str, tensor: str) -> list[Rule]:
+    """Return rules for the weight and the bias of a layer that only has another name in the file.
+
+    Args:
+        parameter: The layer's name in the model, without ".weight".
+        tensor: Its name in the file.
+    """
+    return [Rule(f"{parameter}.{end}", (f"{tensor}.{end}",)) for end in ("weight", "bias")]
 
 
-def joined(ours: str, theirs: Iterable[str], sizes: Sequence[int]) -> list[Rule]:
-    """Weights and biases of several maps that are one map here."""
-    names = tuple(theirs)
-    return [Rule(f"{ours}.{end}", tuple(f"{name}.{end}" for name in names), tuple(sizes)) for end in ("weight", "bias")]
+def concatenate_layers(parameter: str, tensors: Iterable[str], sizes: Sequence[int]) -> list[Rule]:
+    """Return rules for linear layers of the file that are one layer in the model.
+
+    Args:
+        parameter: The layer's name in the model, without ".weight".
+        tensors: The names in the file, in the order of concatenation.
+        sizes: The output width of each.
+    """
+    names = tuple(tensors)
+    return [
+        Rule(f"{parameter}.{end}", tuple(f"{name}.{end}" for name in names), tuple(sizes)) for end in ("weight", "bias")
+    ]
 
 
-class Table:
-    """The rules of a family, and which names of theirs hold nothing that is learned."""
+class NameTable:
+    """The rules of an architecture.
+
+    Args:
+        rules: One rule for each parameter name.
+        ignored: Names in the file that hold nothing the model needs.
+        base: The prefix that is missing from every name in files saved without a head.
+    """
 
     def __init__(self, rules: Iterable[Rule], ignored: Iterable[str] = (), base: str = "") -> None:
-        self.rules = [(re.compile(_pattern(rule.ours)), rule) for rule in rules]
-        self.ignored = [re.compile(_pattern(name)) for name in ignored]
-        self.base = base  # files saved without a head lack this in front of every name
+        self.rules = [(re.compile(_build_pattern(rule.parameter)), rule) for rule in rules]
+        self.ignored = [re.compile(_build_pattern(name)) for name in ignored]
+        self.base = base
 
-    def _rule(self, name: str) -> tuple[Rule, tuple[str, ...]]:
-        for pattern, rule in self.rules:
-            found = pattern.fullmatch(name)
-            if found:
-                return rule, found.groups()
-        raise CheckpointError(f"no rule says which name of theirs the parameter {name!r} has")
+    def load_parameters(
+        self, model: nn.Module, names: Iterable[str], read: Callable[[str], Tensor], origin: str
+    ) -> None:
+        """Fill ``model`` one parameter at a time, so that nothing is in memory twice.
 
-    def load(self, model: nn.Module, names: Iterable[str], read: Callable[[str], Tensor], what: str) -> None:
-        """Fill ``model`` (its parameters may be on the meta device) from ``read(name)``, one parameter at a time."""
-        theirs = self._full(names)
+        Args:
+            model: The model; its parameters may be on the meta device.
+            names: The names of all tensors in the file.
+            read: Returns a tensor of the file by its name.
+            origin: The file's name, for error messages.
+
+        Raises:
+            CheckpointError: If a tensor is missing, has the wrong shape, or belongs to no parameter.
+        """
+        stored = self._match_names(names)
         used: set[str] = set()
         for name, parameter in list(model.named_parameters()):
-            rule, numbers = self._rule(name)
-            wanted = [_filled(one, numbers) for one in rule.theirs]
-            missing = [one for one in wanted if one not in theirs]
+            rule, numbers = self._find_rule(name)
+            tensors = [_insert_numbers(tensor, numbers) for tensor in rule.tensors]
+            missing = [tensor for tensor in tensors if tensor not in stored]
             if missing:
-                raise CheckpointError(f"{what} has no tensor {missing[0]!r}, which the parameter {name!r} is made of")
-            tensor = rule.join([read(theirs[one]) for one in wanted])
-            if tensor.shape != parameter.shape:
+                raise CheckpointError(f"{origin} has no tensor {missing[0]!r}, which the parameter {name!r} needs")
+
+            loaded = rule.join([read(stored[tensor]) for tensor in tensors])
+            if loaded.shape != parameter.shape:
                 raise CheckpointError(
-                    f"{what}: {', '.join(wanted)} give {list(tensor.shape)}, but by its config {name!r} is "
+                    f"{origin}: {', '.join(tensors)} give {list(loaded.shape)}, but by its config {name!r} is "
                     f"{list(parameter.shape)}"
                 )
-            _set(model, name, tensor.to(parameter.dtype).contiguous())
-            used.update(wanted)
-        left = [name for name in theirs if name not in used and not any(one.fullmatch(name) for one in self.ignored)]
-        if left:
-            shown = ", ".join(sorted(left)[:3]) + (f" and {len(left) - 3} more" if len(left) > 3 else "")
-            raise CheckpointError(f"{what} holds what this model has no place for: {shown}")
+            _set_parameter(model, name, loaded.to(parameter.dtype).contiguous())
+            used.update(tensors)
 
-    def dump(self, model: nn.Module) -> dict[str, Tensor]:
-        """The parameters under their names."""
-        told: dict[str, Tensor] = {}
+        unused = [name for name in stored if name not in used and not self._is_ignored(name)]
+        if unused:
+            more = f" and {len(unused) - 3} more" if len(unused) > 3 else ""
+            raise CheckpointError(
+                f"{origin} holds tensors that this model does not have: {', '.join(sorted(unused)[:3])}{more}"
+            )
+
+    def collect_tensors(self, model: nn.Module) -> dict[str, Tensor]:
+        """Return the model's parameters as the file stores them.
+
+        Args:
+            model: The model to save.
+        """
+        tensors: dict[str, Tensor] = {}
         for name, parameter in model.named_parameters():
-            rule, numbers = self._rule(name)
-            for one, part in zip(rule.theirs, rule.split(parameter.detach()), strict=True):
-                told[_filled(one, numbers)] = part
-        return told
+            rule, numbers = self._find_rule(name)
+            for tensor, part in zip(rule.tensors, rule.split(parameter.detach()), strict=True):
+                tensors[_insert_numbers(tensor, numbers)] = part
+        return tensors
 
-    def _full(self, names: Iterable[str]) -> Mapping[str, str]:
-        """Their names as the rules write them, and as the file does."""
+    def _find_rule(self, name: str) -> tuple[Rule, tuple[str, ...]]:
+        """Return the rule of a parameter, and the numbers in its name."""
+        for pattern, rule in self.rules:
+            match = pattern.fullmatch(name)
+            if match:
+                return rule, match.groups()
+        raise CheckpointError(f"the name table has no rule for the parameter {name!r}")
+
+    def _is_ignored(self, name: str) -> bool:
+        return any(pattern.fullmatch(name) for pattern in self.ignored)
+
+    def _match_names(self, names: Iterable[str]) -> Mapping[str, str]:
+        """Return the stored name of each tensor by the name that the rules use."""
         listed = list(names)
-        bare = bool(self.base) and not any(name.startswith(self.base) for name in listed)
-        return {self.base + name if bare else name: name for name in listed}
+        without_base = bool(self.base) and not any(name.startswith(self.base) for name in listed)
+        return {self.base + name if without_base else name: name for name in listed}
 
 
-class SameNames(Table):
-    """Our own folders: every parameter under its own name."""
+class IdentityTable(NameTable):
+    """Store every parameter under its own name, as our own folders do."""
 
     def __init__(self) -> None:
         super().__init__([])
 
-    def _rule(self, name: str) -> tuple[Rule, tuple[str, ...]]:
+    def _find_rule(self, name: str) -> tuple[Rule, tuple[str, ...]]:
         return Rule(name, (name,)), ()
 
 
-def _pattern(name: str) -> str:
+def _build_pattern(name: str) -> str:
     return r"(\d+)".join(re.escape(part) for part in name.split("{}"))
 
 
-def _filled(name: str, numbers: tuple[str, ...]) -> str:
+def _insert_numbers(name: str, numbers: tuple[str, ...]) -> str:
     return name.format(*numbers) if numbers else name
 
 
-def _set(model: nn.Module, name: str, tensor: Tensor) -> None:
-    """Put a tensor in a parameter's place: no copy, and no second model in memory."""
-    path, _, last = name.rpartition(".")
-    owner = model.get_submodule(path)
-    learned = getattr(owner, last).requires_grad
-    setattr(owner, last, nn.Parameter(tensor, requires_grad=learned))
+def _set_parameter(model: nn.Module, name: str, tensor: Tensor) -> None:
+    """Replace a parameter without copying, so that there is no second model in memory."""
+    path, _, attribute = name.rpartition(".")
+    learned = model.get_parameter(name).requires_grad
+    setattr(model.get_submodule(path), attribute, nn.Parameter(tensor, requires_grad=learned))

@@ -1,5 +1,5 @@
-"""Which folder or file a name means: a path, a training run, the model that comes with the package, a name of the
-catalogue, a hub name that is cached."""
+"""Find the folder or file that a model name stands for: a path, a training run, the model that comes with the package,
+a name of the catalogue, or a hub name in Hugging Face's cache."""
 
 from __future__ import annotations
 
@@ -9,11 +9,19 @@ from jumok.errors import CheckpointError
 
 from . import hub_cache, run_folder
 
-TINY = "tiny"  # two blocks on bytes, of the recipe induction; it lies beside this file
-LOADABLE = ("smollm2", "minilm")  # the models of the catalogue that a family here can hold
+TINY = "tiny"  # two blocks on bytes, trained by the recipe "induction"; stored beside this file
+LOADABLE = ("smollm2", "minilm")  # the models of the catalogue that one of our families can hold
 
 
 def resolve_model_path(name: str | Path) -> Path:
+    """Return the model folder or .gguf file that a name stands for.
+
+    Args:
+        name: A path, "tiny", a name of the catalogue, or a hub name (owner/name, owner/name@revision).
+
+    Raises:
+        CheckpointError: If there is no such model on this machine.
+    """
     if not isinstance(name, str | Path) or not str(name).strip():
         raise CheckpointError(f"give a folder, a .gguf file or a name ({TINY}, {', '.join(LOADABLE)}), not {name!r}")
     path = Path(name)
@@ -25,25 +33,28 @@ def resolve_model_path(name: str | Path) -> Path:
         raise CheckpointError(f"{path} is neither a model folder nor a .gguf file")
     if str(name) == TINY:
         return Path(__file__).with_name(TINY)
+    return _find_by_name(str(name))
+
+
+def _find_by_name(name: str) -> Path:
     from jumok.data import catalogue  # only names need it, not paths
 
-    known = {entry.name: entry for entry in catalogue.list_entries() if entry.name in LOADABLE}
-    if str(name) in known:
-        found = catalogue.locate_entry(str(name))
-        if found is None:
-            size = known[str(name)].download / 1e6
+    entries = {entry.name: entry for entry in catalogue.list_entries()}
+    if name in LOADABLE:
+        folder = catalogue.locate_entry(name)
+        if folder is None:
+            megabytes = entries[name].download / 1e6
             raise CheckpointError(
-                f"{name} is not on this machine yet; get its {size:.0f} MB with: jumok data get {name}"
+                f"{name} is not on this machine yet; download its {megabytes:.0f} MB with: jumok data get {name}"
             )
-        files = sorted(found.glob("*.gguf"))
-        return files[0] if files else found
-    if any(entry.name == str(name) for entry in catalogue.list_entries()):
-        raise CheckpointError(f"{name} is no model that can be loaded here; {' and '.join(LOADABLE)} can")
-    cached = hub_cache.find_snapshot(str(name))
-    if cached is not None:
-        return cached
-    there = ", ".join(sorted(known))
+        return next(iter(sorted(folder.glob("*.gguf"))), folder)
+    if name in entries:
+        raise CheckpointError(f"{name} is not a model that jumok can load; {' and '.join(LOADABLE)} are")
+
+    snapshot = hub_cache.find_snapshot(name)
+    if snapshot is not None:
+        return snapshot
     raise CheckpointError(
-        f"there is no folder or .gguf file {str(name)!r}, and no such name in the catalogue ({there}); "
-        f"{TINY} comes with the package"
+        f"there is no folder or .gguf file {name!r}, and the catalogue has no such model "
+        f"({', '.join(sorted(LOADABLE))}); {TINY} comes with the package"
     )

@@ -1,8 +1,8 @@
-"""The folder of a training run: its checkpoints, and the pointers ``last`` and ``best`` among them.
+"""The folder of a training run: its checkpoints, and the pointers ``last`` and ``best`` to two of them.
 
-run.json                     the recipe, what was asked of it, the settings
-metrics.jsonl, speed.jsonl   the numbers of every few steps
-checkpoints/step-00000250/   a folder that jumok.load reads, and what training needs beside it
+run.json                     the recipe, the request and the settings
+metrics.jsonl, speed.jsonl   the measurements, one line every few steps
+checkpoints/step-00000250/   a folder that jumok.load reads, with the optimizer's state beside it
 last.json, best.json         {"checkpoint": "step-00000250"}
 """
 
@@ -22,90 +22,148 @@ from .tensor_files import read_json
 
 RUN_FILE = "run.json"
 CHECKPOINTS_FOLDER = "checkpoints"
-NAME = re.compile(
-    r"step-(\d{8,12})(?:-(\d{1,4}))?"
-)  # one step may be saved again: the old one goes when the new one is there
+# the number at the end: a step that is saved again gets a new folder before the old one is removed
+CHECKPOINT_NAME = re.compile(r"step-(\d{8,12})(?:-(\d{1,4}))?")
 
 
 def is_run(folder: Path) -> bool:
+    """Return True if a folder holds a training run.
+
+    Args:
+        folder: Any folder.
+    """
     return (folder / RUN_FILE).is_file()
 
 
 def get_checkpoint_folder(run: Path, step: int) -> Path:
+    """Return the folder of the checkpoint of a step.
+
+    Args:
+        run: The run's folder.
+        step: The number of updates.
+    """
     return run / CHECKPOINTS_FOLDER / f"step-{step:08d}"
 
 
 def find_unused_checkpoint_folder(run: Path, step: int) -> Path:
-    """A name for a checkpoint of this step that no folder has."""
+    """Return a folder name for a checkpoint that does not exist yet.
+
+    Args:
+        run: The run's folder.
+        step: The number of updates.
+    """
     first = get_checkpoint_folder(run, step)
-    names = [first, *(first.with_name(f"{first.name}-{again}") for again in range(1, 10_000))]
-    return next(one for one in names if not one.exists())
+    candidates = [first, *(first.with_name(f"{first.name}-{number}") for number in range(1, 10_000))]
+    return next(folder for folder in candidates if not folder.exists())
 
 
 def list_checkpoints(run: Path) -> list[tuple[int, Path]]:
-    """(step, folder) of every checkpoint, the newest first; whole or damaged."""
-    place = run / CHECKPOINTS_FOLDER
-    if not place.is_dir():
+    """Return (step, folder) of every checkpoint, complete or damaged, the newest first.
+
+    Args:
+        run: The run's folder.
+    """
+    parent = run / CHECKPOINTS_FOLDER
+    if not parent.is_dir():
         return []
-    named = [(NAME.fullmatch(one.name), one) for one in place.iterdir() if one.is_dir()]
-    found = [(int(match[1]), int(match[2] or 0), one) for match, one in named if match is not None]
-    return [(step, one) for step, _, one in sorted(found, reverse=True)]
+    checkpoints = []
+    for folder in parent.iterdir():
+        match = CHECKPOINT_NAME.fullmatch(folder.name)
+        if match is not None and folder.is_dir():
+            checkpoints.append((int(match[1]), int(match[2] or 0), folder))
+    return [(step, folder) for step, _, folder in sorted(checkpoints, reverse=True)]
 
 
 def read_pointer(run: Path, pointer: str) -> Path | None:
-    """The checkpoint that ``best`` or ``last`` points to; None where there is none."""
+    """Return the checkpoint that a pointer names; None if there is no pointer, or its checkpoint is gone.
+
+    Args:
+        run: The run's folder.
+        pointer: "best" or "last".
+
+    Raises:
+        CheckpointError: If the pointer's file is damaged.
+    """
     if not (run / f"{pointer}.json").is_file():
         return None
     name = read_json(run, f"{pointer}.json").get("checkpoint")
-    if not isinstance(name, str) or not NAME.fullmatch(name):
+    if not isinstance(name, str) or not CHECKPOINT_NAME.fullmatch(name):
         raise CheckpointError(f"{pointer}.json in {run} does not name a checkpoint; it is damaged")
-    place = run / CHECKPOINTS_FOLDER / name
-    return place if place.is_dir() else None
+    folder = run / CHECKPOINTS_FOLDER / name
+    return folder if folder.is_dir() else None
 
 
 def select_checkpoint(run: Path) -> Path:
-    """The checkpoint that is meant by the run's folder: the best one, else the last."""
+    """Return the checkpoint to load from a run: the best, else the last, else the newest.
+
+    Args:
+        run: The run's folder.
+
+    Raises:
+        CheckpointError: If the run has no checkpoint yet.
+    """
     for pointer in ("best", "last"):
-        place = read_pointer(run, pointer)
-        if place is not None:
-            return place
-    for _, place in list_checkpoints(run):
-        return place
+        folder = read_pointer(run, pointer)
+        if folder is not None:
+            return folder
+    for _, folder in list_checkpoints(run):
+        return folder
     raise CheckpointError(f"the run in {run} has no checkpoint yet; let it train until its first save")
 
 
 def write_pointer(run: Path, pointer: str, checkpoint: Path) -> None:
-    """Let ``pointer`` name this checkpoint; at every moment it names the old one or the new one."""
+    """Let a pointer name another checkpoint, atomically.
+
+    Args:
+        run: The run's folder.
+        pointer: "best" or "last".
+        checkpoint: The checkpoint's folder.
+    """
     write_atomically(run / f"{pointer}.json", json.dumps({"checkpoint": checkpoint.name}) + "\n")
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """A file that is there as it was or as it shall be, never in between."""
-    made = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    """Replace a file so that at every moment it has its old or its new content, never a part.
+
+    Args:
+        path: The file.
+        text: Its new content.
+    """
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     try:
-        with made.open("w", encoding="utf-8") as file:
+        with temporary.open("w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(made, path)
+        os.replace(temporary, path)
     except BaseException:
-        made.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
 def remove_checkpoint(checkpoint: Path) -> None:
-    """Gone at once under its name, then bit by bit."""
-    gone = checkpoint.with_name(f".gone-{checkpoint.name}-{uuid.uuid4().hex[:8]}")
+    """Remove a checkpoint: renamed first, so that no half-removed folder keeps its name.
+
+    Args:
+        checkpoint: The checkpoint's folder.
+    """
+    renamed = checkpoint.with_name(f".gone-{checkpoint.name}-{uuid.uuid4().hex[:8]}")
     with contextlib.suppress(FileNotFoundError):
-        checkpoint.rename(gone)
-        shutil.rmtree(gone, ignore_errors=True)
+        checkpoint.rename(renamed)
+        shutil.rmtree(renamed, ignore_errors=True)
 
 
 def remove_temporary_files(run: Path) -> None:
-    """Take away what a killed process left half written."""
-    for place in (run, run / CHECKPOINTS_FOLDER):
-        for left in place.glob(".*") if place.is_dir() else ():
-            if left.is_dir() and not left.is_symlink():
-                shutil.rmtree(left, ignore_errors=True)
+    """Remove the temporary files and folders that a killed process left behind.
+
+    Args:
+        run: The run's folder.
+    """
+    for folder in (run, run / CHECKPOINTS_FOLDER):
+        if not folder.is_dir():
+            continue
+        for path in folder.glob(".*"):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
             else:
-                left.unlink(missing_ok=True)
+                path.unlink(missing_ok=True)

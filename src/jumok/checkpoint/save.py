@@ -1,24 +1,24 @@
-"""jumok.save: a model as a folder that Hugging Face's transformers load, or as our own checksummed one."""
+"""jumok.save: write a model as a folder that Hugging Face's transformers load, or as our own folder with checksums."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from safetensors.torch import save_file
 from torch import Tensor
 
-from jumok.data.images.preparation import PREPROCESSOR_FILE as PREPARATION
-from jumok.data.images.preparation import Preparation
+from jumok.data.images.preparation import PREPROCESSOR_FILE, Preparation
+from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
+from jumok.fields import JSONObject, JSONValue
 from jumok.models import Model
 
 from . import manifest
-from .huggingface import dialect_of
+from .huggingface import find_dialect_for
 from .loaded import Loaded, check_labels
-from .name_table import SameNames
+from .name_table import IdentityTable
 
 FORMATS = ("jumok", "huggingface")
 
@@ -27,14 +27,29 @@ def save(
     model: Model | Loaded,
     folder: str | Path,
     format: str = "jumok",
-    tokenizer: Any = None,
+    tokenizer: Tokenizer | None = None,
     preparation: Preparation | None = None,
     labels: Sequence[str] | None = None,
 ) -> Path:
-    """Write ``model`` into a new folder, with its tokenizer, how it wants its images, and the names of its classes,
-    where there are any; what was loaded brings its own. The folder appears whole or not at all."""
+    """Write a model into a new folder. The folder appears complete or not at all.
+
+    Args:
+        model: The model, or what ``load`` returned, which brings its own tokenizer, preparation and labels.
+        folder: The folder; it must not exist, or be empty.
+        format: "jumok" (our own, with checksums) or "huggingface" (which transformers load).
+        tokenizer: The tokenizer to write beside the model.
+        preparation: How images are prepared.
+        labels: The names of the classes, in order.
+
+    Returns:
+        The folder.
+
+    Raises:
+        ArgumentError: If the format is unknown, or ``model`` is not a model.
+        CheckpointError: If the folder exists, Hugging Face has no such model, or the labels do not fit.
+    """
     if format not in FORMATS:
-        raise ArgumentError(f"unknown format {format!r}; known are {', '.join(FORMATS)}")
+        raise ArgumentError(f"unknown format {format!r}; choose one of {', '.join(FORMATS)}")
     if isinstance(model, Loaded):
         tokenizer = model.tokenizer if tokenizer is None else tokenizer
         preparation = model.preparation if preparation is None else preparation
@@ -42,62 +57,81 @@ def save(
         model = model.model
     if not isinstance(model, Model):
         raise ArgumentError(
-            f"save takes a model of jumok's, or what load gave, not {type(model).__name__}; as in "
+            f"save needs a jumok model, or what load returned, not a {type(model).__name__}; for example "
             'save(model, "folder")'
         )
-    target = Path(folder)
+
     if format == "huggingface":
-        dialect = dialect_of(model)
-        config, tensors = dialect.config_json(model), dialect.table(model.config).dump(model)
-        config["dtype"] = str(next(model.parameters()).dtype).removeprefix("torch.")
+        config, tensors = _convert_to_hugging_face(model, labels)
     else:
-        config, tensors = model.config.to_json(), SameNames().dump(model)
-    if labels is not None:
-        config |= _named(check_labels(labels, model.config), format)
-    with manifest.create_folder_atomically(target) as made:
-        _fill(made, config, tensors, tokenizer, preparation)
+        config, tensors = _describe_model(model, labels), IdentityTable().collect_tensors(model)
+
+    target = Path(folder)
+    with manifest.create_folder_atomically(target) as temporary:
+        _write_files(temporary, config, tensors, tokenizer, preparation)
         if format == "jumok":
-            manifest.write_manifest(made)
+            manifest.write_manifest(temporary)
     return target
 
 
 def write_model_files(
-    made: Path,
+    folder: Path,
     model: Model,
-    tensors: dict[str, Tensor],
+    tensors: Mapping[str, Tensor],
     *,
-    tokenizer: Any = None,
+    tokenizer: Tokenizer | None = None,
     preparation: Preparation | None = None,
     labels: Sequence[str] | None = None,
 ) -> None:
-    """Write our own format into a folder that is being made, all but its manifest: training puts more files into it.
-    ``tensors`` are the parameters, which may be others than the model's own."""
+    """Write all files of our own format but the manifest; training adds more files before it writes that.
+
+    Args:
+        folder: An existing folder.
+        model: The model, for its config.
+        tensors: The parameters to write by name; they may differ from the model's (a running average).
+        tokenizer: The tokenizer to write beside the model.
+        preparation: How images are prepared.
+        labels: The names of the classes, in order.
+    """
+    _write_files(folder, _describe_model(model, labels), tensors, tokenizer, preparation)
+
+
+def _describe_model(model: Model, labels: Sequence[str] | None) -> JSONObject:
+    """Return config.json of our own format."""
     config = model.config.to_json()
     if labels is not None:
-        config |= _named(check_labels(labels, model.config), "jumok")
-    _fill(made, config, tensors, tokenizer, preparation)
+        config["labels"] = list(check_labels(labels, model))
+    return config
 
 
-def _fill(
-    made: Path, config: dict[str, Any], tensors: dict[str, Tensor], tokenizer: Any, preparation: Preparation | None
+def _convert_to_hugging_face(model: Model, labels: Sequence[str] | None) -> tuple[JSONObject, dict[str, Tensor]]:
+    """Return config.json and the tensors as Hugging Face stores them."""
+    dialect = find_dialect_for(model.config)
+    tensors = dialect.build_name_table(model.config).collect_tensors(model)
+    config = dialect.write_config(model.config)
+    config["dtype"] = str(next(model.parameters()).dtype).removeprefix("torch.")
+    if labels is not None:
+        names = check_labels(labels, model)
+        config["id2label"] = {str(index): name for index, name in enumerate(names)}
+        config["label2id"] = {name: index for index, name in enumerate(names)}
+    return config, tensors
+
+
+def _write_files(
+    folder: Path,
+    config: JSONObject,
+    tensors: Mapping[str, Tensor],
+    tokenizer: Tokenizer | None,
+    preparation: Preparation | None,
 ) -> None:
-    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    save_file(plain, made / "model.safetensors", {"format": "pt"})
-    _write(made / "config.json", config)
+    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    save_file(contiguous, folder / "model.safetensors", {"format": "pt"})
+    _write_json(folder / "config.json", config)
     if tokenizer is not None:
-        tokenizer.save(made)
+        tokenizer.save(folder)
     if preparation is not None:
-        _write(made / PREPARATION, preparation.to_json())
+        _write_json(folder / PREPROCESSOR_FILE, preparation.to_json())
 
 
-def _named(labels: tuple[str, ...], format: str) -> dict[str, Any]:
-    if format == "jumok":
-        return {"labels": labels}
-    return {
-        "id2label": {str(place): name for place, name in enumerate(labels)},
-        "label2id": {name: place for place, name in enumerate(labels)},
-    }
-
-
-def _write(path: Path, told: dict[str, Any]) -> None:
-    path.write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+def _write_json(path: Path, content: Mapping[str, JSONValue]) -> None:
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

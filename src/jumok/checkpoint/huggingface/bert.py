@@ -1,120 +1,154 @@
-"""BERT and RoBERTa, with a head for masked tokens or classes, or without. A pooler that no head reads is left out."""
+"""BERT and RoBERTa, with a head for masked tokens or classes, or without. A pooler that no head reads is ignored."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
-from jumok.checkpoint.name_table import Rule, Table, joined, same
+from jumok.checkpoint.name_table import NameTable, Rule, concatenate_layers, rename_layer
 from jumok.errors import CheckpointError
-from jumok.models import Model
+from jumok.fields import JSONObject, JSONValue
+from jumok.models import Config, Model
 from jumok.models.bert import BERT, BERTConfig
 
-from . import Reading, refuse_unless, take
-from .vit import classes_of
+from .common import (
+    read_activation,
+    read_architectures,
+    read_class_count,
+    refuse_unless,
+    take,
+    take_integer,
+    write_activation,
+)
 
-MODEL_TYPES = ("bert", "roberta")
-ACTIVATIONS = {
-    "gelu": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "relu": "relu",
-    "silu": "silu",
-    "swish": "silu",
-}
+MODEL_TYPES: tuple[str, ...] = ("bert", "roberta")
+MODEL_CLASS: type[Model] = BERT
+
+# problem_type in config.json -> our field "answer"
 ANSWERS = {
     "single_label_classification": "one",
     "multi_label_classification": "several",
     "regression": "number",
 }
+ARCHITECTURE_ENDS = {"none": "Model", "mlm": "ForMaskedLM", "classes": "ForSequenceClassification"}
 
 
-def reading(theirs: dict[str, Any]) -> Reading:
-    refuse_unless(theirs, is_decoder=False, add_cross_attention=False, position_embedding_type="absolute")
-    roberta = theirs["model_type"] == "roberta"
-    padding_id = _whole(theirs, "pad_token_id", 1) if roberta else None
+def read_config(hf_config: JSONObject) -> BERTConfig:
+    """Convert a BERT or RoBERTa config to ours; see ``Dialect.read_config``."""
+    refuse_unless(hf_config, is_decoder=False, add_cross_attention=False, position_embedding_type="absolute")
+    roberta = hf_config["model_type"] == "roberta"
+    padding_id = take_integer(hf_config, "pad_token_id", 1) if roberta else None
     offset = 0 if padding_id is None else padding_id + 1
-    activation = ours(take(theirs, "hidden_act", "gelu"))
-    # RoBERTa's head for masked tokens has its own, whatever the blocks'
-    activations = {"mlm": "gelu" if roberta else activation, "classes": "tanh"}
-    config = BERTConfig.from_json(
+    activation = read_activation(take(hf_config, "hidden_act", "gelu"))
+    # RoBERTa's head for masked tokens uses gelu whatever the blocks use
+    head = read_head_fields(hf_config, mlm_activation="gelu" if roberta else activation, class_activation="tanh")
+    return BERTConfig.from_json(
         {
-            "vocabulary": take(theirs, "vocab_size"),
-            "length": _whole(theirs, "max_position_embeddings", 512) - offset,
-            "width": take(theirs, "hidden_size"),
-            "layers": take(theirs, "num_hidden_layers"),
-            "heads": take(theirs, "num_attention_heads"),
-            "hidden": take(theirs, "intermediate_size"),
-            "segments": _whole(theirs, "type_vocab_size", 2),
+            "vocabulary": take(hf_config, "vocab_size"),
+            "length": take_integer(hf_config, "max_position_embeddings", 512) - offset,
+            "width": take(hf_config, "hidden_size"),
+            "layers": take(hf_config, "num_hidden_layers"),
+            "heads": take(hf_config, "num_attention_heads"),
+            "hidden": take(hf_config, "intermediate_size"),
+            "segments": take_integer(hf_config, "type_vocab_size", 2),
             "offset": offset,
             "padding_id": padding_id,
-            "epsilon": take(theirs, "layer_norm_eps", 1e-12),
+            "epsilon": take(hf_config, "layer_norm_eps", 1e-12),
             "activation": activation,
-            **head(theirs, activations),
-            "tied": take(theirs, "tie_word_embeddings", True),
+            **head,
+            "tied": take(hf_config, "tie_word_embeddings", True),
         }
     )
-    return Reading(BERT, config, table(config))
 
 
-def _whole(theirs: dict[str, Any], name: str, default: int) -> int:
-    found = take(theirs, name, default)
-    if not isinstance(found, int):
-        raise CheckpointError(f"{name} in config.json must be a whole number, not {str(found)[:40]!r}")
-    return found
+def read_head_fields(hf_config: JSONObject, mlm_activation: JSONValue, class_activation: str) -> JSONObject:
+    """Return our fields of the head that a folder's architecture has.
+
+    Args:
+        hf_config: The content of config.json.
+        mlm_activation: The activation of a head for masked tokens.
+        class_activation: The activation of a head for classes.
+    """
+    architectures = read_architectures(hf_config)
+    if any(name.endswith(("ForMaskedLM", "ForPreTraining")) for name in architectures):
+        head: JSONObject = {"head": "mlm", "head_activation": mlm_activation}
+    else:
+        head = {}
+    if not any(name.endswith("ForSequenceClassification") for name in architectures):
+        return head
+
+    classes = read_class_count(hf_config)
+    # like transformers' pipeline: a single class has a probability of its own
+    default = "multi_label_classification" if classes == 1 else "single_label_classification"
+    problem = hf_config.get("problem_type") or default
+    if not isinstance(problem, str) or problem not in ANSWERS:
+        raise CheckpointError(
+            f"config.json has problem_type = {str(problem)[:80]!r}; supported are {', '.join(ANSWERS)}"
+        )
+    return {"head": "classes", "head_activation": class_activation, "classes": classes, "answer": ANSWERS[problem]}
 
 
-def ours(activation: object) -> object:
-    """Our name of an activation; an unknown one stays, and the config refuses it."""
-    return ACTIVATIONS.get(activation, activation) if isinstance(activation, str) else activation
+def write_head_fields(config: BERTConfig, name: str) -> JSONObject:
+    """Return Hugging Face's fields of our head.
 
-
-def theirs(activation: str) -> str:
-    return {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}[activation]
-
-
-def head(theirs: dict[str, Any], activations: Mapping[str, object]) -> dict[str, Any]:
-    """The fields of the head that the folder's architecture says it has. activations: of each head there may be."""
-    named = theirs.get("architectures")
-    architectures = [str(one) for one in named] if isinstance(named, list) else []
-    if any(one.endswith("ForSequenceClassification") for one in architectures):
-        classes = classes_of(theirs)
-        told = theirs.get("problem_type")
-        # as transformers' pipeline has it: one class alone is a share by itself
-        told = told or ("multi_label_classification" if classes == 1 else "single_label_classification")
-        if not isinstance(told, str) or told not in ANSWERS:
-            raise CheckpointError(f"config.json has problem_type = {str(told)[:80]!r}; known are {', '.join(ANSWERS)}")
-        return {
-            "head": "classes", "head_activation": activations["classes"], "classes": classes, "answer": ANSWERS[told],
-        }  # fmt: skip
-    if any(one.endswith(("ForMaskedLM", "ForPreTraining")) for one in architectures):
-        return {"head": "mlm", "head_activation": activations["mlm"]}
-    return {}
-
-
-def head_json(config: BERTConfig, named: str) -> dict[str, Any]:
-    """What their config says of our head."""
-    architectures = {"none": "Model", "mlm": "ForMaskedLM", "classes": "ForSequenceClassification"}
-    told: dict[str, Any] = {"architectures": [named + architectures[config.head]]}
+    Args:
+        config: The config of a BERT.
+        name: What the architecture's name begins with, such as "Bert".
+    """
+    fields: JSONObject = {"architectures": [name + ARCHITECTURE_ENDS[config.head]]}
     if config.head == "classes":
-        told["num_labels"] = config.classes
-        told["problem_type"] = next(theirs for theirs, ours in ANSWERS.items() if ours == config.answer)
-    return told
+        fields["num_labels"] = config.classes
+        fields["problem_type"] = next(problem for problem, answer in ANSWERS.items() if answer == config.answer)
+    return fields
 
 
-class _Table(Table):
-    """Files converted from the first BERT's still call a norm's weight and bias gamma and beta."""
+def can_write(config: Config) -> bool:
+    """Return True for a BERT with segments whose positions and head activation BERT or RoBERTa has."""
+    if not isinstance(config, BERTConfig) or not config.segments:
+        return False
+    if config.padding_id is None:
+        activation, offset = config.activation, 0
+    else:
+        activation, offset = "gelu", config.padding_id + 1
+    expected = {"none": config.head_activation, "mlm": activation, "classes": "tanh"}[config.head]
+    return config.offset == offset and config.head_activation == expected
 
-    def _full(self, names: Iterable[str]) -> Mapping[str, str]:
+
+def write_config(config: Config) -> JSONObject:
+    """Convert our config to a BERT or RoBERTa config; see ``Dialect.write_config``."""
+    assert isinstance(config, BERTConfig)
+    model_type, name = ("bert", "Bert") if config.padding_id is None else ("roberta", "Roberta")
+    return {
+        "model_type": model_type,
+        **write_head_fields(config, name),
+        "vocab_size": config.vocabulary,
+        "max_position_embeddings": config.offset + config.length,
+        "hidden_size": config.width,
+        "num_hidden_layers": config.layers,
+        "num_attention_heads": config.heads,
+        "intermediate_size": config.hidden,
+        "type_vocab_size": config.segments,
+        "pad_token_id": config.padding_id or 0,
+        "layer_norm_eps": config.epsilon,
+        "hidden_act": write_activation(config.activation),
+        "tie_word_embeddings": config.tied,
+    }
+
+
+class GammaBetaTable(NameTable):
+    """A name table that also reads files converted from the first BERT, where a norm has "gamma" and "beta"."""
+
+    def _match_names(self, names: Iterable[str]) -> Mapping[str, str]:
         ends = {"gamma": "weight", "beta": "bias"}
-        full = {}
-        for name, stored in super()._full(names).items():
+        renamed = {}
+        for name, stored in super()._match_names(names).items():
             path, dot, end = name.rpartition(".")
-            full[path + dot + ends.get(end, end)] = stored
-        return full
+            renamed[path + dot + ends.get(end, end)] = stored
+        return renamed
 
 
-def table(config: BERTConfig) -> Table:
+def build_name_table(config: Config) -> NameTable:
+    """Return the table of parameter names; see ``Dialect.build_name_table``."""
+    assert isinstance(config, BERTConfig)
     if config.padding_id is None:
         base, inner, norm = "bert.", "cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm"
         output, bias = "cls.predictions.decoder", "cls.predictions.bias"
@@ -124,27 +158,27 @@ def table(config: BERTConfig) -> Table:
         output, bias = "lm_head.decoder", "lm_head.bias"
         class_inner, class_output = "classifier.dense", "classifier.out_proj"
     layer = base + "encoder.layer.{}."
-    maps = [f"{layer}attention.self.{name}" for name in ("query", "key", "value")]
+    projections = [f"{layer}attention.self.{name}" for name in ("query", "key", "value")]
     rules = [
         Rule("embedding.weight", (f"{base}embeddings.word_embeddings.weight",)),
         Rule("positions.table.weight", (f"{base}embeddings.position_embeddings.weight",)),
         Rule("segments.weight", (f"{base}embeddings.token_type_embeddings.weight",)),
-        *same("norm", f"{base}embeddings.LayerNorm"),
-        *joined("blocks.{}.attention.projection.joined", maps, (config.width,) * 3),
-        *same("blocks.{}.attention.output", f"{layer}attention.output.dense"),
-        *same("blocks.{}.attention_norm", f"{layer}attention.output.LayerNorm"),
-        *same("blocks.{}.feedforward.inner", f"{layer}intermediate.dense"),
-        *same("blocks.{}.feedforward.outer", f"{layer}output.dense"),
-        *same("blocks.{}.feedforward_norm", f"{layer}output.LayerNorm"),
+        *rename_layer("norm", f"{base}embeddings.LayerNorm"),
+        *concatenate_layers("blocks.{}.attention.projection.joined", projections, (config.width,) * 3),
+        *rename_layer("blocks.{}.attention.output", f"{layer}attention.output.dense"),
+        *rename_layer("blocks.{}.attention_norm", f"{layer}attention.output.LayerNorm"),
+        *rename_layer("blocks.{}.feedforward.inner", f"{layer}intermediate.dense"),
+        *rename_layer("blocks.{}.feedforward.outer", f"{layer}output.dense"),
+        *rename_layer("blocks.{}.feedforward_norm", f"{layer}output.LayerNorm"),
     ]
     if config.head == "classes":
-        rules += [*same("head.inner", class_inner), *same("head.output", class_output)]
+        rules += [*rename_layer("head.inner", class_inner), *rename_layer("head.output", class_output)]
     else:
         rules += [
-            *same("head.inner", inner),
-            *same("head.norm", norm),
+            *rename_layer("head.inner", inner),
+            *rename_layer("head.norm", norm),
             Rule("head.output.weight", (f"{output}.weight",)),
-            # the bias is stored once where the map is tied; else what is used is the map's own
+            # a tied output layer stores its bias separately; otherwise the layer's own bias is used
             Rule("head.bias", (bias if config.tied else f"{output}.bias",)),
         ]
     ignored = [
@@ -155,37 +189,4 @@ def table(config: BERTConfig) -> Table:
         "cls.seq_relationship.bias",
         *([f"{output}.weight", f"{output}.bias"] if config.tied else [bias]),
     ]
-    return _Table(rules, ignored, base=base)
-
-
-def writes(model: Model) -> bool:
-    config = model.config
-    if not isinstance(config, BERTConfig) or not config.segments:
-        return False
-    if config.padding_id is None:
-        activation, offset = config.activation, 0
-    else:
-        activation, offset = "gelu", config.padding_id + 1
-    wanted = {"none": config.head_activation, "mlm": activation, "classes": "tanh"}[config.head]
-    return config.offset == offset and config.head_activation == wanted
-
-
-def config_json(model: Model) -> dict[str, Any]:
-    config = model.config
-    assert isinstance(config, BERTConfig)
-    kind, named = ("bert", "Bert") if config.padding_id is None else ("roberta", "Roberta")
-    return {
-        "model_type": kind,
-        **head_json(config, named),
-        "vocab_size": config.vocabulary,
-        "max_position_embeddings": config.offset + config.length,
-        "hidden_size": config.width,
-        "num_hidden_layers": config.layers,
-        "num_attention_heads": config.heads,
-        "intermediate_size": config.hidden,
-        "type_vocab_size": config.segments,
-        "pad_token_id": config.padding_id or 0,
-        "layer_norm_eps": config.epsilon,
-        "hidden_act": theirs(config.activation),
-        "tie_word_embeddings": config.tied,
-    }
+    return GammaBetaTable(rules, ignored, base=base)

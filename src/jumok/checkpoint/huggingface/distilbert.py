@@ -2,94 +2,96 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from jumok.checkpoint.name_table import Rule, Table, joined, same
-from jumok.models import Model
+from jumok.checkpoint.name_table import NameTable, Rule, concatenate_layers, rename_layer
+from jumok.fields import JSONObject
+from jumok.models import Config, Model
 from jumok.models.bert import BERT, BERTConfig
 
-from . import Reading, take
-from .bert import head, head_json, ours
-from .bert import theirs as named
+from .bert import read_head_fields, write_head_fields
+from .common import read_activation, take, write_activation
 
-MODEL_TYPES = ("distilbert",)
-EPSILON = 1e-12  # not in its config: fixed
+MODEL_TYPES: tuple[str, ...] = ("distilbert",)
+MODEL_CLASS: type[Model] = BERT
+
+EPSILON = 1e-12  # fixed: the config has no field for it
 
 
-def reading(theirs: dict[str, Any]) -> Reading:
-    # sinusoidal_pos_embds says how positions were first drawn; they are in the file either way
-    activation = ours(take(theirs, "activation", "gelu"))
-    config = BERTConfig.from_json(
+def read_config(hf_config: JSONObject) -> BERTConfig:
+    """Convert a DistilBERT config to ours; see ``Dialect.read_config``."""
+    # sinusoidal_pos_embds says how positions were initialised; the file holds them either way
+    activation = read_activation(take(hf_config, "activation", "gelu"))
+    return BERTConfig.from_json(
         {
-            "vocabulary": take(theirs, "vocab_size"),
-            "length": take(theirs, "max_position_embeddings", 512),
-            "width": take(theirs, "dim"),
-            "layers": take(theirs, "n_layers"),
-            "heads": take(theirs, "n_heads"),
-            "hidden": take(theirs, "hidden_dim"),
+            "vocabulary": take(hf_config, "vocab_size"),
+            "length": take(hf_config, "max_position_embeddings", 512),
+            "width": take(hf_config, "dim"),
+            "layers": take(hf_config, "n_layers"),
+            "heads": take(hf_config, "n_heads"),
+            "hidden": take(hf_config, "hidden_dim"),
             "segments": 0,
             "epsilon": EPSILON,
             "activation": activation,
-            **head(theirs, {"mlm": activation, "classes": "relu"}),
-            "tied": take(theirs, "tie_word_embeddings", True),
+            **read_head_fields(hf_config, mlm_activation=activation, class_activation="relu"),
+            "tied": take(hf_config, "tie_word_embeddings", True),
         }
     )
-    return Reading(BERT, config, table(config))
 
 
-def table(config: BERTConfig) -> Table:
-    layer = "distilbert.transformer.layer.{}."
-    maps = [f"{layer}attention.{name}_lin" for name in "qkv"]
-    rules = [
-        Rule("embedding.weight", ("distilbert.embeddings.word_embeddings.weight",)),
-        Rule("positions.table.weight", ("distilbert.embeddings.position_embeddings.weight",)),
-        *same("norm", "distilbert.embeddings.LayerNorm"),
-        *joined("blocks.{}.attention.projection.joined", maps, (config.width,) * 3),
-        *same("blocks.{}.attention.output", f"{layer}attention.out_lin"),
-        *same("blocks.{}.attention_norm", f"{layer}sa_layer_norm"),
-        *same("blocks.{}.feedforward.inner", f"{layer}ffn.lin1"),
-        *same("blocks.{}.feedforward.outer", f"{layer}ffn.lin2"),
-        *same("blocks.{}.feedforward_norm", f"{layer}output_layer_norm"),
-    ]
-    if config.head == "classes":
-        rules += [*same("head.inner", "pre_classifier"), *same("head.output", "classifier")]
-    else:
-        rules += [
-            *same("head.inner", "vocab_transform"),
-            *same("head.norm", "vocab_layer_norm"),
-            Rule("head.output.weight", ("vocab_projector.weight",)),
-            Rule("head.bias", ("vocab_projector.bias",)),
-        ]
-    ignored = ["distilbert.embeddings.position_ids", *(["vocab_projector.weight"] if config.tied else [])]
-    return Table(rules, ignored, base="distilbert.")
-
-
-def writes(model: Model) -> bool:
-    config = model.config
+def can_write(config: Config) -> bool:
+    """Return True for a BERT without segments whose epsilon and head activation DistilBERT has."""
     if not isinstance(config, BERTConfig):
         return False
-    wanted = {"none": config.head_activation, "mlm": config.activation, "classes": "relu"}[config.head]
+    expected = {"none": config.head_activation, "mlm": config.activation, "classes": "relu"}[config.head]
     return (
         not config.segments
         and config.offset == 0
         and config.padding_id is None
         and config.epsilon == EPSILON
-        and config.head_activation == wanted
+        and config.head_activation == expected
     )
 
 
-def config_json(model: Model) -> dict[str, Any]:
-    config = model.config
+def write_config(config: Config) -> JSONObject:
+    """Convert our config to a DistilBERT config; see ``Dialect.write_config``."""
     assert isinstance(config, BERTConfig)
     return {
         "model_type": "distilbert",
-        **head_json(config, "DistilBert"),
+        **write_head_fields(config, "DistilBert"),
         "vocab_size": config.vocabulary,
         "max_position_embeddings": config.length,
         "dim": config.width,
         "n_layers": config.layers,
         "n_heads": config.heads,
         "hidden_dim": config.hidden,
-        "activation": named(config.activation),
+        "activation": write_activation(config.activation),
         "tie_word_embeddings": config.tied,
     }
+
+
+def build_name_table(config: Config) -> NameTable:
+    """Return the table of parameter names; see ``Dialect.build_name_table``."""
+    assert isinstance(config, BERTConfig)
+    layer = "distilbert.transformer.layer.{}."
+    projections = [f"{layer}attention.{name}_lin" for name in "qkv"]
+    rules = [
+        Rule("embedding.weight", ("distilbert.embeddings.word_embeddings.weight",)),
+        Rule("positions.table.weight", ("distilbert.embeddings.position_embeddings.weight",)),
+        *rename_layer("norm", "distilbert.embeddings.LayerNorm"),
+        *concatenate_layers("blocks.{}.attention.projection.joined", projections, (config.width,) * 3),
+        *rename_layer("blocks.{}.attention.output", f"{layer}attention.out_lin"),
+        *rename_layer("blocks.{}.attention_norm", f"{layer}sa_layer_norm"),
+        *rename_layer("blocks.{}.feedforward.inner", f"{layer}ffn.lin1"),
+        *rename_layer("blocks.{}.feedforward.outer", f"{layer}ffn.lin2"),
+        *rename_layer("blocks.{}.feedforward_norm", f"{layer}output_layer_norm"),
+    ]
+    if config.head == "classes":
+        rules += [*rename_layer("head.inner", "pre_classifier"), *rename_layer("head.output", "classifier")]
+    else:
+        rules += [
+            *rename_layer("head.inner", "vocab_transform"),
+            *rename_layer("head.norm", "vocab_layer_norm"),
+            Rule("head.output.weight", ("vocab_projector.weight",)),
+            Rule("head.bias", ("vocab_projector.bias",)),
+        ]
+    ignored = ["distilbert.embeddings.position_ids", *(["vocab_projector.weight"] if config.tied else [])]
+    return NameTable(rules, ignored, base="distilbert.")

@@ -1,72 +1,38 @@
-"""GPT-2. Its maps are stored [in, out], query, key and value already in one."""
+"""GPT-2. Linear layers are stored [in, out], with query, key and value in one."""
 
 from __future__ import annotations
 
-from typing import Any
+from jumok.checkpoint.name_table import NameTable, Rule, rename_layer
+from jumok.fields import JSONObject
+from jumok.models import GPT, Config, GPTConfig, Model
 
-from jumok.checkpoint.name_table import Rule, Table, same
-from jumok.models import GPT, GPTConfig, Model
+from .common import read_activation, refuse_unless, take, write_activation
 
-from . import Reading, refuse_unless, take
-
-MODEL_TYPES = ("gpt2",)
-ACTIVATIONS = {
-    "gelu_new": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "gelu": "gelu",
-    "relu": "relu",
-    "silu": "silu",
-}
+MODEL_TYPES: tuple[str, ...] = ("gpt2",)
+MODEL_CLASS: type[Model] = GPT
 
 
-def reading(theirs: dict[str, Any]) -> Reading:
-    refuse_unless(theirs, scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False, add_cross_attention=False)
-    activation = take(theirs, "activation_function", "gelu_new")
-    width = take(theirs, "n_embd")
-    config = GPTConfig.from_json(
+def read_config(hf_config: JSONObject) -> GPTConfig:
+    """Convert a GPT-2 config to ours; see ``Dialect.read_config``."""
+    refuse_unless(hf_config, scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False, add_cross_attention=False)
+    width = take(hf_config, "n_embd")
+    return GPTConfig.from_json(
         {
-            "vocabulary": take(theirs, "vocab_size"),
-            "length": take(theirs, "n_positions"),
+            "vocabulary": take(hf_config, "vocab_size"),
+            "length": take(hf_config, "n_positions"),
             "width": width,
-            "layers": take(theirs, "n_layer"),
-            "heads": take(theirs, "n_head"),
-            "hidden": take(theirs, "n_inner", 4 * width if isinstance(width, int) else width),
-            "epsilon": take(theirs, "layer_norm_epsilon", 1e-5),
-            "activation": ACTIVATIONS.get(activation, activation),
-            "tied": take(theirs, "tie_word_embeddings", True),
+            "layers": take(hf_config, "n_layer"),
+            "heads": take(hf_config, "n_head"),
+            "hidden": take(hf_config, "n_inner", 4 * width if isinstance(width, int) else width),
+            "epsilon": take(hf_config, "layer_norm_epsilon", 1e-5),
+            "activation": read_activation(take(hf_config, "activation_function", "gelu_new")),
+            "tied": take(hf_config, "tie_word_embeddings", True),
         }
     )
-    return Reading(GPT, config, table(config))
 
 
-def table(config: GPTConfig) -> Table:
-    def turned(ours: str, theirs: str) -> list[Rule]:
-        weight, bias = same(ours, theirs)
-        return [Rule(weight.ours, weight.theirs, transposed=True), bias]
-
-    rules = [
-        Rule("embedding.weight", ("transformer.wte.weight",)),
-        Rule("positions.table.weight", ("transformer.wpe.weight",)),
-        *same("blocks.{}.attention_norm", "transformer.h.{}.ln_1"),
-        *turned("blocks.{}.attention.projection.joined", "transformer.h.{}.attn.c_attn"),
-        *turned("blocks.{}.attention.output", "transformer.h.{}.attn.c_proj"),
-        *same("blocks.{}.feedforward_norm", "transformer.h.{}.ln_2"),
-        *turned("blocks.{}.feedforward.inner", "transformer.h.{}.mlp.c_fc"),
-        *turned("blocks.{}.feedforward.outer", "transformer.h.{}.mlp.c_proj"),
-        *same("norm", "transformer.ln_f"),
-        Rule("output.weight", ("lm_head.weight",)),
-    ]
-    # old files hold the causal triangle of every layer; a tied output map is the embedding once more
-    ignored = [
-        "transformer.h.{}.attn.bias",
-        "transformer.h.{}.attn.masked_bias",
-        *(["lm_head.weight"] if config.tied else []),
-    ]
-    return Table(rules, ignored, base="transformer.")
-
-
-def writes(model: Model) -> bool:
-    config = model.config
+def can_write(config: Config) -> bool:
+    """Return True for a GPT with learned positions, LayerNorm, biases and as many key/value heads as heads."""
     return isinstance(config, GPTConfig) and (
         config.positions == "learned"
         and config.norm == "layer"
@@ -80,10 +46,9 @@ def writes(model: Model) -> bool:
     )
 
 
-def config_json(model: Model) -> dict[str, Any]:
-    config = model.config
+def write_config(config: Config) -> JSONObject:
+    """Convert our config to a GPT-2 config; see ``Dialect.write_config``."""
     assert isinstance(config, GPTConfig)
-    back = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
     return {
         "model_type": "gpt2",
         "architectures": ["GPT2LMHeadModel"],
@@ -94,8 +59,37 @@ def config_json(model: Model) -> dict[str, Any]:
         "n_head": config.heads,
         "n_inner": config.hidden,
         "layer_norm_epsilon": config.epsilon,
-        "activation_function": back[config.activation],
+        "activation_function": write_activation(config.activation),
         "tie_word_embeddings": config.tied,
-        "bos_token_id": None,  # theirs by default is GPT-2's own, which a smaller vocabulary does not have
+        "bos_token_id": None,  # the default is GPT-2's own token, which a smaller vocabulary does not have
         "eos_token_id": None,
     }
+
+
+def build_name_table(config: Config) -> NameTable:
+    """Return the table of parameter names; see ``Dialect.build_name_table``."""
+    assert isinstance(config, GPTConfig)
+    rules = [
+        Rule("embedding.weight", ("transformer.wte.weight",)),
+        Rule("positions.table.weight", ("transformer.wpe.weight",)),
+        *rename_layer("blocks.{}.attention_norm", "transformer.h.{}.ln_1"),
+        *_transpose_layer("blocks.{}.attention.projection.joined", "transformer.h.{}.attn.c_attn"),
+        *_transpose_layer("blocks.{}.attention.output", "transformer.h.{}.attn.c_proj"),
+        *rename_layer("blocks.{}.feedforward_norm", "transformer.h.{}.ln_2"),
+        *_transpose_layer("blocks.{}.feedforward.inner", "transformer.h.{}.mlp.c_fc"),
+        *_transpose_layer("blocks.{}.feedforward.outer", "transformer.h.{}.mlp.c_proj"),
+        *rename_layer("norm", "transformer.ln_f"),
+        Rule("output.weight", ("lm_head.weight",)),
+    ]
+    # old files hold the causal mask of every layer; a tied output layer repeats the embedding
+    ignored = [
+        "transformer.h.{}.attn.bias",
+        "transformer.h.{}.attn.masked_bias",
+        *(["lm_head.weight"] if config.tied else []),
+    ]
+    return NameTable(rules, ignored, base="transformer.")
+
+
+def _transpose_layer(parameter: str, tensor: str) -> list[Rule]:
+    weight, bias = rename_layer(parameter, tensor)
+    return [Rule(weight.parameter, weight.tensors, transposed=True), bias]

@@ -1,135 +1,103 @@
-"""Marian, the translator of the OPUS-MT models: post-norm, sinusoids in halves, a bias on the logits."""
+"""Marian, the translator of the OPUS-MT models: post-norm, sinusoidal positions in halves, a bias on the logits."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from torch import Tensor
 
-from jumok.checkpoint.name_table import Rule, Table, joined, same
+from jumok.checkpoint.name_table import NameTable, Rule, concatenate_layers, rename_layer
 from jumok.errors import CheckpointError
+from jumok.fields import JSONObject
 from jumok.models import Config, Model
 from jumok.models.transformer import Transformer, TransformerConfig
 
-from . import Reading, refuse_unless, take
-from .tied_embeddings import CopiesTable
+from .common import read_activation, refuse_unless, take, write_activation
+from .tied_table import TiedTable
 
-MODEL_TYPES = ("marian",)
-ACTIVATIONS = {
-    "swish": "silu",
-    "silu": "silu",
-    "relu": "relu",
-    "gelu": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-}
+MODEL_TYPES: tuple[str, ...] = ("marian",)
+MODEL_CLASS: type[Model] = Transformer
 
 
-class Row(Rule):
-    """Theirs is a matrix of one row, ours that row: the bias on the logits."""
+class RowRule(Rule):
+    """The file stores a matrix of one row, the model a vector: the bias on the logits."""
 
-    def join(self, parts: Sequence[Tensor]) -> Tensor:
-        return parts[0].flatten()
+    def join(self, tensors: Sequence[Tensor]) -> Tensor:
+        """Return the row as a vector; see ``Rule.join``."""
+        return tensors[0].flatten()
 
-    def split(self, tensor: Tensor) -> list[Tensor]:
-        return [tensor[None].contiguous()]
+    def split(self, parameter: Tensor) -> list[Tensor]:
+        """Return the vector as a matrix of one row; see ``Rule.split``."""
+        return [parameter[None].contiguous()]
 
 
-def reading(theirs: dict[str, Any]) -> Reading:
+def read_config(hf_config: JSONObject) -> TransformerConfig:
+    """Convert a Marian config to ours; see ``Dialect.read_config``."""
     refuse_unless(
-        theirs,
+        hf_config,
         is_encoder_decoder=True,
         normalize_before=False,
         normalize_embedding=False,
         add_final_layer_norm=False,
         static_position_embeddings=True,
     )
-    config = TransformerConfig.from_json(fields(theirs, headless="MarianModel"))
-    return Reading(Transformer, config, table(config))
+    return TransformerConfig.from_json(read_fields(hf_config, headless="MarianModel"))
 
 
-def fields(theirs: dict[str, Any], headless: str) -> dict[str, Any]:
-    """Our fields for their config.json; Pegasus has the same."""
+def read_fields(hf_config: JSONObject, headless: str) -> JSONObject:
+    """Return our fields for a config of Marian or Pegasus.
+
+    Args:
+        hf_config: The content of config.json.
+        headless: The architecture without a head, which has no bias on the logits.
+    """
     for name in ("attention_heads", "ffn_dim"):
-        one, two = take(theirs, f"encoder_{name}"), take(theirs, f"decoder_{name}")
-        if one != two:
+        encoder, decoder = take(hf_config, f"encoder_{name}"), take(hf_config, f"decoder_{name}")
+        if encoder != decoder:
             raise CheckpointError(
-                f"config.json has encoder_{name} {str(one)[:20]} and decoder_{name} {str(two)[:20]}; they must be equal"
+                f"config.json has encoder_{name} {str(encoder)[:20]} and decoder_{name} {str(decoder)[:20]}; "
+                "they must be equal"
             )
-    activation = take(theirs, "activation_function", "gelu")
-    tied = take(theirs, "tie_word_embeddings", True)
-    # transformers 5 shares the embeddings only where the output map is tied as well
-    shared = take(theirs, "share_encoder_decoder_embeddings", True) and tied
-    vocabulary = take(theirs, "vocab_size")
-    pad = take(theirs, "pad_token_id")
+    tied = take(hf_config, "tie_word_embeddings", True)
+    # transformers 5 shares the embeddings only if the output layer is tied as well
+    shared = take(hf_config, "share_encoder_decoder_embeddings", True) and tied
+    vocabulary = take(hf_config, "vocab_size")
+    pad = take(hf_config, "pad_token_id")
     return {
         "vocabulary": vocabulary,
-        "target_vocabulary": None if shared else take(theirs, "decoder_vocab_size", vocabulary),
-        "length": take(theirs, "max_position_embeddings", 1024),
-        "width": take(theirs, "d_model"),
-        "layers": take(theirs, "encoder_layers"),
-        "decoder_layers": take(theirs, "decoder_layers"),
-        "heads": take(theirs, "encoder_attention_heads"),
-        "hidden": take(theirs, "encoder_ffn_dim"),
+        "target_vocabulary": None if shared else take(hf_config, "decoder_vocab_size", vocabulary),
+        "length": take(hf_config, "max_position_embeddings", 1024),
+        "width": take(hf_config, "d_model"),
+        "layers": take(hf_config, "encoder_layers"),
+        "decoder_layers": take(hf_config, "decoder_layers"),
+        "heads": take(hf_config, "encoder_attention_heads"),
+        "hidden": take(hf_config, "encoder_ffn_dim"),
         "layout": "halves",
-        "activation": ACTIVATIONS.get(str(activation), activation),
-        "scaled_embedding": take(theirs, "scale_embedding", False),
+        "activation": read_activation(take(hf_config, "activation_function", "gelu")),
+        "scaled_embedding": take(hf_config, "scale_embedding", False),
         "shared": shared,
         "tied": tied,
-        # a folder saved without a head has none
-        "output_bias": take(theirs, "architectures", None) != [headless],
-        "start": take(theirs, "decoder_start_token_id", pad),
-        "end": take(theirs, "eos_token_id", 0),
+        "output_bias": take(hf_config, "architectures", None) != [headless],
+        "start": take(hf_config, "decoder_start_token_id", pad),
+        "end": take(hf_config, "eos_token_id", 0),
         "pad": pad,
     }
 
 
-def table(config: TransformerConfig, more: Sequence[Rule] = ()) -> Table:
-    sizes = (config.width, config.width, config.width)
-    if config.shared:
-        rules = [Rule("embedding.weight", ("model.shared.weight",))]
-    else:
-        rules = [
-            Rule("embedding.weight", ("model.encoder.embed_tokens.weight",)),
-            Rule("target_embedding.weight", ("model.decoder.embed_tokens.weight",)),
-        ]
-    rules += [*more, Rule("output.weight", ("lm_head.weight",)), Row("output_bias", ("final_logits_bias",))]
-    for stack, parts in (("encoder", ("attention",)), ("decoder", ("attention", "cross"))):
-        ours, theirs = f"{stack}.{{}}", f"model.{stack}.layers.{{}}"
-        for part in parts:
-            named = f"{theirs}.{'self_attn' if part == 'attention' else 'encoder_attn'}"
-            rules += [
-                *joined(f"{ours}.{part}.projection.joined", [f"{named}.{one}_proj" for one in "qkv"], sizes),
-                *same(f"{ours}.{part}.output", f"{named}.out_proj"),
-                *same(f"{ours}.{part}_norm", f"{named}_layer_norm"),
-            ]
-        rules += [
-            *same(f"{ours}.feedforward.inner", f"{theirs}.fc1"),
-            *same(f"{ours}.feedforward.outer", f"{theirs}.fc2"),
-            *same(f"{ours}.feedforward_norm", f"{theirs}.final_layer_norm"),
-        ]
-    # the sinusoids, computed here; and where embeddings are apart, a third one that nothing reads
-    ignored = ["model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight"]
-    copies = {}
-    if config.shared:
-        names = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
-        copies = dict.fromkeys(names, "model.shared.weight")
-    else:
-        ignored.append("model.shared.weight")
-    if config.tied:
-        copies["lm_head.weight"] = "model.shared.weight" if config.shared else "model.decoder.embed_tokens.weight"
-    return CopiesTable(rules, ignored, base="model.", copies=copies)
-
-
-def writes(model: Model) -> bool:
-    config = model.config
-    return fits(config) and config.order == "post" and not config.final_norm  # type: ignore[attr-defined]
-
-
-def fits(config: Config) -> bool:
-    """What Marian and Pegasus both need."""
+def can_write(config: Config) -> bool:
+    """Return True for a post-norm Transformer with sinusoidal positions in halves."""
     return isinstance(config, TransformerConfig) and (
+        fits_marian(config) and config.order == "post" and not config.final_norm
+    )
+
+
+def fits_marian(config: TransformerConfig) -> bool:
+    """Return True if a config meets the conditions that Marian and Pegasus share.
+
+    Args:
+        config: The config of a Transformer.
+    """
+    return (
         config.positions == "sinusoidal"
         and config.layout == "halves"
         and config.epsilon == 1e-5
@@ -137,11 +105,13 @@ def fits(config: Config) -> bool:
     )
 
 
-def config_json(model: Model) -> dict[str, Any]:
+def write_config(config: Config) -> JSONObject:
+    """Convert our config to a Marian config; see ``Dialect.write_config``."""
+    assert isinstance(config, TransformerConfig)
     return {
         "model_type": "marian",
         "architectures": ["MarianMTModel"],
-        **fields_json(model),
+        **write_fields(config),
         "static_position_embeddings": True,
         "normalize_before": False,
         "normalize_embedding": False,
@@ -149,11 +119,12 @@ def config_json(model: Model) -> dict[str, Any]:
     }
 
 
-def fields_json(model: Model) -> dict[str, Any]:
-    """Their fields for our config; Pegasus has the same."""
-    config = model.config
-    assert isinstance(config, TransformerConfig)
-    back = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
+def write_fields(config: TransformerConfig) -> JSONObject:
+    """Return the fields that the configs of Marian and Pegasus share.
+
+    Args:
+        config: The config of a Transformer.
+    """
     return {
         "is_encoder_decoder": True,
         "vocab_size": config.vocabulary,
@@ -166,7 +137,7 @@ def fields_json(model: Model) -> dict[str, Any]:
         "decoder_attention_heads": config.heads,
         "encoder_ffn_dim": config.hidden,
         "decoder_ffn_dim": config.hidden,
-        "activation_function": back[config.activation],
+        "activation_function": write_activation(config.activation, preferred="swish"),
         "scale_embedding": config.scaled_embedding,
         "share_encoder_decoder_embeddings": config.shared,
         "tie_word_embeddings": config.tied,
@@ -175,3 +146,64 @@ def fields_json(model: Model) -> dict[str, Any]:
         "forced_eos_token_id": config.end,
         "pad_token_id": config.pad,
     }
+
+
+def build_name_table(config: Config) -> NameTable:
+    """Return the table of parameter names; see ``Dialect.build_name_table``."""
+    assert isinstance(config, TransformerConfig)
+    return build_table_with(config, [])
+
+
+def build_table_with(config: TransformerConfig, more: Sequence[Rule]) -> NameTable:
+    """Return the table of parameter names of Marian, with additional rules.
+
+    Args:
+        config: The config of a Transformer.
+        more: Rules for parameters that Marian does not have.
+    """
+    if config.shared:
+        embeddings = [Rule("embedding.weight", ("model.shared.weight",))]
+    else:
+        embeddings = [
+            Rule("embedding.weight", ("model.encoder.embed_tokens.weight",)),
+            Rule("target_embedding.weight", ("model.decoder.embed_tokens.weight",)),
+        ]
+    rules = [
+        *embeddings,
+        *more,
+        Rule("output.weight", ("lm_head.weight",)),
+        RowRule("output_bias", ("final_logits_bias",)),
+        *_build_stack_rules(config, "encoder", {"attention": "self_attn"}),
+        *_build_stack_rules(config, "decoder", {"attention": "self_attn", "cross": "encoder_attn"}),
+    ]
+
+    # the sinusoids are computed, not stored; a third embedding beside two separate ones is not used
+    ignored = ["model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight"]
+    copies = {}
+    if config.shared:
+        names = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
+        copies = dict.fromkeys(names, "model.shared.weight")
+    else:
+        ignored.append("model.shared.weight")
+    if config.tied:
+        copies["lm_head.weight"] = "model.shared.weight" if config.shared else "model.decoder.embed_tokens.weight"
+    return TiedTable(rules, ignored, base="model.", copies=copies)
+
+
+def _build_stack_rules(config: TransformerConfig, stack: str, attentions: dict[str, str]) -> list[Rule]:
+    """Return the rules of the encoder's or the decoder's blocks."""
+    block = f"model.{stack}.layers.{{}}."
+    rules: list[Rule] = []
+    for part, attention in attentions.items():
+        projections = [f"{block}{attention}.{name}_proj" for name in "qkv"]
+        rules += [
+            *concatenate_layers(f"{stack}.{{}}.{part}.projection.joined", projections, (config.width,) * 3),
+            *rename_layer(f"{stack}.{{}}.{part}.output", f"{block}{attention}.out_proj"),
+            *rename_layer(f"{stack}.{{}}.{part}_norm", f"{block}{attention}_layer_norm"),
+        ]
+    return [
+        *rules,
+        *rename_layer(f"{stack}.{{}}.feedforward.inner", f"{block}fc1"),
+        *rename_layer(f"{stack}.{{}}.feedforward.outer", f"{block}fc2"),
+        *rename_layer(f"{stack}.{{}}.feedforward_norm", f"{block}final_layer_norm"),
+    ]

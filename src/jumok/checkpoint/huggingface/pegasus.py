@@ -1,38 +1,49 @@
-"""Pegasus (Zhang et al. 2020), as Marian but with norms in front of each part, and one behind each stack."""
+"""Pegasus (Zhang et al. 2020): like Marian, but pre-norm, and with a norm after each stack."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from jumok.checkpoint.name_table import Table, same
+from jumok.checkpoint.name_table import NameTable, rename_layer
 from jumok.errors import CheckpointError
-from jumok.models import Model
+from jumok.fields import JSONObject
+from jumok.models import Config, Model
 from jumok.models.transformer import Transformer, TransformerConfig
 
-from . import Reading, marian, refuse_unless
+from .common import refuse_unless
+from .marian import build_table_with, fits_marian, read_fields, write_fields
 
-MODEL_TYPES = ("pegasus",)
-
-
-def reading(theirs: dict[str, Any]) -> Reading:
-    refuse_unless(theirs, is_encoder_decoder=True)
-    told = marian.fields(theirs, headless="PegasusModel")
-    if not told["shared"]:
-        raise CheckpointError("config.json does not tie the embeddings, which Pegasus here must have")
-    config = TransformerConfig.from_json({**told, "order": "pre"})
-    return Reading(Transformer, config, table(config))
+MODEL_TYPES: tuple[str, ...] = ("pegasus",)
+MODEL_CLASS: type[Model] = Transformer
 
 
-def table(config: TransformerConfig) -> Table:
-    norms = [rule for one in ("encoder", "decoder") for rule in same(f"{one}_norm", f"model.{one}.layer_norm")]
-    return marian.table(config, norms)
+def read_config(hf_config: JSONObject) -> TransformerConfig:
+    """Convert a Pegasus config to ours; see ``Dialect.read_config``."""
+    refuse_unless(hf_config, is_encoder_decoder=True)
+    fields = read_fields(hf_config, headless="PegasusModel")
+    if not fields["shared"]:
+        raise CheckpointError("config.json does not tie the embeddings; only a Pegasus with tied ones is supported")
+    return TransformerConfig.from_json({**fields, "order": "pre"})
 
 
-def writes(model: Model) -> bool:
-    config: Any = model.config
-    return marian.fits(config) and config.order == "pre" and config.final_norm is not False and config.shared
+def can_write(config: Config) -> bool:
+    """Return True for a pre-norm Transformer with sinusoidal positions in halves and one shared embedding."""
+    return isinstance(config, TransformerConfig) and (
+        fits_marian(config) and config.order == "pre" and config.final_norm is not False and config.shared
+    )
 
 
-def config_json(model: Model) -> dict[str, Any]:
-    told = {**marian.fields_json(model), "model_type": "pegasus", "architectures": ["PegasusForConditionalGeneration"]}
-    return {name: value for name, value in told.items() if name != "decoder_vocab_size"}
+def write_config(config: Config) -> JSONObject:
+    """Convert our config to a Pegasus config; see ``Dialect.write_config``."""
+    assert isinstance(config, TransformerConfig)
+    fields = write_fields(config)
+    del fields["decoder_vocab_size"]
+    return {**fields, "model_type": "pegasus", "architectures": ["PegasusForConditionalGeneration"]}
+
+
+def build_name_table(config: Config) -> NameTable:
+    """Return the table of parameter names; see ``Dialect.build_name_table``."""
+    assert isinstance(config, TransformerConfig)
+    norms = [
+        *rename_layer("encoder_norm", "model.encoder.layer_norm"),
+        *rename_layer("decoder_norm", "model.decoder.layer_norm"),
+    ]
+    return build_table_with(config, norms)

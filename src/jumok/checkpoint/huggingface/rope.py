@@ -1,118 +1,134 @@
-"""Rotary positions in their configs: rope_theta with rope_scaling, or since version 5 one rope_parameters.
+"""Rotary positions in Hugging Face's configs: rope_theta with rope_scaling, or since version 5 one rope_parameters.
 
-What transformers computes for a kind decides here what it means; a kind that is not known is refused.
+Each type means what transformers computes for it; an unknown type is refused.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from jumok.errors import CheckpointError
+from jumok.fields import JSONObject
 from jumok.models import GPTConfig
 
-from . import take
+from .common import take
 
-KINDS = ("default", "linear", "llama3", "yarn", "dynamic")
-LARGEST = 1e6  # no real factor is near it
+ROPE_TYPES = ("default", "linear", "llama3", "yarn", "dynamic")
+LARGEST_FACTOR = 1e6  # no real factor is near it
 
 
-def read(theirs: dict[str, Any]) -> dict[str, Any]:
-    """The rotary fields of our config, and the length where the scaling says more about it than their config."""
-    # both may be there: transformers then goes by the older one
-    told = theirs.get("rope_scaling") or theirs.get("rope_parameters") or {}
-    if not isinstance(told, dict):
+def read_rotary(hf_config: JSONObject) -> JSONObject:
+    """Return the rotary fields of our config, and "length" where the scaling decides it.
+
+    Args:
+        hf_config: The content of config.json.
+
+    Raises:
+        CheckpointError: If the scaling is unknown, or one of its numbers is missing or out of bounds.
+    """
+    # a config may have both: transformers then reads the older one
+    rope = hf_config.get("rope_scaling") or hf_config.get("rope_parameters") or {}
+    if not isinstance(rope, dict):
         raise CheckpointError("rope_scaling or rope_parameters in config.json must be an object")
-    if "full_attention" in told or "sliding_attention" in told:
-        raise CheckpointError("config.json has rotary positions for each kind of layer; one for all is supported")
-    for place in (theirs, told):
-        part = place.get("partial_rotary_factor")
-        if part is not None and part != 1:
-            raise CheckpointError(
-                f"config.json turns a part of each head, {str(part)[:40]}; only all of it is supported"
-            )
-    kind = told.get("rope_type", told.get("type", "default"))
-    if kind not in KINDS:
+    if "full_attention" in rope or "sliding_attention" in rope:
         raise CheckpointError(
-            f"config.json scales its rotary positions by {str(kind)[:40]!r}; known are {', '.join(KINDS)}"
+            "config.json has different rotary positions for each layer type; only one for all layers is supported"
         )
-    base = _number(told if told.get("rope_theta") is not None else theirs, "rope_theta", 1.0, 1e30, 10_000.0)
-    if kind == "default":
+    for level in (hf_config, rope):
+        share = level.get("partial_rotary_factor")
+        if share is not None and share != 1:
+            raise CheckpointError(f"config.json has partial_rotary_factor = {str(share)[:40]}; only 1 is supported")
+    rope_type = rope.get("rope_type", rope.get("type", "default"))
+    if rope_type not in ROPE_TYPES:
+        raise CheckpointError(
+            f"config.json has the rope_type {str(rope_type)[:40]!r}; supported are {', '.join(ROPE_TYPES)}"
+        )
+
+    base = _take_number(rope if rope.get("rope_theta") is not None else hf_config, "rope_theta", 1.0, 1e30, 10_000.0)
+    if rope_type == "default":
         return {"rotary_base": base}
-    fields = {"rotary_base": base, "rotary_scaling": kind}
-    if kind == "yarn":
-        return fields | _yarn(theirs, told)
-    fields["rotary_factor"] = _number(told, "factor", 1.0, LARGEST)
-    if kind == "llama3":
-        fields["rotary_length"] = _trained_length(theirs, told)
-        fields["rotary_slow"] = _number(told, "low_freq_factor", 1e-6, LARGEST)
-        fields["rotary_fast"] = _number(told, "high_freq_factor", 1e-6, LARGEST)
+    fields: JSONObject = {"rotary_base": base, "rotary_scaling": rope_type}
+    if rope_type == "yarn":
+        return fields | _read_yarn(hf_config, rope)
+    fields["rotary_factor"] = _take_number(rope, "factor", 1.0, LARGEST_FACTOR)
+    if rope_type == "llama3":
+        fields["rotary_length"] = _read_trained_length(hf_config, rope)
+        fields["rotary_slow"] = _take_number(rope, "low_freq_factor", 1e-6, LARGEST_FACTOR)
+        fields["rotary_fast"] = _take_number(rope, "high_freq_factor", 1e-6, LARGEST_FACTOR)
     return fields
 
 
-def _yarn(theirs: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
-    if told.get("truncate", True) is not True:
+def _read_yarn(hf_config: JSONObject, rope: JSONObject) -> JSONObject:
+    if rope.get("truncate", True) is not True:
         raise CheckpointError("config.json has yarn with truncate = false; only true is supported")
-    trained = _trained_length(theirs, told)
-    length = _number(theirs, "max_position_embeddings", 1.0, 2.0**31, 2048.0)
-    factor = _number(told, "factor", 1.0, LARGEST, length / trained)
-    # given, or from the factor as the paper has it, or from two of DeepSeek's
-    gain = _number(told, "attention_factor", 1e-6, LARGEST, _sharper(factor))
-    if told.get("attention_factor") is None and told.get("mscale") and told.get("mscale_all_dim"):
-        one, all_of_it = (_number(told, name, 1e-6, LARGEST) for name in ("mscale", "mscale_all_dim"))
-        gain = _sharper(factor, one) / _sharper(factor, all_of_it)
+    trained = _read_trained_length(hf_config, rope)
+    length = _take_number(hf_config, "max_position_embeddings", 1.0, 2.0**31, 2048.0)
+    factor = _take_number(rope, "factor", 1.0, LARGEST_FACTOR, length / trained)
+
+    # stored, or computed from the factor as in the paper, or from DeepSeek's two multipliers
+    gain = _take_number(rope, "attention_factor", 1e-6, LARGEST_FACTOR, _compute_gain(factor))
+    if rope.get("attention_factor") is None and rope.get("mscale") and rope.get("mscale_all_dim"):
+        multiplier = _take_number(rope, "mscale", 1e-6, LARGEST_FACTOR)
+        divisor = _take_number(rope, "mscale_all_dim", 1e-6, LARGEST_FACTOR)
+        gain = _compute_gain(factor, multiplier) / _compute_gain(factor, divisor)
     return {
         "rotary_factor": factor,
         "rotary_length": trained,
-        "rotary_fast": _number(told, "beta_fast", 0.0, LARGEST, 32.0) or 32.0,
-        "rotary_slow": _number(told, "beta_slow", 0.0, LARGEST, 1.0) or 1.0,
+        "rotary_fast": _take_number(rope, "beta_fast", 0.0, LARGEST_FACTOR, 32.0) or 32.0,
+        "rotary_slow": _take_number(rope, "beta_slow", 0.0, LARGEST_FACTOR, 1.0) or 1.0,
         "rotary_gain": gain,
-        # Qwen2's configs still say the length before the scaling
+        # Qwen2's configs still hold the length before the scaling
         "length": max(int(length), round(factor * trained)),
     }
 
 
-def _sharper(factor: float, by: float = 1.0) -> float:
-    return 0.1 * by * math.log(factor) + 1.0 if factor > 1 else 1.0
+def _compute_gain(factor: float, multiplier: float = 1.0) -> float:
+    return 0.1 * multiplier * math.log(factor) + 1.0 if factor > 1 else 1.0
 
 
-def _trained_length(theirs: dict[str, Any], told: dict[str, Any]) -> int:
-    """How long texts were before the scaling. Some configs say it beside the scaling, and that then counts."""
+def _read_trained_length(hf_config: JSONObject, rope: JSONObject) -> int:
+    """Return the longest text before the scaling; a value beside the scaling wins over one inside it."""
     name = "original_max_position_embeddings"
-    for place, field in ((theirs, name), (told, name), (theirs, "max_position_embeddings")):
-        if place.get(field) is not None:
-            found = place[field]
-            if type(found) is not int or not 1 <= found <= 2**31:
-                raise CheckpointError(f"{field} in config.json must be a whole number from 1 on, not {str(found)[:40]}")
-            return found
+    for level, field in ((hf_config, name), (rope, name), (hf_config, "max_position_embeddings")):
+        length = level.get(field)
+        if length is None:
+            continue
+        if isinstance(length, bool) or not isinstance(length, int) or not 1 <= length <= 2**31:
+            raise CheckpointError(f"{field} in config.json must be an integer of at least 1, not {str(length)[:40]}")
+        return length
     return 2048
 
 
-def _number(told: dict[str, Any], name: str, least: float, most: float, default: float | None = None) -> float:
-    found = take(told, name) if default is None else take(told, name, default)
-    if isinstance(found, bool) or not isinstance(found, int | float) or not least <= found <= most:
+def _take_number(values: JSONObject, name: str, least: float, most: float, default: float | None = None) -> float:
+    number = take(values, name) if default is None else take(values, name, default)
+    if isinstance(number, bool) or not isinstance(number, int | float) or not least <= number <= most:
         raise CheckpointError(
-            f"{name} in config.json must be a number from {least:g} to {most:g}, not {str(found)[:40]!r}"
+            f"{name} in config.json must be a number from {least:g} to {most:g}, not {str(number)[:40]!r}"
         )
-    return float(found)
+    return float(number)
 
 
-def write(config: GPTConfig) -> dict[str, Any]:
-    """Both fields: the newer for transformers from version 5 on, the older for everything else."""
-    kind = "default" if config.rotary_scaling == "none" else config.rotary_scaling
-    scaling: dict[str, Any] = {"rope_type": kind}
-    if kind != "default":
+def write_rotary(config: GPTConfig) -> JSONObject:
+    """Return Hugging Face's rotary fields: rope_parameters for version 5 and later, the older ones for all others.
+
+    Args:
+        config: A config with rotary positions.
+    """
+    rope_type = "default" if config.rotary_scaling == "none" else config.rotary_scaling
+    scaling: JSONObject = {"rope_type": rope_type}
+    if rope_type != "default":
         scaling["factor"] = config.rotary_factor
-    if kind in ("llama3", "yarn"):
+    if rope_type in ("llama3", "yarn"):
         scaling["original_max_position_embeddings"] = config.rotary_length or config.length
-        slow, fast = ("low_freq_factor", "high_freq_factor") if kind == "llama3" else ("beta_slow", "beta_fast")
+        slow, fast = ("low_freq_factor", "high_freq_factor") if rope_type == "llama3" else ("beta_slow", "beta_fast")
         scaling |= {slow: config.rotary_slow, fast: config.rotary_fast}
-    if kind == "yarn":
+    if rope_type == "yarn":
         scaling["attention_factor"] = config.rotary_gain
-    told: dict[str, Any] = {
+
+    fields: JSONObject = {
         "rope_theta": config.rotary_base,
         "rope_parameters": {**scaling, "rope_theta": config.rotary_base},
     }
-    if kind != "default":
-        told["rope_scaling"] = scaling
-    return told
+    if rope_type != "default":
+        fields["rope_scaling"] = scaling
+    return fields

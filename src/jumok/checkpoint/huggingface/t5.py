@@ -1,127 +1,80 @@
-"""T5, versions 1 and 1.1. Each stack's table of relative biases lies in its first block."""
+"""T5, versions 1 and 1.1. Each stack stores its table of relative biases in its first block."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from jumok.checkpoint.name_table import Rule, Table
+from jumok.checkpoint.name_table import NameTable, Rule
 from jumok.errors import CheckpointError
-from jumok.models import Model
+from jumok.fields import JSONObject, JSONValue
+from jumok.models import Config, Model
 from jumok.models.t5 import T5, T5Config
 
-from . import Reading, refuse_unless, take
-from .tied_embeddings import CopiesTable
+from .common import read_activation, refuse_unless, take, write_activation
+from .tied_table import TiedTable
 
-MODEL_TYPES = ("t5",)
-ACTIVATIONS = {
-    "relu": "relu",
-    "gelu_new": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "gelu": "gelu",
-    "silu": "silu",
-    "swish": "silu",
-}
+MODEL_TYPES: tuple[str, ...] = ("t5",)
+MODEL_CLASS: type[Model] = T5
 
 
-def reading(theirs: dict[str, Any]) -> Reading:
-    refuse_unless(theirs, is_encoder_decoder=True)
-    gated, activation = _feedforward(theirs)
-    # Up to version 4 tie_word_embeddings said both: is the output map the embedding, and is it scaled. Version 5 always
-    # writes true, says the second in a field of its own, and ties where the file holds no output map.
-    tied = take(theirs, "tie_word_embeddings", True)
-    scaled = take(theirs, "scale_decoder_outputs", tied)
-    pad = take(theirs, "pad_token_id", 0)
-    layers = take(theirs, "num_layers", 6)
-    config = T5Config.from_json(
+def read_config(hf_config: JSONObject) -> T5Config:
+    """Convert a T5 config to ours; see ``Dialect.read_config``."""
+    refuse_unless(hf_config, is_encoder_decoder=True)
+    gated, activation = _read_feedforward(hf_config)
+    # Up to version 4 tie_word_embeddings meant two things: the output layer is the embedding, and its input is scaled.
+    # Version 5 always writes true, has a field of its own for the second, and ties if the file has no output layer.
+    tied = take(hf_config, "tie_word_embeddings", True)
+    scaled = take(hf_config, "scale_decoder_outputs", tied)
+    pad = take(hf_config, "pad_token_id", 0)
+    layers = take(hf_config, "num_layers", 6)
+    return T5Config.from_json(
         {
-            "vocabulary": take(theirs, "vocab_size"),
-            "width": take(theirs, "d_model"),
+            "vocabulary": take(hf_config, "vocab_size"),
+            "width": take(hf_config, "d_model"),
             "layers": layers,
-            "decoder_layers": take(theirs, "num_decoder_layers", layers),
-            "heads": take(theirs, "num_heads"),
-            "head_width": take(theirs, "d_kv"),
-            "hidden": take(theirs, "d_ff"),
-            "buckets": take(theirs, "relative_attention_num_buckets", 32),
-            "max_distance": take(theirs, "relative_attention_max_distance", 128),
-            "epsilon": take(theirs, "layer_norm_epsilon", 1e-6),
+            "decoder_layers": take(hf_config, "num_decoder_layers", layers),
+            "heads": take(hf_config, "num_heads"),
+            "head_width": take(hf_config, "d_kv"),
+            "hidden": take(hf_config, "d_ff"),
+            "buckets": take(hf_config, "relative_attention_num_buckets", 32),
+            "max_distance": take(hf_config, "relative_attention_max_distance", 128),
+            "epsilon": take(hf_config, "layer_norm_epsilon", 1e-6),
             "feedforward": "gated" if gated else "plain",
-            "activation": ACTIVATIONS.get(str(activation), activation),
+            "activation": read_activation(activation),
             "tied": tied and scaled,
             "scaled_output": scaled,
-            "start": take(theirs, "decoder_start_token_id", pad),
-            "end": take(theirs, "eos_token_id", 1),
+            "start": take(hf_config, "decoder_start_token_id", pad),
+            "end": take(hf_config, "eos_token_id", 1),
             "pad": pad,
         }
     )
-    return Reading(T5, config, table(config))
 
 
-def _feedforward(theirs: dict[str, Any]) -> tuple[bool, str]:
-    """ "relu", "gated-gelu", ...; two further fields, where they are, go before what it says."""
-    told = take(theirs, "feed_forward_proj", "relu")
-    if not isinstance(told, str):
-        raise CheckpointError(f"feed_forward_proj in config.json must be text, not {str(told)[:40]!r}")
-    gate, _, named = told.rpartition("-")
+def _read_feedforward(hf_config: JSONObject) -> tuple[JSONValue, JSONValue]:
+    """Return (is it gated, Hugging Face's activation name) from "relu", "gated-gelu", ... and from two newer fields,
+    which win."""
+    name = take(hf_config, "feed_forward_proj", "relu")
+    if not isinstance(name, str):
+        raise CheckpointError(f"feed_forward_proj in config.json must be text, not {str(name)[:40]!r}")
+    gate, _, activation = name.rpartition("-")
     if gate not in ("", "gated"):
-        raise CheckpointError(f"feed_forward_proj in config.json is {told[:40]!r}; known are NAME and gated-NAME")
-    named = "gelu_new" if told == "gated-gelu" else named  # what T5 1.1 was trained with
-    return take(theirs, "is_gated_act", gate == "gated"), take(theirs, "dense_act_fn", named)
+        raise CheckpointError(
+            f"feed_forward_proj in config.json is {name[:40]!r}; supported are ACTIVATION and gated-ACTIVATION"
+        )
+    if name == "gated-gelu":
+        activation = "gelu_new"  # T5 1.1 was trained with the tanh approximation
+    return take(hf_config, "is_gated_act", gate == "gated"), take(hf_config, "dense_act_fn", activation)
 
 
-def table(config: T5Config) -> Table:
-    inner = config.heads * config.head_width
-    rules = [
-        Rule("embedding.weight", ("shared.weight",)),
-        Rule("output.weight", ("lm_head.weight",)),
-    ]
-    for stack, last in (("encoder", 1), ("decoder", 2)):
-        first = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-        rules += [
-            Rule(f"{stack}_bias.weight", (first,)),
-            Rule(f"{stack}_norm.weight", (f"{stack}.final_layer_norm.weight",)),
-        ]
-        parts = [("attention", 0, "SelfAttention")] + ([("cross", 1, "EncDecAttention")] if last == 2 else [])
-        for ours, index, named in parts:
-            theirs = f"{stack}.block.{{}}.layer.{index}"
-            maps = tuple(f"{theirs}.{named}.{one}.weight" for one in "qkv")
-            rules += [
-                Rule(f"{stack}.{{}}.{ours}.projection.joined.weight", maps, (inner, inner, inner)),
-                Rule(f"{stack}.{{}}.{ours}.output.weight", (f"{theirs}.{named}.o.weight",)),
-                Rule(f"{stack}.{{}}.{ours}_norm.weight", (f"{theirs}.layer_norm.weight",)),
-            ]
-        theirs = f"{stack}.block.{{}}.layer.{last}"
-        wide = ("wi_0", "wi_1") if config.feedforward == "gated" else ("wi",)
-        maps = tuple(f"{theirs}.DenseReluDense.{one}.weight" for one in wide)
-        rules += [
-            Rule(f"{stack}.{{}}.feedforward.inner.weight", maps, (config.hidden, config.hidden)),
-            Rule(f"{stack}.{{}}.feedforward.outer.weight", (f"{theirs}.DenseReluDense.wo.weight",)),
-            Rule(f"{stack}.{{}}.feedforward_norm.weight", (f"{theirs}.layer_norm.weight",)),
-        ]
-    # old files have a bias for the first cross-attention, which nothing reads
-    ignored = ["decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"]
-    copies = [
-        "encoder.embed_tokens.weight",
-        "decoder.embed_tokens.weight",
-        *(["lm_head.weight"] if config.tied else []),
-    ]
-    stand_ins = {} if config.tied else {"lm_head.weight": "shared.weight"}
-    return CopiesTable(rules, ignored, copies=dict.fromkeys(copies, "shared.weight"), stand_ins=stand_ins)
+def can_write(config: Config) -> bool:
+    """Return True for every T5."""
+    return isinstance(config, T5Config)
 
 
-def writes(model: Model) -> bool:
-    return isinstance(model.config, T5Config)
-
-
-def config_json(model: Model) -> dict[str, Any]:
-    config = model.config
+def write_config(config: Config) -> JSONObject:
+    """Convert our config to a T5 config; see ``Dialect.write_config``."""
     assert isinstance(config, T5Config)
-    scaled = config.tied if config.scaled_output is None else config.scaled_output
-    back = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
-    activation = back[config.activation]
-    if config.feedforward == "gated":
-        proj = "gated-gelu" if activation == "gelu_new" else f"gated-{activation}"
-    else:
-        proj = activation
+    activation = write_activation(config.activation)
+    gated = config.feedforward == "gated"
+    projection = f"gated-{'gelu' if activation == 'gelu_new' else activation}" if gated else activation
     return {
         "model_type": "t5",
         "architectures": ["T5ForConditionalGeneration"],
@@ -136,12 +89,63 @@ def config_json(model: Model) -> dict[str, Any]:
         "relative_attention_num_buckets": config.buckets,
         "relative_attention_max_distance": config.max_distance,
         "layer_norm_epsilon": config.epsilon,
-        "feed_forward_proj": proj,
-        "is_gated_act": config.feedforward == "gated",
+        "feed_forward_proj": projection,
+        "is_gated_act": gated,
         "dense_act_fn": activation,
         "tie_word_embeddings": config.tied,
-        "scale_decoder_outputs": scaled,
+        "scale_decoder_outputs": config.tied if config.scaled_output is None else config.scaled_output,
         "decoder_start_token_id": config.start,
         "eos_token_id": config.end,
         "pad_token_id": config.pad,
     }
+
+
+def build_name_table(config: Config) -> NameTable:
+    """Return the table of parameter names; see ``Dialect.build_name_table``."""
+    assert isinstance(config, T5Config)
+    rules = [
+        Rule("embedding.weight", ("shared.weight",)),
+        Rule("output.weight", ("lm_head.weight",)),
+        *_build_stack_rules(config, "encoder", {"attention": "layer.0.SelfAttention"}, feedforward=1),
+        *_build_stack_rules(
+            config, "decoder", {"attention": "layer.0.SelfAttention", "cross": "layer.1.EncDecAttention"}, feedforward=2
+        ),
+    ]
+    # old files have a bias for the first cross-attention, which nothing reads
+    ignored = ["decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"]
+    copies = [
+        "encoder.embed_tokens.weight",
+        "decoder.embed_tokens.weight",
+        *(["lm_head.weight"] if config.tied else []),
+    ]
+    substitutes = {} if config.tied else {"lm_head.weight": "shared.weight"}
+    return TiedTable(rules, ignored, copies=dict.fromkeys(copies, "shared.weight"), substitutes=substitutes)
+
+
+def _build_stack_rules(config: T5Config, stack: str, attentions: dict[str, str], feedforward: int) -> list[Rule]:
+    """Return the rules of the encoder or the decoder; ``feedforward``: which sublayer is the feed-forward network."""
+    block = f"{stack}.block.{{}}."
+    relative_bias = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+    rules = [
+        Rule(f"{stack}_bias.weight", (relative_bias,)),
+        Rule(f"{stack}_norm.weight", (f"{stack}.final_layer_norm.weight",)),
+    ]
+    inner = config.heads * config.head_width
+    for part, attention in attentions.items():
+        sublayer = attention.rpartition(".")[0]
+        projections = tuple(f"{block}{attention}.{name}.weight" for name in "qkv")
+        rules += [
+            Rule(f"{stack}.{{}}.{part}.projection.joined.weight", projections, (inner, inner, inner)),
+            Rule(f"{stack}.{{}}.{part}.output.weight", (f"{block}{attention}.o.weight",)),
+            Rule(f"{stack}.{{}}.{part}_norm.weight", (f"{block}{sublayer}.layer_norm.weight",)),
+        ]
+
+    sublayer = f"{block}layer.{feedforward}"
+    names = ("wi_0", "wi_1") if config.feedforward == "gated" else ("wi",)
+    inputs = tuple(f"{sublayer}.DenseReluDense.{name}.weight" for name in names)
+    return [
+        *rules,
+        Rule(f"{stack}.{{}}.feedforward.inner.weight", inputs, (config.hidden, config.hidden)),
+        Rule(f"{stack}.{{}}.feedforward.outer.weight", (f"{sublayer}.DenseReluDense.wo.weight",)),
+        Rule(f"{stack}.{{}}.feedforward_norm.weight", (f"{sublayer}.layer_norm.weight",)),
+    ]

@@ -1,0 +1,158 @@
+"""Read and write the fields that the configs of several Hugging Face architectures share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import EllipsisType
+
+from jumok.errors import CheckpointError
+from jumok.fields import JSONObject, JSONValue
+
+# Hugging Face's name of an activation -> ours. The first of several names is written.
+ACTIVATIONS = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "silu": "silu",
+    "swish": "silu",
+}
+
+
+def take(hf_config: JSONObject, name: str, default: JSONValue | EllipsisType = ...) -> JSONValue:
+    """Return a field of a config; a null counts as missing.
+
+    Args:
+        hf_config: The content of config.json, or an object in it.
+        name: The field's name.
+        default: The value of a missing field; without it the field is required.
+
+    Raises:
+        CheckpointError: If a required field is missing.
+    """
+    value = hf_config.get(name)
+    if value is not None:
+        return value
+    if isinstance(default, EllipsisType):
+        raise CheckpointError(f"config.json has no field {name!r}")
+    return default
+
+
+def take_integer(hf_config: JSONObject, name: str, default: int) -> int:
+    """Return an integer field of a config.
+
+    Args:
+        hf_config: The content of config.json.
+        name: The field's name.
+        default: The value of a missing field.
+
+    Raises:
+        CheckpointError: If the field is not an integer.
+    """
+    value = take(hf_config, name, default)
+    if not isinstance(value, int):
+        raise CheckpointError(f"{name} in config.json must be an integer, not {str(value)[:40]!r}")
+    return value
+
+
+def refuse_unless(hf_config: JSONObject, **supported: JSONValue) -> None:
+    """Refuse a config whose arithmetic our models do not implement.
+
+    Args:
+        hf_config: The content of config.json.
+        **supported: The only supported value of each field; a missing field passes.
+
+    Raises:
+        CheckpointError: If a field has another value.
+    """
+    for name, value in supported.items():
+        stored = hf_config.get(name, value)
+        if stored != value:
+            raise CheckpointError(f"config.json has {name} = {str(stored)[:80]!r}; only {value!r} is supported")
+
+
+def read_activation(name: JSONValue) -> JSONValue:
+    """Return our name of an activation; an unknown one is returned as it is, and our config refuses it.
+
+    Args:
+        name: Hugging Face's name.
+    """
+    return ACTIVATIONS.get(name, name) if isinstance(name, str) else name
+
+
+def write_activation(activation: str, preferred: str = "") -> str:
+    """Return Hugging Face's name of an activation.
+
+    Args:
+        activation: Our name.
+        preferred: The name to use for it, where it has several.
+    """
+    names = [name for name, ours in ACTIVATIONS.items() if ours == activation]
+    return preferred if preferred in names else names[0]
+
+
+def read_architectures(hf_config: JSONObject) -> list[str]:
+    """Return the class names that a config lists under "architectures".
+
+    Args:
+        hf_config: The content of config.json.
+    """
+    architectures = hf_config.get("architectures")
+    return [str(name) for name in architectures] if isinstance(architectures, list) else []
+
+
+def read_head(hf_config: JSONObject, heads: Mapping[str, str]) -> str:
+    """Return our name of the head that the first architecture has; "none" if the config names no architecture.
+
+    Args:
+        hf_config: The content of config.json.
+        heads: Our name of the head by the name of the architecture.
+
+    Raises:
+        CheckpointError: If the architecture is not in ``heads``.
+    """
+    architectures = read_architectures(hf_config)
+    if not architectures:
+        return "none"
+    if architectures[0] not in heads:
+        raise CheckpointError(
+            f"config.json has the architecture {architectures[0][:80]!r}; supported are {', '.join(heads)}"
+        )
+    return heads[architectures[0]]
+
+
+def read_class_count(hf_config: JSONObject) -> JSONValue:
+    """Return the number of classes: the length of id2label, else num_labels, else 2, which transformers leaves out.
+
+    Args:
+        hf_config: The content of config.json.
+    """
+    labels = hf_config.get("id2label")
+    return len(labels) if isinstance(labels, dict) else take(hf_config, "num_labels", 2)
+
+
+def read_size(hf_config: JSONObject, name: str, default: int) -> list[int]:
+    """Return [rows, columns] of a field that holds one or two integers.
+
+    Args:
+        hf_config: The content of config.json.
+        name: The field's name.
+        default: The value of a missing field, for rows and columns.
+
+    Raises:
+        CheckpointError: If the field is neither one nor two integers.
+    """
+    size = take(hf_config, name, default)
+    pair = [size, size] if isinstance(size, int) else size
+    if not (isinstance(pair, list) and len(pair) == 2 and all(type(number) is int for number in pair)):
+        raise CheckpointError(f"{name} in config.json must be one or two integers, not {str(size)[:80]!r}")
+    return pair
+
+
+def write_size(size: Sequence[int]) -> int | list[int]:
+    """Return (rows, columns) as Hugging Face stores it: one number for a square.
+
+    Args:
+        size: Rows and columns.
+    """
+    return size[0] if size[0] == size[1] else list(size)

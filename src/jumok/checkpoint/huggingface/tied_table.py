@@ -1,0 +1,65 @@
+"""A name table for models whose embedding has several names; files hold some of them, and configs do not say which."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from jumok.checkpoint.name_table import NameTable, Rule
+from jumok.errors import CheckpointError
+
+
+class TiedTable(NameTable):
+    """A name table that knows which tensors are copies of others.
+
+    Args:
+        rules: One rule for each parameter name.
+        ignored: Names in the file that hold nothing the model needs.
+        base: The prefix that is missing from every name in files saved without a head.
+        copies: Names that may repeat another tensor, with the name of that tensor. If the two differ the file is
+            refused, because transformers would use the copy.
+        substitutes: For a name that the file may lack, the name to read instead.
+    """
+
+    def __init__(
+        self,
+        rules: Iterable[Rule],
+        ignored: Iterable[str] = (),
+        base: str = "",
+        *,
+        copies: Mapping[str, str],
+        substitutes: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(rules, [*ignored, *copies], base)
+        self.copies = copies
+        self.substitutes = substitutes or {}
+
+    def load_parameters(
+        self, model: nn.Module, names: Iterable[str], read: Callable[[str], Tensor], origin: str
+    ) -> None:
+        """Fill ``model``, after comparing all copies; see ``NameTable.load_parameters``.
+
+        Args:
+            model: The model; its parameters may be on the meta device.
+            names: The names of all tensors in the file.
+            read: Returns a tensor of the file by its name.
+            origin: The file's name, for error messages.
+        """
+        stored = self._match_names(names)
+        for copy, original in self.copies.items():
+            if copy not in stored or original not in stored:
+                continue
+            if not torch.equal(read(stored[copy]), read(stored[original])):
+                raise CheckpointError(f"{origin}: by its config {copy!r} is a copy of {original!r}, but they differ")
+
+        missing = {
+            name: original for name, original in self.substitutes.items() if name not in stored and original in stored
+        }
+
+        def read_or_substitute(name: str) -> Tensor:
+            # a clone: two parameters may not share memory
+            return read(stored[missing[name]]).clone() if name in missing else read(stored[name])
+
+        super().load_parameters(model, [*stored, *missing], read_or_substitute, origin)
