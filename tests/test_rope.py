@@ -200,7 +200,10 @@ def test_what_cannot_be_is_refused_in_a_sentence(make: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"rope_scaling": {"rope_type": "longrope", "factor": 2.0}}, "'longrope'; supported are default, linear, llama3"),
+        (
+            {"rope_scaling": {"rope_type": "longrope", "factor": 2.0}},
+            "'longrope'; supported are default, linear, llama3",
+        ),
         ({"rope_scaling": {"rope_type": "mrope", "mrope_section": [1, 1, 2]}}, "rope_type 'mrope'"),
         ({"rope_scaling": {**YARN, "truncate": False}}, "truncate = false"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor = 0.5"),
