@@ -1,13 +1,20 @@
-"""The command line as a person uses it: real processes, their output, their exit codes."""
+"""The command line as a user runs it: real processes, their output and their exit codes."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
+
+import jumok
+from jumok.cli import cli, diagnosis
+from jumok.data import catalogue
 
 
 def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -15,8 +22,8 @@ def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False, encoding="utf-8")
 
 
-def test_attend_in_json(tmp_path: Path) -> None:
-    done = run(
+def test_attend_prints_json_and_draws_figures(tmp_path: Path) -> None:
+    process = run(
         "attend",
         "나는 오늘 학교에 갔다",
         "--mask",
@@ -31,64 +38,81 @@ def test_attend_in_json(tmp_path: Path) -> None:
         "--grid",
         str(tmp_path / "heads.svg"),
     )
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["tokens"] == ["나는", "오늘", "학교에", "갔다"]
-    assert told["future"] == [0.0, 0.0, 0.0, 0.0]
-    assert len(told["weights"]) == 3 and told["weights"][0][0] == [1.0, 0.0, 0.0, 0.0]
-    assert told["row_error"] < 1e-6 and told["parameters"] == 4 * (12 * 12 + 12)
+    assert process.returncode == 0, process.stderr
+    sentence = json.loads(process.stdout)
+    assert sentence["tokens"] == ["나는", "오늘", "학교에", "갔다"]
+    assert sentence["future"] == [0.0, 0.0, 0.0, 0.0]
+    assert len(sentence["weights"]) == 3 and sentence["weights"][0][0] == [1.0, 0.0, 0.0, 0.0]
+    assert sentence["row_error"] < 1e-6 and sentence["parameters"] == 4 * (12 * 12 + 12)
     assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
     assert "<svg" in (tmp_path / "heads.svg").read_text()
 
 
-def test_attend_for_a_person() -> None:
-    done = run("attend", "a b c d", "--mask", "causal & window(2)", "--backend", "blocked", "--score", "additive")
-    assert done.returncode == 0, done.stderr
-    assert "nobody sees the future" in done.stdout and "0.000000  c" in done.stdout
-    assert "largest difference from the explicit formula" in done.stdout
-    without = run("attend", "a b c d", "--bias", "alibi", "--projection", "single")
-    assert "the future is seen" in without.stdout
+def test_attend_prints_a_future_check() -> None:
+    process = run("attend", "a b c d", "--mask", "causal & window(2)", "--backend", "blocked", "--score", "additive")
+    assert process.returncode == 0, process.stderr
+    assert "no token attends to later tokens" in process.stdout and "0.000000  c" in process.stdout
+    assert "largest difference from the explicit formula" in process.stdout
+    unmasked = run("attend", "a b c d", "--bias", "alibi", "--projection", "single")
+    assert "  tokens attend to later tokens" in unmasked.stdout
 
 
-def test_cross_attention() -> None:
-    done = run("attend", "la maison bleue", "--source", "the blue house today", "--json")
-    told = json.loads(done.stdout)
-    assert told["source"] == ["the", "blue", "house", "today"]
-    assert [len(row) for row in told["weights"][0]] == [4, 4, 4]
+def test_attend_source_is_cross_attention() -> None:
+    process = run("attend", "la maison bleue", "--source", "the blue house today", "--json")
+    sentence = json.loads(process.stdout)
+    assert sentence["source"] == ["the", "blue", "house", "today"]
+    assert [len(row) for row in sentence["weights"][0]] == [4, 4, 4]
 
 
-def test_alone_it_shows_its_help() -> None:
-    done = run()
-    assert done.returncode == 0 and done.stdout.startswith("Usage: ") and "Examples:" in done.stdout
+def test_no_command_prints_help() -> None:
+    process = run()
+    assert process.returncode == 0 and process.stdout.startswith("Usage: ") and "Examples:" in process.stdout
+
+
+def list_commands(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """Return the path of every command, such as ("data", "get")."""
+    paths: list[tuple[str, ...]] = []
+    for name, command in group.commands.items():
+        paths.append((*path, name))
+        if isinstance(command, click.Group):
+            paths += list_commands(command, (*path, name))
+    return paths
+
+
+@pytest.mark.parametrize("path", list_commands(cli), ids=" ".join)
+def test_help_of_every_command_has_examples(path: tuple[str, ...]) -> None:
+    shown = CliRunner().invoke(cli, [*path, "--help"])
+    assert shown.exit_code == 0
+    assert "\nExamples:\n" in shown.output and f"  jumok {' '.join(path)}" in shown.output
 
 
 def test_mask_is_drawn() -> None:
-    done = run("mask", "causal & window(2)", "--queries", "3", "--keys", "4")
-    assert done.stdout == "causal & window(2)\n■ · · ·\n■ ■ · ·\n· ■ ■ ·\n"
-    told = json.loads(run("mask", "prefix(1)", "--queries", "2", "--keys", "2", "--json").stdout)
-    assert told == {"mask": "prefix(1)", "allowed": [[True, False], [True, False]]}
+    process = run("mask", "causal & window(2)", "--queries", "3", "--keys", "4")
+    assert process.stdout == "causal & window(2)\n■ · · ·\n■ ■ · ·\n· ■ ■ ·\n"
+    shown = json.loads(run("mask", "prefix(1)", "--queries", "2", "--keys", "2", "--json").stdout)
+    assert shown == {"mask": "prefix(1)", "allowed": [[True, False], [True, False]]}
 
 
-def test_demo_makes_its_pictures(tmp_path: Path) -> None:
-    done = run("demo", "--out", "made", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "그 동물은" in done.stdout and done.stdout.count("nobody sees the future") == 2
-    made = sorted(path.name for path in (tmp_path / "made").iterdir())
-    assert made == ["english-heads.png", "english.png", "korean-heads.png", "korean.png"]
+def test_demo_draws_its_figures(tmp_path: Path) -> None:
+    process = run("demo", "--out", "figures", cwd=tmp_path)
+    assert process.returncode == 0, process.stderr
+    assert "그 동물은" in process.stdout and process.stdout.count("no token attends to later tokens") == 2
+    figures = sorted(path.name for path in (tmp_path / "figures").iterdir())
+    assert figures == ["english-heads.png", "english.png", "korean-heads.png", "korean.png"]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["attend"], "Missing argument 'TEXT'"),
         (["attend", "  "], "the text is empty"),
-        (["attend", "a " * 70], "70 words; give at most 64"),
+        (["attend", "a " * 70], "70 words; this lesson draws at most 64"),
         (["attend", "a b", "--heads", "5"], "does not divide into 5 heads"),
         (["attend", "a b", "--heads", "x"], "not a valid integer"),
         (["attend", "a b", "--head", "2"], "heads 0 to 1"),
         (["attend", "a b", "--mask", "window(2.5)"], "whole numbers, not 2.5"),
-        (["attend", "a b", "--score", "magic"], "choose one of scaled_dot"),
-        (["attend", "a b", "--bias", "magic"], "choose one of none, alibi, t5"),
+        (["attend", "a b", "--score", "magic"], "known are scaled_dot"),
+        (["attend", "a b", "--bias", "magic"], "known are none, alibi, t5"),
         (["attend", "a b", "--backend", "magic"], "unknown backend 'magic'"),
         (["attend", "a b", "--backend", "linear"], "linear computes score.Kernel"),
         (["attend", "a b", "--picture", "x.gif"], ".png or .svg"),
@@ -101,8 +125,65 @@ def test_demo_makes_its_pictures(tmp_path: Path) -> None:
         (["demo", "--out", "/dev/null/x"], "/dev/null"),
     ],
 )
-def test_a_mistake_is_one_sentence_and_exit_code_two(arguments: list[str], says: str, tmp_path: Path) -> None:
-    done = run(*arguments, cwd=tmp_path)
-    assert done.returncode == 2, done.stderr
-    assert says in done.stderr and done.stderr.startswith("jumok: ")
-    assert done.stderr.count("\n") == 1 and "Traceback" not in done.stderr
+def test_user_error_is_one_line_and_exit_code_two(arguments: list[str], message: str, tmp_path: Path) -> None:
+    process = run(*arguments, cwd=tmp_path)
+    assert process.returncode == 2, process.stderr
+    assert message in process.stderr and process.stderr.startswith("jumok: ")
+    assert process.stderr.count("\n") == 1 and "Traceback" not in process.stderr
+
+
+@pytest.mark.parametrize("arguments", [["data", "list"], ["steps"]], ids=" ".join)
+def test_closed_pipe_prints_no_traceback(arguments: list[str]) -> None:
+    """As in ``jumok steps | head -1``: the reader closes the pipe before the output is complete."""
+    command = [sys.executable, "-m", "jumok", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode in (0, 1)
+
+
+# doctor
+
+
+def test_doctor_prints_versions_caches_and_extras(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    (cache / "file").write_bytes(b"x" * 3_000_000)
+    monkeypatch.setenv("JUMOK_CACHE", str(cache))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "no-hub"))
+
+    shown = CliRunner().invoke(cli, ["doctor"], catch_exceptions=False)
+    assert shown.exit_code == 0, shown.output
+    lines = shown.output.splitlines()
+    assert lines[0].split() == ["jumok", jumok.__version__]
+    assert any(line.startswith("torch ") for line in lines)
+    assert any(line.split()[:2] == ["jumok", catalogue.format_megabytes(3_000_000).split()[0]] for line in lines)
+    assert lines[-1] == "no problems found"
+
+    fields = json.loads(CliRunner().invoke(cli, ["doctor", "--json"], catch_exceptions=False).output)
+    assert [(folder["exists"], folder["size"]) for folder in fields["caches"]] == [(True, 3_000_000), (False, 0)]
+    assert {package["name"] for package in fields["packages"]} >= {"torch", "numpy", "click"}
+    assert {extra["name"] for extra in fields["extras"]} >= {"draw", "gguf", "chat", "images", "train", "wandb"}
+    assert fields["device"].split()[0] in ("cpu", "cuda", "mps") and fields["threads"] >= 1
+
+
+def test_doctor_says_how_to_install_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def report_version(name: str) -> str:
+        if name in ("matplotlib", "numpy"):
+            raise PackageNotFoundError(name)
+        return "0.1" if name == "safetensors" else "99.0"
+
+    monkeypatch.setattr(diagnosis, "version", report_version)
+    shown = CliRunner().invoke(cli, ["doctor"])
+    assert shown.exit_code == 2
+    assert 'pip install "jumok[draw]"' in shown.output
+    assert 'problem: numpy is not installed; run: pip install "numpy>=' in shown.output
+    assert "problem: safetensors 0.1 is too old" in shown.output
+    assert 'pip install "jumok[gguf]"' not in shown.output
+
+
+def test_doctor_compares_version_numbers() -> None:
+    for version, minimum, is_usable in (("2.10.0+cpu", "2.9", True), ("2.9.1", "2.10", False), ("3", "2.10", True)):
+        assert diagnosis.Package("torch", minimum, version).is_usable == is_usable
+    assert not diagnosis.Package("torch", None, None).is_usable

@@ -96,7 +96,7 @@ def test_heads_and_edges_in_a_table() -> None:
     assert len(rows) == 4 and [row[0] for row in rows] == ["1", "2", "3", "4"]
     edges = said("effect", TEXT, "--over", "edges", "--rows", "3")
     assert "t[19] <- ␣[7]" in edges and "1 of 21" in edges
-    assert "most looked at, but useless" in edges and "Pearson" in edges
+    assert "large weight, but no effect" in edges and "Pearson" in edges
     found = told("effect", TEXT, "--over", "edges", "--verify", "0")
     assert len(found["rows"]) == 4 * 20 * 21 // 2 and found["agreement"] == found["agreement_of_chosen"]
 
@@ -118,26 +118,26 @@ def test_metrics_have_words(words: tuple[str, ...], metric: str) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("look", "tiny", "a", "b"), "put a text in quotes"),
+        (("look", "tiny", "a", "b"), "put the text in quotes"),
         (("look", "no-such-model", "a"), "no folder or .gguf file 'no-such-model'"),
         (("look", ""), "the text is empty"),
         (("look", TEXT, "--layer", "9"), "there are 2 layers"),
         (("look", TEXT, "--head", "9", "--png", "x.png"), "has 2 heads, counted from 0; 9 is none"),
         (("look", "a" * 600), "reads at most"),
-        (("effect", TEXT, "--right", "a"), "has two sides"),
+        (("effect", TEXT, "--right", "a"), "needs two tokens"),
         (("effect", TEXT, "--metric", "class"), "needs --label"),
-        (("effect", TEXT, "--token", "a", "--metric", "loss"), "do not go together: --token and --metric loss;"),
-        (("effect", TEXT, "--token", "a", "--label", "1"), "do not go together: --token and --label;"),
-        (("effect", "no-such-model", TEXT, "--right", "a"), "has two sides"),  # told before a model is looked for
+        (("effect", TEXT, "--token", "a", "--metric", "loss"), "--token and --metric loss exclude each other"),
+        (("effect", TEXT, "--token", "a", "--label", "1"), "--token and --label exclude each other"),
+        (("effect", "no-such-model", TEXT, "--right", "a"), "needs two tokens"),  # told before a model is looked for
         (("effect", TEXT, "--token", "주"), "is 3 tokens (주₁ 주₂ 주₃)"),
         (("look", "tiny"), 'tiny is a model; give it something to read: tiny "a text"'),
         (("effect", "smollm2"), "smollm2 is a model"),
         (("look", TEXT, "tiny"), "the model comes first"),
         (("effect", TEXT, "--label", "1"), "gives no classes"),
-        (("effect", TEXT, "--position", "2"), "say what is measured at --position"),
+        (("effect", TEXT, "--position", "2"), "--position needs a metric"),
         (("effect", TEXT, "--metric", "loss", "--position", "2"), "has no position"),
         (("effect", TEXT, "--metric", "value"), "gives logits, which Value cannot measure"),
-        (("look", "nothere.txt"), "has a space in front of it"),
+        (("look", "nothere.txt"), "put a space in front of it"),
         (("look", "nothere.png"), "there is no file nothere.png"),
         (("look", TEXT, "--head", "9"), "has 2 heads, counted from 0; 9 is none"),
     ],
@@ -165,7 +165,7 @@ def test_an_option_that_cannot_be_is_told_before_anything_is_loaded(words: tuple
 
 
 def test_a_measure_without_a_place_looks_from_nowhere() -> None:
-    assert "looks at" not in said("effect", TEXT, "--metric", "loss")
+    assert "looks most at" not in said("effect", TEXT, "--metric", "loss")
     assert "too few edges" in said("effect", "a", "--over", "edges")
 
 
@@ -186,7 +186,9 @@ def test_a_cut_answer_and_unknown_letters_are_said(tmp_path: Path) -> None:
     found = told("look", str(tmp_path / "toy"), "abc?d", "--limit", "4")
     assert len(found["target"]) == 5 and found["unfinished"] and found["unknown"] == 1
     shown = said("look", str(tmp_path / "toy"), "abc?d", "--limit", "4").splitlines()[0]
-    assert "5 places (1 of them unknown to its tokenizer); answer: " in shown and shown.endswith("4 tokens: --limit)")
+    assert "5 positions (1 of them unknown to its tokenizer); answer: " in shown and shown.endswith(
+        "4 tokens: --limit)"
+    )
     assert "--limit" in said("effect", str(tmp_path / "toy"), "abc?d", "--limit", "4").splitlines()[0]
     assert told("effect", str(tmp_path / "toy"), "abcd")["unknown"] == 0
     answered = CliRunner().invoke(cli, ["run", str(tmp_path / "toy"), "abc?d"])
@@ -210,7 +212,7 @@ def test_columns_of_hangul_stand_under_each_other() -> None:
     from rich.cells import cell_len
 
     found = said("effect", KOREAN, "--over", "edges", "--rows", "6").splitlines()
-    head = next(place for place, line in enumerate(found) if "gradient's guess" in line)
+    head = next(place for place, line in enumerate(found) if "gradient estimate" in line)
     assert {cell_len(line[: line.index(" of 21")]) for line in found[head + 1 : head + 7]} == {
         cell_len(found[head][: found[head].index("rank")]) + 1
     }

@@ -6,3 +6,12 @@ This module imports nothing, so that ``jumok --help`` can show the defaults with
 NEW_TOKENS = 128  # jumok run: the largest number of new tokens
 BEAMS = 1  # jumok run: beams of beam search; 1 = no beam search
 ANSWER_TOKENS = 32  # jumok look, jumok effect: tokens of an answer; a map of more is hard to read
+TOP_SOURCES = 3  # jumok look: keys shown for each token
+VERIFIED_EDGES = 32  # jumok effect: edges by gradient, and by weight, that are verified exactly
+CONTROL_EDGES = 20  # jumok effect: random edges that each verified edge is compared with
+ATTEND_HEADS = 2  # jumok attend: heads of the untrained attention
+ATTEND_WIDTH = 32  # jumok attend: width of its model
+ATTEND_SCORE = "scaled_dot"
+ATTEND_BIAS = "none"
+ATTEND_PROJECTION = "fused"
+ATTEND_BACKEND = "explicit"

@@ -1,8 +1,9 @@
-"""The command line: parse, call, print. torch is imported by the commands that need it, not before."""
+"""The command line: parse options, call the package, print. Only the commands that need torch import it."""
 
 from __future__ import annotations
 
 import io
+import os
 import sys
 
 import click
@@ -13,6 +14,7 @@ from .attention import attend, demo, mask
 from .command import Group, exit_with_message, is_user_error
 from .compare import compare
 from .data import data
+from .doctor import doctor
 from .effect import effect
 from .look import look
 from .models import models, run
@@ -32,42 +34,54 @@ from .train import train
   jumok run smollm2 "The capital of Korea is"
   jumok look "the cat sat; the cat"
   jumok effect "the cat sat; the cat" --over edges
+  jumok doctor
 """,
 )
 @click.version_option(__version__, message="jumok %(version)s")
 def cli() -> None:
-    """Jumok (주목): a workbench for Transformers. Every attention passes one door."""
+    """Jumok (주목): a workbench for Transformers. Every attention goes through one function, attend()."""
 
 
-for command in (demo, steps, attend, mask, data, models, run, train, compare, look, effect):
+for command in (demo, steps, attend, mask, data, models, run, train, compare, look, effect, doctor):
     cli.add_command(command)
 
 
 def main() -> None:
-    """Run the command line; a person's mistake is one sentence and exit code 2, never a traceback."""
-    for stream in (sys.stdout, sys.stderr):  # a terminal that cannot write Hangul shows escapes, not a traceback
+    """Run the command line. A user's mistake prints one line and exits with code 2, without a traceback."""
+    for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+            stream.reconfigure(errors="backslashreplace")  # terminals without Hangul show escapes, not a traceback
     try:
         cli.main(standalone_mode=False)
-    except click.exceptions.NoArgsIsHelpError as nothing:
-        click.echo(nothing.format_message())
-    except click.exceptions.Exit as leaving:
-        sys.exit(leaving.exit_code)
+        sys.stdout.flush()  # a closed pipe must fail here, and not when Python exits
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
     except (click.exceptions.Abort, KeyboardInterrupt):
-        exit_with_message("stopped", 130)
-    except click.ClickException as mistake:
-        context = getattr(mistake, "ctx", None)
-        hint = f" (see: {context.command_path} --help)" if context is not None else ""
-        if isinstance(mistake, click.NoSuchOption) and mistake.option_name[1:2].isdigit():
-            hint = "; a negative number goes behind two dashes: jumok run MODEL -- -5,3"
-        exit_with_message(mistake.format_message().removesuffix(".") + hint, 2)
-    except BrokenPipeError:  # the reader of a pipe has seen enough
-        sys.stderr.close()
-        sys.exit(0)
-    except OSError as wrong:
-        exit_with_message(f"{wrong.filename or 'a file'}: {wrong.strerror or wrong}", 2)
-    except Exception as mistake:
-        if not is_user_error(mistake):
+        exit_with_message("interrupted", 130)
+    except click.ClickException as error:
+        exit_with_message(_describe_usage_error(error), 2)
+    except BrokenPipeError:
+        _exit_after_closed_pipe()
+    except OSError as error:
+        exit_with_message(f"{error.filename or 'a file'}: {error.strerror or error}", 2)
+    except Exception as error:
+        if not is_user_error(error):
             raise
-        exit_with_message(str(mistake), 2)
+        exit_with_message(str(error), 2)
+
+
+def _describe_usage_error(error: click.ClickException) -> str:
+    """Return click's message with a hint on how to correct the command."""
+    message = error.format_message().removesuffix(".")
+    if isinstance(error, click.NoSuchOption) and error.option_name[1:2].isdigit():
+        return f"{message}; write a negative number after two dashes: jumok run MODEL -- -5,3"
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        return f"{message} (see: {error.ctx.command_path} --help)"
+    return message
+
+
+def _exit_after_closed_pipe() -> None:
+    """Exit without a traceback when the reader of a pipe (| head) has closed it."""
+    # Python flushes standard output once more at exit; let it write to nowhere.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(0)

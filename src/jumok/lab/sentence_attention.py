@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from jumok import defaults
 from jumok.attention import EluPlusOne, FavorPlus, MultiHead, attend
 from jumok.attention import bias as biases
 from jumok.attention import mask as masks
@@ -87,14 +88,14 @@ def attend_sentence(
     text: str,
     *,
     source: str | None = None,
-    heads: int = 2,
+    heads: int = defaults.ATTEND_HEADS,
     groups: int | None = None,
-    width: int = 32,
+    width: int = defaults.ATTEND_WIDTH,
     mask: Mask | None = None,
-    score: str = "scaled_dot",
-    bias: str = "none",
-    projection: str = "fused",
-    backend: str = "explicit",
+    score: str = defaults.ATTEND_SCORE,
+    bias: str = defaults.ATTEND_BIAS,
+    projection: str = defaults.ATTEND_PROJECTION,
+    backend: str = defaults.ATTEND_BACKEND,
     seed: int = 0,
 ) -> SentenceAttention:
     """Apply an untrained multi-head attention to the words of a sentence.

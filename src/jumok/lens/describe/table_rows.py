@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from jumok import defaults
 from jumok.lens.capture.capture import Capture
 
 from .head_kinds import HeadKind, classify_heads
@@ -38,7 +39,7 @@ def rows(
     ids: Sequence[int] = (),
     tried: HeadProfiler | None = None,
     head: int | None = None,
-    top: int = 3,
+    top: int = defaults.TOP_SOURCES,
     by_words: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from jumok import defaults
 from jumok.errors import ArgumentError
 from jumok.lens.edits.apply_edits import ablate_tensor
 from jumok.lens.edits.batched_edits import AblateHeadPerRow, KnockOutEdgePerRow
@@ -41,8 +42,8 @@ def effect(
     metric: Metric | None = None,
     over: str = "heads",
     by: str = "zero",
-    verify: int | None = 32,
-    controls: int = 20,
+    verify: int | None = defaults.VERIFIED_EDGES,
+    controls: int = defaults.CONTROL_EDGES,
     layers: int | str | Iterable[int | str] | None = None,
     seed: int = 0,
     progress: Progress | None = None,

@@ -1,0 +1,41 @@
+"""Describe the input and the answer of a model for ``jumok look`` and ``jumok effect``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from jumok import defaults
+
+if TYPE_CHECKING:
+    from jumok.tasks.labelled_input import LabelledInput
+
+limit_option = click.option(
+    "--limit",
+    default=defaults.ANSWER_TOKENS,
+    show_default=True,
+    type=click.IntRange(1),
+    help="The largest number of answer tokens, for a model that answers (translation, caption).",
+)
+
+
+def input_to_json(labelled: LabelledInput) -> dict[str, Any]:
+    """Return the labels of the source and, for a model that answers, the answer."""
+    fields: dict[str, Any] = {"source": labelled.source, "unknown": labelled.unknown}
+    if labelled.target:
+        fields |= {"target": labelled.target, "answer": labelled.answer, "unfinished": labelled.unfinished}
+    return fields
+
+
+def summarize_input(labelled: LabelledInput) -> str:
+    """Return one line: the number of positions, and the answer."""
+    count = len(labelled.source)
+    summary = f"{count:,} position{'s' if count != 1 else ''}"
+    if labelled.unknown:
+        summary += f" ({labelled.unknown:,} of them unknown to its tokenizer)"
+    if labelled.target:
+        summary += f"; answer: {labelled.answer}"
+    if labelled.unfinished:
+        summary += f" (the first {len(labelled.target) - 1} tokens: --limit)"
+    return summary
