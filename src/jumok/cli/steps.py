@@ -41,7 +41,7 @@ def steps(names: tuple[str, ...], as_json: bool) -> None:
 def _to_json(example: Example) -> dict[str, Any]:
     rows = []
     for step in example.steps:
-        row = {"formula": step.formula, "shape": step.shape, "numbers": _list_numbers(step.numbers)}
+        row: dict[str, Any] = {"formula": step.formula, "shape": step.shape, "numbers": _list_numbers(step.numbers)}
         if step.printed is not None:
             row |= {"printed": _list_numbers(step.printed), "differs": step.differs}
         rows.append(row)
