@@ -1,4 +1,4 @@
-"""Batches: every epoch has every example once, in an order that depends on (seed, step) alone, for any processes."""
+"""Test the order of batches: every epoch has every example once, in an order that depends on (seed, step) alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.utils.rnn import pad_sequence
 
-from jumok.data.batches.batch_order import BatchOrder, LengthGroups, RandomWindows, ShuffledEpochs, pad_sequences, share
+from jumok.data.batches.batch_order import BatchOrder, LengthGroups, RandomWindows, ShuffledEpochs, pad_sequences
 from jumok.errors import ArgumentError
 
 counts = st.integers(1, 200)
@@ -38,58 +38,53 @@ def test_every_epoch_has_every_example_once(count: int, seed: int, size: int) ->
 
 
 @given(counts, seeds, sizes, st.integers(0, 10**12))
-def test_a_step_is_the_same_whoever_asks_and_whenever(count: int, seed: int, size: int, step: int) -> None:
+def test_batch_depends_only_on_seed_step_and_size(count: int, seed: int, size: int, step: int) -> None:
     order = ShuffledEpochs(count, seed)
     before = order.batch_indices(step, size)
     order.batch_indices(step + 1, size)
     assert order.batch_indices(step, size) == before == ShuffledEpochs(count, seed).batch_indices(step, size)
     assert before + order.batch_indices(step + 1, size) == [
-        order.batch_indices(step * size + place, 1)[0] for place in range(2 * size)
+        order.batch_indices(step * size + offset, 1)[0] for offset in range(2 * size)
     ]
 
 
-@given(counts, sizes, st.integers(1, 9), st.integers(0, 1000))
-def test_processes_share_a_step_without_gap_or_overlap(count: int, size: int, ranks: int, step: int) -> None:
-    batch = ShuffledEpochs(count).batch_indices(step, size)
-    shares = [share(batch, rank, ranks) for rank in range(ranks)]
-    assert sorted(chain(*shares)) == sorted(batch)
-    assert max(map(len, shares)) - min(map(len, shares)) <= 1
-    assert share(batch, 0, 1) == batch
-
-
-def test_epochs_and_seeds_have_orders_of_their_own() -> None:
+def test_epochs_and_seeds_have_different_orders() -> None:
     orders = {tuple(ShuffledEpochs(50, seed).batch_indices(epoch, 50)) for seed in range(20) for epoch in range(20)}
     assert len(orders) == 400
 
 
 @pytest.mark.parametrize("count", [3, 5, 23])
-def test_orders_are_as_good_as_random(count: int) -> None:
-    """Each example stands at each place equally often, and each follows each: chi-square, 5 deviations."""
+def test_orders_look_random(count: int) -> None:
+    """Test by chi-square (5 deviations) that positions and successions of examples are uniformly distributed."""
     runs = 1500
-    places: Counter[tuple[int, int]] = Counter()
-    follows: Counter[tuple[int, int]] = Counter()
+    positions: Counter[tuple[int, int]] = Counter()
+    successions: Counter[tuple[int, int]] = Counter()
     for seed in range(runs):
-        found = ShuffledEpochs(count, seed).batch_indices(3, count)
-        places.update(enumerate(found))
-        follows.update(pairwise(found))
-    for table, cells, many in ((places, count**2, runs * count), (follows, count * (count - 1), runs * (count - 1))):
-        expected = many / cells
-        chi = sum((table[cell] - expected) ** 2 / expected for cell in table) + (cells - len(table)) * expected
-        assert chi < cells + 5 * (2 * cells) ** 0.5, (count, chi, cells)
+        indices = ShuffledEpochs(count, seed).batch_indices(3, count)
+        positions.update(enumerate(indices))
+        successions.update(pairwise(indices))
+    for table, cells, total in (
+        (positions, count**2, runs * count),
+        (successions, count * (count - 1), runs * (count - 1)),
+    ):
+        expected = total / cells
+        statistic = sum((table[cell] - expected) ** 2 / expected for cell in table) + (cells - len(table)) * expected
+        assert statistic < cells + 5 * (2 * cells) ** 0.5, (count, statistic, cells)
 
 
-def test_an_order_stays_what_it_was() -> None:
-    """A run that is resumed by a later version must see the same examples."""
+def test_order_never_changes_between_versions() -> None:
+    """A later version must resume a run with the same examples."""
     assert ShuffledEpochs(10, 0).batch_indices(0, 12) == [2, 0, 9, 8, 3, 5, 7, 4, 6, 1, 8, 2]
     assert RandomWindows(1000, 10, 0).batch_indices(0, 3) == [37, 978, 780]
 
 
-def test_a_hundred_million_examples_take_no_memory_and_no_time() -> None:
+def test_hundred_million_examples_need_no_memory_or_time() -> None:
     program = (
-        "import resource\nfrom jumok.data.batches.batch_order import Order\norder = Order(10**8, 1)\norder.at(0, 64)\n"
+        "import resource\nfrom jumok.data.batches.batch_order import ShuffledEpochs\n"
+        "order = ShuffledEpochs(10**8, 1)\norder.batch_indices(0, 64)\n"
         "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\nbefore = peak()\n"
-        "found = [index for step in (0, 1, 1562499, 1562500, 10**9) for index in order.at(step, 64)]\n"
-        "assert len(set(found)) == 320 and all(0 <= index < 10**8 for index in found)\n"
+        "indices = [index for step in (0, 1, 1562499, 1562500, 10**9) for index in order.batch_indices(step, 64)]\n"
+        "assert len(set(indices)) == 320 and all(0 <= index < 10**8 for index in indices)\n"
         "assert peak() - before < 20_000, peak() - before"
     )
     if sys.platform != "win32":
@@ -101,7 +96,7 @@ def test_a_hundred_million_examples_take_no_memory_and_no_time() -> None:
 
 
 @given(st.integers(1, 500), st.integers(1, 500), seeds, sizes, st.integers(0, 10**9))
-def test_windows_lie_inside_and_come_again(count: int, length: int, seed: int, size: int, step: int) -> None:
+def test_windows_are_inside_the_text_and_reproducible(count: int, length: int, seed: int, size: int, step: int) -> None:
     if length > count:
         with pytest.raises(ArgumentError, match="do not fit"):
             RandomWindows(count, length, seed)
@@ -110,10 +105,10 @@ def test_windows_lie_inside_and_come_again(count: int, length: int, seed: int, s
     starts = RandomWindows(count, length, seed).batch_indices(step, size)
     assert len(starts) == size and all(0 <= start <= count - length for start in starts)
     assert starts == RandomWindows(count, length, seed).batch_indices(step, size)
-    assert torch.equal(state, torch.random.get_rng_state())  # nobody else's random numbers are used up
+    assert torch.equal(state, torch.random.get_rng_state())  # the global generator is not used
 
 
-def test_windows_reach_every_place_and_differ() -> None:
+def test_windows_cover_the_text_and_differ_by_step_and_seed() -> None:
     windows = RandomWindows(12, 3, seed=1)
     starts = Counter(start for step in range(300) for start in windows.batch_indices(step, 10))
     assert sorted(starts) == list(range(10)) and min(starts.values()) > 220
@@ -125,50 +120,51 @@ def test_windows_reach_every_place_and_differ() -> None:
 
 
 @given(counts, seeds, st.integers(1, 20), st.integers(1, 8), st.integers(0, 40))
-def test_by_length_deals_the_same_examples(count: int, seed: int, size: int, pool: int, step: int) -> None:
-    order, lengths = ShuffledEpochs(count, seed), [(7 * number) % 23 for number in range(count)]
+def test_length_groups_contain_the_same_examples(count: int, seed: int, size: int, pool: int, step: int) -> None:
+    order, lengths = ShuffledEpochs(count, seed), [(7 * index) % 23 for index in range(count)]
     grouped = LengthGroups(order, lengths.__getitem__, pool)
     begin = step // pool * pool
-    dealt = [grouped.batch_indices(number, size) for number in range(begin, begin + pool)]
-    assert all(len(batch) == size for batch in dealt)
-    assert sorted(chain(*dealt)) == sorted(
-        chain(*(order.batch_indices(number, size) for number in range(begin, begin + pool)))
+    batches = [grouped.batch_indices(other, size) for other in range(begin, begin + pool)]
+    assert all(len(batch) == size for batch in batches)
+    assert sorted(chain(*batches)) == sorted(
+        chain(*(order.batch_indices(other, size) for other in range(begin, begin + pool)))
     )
-    assert LengthGroups(ShuffledEpochs(count, seed), lambda number: lengths[number], pool).batch_indices(
+    assert LengthGroups(ShuffledEpochs(count, seed), lambda index: lengths[index], pool).batch_indices(
         step, size
     ) == grouped.batch_indices(step, size)
 
 
-def test_by_length_pads_less_and_does_not_always_begin_with_the_short_ones() -> None:
-    order, lengths = ShuffledEpochs(5000, 3), [1 + (7919 * number) % 100 for number in range(5000)]
+def test_length_groups_pad_less_and_are_shuffled() -> None:
+    order, lengths = ShuffledEpochs(5000, 3), [1 + (7919 * index) % 100 for index in range(5000)]
     grouped = LengthGroups(order, lengths.__getitem__)
 
-    def waste(choice: BatchOrder) -> float:
-        batches = [[lengths[number] for number in choice.batch_indices(step, 16)] for step in range(64)]
+    def padding_factor(batch_order: BatchOrder) -> float:
+        batches = [[lengths[index] for index in batch_order.batch_indices(step, 16)] for step in range(64)]
         return sum(len(batch) * max(batch) for batch in batches) / sum(map(sum, batches))
 
-    assert waste(grouped) < 1.1 < 1.5 < waste(order)
-    means = [sum(lengths[number] for number in grouped.batch_indices(step, 16)) / 16 for step in range(32)]
+    assert padding_factor(grouped) < 1.1 < 1.5 < padding_factor(order)
+    means = [sum(lengths[index] for index in grouped.batch_indices(step, 16)) / 16 for step in range(32)]
     assert means != sorted(means)
 
 
 @given(st.lists(st.lists(st.integers(0, 999), max_size=9), min_size=1, max_size=7), st.integers(-100, 1000))
-def test_padded_is_what_torch_pads(lists: list[list[int]], value: int) -> None:
-    ids, real = pad_sequences(lists, value)
-    theirs = pad_sequence([torch.tensor(one, dtype=torch.long) for one in lists], batch_first=True, padding_value=value)
-    assert torch.equal(ids, theirs) and ids.dtype == torch.long
-    assert [row[keep].tolist() for row, keep in zip(ids, real, strict=True)] == lists
+def test_pad_sequences_agrees_with_torch(lists: list[list[int]], pad_token: int) -> None:
+    ids, token_mask = pad_sequences(lists, pad_token)
+    expected = pad_sequence(
+        [torch.tensor(token_ids, dtype=torch.long) for token_ids in lists], batch_first=True, padding_value=pad_token
+    )
+    assert torch.equal(ids, expected) and ids.dtype == torch.long
+    assert [row[keep].tolist() for row, keep in zip(ids, token_mask, strict=True)] == lists
 
 
-def test_what_cannot_be_meant_is_refused() -> None:
-    for wrong in (
+def test_invalid_arguments_are_refused() -> None:
+    for call in (
         lambda: ShuffledEpochs(0),
         lambda: ShuffledEpochs(5).batch_indices(-1, 3),
         lambda: ShuffledEpochs(5).batch_indices(0, 0),
         lambda: RandomWindows(5, 0),
-        lambda: share([1], 1, 1),
         lambda: pad_sequences([], 0),
         lambda: LengthGroups(ShuffledEpochs(5), abs, 0),
     ):
         with pytest.raises(ArgumentError):
-            wrong()
+            call()

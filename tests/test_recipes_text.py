@@ -334,7 +334,7 @@ def test_masked_holds_out_paragraphs(tmp_path: Path, book: Path) -> None:
         TrainingRequest("masked", tmp_path / "run", str(book), changes={**MASKED, "length": 90})
     )
     assert task.data["examples"] > 4 * task.data["held_out"] > 0
-    from jumok.data.batches.token_shards import TokenShards
+    from jumok.data.token_store.token_shards import TokenShards
 
     sides = [TokenShards(tmp_path / "run" / "tokens" / name) for name in ("train", "held-out")]
     texts = [{task.tokenizer.decode(one.read_list(number).tolist()) for number in range(one.lists)} for one in sides]

@@ -1,4 +1,4 @@
-"""Generated data: the rules hold, the sizes are exact, no example is on both sides, and a seed gives the same again."""
+"""Test toy tasks: rules, exact sizes, no overlap between splits, and reproducibility by seed."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from jumok.data.datasets import toy_tasks
 from jumok.errors import ArgumentError
 
-Made = list[tuple[list[int], list[int]]]
-MAKERS: dict[str, tuple[Callable[..., Made], tuple[dict[str, Any], ...]]] = {
-    "plus_two": (toy_tasks.make_plus_two_examples, ({"count": 1000}, {"count": 100, "side": "held-out"})),
+Examples = list[tuple[list[int], list[int]]]
+MAKERS: dict[str, tuple[Callable[..., Examples], tuple[dict[str, Any], ...]]] = {
+    "plus_two": (toy_tasks.make_plus_two_examples, ({"count": 1000}, {"count": 100, "split": "held-out"})),
     "copy": (
         toy_tasks.make_copy_examples,
         ({"part": "train", "count": 1000}, {"part": "dev", "count": 200}, {"part": "test", "count": 200}),
@@ -21,43 +21,43 @@ MAKERS: dict[str, tuple[Callable[..., Made], tuple[dict[str, Any], ...]]] = {
         toy_tasks.make_reverse_examples,
         ({"part": "train", "count": 1000}, {"part": "dev", "count": 200}, {"part": "test", "count": 200}),
     ),
-    "sort": (toy_tasks.make_sort_examples, ({}, {"side": "held-out"})),
-    "add": (toy_tasks.make_addition_examples, ({}, {"side": "held-out"})),
+    "sort": (toy_tasks.make_sort_examples, ({}, {"split": "held-out"})),
+    "add": (toy_tasks.make_addition_examples, ({}, {"split": "held-out"})),
     "induction": (
         toy_tasks.make_induction_examples,
-        ({"count": 500, "length": 9}, {"count": 50, "length": 9, "side": "held-out"}),
+        ({"count": 500, "length": 9}, {"count": 50, "length": 9, "split": "held-out"}),
     ),
 }
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_sides_share_nothing_and_seeds_give_the_same_again(name: str) -> None:
+def test_splits_do_not_overlap_and_seeds_are_reproducible(name: str) -> None:
     make, parts = MAKERS[name]
     sources = [{tuple(source) for source, _ in make(**part)} for part in parts]
     assert sum(map(len, sources)) == len(set().union(*sources))
     for part in parts:
         assert make(**part, seed=5) == make(**part, seed=5) != make(**part, seed=6)
-    if name not in ("sort", "add"):  # there a seed deals the same examples differently
+    if name not in ("sort", "add"):  # these have the same examples for every seed
         held = set().union(*({tuple(source) for source, _ in make(**part, seed=1)} for part in parts[1:]))
         assert not sources[0] & held
 
 
-def test_sides_share_nothing_even_where_examples_are_few() -> None:
+def test_splits_of_few_examples_do_not_overlap() -> None:
     for make in (
-        lambda *given: toy_tasks.make_plus_two_examples(*given, 1),
-        lambda count, side, seed: toy_tasks.make_induction_examples(count, 1, side, seed),
+        lambda count, split, seed: toy_tasks.make_plus_two_examples(count, split, seed, 1),
+        lambda count, split, seed: toy_tasks.make_induction_examples(count, 1, split, seed),
     ):
-        train, held = ({x[0] for seed in range(9) for x, _ in make(5, side, seed)} for side in ("train", "held-out"))
+        train, held = ({x[0] for seed in range(9) for x, _ in make(5, split, seed)} for split in ("train", "held-out"))
         assert len(train) > 30 and len(held) >= 5 and not train & held
 
 
-def test_plus_two() -> None:
-    found = toy_tasks.make_plus_two_examples(1000)
-    assert len(found) == 1000
-    for source, target in found:
+def test_plus_two_targets() -> None:
+    examples = toy_tasks.make_plus_two_examples(1000)
+    assert len(examples) == 1000
+    for source, target in examples:
         assert len(source) == 5 and all(0 <= number <= 100 for number in source)
         assert target == [number + 2 for number in source]
-    assert {number for source, _ in found for number in source} == set(range(101))
+    assert {number for source, _ in examples for number in source} == set(range(101))
 
 
 def test_copy_and_reverse_have_the_sizes_of_joeynmt() -> None:
@@ -71,7 +71,7 @@ def test_copy_and_reverse_have_the_sizes_of_joeynmt() -> None:
     assert all(target == source and target is not source for source, target in toy_tasks.make_copy_examples("dev"))
 
 
-def test_sort_is_all_rows_of_six() -> None:
+def test_sort_contains_all_rows() -> None:
     train, held = toy_tasks.make_sort_examples(), toy_tasks.make_sort_examples("held-out")
     assert (len(train), len(held)) == (547, 182)
     assert len({tuple(source) for source, _ in train + held}) == 3**6
@@ -79,7 +79,7 @@ def test_sort_is_all_rows_of_six() -> None:
 
 
 @pytest.mark.parametrize("backwards", [True, False])
-def test_add_is_all_sums(backwards: bool) -> None:
+def test_addition_contains_all_sums(backwards: bool) -> None:
     train, held = (
         toy_tasks.make_addition_examples(backwards=backwards),
         toy_tasks.make_addition_examples("held-out", backwards=backwards),
@@ -93,23 +93,23 @@ def test_add_is_all_sums(backwards: bool) -> None:
     assert len(sums) == 10_000
 
 
-def test_add_as_minigpt_writes_it() -> None:
-    both = {
+def test_addition_agrees_with_mingpt() -> None:
+    targets = {
         tuple(source): target
         for source, target in toy_tasks.make_addition_examples() + toy_tasks.make_addition_examples("held-out")
     }
-    assert both[8, 5, 5, 0] == [5, 3, 1] and both[0, 6, 3, 9] == [5, 4, 0]
+    assert targets[8, 5, 5, 0] == [5, 3, 1] and targets[0, 6, 3, 9] == [5, 4, 0]
 
 
-def test_induction_repeats() -> None:
-    found = toy_tasks.make_induction_examples(300, 20)
-    assert all(len(source) == 20 and target == source for source, target in found)
-    numbers = {number for source, _ in found for number in source}
+def test_induction_target_repeats_the_source() -> None:
+    examples = toy_tasks.make_induction_examples(300, 20)
+    assert all(len(source) == 20 and target == source for source, target in examples)
+    numbers = {number for source, _ in examples for number in source}
     assert numbers == set(range(256))
 
 
-def test_what_cannot_be_made_is_refused() -> None:
-    for wrong in (
+def test_invalid_arguments_are_refused() -> None:
+    for call in (
         lambda: toy_tasks.make_plus_two_examples(0),
         lambda: toy_tasks.make_reverse_examples("dev", count=0),
         lambda: toy_tasks.make_sort_examples(length=20, kinds=10),
@@ -118,4 +118,4 @@ def test_what_cannot_be_made_is_refused() -> None:
         lambda: toy_tasks.make_induction_examples(100, 1, kinds=3),
     ):
         with pytest.raises(ArgumentError):
-            wrong()
+            call()

@@ -1,1 +1,1 @@
-"""Models and data by name (catalogue), and text as numbers (tokenizer)."""
+"""Data: catalogue, tokenizers, readers, images, datasets, batches and the token store."""

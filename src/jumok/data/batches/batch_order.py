@@ -1,7 +1,6 @@
-"""Which examples make a batch: a pure function of (seed, step), so that a run goes on exactly where it stopped.
+"""Select the examples of each batch as a pure function of (seed, step), so that an interrupted run continues exactly.
 
-Nothing is remembered between steps. Several processes ask for the same step and take their `share` of the answer, so
-the examples of a step are the same at any number of processes.
+There is no state between steps: every process computes the same batch for a step, at any number of processes.
 """
 
 from __future__ import annotations
@@ -19,28 +18,39 @@ from torch import Tensor
 
 from jumok.errors import ArgumentError
 
-_ROUNDS = 8
+_FEISTEL_ROUNDS = 8
 
 
 @runtime_checkable
 class BatchOrder(Protocol):
-    """What chooses the examples of a step."""
+    """Selects the examples of each step."""
 
     def batch_indices(self, step: int, size: int) -> list[int]:
-        """The `size` examples of a step, counted from 0."""
+        """Return the indices of the examples of a step.
+
+        Args:
+            step: The step, counted from 0.
+            size: Number of examples.
+        """
 
 
 @dataclass(frozen=True)
 class ShuffledEpochs:
-    """Shuffled epochs over `count` examples: each epoch has its own order and each example once.
+    """Shuffled epochs: every epoch has an order of its own and contains each example once.
 
-    The examples of an epoch that do not fill a batch begin the next one. The order is a Feistel network over the
-    numbers below a power of two (Luby and Rackoff 1988), asked again where it leads past `count` (Black and Rogaway
-    2002): any place of any epoch is computed alone, so ten examples and a hundred million take the same memory.
+    Examples of an epoch that do not fill a batch begin the next batch. The order is a Feistel network on the integers
+    below a power of two (Luby and Rackoff 1988), applied again while the result is not below `count` (Black and Rogaway
+    2002). Any position of any epoch is computed on its own, so memory does not grow with the number of examples.
 
-    >>> order = Order(5, seed=0)
-    >>> sorted(order.at(0, 5)), order.at(0, 3) + order.at(1, 3) == order.at(0, 6)
-    ([0, 1, 2, 3, 4], True)
+    Attributes:
+        count: Number of examples.
+        seed: Seed of the order.
+
+    >>> order = ShuffledEpochs(5, seed=0)
+    >>> sorted(order.batch_indices(0, 5))
+    [0, 1, 2, 3, 4]
+    >>> order.batch_indices(0, 3) + order.batch_indices(1, 3) == order.batch_indices(0, 6)
+    True
     """
 
     count: int
@@ -48,52 +58,67 @@ class ShuffledEpochs:
 
     def __post_init__(self) -> None:
         if not 0 < self.count < 2**62:
-            raise ArgumentError(f"an order needs examples, at least one; {self.count} were given")
+            raise ArgumentError(f"the number of examples must be at least 1, not {self.count}")
 
     def batch_indices(self, step: int, size: int) -> list[int]:
-        _check(step, size)
-        chosen: list[int] = []
-        place = step * size
-        while len(chosen) < size:
-            epoch, first = divmod(place, self.count)
-            many = min(size - len(chosen), self.count - first)
-            chosen += self._shuffled(epoch, first, many)
-            place += many
-        return chosen
+        """Return the indices of the examples of a step.
+
+        Args:
+            step: The step, counted from 0.
+            size: Number of examples.
+        """
+        _check_step_and_size(step, size)
+        indices: list[int] = []
+        position = step * size
+        while len(indices) < size:
+            epoch, first = divmod(position, self.count)
+            length = min(size - len(indices), self.count - first)
+            indices += self._shuffle(epoch, first, length)
+            position += length
+        return indices
 
     def epoch(self, step: int, size: int) -> float:
-        """How often all examples have been seen when a step begins."""
+        """Return the number of epochs completed when a step begins.
+
+        Args:
+            step: The step, counted from 0.
+            size: Number of examples per step.
+        """
         return step * size / self.count
 
-    def _shuffled(self, epoch: int, first: int, many: int) -> list[int]:
+    def _shuffle(self, epoch: int, first: int, length: int) -> list[int]:
+        """Return the examples at positions `first` to `first + length` of an epoch."""
         bits = max(2, (self.count - 1).bit_length())
-        keys = _keys(self.seed, epoch)
-        places = _feistel(numpy.arange(first, first + many, dtype=numpy.uint64), bits, keys)
-        # less than half of the numbers lie past the count; following them further inside keeps it one to one
-        while (outside := places >= self.count).any():
-            places[outside] = _feistel(places[outside], bits, keys)
-        return [int(place) for place in places]
+        keys = _derive_keys(self.seed, epoch)
+        indices = _apply_feistel(numpy.arange(first, first + length, dtype=numpy.uint64), bits, keys)
+        # less than half of the range is not below count; applying the permutation again keeps it one to one
+        while (outside := indices >= self.count).any():
+            indices[outside] = _apply_feistel(indices[outside], bits, keys)
+        return [int(index) for index in indices]
 
 
-def _keys(seed: int, epoch: int) -> tuple[int, ...]:
-    digest = hashlib.shake_256(f"order {seed} {epoch}".encode()).digest(8 * _ROUNDS)
-    return tuple(int.from_bytes(digest[8 * turn : 8 * turn + 8], "little") for turn in range(_ROUNDS))
+def _derive_keys(seed: int, epoch: int) -> tuple[int, ...]:
+    digest = hashlib.shake_256(f"order {seed} {epoch}".encode()).digest(8 * _FEISTEL_ROUNDS)
+    return tuple(int.from_bytes(digest[8 * turn : 8 * turn + 8], "little") for turn in range(_FEISTEL_ROUNDS))
 
 
-def _feistel(places: numpy.ndarray, bits: int, keys: tuple[int, ...]) -> numpy.ndarray:
+def _apply_feistel(numbers: numpy.ndarray, bits: int, keys: tuple[int, ...]) -> numpy.ndarray:
+    """Permute the integers below 2**bits."""
     low_bits = numpy.uint64(bits // 2)
-    low_mask, high_mask = numpy.uint64(2 ** (bits // 2) - 1), numpy.uint64(2 ** (bits - bits // 2) - 1)
-    low, high = places & low_mask, places >> low_bits
+    low_mask = numpy.uint64(2 ** (bits // 2) - 1)
+    high_mask = numpy.uint64(2 ** (bits - bits // 2) - 1)
+    low = numbers & low_mask
+    high = numbers >> low_bits
     for turn, key in enumerate(keys):
         if turn % 2:
-            low = low ^ (_mixed(high, key) & low_mask)
+            low = low ^ (_mix(high, key) & low_mask)
         else:
-            high = high ^ (_mixed(low, key) & high_mask)
+            high = high ^ (_mix(low, key) & high_mask)
     return (high << low_bits) | low
 
 
-def _mixed(half: numpy.ndarray, key: int) -> numpy.ndarray:
-    """SplitMix64's last step (Steele et al. 2014) on the half with its key added; arrays wrap around silently."""
+def _mix(half: numpy.ndarray, key: int) -> numpy.ndarray:
+    """Add a key and apply the finalizer of SplitMix64 (Steele et al. 2014); arrays wrap around silently."""
     mixed = half + numpy.uint64(key)
     mixed = (mixed ^ (mixed >> numpy.uint64(30))) * numpy.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> numpy.uint64(27))) * numpy.uint64(0x94D049BB133111EB)
@@ -102,9 +127,14 @@ def _mixed(half: numpy.ndarray, key: int) -> numpy.ndarray:
 
 @dataclass(frozen=True)
 class RandomWindows:
-    """Random windows of `length` tokens in a text of `count`: `at` gives where they begin.
+    """Random windows in a long text; `batch_indices` returns where they begin.
 
-    A language model that guesses the next token of each of n needs windows of n + 1.
+    A language model that predicts the next token at n positions needs windows of n + 1 tokens.
+
+    Attributes:
+        count: Number of tokens of the text.
+        length: Number of tokens of a window.
+        seed: Seed of the random numbers.
     """
 
     count: int
@@ -119,7 +149,13 @@ class RandomWindows:
             )
 
     def batch_indices(self, step: int, size: int) -> list[int]:
-        _check(step, size)
+        """Return the first positions of the windows of a step.
+
+        Args:
+            step: The step, counted from 0.
+            size: Number of windows.
+        """
+        _check_step_and_size(step, size)
         digest = hashlib.sha256(f"windows {self.seed} {step}".encode()).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
         return [int(start) for start in torch.randint(self.count - self.length + 1, (size,), generator=generator)]
@@ -127,49 +163,60 @@ class RandomWindows:
 
 @dataclass(frozen=True)
 class LengthGroups:
-    """Another choice's examples, those of similar length together, so that little is padded.
+    """Batches of examples of similar length, so that little is padded.
 
-    The examples of `pool` steps are sorted by length and dealt out again, the batches in random order: over those steps
-    the examples are the same as without.
+    The examples of `pool` steps are sorted by length and divided into batches in random order: over these steps, the
+    examples are the same as without grouping.
+
+    Attributes:
+        order: The order of the examples.
+        length_of: Returns the length of an example, given its index.
+        pool: Number of steps that are grouped together.
     """
 
-    choice: ShuffledEpochs
+    order: ShuffledEpochs
     length_of: Callable[[int], int]
     pool: int = 32
 
     def __post_init__(self) -> None:
         if self.pool < 1:
-            raise ArgumentError(f"a pool of {self.pool} steps: give at least 1")
+            raise ArgumentError(f"pool must be at least 1 step, not {self.pool}")
 
     def batch_indices(self, step: int, size: int) -> list[int]:
-        _check(step, size)
-        number, place = divmod(step, self.pool)
-        return list(_dealt(self.choice, self.length_of, self.pool, number, size)[place])
+        """Return the indices of the examples of a step.
+
+        Args:
+            step: The step, counted from 0.
+            size: Number of examples.
+        """
+        _check_step_and_size(step, size)
+        pool_index, batch_index = divmod(step, self.pool)
+        return list(_group_by_length(self.order, self.length_of, self.pool, pool_index, size)[batch_index])
 
 
-@lru_cache(maxsize=4)  # a pool is asked for `pool` times in a row
-def _dealt(
-    choice: ShuffledEpochs, length_of: Callable[[int], int], pool: int, number: int, size: int
+@lru_cache(maxsize=4)  # each pool is used for `pool` consecutive steps
+def _group_by_length(
+    order: ShuffledEpochs, length_of: Callable[[int], int], pool: int, pool_index: int, size: int
 ) -> tuple[tuple[int, ...], ...]:
-    examples = sorted(choice.batch_indices(number, pool * size), key=length_of)
+    examples = sorted(order.batch_indices(pool_index, pool * size), key=length_of)
     batches = [tuple(examples[start : start + size]) for start in range(0, pool * size, size)]
-    turns = ShuffledEpochs(pool, choice.seed).batch_indices(number, pool)
-    return tuple(batches[turn] for turn in turns)
-
-
-def share(batch: Sequence[int], rank: int, ranks: int) -> list[int]:
-    """What one of several processes takes of a batch; together they take all of it, once."""
-    if not 0 <= rank < ranks:
-        raise ArgumentError(f"process {rank} of {ranks}: processes are counted from 0")
-    return list(batch[rank::ranks])
+    batch_order = ShuffledEpochs(pool, order.seed).batch_indices(pool_index, pool)
+    return tuple(batches[index] for index in batch_order)
 
 
 def pad_sequences(
-    lists: Sequence[Sequence[int]], value: int
+    lists: Sequence[Sequence[int]], pad_token: int
 ) -> tuple[Int[Tensor, "batch length"], Bool[Tensor, "batch length"]]:
-    """Lists of ids as one tensor, filled up on the right with `value`, and where it is real (True).
+    """Pad lists of token ids on the right to one tensor.
 
-    >>> padded([[7, 8], [9]], 0)
+    Args:
+        lists: The lists; at least one.
+        pad_token: The id of the padding token.
+
+    Returns:
+        The token ids, and the token mask, which is True for real tokens.
+
+    >>> pad_sequences([[7, 8], [9]], 0)
     (tensor([[7, 8],
             [9, 0]]), tensor([[ True,  True],
             [ True, False]]))
@@ -177,15 +224,13 @@ def pad_sequences(
     if not lists:
         raise ArgumentError("a batch needs at least one list")
     longest = max(map(len, lists))
-    ids = torch.full((len(lists), longest), value, dtype=torch.long)
-    for row, numbers in enumerate(lists):
-        ids[row, : len(numbers)] = torch.as_tensor(numbers, dtype=torch.long)
-    lengths = torch.tensor([len(numbers) for numbers in lists])
-    return ids, torch.arange(longest)[None, :] < lengths[:, None]
+    padded = torch.full((len(lists), longest), pad_token, dtype=torch.long)
+    for row, token_ids in enumerate(lists):
+        padded[row, : len(token_ids)] = torch.as_tensor(token_ids, dtype=torch.long)
+    lengths = torch.tensor([len(token_ids) for token_ids in lists])
+    return padded, torch.arange(longest)[None, :] < lengths[:, None]
 
 
-def _check(step: int, size: int) -> None:
+def _check_step_and_size(step: int, size: int) -> None:
     if step < 0 or size < 1:
-        raise ArgumentError(
-            f"step {step} of batches of {size}: steps count from 0, and a batch has at least one example"
-        )
+        raise ArgumentError(f"step must be at least 0 and the batch size at least 1, not {step} and {size}")

@@ -1,4 +1,4 @@
-"""Which examples are held out: a pure function of the example, never of the order that a file happens to have."""
+"""Decide which examples are held out: a pure function of the example, independent of its position in a file."""
 
 from __future__ import annotations
 
@@ -6,23 +6,35 @@ import hashlib
 from typing import Literal
 
 Split = Literal["train", "held-out"]
-SHARE = 0.1  # of the examples, held out
+HELD_OUT_SHARE = 0.1
 
 
 def normalize_text(text: str) -> str:
-    """A text as it is compared with others: small letters, single spaces."""
+    """Return a text in lower case with single spaces, for comparison with other texts.
+
+    Args:
+        text: The text.
+    """
     return " ".join(text.casefold().split())
 
 
 def hash_to_fraction(key: str) -> float:
-    """A number from 0 to 1 that belongs to this text for ever: from its SHA-256."""
+    """Return a number from 0 to 1 that depends only on the text: the first 48 bits of its SHA-256.
+
+    Args:
+        key: The text.
+    """
     return int.from_bytes(hashlib.sha256(key.encode()).digest()[:6], "big") / 2**48
 
 
-def assign_split(key: str, share: float = SHARE) -> Split:
-    """On which side an example stands that is known by this text. Equal but for spaces and capitals is equal.
+def assign_split(key: str, share: float = HELD_OUT_SHARE) -> Split:
+    """Return the split of an example. Case and spaces make no difference.
 
-    >>> side_of("Turn on the light"), side_of("turn on  the LIGHT")
+    Args:
+        key: The text that identifies the example.
+        share: Share of the examples that are held out.
+
+    >>> assign_split("Turn on the light"), assign_split("turn on  the LIGHT")
     ('train', 'train')
     """
     return "held-out" if hash_to_fraction(normalize_text(key)) < share else "train"

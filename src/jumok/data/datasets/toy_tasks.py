@@ -1,7 +1,7 @@
-"""Generated data: small rules to be learned, as pure functions of a seed, with nothing on both sides of the split.
+"""Generate toy tasks: small rules to learn, as pure functions of a seed, without overlap between splits.
 
-Each function gives (source, target) pairs of numbers. Where all examples can be written down (`sort`, `add`), they are,
-and an exact number is held out; elsewhere an example's side depends on the example alone.
+Each function returns (source, target) pairs of integers. Where all examples can be listed (sort, addition), an exact
+number of them is held out; otherwise the split depends on the example alone.
 """
 
 from __future__ import annotations
@@ -19,120 +19,164 @@ Example = tuple[Numbers, Numbers]
 Part = Literal["train", "dev", "test"]
 
 
-def make_plus_two_examples(count: int, side: Split = "train", seed: int = 0, length: int = 5) -> list[Example]:
-    """Whole numbers from 0 to 100, and each of them plus 2: [10, 20, 30, 40, 50] -> [12, 22, 32, 42, 52]."""
-    _at_least_one(count, length)
-    chance = random.Random(f"plus two {seed} {side}")
+def make_plus_two_examples(count: int, split: Split = "train", seed: int = 0, length: int = 5) -> list[Example]:
+    """Make examples whose target is the source plus 2: [10, 20, 30, 40, 50] -> [12, 22, 32, 42, 52].
 
-    def drawn() -> Iterator[Numbers]:
+    Args:
+        count: Number of examples.
+        split: "train" or "held-out".
+        seed: Seed of the random numbers.
+        length: Integers per example, each from 0 to 100.
+    """
+    _require_positive(count, length)
+    generator = random.Random(f"plus two {seed} {split}")
+
+    def draw_sources() -> Iterator[Numbers]:
         while True:
-            yield [chance.randint(0, 100) for _ in range(length)]
+            yield [generator.randint(0, 100) for _ in range(length)]
 
-    found = _different(drawn(), count, lambda numbers: assign_split(_key(numbers)) == side)
-    return [(numbers, [number + 2 for number in numbers]) for numbers in found]
+    sources = _take_matching(draw_sources(), count, lambda source: assign_split(_make_key(source)) == split)
+    return [(source, [number + 2 for number in source]) for source in sources]
 
 
 def make_copy_examples(part: Part = "train", count: int | None = None, seed: int = 0) -> list[Example]:
-    """Numbers from 0 to 49, and the same again; sizes and lengths as in `reverse`."""
-    return [(numbers, list(numbers)) for numbers in _sequences(part, count, seed)]
+    """Make examples whose target is the source; sizes and lengths as in `make_reverse_examples`.
+
+    Args:
+        part: "train", "dev" or "test".
+        count: Number of examples; None for the size of the original task.
+        seed: Seed of the random numbers.
+    """
+    return [(source, list(source)) for source in _draw_sequences(part, count, seed)]
 
 
 def make_reverse_examples(part: Part = "train", count: int | None = None, seed: int = 0) -> list[Example]:
-    """Numbers from 0 to 49, and the same from the end: the task of JoeyNMT (Kreutzer et al. 2019).
+    """Make examples whose target is the reversed source: the task of JoeyNMT (Kreutzer et al. 2019).
 
-    50,000 of 1 to 25 numbers to train on, 1,000 and 1,000 of 1 to 30 to look at; no example is in two parts.
+    By default 50,000 examples of 1 to 25 integers from 0 to 49 for training, and 1,000 each of 1 to 30 integers for
+    development and test. No example is in two parts.
+
+    Args:
+        part: "train", "dev" or "test".
+        count: Number of examples; None for the size of the original task.
+        seed: Seed of the random numbers.
     """
-    return [(numbers, numbers[::-1]) for numbers in _sequences(part, count, seed)]
+    return [(source, source[::-1]) for source in _draw_sequences(part, count, seed)]
 
 
-def _sequences(part: Part, count: int | None, seed: int) -> list[Numbers]:
-    longest, usual = (25, 50_000) if part == "train" else (30, 1_000)
-    _at_least_one(usual if count is None else count)
-    chance = random.Random(f"sequences {seed} {part}")
+def _draw_sequences(part: Part, count: int | None, seed: int) -> list[Numbers]:
+    longest, default_count = (25, 50_000) if part == "train" else (30, 1_000)
+    required = default_count if count is None else count
+    _require_positive(required)
+    generator = random.Random(f"sequences {seed} {part}")
 
-    def drawn() -> Iterator[Numbers]:
+    def draw_sources() -> Iterator[Numbers]:
         while True:
-            yield [chance.randrange(50) for _ in range(chance.randint(1, longest))]
+            yield [generator.randrange(50) for _ in range(generator.randint(1, longest))]
 
-    def fits(numbers: Numbers) -> bool:
-        share = hash_to_fraction(_key(numbers))
-        return part == ("dev" if share < 0.1 else "test" if share < 0.2 else "train")
+    def is_in_part(source: Numbers) -> bool:
+        fraction = hash_to_fraction(_make_key(source))
+        return part == ("dev" if fraction < 0.1 else "test" if fraction < 0.2 else "train")
 
-    return _different(drawn(), usual if count is None else count, fits, again=True)
+    return _take_matching(draw_sources(), required, is_in_part, allow_duplicates=True)
 
 
-def make_sort_examples(side: Split = "train", seed: int = 0, length: int = 6, kinds: int = 3) -> list[Example]:
-    """Digits, and the same sorted: all 729 rows of 6 digits from 0 to 2, a quarter of them held out (minGPT's task)."""
-    _at_least_one(length, kinds)
+def make_sort_examples(split: Split = "train", seed: int = 0, length: int = 6, kinds: int = 3) -> list[Example]:
+    """Make examples whose target is the sorted source (minGPT's task); a quarter of all rows is held out.
+
+    Args:
+        split: "train" or "held-out".
+        seed: Seed of the split.
+        length: Digits per row.
+        kinds: Number of different digits; the default has 3**6 = 729 rows.
+    """
+    _require_positive(length, kinds)
     if kinds**length > 10**6:
-        raise ArgumentError(f"{kinds} to the power of {length} rows are too many to write down; take at most a million")
+        raise ArgumentError(
+            f"{kinds} kinds of digits and a length of {length} give {kinds**length:,} rows; the limit is a million"
+        )
     rows = [list(row) for row in product(range(kinds), repeat=length)]
-    return [(row, sorted(row)) for row in _dealt(rows, len(rows) // 4, side, f"sort {seed}")]
+    return [(row, sorted(row)) for row in _select_split(rows, len(rows) // 4, split, f"sort {seed}")]
 
 
 def make_addition_examples(
-    side: Split = "train", seed: int = 0, digits: int = 2, backwards: bool = True
+    split: Split = "train", seed: int = 0, digits: int = 2, backwards: bool = True
 ) -> list[Example]:
-    """Two numbers as digits, and the digits of their sum: all 10,000 sums of two digits, 1,000 of them held out.
+    """Make all sums of two numbers, digit by digit (minGPT's task); a tenth is held out.
 
-    85 + 50 = 135 is [8, 5, 5, 0] -> [5, 3, 1] with `backwards`, as people carry (minGPT's task), else [1, 3, 5].
+    85 + 50 = 135 is [8, 5, 5, 0] -> [5, 3, 1].
+
+    Args:
+        split: "train" or "held-out".
+        seed: Seed of the split.
+        digits: Digits of each number, 1 to 3.
+        backwards: Write the sum from the last digit, in the order of carrying; otherwise [1, 3, 5].
     """
     if not 1 <= digits <= 3:
-        raise ArgumentError(f"sums of {digits} digits: give 1, 2 or 3")
+        raise ArgumentError(f"digits must be 1, 2 or 3, not {digits}")
     pairs = [[a, b] for a in range(10**digits) for b in range(10**digits)]
-    made = []
-    for a, b in _dealt(pairs, len(pairs) // 10, side, f"add {seed}"):
-        total = _digits(a + b, digits + 1)
-        made.append((_digits(a, digits) + _digits(b, digits), total[::-1] if backwards else total))
-    return made
+    examples: list[Example] = []
+    for a, b in _select_split(pairs, len(pairs) // 10, split, f"add {seed}"):
+        source = _split_digits(a, digits) + _split_digits(b, digits)
+        total = _split_digits(a + b, digits + 1)
+        examples.append((source, total[::-1] if backwards else total))
+    return examples
 
 
 def make_induction_examples(
-    count: int, length: int, side: Split = "train", seed: int = 0, kinds: int = 256
+    count: int, length: int, split: Split = "train", seed: int = 0, kinds: int = 256
 ) -> list[Example]:
-    """Random numbers and the same once more: the second half can be known from the first (Olsson et al. 2022)."""
-    _at_least_one(count, length, kinds)
-    chance = random.Random(f"induction {seed} {side}")
+    """Make random sequences that repeat: the target can be predicted from the source (Olsson et al. 2022).
 
-    def drawn() -> Iterator[Numbers]:
+    Args:
+        count: Number of examples.
+        length: Integers per sequence.
+        split: "train" or "held-out".
+        seed: Seed of the random numbers.
+        kinds: Number of different integers.
+    """
+    _require_positive(count, length, kinds)
+    generator = random.Random(f"induction {seed} {split}")
+
+    def draw_sources() -> Iterator[Numbers]:
         while True:
-            yield [chance.randrange(kinds) for _ in range(length)]
+            yield [generator.randrange(kinds) for _ in range(length)]
 
-    found = _different(drawn(), count, lambda numbers: assign_split(_key(numbers)) == side)
-    return [(numbers, list(numbers)) for numbers in found]
-
-
-def _digits(number: int, many: int) -> Numbers:
-    return [int(digit) for digit in f"{number:0{many}}"]
+    sources = _take_matching(draw_sources(), count, lambda source: assign_split(_make_key(source)) == split)
+    return [(source, list(source)) for source in sources]
 
 
-def _key(numbers: Numbers) -> str:
+def _split_digits(number: int, digits: int) -> Numbers:
+    return [int(digit) for digit in f"{number:0{digits}}"]
+
+
+def _make_key(numbers: Numbers) -> str:
     return " ".join(map(str, numbers))
 
 
-def _dealt(rows: list[Numbers], held: int, side: Split, salt: str) -> list[Numbers]:
-    """Exactly `held` of the rows are held out, by the order of their hashes; the rest is to train on."""
-    order = sorted(rows, key=lambda row: hash_to_fraction(f"{salt}: {_key(row)}"))
-    return order[:held] if side == "held-out" else order[held:]
+def _select_split(rows: list[Numbers], held_out: int, split: Split, salt: str) -> list[Numbers]:
+    """Hold out exactly `held_out` rows, by the order of their hashes."""
+    ordered = sorted(rows, key=lambda row: hash_to_fraction(f"{salt}: {_make_key(row)}"))
+    return ordered[:held_out] if split == "held-out" else ordered[held_out:]
 
 
-def _different(
-    drawn: Iterator[Numbers], count: int, fits: Callable[[Numbers], bool], again: bool = False
+def _take_matching(
+    sources: Iterator[Numbers], count: int, matches: Callable[[Numbers], bool], allow_duplicates: bool = False
 ) -> list[Numbers]:
-    """The first `count` that fit, each once unless `again`; there may be fewer in the world than were asked for."""
-    found: list[Numbers] = []
-    seen: set[tuple[int, ...]] = set()
-    for tries, numbers in enumerate(drawn):
-        if len(found) == count:
+    """Return the first `count` matching sources; raise ArgumentError if there seem to be fewer."""
+    selected: list[Numbers] = []
+    used: set[tuple[int, ...]] = set()
+    for attempt, source in enumerate(sources):
+        if len(selected) == count:
             break
-        if tries > 100 * count + 10_000:
-            raise ArgumentError(f"there are not {count} different examples of that kind; ask for fewer")
-        if fits(numbers) and (again or tuple(numbers) not in seen):
-            seen.add(tuple(numbers))
-            found.append(numbers)
-    return found
+        if attempt > 100 * count + 10_000:
+            raise ArgumentError(f"there are fewer than {count} different examples with these settings")
+        if matches(source) and (allow_duplicates or tuple(source) not in used):
+            used.add(tuple(source))
+            selected.append(source)
+    return selected
 
 
-def _at_least_one(*numbers: int) -> None:
+def _require_positive(*numbers: int) -> None:
     if min(numbers) < 1:
-        raise ArgumentError(f"{min(numbers)} examples, numbers or kinds cannot be made; give at least 1")
+        raise ArgumentError(f"counts, lengths and kinds must be at least 1, not {min(numbers)}")

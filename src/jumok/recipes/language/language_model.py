@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from jumok.data import catalogue
-from jumok.data.batches import token_shards
 from jumok.data.batches.batch_order import RandomWindows
 from jumok.data.datasets import text_corpora
 from jumok.data.readers import documents as texts
 from jumok.data.readers.lines import ProblemLog
+from jumok.data.token_store import token_shards
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
 from jumok.fields import choice, integer, optional

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from jumok.checkpoint import Loaded
-from jumok.data.batches import token_shards
 from jumok.data.batches.batch_order import LengthGroups, ShuffledEpochs, pad_sequences
+from jumok.data.token_store import token_shards
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
 from jumok.fields import integer, optional

@@ -11,11 +11,11 @@ from typing import Any
 
 from jumok.checkpoint import run_folder
 from jumok.checkpoint.tensor_files import read_json
-from jumok.data.batches import token_shards
 from jumok.data.batches.split import Split, assign_split
 from jumok.data.datasets import text_corpora
 from jumok.data.readers import documents as texts
 from jumok.data.readers.lines import ProblemLog
+from jumok.data.token_store import token_shards
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
 from jumok.fields import integer

@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 
 from jumok.checkpoint import run_folder
 from jumok.checkpoint.tensor_files import read_json
-from jumok.data.batches import token_shards
 from jumok.data.batches.split import Split, assign_split, hash_to_fraction, normalize_text
 from jumok.data.datasets import text_corpora
 from jumok.data.readers.lines import ProblemLog
 from jumok.data.readers.text_pairs import read_pairs
+from jumok.data.token_store import token_shards
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
 from jumok.fields import choice, integer

@@ -1,0 +1,1 @@
+"""Token store: token ids on disk, memory-mapped."""
