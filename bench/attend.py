@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from jumok import attend
 from jumok.attention import mask, score
-from jumok.attention.backends import blocked
+from jumok.attention.backends import block_plan
 from jumok.attention.grid import Grid
 from measure import compare_interleaved, measure_peak_memory
 
@@ -137,7 +137,7 @@ def crossover(rounds: int) -> list[dict[str, object]]:
             rows.append(
                 {
                     "what": f"blocked against sdpa with a table, n={length}, window n/{part}",
-                    "share": blocked.coverage(who, grid),
+                    "share": block_plan.compute_coverage(who, grid),
                     "ratio": found["ratio"],
                     "spread": [found["low"], found["high"]],
                 }

@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-from jumok.attention.backends import blocked
+from jumok.attention.backends import block_plan
 
 # no deadline and no complaint about slow drawing: the machine may be busy; derandomised: the same run is the same test
 settings.register_profile("jumok", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -47,9 +47,9 @@ def _seeded() -> None:
 @pytest.fixture
 def tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The blocked backend with blocks of two or three cells: a grid of 5 x 7 then has edges, runs and gaps."""
-    monkeypatch.setattr(blocked, "QUERY_BLOCK", 3)
-    monkeypatch.setattr(blocked, "KEY_BLOCK", 2)
-    monkeypatch.setattr(blocked, "LONGEST_RUN", 4)
-    blocked._known_layout.cache_clear()
+    monkeypatch.setattr(block_plan, "QUERY_BLOCK", 3)
+    monkeypatch.setattr(block_plan, "KEY_BLOCK", 2)
+    monkeypatch.setattr(block_plan, "MAX_RUN", 4)
+    block_plan._compute_cached_layout.cache_clear()
     yield
-    blocked._known_layout.cache_clear()
+    block_plan._compute_cached_layout.cache_clear()

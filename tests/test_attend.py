@@ -268,7 +268,7 @@ def test_linear_attention_is_its_explicit_form(feature_map: FavorPlus | None, ca
 
 
 def test_auto_picks_a_backend_that_can() -> None:
-    from jumok.attention.attend import _fastest
+    from jumok.attention.attend import _select_fastest
     from jumok.attention.backends.protocol import AttentionRequest
 
     def picked(queries: int, **settings: Any) -> str:
@@ -283,7 +283,7 @@ def test_auto_picks_a_backend_that_can() -> None:
             key_positions=range(queries),
             logsumexp=False,
         )
-        return _fastest(request)
+        return _select_fastest(request)
 
     assert picked(50) == "sdpa"
     assert picked(50, weights=True) == "explicit"

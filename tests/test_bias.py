@@ -27,19 +27,19 @@ def test_t5_buckets_are_those_of_hugging_face(decoder: bool, buckets: int, farth
     theirs.relative_attention_bias.weight.data.normal_()
     wanted = theirs.compute_bias(150, 170)
     ours = bias.t5(theirs.relative_attention_bias.weight, bidirectional=not decoder, max_distance=farthest)
-    found = ours.values(Grid(range(1), range(3), range(150), range(170)))
+    found = ours.evaluate(Grid(range(1), range(3), range(150), range(170)))
     assert torch.equal(found, wanted)
     # a tile is the same numbers: one head, some rows, some columns
-    tile = ours.values(Grid(range(1), range(1, 2), range(40, 60), range(90, 100)))
+    tile = ours.evaluate(Grid(range(1), range(1, 2), range(40, 60), range(90, 100)))
     assert torch.equal(tile, wanted[:, 1:2, 40:60, 90:100])
 
 
 def test_alibi_slopes_are_the_published_ones() -> None:
     # Press et al. 2022, section 3: for 8 heads 1/2, 1/4, ... 1/256
-    found = bias.alibi(8).values(Grid(range(1), range(8), range(1, 2), range(1)))
+    found = bias.alibi(8).evaluate(Grid(range(1), range(8), range(1, 2), range(1)))
     assert torch.equal(-found.flatten(), torch.tensor([2.0**-power for power in range(1, 9)]))
     # 12 heads: those of 8, then every other one of 16 (the authors' code)
-    more = -bias.alibi(12).values(Grid(range(1), range(12), range(1, 2), range(1))).flatten()
+    more = -bias.alibi(12).evaluate(Grid(range(1), range(12), range(1, 2), range(1))).flatten()
     assert torch.allclose(more[8:], torch.tensor([2.0 ** -(0.5 + step) for step in range(4)]))
 
 
@@ -56,7 +56,7 @@ def test_biases_add() -> None:
         (
             lambda: bias.given(torch.tensor([[0.0, float("-inf")]])),
             ArgumentError,
-            "finite numbers; to forbid, use mask",
+            "finite numbers; to forbid cells, use mask",
         ),
         (lambda: bias.given(torch.ones(2, 2).bool()), ArgumentError, "floating-point"),
         (lambda: bias.given(torch.ones(3)), ShapeError, r"\[3\]"),

@@ -110,7 +110,7 @@ def test_demo_draws_its_figures(tmp_path: Path) -> None:
         (["attend", "a b", "--heads", "5"], "does not divide into 5 heads"),
         (["attend", "a b", "--heads", "x"], "not a valid integer"),
         (["attend", "a b", "--head", "2"], "heads 0 to 1"),
-        (["attend", "a b", "--mask", "window(2.5)"], "whole numbers, not 2.5"),
+        (["attend", "a b", "--mask", "window(2.5)"], "integers, not 2.5"),
         (["attend", "a b", "--score", "magic"], "choose one of scaled_dot"),
         (["attend", "a b", "--bias", "magic"], "choose one of none, alibi, t5"),
         (["attend", "a b", "--backend", "magic"], "unknown backend 'magic'"),

@@ -148,7 +148,7 @@ def test_an_edge_of_a_head_that_is_not_there_is_refused() -> None:
     [
         (lambda: MultiHead(8, 2, backend="flash"), "unknown backend 'flash'"),
         (lambda: MultiHead(8, 2, dropout=2.0), "below 1, not 2.0"),
-        (lambda: mask.parse("window(size=3)"), r"it is window\(n\)"),
+        (lambda: mask.parse("window(size=3)"), r"write window\(n\)"),
         (lambda: mask.parse("random_keys(1, 2)"), r"random_keys\(n, seed, length\)"),
         (lambda: mask.parse("casual"), "did you mean causal"),
     ],
@@ -166,9 +166,9 @@ from jumok.errors import JumokError
 
 attention, inputs = MultiHead(8, 2), torch.randn(1, 3, 8)
 for mistake, says in (
-    (lambda: attention(inputs, mask.causal), "masks go to mask="),
+    (lambda: attention(inputs, mask.causal), "pass masks as mask="),
     (lambda: attention(inputs[0]), "inputs must be [batch, length, width]"),
-    (lambda: MultiHead(8, 2, score=score.Dot), "made with its ()"),
+    (lambda: MultiHead(8, 2, score=score.Dot), "such as ScaledDot()"),
 ):
     try:
         mistake()

@@ -19,8 +19,8 @@ def test_it_is_torch_s(outer: int, shape: tuple[int, ...], bias: bool) -> None:
     theirs.load_state_dict(ours.state_dict())
     inputs = torch.randn(shape)
     with torch.no_grad():
-        assert module._thin(inputs, ours.weight) == (inputs.numel() <= 32 * 257)
+        assert module._should_split(inputs, ours.weight) == (inputs.numel() <= 32 * 257)
         assert torch.allclose(ours(inputs), theirs(inputs), atol=1e-5)
-    assert not module._thin(inputs, ours.weight)  # gradients go torch's way
+    assert not module._should_split(inputs, ours.weight)  # gradients go torch's way
     ours(inputs).sum().backward()
     assert ours.weight.grad is not None

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import oracle
 from cases import MASKS, expressions, ours
 from jumok.attention import attend, mask
-from jumok.attention.backends import blocked
+from jumok.attention.backends import block_plan
 from jumok.attention.grid import BlockGrid, Grid
 from jumok.attention.mask.base import EMPTY, FULL
 from jumok.errors import ArgumentError, ShapeError
@@ -56,7 +56,7 @@ def test_what_is_said_of_a_block_holds_for_each_of_its_cells(theirs: Any, rows: 
             block = cells[:, :, row * rows : (row + 1) * rows, column * columns : (column + 1) * columns].flatten(2)
             assert not block.any(-1)[reach[:, :, row, column] == EMPTY].any(), repr(made)
             assert block.all(-1)[reach[:, :, row, column] == FULL].all(), repr(made)
-    if made.covers(grid):
+    if made.allows_all(grid):
         assert cells.all(), repr(made)
 
 
@@ -185,8 +185,8 @@ def test_and_or_not_of_python_are_refused() -> None:
         (lambda: mask.given(torch.zeros(3, 3)), "boolean"),
         (lambda: mask.given(torch.ones(3).bool()), r"\[3\]"),
         (lambda: mask.padding(torch.ones(3).bool()), r"bool\[3\]"),
-        (lambda: mask.padding(torch.ones(3)), "whole lengths"),
-        (lambda: mask.documents(torch.ones(3)), "whole ids"),
+        (lambda: mask.padding(torch.ones(3)), "integer lengths"),
+        (lambda: mask.documents(torch.ones(3)), "integer ids"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(make: object, says: str) -> None:
@@ -221,7 +221,7 @@ def test_a_table_is_not_read_backwards() -> None:
 
 def test_blocked_skips_what_is_forbidden() -> None:
     def share(made: mask.Mask, size: int = 4096) -> float:
-        return blocked.coverage(made, Grid(range(1), range(1), range(size), range(size)))
+        return block_plan.compute_coverage(made, Grid(range(1), range(1), range(size), range(size)))
 
     assert share(mask.causal & mask.window(128)) < 0.08
     assert share(mask.blocks(64)) < 0.04

@@ -22,7 +22,11 @@ FINE = drawn(2, 6, 5, 4)
 @pytest.mark.parametrize(
     ("given", "error", "says"),
     [
-        ((FINE, drawn(2, 6, 7, 3), drawn(2, 6, 7, 4)), ShapeError, r"4 wide and key 3.*\[2, 6, 5, 4\].*\[2, 6, 7, 3\]"),
+        (
+            (FINE, drawn(2, 6, 7, 3), drawn(2, 6, 7, 4)),
+            ShapeError,
+            r"width 4 and key 3.*\[2, 6, 5, 4\].*6, 7, 3\]",
+        ),
         ((FINE, drawn(2, 6, 7, 4), drawn(2, 6, 8, 4)), ShapeError, r"\[2, 6, 7, 4\] and value \[2, 6, 8, 4\]"),
         ((FINE, drawn(3, 6, 7, 4), drawn(3, 6, 7, 4)), ShapeError, r"\[2, 6, 5, 4\] and key \[3, 6, 7, 4\].*2 and 3"),
         ((FINE, drawn(2, 4, 7, 4), drawn(2, 4, 7, 4)), ShapeError, "6 query heads do not divide into 4"),
@@ -41,18 +45,22 @@ def test_tensors_that_do_not_fit(given: Any, error: type[Exception], says: str) 
 @pytest.mark.parametrize(
     ("settings", "error", "says"),
     [
-        ({"backend": "cuda"}, BackendError, "unknown backend 'cuda'; known are auto, explicit, sdpa, blocked, flex"),
+        (
+            {"backend": "cuda"},
+            BackendError,
+            "unknown backend 'cuda'; choose one of auto, explicit, sdpa, blocked",
+        ),
         ({"mask": torch.ones(5, 5).bool()}, ArgumentError, r"mask.given\(tensor\), True = may attend"),
         ({"bias": torch.ones(5, 5)}, ArgumentError, r"bias.given\(tensor\)"),
-        ({"score": "dot"}, ArgumentError, "score must be one of"),
+        ({"score": "dot"}, ArgumentError, "score must be a Score"),
         ({"dropout": 1.0}, ArgumentError, "below 1, not 1.0"),
         ({"dropout": -0.1}, ArgumentError, "at least 0"),
         ({"query_positions": range(4)}, ShapeError, "query_positions has 4 entries, but there are 5"),
-        ({"key_positions": torch.zeros(3, 5).long()}, ShapeError, r"\[3, 5\]; needed is \[5\] or \[2, 5\]"),
+        ({"key_positions": torch.zeros(3, 5).long()}, ShapeError, r"\[3, 5\]; it must be \[5\] or \[2, 5\]"),
         ({"key_positions": torch.zeros(5)}, ShapeError, "integer tensor, not a tensor of torch.float32"),
         ({"key_positions": [0, 1, 2, 3, 4]}, ShapeError, "range or an integer tensor, not list"),
-        ({"score": score.General(3, 4)}, ShapeError, "queries 3 wide"),
-        ({"score": score.Additive(4, 5, 6)}, ShapeError, "keys 5 wide"),
+        ({"score": score.General(3, 4)}, ShapeError, "queries of width 3"),
+        ({"score": score.Additive(4, 5, 6)}, ShapeError, "keys of width 5"),
         ({"score": score.Concat(4, 4, 6, heads=5)}, ShapeError, "5 heads, but the query has 6"),
         ({"score": score.ScaledDot(sink=torch.zeros(5))}, ShapeError, r"sink has shape \[5\].* 6 heads"),
         ({"backend": "sdpa", "weights": True}, BackendError, 'sdpa keeps no weights; use backend="explicit"'),

@@ -1,10 +1,10 @@
-"""Shapes by name. One word for each axis, everywhere: in signatures, errors, drawings and documents.
+"""Tensor types with named axes: one name per axis in signatures, errors, figures and documents.
 
-batch, head, group (key/value heads), query, key, width (of the model), head_width, vocab, layer, patch.
-The layout at the door is always ``batch head query head_width``.
+The axes are batch, head, group (key/value heads), query, key, width (of the model), head_width, vocab, layer and patch.
+The layout at ``attend()`` is always ``batch head query head_width``.
 """
 
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 Query = Float[Tensor, "batch head query head_width"]
@@ -18,7 +18,6 @@ Hidden = Float[Tensor, "batch query width"]
 Source = Float[Tensor, "batch key source_width"]
 Allowed = Bool[Tensor, "#batch #head #query #key"]  # broadcasts to batch head query key
 BiasValues = Float[Tensor, "#batch #head #query #key"]
-Places = Int[Tensor, "*batch length"]  # where tokens stand
 
 __all__ = [
     "Allowed",
@@ -27,7 +26,6 @@ __all__ = [
     "Key",
     "LogSumExp",
     "Output",
-    "Places",
     "Query",
     "Scores",
     "Source",

@@ -1,7 +1,7 @@
-"""A linear map that is fast for a few rows: what generation does, one token at a time.
+"""A linear layer that is fast for a few rows, as in generating one token at a time.
 
-For one row, torch's product on a CPU reads the matrix with one core (bench/generate.py, LOG.md): cut into parts that
-are multiplied side by side, all cores read. The sums are the same; only who computes them changes.
+For one row, the matrix product of PyTorch reads the weight matrix with one CPU core (bench/generate.py, LOG.md). Split
+into chunks that are multiplied as a batch, all cores read it. The sums are the same.
 """
 
 from __future__ import annotations
@@ -11,22 +11,34 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-PARTS = 4
-MOST_ROWS = 32  # with more rows the plain product keeps all cores busy by itself
-SMALLEST = 2**18  # numbers in the matrix; below that it is over before the parts are shared out
+CHUNKS = 4
+MAX_ROWS = 32  # with more rows, the plain product keeps all cores busy
+MIN_WEIGHT_SIZE = 2**18  # entries of the weight matrix; a smaller product is done before the chunks are distributed
 
 
 def linear(
     inputs: Float[Tensor, "*batch inner"], weight: Float[Tensor, "outer inner"], bias: Float[Tensor, " outer"] | None
 ) -> Float[Tensor, "*batch outer"]:
-    """``inputs @ weight^T + bias``."""
-    if not _thin(inputs, weight):
+    """Compute ``inputs @ weight.T + bias``.
+
+    Args:
+        inputs: Vectors, ``[..., inner]``.
+        weight: Matrix ``[outer, inner]``.
+        bias: Vector ``[outer]`` to add, or None.
+
+    Returns:
+        Vectors ``[..., outer]``.
+    """
+    if not _should_split(inputs, weight):
         return functional.linear(inputs, weight, bias)
+
     outer, inner = weight.shape
     rows = inputs.reshape(-1, inner)
-    even = outer // PARTS * PARTS
-    parts = torch.matmul(rows, weight[:even].view(PARTS, even // PARTS, inner).transpose(1, 2))  # [part, row, outer]
-    output = parts.transpose(0, 1).reshape(rows.shape[0], even)
+    even = outer // CHUNKS * CHUNKS
+    chunks = weight[:even].view(CHUNKS, even // CHUNKS, inner)
+    products = torch.matmul(rows, chunks.transpose(1, 2))  # [chunk, row, outer / CHUNKS]
+    output = products.transpose(0, 1).reshape(rows.shape[0], even)
+
     if even < outer:
         output = torch.cat([output, rows @ weight[even:].T], -1)
     if bias is not None:
@@ -34,10 +46,10 @@ def linear(
     return output.view(*inputs.shape[:-1], outer)
 
 
-def _thin(inputs: Tensor, weight: Tensor) -> bool:
+def _should_split(inputs: Tensor, weight: Tensor) -> bool:
     return (
-        weight.numel() >= SMALLEST
-        and inputs.numel() <= MOST_ROWS * weight.shape[1]
+        weight.numel() >= MIN_WEIGHT_SIZE
+        and inputs.numel() <= MAX_ROWS * weight.shape[1]
         and inputs.device.type == "cpu"
         and inputs.dtype == torch.float32
         and not torch.is_grad_enabled()
@@ -49,7 +61,12 @@ def _thin(inputs: Tensor, weight: Tensor) -> bool:
 
 
 class Linear(nn.Linear):
-    """torch's linear map, computed by ``linear``."""
+    """``torch.nn.Linear``, computed by ``linear``."""
 
     def forward(self, input: Tensor) -> Tensor:
+        """Compute ``input @ weight.T + bias``.
+
+        Args:
+            input: Vectors, ``[..., in_features]``.
+        """
         return linear(input, self.weight, self.bias)

@@ -1,4 +1,4 @@
-"""Attention, all of it behind one door: attend()."""
+"""Attention: ``attend()``, its masks, biases, scores and backends, multi-head layers and the key/value cache."""
 
 from . import bias, mask, score
 from .attend import BACKENDS, attend

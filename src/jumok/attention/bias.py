@@ -1,4 +1,4 @@
-"""Biases: finite numbers added to scores, as a function of positions; composed with ``+``, never used to forbid."""
+"""Biases: finite numbers added to the scores, as functions of positions. They compose with ``+``."""
 
 from __future__ import annotations
 
@@ -15,17 +15,25 @@ from .grid import Grid
 
 
 class Bias:
-    """What every bias can do."""
+    """Base class of biases."""
 
     def evaluate(self, grid: Grid) -> BiasValues:
-        """The numbers for these cells; broadcasts to [batch, head, query, key]."""
+        """Return the bias of every cell; it broadcasts to ``[batch, head, query, key]``.
+
+        Args:
+            grid: The cells, with their positions.
+        """
         raise NotImplementedError
 
     def check(self, grid: Grid) -> None:
-        """Raise ShapeError where this bias does not cover the grid."""
+        """Raise ShapeError if this bias does not cover the grid.
+
+        Args:
+            grid: The cells, with their positions.
+        """
 
     def gradient_tensors(self) -> tuple[Tensor, ...]:
-        """What gradients must reach."""
+        """Return the tensors that may require gradients."""
         return ()
 
     def __add__(self, other: Bias) -> Bias:
@@ -34,23 +42,25 @@ class Bias:
 
 @dataclass(frozen=True, eq=False)
 class Sum(Bias):
-    left: Bias
-    right: Bias
+    """The sum of two biases, made by ``+``."""
+
+    first: Bias
+    second: Bias
 
     def evaluate(self, grid: Grid) -> BiasValues:
-        return self.left.evaluate(grid) + self.right.evaluate(grid)
+        return self.first.evaluate(grid) + self.second.evaluate(grid)
 
     def check(self, grid: Grid) -> None:
-        self.left.check(grid)
-        self.right.check(grid)
+        self.first.check(grid)
+        self.second.check(grid)
 
     def gradient_tensors(self) -> tuple[Tensor, ...]:
-        return self.left.gradient_tensors() + self.right.gradient_tensors()
+        return self.first.gradient_tensors() + self.second.gradient_tensors()
 
 
 @dataclass(frozen=True, eq=False)
 class T5Buckets(Bias):
-    """One learned number for each head and each bucket of distances (Raffel et al. 2020)."""
+    """One learned number per head and bucket of distances (Raffel et al. 2020); made by ``t5``."""
 
     table: Tensor  # [bucket, head]
     bidirectional: bool
@@ -58,23 +68,27 @@ class T5Buckets(Bias):
 
     def evaluate(self, grid: Grid) -> BiasValues:
         table = self.table[:, grid.heads.start : grid.heads.stop].to(grid.key.device)
-        # [batch or 1, 1, query, key] -> [batch or 1, head, query, key]
-        return table[self._bucket(grid.key - grid.query).squeeze(1)].permute(0, 3, 1, 2)
+        buckets = self._compute_buckets(grid.key - grid.query).squeeze(1)  # [batch or 1, query, key]
+        return table[buckets].permute(0, 3, 1, 2)
 
-    def _bucket(self, ahead: Tensor) -> Tensor:
-        """Near distances have a bucket each; far ones share, in steps that grow with the distance's logarithm."""
+    def _compute_buckets(self, distance_ahead: Tensor) -> Tensor:
+        """Map key - query to bucket indices.
+
+        Near distances have one bucket each; far distances share buckets whose width grows logarithmically.
+        """
         count = self.table.shape[0]
         if self.bidirectional:
             count //= 2
-            side = (ahead > 0).long() * count  # half of the buckets look ahead
-            distance = ahead.abs()
+            first_bucket = (distance_ahead > 0).long() * count  # half of the buckets are for keys ahead
+            distance = distance_ahead.abs()
         else:
-            side = torch.zeros_like(ahead)
-            distance = (-ahead).clamp_min(0)
+            first_bucket = torch.zeros_like(distance_ahead)
+            distance = (-distance_ahead).clamp_min(0)
+
         exact = count // 2
         steps = torch.log(distance.clamp_min(1).float() / exact) / math.log(self.max_distance / exact)
         far = (exact + (steps * (count - exact)).long()).clamp_max(count - 1)
-        return side + torch.where(distance < exact, distance, far)
+        return first_bucket + torch.where(distance < exact, distance, far)
 
     def check(self, grid: Grid) -> None:
         _check_heads("t5", self.table.shape[1], grid)
@@ -85,7 +99,7 @@ class T5Buckets(Bias):
 
 @dataclass(frozen=True)
 class Alibi(Bias):
-    """-slope * |query - key|, a slope a head (Press, Smith and Lewis 2022)."""
+    """``-slope * |query - key|``, with one slope per head (Press, Smith and Lewis 2022); made by ``alibi``."""
 
     slopes: tuple[float, ...]
 
@@ -99,7 +113,7 @@ class Alibi(Bias):
 
 @dataclass(frozen=True, eq=False)
 class Given(Bias):
-    """table[batch or 1, head or 1, query position, key position], as somebody computed it."""
+    """A table ``[batch or 1, head or 1, query position, key position]``; made by ``given``."""
 
     table: Tensor
 
@@ -128,36 +142,56 @@ def _check_heads(name: str, heads: int, grid: Grid) -> None:
 
 
 def t5(table: Tensor, *, bidirectional: bool = True, max_distance: int = 128) -> Bias:
-    """T5's relative bias from its table [bucket, head]; encoders look both ways, decoders back only."""
+    """Return T5's relative position bias.
+
+    Args:
+        table: Learned numbers, ``[bucket, head]``.
+        bidirectional: True in encoders, where half of the buckets are for keys ahead; False in decoders.
+        max_distance: Distance from which all keys share the last bucket.
+    """
     if table.dim() != 2:
         raise ShapeError(f"bias.t5 takes a table [bucket, head], not {list(table.shape)}")
-    least = 4 if bidirectional else 2
-    if table.shape[0] < least:
-        raise ShapeError(f"bias.t5 needs at least {least} buckets, not {table.shape[0]}")
-    exact = table.shape[0] // (4 if bidirectional else 2)
+
+    min_buckets = 4 if bidirectional else 2
+    if table.shape[0] < min_buckets:
+        raise ShapeError(f"bias.t5 needs at least {min_buckets} buckets, not {table.shape[0]}")
+
+    exact = table.shape[0] // min_buckets
     if max_distance <= exact:
-        raise ArgumentError(f"max_distance must be above {exact}, the distances with a bucket each; not {max_distance}")
+        raise ArgumentError(
+            f"max_distance must be above {exact}, the number of distances with their own bucket, not {max_distance}"
+        )
     return T5Buckets(table, bidirectional, max_distance)
 
 
 def alibi(heads: int) -> Bias:
-    """ALiBi with the paper's slopes: a geometric series, interleaved where ``heads`` is no power of two."""
+    """Return the ALiBi bias with the slopes of the paper.
+
+    Args:
+        heads: Number of heads. The slopes are a geometric series; if ``heads`` is not a power of two, every second
+            slope of the next series is added.
+    """
     if heads < 1:
         raise ArgumentError(f"alibi takes at least 1 head, not {heads}")
 
-    def series(count: int) -> list[float]:
+    def make_slopes(count: int) -> list[float]:
         return [2 ** (-8 * (step + 1) / count) for step in range(count)]
 
-    whole = 2 ** int(math.log2(heads))
-    return Alibi(tuple(series(whole) + series(2 * whole)[0::2][: heads - whole]))
+    power_of_two = 2 ** int(math.log2(heads))
+    additional = make_slopes(2 * power_of_two)[0::2][: heads - power_of_two]
+    return Alibi(tuple(make_slopes(power_of_two) + additional))
 
 
 def given(table: Tensor) -> Bias:
-    """Numbers to add: [query, key] or [batch or 1, head or 1, query, key]. To forbid, use a mask."""
+    """Return a bias that adds the numbers of a tensor. To forbid cells, use a mask.
+
+    Args:
+        table: Finite numbers, ``[query, key]`` or ``[batch or 1, head or 1, query, key]``, indexed by position.
+    """
     if not isinstance(table, Tensor) or not table.is_floating_point():
-        raise ArgumentError("bias.given takes a tensor of floating-point numbers; to forbid, use mask.given")
+        raise ArgumentError("bias.given takes a tensor of floating-point numbers; to forbid cells, use mask.given")
     if table.dim() not in (2, 4):
         raise ShapeError(f"bias.given takes [query, key] or [batch, head, query, key], not {list(table.shape)}")
     if not torch.isfinite(table).all():
-        raise ArgumentError("bias.given takes finite numbers; to forbid, use mask.given")
+        raise ArgumentError("bias.given takes finite numbers; to forbid cells, use mask.given")
     return Given(table if table.dim() == 4 else table[None, None])

@@ -1,7 +1,7 @@
-"""Keys and values seen so far, with their positions: a decoding step computes only what is new.
+"""Cached keys and values with their positions, so that a decoding step computes only the new tokens.
 
-The state is passed, not hidden: ``output = attention(new, mask=mask.causal, cache=cache)``. One cache serves a
-whole model; each attention keeps its own slot in it.
+The cache is passed explicitly: ``output = attention(new, mask=mask.causal, cache=cache)``. One cache serves a model;
+every attention has its own slot in it.
 """
 
 from __future__ import annotations
@@ -16,105 +16,151 @@ from jumok.errors import ArgumentError, ShapeError
 
 
 class Slot:
-    """The keys and values of one attention, in one buffer that grows by doubling or was made large enough."""
+    """The keys and values of one attention, in one buffer.
+
+    Args:
+        capacity: Number of positions to allocate at once; None lets the buffer grow by doubling.
+    """
 
     def __init__(self, capacity: int | None) -> None:
         self.capacity = capacity
         self.length = 0
-        self.asked = 0  # how many queries have read a source: the next one stands there
+        self.query_count = 0  # cross-attention: queries so far, which is the position of the next query
         self._key: Tensor | None = None
         self._value: Tensor | None = None
 
     @property
     def positions(self) -> range:
-        """Where the keys stand; the next token stands at ``len(positions)``."""
+        """Positions of the keys; the next token has position ``len(positions)``."""
         return range(self.length)
 
     @property
     def key(self) -> Tensor:
-        return self._seen(self._key)
+        """The cached keys, ``[batch, group, length, key_width]``."""
+        return self._filled_part(self._key)
 
     @property
     def value(self) -> Tensor:
-        return self._seen(self._value)
+        """The cached values, ``[batch, group, length, value_width]``."""
+        return self._filled_part(self._value)
 
-    def _seen(self, buffer: Tensor | None) -> Tensor:
+    def _filled_part(self, buffer: Tensor | None) -> Tensor:
         if buffer is None:
-            raise ArgumentError("nothing has been put into this cache yet")
+            raise ArgumentError("this cache slot is empty; append keys and values first")
         return buffer[:, :, : self.length]
 
     def append(self, key: axes.Key, value: axes.Value) -> tuple[Tensor, Tensor]:
-        """Put new keys and values behind those seen; gives all of them, as views."""
+        """Append new keys and values.
+
+        Args:
+            key: New keys, ``[batch, group, new, key_width]``.
+            value: New values, ``[batch, group, new, value_width]``.
+
+        Returns:
+            All cached keys and values, as views.
+
+        Raises:
+            ArgumentError: If gradients are required.
+            ShapeError: If the shapes do not fit, or the capacity is exceeded.
+        """
         if torch.is_grad_enabled() and (key.requires_grad or value.requires_grad):
-            raise ArgumentError("a cache is for generation: run the model under torch.no_grad(), or without a cache")
+            raise ArgumentError("a cache works without gradients; use torch.no_grad(), or run without a cache")
+
         start, end = self.length, self.length + key.shape[2]
-        self._key = self._room(self._key, key, end)
-        self._value = self._room(self._value, value, end)
+        self._key = self._ensure_room(self._key, key, end)
+        self._value = self._ensure_room(self._value, value, end)
         self._key[:, :, start:end] = key
         self._value[:, :, start:end] = value
         self.length = end
         return self._key[:, :, :end], self._value[:, :, :end]
 
     def select(self, rows: Tensor) -> None:
-        if self._key is not None and self._value is not None:
-            self._key, self._value = self._key.index_select(0, rows), self._value.index_select(0, rows)
+        """Keep these batch rows, in this order.
 
-    def _room(self, buffer: Tensor | None, new: Tensor, end: int) -> Tensor:
+        Args:
+            rows: Integer indices of batch rows; a row may occur several times.
+        """
+        if self._key is not None and self._value is not None:
+            self._key = self._key.index_select(0, rows)
+            self._value = self._value.index_select(0, rows)
+
+    def _ensure_room(self, buffer: Tensor | None, new: Tensor, end: int) -> Tensor:
         if self.capacity is not None and end > self.capacity:
-            raise ShapeError(f"the cache holds {self.capacity} positions, and {end} are needed; make it larger")
+            raise ShapeError(
+                f"the cache has capacity for {self.capacity} positions, but {end} are needed; increase capacity"
+            )
         if buffer is None:
             return new.new_empty(*new.shape[:2], self.capacity or end, new.shape[3])
-        same = (buffer.shape[0], buffer.shape[1], buffer.shape[3]) == (new.shape[0], new.shape[1], new.shape[3])
-        if not same:
-            raise ShapeError(f"the cache holds {list(buffer.shape)} and cannot take {list(new.shape)}")
-        if end <= buffer.shape[2]:
+
+        batch, group, length, width = buffer.shape
+        if (batch, group, width) != (new.shape[0], new.shape[1], new.shape[3]):
+            raise ShapeError(f"the cache holds {list(buffer.shape)}; {list(new.shape)} cannot be appended to it")
+        if end <= length:
             return buffer
-        larger = buffer.new_empty(*buffer.shape[:2], max(end, 2 * buffer.shape[2]), buffer.shape[3])
+
+        larger = buffer.new_empty(batch, group, max(end, 2 * length), width)
         larger[:, :, : self.length] = buffer[:, :, : self.length]
         return larger
 
 
 class Cache:
-    """A slot for each attention that asks for one.
+    """One slot for every attention of a model.
 
-    ``capacity=n`` makes every buffer that large at once (nothing is copied later, and more is refused); without it
-    buffers grow.
+    Args:
+        capacity: Number of positions to allocate at once in every slot; exceeding it is an error. None lets the
+            buffers grow.
     """
 
     def __init__(self, capacity: int | None = None) -> None:
         if capacity is not None and capacity < 1:
-            raise ArgumentError(f"a cache holds at least 1 position, not {capacity}")
+            raise ArgumentError(f"capacity must be at least 1, not {capacity}")
         self.capacity = capacity
         self.slots: dict[Hashable, Slot] = {}
         self.sources: dict[Hashable, Slot] = {}
 
     def slot(self, owner: Hashable) -> Slot:
-        """The slot of this attention (the module itself is the key: two of one name do not mix)."""
+        """Return the self-attention slot of a module, creating it on first use.
+
+        Args:
+            owner: The attention module itself, so that two modules of one name stay separate.
+        """
         if owner not in self.slots:
             self.slots[owner] = Slot(self.capacity)
         return self.slots[owner]
 
     def source(self, owner: Hashable) -> Slot:
-        """The slot for keys and values of a source: put in once, then only read."""
+        """Return the cross-attention slot of a module: keys and values of the source, computed once.
+
+        Args:
+            owner: The attention module itself.
+        """
         if owner not in self.sources:
             self.sources[owner] = Slot(None)
         return self.sources[owner]
 
     @property
     def length(self) -> int:
-        """How many tokens have been seen."""
+        """Number of cached tokens."""
         return max((slot.length for slot in self.slots.values()), default=0)
 
     def truncate(self, length: int) -> None:
-        """Forget all but the first ``length`` tokens: what a wrong guess put in."""
+        """Keep only the first ``length`` tokens, for example after a rejected draft.
+
+        Args:
+            length: Number of tokens to keep.
+        """
         if length < 0:
-            raise ArgumentError(f"a cache keeps at least 0 tokens, not {length}")
+            raise ArgumentError(f"length must be at least 0, not {length}")
         for slot in self.slots.values():
             slot.length = min(slot.length, length)
         for slot in self.sources.values():
-            slot.asked = min(slot.asked, length)
+            slot.query_count = min(slot.query_count, length)
 
     def select(self, rows: Tensor) -> None:
-        """Keep these batch rows, in this order: what beam search does between steps."""
+        """Keep these batch rows, in this order, as beam search does between steps.
+
+        Args:
+            rows: Integer indices of batch rows; a row may occur several times.
+        """
         for slot in (*self.slots.values(), *self.sources.values()):
             slot.select(rows)

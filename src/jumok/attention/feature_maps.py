@@ -1,4 +1,4 @@
-"""Feature maps of linear attention: exp(q.k) becomes phi(q).phi(k), and O(n^2) becomes O(n).
+"""Feature maps of linear attention: exp(q.k) is replaced by phi(q).phi(k), and O(n^2) becomes O(n).
 
 Katharopoulos et al. 2020, "Transformers are RNNs" (elu + 1); Choromanski et al. 2021, "Rethinking Attention with
 Performers" (FAVOR+).
@@ -16,35 +16,52 @@ from torch.nn import functional
 
 from jumok.errors import ArgumentError
 
-Features = Float[Tensor, "batch head length feature"]
+Vectors = Float[Tensor, "batch head length inner"]
 
 
 class FeatureMap:
-    """phi, for queries and for keys. The true feature is ``features * exp(log_scale)``: kept apart, so that the
-    numbers stay in range; both log_scales cancel when rows are normalised."""
+    """The map phi, for queries and for keys.
 
-    def queries(self, vectors: Float[Tensor, "batch head length inner"]) -> tuple[Tensor, Tensor]:
+    Both methods return ``(features, log_scale)``; phi is ``features * exp(log_scale)``. The scale is returned
+    separately so that the features neither overflow nor underflow. It cancels when rows are normalised.
+    """
+
+    def map_queries(self, vectors: Vectors) -> tuple[Tensor, Tensor]:
+        """Return the features of queries and their log scale.
+
+        Args:
+            vectors: Queries, ``[batch, head, length, inner]``.
+        """
         raise NotImplementedError
 
-    def keys(self, vectors: Float[Tensor, "batch head length inner"]) -> tuple[Tensor, Tensor]:
+    def map_keys(self, vectors: Vectors) -> tuple[Tensor, Tensor]:
+        """Return the features of keys and their log scale.
+
+        Args:
+            vectors: Keys, ``[batch, head, length, inner]``.
+        """
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class EluPlusOne(FeatureMap):
-    """phi(x) = elu(x) + 1: positive, one feature for each number."""
+    """phi(x) = elu(x) + 1: positive, as many features as inputs."""
 
-    def queries(self, vectors: Float[Tensor, "batch head length inner"]) -> tuple[Tensor, Tensor]:
+    def map_queries(self, vectors: Vectors) -> tuple[Tensor, Tensor]:
         return functional.elu(vectors) + 1, vectors.new_zeros(())
 
-    keys = queries
+    map_keys = map_queries
 
 
 @dataclass(frozen=True)
 class FavorPlus(FeatureMap):
-    """Positive orthogonal random features: phi(q).phi(k) is exp(q.k / sqrt(head_width)) on average.
+    """Positive orthogonal random features: the expectation of phi(q).phi(k) is exp(q.k / sqrt(head_width)).
 
-    The projection is a pure function of (features, seed, head_width), so it needs no place in a checkpoint.
+    The projection is a pure function of (features, seed, head_width), so it is not stored in checkpoints.
+
+    Args:
+        features: Number of random features.
+        seed: Seed of the projection.
     """
 
     features: int = 256
@@ -54,37 +71,38 @@ class FavorPlus(FeatureMap):
         if self.features < 1:
             raise ArgumentError(f"FavorPlus takes at least 1 feature, not {self.features}")
 
-    def queries(self, vectors: Float[Tensor, "batch head length inner"]) -> tuple[Tensor, Tensor]:
+    def map_queries(self, vectors: Vectors) -> tuple[Tensor, Tensor]:
         exponent = self._exponent(vectors)
-        # a row's own largest exponent cancels when the row is normalised
+        # The maximum of each row cancels when the row is normalised.
         largest = exponent.detach().amax(-1, keepdim=True)
         return torch.exp(exponent - largest), largest
 
-    def keys(self, vectors: Float[Tensor, "batch head length inner"]) -> tuple[Tensor, Tensor]:
+    def map_keys(self, vectors: Vectors) -> tuple[Tensor, Tensor]:
         exponent = self._exponent(vectors)
         if exponent.shape[-2] == 0:
             return exponent, exponent.new_zeros(())
-        # one number for all keys of a head: a number of each key's own would not cancel
+
+        # One maximum for all keys of a head: a different one for each key would not cancel.
         largest = exponent.detach().amax((-2, -1), keepdim=True)
         return torch.exp(exponent - largest), largest
 
     def _exponent(self, vectors: Tensor) -> Tensor:
         width = vectors.shape[-1]
-        vectors = vectors * width**-0.25  # both sides together give the 1/sqrt(head_width) of the scaled dot
-        projection = _orthogonal(self.features, width, self.seed).to(vectors)
+        vectors = vectors * width**-0.25  # queries and keys together give the 1/sqrt(head_width) of the scaled dot
+        projection = _draw_orthogonal_rows(self.features, width, self.seed).to(vectors)
         half_log_count = 0.5 * torch.log(torch.tensor(float(self.features))).item()
         return vectors @ projection.T - vectors.square().sum(-1, keepdim=True) / 2 - half_log_count
 
 
 @lru_cache(maxsize=32)
-def _orthogonal(count: int, width: int, seed: int) -> Tensor:
-    """Rows as of a Gaussian matrix in length and direction, but orthogonal within each run of ``width`` rows."""
+def _draw_orthogonal_rows(count: int, width: int, seed: int) -> Tensor:
+    """Draw rows with the lengths of Gaussian vectors, orthogonal within each block of ``width`` rows."""
     generator = torch.Generator().manual_seed(seed)
-    runs = []
+    blocks = []
     for start in range(0, count, width):
         square = torch.randn(width, width, generator=generator, dtype=torch.float64)
         directions, triangle = torch.linalg.qr(square)
         directions = directions * triangle.diagonal().sign()  # QR alone is not uniform over rotations
-        runs.append(directions.T[: min(width, count - start)])
+        blocks.append(directions.T[: min(width, count - start)])
     lengths = torch.randn(count, width, generator=generator, dtype=torch.float64).norm(dim=-1, keepdim=True)
-    return torch.cat(runs) * lengths
+    return torch.cat(blocks) * lengths

@@ -1,4 +1,4 @@
-"""FNet mixing (Lee-Thorp et al. 2021): tokens mixed by a Fourier transform. Nothing to learn, nothing to look at."""
+"""FNet mixing (Lee-Thorp et al. 2021): tokens are mixed by a Fourier transform, without parameters or weights."""
 
 from __future__ import annotations
 
@@ -12,17 +12,28 @@ from .mask import Mask
 
 
 class FourierMixing(nn.Module):
-    """The real part of the transform over tokens and over width; stands where an attention could stand.
+    """The real part of the Fourier transform over tokens and width; used in place of an attention.
 
-    Every token takes part, padding too: there is no mask that it could honour, so one is refused, and so are weights.
+    Every token takes part, padding included. Masks and weights are refused.
     """
 
     def forward(self, inputs: axes.Hidden, *, mask: Mask | None = None, weights: bool = False) -> axes.Hidden:
+        """Mix the tokens of each row.
+
+        Args:
+            inputs: Hidden vectors, ``[batch, query, width]``.
+            mask: Must be None; the argument exists so that errors are clear.
+            weights: Must be False, likewise.
+
+        Raises:
+            ArgumentError: If a mask or weights are requested.
+        """
         if weights:
-            raise ArgumentError("FNet mixes by a Fourier transform and has no weights; use MultiHead to see some")
+            raise ArgumentError("FNet mixes tokens by a Fourier transform and has no weights; use MultiHead")
         if mask is not None:
-            raise ArgumentError(f"FNet mixes every token with every other and cannot honour {mask!r}; use MultiHead")
-        # float32: transforms of half-precision numbers are not computed on every device
+            raise ArgumentError(f"FNet mixes all tokens and cannot apply the mask {mask!r}; use MultiHead")
+
+        # float32: not every device has a half-precision Fourier transform
         wide = inputs.to(torch.promote_types(inputs.dtype, torch.float32))
         mixed: Tensor = torch.fft.fft2(wide, dim=(-2, -1)).real
         return mixed.to(inputs.dtype)

@@ -1,7 +1,7 @@
-"""Which cells of [batch, head, query, key] are asked for, and where those queries and keys stand.
+"""Grids: the cells [batch, head, query, key] on which masks and biases are evaluated, with their positions.
 
-Masks and biases are functions of a grid. A tile is a grid too, so the same mask serves a whole forward, one
-block of the blocked backend, one decoding step with a cache, and one window of a map on the screen.
+A tile of a grid is a grid too, so the same mask serves a full forward pass, one block of the blocked backend, one
+decoding step with a cache, and one window of a map on the screen.
 """
 
 from __future__ import annotations
@@ -17,37 +17,63 @@ Positions = range | Tensor  # a range, or integers [length] or [batch, length]
 
 
 def count_positions(positions: Positions) -> int:
+    """Return how many positions there are per batch row.
+
+    Args:
+        positions: A range, or integers ``[length]`` or ``[batch, length]``.
+    """
     return len(positions) if isinstance(positions, range) else positions.shape[-1]
 
 
 def check_positions(positions: object, length: int, batch: int, axis: str) -> Positions:
-    """The positions as given; refused when they do not fit the tensors."""
+    """Return the positions if they fit the tensors.
+
+    Args:
+        positions: A range, or integers ``[length]`` or ``[batch, length]``.
+        length: Number of queries or keys.
+        batch: Number of batch rows.
+        axis: ``"query"`` or ``"key"``, for error messages.
+
+    Returns:
+        The range, or the positions as an int64 tensor.
+
+    Raises:
+        ShapeError: If the type or the shape is wrong.
+    """
     if isinstance(positions, range):
         if len(positions) != length:
             raise ShapeError(
                 f"{axis}_positions has {len(positions)} entries, but there are {length} on the {axis} axis"
             )
         return positions
+
     if not isinstance(positions, Tensor) or positions.is_floating_point() or positions.dtype == torch.bool:
-        raise ShapeError(f"{axis}_positions must be a range or an integer tensor, not {_kind(positions)}")
-    if (
-        positions.dim() not in (1, 2)
-        or positions.shape[-1] != length
-        or (positions.dim() == 2 and positions.shape[0] not in (1, batch))
-    ):
+        raise ShapeError(f"{axis}_positions must be a range or an integer tensor, not {_describe_type(positions)}")
+
+    is_line = positions.dim() == 1
+    is_table = positions.dim() == 2 and positions.shape[0] in (1, batch)
+    if not (is_line or is_table) or positions.shape[-1] != length:
         raise ShapeError(
-            f"{axis}_positions has shape {list(positions.shape)}; needed is [{length}] or [{batch}, {length}] "
+            f"{axis}_positions has shape {list(positions.shape)}; it must be [{length}] or [{batch}, {length}] "
             f"(batch {batch}, {length} on the {axis} axis)"
         )
-    return positions.long()  # narrower numbers would wrap around in the arithmetic of masks
+    return positions.long()  # narrower integers would overflow in the arithmetic of masks
 
 
-def _kind(value: object) -> str:
-    return f"a tensor of {value.dtype}" if isinstance(value, Tensor) else type(value).__name__
+def _describe_type(argument: object) -> str:
+    return f"a tensor of {argument.dtype}" if isinstance(argument, Tensor) else type(argument).__name__
 
 
 class Grid:
-    """The cells ``batches x heads x queries x keys``; batches and heads by index, the others by position."""
+    """The cells ``batches x heads x queries x keys``.
+
+    Args:
+        batches: Indices of the batch rows.
+        heads: Indices of the heads.
+        query_positions: Positions of the queries, a range or integers ``[length]`` or ``[batch, length]``.
+        key_positions: Positions of the keys, likewise.
+        device: Device of the tensors computed on this grid.
+    """
 
     def __init__(
         self,
@@ -62,13 +88,14 @@ class Grid:
         self.query_positions = query_positions
         self.key_positions = key_positions
         self.device = device
-        # Kept when first asked for. Not functools.cached_property: before Python 3.12 it takes a lock, which costs
-        # microseconds and which a compiler cannot read.
+        # Cached by hand: before Python 3.12, functools.cached_property takes a lock, which costs microseconds and
+        # which torch.compile cannot trace.
         self._query: Tensor | None = None
         self._key: Tensor | None = None
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
+        """Number of batch rows, heads, queries and keys."""
         return (
             len(self.batches),
             len(self.heads),
@@ -76,32 +103,38 @@ class Grid:
             count_positions(self.key_positions),
         )
 
-    # The four coordinates, each shaped so that together they broadcast to [batch, head, query, key].
+    # The four coordinates are shaped to broadcast to [batch, head, query, key].
     @property
     def batch(self) -> Tensor:
-        return self._tensor(self.batches).view(len(self.batches), 1, 1, 1)
+        """Batch indices, ``[batch, 1, 1, 1]``."""
+        return self._as_tensor(self.batches).view(len(self.batches), 1, 1, 1)
 
     @property
     def head(self) -> Tensor:
-        return self._tensor(self.heads).view(1, len(self.heads), 1, 1)
+        """Head indices, ``[1, head, 1, 1]``."""
+        return self._as_tensor(self.heads).view(1, len(self.heads), 1, 1)
 
     @property
     def query(self) -> Tensor:
+        """Query positions, ``[batch or 1, 1, query, 1]``."""
         if self._query is None:
-            places = self._tensor(self.query_positions)
-            self._query = places.view(places.shape[0] if places.dim() == 2 else 1, 1, places.shape[-1], 1)
+            positions = self._as_tensor(self.query_positions)
+            rows = positions.shape[0] if positions.dim() == 2 else 1
+            self._query = positions.view(rows, 1, positions.shape[-1], 1)
         return self._query
 
     @property
     def key(self) -> Tensor:
+        """Key positions, ``[batch or 1, 1, 1, key]``."""
         if self._key is None:
-            places = self._tensor(self.key_positions)
-            self._key = places.view(places.shape[0] if places.dim() == 2 else 1, 1, 1, places.shape[-1])
+            positions = self._as_tensor(self.key_positions)
+            rows = positions.shape[0] if positions.dim() == 2 else 1
+            self._key = positions.view(rows, 1, 1, positions.shape[-1])
         return self._key
 
     @property
     def contiguous(self) -> bool:
-        """Do queries and keys each stand one after another? Then a tile is known by where it starts."""
+        """Whether query and key positions are ranges with step 1."""
         return (
             isinstance(self.query_positions, range)
             and isinstance(self.key_positions, range)
@@ -110,73 +143,108 @@ class Grid:
         )
 
     def tile(self, queries: slice, keys: slice) -> Grid:
-        """The part of this grid at these rows and columns (counted in cells, not in positions)."""
-        return Grid(
-            self.batches,
-            self.heads,
-            self.query_positions[..., queries]
-            if isinstance(self.query_positions, Tensor)
-            else self.query_positions[queries],
-            self.key_positions[..., keys] if isinstance(self.key_positions, Tensor) else self.key_positions[keys],
-            self.device,
-        )
+        """Return the part of this grid in these rows and columns.
 
-    def highest(self, axis: str) -> int:
-        """The largest position on this axis; -1 where there is none."""
-        positions = self.query_positions if axis == "query" else self.key_positions
+        Args:
+            queries: Slice of the query axis, in indices, not positions.
+            keys: Slice of the key axis, in indices, not positions.
+        """
+        query_positions = _slice_positions(self.query_positions, queries)
+        key_positions = _slice_positions(self.key_positions, keys)
+        return Grid(self.batches, self.heads, query_positions, key_positions, self.device)
+
+    def max_position(self, axis: str) -> int:
+        """Return the largest position on this axis, or -1 on an empty axis.
+
+        Args:
+            axis: ``"query"`` or ``"key"``.
+        """
+        positions = self._positions_on(axis)
         if isinstance(positions, range):
             return max(positions[0], positions[-1]) if len(positions) else -1
         return int(positions.max()) if positions.numel() else -1
 
-    def lowest(self, axis: str) -> int:
-        """The smallest position on this axis; 0 where there is none."""
-        positions = self.query_positions if axis == "query" else self.key_positions
+    def min_position(self, axis: str) -> int:
+        """Return the smallest position on this axis, or 0 on an empty axis.
+
+        Args:
+            axis: ``"query"`` or ``"key"``.
+        """
+        positions = self._positions_on(axis)
         if isinstance(positions, range):
             return min(positions[0], positions[-1]) if len(positions) else 0
         return int(positions.min()) if positions.numel() else 0
 
     def check_covered(self, axis: str, limit: int, name: str) -> None:
-        """Raise ShapeError where a table of ``limit`` positions is asked for another one."""
-        for position in (self.highest(axis), self.lowest(axis)):
-            if position >= limit or (position < 0 and count_positions(getattr(self, f"{axis}_positions"))):
+        """Raise ShapeError if a position on this axis lies outside ``0 .. limit - 1``.
+
+        Args:
+            axis: ``"query"`` or ``"key"``.
+            limit: Number of positions in the table that is indexed.
+            name: Name of the table's mask or bias, for the error message.
+        """
+        if not count_positions(self._positions_on(axis)):
+            return
+        for position in (self.max_position(axis), self.min_position(axis)):
+            if not 0 <= position < limit:
                 raise ShapeError(f"{name} covers {limit} {axis} positions, but there is a {axis} at {position}")
 
-    def _tensor(self, positions: Positions) -> Tensor:
+    def _positions_on(self, axis: str) -> Positions:
+        return self.query_positions if axis == "query" else self.key_positions
+
+    def _as_tensor(self, positions: Positions) -> Tensor:
         if isinstance(positions, range):
             return torch.arange(positions.start, positions.stop, positions.step, device=self.device)
         return positions.to(self.device)
 
 
+def _slice_positions(positions: Positions, indices: slice) -> Positions:
+    return positions[indices] if isinstance(positions, range) else positions[..., indices]
+
+
 class BlockGrid:
-    """A grid cut into blocks of ``query_size`` x ``key_size`` cells: what a mask is asked before any cell is."""
+    """A grid cut into blocks of ``query_size`` x ``key_size`` cells, for classifying blocks at once.
+
+    Args:
+        grid: The cells.
+        query_size: Queries per block.
+        key_size: Keys per block.
+    """
 
     def __init__(self, grid: Grid, query_size: int, key_size: int) -> None:
         self.grid = grid
-        # [batch or 1, block, place in block]; the last block is filled up with its own last position, which
-        # changes neither the smallest nor the largest nor which positions occur.
-        self.queries = _cut(grid.query.flatten(1), query_size)
-        self.keys = _cut(grid.key.flatten(1), key_size)
+        self.queries = _cut_into_blocks(grid.query.flatten(1), query_size)  # [batch or 1, block, query in block]
+        self.keys = _cut_into_blocks(grid.key.flatten(1), key_size)
 
-    # Bounds shaped to broadcast to [batch, head, query block, key block].
+    # The bounds are shaped to broadcast to [batch, head, query block, key block].
     @cached_property
     def query_low(self) -> Tensor:
+        """Smallest query position of each block, ``[batch or 1, 1, query_block, 1]``."""
         return self.queries.amin(-1)[:, None, :, None]
 
     @cached_property
     def query_high(self) -> Tensor:
+        """Largest query position of each block, ``[batch or 1, 1, query_block, 1]``."""
         return self.queries.amax(-1)[:, None, :, None]
 
     @cached_property
     def key_low(self) -> Tensor:
+        """Smallest key position of each block, ``[batch or 1, 1, 1, key_block]``."""
         return self.keys.amin(-1)[:, None, None, :]
 
     @cached_property
     def key_high(self) -> Tensor:
+        """Largest key position of each block, ``[batch or 1, 1, 1, key_block]``."""
         return self.keys.amax(-1)[:, None, None, :]
 
 
-def _cut(places: Tensor, size: int) -> Tensor:
-    missing = -places.shape[-1] % size
+def _cut_into_blocks(positions: Tensor, size: int) -> Tensor:
+    """Reshape [batch, length] to [batch, block, size].
+
+    The last block is filled up with its own last position, which changes neither its smallest nor its largest
+    position nor the set of its positions.
+    """
+    missing = -positions.shape[-1] % size
     if missing:
-        places = torch.cat([places, places[..., -1:].expand(-1, missing)], -1)
-    return places.view(places.shape[0], -1, size)
+        positions = torch.cat([positions, positions[..., -1:].expand(-1, missing)], -1)
+    return positions.view(positions.shape[0], -1, size)

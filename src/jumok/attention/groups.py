@@ -1,6 +1,6 @@
-"""Grouped heads: several query heads read one key/value head (Shazeer 2019; Ainslie et al. 2023).
+"""Grouped heads: several query heads share one key/value head (Shazeer 2019; Ainslie et al. 2023).
 
-Head h reads group h // (heads / groups). Nothing here copies keys or values to every head.
+Head h reads group ``h // (heads / groups)``. The products here do not copy keys or values for every head.
 """
 
 from __future__ import annotations
@@ -12,28 +12,56 @@ from torch import Tensor
 def grouped_matmul(
     left: Float[Tensor, "batch head query inner"], right: Float[Tensor, "batch group inner column"]
 ) -> Float[Tensor, "batch head query column"]:
-    """``left @ right`` where each group of ``right`` serves its heads."""
+    """Compute ``left @ right``, where every head uses the matrix of its group.
+
+    Args:
+        left: One matrix per head, ``[batch, head, query, inner]``.
+        right: One matrix per group, ``[batch, group, inner, column]``.
+
+    Returns:
+        One matrix per head, ``[batch, head, query, column]``.
+    """
     batch, head, query, inner = left.shape
     group = right.shape[1]
     if head == group:
         return left @ right
-    # the rows of all heads of a group stand under each other, so that one product serves them
-    folded = left.reshape(batch, group, head // group * query, inner) @ right
-    return folded.view(batch, head, query, right.shape[-1])
+
+    # The rows of all heads of a group are stacked, so one product serves them.
+    stacked = left.reshape(batch, group, head // group * query, inner) @ right
+    return stacked.view(batch, head, query, right.shape[-1])
 
 
 def grouped_outer(
     left: Float[Tensor, "batch head query row"], right: Float[Tensor, "batch head query column"], group: int
 ) -> Float[Tensor, "batch group row column"]:
-    """``left^T @ right``, summed over the heads of each group: how gradients reach shared keys and values."""
+    """Compute ``left.T @ right`` summed over the heads of each group: the gradient of shared keys and values.
+
+    Args:
+        left: One matrix per head, ``[batch, head, query, row]``.
+        right: One matrix per head, ``[batch, head, query, column]``.
+        group: Number of groups.
+
+    Returns:
+        One matrix per group, ``[batch, group, row, column]``.
+    """
     batch, head, query, row = left.shape
     rows = head // group * query
-    folded = left.reshape(batch, group, rows, row).transpose(-1, -2)
-    return folded @ right.reshape(batch, group, rows, right.shape[-1])
+    stacked = left.reshape(batch, group, rows, row).transpose(-1, -2)
+    return stacked @ right.reshape(batch, group, rows, right.shape[-1])
 
 
-def spread(shared: Float[Tensor, "batch group key inner"], heads: int) -> Float[Tensor, "batch {heads} key inner"]:
-    """Every head's own view of what its group has."""
+def expand_groups(
+    shared: Float[Tensor, "batch group key inner"], heads: int
+) -> Float[Tensor, "batch {heads} key inner"]:
+    """Repeat the tensor of each group for all heads of the group.
+
+    Args:
+        shared: One matrix per group, ``[batch, group, key, inner]``.
+        heads: Number of heads.
+
+    Returns:
+        One matrix per head, ``[batch, head, key, inner]``.
+    """
     batch, group, key, inner = shared.shape
     if group == heads:
         return shared

@@ -1,11 +1,10 @@
-"""Heads: projections of the input, the door, and a map back."""
+"""Attention layers: projections of the input, ``attend()``, and an output projection."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 from torch import Tensor, nn
 
@@ -22,11 +21,70 @@ from .mask import Mask
 from .projection import PROJECTIONS, Projection, Sizes
 from .score import ScaledDot, Score
 
-Rotation = Callable[[Tensor, Positions], Tensor]  # turns queries and keys by where they stand (layers.position.Rotary)
+Rotation = Callable[[Tensor, Positions], Tensor]  # rotates queries and keys by position (layers.RotaryPositions)
 
 
-class Head(nn.Module):
+class _AttentionLayer(nn.Module):
+    """The settings that ``Head`` and ``MultiHead`` pass to ``attend()``."""
+
+    score: Score
+    sink: nn.Parameter | None
+    dropout: float
+    backend: str
+    site: str
+
+    def _configure(self, score: Score | None, dropout: float, backend: str, site: str) -> None:
+        self.score = ScaledDot() if score is None else score
+        check_settings(self.score, dropout, backend)
+        # Registered here, because the score that holds a learned sink is not a module.
+        self.sink = self.score.sink if isinstance(self.score.sink, nn.Parameter) else None
+        self.dropout, self.backend, self.site = dropout, backend, site
+
+    def _attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        mask: Mask | None,
+        bias: Bias | None,
+        weights: bool,
+        query_positions: Positions | None = None,
+        key_positions: Positions | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Call ``attend()`` with the settings of this layer; the weights are None unless requested."""
+        score = self.score
+        if self.sink is not None and isinstance(score, ScaledDot):
+            score = dataclasses.replace(score, sink=self.sink)
+        attended = attend(
+            query,
+            key,
+            value,
+            mask=mask,
+            bias=bias,
+            score=score,
+            query_positions=query_positions,
+            key_positions=key_positions,
+            dropout=self.dropout if self.training else 0.0,  # attend() has no training mode
+            backend=self.backend,
+            site=self.site,
+            weights=weights,
+        )
+        return attended if isinstance(attended, tuple) else (attended, None)
+
+
+class Head(_AttentionLayer):
     """One attention head: three maps from ``width`` to head_width, head_width and value_width.
+
+    Args:
+        width: Width of the inputs.
+        head_width: Width of queries and keys.
+        value_width: Width of values; ``head_width`` by default.
+        bias: Whether the maps have biases.
+        output_width: Width of the output map; None for no output map.
+        score: The formula; the scaled dot product by default.
+        dropout: Probability of dropping a weight in training.
+        backend: Backend of ``attend()``.
 
     >>> import torch
     >>> Head(64, 16)(torch.randn(1, 3, 64)).shape
@@ -51,9 +109,7 @@ class Head(nn.Module):
         self.key = Linear(width, head_width, bias=bias)
         self.value = Linear(width, value_width, bias=bias)
         self.output = None if output_width is None else Linear(value_width, output_width, bias=bias)
-        self.score = ScaledDot() if score is None else score
-        check_settings(self.score, dropout, backend)
-        self.dropout, self.backend, self.site = dropout, backend, "head"
+        self._configure(score, dropout, backend, "head")
 
     def forward(
         self,
@@ -64,24 +120,46 @@ class Head(nn.Module):
         bias: Bias | None = None,
         weights: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
+        """Return the output of the head, and its weights if requested.
+
+        Args:
+            inputs: Vectors that queries are computed from, ``[batch, query, width]``.
+            source: Vectors that keys and values are computed from, ``[batch, key, width]``; ``inputs`` by default.
+            mask: Which keys each query may attend to; None allows all.
+            bias: Numbers to add to the scores.
+            weights: Whether to return the weights ``[batch, 1, query, key]`` too.
+        """
         source = inputs if source is None else source
-        query, key, value = (one[:, None] for one in (self.query(inputs), self.key(source), self.value(source)))
-        output, found = _attended(self, query, key, value, mask=mask, bias=bias, weights=weights)
+        query = self.query(inputs)[:, None]
+        key = self.key(source)[:, None]
+        value = self.value(source)[:, None]
+        output, head_weights = self._attend(query, key, value, mask=mask, bias=bias, weights=weights)
+
         output = output[:, 0]
         if self.output is not None:
             output = self.output(output)
         output = tap(f"{self.site}.block_output", output)
-        return output if found is None else (output, found)
+        return output if head_weights is None else (output, head_weights)
 
 
-class MultiHead(nn.Module):
-    """``heads`` heads side by side, joined by one output map (Vaswani et al. 2017).
+class MultiHead(_AttentionLayer):
+    """``heads`` heads in parallel, joined by one output map (Vaswani et al. 2017).
 
-    projection: "fused" (one map for query, key and value), "batched" (one each) or "single" (one a head); equal
-        parameters give equal results, and ``converted`` turns one into another.
-    groups: key/value heads, fewer than ``heads`` for grouped-query attention; 1 for multi-query.
-    source_width: how wide the source of a cross-attention is, where it differs.
-    rotation: turns queries and keys by where they stand (layers.position.Rotary).
+    Args:
+        width: Width of inputs and outputs.
+        heads: Number of query heads.
+        groups: Number of key/value heads: ``heads`` by default, fewer for grouped-query attention, 1 for multi-query.
+        head_width: Width of queries and keys; ``width / heads`` by default.
+        value_width: Width of values; ``head_width`` by default.
+        source_width: Width of the source of a cross-attention; ``width`` by default.
+        bias: Whether the projections have biases.
+        output_bias: Whether the output map has a bias; ``bias`` by default.
+        projection: "fused" (one map for query, key and value), "batched" (one each) or "single" (one per head). Equal
+            parameters give equal outputs, and ``convert_projection`` converts them.
+        score: The formula; the scaled dot product by default.
+        rotation: Rotates queries and keys by position, such as ``layers.RotaryPositions``; None for no rotation.
+        dropout: Probability of dropping a weight in training.
+        backend: Backend of ``attend()``.
 
     >>> import torch
     >>> attention = MultiHead(512, 8)
@@ -109,38 +187,27 @@ class MultiHead(nn.Module):
     ) -> None:
         super().__init__()
         groups = heads if groups is None else groups
-        numbers = {
-            "width": width,
-            "heads": heads,
-            "groups": groups,
-            "head_width": head_width,
-            "value_width": value_width,
-        }
-        for name, number in numbers.items():
-            if number is not None and number < 1:
-                raise ArgumentError(f"{name} must be at least 1, not {number}")
+        _check_at_least_one(width=width, heads=heads, groups=groups, head_width=head_width, value_width=value_width)
         if head_width is None:
             if width % heads:
-                raise ArgumentError(f"width {width} does not divide into {heads} heads; change one, or give head_width")
+                raise ArgumentError(f"width {width} does not divide into {heads} heads; change one, or set head_width")
             head_width = width // heads
         if heads % groups:
             raise ArgumentError(f"{heads} heads do not divide into {groups} groups")
         if projection not in PROJECTIONS:
-            raise ArgumentError(f"unknown projection {projection!r}; known are {', '.join(PROJECTIONS)}")
+            raise ArgumentError(f"unknown projection {projection!r}; choose one of {', '.join(PROJECTIONS)}")
+
         value_width = head_width if value_width is None else value_width
         source_width = width if source_width is None else source_width
         sizes = Sizes(width, source_width, heads, groups, head_width, value_width, bias)
         self.projection: Projection = PROJECTIONS[projection](sizes)
         self.output = Linear(heads * value_width, width, bias=bias if output_bias is None else output_bias)
-        self.score = ScaledDot() if score is None else score
-        check_settings(self.score, dropout, backend)
-        # a learned sink lives in a value, where no module would find it
-        self.sink = self.score.sink if isinstance(self.score.sink, nn.Parameter) else None
+        self._configure(score, dropout, backend, "attention")
         self.rotation = rotation
-        self.dropout, self.backend, self.site = dropout, backend, "attention"
 
     @property
     def sizes(self) -> Sizes:
+        """The sizes of this attention."""
         return self.projection.sizes
 
     def forward(
@@ -154,19 +221,30 @@ class MultiHead(nn.Module):
         cache: Cache | None = None,
         weights: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """Self-attention over ``inputs``, or cross-attention from ``inputs`` to ``source``.
+        """Compute self-attention over ``inputs``, or cross-attention from ``inputs`` to ``source``.
 
-        positions: where the inputs stand, for the rotation; by default behind what the cache has seen.
-        cache: what was seen before; new keys and values are put into it. A source is mapped once.
+        Args:
+            inputs: Hidden vectors, ``[batch, query, width]``.
+            source: Hidden vectors of another sequence, ``[batch, key, source_width]``; None for self-attention.
+            mask: Which keys each query may attend to; None allows all.
+            bias: Numbers to add to the scores.
+            positions: Positions of the inputs for the rotation; by default they follow the cached tokens.
+            cache: Keys and values of earlier tokens; new ones are appended. A source is projected once.
+            weights: Whether to return the weights ``[batch, head, query, key]`` too.
+
+        Returns:
+            The output, ``[batch, query, width]``; with ``weights=True`` also the weights.
         """
-        self._check(inputs, source, mask)
+        self._check_inputs(inputs, source)
         if cache is None:
             return self._forward(inputs, source, mask, bias, positions, None, weights)
-        before = cache.slot(self).length, cache.source(self).asked
+
+        slot, source_slot = cache.slot(self), cache.source(self)
+        length, query_count = slot.length, source_slot.query_count
         try:
             return self._forward(inputs, source, mask, bias, positions, cache, weights)
-        except Exception:  # what was refused was not seen: the caller may try again
-            cache.slot(self).length, cache.source(self).asked = before
+        except Exception:  # restore the cache, so that the caller may try again
+            slot.length, source_slot.query_count = length, query_count
             raise
 
     def _forward(
@@ -179,68 +257,77 @@ class MultiHead(nn.Module):
         cache: Cache | None,
         weights: bool,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        length = inputs.shape[1]
-        seen = 0
         if source is None:
-            query, key, value = self.projection(inputs)
-            if cache is not None:
-                seen = cache.slot(self).length
-            places = range(seen, seen + length)
-            if self.rotation is not None:
-                stand = places if positions is None else positions
-                query, key = self.rotation(query, stand), self.rotation(key, stand)
-            if cache is not None:
-                key, value = cache.slot(self).append(key, value)
+            query, key, value, start = self._project_self(inputs, positions, cache)
         else:
-            query = self.projection.project_queries(inputs)
-            key, value = self._source(source, cache)
-            if cache is not None:
-                slot = cache.source(self)
-                seen, slot.asked = slot.asked, slot.asked + length
-            places = range(seen, seen + length)
-        output, found = _attended(
-            self,
+            query, key, value, start = self._project_cross(inputs, source, cache)
+
+        output, layer_weights = self._attend(
             query,
             key,
             value,
             mask=mask,
             bias=bias,
-            query_positions=places,
+            query_positions=range(start, start + inputs.shape[1]),
             key_positions=range(key.shape[2]),
             weights=weights,
         )
         output = self.output(output.transpose(1, 2).flatten(2))
         output = tap(f"{self.site}.block_output", output)
-        return output if found is None else (output, found)
+        return output if layer_weights is None else (output, layer_weights)
 
-    def _source(self, source: Tensor, cache: Cache | None) -> tuple[Tensor, Tensor]:
+    def _project_self(
+        self, inputs: Tensor, positions: Positions | None, cache: Cache | None
+    ) -> tuple[Tensor, Tensor, Tensor, int]:
+        """Return query, key, value and the position of the first query."""
+        query, key, value = self.projection(inputs)
+        start = 0 if cache is None else cache.slot(self).length
+        if self.rotation is not None:
+            if positions is None:
+                positions = range(start, start + inputs.shape[1])
+            query, key = self.rotation(query, positions), self.rotation(key, positions)
+        if cache is not None:
+            key, value = cache.slot(self).append(key, value)
+        return query, key, value, start
+
+    def _project_cross(self, inputs: Tensor, source: Tensor, cache: Cache | None) -> tuple[Tensor, Tensor, Tensor, int]:
+        """Return query, key, value and the position of the first query."""
+        query = self.projection.project_queries(inputs)
         if cache is None:
-            return self.projection.project_keys_values(source)
+            return query, *self.projection.project_keys_values(source), 0
+
         slot = cache.source(self)
         if not slot.length:
             slot.append(*self.projection.project_keys_values(source))
-        return slot.key, slot.value
+        start = slot.query_count
+        slot.query_count += inputs.shape[1]
+        return query, slot.key, slot.value, start
 
-    def _check(self, inputs: Tensor, source: Any, mask: Any) -> None:
+    def _check_inputs(self, inputs: Tensor, source: Tensor | None) -> None:
+        sizes = self.sizes
         if source is not None and not isinstance(source, Tensor):
-            raise ArgumentError(f"the source must be a tensor, not {type(source).__name__}; masks go to mask=...")
-        for name, tensor in (("inputs", inputs), ("the source", source)):
+            raise ArgumentError(f"source must be a tensor, not {type(source).__name__}; pass masks as mask=...")
+        for name, tensor in (("inputs", inputs), ("source", source)):
             if tensor is not None and tensor.dim() != 3:
                 raise ShapeError(f"{name} must be [batch, length, width], not {list(tensor.shape)}")
-        if inputs.shape[-1] != self.sizes.width:
-            raise ShapeError(f"this attention takes inputs {self.sizes.width} wide, not {list(inputs.shape)}")
-        if source is not None and source.shape[-1] != self.sizes.source_width:
-            raise ShapeError(f"this attention takes a source {self.sizes.source_width} wide, not {list(source.shape)}")
-        if source is None and self.sizes.source_width != self.sizes.width:
-            raise ArgumentError(f"this attention reads a source {self.sizes.source_width} wide: give one")
+        if inputs.shape[-1] != sizes.width:
+            raise ShapeError(f"this attention takes inputs of width {sizes.width}, not {list(inputs.shape)}")
+        if source is not None and source.shape[-1] != sizes.source_width:
+            raise ShapeError(f"this attention takes a source of width {sizes.source_width}, not {list(source.shape)}")
+        if source is None and sizes.source_width != sizes.width:
+            raise ArgumentError(f"this attention needs a source of width {sizes.source_width}; pass source=...")
 
     def convert_projection(self, projection: str) -> MultiHead:
-        """The same attention with its maps cut another way; parameters are copied."""
+        """Return the same attention with another parameter layout; the parameters are copied.
+
+        Args:
+            projection: "fused", "batched" or "single".
+        """
         sizes = self.sizes
-        twin = MultiHead(
+        converted = MultiHead(
             sizes.width,
-            sizes.head,
-            groups=sizes.group,
+            sizes.heads,
+            groups=sizes.groups,
             head_width=sizes.head_width,
             value_width=sizes.value_width,
             source_width=sizes.source_width,
@@ -252,51 +339,29 @@ class MultiHead(nn.Module):
             dropout=self.dropout,
             backend=self.backend,
         )
-        twin.projection.load(self.projection.parts())
-        twin.output.load_state_dict(self.output.state_dict())
-        twin.site = self.site
-        return twin.to(self.output.weight).train(self.training)
+        converted.projection.load_parameters(self.projection.get_parameters())
+        converted.output.load_state_dict(self.output.state_dict())
+        converted.site = self.site
+        return converted.to(self.output.weight).train(self.training)
 
 
-def check_settings(score: Any, dropout: float, backend: str) -> None:
-    """What would otherwise be refused only when the model first runs."""
+def check_settings(score: object, dropout: float, backend: str) -> None:
+    """Raise an error for settings that ``attend()`` would refuse when the model first runs.
+
+    Args:
+        score: Must be a ``Score``.
+        dropout: Must be at least 0 and below 1.
+        backend: Must be "auto" or a name in ``BACKENDS``.
+    """
     if not isinstance(score, Score):
-        raise ArgumentError(f"score must be one of jumok.attention.score, made with its (), not {score!r}")
+        raise ArgumentError(f"score must be a Score of jumok.attention.score, such as ScaledDot(), not {score!r}")
     if not 0 <= dropout < 1:
         raise ArgumentError(f"dropout must be at least 0 and below 1, not {dropout}")
     if backend != "auto" and backend not in BACKENDS:
-        raise BackendError(f"unknown backend {backend!r}; known are auto, {', '.join(BACKENDS)}")
+        raise BackendError(f"unknown backend {backend!r}; choose one of auto, {', '.join(BACKENDS)}")
 
 
-def _attended(
-    module: Head | MultiHead,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    mask: Mask | None,
-    bias: Bias | None,
-    weights: bool,
-    query_positions: Positions | None = None,
-    key_positions: Positions | None = None,
-) -> tuple[Tensor, Tensor | None]:
-    """Through the door with a module's own settings; weights None where they were not asked for."""
-    dropout = module.dropout if module.training else 0.0  # the door has no training mode
-    score, sink = module.score, getattr(module, "sink", None)
-    if sink is not None and isinstance(score, ScaledDot):
-        score = dataclasses.replace(score, sink=sink)
-    answer = attend(  # type: ignore[call-overload,misc]  # weights is not known here
-        query,
-        key,
-        value,
-        mask=mask,
-        bias=bias,
-        score=score,
-        query_positions=query_positions,
-        key_positions=key_positions,
-        dropout=dropout,
-        backend=module.backend,
-        site=module.site,
-        weights=weights,
-    )
-    return answer if weights else (answer, None)
+def _check_at_least_one(**sizes: int | None) -> None:
+    for name, size in sizes.items():
+        if size is not None and size < 1:
+            raise ArgumentError(f"{name} must be at least 1, not {size}")

@@ -1,7 +1,7 @@
-"""Query, key and value maps, three ways: heads one by one, all heads in one map each, and all in one map.
+"""Query, key and value projections with three parameter layouts: one map for all, one map each, or one map per head.
 
-They differ in how the parameters are cut, not in what they compute: ``parts`` takes any of them apart by head, and
-``load`` puts parts together again, so each can become another.
+The layouts compute the same function. ``get_parameters`` returns the parameters of any of them by head, and
+``load_parameters`` sets them, so each layout can be converted into another.
 """
 
 from __future__ import annotations
@@ -21,164 +21,228 @@ from jumok.small_batch_linear import Linear
 
 @dataclass(frozen=True)
 class Sizes:
-    """How wide everything is. ``group``: key/value heads; ``source_width``: what keys and values are made from."""
+    """The sizes of a multi-head attention.
+
+    Args:
+        width: Width of the inputs.
+        source_width: Width of the vectors that keys and values are computed from.
+        heads: Number of query heads.
+        groups: Number of key/value heads.
+        head_width: Width of a query and of a key.
+        value_width: Width of a value.
+        bias: Whether the maps have biases.
+    """
 
     width: int
     source_width: int
-    head: int
-    group: int
+    heads: int
+    groups: int
     head_width: int
     value_width: int
     bias: bool
 
 
-class Part(NamedTuple):
-    """One of query, key, value: a matrix [head or group, out, in] and a bias [head or group, out] or None."""
+class ProjectionParameters(NamedTuple):
+    """The parameters of queries, keys or values: matrix [head or group, out, in] and bias [head or group, out]."""
 
     matrix: Tensor
     bias: Tensor | None
 
 
-def split(joined: Float[Tensor, "batch length wide"], heads: int) -> Float[Tensor, "batch {heads} length each"]:
-    """[batch, length, heads x each] -> the layout of the door, as a view."""
-    batch, length, wide = joined.shape
-    return joined.view(batch, length, heads, wide // heads).transpose(1, 2)
+AllParameters = tuple[ProjectionParameters, ProjectionParameters, ProjectionParameters]  # of queries, keys, values
+
+
+def split_heads(
+    joined: Float[Tensor, "batch length joined_width"], heads: int
+) -> Float[Tensor, "batch {heads} length head_width"]:
+    """Return a view in the layout of ``attend()``.
+
+    Args:
+        joined: Vectors of all heads, ``[batch, length, heads * head_width]``.
+        heads: Number of heads.
+
+    Returns:
+        ``[batch, head, length, head_width]``.
+    """
+    batch, length, width = joined.shape
+    return joined.view(batch, length, heads, width // heads).transpose(1, 2)
 
 
 class Projection(nn.Module):
-    """What MultiHead asks of its maps."""
+    """Base class of the projections."""
 
     sizes: Sizes
 
     def forward(self, inputs: axes.Hidden) -> tuple[Tensor, Tensor, Tensor]:
-        """Query, key and value of one sequence."""
+        """Return query, key and value of one sequence.
+
+        Args:
+            inputs: Hidden vectors, ``[batch, query, width]``.
+        """
         return self.project_queries(inputs), *self.project_keys_values(inputs)
 
     def project_queries(self, inputs: axes.Hidden) -> axes.Query:
+        """Return the queries, ``[batch, head, query, head_width]``.
+
+        Args:
+            inputs: Hidden vectors, ``[batch, query, width]``.
+        """
         raise NotImplementedError
 
     def project_keys_values(self, source: axes.Source) -> tuple[axes.Key, axes.Value]:
+        """Return keys ``[batch, group, key, head_width]`` and values ``[batch, group, key, value_width]``.
+
+        Args:
+            source: Hidden vectors, ``[batch, key, source_width]``.
+        """
         raise NotImplementedError
 
-    def parts(self) -> tuple[Part, Part, Part]:
+    def get_parameters(self) -> AllParameters:
+        """Return the parameters of queries, keys and values, by head."""
         raise NotImplementedError
 
-    def load(self, parts: tuple[Part, Part, Part]) -> None:
+    def load_parameters(self, parameters: AllParameters) -> None:
+        """Copy parameters into this projection.
+
+        Args:
+            parameters: What ``get_parameters`` of a projection of the same sizes returned.
+        """
         raise NotImplementedError
 
 
 class Fused(Projection):
-    """One map to query, key and value together (GPT-2): one large product instead of three."""
+    """One map to query, key and value together (GPT-2): one large product instead of three.
+
+    Args:
+        sizes: The sizes of the attention; ``source_width`` must equal ``width``.
+    """
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
         if sizes.source_width != sizes.width:
             raise ArgumentError(
-                f'projection="fused" needs one width; inputs are {sizes.width}, the source {sizes.source_width} wide. '
-                'Use projection="batched"'
+                f'projection="fused" needs equal widths, but inputs have width {sizes.width} and the source '
+                f'{sizes.source_width}; use projection="batched"'
             )
         self.sizes = sizes
         self.widths = (
-            sizes.head * sizes.head_width,
-            sizes.group * sizes.head_width,
-            sizes.group * sizes.value_width,
+            sizes.heads * sizes.head_width,
+            sizes.groups * sizes.head_width,
+            sizes.groups * sizes.value_width,
         )
-        self.alike = self.widths == (self.widths[0],) * 3
+        self.has_equal_widths = self.widths == (self.widths[0],) * 3
         self.joined = Linear(sizes.width, sum(self.widths), bias=sizes.bias)
 
     def forward(self, inputs: axes.Hidden) -> tuple[Tensor, Tensor, Tensor]:
         joined = self.joined(inputs)
-        if self.alike:  # three of a kind are cut in three views, not in seven
+        if self.has_equal_widths:  # three tensors of one shape need three views, not seven
             batch, length, _ = joined.shape
-            cut = joined.view(batch, length, 3, self.sizes.head, self.sizes.head_width)
-            query, key, value = cut.permute(2, 0, 3, 1, 4).unbind(0)
+            split = joined.view(batch, length, 3, self.sizes.heads, self.sizes.head_width)
+            query, key, value = split.permute(2, 0, 3, 1, 4).unbind(0)
             return query, key, value
+
         query, key, value = joined.split(self.widths, -1)
-        return split(query, self.sizes.head), split(key, self.sizes.group), split(value, self.sizes.group)
+        groups = self.sizes.groups
+        return split_heads(query, self.sizes.heads), split_heads(key, groups), split_heads(value, groups)
 
     def project_queries(self, inputs: axes.Hidden) -> axes.Query:
-        return split(self._some(inputs, slice(0, self.widths[0])), self.sizes.head)
+        return split_heads(self._project(inputs, slice(0, self.widths[0])), self.sizes.heads)
 
     def project_keys_values(self, source: axes.Source) -> tuple[axes.Key, axes.Value]:
-        both = self._some(source, slice(self.widths[0], None))
-        key, value = both.split(self.widths[1:], -1)
-        return split(key, self.sizes.group), split(value, self.sizes.group)
+        joined = self._project(source, slice(self.widths[0], None))
+        key, value = joined.split(self.widths[1:], -1)
+        return split_heads(key, self.sizes.groups), split_heads(value, self.sizes.groups)
 
-    def _some(self, inputs: Tensor, rows: slice) -> Tensor:
+    def _project(self, inputs: Tensor, rows: slice) -> Tensor:
+        """Apply these rows of the map."""
         bias = self.joined.bias
         return functional.linear(inputs, self.joined.weight[rows], None if bias is None else bias[rows])
 
-    def parts(self) -> tuple[Part, Part, Part]:
-        matrices = self.joined.weight.split(self.widths)
-        biases = [None] * 3 if self.joined.bias is None else self.joined.bias.split(self.widths)
-        counts = (self.sizes.head, self.sizes.group, self.sizes.group)
-        made = [_cut(*one) for one in zip(matrices, biases, counts, strict=True)]
-        return made[0], made[1], made[2]
+    def get_parameters(self) -> AllParameters:
+        query, key, value = self.joined.weight.split(self.widths)
+        query_bias, key_bias, value_bias = (
+            (None, None, None) if self.joined.bias is None else self.joined.bias.split(self.widths)
+        )
+        return (
+            _split_parameters(query, query_bias, self.sizes.heads),
+            _split_parameters(key, key_bias, self.sizes.groups),
+            _split_parameters(value, value_bias, self.sizes.groups),
+        )
 
-    def load(self, parts: tuple[Part, Part, Part]) -> None:
-        _copy(self.joined, torch.cat([part.matrix.flatten(0, 1) for part in parts]), _biases(parts))
+    def load_parameters(self, parameters: AllParameters) -> None:
+        matrix = torch.cat([part.matrix.flatten(0, 1) for part in parameters])
+        biases = [part.bias.flatten() for part in parameters if part.bias is not None]
+        _copy_parameters(self.joined, matrix, torch.cat(biases) if biases else None)
 
 
 class Batched(Projection):
-    """One map for each of query, key and value, then split into heads by reshaping."""
+    """One map each for query, key and value, split into heads by reshaping.
+
+    Args:
+        sizes: The sizes of the attention.
+    """
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
         self.sizes = sizes
-        self.query = Linear(sizes.width, sizes.head * sizes.head_width, bias=sizes.bias)
-        self.key = Linear(sizes.source_width, sizes.group * sizes.head_width, bias=sizes.bias)
-        self.value = Linear(sizes.source_width, sizes.group * sizes.value_width, bias=sizes.bias)
+        self.query = Linear(sizes.width, sizes.heads * sizes.head_width, bias=sizes.bias)
+        self.key = Linear(sizes.source_width, sizes.groups * sizes.head_width, bias=sizes.bias)
+        self.value = Linear(sizes.source_width, sizes.groups * sizes.value_width, bias=sizes.bias)
 
     def project_queries(self, inputs: axes.Hidden) -> axes.Query:
-        return split(self.query(inputs), self.sizes.head)
+        return split_heads(self.query(inputs), self.sizes.heads)
 
     def project_keys_values(self, source: axes.Source) -> tuple[axes.Key, axes.Value]:
-        return split(self.key(source), self.sizes.group), split(self.value(source), self.sizes.group)
+        key = split_heads(self.key(source), self.sizes.groups)
+        value = split_heads(self.value(source), self.sizes.groups)
+        return key, value
 
-    def parts(self) -> tuple[Part, Part, Part]:
-        group = self.sizes.group
+    def get_parameters(self) -> AllParameters:
         return (
-            _cut(self.query.weight, self.query.bias, self.sizes.head),
-            _cut(self.key.weight, self.key.bias, group),
-            _cut(self.value.weight, self.value.bias, group),
+            _split_parameters(self.query.weight, self.query.bias, self.sizes.heads),
+            _split_parameters(self.key.weight, self.key.bias, self.sizes.groups),
+            _split_parameters(self.value.weight, self.value.bias, self.sizes.groups),
         )
 
-    def load(self, parts: tuple[Part, Part, Part]) -> None:
-        for linear, part in zip((self.query, self.key, self.value), parts, strict=True):
-            _copy(linear, part.matrix.flatten(0, 1), None if part.bias is None else part.bias.flatten())
+    def load_parameters(self, parameters: AllParameters) -> None:
+        for linear, part in zip((self.query, self.key, self.value), parameters, strict=True):
+            bias = None if part.bias is None else part.bias.flatten()
+            _copy_parameters(linear, part.matrix.flatten(0, 1), bias)
 
 
 class Single(Projection):
-    """A map of its own for every head, side by side: how the idea is first told."""
+    """A separate map for every head, as attention is usually introduced.
+
+    Args:
+        sizes: The sizes of the attention.
+    """
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
         self.sizes = sizes
 
-        def maps(count: int, inner: int, outer: int) -> nn.ModuleList:
+        def make_maps(count: int, inner: int, outer: int) -> nn.ModuleList:
             return nn.ModuleList(Linear(inner, outer, bias=sizes.bias) for _ in range(count))
 
-        self.query = maps(sizes.head, sizes.width, sizes.head_width)
-        self.key = maps(sizes.group, sizes.source_width, sizes.head_width)
-        self.value = maps(sizes.group, sizes.source_width, sizes.value_width)
+        self.query = make_maps(sizes.heads, sizes.width, sizes.head_width)
+        self.key = make_maps(sizes.groups, sizes.source_width, sizes.head_width)
+        self.value = make_maps(sizes.groups, sizes.source_width, sizes.value_width)
 
     def project_queries(self, inputs: axes.Hidden) -> axes.Query:
-        return torch.stack([one(inputs) for one in self.query], 1)
+        return torch.stack([linear(inputs) for linear in self.query], 1)
 
     def project_keys_values(self, source: axes.Source) -> tuple[axes.Key, axes.Value]:
-        return torch.stack([one(source) for one in self.key], 1), torch.stack([one(source) for one in self.value], 1)
+        key = torch.stack([linear(source) for linear in self.key], 1)
+        value = torch.stack([linear(source) for linear in self.value], 1)
+        return key, value
 
-    def parts(self) -> tuple[Part, Part, Part]:
-        def part(maps: nn.ModuleList) -> Part:
-            biases = torch.stack([_linear(one).bias for one in maps]) if self.sizes.bias else None
-            return Part(torch.stack([_linear(one).weight for one in maps]), biases)
+    def get_parameters(self) -> AllParameters:
+        return _stack_parameters(self.query), _stack_parameters(self.key), _stack_parameters(self.value)
 
-        return part(self.query), part(self.key), part(self.value)
-
-    def load(self, parts: tuple[Part, Part, Part]) -> None:
-        for maps, part in zip((self.query, self.key, self.value), parts, strict=True):
-            for index, one in enumerate(maps):
-                _copy(one, part.matrix[index], None if part.bias is None else part.bias[index])
+    def load_parameters(self, parameters: AllParameters) -> None:
+        for maps, part in zip((self.query, self.key, self.value), parameters, strict=True):
+            for index, linear in enumerate(_get_linears(maps)):
+                _copy_parameters(linear, part.matrix[index], None if part.bias is None else part.bias[index])
 
 
 PROJECTIONS: dict[str, type[Fused] | type[Batched] | type[Single]] = {
@@ -188,22 +252,24 @@ PROJECTIONS: dict[str, type[Fused] | type[Batched] | type[Single]] = {
 }
 
 
-def _cut(matrix: Tensor, bias: Tensor | None, count: int) -> Part:
-    return Part(matrix.unflatten(0, (count, -1)), None if bias is None else bias.unflatten(0, (count, -1)))
+def _split_parameters(matrix: Tensor, bias: Tensor | None, count: int) -> ProjectionParameters:
+    split_bias = None if bias is None else bias.unflatten(0, (count, -1))
+    return ProjectionParameters(matrix.unflatten(0, (count, -1)), split_bias)
 
 
-def _biases(parts: tuple[Part, Part, Part]) -> Tensor | None:
-    biases = [part.bias.flatten() for part in parts if part.bias is not None]
-    return torch.cat(biases) if biases else None
+def _stack_parameters(maps: nn.ModuleList) -> ProjectionParameters:
+    linears = _get_linears(maps)
+    biases: list[Tensor] = [linear.bias for linear in linears if linear.bias is not None]
+    matrices: list[Tensor] = [linear.weight for linear in linears]
+    return ProjectionParameters(torch.stack(matrices), torch.stack(biases) if biases else None)
 
 
 @torch.no_grad()
-def _copy(linear: nn.Module, matrix: Tensor, bias: Tensor | None) -> None:
-    _linear(linear).weight.copy_(matrix)
+def _copy_parameters(linear: nn.Linear, matrix: Tensor, bias: Tensor | None) -> None:
+    linear.weight.copy_(matrix)
     if bias is not None:
-        _linear(linear).bias.copy_(bias)
+        linear.bias.copy_(bias)
 
 
-def _linear(module: nn.Module) -> nn.Linear:
-    assert isinstance(module, nn.Linear)  # what a ModuleList forgets
-    return module
+def _get_linears(maps: nn.ModuleList) -> list[nn.Linear]:
+    return [module for module in maps if isinstance(module, nn.Linear)]

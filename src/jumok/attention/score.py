@@ -1,7 +1,7 @@
-"""Scores: the formula that makes a number of a query and a key, before bias and mask.
+"""Scores: the formula that gives a number for each query and key, before bias and mask.
 
-ScaledDot and Dot are formulas; General, Additive and Concat have parameters and are modules; Kernel is linear
-attention. Query and key widths may differ in General, Additive and Concat.
+ScaledDot and Dot are formulas without parameters; General, Additive and Concat are modules with parameters; Kernel is
+linear attention. Query and key widths may differ in General, Additive and Concat.
 """
 
 from __future__ import annotations
@@ -17,28 +17,48 @@ from jumok import axes
 from jumok.errors import ArgumentError, ShapeError
 
 from .feature_maps import EluPlusOne, FeatureMap
-from .groups import grouped_matmul, spread
+from .groups import expand_groups, grouped_matmul
+
+ScaledQuery = tuple[Float[Tensor, "batch head query key_width"], float]
 
 
 class Score:
-    """What the door asks of a score."""
+    """Base class of scores."""
 
-    #: one number a head that takes part in the softmax and has no value ("attention sink")
+    #: One score per head, [head], that takes part in the softmax without a value ("attention sink"), or None.
     sink: Tensor | None = None
 
+    #: Hidden numbers computed for every cell: 0 unless the score keeps a vector per pair of query and key.
+    hidden_width: int = 0
+
     def check(self, query: Tensor, key: Tensor) -> None:
-        """Raise ShapeError where the widths do not fit this formula."""
+        """Raise ShapeError if the widths do not fit this formula.
+
+        Args:
+            query: Queries, ``[batch, head, query, head_width]``.
+            key: Keys, ``[batch, group, key, key_width]``.
+        """
         raise NotImplementedError
 
     def evaluate(self, query: axes.Query, key: axes.Key) -> axes.Scores:
+        """Return the score of every query and key, ``[batch, head, query, key]``.
+
+        Args:
+            query: Queries, ``[batch, head, query, head_width]``.
+            key: Keys, ``[batch, group, key, key_width]``.
+        """
         raise NotImplementedError
 
-    def as_dot(self, query: axes.Query) -> tuple[Float[Tensor, "batch head query key_width"], float] | None:
-        """(query', scale) with scores = scale * query' . key, where the formula is such a product; else None."""
+    def as_dot(self, query: axes.Query) -> ScaledQuery | None:
+        """Return ``(new_query, scale)`` with scores = scale * new_query . key, or None for other formulas.
+
+        Args:
+            query: Queries, ``[batch, head, query, head_width]``.
+        """
         return None
 
     def gradient_tensors(self) -> tuple[Tensor, ...]:
-        """What gradients must reach besides query and key."""
+        """Return the tensors that may require gradients, besides query and key."""
         return () if self.sink is None else (self.sink,)
 
 
@@ -46,8 +66,10 @@ class Score:
 class ScaledDot(Score):
     """query . key / sqrt(head_width) (Vaswani et al. 2017).
 
-    ``scale`` replaces 1/sqrt(head_width); ``softcap`` c bends scores to c*tanh(score/c) (Gemma 2);
-    ``sink`` is [head], see Score.
+    Args:
+        scale: Factor of the dot product; None is 1/sqrt(head_width).
+        softcap: Bound c: scores become c * tanh(score / c) (Gemma 2); None is no bound.
+        sink: Score per head, ``[head]``, that takes part in the softmax without a value; None is no sink.
     """
 
     scale: float | None = None
@@ -61,21 +83,30 @@ class ScaledDot(Score):
     def check(self, query: Tensor, key: Tensor) -> None:
         if query.shape[-1] != key.shape[-1]:
             raise ShapeError(
-                f"query is {query.shape[-1]} wide and key {key.shape[-1]}, but {type(self).__name__} multiplies them "
-                f"number by number (query {list(query.shape)}, key {list(key.shape)})"
+                f"query has width {query.shape[-1]} and key {key.shape[-1]}, but {type(self).__name__} needs equal "
+                f"widths (query {list(query.shape)}, key {list(key.shape)})"
             )
         if self.sink is not None and list(self.sink.shape) != [query.shape[1]]:
             raise ShapeError(f"sink has shape {list(self.sink.shape)}, but the query has {query.shape[1]} heads")
 
     def evaluate(self, query: axes.Query, key: axes.Key) -> axes.Scores:
-        # scaling the query costs n*d, scaling the scores n*n
-        scores = grouped_matmul(query * self._scale(query), key.transpose(-1, -2))
-        return scores if self.softcap is None else self.softcap * torch.tanh(scores / self.softcap)
+        # Scaling the query takes n*d multiplications, scaling the scores n*n.
+        scores = grouped_matmul(query * self.get_scale(query), key.transpose(-1, -2))
+        if self.softcap is None:
+            return scores
+        return self.softcap * torch.tanh(scores / self.softcap)
 
-    def as_dot(self, query: axes.Query) -> tuple[Float[Tensor, "batch head query key_width"], float] | None:
-        return None if self.softcap is not None or self.sink is not None else (query, self._scale(query))
+    def as_dot(self, query: axes.Query) -> ScaledQuery | None:
+        if self.softcap is not None or self.sink is not None:
+            return None
+        return query, self.get_scale(query)
 
-    def _scale(self, query: Tensor) -> float:
+    def get_scale(self, query: Tensor) -> float:
+        """Return the factor of the dot product.
+
+        Args:
+            query: Queries, ``[batch, head, query, head_width]``.
+        """
         return 1 / math.sqrt(query.shape[-1]) if self.scale is None else self.scale
 
 
@@ -86,119 +117,149 @@ class Dot(ScaledDot):
     scale: float | None = 1.0
 
 
-class _Module(nn.Module, Score):
-    """A score with parameters. ``heads=1``: all heads share them."""
+class _ParametricScore(nn.Module, Score):
+    """A score with parameters. With ``heads=1`` all heads share them."""
 
     def __init__(self, query_width: int, key_width: int, heads: int, hidden: int = 1) -> None:
         super().__init__()
-        numbers = {"query_width": query_width, "key_width": key_width, "heads": heads, "hidden": hidden}
-        for name, number in numbers.items():
-            if number < 1:
-                raise ArgumentError(f"{name} must be at least 1, not {number}")
+        sizes = {"query_width": query_width, "key_width": key_width, "heads": heads, "hidden": hidden}
+        for name, size in sizes.items():
+            if size < 1:
+                raise ArgumentError(f"{name} must be at least 1, not {size}")
         self.query_width, self.key_width, self.heads = query_width, key_width, heads
 
     def check(self, query: Tensor, key: Tensor) -> None:
         name = type(self).__name__
         if query.shape[-1] != self.query_width:
-            raise ShapeError(f"{name} was made for queries {self.query_width} wide, not {list(query.shape)}")
+            raise ShapeError(f"this {name} takes queries of width {self.query_width}, not {list(query.shape)}")
         if key.shape[-1] != self.key_width:
-            raise ShapeError(f"{name} was made for keys {self.key_width} wide, not {list(key.shape)}")
+            raise ShapeError(f"this {name} takes keys of width {self.key_width}, not {list(key.shape)}")
         if self.heads not in (1, query.shape[1]):
             raise ShapeError(f"{name} has parameters for {self.heads} heads, but the query has {query.shape[1]}")
 
     def gradient_tensors(self) -> tuple[Tensor, ...]:
         return tuple(self.parameters())
 
-    def _parameter(self, *shape: int) -> nn.Parameter:
-        # so that a product with unit-variance input has unit variance: sums of `fan in` terms
+    def _make_parameter(self, *shape: int) -> nn.Parameter:
+        # This standard deviation gives products of unit variance for inputs of unit variance.
         table = torch.empty(self.heads, *shape)
-        if not table.is_meta:  # there, drawing would import hundreds of modules for numbers that a file brings
+        if not table.is_meta:  # on the meta device, drawing would import hundreds of modules for nothing
             nn.init.normal_(table, std=1 / math.sqrt(shape[-1]))
         return nn.Parameter(table)
 
 
-class General(_Module):
-    """query^T M key (Luong et al. 2015, "general")."""
+class General(_ParametricScore):
+    """query^T M key (Luong et al. 2015, "general").
+
+    Args:
+        query_width: Width of the queries.
+        key_width: Width of the keys.
+        heads: Number of matrices: one per head, or 1 for a shared one.
+    """
 
     def __init__(self, query_width: int, key_width: int, heads: int = 1) -> None:
         super().__init__(query_width, key_width, heads)
-        self.matrix = self._parameter(query_width, key_width)
+        self.matrix = self._make_parameter(query_width, key_width)
 
     def evaluate(self, query: axes.Query, key: axes.Key) -> axes.Scores:
         return grouped_matmul(query @ self.matrix.to(query.dtype), key.transpose(-1, -2))
 
-    def as_dot(self, query: axes.Query) -> tuple[Float[Tensor, "batch head query key_width"], float] | None:
+    def as_dot(self, query: axes.Query) -> ScaledQuery | None:
         return query @ self.matrix.to(query.dtype), 1.0
 
 
-class _Tanh(_Module):
-    """vector^T tanh(W_q query + W_k key): additive attention, however its matrix is cut."""
+class _TanhScore(_ParametricScore):
+    """vector^T tanh(W_q query + W_k key): what Additive and Concat have in common."""
 
     vector: nn.Parameter
 
-    def _halves(self) -> tuple[Float[Tensor, "h hidden q"], Float[Tensor, "h hidden k"]]:
+    def _split_matrix(self) -> tuple[Float[Tensor, "h hidden q"], Float[Tensor, "h hidden k"]]:
+        """Return (W_q, W_k)."""
         raise NotImplementedError
 
     def evaluate(self, query: axes.Query, key: axes.Key) -> axes.Scores:
-        for_query, for_key = (half.to(query.dtype) for half in self._halves())
+        query_matrix, key_matrix = (matrix.to(query.dtype) for matrix in self._split_matrix())
         vector = self.vector.to(query.dtype)
-        if self.heads == 1:  # one product for the whole batch, and each group is mapped once before its heads look
-            queries, keys = query @ for_query[0].T, spread(key @ for_key[0].T, query.shape[1])
+
+        if self.heads == 1:  # one product for the batch; each group is projected once, before it is expanded
+            queries = query @ query_matrix[0].T
+            keys = expand_groups(key @ key_matrix[0].T, query.shape[1])
             return torch.tanh(queries[:, :, :, None] + keys[:, :, None]) @ vector[0]
-        queries = query @ for_query.transpose(-1, -2)
-        keys = spread(key, query.shape[1]) @ for_key.transpose(-1, -2)
+
+        queries = query @ query_matrix.transpose(-1, -2)
+        keys = expand_groups(key, query.shape[1]) @ key_matrix.transpose(-1, -2)
         hidden = torch.tanh(queries[:, :, :, None] + keys[:, :, None])
         return (hidden @ vector[:, None, :, None]).squeeze(-1)
 
 
-class Additive(_Tanh):
-    """v^T tanh(W query + U key) (Bahdanau, Cho and Bengio, 2014)."""
+class Additive(_TanhScore):
+    """v^T tanh(W query + U key) (Bahdanau, Cho and Bengio, 2014).
 
-    def __init__(self, query_width: int, key_width: int, hidden: int, heads: int = 1) -> None:
-        super().__init__(query_width, key_width, heads, hidden)
-        self.query_matrix = self._parameter(hidden, query_width)
-        self.key_matrix = self._parameter(hidden, key_width)
-        self.vector = self._parameter(hidden)
-
-    def _halves(self) -> tuple[Float[Tensor, "h hidden q"], Float[Tensor, "h hidden k"]]:
-        return self.query_matrix, self.key_matrix
-
-
-class Concat(_Tanh):
-    """v^T tanh(W [query; key]) (Luong et al. 2015, "concat").
-
-    Without the tanh the query's part would be one number added to a whole row, and softmax would cancel it.
+    Args:
+        query_width: Width of the queries.
+        key_width: Width of the keys.
+        hidden: Width of the hidden vector of each pair.
+        heads: Number of sets of parameters: one per head, or 1 for a shared one.
     """
 
     def __init__(self, query_width: int, key_width: int, hidden: int, heads: int = 1) -> None:
         super().__init__(query_width, key_width, heads, hidden)
-        self.matrix = self._parameter(hidden, query_width + key_width)
-        self.vector = self._parameter(hidden)
+        self.hidden_width = hidden
+        self.query_matrix = self._make_parameter(hidden, query_width)
+        self.key_matrix = self._make_parameter(hidden, key_width)
+        self.vector = self._make_parameter(hidden)
 
-    def _halves(self) -> tuple[Float[Tensor, "h hidden q"], Float[Tensor, "h hidden k"]]:
-        # W [q; k] = W_q q + W_k k: the pairs are never laid side by side
+    def _split_matrix(self) -> tuple[Float[Tensor, "h hidden q"], Float[Tensor, "h hidden k"]]:
+        return self.query_matrix, self.key_matrix
+
+
+class Concat(_TanhScore):
+    """v^T tanh(W [query; key]) (Luong et al. 2015, "concat").
+
+    Without the tanh, the query's part would add one constant to its row, and the softmax would cancel it.
+
+    Args:
+        query_width: Width of the queries.
+        key_width: Width of the keys.
+        hidden: Width of the hidden vector of each pair.
+        heads: Number of sets of parameters: one per head, or 1 for a shared one.
+    """
+
+    def __init__(self, query_width: int, key_width: int, hidden: int, heads: int = 1) -> None:
+        super().__init__(query_width, key_width, heads, hidden)
+        self.hidden_width = hidden
+        self.matrix = self._make_parameter(hidden, query_width + key_width)
+        self.vector = self._make_parameter(hidden)
+
+    def _split_matrix(self) -> tuple[Float[Tensor, "h hidden q"], Float[Tensor, "h hidden k"]]:
+        # W [q; k] = W_q q + W_k k, so the pairs need not be concatenated.
         return self.matrix[..., : self.query_width], self.matrix[..., self.query_width :]
 
 
 @dataclass(frozen=True)
 class Kernel(Score):
-    """Linear attention: weights are phi(query).phi(key), each row divided by its sum.
+    """Linear attention: weights are phi(query) . phi(key), and each row is divided by its sum.
 
-    The score is the logarithm of that product, so softmax, masks and the row log-sum-exp mean what they mean
-    everywhere else; the ``linear`` backend gives the same output in O(n) and never forms the scores.
+    The score is the logarithm of that product, so softmax, masks and the row log-sum-exp are used as with any other
+    score. The ``linear`` backend computes the same output in O(n), without forming the scores.
+
+    Args:
+        feature_map: The map phi; ``EluPlusOne()`` by default.
     """
 
     feature_map: FeatureMap = field(default_factory=EluPlusOne)
 
     def check(self, query: Tensor, key: Tensor) -> None:
         if query.shape[-1] != key.shape[-1]:
-            raise ShapeError(f"query is {query.shape[-1]} wide and key {key.shape[-1]}; Kernel needs them equal")
+            raise ShapeError(f"query has width {query.shape[-1]} and key {key.shape[-1]}; Kernel needs equal widths")
 
     def evaluate(self, query: axes.Query, key: axes.Key) -> axes.Scores:
-        queries, query_scale = self.feature_map.queries(query)
-        keys, key_scale = self.feature_map.keys(key)
+        queries, query_scale = self.feature_map.map_queries(query)
+        keys, key_scale = self.feature_map.map_keys(key)
         similarity = grouped_matmul(queries, keys.transpose(-1, -2))
         if key_scale.dim():
-            key_scale = spread(key_scale, query.shape[1])
-        # features are positive; only underflow makes a product 0, and its logarithm would be no number
-        return similarity.clamp_min(torch.finfo(similarity.dtype).tiny).log() + query_scale + key_scale
+            key_scale = expand_groups(key_scale, query.shape[1])
+
+        # Features are positive, but a product may underflow to 0, whose logarithm is not finite.
+        similarity = similarity.clamp_min(torch.finfo(similarity.dtype).tiny)
+        return similarity.log() + query_scale + key_scale

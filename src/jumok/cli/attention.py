@@ -116,11 +116,11 @@ def mask(expression: str, queries: int | None, keys: int | None, as_json: bool) 
     """Draw the mask of EXPRESSION: causal, window, prefix, padding, documents, global_at, random_keys, blocks and
     edge, combined with & | ~."""
     from jumok.attention.mask import parse
-    from jumok.attention.mask.notation import cells, draw
+    from jumok.attention.mask.notation import draw, evaluate_cells
 
     parsed = parse(expression)
     if as_json:
-        click.echo(json.dumps({"mask": repr(parsed), "allowed": cells(parsed, queries, keys)}))
+        click.echo(json.dumps({"mask": repr(parsed), "allowed": evaluate_cells(parsed, queries, keys)}))
     else:
         click.echo(draw(parsed, queries, keys))
 

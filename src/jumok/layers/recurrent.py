@@ -100,7 +100,7 @@ class StateAttention(nn.Module):
         query_offset: how many inputs looked before these: the first stands there.
         """
         query, key = inputs[:, None], source[:, None]
-        answer = attend(  # type: ignore[call-overload]  # weights is not known here
+        answer = attend(
             query,
             key,
             key,

@@ -1,0 +1,1 @@
+"""The backends of ``attend()``: each module has ``explain_refusal(request)`` and ``compute(request)``."""

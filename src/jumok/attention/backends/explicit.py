@@ -1,6 +1,6 @@
-"""The formula as it is written: softmax(scores + bias, where the mask allows) x value. The reference.
+"""The reference backend: softmax(scores + bias, masked) @ value, as the formula is written.
 
-Every other backend is held to this one, and this one to plain loops in float64. Keeps n x n numbers.
+Every other backend is tested against this one, and this one against plain loops in float64. Needs O(n^2) memory.
 """
 
 from __future__ import annotations
@@ -16,39 +16,51 @@ from .protocol import AttentionOutput, AttentionRequest
 
 
 def explain_refusal(request: AttentionRequest) -> str | None:
+    """Return None: this backend computes every request.
+
+    Args:
+        request: The checked arguments of ``attend()``.
+    """
     return None
 
 
 def compute(request: AttentionRequest) -> AttentionOutput:
-    with torch.autocast(request.query.device.type, enabled=False):  # float32, whatever surrounds us
-        return _computed(request)
+    """Compute a request.
+
+    Args:
+        request: The checked arguments of ``attend()``.
+    """
+    with torch.autocast(request.query.device.type, enabled=False):  # float32 even inside autocast
+        return _compute_in_float32(request)
 
 
-def _computed(request: AttentionRequest) -> AttentionOutput:
+def _compute_in_float32(request: AttentionRequest) -> AttentionOutput:
     # float32: a softmax in bfloat16 loses the small weights
     dtype = torch.promote_types(request.query.dtype, torch.float32)
     query, key, value = (tensor.to(dtype) for tensor in (request.query, request.key, request.value))
     allowed = None if request.mask is None else request.mask.evaluate(request.grid)
     if allowed is not None:
-        key, value = _silenced(key, value, allowed)
+        key, value = _zero_unused_keys(key, value, allowed)
+
     scores = request.score.evaluate(query, key)
     if request.bias is not None:
         scores = scores + request.bias.evaluate(request.grid).to(dtype)
     weights, logsumexp = _softmax(scores, allowed, request.score.sink, request.logsumexp)
-    # the weights handed back are those before dropout: their rows sum to 1
-    kept = functional.dropout(weights, request.dropout) if request.dropout else weights
-    output = grouped_matmul(kept, value).to(request.query.dtype)
+
+    # The weights that are returned are those before dropout: their rows sum to 1.
+    dropped = functional.dropout(weights, request.dropout) if request.dropout else weights
+    output = grouped_matmul(dropped, value).to(request.query.dtype)
     return AttentionOutput(output, weights.to(request.query.dtype) if request.weights else None, logsumexp)
 
 
-def _silenced(key: Tensor, value: Tensor, allowed: axes.Allowed) -> tuple[Tensor, Tensor]:
-    """Zeros in place of keys that nobody may attend to: 0 x NaN is NaN, and padding may hold anything."""
-    read = allowed.any(-2)  # [batch or 1, head or 1, key or 1]
+def _zero_unused_keys(key: Tensor, value: Tensor, allowed: axes.Allowed) -> tuple[Tensor, Tensor]:
+    """Replace keys that no query may attend to by zeros: 0 * NaN is NaN, and padding may hold anything."""
+    used = allowed.any(-2)  # [batch or 1, head or 1, key or 1]
     groups = key.shape[1]
-    if read.shape[1] > groups:
-        read = read.unflatten(1, (groups, -1)).any(2)
-    silent = ~read[..., None]
-    return key.masked_fill(silent, 0.0), value.masked_fill(silent, 0.0)
+    if used.shape[1] > groups:
+        used = used.unflatten(1, (groups, -1)).any(2)
+    unused = ~used[..., None]
+    return key.masked_fill(unused, 0.0), value.masked_fill(unused, 0.0)
 
 
 def _softmax(
@@ -56,16 +68,17 @@ def _softmax(
 ) -> tuple[axes.Weights, axes.LogSumExp | None]:
     if allowed is not None:
         scores = scores.masked_fill(~allowed, float("-inf"))
-    if sink is not None:
+
+    if sink is not None:  # one more column, which takes its share of every row and has no value
         column = sink.to(scores)[:, None, None].expand(*scores.shape[:-1], 1)
-        # the sink takes its share of every row and gives nothing for it
-        return (
-            torch.cat([scores, column], -1).softmax(-1)[..., :-1],
-            torch.logsumexp(torch.cat([scores, column], -1), -1) if logsumexp else None,
-        )
+        extended = torch.cat([scores, column], -1)
+        total = torch.logsumexp(extended, -1) if logsumexp else None
+        return extended.softmax(-1)[..., :-1], total
+
     total = torch.logsumexp(scores, -1) if logsumexp else None
     if allowed is None:
         return scores.softmax(-1), total
-    # A row of -inf has no softmax, forward or backward: give it finite scores, then take its weights away.
+
+    # A row of -inf has no softmax, neither forward nor backward: compute it with finite scores, then zero its weights.
     empty = ~allowed.any(-1, keepdim=True)
     return scores.masked_fill(empty, 0.0).softmax(-1).masked_fill(empty, 0.0), total

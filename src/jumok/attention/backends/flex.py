@@ -1,29 +1,37 @@
-"""PyTorch's FlexAttention, compiled: inference with sparse masks. Never chosen by "auto": it compiles for seconds.
+"""PyTorch's FlexAttention, compiled: inference with sparse masks. "auto" never selects it, as it compiles for seconds.
 
-On a CPU its backward pass raises, and a compiled log-sum-exp is refused; so patterns *train* on ``blocked``.
+On a CPU its backward pass is not implemented, and it cannot return the log-sum-exp; use ``blocked`` for training.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from jumok.attention.grid import Grid, Positions
-from jumok.attention.mask.base import And, Mask, Not, Or
+from jumok.attention.mask.base import BinaryMask, Mask, Not
 from jumok.attention.mask.position_masks import RandomKeys
 from jumok.attention.mask.table_masks import PaddingLengths, PaddingTable
 from jumok.attention.score import ScaledDot
 
 from .protocol import AttentionOutput, AttentionRequest
 
-MOST_KERNELS = 256  # compiled variants (mask, shapes, number type) in one process
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import BlockMask
+
+MAX_KERNELS = 256  # compiled variants (mask, shapes, dtype) in one process
 
 
 def explain_refusal(request: AttentionRequest) -> str | None:
+    """Return why the request cannot be computed here and which backend can, or None.
+
+    Args:
+        request: The checked arguments of ``attend()``.
+    """
     if request.weights:
         return 'flex keeps no weights; use backend="explicit"'
     if request.logsumexp:
@@ -36,7 +44,7 @@ def explain_refusal(request: AttentionRequest) -> str | None:
         return f'flex computes dot products, not {request.score!r}; use backend="explicit" or "blocked"'
     if request.bias is not None:
         return 'flex takes no bias; use backend="blocked" or "sdpa"'
-    if request.mask is not None and _random(request.mask):
+    if request.mask is not None and _has_random_keys(request.mask):
         return 'flex cannot draw random_keys inside its kernel; use backend="blocked" or "sdpa"'
     if request.query.dtype not in (torch.float32, torch.bfloat16, torch.float16):
         return (
@@ -47,82 +55,94 @@ def explain_refusal(request: AttentionRequest) -> str | None:
     return None
 
 
-def _random(mask: Mask) -> bool:
-    if isinstance(mask, And | Or):
-        return _random(mask.left) or _random(mask.right)
-    return _random(mask.inner) if isinstance(mask, Not) else isinstance(mask, RandomKeys)
-
-
-def _traceable(mask: Mask, keys: int) -> Mask:
-    """The same mask without tensors made while it is read: those the compiler cannot follow."""
-    if isinstance(mask, And | Or):
-        return type(mask)(_traceable(mask.left, keys), _traceable(mask.right, keys))
+def _has_random_keys(mask: Mask) -> bool:
+    if isinstance(mask, BinaryMask):
+        return _has_random_keys(mask.left) or _has_random_keys(mask.right)
     if isinstance(mask, Not):
-        return Not(_traceable(mask.inner, keys))
+        return _has_random_keys(mask.inner)
+    return isinstance(mask, RandomKeys)
+
+
+def _make_traceable(mask: Mask, keys: int) -> Mask:
+    """Return an equal mask that creates no tensors when it is evaluated; the compiler cannot trace those."""
+    if isinstance(mask, BinaryMask):
+        return type(mask)(_make_traceable(mask.left, keys), _make_traceable(mask.right, keys))
+    if isinstance(mask, Not):
+        return Not(_make_traceable(mask.inner, keys))
     if isinstance(mask, PaddingLengths):
         return PaddingTable(torch.arange(keys) < torch.tensor(mask.lengths)[:, None])
     return mask
 
 
-class _Cell:
-    """A grid of one cell, by numbers that the compiler traces."""
+class _Cell(Grid):
+    """A grid of one cell, whose coordinates are scalar tensors that the compiler traces."""
 
     def __init__(self, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> None:
-        self.batch, self.head, self.query, self.key = batch, head, query, key
+        self._batch, self._head, self._query, self._key = batch, head, query, key
+
+    @property
+    def batch(self) -> Tensor:
+        return self._batch
+
+    @property
+    def head(self) -> Tensor:
+        return self._head
 
 
 def compute(request: AttentionRequest) -> AttentionOutput:
+    """Compute a request.
+
+    Args:
+        request: The checked arguments of ``attend()``.
+    """
     score = request.score
     assert isinstance(score, ScaledDot)
-    # each mask is compiled by itself; the compiler's own limit of eight would refuse the ninth
-    with torch._dynamo.config.patch(recompile_limit=MOST_KERNELS):
-        output = _run(request, score)
+    # Every mask is compiled separately; the compiler's default limit of eight would refuse the ninth.
+    with torch._dynamo.config.patch(recompile_limit=MAX_KERNELS):
+        output = _compile_flex_attention()(
+            request.query,
+            request.key,
+            request.value,
+            score_mod=None if score.softcap is None else _make_softcap_function(score.softcap),
+            block_mask=None if request.mask is None else _make_block_mask(request.mask, request.grid),
+            scale=score.get_scale(request.query),
+            enable_gqa=request.key.shape[1] != request.query.shape[1],
+        )
     return AttentionOutput(output)
 
 
-def _run(request: AttentionRequest, score: ScaledDot) -> Tensor:
-    return _compiled()(
-        request.query,
-        request.key,
-        request.value,
-        score_mod=None if score.softcap is None else _capped(score.softcap),
-        block_mask=None if request.mask is None else _block_mask(request.mask, request.grid),
-        scale=score._scale(request.query),
-        enable_gqa=request.key.shape[1] != request.query.shape[1],
-    )
-
-
 @lru_cache(maxsize=1)
-def _compiled() -> Callable[..., Tensor]:
+def _compile_flex_attention() -> Callable[..., Tensor]:
     from torch.nn.attention.flex_attention import flex_attention
 
-    # fullgraph: without it a failed trace falls back to slow eager code in silence
+    # fullgraph: without it, a failed trace silently falls back to slow eager code
     return torch.compile(flex_attention, fullgraph=True, dynamic=False)
 
 
 @lru_cache(maxsize=32)
-def _capped(softcap: float) -> Callable[..., Tensor]:
-    def capped(score: Tensor, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+def _make_softcap_function(softcap: float) -> Callable[..., Tensor]:
+    def apply_softcap(score: Tensor, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return softcap * torch.tanh(score / softcap)
 
-    return capped
+    return apply_softcap
 
 
-def _block_mask(mask: Mask, grid: Grid) -> Any:
+def _make_block_mask(mask: Mask, grid: Grid) -> BlockMask:
     from torch.nn.attention.flex_attention import create_block_mask
 
-    mask = _traceable(mask, grid.highest("key") + 1)
-    where_query, where_key = _place(grid.query_positions), _place(grid.key_positions)
+    mask = _make_traceable(mask, grid.max_position("key") + 1)
+    get_query_position = _make_position_function(grid.query_positions)
+    get_key_position = _make_position_function(grid.key_positions)
 
-    def allows(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        cell = _Cell(batch, head, where_query(batch, query), where_key(batch, key))
-        return mask.evaluate(cell)  # type: ignore[arg-type]  # it reads the same four coordinates
+    def is_allowed(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return mask.evaluate(_Cell(batch, head, get_query_position(batch, query), get_key_position(batch, key)))
 
     batch, head, queries, keys = grid.shape
-    return create_block_mask(allows, batch, head, queries, keys, device=str(grid.device))
+    return create_block_mask(is_allowed, batch, head, queries, keys, device=str(grid.device))
 
 
-def _place(positions: Positions) -> Callable[[Tensor, Tensor], Tensor]:
+def _make_position_function(positions: Positions) -> Callable[[Tensor, Tensor], Tensor]:
+    """Return a function from (batch row, index) to the position."""
     if isinstance(positions, range):
         start, step = positions.start, positions.step
         return lambda batch, index: start + step * index

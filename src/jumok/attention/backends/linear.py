@@ -1,13 +1,16 @@
-"""Linear attention in O(n): keys and values are folded into one small state, and queries read that.
+"""Linear attention in O(n): keys and values are summed into one small state, which the queries read.
 
-For ``score.Kernel`` under causal and padding masks. Causal rows are computed in chunks: within a chunk by the
-formula, before it by the running state.
+For ``score.Kernel`` with causal and padding masks. Causal rows are computed in chunks: by the explicit formula within a
+chunk, and by the running state for everything before it.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from jumok.attention.groups import grouped_matmul
 from jumok.attention.mask.base import And, Mask
@@ -17,10 +20,22 @@ from jumok.attention.score import Kernel
 
 from .protocol import AttentionOutput, AttentionRequest
 
-CHUNK = 128  # rows computed by the formula; the states kept are n / CHUNK
+CHUNK = 128  # rows computed by the explicit formula; n / CHUNK states are stored
+
+
+class _MaskParts(NamedTuple):
+    """A mask as causality and padding."""
+
+    is_causal: bool
+    paddings: list[Mask]
 
 
 def explain_refusal(request: AttentionRequest) -> str | None:
+    """Return why the request cannot be computed here and which backend can, or None.
+
+    Args:
+        request: The checked arguments of ``attend()``.
+    """
     if not isinstance(request.score, Kernel):
         return f'linear computes score.Kernel, not {type(request.score).__name__}; use backend="sdpa" or "explicit"'
     if request.weights:
@@ -31,88 +46,104 @@ def explain_refusal(request: AttentionRequest) -> str | None:
         return 'linear takes no bias; use backend="blocked" or "explicit"'
     if request.dropout:
         return 'linear has no weights to drop; use backend="blocked" or "explicit"'
-    causal, paddings = _parts(request.mask)
-    if paddings is None:
+
+    parts = _split_mask(request.mask)
+    if parts is None:
         return f'linear takes causal and padding masks, not {request.mask!r}; use backend="blocked" or "explicit"'
-    if causal and not request.grid.contiguous:
+    if parts.is_causal and not request.grid.contiguous:
         return 'linear needs causal positions as ranges; use backend="blocked" or "explicit"'
     return None
 
 
-def _parts(mask: Mask | None) -> tuple[bool, list[Mask] | None]:
-    """(is causality in it, the paddings); None in place of the paddings where there is anything else."""
+def _split_mask(mask: Mask | None) -> _MaskParts | None:
+    """Return the parts of a mask, or None if it contains anything but causality and padding."""
     if mask is None:
-        return False, []
+        return _MaskParts(False, [])
     if isinstance(mask, Causal):
-        return True, []
+        return _MaskParts(True, [])
     if isinstance(mask, PaddingLengths | PaddingTable):
-        return False, [mask]
-    if isinstance(mask, And):
-        left, right = _parts(mask.left), _parts(mask.right)
-        if left[1] is not None and right[1] is not None:
-            return left[0] or right[0], left[1] + right[1]
-    return False, None
+        return _MaskParts(False, [mask])
+    if not isinstance(mask, And):
+        return None
+
+    left, right = _split_mask(mask.left), _split_mask(mask.right)
+    if left is None or right is None:
+        return None
+    return _MaskParts(left.is_causal or right.is_causal, left.paddings + right.paddings)
 
 
 def compute(request: AttentionRequest) -> AttentionOutput:
-    with torch.autocast(request.query.device.type, enabled=False):  # float32, whatever surrounds us
-        return _computed(request)
+    """Compute a request.
+
+    Args:
+        request: The checked arguments of ``attend()``.
+    """
+    with torch.autocast(request.query.device.type, enabled=False):  # float32 even inside autocast
+        return _compute_in_float32(request)
 
 
-def _computed(request: AttentionRequest) -> AttentionOutput:
-    assert isinstance(request.score, Kernel)
+def _compute_in_float32(request: AttentionRequest) -> AttentionOutput:
+    score, parts = request.score, _split_mask(request.mask)
+    assert isinstance(score, Kernel) and parts is not None
     # float32: sums over thousands of keys
     dtype = torch.promote_types(request.query.dtype, torch.float32)
-    causal, paddings = _parts(request.mask)
     key, value = request.key.to(dtype), request.value.to(dtype)
-    real: Tensor | None = None
-    for padding in paddings or []:
-        allowed = padding.evaluate(request.grid).expand(request.grid.shape[0], 1, 1, request.grid.shape[3])
-        real = allowed if real is None else real & allowed
-    if real is not None:
-        hidden = ~real.transpose(-1, -2)
-        key, value = key.masked_fill(hidden, 0.0), value.masked_fill(hidden, 0.0)  # padding may hold NaN
-    queries, _ = request.score.feature_map.queries(request.query.to(dtype))
-    keys, _ = request.score.feature_map.keys(key)
-    if real is not None:
-        keys = keys.masked_fill(hidden, 0.0)
-    # a column of ones carries the sum that each row is divided by
-    carried = torch.cat([value, value.new_ones(*value.shape[:-1], 1)], -1)
-    if causal:
-        start = request.grid.lowest("query") - request.grid.lowest("key")
-        joined = _causal(queries, keys, carried, start)
+    padded = _find_padding(request, parts.paddings)
+    if padded is not None:
+        key, value = key.masked_fill(padded, 0.0), value.masked_fill(padded, 0.0)  # padding may hold NaN
+
+    queries, _ = score.feature_map.map_queries(request.query.to(dtype))
+    keys, _ = score.feature_map.map_keys(key)
+    if padded is not None:
+        keys = keys.masked_fill(padded, 0.0)
+
+    # A column of ones gives the sum that each row is divided by.
+    extended = torch.cat([value, value.new_ones(*value.shape[:-1], 1)], -1)
+    if parts.is_causal:
+        start = request.grid.min_position("query") - request.grid.min_position("key")
+        sums = _compute_causal_sums(queries, keys, extended, start)
     else:
-        joined = grouped_matmul(queries, keys.transpose(-1, -2) @ carried)
-    output, total = joined[..., :-1], joined[..., -1:]
+        sums = grouped_matmul(queries, keys.transpose(-1, -2) @ extended)
+
+    output, total = sums[..., :-1], sums[..., -1:]
     return AttentionOutput((output / total.masked_fill(total == 0, 1.0)).to(request.query.dtype))
 
 
-def _causal(queries: Tensor, keys: Tensor, carried: Tensor, start: int) -> Tensor:
-    """Row i reads keys 0 .. start + i. ``start`` is how many keys stand before the first query."""
+def _find_padding(request: AttentionRequest, paddings: list[Mask]) -> Tensor | None:
+    """Return True for padded keys, [batch, 1, key, 1]; None without padding masks."""
+    real: Tensor | None = None
+    for padding in paddings:
+        allowed = padding.evaluate(request.grid).expand(request.grid.shape[0], 1, 1, request.grid.shape[3])
+        real = allowed if real is None else real & allowed
+    return None if real is None else ~real.transpose(-1, -2)
+
+
+def _compute_causal_sums(queries: Tensor, keys: Tensor, values: Tensor, start: int) -> Tensor:
+    """Return for row i the sum over keys 0 .. start + i; ``start`` is the number of keys before the first query."""
     length = queries.shape[2]
-    before = keys[:, :, : max(start, 0)].transpose(-1, -2) @ carried[:, :, : max(start, 0)]
-    keys, carried = (_aligned(tensor, start, length) for tensor in (keys, carried))
+    initial_state = keys[:, :, : max(start, 0)].transpose(-1, -2) @ values[:, :, : max(start, 0)]
+    keys, values = (_align_with_queries(tensor, start, length) for tensor in (keys, values))
     missing = -length % CHUNK
-    queries, keys, carried = (
-        torch.nn.functional.pad(tensor, (0, 0, 0, missing)).unflatten(2, (-1, CHUNK))
-        for tensor in (queries, keys, carried)
+    queries, keys, values = (
+        functional.pad(tensor, (0, 0, 0, missing)).unflatten(2, (-1, CHUNK)) for tensor in (queries, keys, values)
     )
-    states = keys.transpose(-1, -2) @ carried  # what each chunk adds: [batch, group, chunk, feature, width]
-    earlier = states.cumsum(2) - states + before[:, :, None]
-    chunks = keys.shape[2]
 
-    def product(left: Tensor, right: Tensor) -> Tensor:
-        # chunks stand in the batch's place, so that grouped heads need no second formula
-        folded = grouped_matmul(left.transpose(1, 2).flatten(0, 1), right.transpose(1, 2).flatten(0, 1))
-        return folded.unflatten(0, (-1, chunks)).transpose(1, 2)
-
-    within = product(queries, keys.transpose(-1, -2)).tril()
-    joined = product(within, carried) + product(queries, earlier)
-    return joined.flatten(2, 3)[:, :, :length]
+    chunk_states = keys.transpose(-1, -2) @ values  # [batch, group, chunk, feature, width]
+    earlier_states = chunk_states.cumsum(2) - chunk_states + initial_state[:, :, None]
+    within = _chunked_matmul(queries, keys.transpose(-1, -2)).tril()
+    sums = _chunked_matmul(within, values) + _chunked_matmul(queries, earlier_states)
+    return sums.flatten(2, 3)[:, :, :length]
 
 
-def _aligned(tensor: Tensor, start: int, length: int) -> Tensor:
-    """The keys that stand where the queries stand, zeros where there is none."""
+def _chunked_matmul(left: Tensor, right: Tensor) -> Tensor:
+    """Multiply [batch, head, chunk, ...] by [batch, group, chunk, ...], with the chunks as batch rows."""
+    chunks = right.shape[2]
+    product = grouped_matmul(left.transpose(1, 2).flatten(0, 1), right.transpose(1, 2).flatten(0, 1))
+    return product.unflatten(0, (-1, chunks)).transpose(1, 2)
+
+
+def _align_with_queries(tensor: Tensor, start: int, length: int) -> Tensor:
+    """Return the keys at the positions of the queries, with zeros where there is no key."""
     front = min(max(-start, 0), length)
     tensor = tensor[:, :, max(start, 0) : max(start + length, 0)][:, :, : length - front]
-    return torch.nn.functional.pad(tensor, (0, 0, front, length - front - tensor.shape[2]))
+    return functional.pad(tensor, (0, 0, front, length - front - tensor.shape[2]))

@@ -1,4 +1,4 @@
-"""What the door hands to a backend, and what a backend hands back."""
+"""What ``attend()`` passes to a backend, and what a backend returns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,21 @@ from jumok.attention.score import Score
 
 @dataclass(slots=True)
 class AttentionRequest:
-    """One call of ``attend``, checked. Half-precision tensors come as they are; backends compute in float32."""
+    """The checked arguments of one ``attend()`` call; backends compute half-precision tensors in float32.
+
+    Args:
+        query: Queries, ``[batch, head, query, head_width]``.
+        key: Keys, ``[batch, group, key, key_width]``.
+        value: Values, ``[batch, group, key, value_width]``.
+        mask: The mask, or None.
+        bias: The bias, or None.
+        score: The formula of the scores.
+        query_positions: Positions of the queries.
+        key_positions: Positions of the keys.
+        dropout: Probability of dropping a weight.
+        weights: Whether the weights are returned.
+        logsumexp: Whether the row log-sum-exp is returned.
+    """
 
     query: Tensor
     key: Tensor
@@ -33,7 +47,7 @@ class AttentionRequest:
 
     @property
     def grid(self) -> Grid:
-        """All cells of this call; made when first asked for."""
+        """All cells of this call; created on first use."""
         if self._grid is None:
             batch, head, _, _ = self.query.shape
             self._grid = Grid(range(batch), range(head), self.query_positions, self.key_positions, self.query.device)
@@ -41,16 +55,19 @@ class AttentionRequest:
 
 
 class AttentionOutput(NamedTuple):
+    """The output of a backend, with the weights and the log-sum-exp of each row's masked scores if requested."""
+
     output: Tensor
     weights: Tensor | None = None
-    logsumexp: Tensor | None = None  # of each row's masked scores: with query and key, enough for any tile
+    logsumexp: Tensor | None = None
 
 
 @runtime_checkable
 class Backend(Protocol):
-    """A way to compute a request. A module with these two functions is one."""
+    """A way to compute a request: a module with these two functions."""
 
     def explain_refusal(self, request: AttentionRequest) -> str | None:
-        """Why it cannot do this, and which backend can; None where it can."""
+        """Return why this backend cannot compute the request and which one can, or None if it can."""
 
-    def compute(self, request: AttentionRequest) -> AttentionOutput: ...
+    def compute(self, request: AttentionRequest) -> AttentionOutput:
+        """Compute a request that is not refused."""

@@ -1,4 +1,4 @@
-"""What a mask is, and how masks compose."""
+"""The base class of masks, and the masks that ``&``, ``|`` and ``~`` make."""
 
 from __future__ import annotations
 
@@ -10,57 +10,81 @@ import torch
 from jaxtyping import Bool, Int8
 from torch import Tensor
 
-from jumok.attention.grid import BlockGrid, Grid
+from jumok.attention.grid import BlockGrid, Grid, Positions
 from jumok.axes import Allowed
 from jumok.errors import ShapeError
 
-# What a mask says of a whole block of cells. Kleene's three-valued logic: & is min, | is max, ~ is 2 - x.
+# The class of a block of cells: all forbidden, not known (or mixed), all allowed. In this order, Kleene's three-valued
+# logic is arithmetic: & is min, | is max, ~x is 2 - x.
 EMPTY, PARTIAL, FULL = 0, 1, 2
 BlockClasses = Int8[Tensor, "#batch #head #query_block #key_block"]
 
 
 class Mask:
-    """What every mask can do. Subclasses say ``allowed`` (each cell) and ``reach`` (whole blocks at once)."""
+    """Base class of masks: True = the query may attend to the key.
 
-    #: Does it depend on query position - key position alone? Then equal tiles need evaluating once.
-    relative: bool = False
+    Subclasses define ``evaluate`` (every cell) and ``classify_blocks`` (blocks of cells at once).
+    """
 
-    #: Can it fail to cover a grid? Then ``check`` is asked before it is used.
-    needs_check: bool = True
+    @property
+    def relative(self) -> bool:
+        """Whether the mask depends on query position - key position alone, so that equal tiles are computed once."""
+        return False
+
+    @property
+    def needs_check(self) -> bool:
+        """Whether the mask may fail to cover a grid, so that ``check`` must be called before it is used."""
+        return True
 
     def evaluate(self, grid: Grid) -> Allowed:
-        """True where the query may attend to the key; broadcasts to [batch, head, query, key]."""
+        """Return True for every cell that is allowed; broadcasts to ``[batch, head, query, key]``.
+
+        Args:
+            grid: The cells, with their positions.
+        """
         raise NotImplementedError
 
     def classify_blocks(self, blocks: BlockGrid) -> BlockClasses:
-        """EMPTY or FULL only where that is certain for every cell of the block."""
+        """Return EMPTY, PARTIAL or FULL for every block; EMPTY and FULL only where that holds for every cell.
+
+        Args:
+            blocks: The cells, cut into blocks.
+        """
         raise NotImplementedError
 
-    def covers(self, grid: Grid) -> bool:
-        """Is it known, from ranges alone and without reading a tensor, that every cell is allowed?"""
+    def allows_all(self, grid: Grid) -> bool:
+        """Return whether every cell is known to be allowed, without reading a tensor.
+
+        Args:
+            grid: The cells, with their positions.
+        """
         return False
 
-    def limits(self) -> dict[str, int]:
-        """How far the tables of this mask go on each axis (batch, head, query, key); none, no entry."""
+    def table_sizes(self) -> dict[str, int]:
+        """Return the sizes of this mask's tables on the axes batch, head, query and key, without unlimited axes."""
         return {}
 
     def tables(self) -> tuple[Tensor, ...]:
-        """The tensors that this mask reads."""
+        """Return the tensors that this mask reads."""
         return ()
 
     def check(self, grid: Grid) -> None:
-        """Raise ShapeError where a table of this mask does not cover the grid."""
-        for axis, limit in self.limits().items():
-            name = repr(self).partition("(")[0]
-            if axis in ("batch", "head"):
-                count = len(grid.batches if axis == "batch" else grid.heads)
-                if limit not in (1, count):
-                    raise ShapeError(f"mask.{name} has {limit} on the {axis} axis, but the query has {count}")
-            else:
-                grid.check_covered(axis, limit, f"mask.{name}")
+        """Raise ShapeError if a table of this mask does not cover the grid.
 
-    def extent(self) -> int:
-        """How many positions a drawing needs to show what this mask is about."""
+        Args:
+            grid: The cells, with their positions.
+        """
+        for axis, size in self.table_sizes().items():
+            name = repr(self).partition("(")[0]
+            if axis in ("query", "key"):
+                grid.check_covered(axis, size, f"mask.{name}")
+                continue
+            count = len(grid.batches if axis == "batch" else grid.heads)
+            if size not in (1, count):
+                raise ShapeError(f"mask.{name} has size {size} on the {axis} axis, but the query has {count}")
+
+    def drawing_size(self) -> int:
+        """Return how many positions a drawing needs to show the pattern of this mask."""
         return 8
 
     def dense(
@@ -71,13 +95,23 @@ class Mask:
         batch: int = 1,
         device: torch.device | None = None,
     ) -> Bool[Tensor, "batch head query key"]:
-        """Every cell, from counts or from positions.
+        """Return the mask as a boolean tensor.
+
+        Args:
+            queries: Number of queries, or their positions.
+            keys: Number of keys, or their positions.
+            heads: Number of heads.
+            batch: Number of batch rows.
+            device: Device of the tensor; the default device if None.
+
+        Returns:
+            True = may attend, ``[batch, head, query, key]``.
 
         >>> from jumok.attention import mask
         >>> mask.causal.dense(queries=[1], keys=3)
         tensor([[[[ True,  True, False]]]])
         """
-        grid = Grid(range(batch), range(heads), _places(queries), _places(keys), device)
+        grid = Grid(range(batch), range(heads), _make_positions(queries), _make_positions(keys), device)
         self.check(grid)
         return self.evaluate(grid).expand(grid.shape).clone()
 
@@ -91,53 +125,66 @@ class Mask:
         return self.inner if isinstance(self, Not) else Not(self)
 
     def __bool__(self) -> NoReturn:
-        # "causal and window(3)" would silently be window(3).
+        # Without this error, "causal and window(3)" would be window(3).
         raise TypeError("a mask has no truth value; compose masks with & | ~, not with and, or, not")
 
     def __str__(self) -> str:
-        from .notation import draw  # a drawing needs the words, and the words need this class
+        from .notation import draw  # notation imports this module
 
         return draw(self)
 
 
-def _places(given: int | Sequence[int] | Tensor) -> range | Tensor:
-    if isinstance(given, Tensor):
-        return given
-    return range(given) if isinstance(given, int) else torch.tensor(list(given), dtype=torch.long)
+def _make_positions(positions: int | Sequence[int] | Tensor) -> Positions:
+    if isinstance(positions, Tensor):
+        return positions
+    return range(positions) if isinstance(positions, int) else torch.tensor(list(positions), dtype=torch.long)
 
 
-def classify(some: Tensor, every: Tensor) -> Tensor:
-    return some.to(torch.int8) + every.to(torch.int8)
+def classify(any_allowed: Tensor, all_allowed: Tensor) -> Tensor:
+    """Return EMPTY, PARTIAL or FULL for blocks.
+
+    Args:
+        any_allowed: False for blocks that are known to be forbidden in every cell.
+        all_allowed: True for blocks that are known to be allowed in every cell.
+    """
+    return any_allowed.to(torch.int8) + all_allowed.to(torch.int8)
 
 
-def _tighter(one: dict[str, int], two: dict[str, int]) -> dict[str, int]:
-    return {axis: min(limits[axis] for limits in (one, two) if axis in limits) for axis in {**one, **two}}
+def classify_equality(low: Tensor, high: Tensor, other_low: Tensor, other_high: Tensor) -> Tensor:
+    """Classify blocks of the comparison ``a == b`` by the bounds of a and b.
 
+    Args:
+        low: Smallest a of each block.
+        high: Largest a of each block.
+        other_low: Smallest b of each block.
+        other_high: Largest b of each block.
 
-def ranges_meet(low: Tensor, high: Tensor, other_low: Tensor, other_high: Tensor) -> Tensor:
-    """BlockClasses of "equal": certain where all four are one number, impossible where the ranges are apart."""
-    some = (low <= other_high) & (other_low <= high)
-    every = (low == high) & (other_low == other_high) & (low == other_low)
-    return classify(some, every)
+    Returns:
+        FULL where both are one equal number, EMPTY where the intervals do not overlap, PARTIAL otherwise.
+    """
+    overlap = (low <= other_high) & (other_low <= high)
+    equal = (low == high) & (other_low == other_high) & (low == other_low)
+    return classify(overlap, equal)
 
 
 @dataclass(frozen=True, repr=False)
-class Pair(Mask):
-    """Two masks as one: what ``&`` and ``|`` have in common."""
+class BinaryMask(Mask):
+    """Two masks combined: the common part of ``And`` and ``Or``."""
 
     left: Mask
     right: Mask
 
     @property
-    def relative(self) -> bool:  # type: ignore[override]
+    def relative(self) -> bool:
         return self.left.relative and self.right.relative
 
     @property
-    def needs_check(self) -> bool:  # type: ignore[override]
+    def needs_check(self) -> bool:
         return self.left.needs_check or self.right.needs_check
 
-    def limits(self) -> dict[str, int]:
-        return _tighter(self.left.limits(), self.right.limits())
+    def table_sizes(self) -> dict[str, int]:
+        left, right = self.left.table_sizes(), self.right.table_sizes()
+        return {axis: min(sizes[axis] for sizes in (left, right) if axis in sizes) for axis in {**left, **right}}
 
     def tables(self) -> tuple[Tensor, ...]:
         return self.left.tables() + self.right.tables()
@@ -146,35 +193,39 @@ class Pair(Mask):
         self.left.check(grid)
         self.right.check(grid)
 
-    def extent(self) -> int:
-        return max(self.left.extent(), self.right.extent())
+    def drawing_size(self) -> int:
+        return max(self.left.drawing_size(), self.right.drawing_size())
 
 
 @dataclass(frozen=True, repr=False)
-class And(Pair):
+class And(BinaryMask):
+    """``left & right``: allowed where both masks allow."""
+
     def evaluate(self, grid: Grid) -> Allowed:
         return self.left.evaluate(grid) & self.right.evaluate(grid)
 
     def classify_blocks(self, blocks: BlockGrid) -> BlockClasses:
         return torch.minimum(self.left.classify_blocks(blocks), self.right.classify_blocks(blocks))
 
-    def covers(self, grid: Grid) -> bool:
-        return self.left.covers(grid) and self.right.covers(grid)
+    def allows_all(self, grid: Grid) -> bool:
+        return self.left.allows_all(grid) and self.right.allows_all(grid)
 
     def __repr__(self) -> str:
         return " & ".join(f"({part!r})" if isinstance(part, Or) else repr(part) for part in (self.left, self.right))
 
 
 @dataclass(frozen=True, repr=False)
-class Or(Pair):
+class Or(BinaryMask):
+    """``left | right``: allowed where either mask allows."""
+
     def evaluate(self, grid: Grid) -> Allowed:
         return self.left.evaluate(grid) | self.right.evaluate(grid)
 
     def classify_blocks(self, blocks: BlockGrid) -> BlockClasses:
         return torch.maximum(self.left.classify_blocks(blocks), self.right.classify_blocks(blocks))
 
-    def covers(self, grid: Grid) -> bool:
-        return self.left.covers(grid) or self.right.covers(grid)
+    def allows_all(self, grid: Grid) -> bool:
+        return self.left.allows_all(grid) or self.right.allows_all(grid)
 
     def __repr__(self) -> str:
         return f"{self.left!r} | {self.right!r}"
@@ -182,14 +233,16 @@ class Or(Pair):
 
 @dataclass(frozen=True, repr=False)
 class Not(Mask):
+    """``~inner``: allowed where the inner mask forbids."""
+
     inner: Mask
 
     @property
-    def relative(self) -> bool:  # type: ignore[override]
+    def relative(self) -> bool:
         return self.inner.relative
 
     @property
-    def needs_check(self) -> bool:  # type: ignore[override]
+    def needs_check(self) -> bool:
         return self.inner.needs_check
 
     def evaluate(self, grid: Grid) -> Allowed:
@@ -198,8 +251,8 @@ class Not(Mask):
     def classify_blocks(self, blocks: BlockGrid) -> BlockClasses:
         return FULL - self.inner.classify_blocks(blocks)
 
-    def limits(self) -> dict[str, int]:
-        return self.inner.limits()
+    def table_sizes(self) -> dict[str, int]:
+        return self.inner.table_sizes()
 
     def tables(self) -> tuple[Tensor, ...]:
         return self.inner.tables()
@@ -207,8 +260,8 @@ class Not(Mask):
     def check(self, grid: Grid) -> None:
         self.inner.check(grid)
 
-    def extent(self) -> int:
-        return self.inner.extent()
+    def drawing_size(self) -> int:
+        return self.inner.drawing_size()
 
     def __repr__(self) -> str:
         return f"~({self.inner!r})" if isinstance(self.inner, And | Or) else f"~{self.inner!r}"

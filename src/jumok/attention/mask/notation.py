@@ -1,4 +1,4 @@
-"""Masks as text: drawn for people, and read back from what people (and files) write."""
+"""Masks as text: draw a mask as a grid of characters, and parse an expression into a mask."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jumok.errors import ArgumentError
 
 from .base import Mask
 
-LARGEST_DRAWING = 32  # positions; a terminal is eighty columns wide
+MAX_DRAWING_SIZE = 32  # positions; a terminal has eighty columns
 
 MASK_FUNCTIONS: dict[str, Callable[..., Mask]] = {
     "window": masks.window,
@@ -28,64 +28,89 @@ MASK_FUNCTIONS: dict[str, Callable[..., Mask]] = {
 
 
 def draw(mask: Mask, queries: int | None = None, keys: int | None = None) -> str:
-    """The expression, then one line a query: ■ may attend, · may not. Batch 0, head 0."""
-    rows = [" ".join("■" if cell else "·" for cell in row) for row in cells(mask, queries, keys)]
-    if queries is None and keys is None and mask.extent() > LARGEST_DRAWING:
-        rows.append(f"(the first {LARGEST_DRAWING} of {mask.extent():,} positions)")
+    """Return the expression of a mask and a drawing of batch row 0, head 0: ■ may attend, · may not.
+
+    Args:
+        mask: The mask.
+        queries: Number of rows; by default as many as show the pattern.
+        keys: Number of columns, likewise.
+    """
+    rows = [" ".join("■" if allowed else "·" for allowed in row) for row in evaluate_cells(mask, queries, keys)]
+    if queries is None and keys is None and mask.drawing_size() > MAX_DRAWING_SIZE:
+        rows.append(f"(the first {MAX_DRAWING_SIZE} of {mask.drawing_size():,} positions)")
     return "\n".join([repr(mask), *rows])
 
 
-def cells(mask: Mask, queries: int | None = None, keys: int | None = None) -> list[list[bool]]:
-    """What is drawn: as many cells as asked for, or as show what the mask is about; a table as far as it goes."""
-    extent = min(max(mask.extent(), 4), LARGEST_DRAWING)
-    limits = mask.limits()
-    rows = min(queries or extent, limits.get("query", queries or extent))
-    columns = min(keys or extent, limits.get("key", keys or extent))
+def evaluate_cells(mask: Mask, queries: int | None = None, keys: int | None = None) -> list[list[bool]]:
+    """Return the cells that ``draw`` shows, one list per query.
+
+    Args:
+        mask: The mask.
+        queries: Number of queries; by default as many as show the pattern, and at most as many as its tables cover.
+        keys: Number of keys, likewise.
+    """
+    size = min(max(mask.drawing_size(), 4), MAX_DRAWING_SIZE)
+    table_sizes = mask.table_sizes()
+    rows = min(queries or size, table_sizes.get("query", queries or size))
+    columns = min(keys or size, table_sizes.get("key", keys or size))
     grid = Grid(range(1), range(1), range(rows), range(columns))
-    found: list[list[bool]] = mask.evaluate(grid).expand(grid.shape)[0, 0].tolist()
-    return found
+    cells: list[list[bool]] = mask.evaluate(grid).expand(grid.shape)[0, 0].tolist()
+    return cells
 
 
 def parse(text: str) -> Mask:
-    """Read an expression of mask words, ``&``, ``|``, ``~`` and whole numbers. Nothing is executed."""
+    """Parse an expression of mask names, ``&``, ``|``, ``~`` and integers. Nothing is executed.
+
+    Args:
+        text: The expression, such as ``"causal & window(3)"``.
+
+    Raises:
+        ArgumentError: If the text is not such an expression.
+    """
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise ArgumentError(f"{text!r} is not a mask; an example is: causal & window(3)") from None
+
     try:
-        return _read(tree, text)
+        return _build_mask(tree, text)
     except RecursionError:
-        raise ArgumentError("the mask is nested too deeply to be read") from None
+        raise ArgumentError("the mask expression is nested too deeply; simplify it") from None
 
 
-def _read(node: ast.expr, text: str) -> Mask:
+def _build_mask(node: ast.expr, text: str) -> Mask:
     match node:
         case ast.BinOp(left=left, op=ast.BitAnd(), right=right):
-            return _read(left, text) & _read(right, text)
+            return _build_mask(left, text) & _build_mask(right, text)
         case ast.BinOp(left=left, op=ast.BitOr(), right=right):
-            return _read(left, text) | _read(right, text)
+            return _build_mask(left, text) | _build_mask(right, text)
         case ast.UnaryOp(op=ast.Invert(), operand=inner):
-            return ~_read(inner, text)
+            return ~_build_mask(inner, text)
         case ast.Name(id="causal"):
             return masks.causal
-        case ast.Call(func=ast.Name(id=word), args=arguments, keywords=named) if word in MASK_FUNCTIONS:
-            try:
-                return MASK_FUNCTIONS[word](
-                    *(_number(one, text) for one in arguments),
-                    **{str(one.arg): _number(one.value, text) for one in named},
-                )
-            except TypeError:
-                takes = ", ".join(inspect.signature(MASK_FUNCTIONS[word]).parameters)
-                raise ArgumentError(f"{ast.unparse(node)} is not how it is written; it is {word}({takes})") from None
-    known = ["causal", *MASK_FUNCTIONS]
+        case ast.Call(func=ast.Name(id=name)) if name in MASK_FUNCTIONS:
+            return _call_mask_function(name, node, text)
+
+    names = ["causal", *MASK_FUNCTIONS]
     wrong = ast.unparse(node)
-    near = difflib.get_close_matches(wrong.partition("(")[0], known, 1)
-    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}, joined by & | ~"
+    similar = difflib.get_close_matches(wrong.partition("(")[0], names, 1)
+    hint = f"did you mean {similar[0]}?" if similar else f"choose from {', '.join(names)}, joined by & | ~"
     raise ArgumentError(f"{wrong[:80]!r} is not a mask; {hint}")
 
 
-def _number(node: ast.expr, text: str) -> object:
+def _call_mask_function(name: str, call: ast.Call, text: str) -> Mask:
+    function = MASK_FUNCTIONS[name]
+    arguments = [_parse_literal(argument, text) for argument in call.args]
+    keywords = {str(keyword.arg): _parse_literal(keyword.value, text) for keyword in call.keywords}
+    try:
+        return function(*arguments, **keywords)
+    except TypeError:
+        parameters = ", ".join(inspect.signature(function).parameters)
+        raise ArgumentError(f"{ast.unparse(call)} has wrong arguments; write {name}({parameters})") from None
+
+
+def _parse_literal(node: ast.expr, text: str) -> object:
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError):
-        raise ArgumentError(f"{ast.unparse(node)!r} in {text!r} should be a whole number or a list of them") from None
+        raise ArgumentError(f"{ast.unparse(node)!r} in {text!r} must be an integer or a list of integers") from None

@@ -1,4 +1,4 @@
-"""Masks that are functions of the positions alone: values that can be hashed."""
+"""Masks that depend on positions alone, without tensors; they are hashable."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from jumok.attention.grid import BlockGrid, Grid
 from jumok.axes import Allowed
 from jumok.errors import ShapeError
 
-from .base import FULL, BlockClasses, Mask, classify, ranges_meet
+from .base import FULL, BlockClasses, Mask, classify, classify_equality
 
 
 @dataclass(frozen=True, repr=False)
 class Causal(Mask):
-    """key <= query: nobody sees the future."""
+    """key <= query: no query attends to a later key."""
 
     relative = True
     needs_check = False
@@ -27,8 +27,8 @@ class Causal(Mask):
     def classify_blocks(self, blocks: BlockGrid) -> BlockClasses:
         return classify(blocks.key_low <= blocks.query_high, blocks.key_high <= blocks.query_low)
 
-    def covers(self, grid: Grid) -> bool:
-        return grid.contiguous and grid.highest("key") <= grid.lowest("query")
+    def allows_all(self, grid: Grid) -> bool:
+        return grid.contiguous and grid.max_position("key") <= grid.min_position("query")
 
     def __repr__(self) -> str:
         return "causal"
@@ -36,7 +36,7 @@ class Causal(Mask):
 
 @dataclass(frozen=True, repr=False)
 class Window(Mask):
-    """|query - key| < size: with ``causal`` that is ``size`` keys, the query's own included."""
+    """|query - key| < size."""
 
     size: int
     relative = True
@@ -46,17 +46,18 @@ class Window(Mask):
         return (grid.query - grid.key).abs() < self.size
 
     def classify_blocks(self, blocks: BlockGrid) -> BlockClasses:
-        # the nearest and the farthest pair of the two intervals
         nearest = torch.maximum(blocks.query_low - blocks.key_high, blocks.key_low - blocks.query_high)
         farthest = torch.maximum(blocks.query_high - blocks.key_low, blocks.key_high - blocks.query_low)
         return classify(nearest < self.size, farthest < self.size)
 
-    def covers(self, grid: Grid) -> bool:
-        return grid.contiguous and (
-            max(grid.highest("query") - grid.lowest("key"), grid.highest("key") - grid.lowest("query")) < self.size
-        )
+    def allows_all(self, grid: Grid) -> bool:
+        if not grid.contiguous:
+            return False
+        largest_behind = grid.max_position("query") - grid.min_position("key")
+        largest_ahead = grid.max_position("key") - grid.min_position("query")
+        return max(largest_behind, largest_ahead) < self.size
 
-    def extent(self) -> int:
+    def drawing_size(self) -> int:
         return self.size + 3
 
     def __repr__(self) -> str:
@@ -65,7 +66,7 @@ class Window(Mask):
 
 @dataclass(frozen=True, repr=False)
 class Prefix(Mask):
-    """key < size: everybody sees the beginning. A prefix language model is ``prefix(n) | causal``."""
+    """key < size: every query attends to the beginning. A prefix language model uses ``prefix(n) | causal``."""
 
     size: int
 
@@ -75,10 +76,10 @@ class Prefix(Mask):
     def classify_blocks(self, blocks: BlockGrid) -> BlockClasses:
         return classify(blocks.key_low < self.size, blocks.key_high < self.size)
 
-    def covers(self, grid: Grid) -> bool:
-        return grid.contiguous and grid.highest("key") < self.size
+    def allows_all(self, grid: Grid) -> bool:
+        return grid.contiguous and grid.max_position("key") < self.size
 
-    def extent(self) -> int:
+    def drawing_size(self) -> int:
         return self.size + 4
 
     def __repr__(self) -> str:
@@ -87,21 +88,21 @@ class Prefix(Mask):
 
 @dataclass(frozen=True, repr=False)
 class GlobalAt(Mask):
-    """query in positions, or key in positions: a few tokens see all and are seen by all (Longformer, 2020)."""
+    """query or key in positions: a few tokens attend to all and are attended by all (Longformer, 2020)."""
 
     positions: tuple[int, ...]
 
     def evaluate(self, grid: Grid) -> Allowed:
-        return _among(grid.query, self.positions) | _among(grid.key, self.positions)
+        return _is_among(grid.query, self.positions) | _is_among(grid.key, self.positions)
 
     def classify_blocks(self, blocks: BlockGrid) -> BlockClasses:
-        queries = _among(blocks.queries, self.positions)
-        keys = _among(blocks.keys, self.positions)
-        some = queries.any(-1)[:, None, :, None] | keys.any(-1)[:, None, None, :]
-        every = queries.all(-1)[:, None, :, None] | keys.all(-1)[:, None, None, :]
-        return classify(some, every)
+        queries = _is_among(blocks.queries, self.positions)
+        keys = _is_among(blocks.keys, self.positions)
+        any_allowed = queries.any(-1)[:, None, :, None] | keys.any(-1)[:, None, None, :]
+        all_allowed = queries.all(-1)[:, None, :, None] | keys.all(-1)[:, None, None, :]
+        return classify(any_allowed, all_allowed)
 
-    def extent(self) -> int:
+    def drawing_size(self) -> int:
         return max(self.positions, default=0) + 4
 
     def __repr__(self) -> str:
@@ -110,7 +111,7 @@ class GlobalAt(Mask):
 
 @dataclass(frozen=True, repr=False)
 class RandomKeys(Mask):
-    """``count`` keys drawn for each query (BigBird, 2020): a pure function of (seed, query position)."""
+    """``count`` random keys per query (BigBird, 2020): a pure function of (seed, query position)."""
 
     count: int
     seed: int
@@ -119,89 +120,101 @@ class RandomKeys(Mask):
     def evaluate(self, grid: Grid) -> Allowed:
         if self.count >= self.length:
             return (grid.key < self.length) & (grid.query == grid.query)
+
         allowed = torch.zeros_like(grid.key, dtype=torch.bool)
-        for drawn in self._drawn(grid.query):
+        for drawn in self._draw_keys(grid.query):
             allowed = allowed | (drawn == grid.key)
         return allowed
 
     def classify_blocks(self, blocks: BlockGrid) -> BlockClasses:
         if self.count >= self.length:
             return classify(blocks.key_low < self.length, blocks.key_high < self.length)
-        low, high = blocks.key_low, blocks.key_high
-        some = torch.zeros_like(low, dtype=torch.bool)
-        for drawn in self._drawn(blocks.queries):  # [batch, query block, place]
-            place = drawn[:, None, :, :, None]
-            some = some | ((low.unsqueeze(-2) <= place) & (place <= high.unsqueeze(-2))).any(-2)
-        return some.to(torch.int8)
 
-    def _drawn(self, query: Tensor) -> list[Tensor]:
-        """Floyd's sampling: ``count`` distinct keys for each query, every set of keys as likely as another."""
-        drawn: list[Tensor] = []
+        low, high = blocks.key_low.unsqueeze(-2), blocks.key_high.unsqueeze(-2)
+        any_allowed = torch.zeros_like(blocks.key_low, dtype=torch.bool)
+        for drawn in self._draw_keys(blocks.queries):  # [batch, query block, query in block]
+            position = drawn[:, None, :, :, None]
+            any_allowed = any_allowed | ((low <= position) & (position <= high)).any(-2)
+        return classify(any_allowed, torch.zeros_like(any_allowed))
+
+    def _draw_keys(self, query: Tensor) -> list[Tensor]:
+        """Draw ``count`` distinct keys per query by Floyd's algorithm: every set of keys is equally likely."""
+        draws: list[Tensor] = []
         for turn in range(self.count):
             upper = self.length - self.count + turn
-            pick = (_mixed(self.seed, query, turn) >> 1 & 0x7FFFFFFFFFFFFFFF) % (upper + 1)
-            for earlier in drawn:
-                # a key drawn before gives way to the newest one, which nobody can have drawn yet
+            pick = (_hash_position(self.seed, query, turn) >> 1 & 0x7FFFFFFFFFFFFFFF) % (upper + 1)
+            for earlier in draws:
+                # A repeated key is replaced by the newest one, which no earlier turn can have drawn.
                 pick = torch.where(pick == earlier, torch.full_like(pick, upper), pick)
-            drawn.append(pick)
-        return drawn
+            draws.append(pick)
+        return draws
 
-    def extent(self) -> int:
+    def drawing_size(self) -> int:
         return self.length
 
     def __repr__(self) -> str:
         return f"random_keys({self.count}, {self.seed}, {self.length})"
 
 
-def _signed(number: int) -> int:
-    """The int64 with the same bits: torch multiplies modulo 2**64, but reads constants as signed."""
+def _to_signed(number: int) -> int:
+    """Return the int64 with the same bits: torch multiplies modulo 2**64, but takes signed constants."""
     number %= 2**64
     return number - 2**64 if number >= 2**63 else number
 
 
-def _mixed(seed: int, query: Tensor, turn: int) -> Tensor:
-    """splitmix64's finaliser (Steele, Lea and Flood 2014) over seed, query position and turn."""
+def _hash_position(seed: int, query: Tensor, turn: int) -> Tensor:
+    """Hash seed, query position and turn by the finaliser of splitmix64 (Steele, Lea and Flood 2014)."""
 
-    def shifted(bits: Tensor, count: int) -> Tensor:
-        return (bits >> count) & ((1 << (64 - count)) - 1)  # logical, where torch's shift keeps the sign
+    def shift_right(bits: Tensor, count: int) -> Tensor:
+        return (bits >> count) & ((1 << (64 - count)) - 1)  # a logical shift; torch's keeps the sign
 
-    bits = query * _signed(0xBF58476D1CE4E5B9) + _signed(seed * 0x9E3779B97F4A7C15 + turn * 0x94D049BB133111EB)
-    bits = (bits ^ shifted(bits, 30)) * _signed(0xBF58476D1CE4E5B9)
-    bits = (bits ^ shifted(bits, 27)) * _signed(0x94D049BB133111EB)
-    return bits ^ shifted(bits, 31)
+    bits = query * _to_signed(0xBF58476D1CE4E5B9) + _to_signed(seed * 0x9E3779B97F4A7C15 + turn * 0x94D049BB133111EB)
+    bits = (bits ^ shift_right(bits, 30)) * _to_signed(0xBF58476D1CE4E5B9)
+    bits = (bits ^ shift_right(bits, 27)) * _to_signed(0x94D049BB133111EB)
+    return bits ^ shift_right(bits, 31)
 
 
 @dataclass(frozen=True, repr=False)
 class BlocksOf(Mask):
-    """Same block on every axis; positions on a grid are read row by row (Swin, 2021)."""
+    """Same block on every axis; positions on a grid are numbered row by row (Swin, 2021)."""
 
     size: tuple[int, ...]
     shift: tuple[int, ...]
-    grid: tuple[int, ...]  # () on a line
+    grid: tuple[int, ...]  # (rows, columns), or () for a line
 
     def evaluate(self, grid: Grid) -> Allowed:
         same = torch.ones((), dtype=torch.bool, device=grid.key.device)
-        for of_query, of_key in zip(self._block(grid.query), self._block(grid.key), strict=True):
-            same = same & (of_query == of_key)
+        query_blocks = self._block_indices(grid.query)
+        key_blocks = self._block_indices(grid.key)
+        for query_block, key_block in zip(query_blocks, key_blocks, strict=True):
+            same = same & (query_block == key_block)
         return same
 
     def classify_blocks(self, blocks: BlockGrid) -> BlockClasses:
-        reach = torch.full((), FULL, dtype=torch.int8, device=blocks.keys.device)
-        for query, key in zip(self._block(blocks.queries), self._block(blocks.keys), strict=True):
+        classes = torch.full((), FULL, dtype=torch.int8, device=blocks.keys.device)
+        query_blocks = self._block_indices(blocks.queries)
+        key_blocks = self._block_indices(blocks.keys)
+        for query, key in zip(query_blocks, key_blocks, strict=True):
             query, key = query[:, None, :, None], key[:, None, None, :]
-            meet = ranges_meet(query.amin(-1), query.amax(-1), key.amin(-1), key.amax(-1))
-            reach = torch.minimum(reach, meet)
-        return reach
+            equal = classify_equality(query.amin(-1), query.amax(-1), key.amin(-1), key.amax(-1))
+            classes = torch.minimum(classes, equal)
+        return classes
 
-    def _block(self, position: Tensor) -> list[Tensor]:
-        axes = [position // self.grid[1], position % self.grid[1]] if self.grid else [position]
-        return [(axis - shift) // size for axis, size, shift in zip(axes, self.size, self.shift, strict=True)]
+    def _block_indices(self, position: Tensor) -> list[Tensor]:
+        """Return the block index of each position on every axis."""
+        coordinates = [position // self.grid[1], position % self.grid[1]] if self.grid else [position]
+        return [
+            (coordinate - shift) // size
+            for coordinate, size, shift in zip(coordinates, self.size, self.shift, strict=True)
+        ]
 
-    def limits(self) -> dict[str, int]:
-        cells = self.grid[0] * self.grid[1] if self.grid else 0
-        return {"query": cells, "key": cells} if self.grid else {}
+    def table_sizes(self) -> dict[str, int]:
+        if not self.grid:
+            return {}
+        cells = self.grid[0] * self.grid[1]
+        return {"query": cells, "key": cells}
 
-    def extent(self) -> int:
+    def drawing_size(self) -> int:
         return self.grid[0] * self.grid[1] if self.grid else 2 * self.size[0] + self.shift[0]
 
     def __repr__(self) -> str:
@@ -212,7 +225,7 @@ class BlocksOf(Mask):
 
 @dataclass(frozen=True, repr=False)
 class Edge(Mask):
-    """Exactly these cells; None = all. Cutting an edge is ``& ~edge(...)``."""
+    """The cells of these queries, keys, heads and batch rows; None = all."""
 
     query: tuple[int, ...] | None
     key: tuple[int, ...] | None
@@ -221,47 +234,60 @@ class Edge(Mask):
 
     def evaluate(self, grid: Grid) -> Allowed:
         allowed = torch.ones_like(grid.key, dtype=torch.bool)
-        for name in ("query", "key", "head", "batch"):
-            wanted = getattr(self, name)
-            if wanted is not None:
-                allowed = allowed & _among(getattr(grid, name), wanted)
+        if self.query is not None:
+            allowed = allowed & _is_among(grid.query, self.query)
+        if self.key is not None:
+            allowed = allowed & _is_among(grid.key, self.key)
+        if self.head is not None:
+            allowed = allowed & _is_among(grid.head, self.head)
+        if self.batch is not None:
+            allowed = allowed & _is_among(grid.batch, self.batch)
         return allowed
 
     def classify_blocks(self, blocks: BlockGrid) -> BlockClasses:
-        reach = torch.full((1, 1, 1, 1), FULL, dtype=torch.int8, device=blocks.keys.device)
+        classes = torch.full((1, 1, 1, 1), FULL, dtype=torch.int8, device=blocks.keys.device)
         if self.query is not None:
-            inside = _among(blocks.queries, self.query)
-            reach = torch.minimum(reach, classify(inside.any(-1), inside.all(-1))[:, None, :, None])
+            inside = _is_among(blocks.queries, self.query)
+            classes = torch.minimum(classes, classify(inside.any(-1), inside.all(-1))[:, None, :, None])
         if self.key is not None:
-            inside = _among(blocks.keys, self.key)
-            reach = torch.minimum(reach, classify(inside.any(-1), inside.all(-1))[:, None, None, :])
+            inside = _is_among(blocks.keys, self.key)
+            classes = torch.minimum(classes, classify(inside.any(-1), inside.all(-1))[:, None, None, :])
         if self.head is not None:
-            reach = torch.minimum(reach, _among(blocks.grid.head, self.head).to(torch.int8) * FULL)
+            inside = _is_among(blocks.grid.head, self.head)
+            classes = torch.minimum(classes, classify(inside, inside))
         if self.batch is not None:
-            reach = torch.minimum(reach, _among(blocks.grid.batch, self.batch).to(torch.int8) * FULL)
-        return reach
+            inside = _is_among(blocks.grid.batch, self.batch)
+            classes = torch.minimum(classes, classify(inside, inside))
+        return classes
 
-    def covers(self, grid: Grid) -> bool:
+    def allows_all(self, grid: Grid) -> bool:
         return self.query is None and self.key is None and self.head is None and self.batch is None
 
     def check(self, grid: Grid) -> None:
-        for name, named, there in (("head", self.head, grid.heads), ("batch row", self.batch, grid.batches)):
-            if named is not None and named[-1] >= len(there):
-                raise ShapeError(f"mask.edge names {name} {named[-1]}, but there are {len(there)}, counted from 0")
+        for name, indices, axis in (("head", self.head, grid.heads), ("batch row", self.batch, grid.batches)):
+            if indices is not None and indices[-1] >= len(axis):
+                raise ShapeError(f"mask.edge names {name} {indices[-1]}, but there are {len(axis)}, counted from 0")
 
-    def extent(self) -> int:
+    def drawing_size(self) -> int:
         return max((*(self.query or ()), *(self.key or ()), 5)) + 3
 
     def __repr__(self) -> str:
-        named = ((name, getattr(self, name)) for name in ("query", "key", "head", "batch"))
-        said = [f"{name}={list(at) if len(at) > 1 else at[0]}" for name, at in named if at is not None]
-        return f"edge({', '.join(said)})"
+        axes = {"query": self.query, "key": self.key, "head": self.head, "batch": self.batch}
+        arguments = [
+            f"{name}={list(indices) if len(indices) > 1 else indices[0]}"
+            for name, indices in axes.items()
+            if indices is not None
+        ]
+        return f"edge({', '.join(arguments)})"
 
 
-def _among(places: Tensor, wanted: tuple[int, ...]) -> Tensor:
-    if len(wanted) > 8 and places.dim():  # one place alone: inside a compiled kernel, which has no isin
-        return torch.isin(places, torch.tensor(wanted, device=places.device))
-    found = torch.zeros_like(places, dtype=torch.bool)  # a few comparisons also run inside a compiled kernel
-    for one in wanted:
-        found = found | (places == one)
-    return found
+def _is_among(positions: Tensor, chosen: tuple[int, ...]) -> Tensor:
+    """Return whether each position is one of the chosen ones."""
+    # A tensor without axes is one cell inside a compiled flex kernel, which has no isin but can compare.
+    if len(chosen) > 8 and positions.dim():
+        return torch.isin(positions, torch.tensor(chosen, device=positions.device))
+
+    is_chosen = torch.zeros_like(positions, dtype=torch.bool)
+    for position in chosen:
+        is_chosen = is_chosen | (positions == position)
+    return is_chosen
