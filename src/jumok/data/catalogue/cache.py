@@ -19,7 +19,7 @@ from jumok.errors import ArgumentError, FetchError
 MANIFEST = "manifest.json"
 
 
-def cache_folder() -> Path:
+def get_cache_folder() -> Path:
     """Return the cache folder: $JUMOK_CACHE, else $XDG_CACHE_HOME/jumok, else ~/.cache/jumok. It may not exist yet."""
     jumok_cache = os.environ.get("JUMOK_CACHE")
     xdg_cache = os.environ.get("XDG_CACHE_HOME", "")
@@ -42,7 +42,7 @@ def locate_entry(name: str, *, verify: bool = False) -> Path | None:
     Returns:
         The folder, or None if the entry is not cached or is damaged.
     """
-    return cache_folder() / name if find_damage(name, verify=verify) is None else None
+    return get_cache_folder() / name if find_damage(name, verify=verify) is None else None
 
 
 def find_damage(name: str, *, verify: bool = True) -> str | None:
@@ -56,7 +56,7 @@ def find_damage(name: str, *, verify: bool = True) -> str | None:
         A sentence that says what is wrong, or None if the entry is complete and unchanged.
     """
     entry = find_entry(name)
-    folder = cache_folder() / name
+    folder = get_cache_folder() / name
 
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
@@ -104,7 +104,7 @@ def download_entry(name: str, report: Callable[[str], None] = lambda line: None)
     if folder is not None:
         return folder
 
-    cache = cache_folder()
+    cache = get_cache_folder()
     try:
         cache.mkdir(parents=True, exist_ok=True)
         with _lock_folder(cache, report) as locked:
@@ -126,13 +126,13 @@ def remove_entry(name: str) -> bool:
         Whether it was in the cache.
     """
     find_entry(name)
-    cache = cache_folder()
+    cache = get_cache_folder()
     folder = cache / name
     if not (folder.exists() or folder.is_symlink()):
         return False
 
     with _lock_folder(cache, lambda line: None):
-        removed = _temporary_path(cache, name)
+        removed = _make_temporary_path(cache, name)
         folder.rename(removed)  # atomic: an interrupted removal leaves no half-empty entry
         if removed.is_symlink():
             removed.unlink()
@@ -145,7 +145,7 @@ def _download(entry: Entry, cache: Path, report: Callable[[str], None]) -> Path:
     """Download, verify and unpack all archives of an entry, then move its folder into the cache."""
     _require_disk_space(entry, cache)
     folder = cache / entry.name
-    work = _temporary_path(cache, entry.name)
+    work = _make_temporary_path(cache, entry.name)
     try:
         unpacked = work / "unpacked"
         unpacked.mkdir(parents=True)
@@ -187,7 +187,7 @@ def _write_manifest(entry: Entry, sizes: dict[str, int], folder: Path) -> None:
     (folder / MANIFEST).write_text(text, encoding="utf-8")
 
 
-def _temporary_path(cache: Path, name: str) -> Path:
+def _make_temporary_path(cache: Path, name: str) -> Path:
     return cache / f".{name}-{uuid.uuid4().hex[:12]}.part"
 
 

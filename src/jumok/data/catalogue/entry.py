@@ -41,7 +41,7 @@ class FileSet:
     def _local_pattern(self) -> re.Pattern[str]:
         return _compile_pattern(self.local)
 
-    def local_name(self, source: str) -> str | None:
+    def get_local_path(self, source: str) -> str | None:
         """Return the local path of an archive member.
 
         Args:

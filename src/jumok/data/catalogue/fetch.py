@@ -41,7 +41,7 @@ def download_archive(name: str, archive: Archive, work: Path, report: Callable[[
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
 
-    build_command = _pip_command if archive.client == "pip" else _npm_command
+    build_command = _build_pip_command if archive.client == "pip" else _build_npm_command
     command = build_command(archive, target, scratch)
     report(f"{name}: {archive.requirement} with {archive.client}, {format_megabytes(archive.size)}")
     _run_client(command, name, archive, work, report)
@@ -50,18 +50,18 @@ def download_archive(name: str, archive: Archive, work: Path, report: Callable[[
     if len(files) != 1:
         raise FetchError(f"{name} could not be downloaded: {archive.client} wrote {len(files)} files instead of one")
     if hash_file(files[0]) != archive.sha256:
-        raise _wrong_hash_error(name, archive)
+        raise _make_hash_error(name, archive)
     return files[0]
 
 
-def _wrong_hash_error(name: str, archive: Archive) -> FetchError:
+def _make_hash_error(name: str, archive: Archive) -> FetchError:
     return FetchError(
         f"{name} was refused: {archive.requirement} from {archive.client} does not have the expected SHA-256; "
         "nothing was kept"
     )
 
 
-def _pip_command(archive: Archive, target: Path, scratch: Path) -> list[str]:
+def _build_pip_command(archive: Archive, target: Path, scratch: Path) -> list[str]:
     if importlib.util.find_spec("pip") is not None:
         client = [sys.executable, "-m", "pip"]
     elif (executable := shutil.which("pip") or shutil.which("pip3")) is not None:
@@ -80,7 +80,7 @@ def _pip_command(archive: Archive, target: Path, scratch: Path) -> list[str]:
     return [*command, "--disable-pip-version-check", "--progress-bar=off", "-d", str(target), "-r", str(requirements)]
 
 
-def _npm_command(archive: Archive, target: Path, scratch: Path) -> list[str]:
+def _build_npm_command(archive: Archive, target: Path, scratch: Path) -> list[str]:
     executable = shutil.which("npm")
     if executable is not None:
         client = [executable]
@@ -120,7 +120,7 @@ def _run_client(command: list[str], name: str, archive: Archive, work: Path, rep
     if client.returncode:
         text = log.read_text(encoding="utf-8", errors="replace")
         if "DO NOT MATCH THE HASHES" in text:
-            raise _wrong_hash_error(name, archive)
+            raise _make_hash_error(name, archive)
         raise FetchError(
             f"{name} could not be downloaded: {_extract_reason(text, archive.client)} "
             f"(check that the registry configured for {archive.client} is reachable)"

@@ -80,7 +80,7 @@ def _extract_file_sets(path: Path, file_sets: Sequence[FileSet], target: Path) -
 
     for source, open_member in _iterate_members(path):
         for file_set in file_sets:
-            local = file_set.local_name(source)
+            local = file_set.get_local_path(source)
             if local is None:
                 continue
             if local in extracted:

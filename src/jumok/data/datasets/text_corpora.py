@@ -44,7 +44,7 @@ def locate_or_download(name: str, report: Report | None = None) -> Path:
     if folder is not None:
         return folder
     if report is None:
-        raise DataError(f"{name} is not in the cache; fetch it with: jumok data get {name}")
+        raise DataError(f"{name} is not in the cache; download it with: jumok data get {name}")
     return catalogue.download_entry(name, report)
 
 

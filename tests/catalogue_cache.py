@@ -14,7 +14,7 @@ CACHE = Path(os.environ.get("JUMOK_CACHE") or Path(__file__).parents[1] / ".cach
 SMALLEST = "gpt2-tokenizer"  # if the smallest entry cannot be downloaded, no entry can
 
 
-def fetched(name: str) -> Path:
+def download_or_skip(name: str) -> Path:
     """Return the folder of a catalogue entry; skip the test if it is not cached and cannot be downloaded.
 
     One process at a time downloads into a cache (see `catalogue.download_entry`), so test workers wait for each other.
