@@ -323,7 +323,7 @@ def test_a_bad_config_is_refused_in_a_sentence(fields: dict[str, Any], says: str
 @pytest.mark.parametrize(
     ("name", "length", "settings", "says"),
     [
-        ("bert", 21, {}, "position 20 was asked for, but this model has learned 20"),
+        ("bert", 21, {}, "position 20 is outside the 20 positions"),
         ("roberta", 21, {}, "position 22 was asked for"),
         ("bert", 9, {"token_mask": torch.ones(2, 8).bool()}, r"token_mask is \[2, 8\], but the tokens \[2, 9\]"),
         ("bert", 9, {"segments": torch.ones(2, 8).long()}, r"segments are \[2, 8\], but the tokens \[2, 9\]"),

@@ -165,7 +165,7 @@ def test_sinusoids_are_the_paper_s(width: int) -> None:
 def test_learned_positions_say_when_there_are_no_more() -> None:
     learned = LearnedPositions(10, 4)
     assert torch.equal(learned(range(3, 6)), learned.table.weight[3:6])
-    with pytest.raises(ShapeError, match="position 10 was asked for, but this model has learned 10"):
+    with pytest.raises(ShapeError, match="position 10 is outside the 10 positions"):
         learned(range(11))
     with pytest.raises(ShapeError, match="position 12"):
         learned(torch.tensor([[0, 12]]))
@@ -236,11 +236,11 @@ def test_feed_forward_is_its_formula(name: str, formula: Callable[[torch.Tensor]
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: FeedForward(4, 4, "magic"), "'magic'; known are relu"),
+        (lambda: FeedForward(4, 4, "magic"), "'magic'; choose one of relu"),
         (lambda: EncoderBlock(MultiHead(4, 1), FeedForward(4, 4), norm=nn.Identity, order="both"), '"post" or "pre"'),
         (lambda: RotaryPositions(7), "even, not 7"),
         (lambda: RotaryPositions(8, pairing="thirds"), "'thirds'"),
-        (lambda: RotaryPositions(8)(torch.randn(1, 1, 2, 6), range(2)), r"8 wide, not \[1, 1, 2, 6\]"),
+        (lambda: RotaryPositions(8)(torch.randn(1, 1, 2, 6), range(2)), r"width 8, not \[1, 1, 2, 6\]"),
         (lambda: SinusoidalPositions(0), "at least 1"),
     ],
 )

@@ -350,9 +350,9 @@ def test_padding_that_does_not_fit_is_refused() -> None:
     model = made("general")
     nothing = RIGHT.clone()
     nothing[1] = False
-    with pytest.raises(ArgumentError, match="row 1 of the batch is padding alone"):
+    with pytest.raises(ArgumentError, match="row 1 of the batch has only padding"):
         model(SOURCE, TARGET, source_token_mask=nothing)
-    with pytest.raises(ShapeError, match=r"padding is \[3, 4\], but the tokens are \[3, 5\]"):
+    with pytest.raises(ShapeError, match=r"token_mask is \[3, 4\], tokens are \[3, 5\]"):
         model(SOURCE, TARGET, source_token_mask=RIGHT[:, :4])
     with pytest.raises(ArgumentError, match="token 42 is unknown"):
         model(SOURCE, TARGET + 23)

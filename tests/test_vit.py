@@ -139,7 +139,7 @@ def test_images_of_another_size_are_refused(size: tuple[int, int]) -> None:
 def test_bad_configs_are_refused_in_a_sentence() -> None:
     for fields, sentence in (
         ({"image": (7, 8)}, "7 x 8 pixels does not divide into patches of 3 x 2"),
-        ({"image": (8,)}, "an image is (rows, columns)"),
+        ({"image": (8,)}, "an image must be (rows, columns)"),
         ({"heads": 5}, "width 12 does not divide into 5 heads"),
         ({"head": "teacher"}, "it needs distilled=True"),
     ):
@@ -178,9 +178,9 @@ def test_patches_refuse_in_a_sentence() -> None:
         PatchEmbedding(2, (3, 5), 7)(torch.zeros(1, 2, 6, 19))
     with pytest.raises(ShapeError, match="reads images of 2 channels, not 3"):
         PatchEmbedding(2, 3, 7)(torch.zeros(1, 3, 6, 6))
-    with pytest.raises(ShapeError, match=r"an image is \(rows, columns\)"):
+    with pytest.raises(ShapeError, match=r"an image must be \(rows, columns\)"):
         compute_patch_grid((0, 6), (3, 3))
-    with pytest.raises(ArgumentError, match="at least 1 pixel"):
+    with pytest.raises(ArgumentError, match="must be at least 1"):
         PatchEmbedding(2, (3, 0), 7)
     for images in (torch.zeros(3, 6, 6), torch.zeros(1, 3, 6, 6, dtype=torch.uint8)):
         with pytest.raises(ShapeError, match="floating-point numbers"):

@@ -1,4 +1,4 @@
-"""What stands around attention in a block: positions, norms, feed-forward, residual paths."""
+"""The layers around attention: blocks, feed-forward networks, norms, position encodings, patches and LSTMs."""
 
 from .block import BareBlock, DecoderBlock, EncoderBlock
 from .feedforward import FeedForward, GatedFeedForward

@@ -1,13 +1,13 @@
-"""Blocks: attention and feed-forward, joined by residual paths and norms. The parts come from outside.
+"""Transformer blocks: attention and feed-forward network, each with a norm and a residual connection.
 
-order: "post" norms what the residual path gives (2017: norm(x + part(x))); "pre" norms what the part takes
-(GPT-2: x + part(norm(x))).
+``order`` says where the norm is: "post" normalises the sum (Vaswani et al. 2017: ``norm(x + layer(x))``), "pre"
+normalises the input of the layer (GPT-2: ``x + layer(norm(x))``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypedDict, Unpack
 
 from torch import Tensor, nn
 
@@ -21,8 +21,19 @@ from jumok.errors import ArgumentError
 from jumok.tap import tap
 
 
-class _Residual(nn.Module):
-    """The path around each part: a norm before or after, dropout on what the part gives."""
+class AttentionSettings(TypedDict, total=False):
+    """Keyword arguments that a block passes to its attention."""
+
+    source: Tensor
+    mask: Mask | None
+    bias: Bias | None
+    positions: Positions | None
+    cache: Cache | None
+    grid: tuple[int, int]  # rows and columns of an image, for attention in windows
+
+
+class _ResidualBlock(nn.Module):
+    """Residual connections with a norm before or after each layer, and dropout on the output of each layer."""
 
     def __init__(self, feedforward: nn.Module, order: str, dropout: float) -> None:
         super().__init__()
@@ -33,20 +44,36 @@ class _Residual(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.site = "block"
 
-    def around(self, inputs: Tensor, norm: nn.Module, part: Callable[[Tensor], Tensor]) -> Tensor:
-        given = part(norm(inputs) if self.order == "pre" else inputs)
-        if self.training:  # asked here: in generation even a dropout that drops nothing is felt
-            given = self.dropout(given)
-        output = inputs + given
+    def _normalize_input(self, hidden: Tensor, norm: nn.Module) -> Tensor:
+        return norm(hidden) if self.order == "pre" else hidden
+
+    def _add_residual(self, hidden: Tensor, layer_output: Tensor, norm: nn.Module) -> Tensor:
+        if self.training:  # in generation, even the call of a dropout layer that drops nothing is measurable
+            layer_output = self.dropout(layer_output)
+        output = hidden + layer_output
         return output if self.order == "pre" else norm(output)
 
-    def apart(self, inputs: Tensor) -> Tensor:
-        """The feed-forward part: each token by itself."""
-        return tap(f"{self.site}.feedforward_output", self.feedforward(inputs))
+    def _apply_attention(
+        self, hidden: Tensor, attention: nn.Module, norm: nn.Module, weights: bool, settings: AttentionSettings
+    ) -> tuple[Tensor, Tensor | None]:
+        attended, layer_weights = _call_attention(attention, self._normalize_input(hidden, norm), weights, settings)
+        return self._add_residual(hidden, attended, norm), layer_weights
+
+    def _apply_feedforward(self, hidden: Tensor, norm: nn.Module) -> Tensor:
+        output = self.feedforward(self._normalize_input(hidden, norm))
+        output = tap(f"{self.site}.feedforward_output", output)
+        return self._add_residual(hidden, output, norm)
 
 
-class EncoderBlock(_Residual):
-    """Self-attention, then feed-forward. Under a causal mask it is the block of GPT.
+class EncoderBlock(_ResidualBlock):
+    """Self-attention, then a feed-forward network. With a causal mask it is the block of GPT.
+
+    Args:
+        attention: The attention, such as a ``MultiHead``.
+        feedforward: The feed-forward network.
+        norm: Function that makes a norm; called once per layer.
+        order: "post" or "pre": whether the norm follows or precedes each layer.
+        dropout: Probability of dropping an output of a layer in training.
 
     >>> import torch
     >>> from jumok.layers import FeedForward, LayerNorm
@@ -68,18 +95,33 @@ class EncoderBlock(_Residual):
         self.attention = attention
         self.attention_norm, self.feedforward_norm = norm(), norm()
 
-    def forward(self, inputs: axes.Hidden, *, weights: bool = False, **settings: Any) -> Any:
-        """The block's output, and its weights where asked for. ``settings`` (mask, bias, positions, cache) are the
-        attention's."""
-        kept: list[Tensor] = []
+    def forward(
+        self, inputs: axes.Hidden, *, weights: bool = False, **settings: Unpack[AttentionSettings]
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """Return the output of the block, and the weights of its attention if requested.
+
+        Args:
+            inputs: Hidden vectors, ``[batch, query, width]``.
+            weights: Whether to return the weights ``[batch, head, query, key]`` too.
+            settings: Arguments of the attention: mask, bias, positions, cache.
+        """
         hidden = tap(f"{self.site}.input", inputs)
-        hidden = self.around(hidden, self.attention_norm, _watched(self.attention, kept, weights, settings))
-        hidden = self.around(hidden, self.feedforward_norm, self.apart)
-        return (hidden, kept[0]) if weights else hidden
+        hidden, layer_weights = self._apply_attention(hidden, self.attention, self.attention_norm, weights, settings)
+        hidden = self._apply_feedforward(hidden, self.feedforward_norm)
+        return hidden if layer_weights is None else (hidden, layer_weights)
 
 
-class DecoderBlock(_Residual):
-    """Masked self-attention, cross-attention to a source, feed-forward; three norms."""
+class DecoderBlock(_ResidualBlock):
+    """Masked self-attention, cross-attention to a source, and a feed-forward network, with three norms.
+
+    Args:
+        attention: The self-attention.
+        cross: The cross-attention.
+        feedforward: The feed-forward network.
+        norm: Function that makes a norm; called once per layer.
+        order: "post" or "pre": whether the norm follows or precedes each layer.
+        dropout: Probability of dropping an output of a layer in training.
+    """
 
     def __init__(
         self,
@@ -106,43 +148,66 @@ class DecoderBlock(_Residual):
         positions: Positions | None = None,
         cache: Cache | None = None,
         weights: bool = False,
-    ) -> Any:
-        """The block's output; with ``weights=True`` also (own weights, weights on the source)."""
-        own: list[Tensor] = []
-        across: list[Tensor] = []
+    ) -> Tensor | tuple[Tensor, tuple[Tensor, Tensor]]:
+        """Return the output of the block; with ``weights=True`` also (self-attention weights, cross-attention weights).
+
+        Args:
+            inputs: Hidden vectors, ``[batch, query, width]``.
+            source: Hidden vectors of the source, ``[batch, key, source_width]``.
+            mask: Mask of the self-attention.
+            source_mask: Mask of the cross-attention.
+            bias: Bias of the self-attention.
+            positions: Positions of the inputs, for the rotation.
+            cache: Keys and values of earlier tokens.
+            weights: Whether to return the weights too.
+        """
+        self_settings: AttentionSettings = {"mask": mask, "bias": bias, "positions": positions, "cache": cache}
+        cross_settings: AttentionSettings = {"source": source, "mask": source_mask, "cache": cache}
+
         hidden = tap(f"{self.site}.input", inputs)
-        settings = {"mask": mask, "bias": bias, "positions": positions, "cache": cache}
-        hidden = self.around(hidden, self.attention_norm, _watched(self.attention, own, weights, settings))
-        settings = {"source": source, "mask": source_mask, "cache": cache}
-        hidden = self.around(hidden, self.cross_norm, _watched(self.cross, across, weights, settings))
-        hidden = self.around(hidden, self.feedforward_norm, self.apart)
-        return (hidden, (own[0], across[0])) if weights else hidden
+        hidden, self_weights = self._apply_attention(
+            hidden, self.attention, self.attention_norm, weights, self_settings
+        )
+        hidden, cross_weights = self._apply_attention(hidden, self.cross, self.cross_norm, weights, cross_settings)
+        hidden = self._apply_feedforward(hidden, self.feedforward_norm)
+
+        if self_weights is None or cross_weights is None:
+            return hidden
+        return hidden, (self_weights, cross_weights)
 
 
 class BareBlock(nn.Module):
-    """Attention, then feed-forward, and nothing else: no norm, no residual path. For seeing what those are for."""
+    """Attention, then a feed-forward network, without norms and residual connections: to show what those are for.
+
+    Args:
+        attention: The attention.
+        feedforward: The feed-forward network.
+    """
 
     def __init__(self, attention: MultiHead, feedforward: nn.Module) -> None:
         super().__init__()
         self.attention, self.feedforward = attention, feedforward
 
-    def forward(self, inputs: axes.Hidden, *, weights: bool = False, **settings: Any) -> Any:
-        kept: list[Tensor] = []
-        hidden = self.feedforward(_watched(self.attention, kept, weights, settings)(inputs))
-        return (hidden, kept[0]) if weights else hidden
+    def forward(
+        self, inputs: axes.Hidden, *, weights: bool = False, **settings: Unpack[AttentionSettings]
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """Return the output of the block, and the weights of its attention if requested.
+
+        Args:
+            inputs: Hidden vectors, ``[batch, query, width]``.
+            weights: Whether to return the weights ``[batch, head, query, key]`` too.
+            settings: Arguments of the attention: mask, bias, positions, cache.
+        """
+        attended, layer_weights = _call_attention(self.attention, inputs, weights, settings)
+        output: Tensor = self.feedforward(attended)
+        return output if layer_weights is None else (output, layer_weights)
 
 
-def _watched(
-    attention: nn.Module, kept: list[Tensor], weights: bool, settings: dict[str, Any]
-) -> Callable[[Tensor], Tensor]:
-    """The attention as a function of its input alone; its weights, where asked for, are put into ``kept``."""
-
-    def part(inputs: Tensor) -> Tensor:
-        if not weights:
-            output: Tensor = attention(inputs, **settings)
-            return output
-        output, found = attention(inputs, weights=True, **settings)
-        kept.append(found)
-        return output
-
-    return part
+def _call_attention(
+    attention: nn.Module, inputs: Tensor, weights: bool, settings: AttentionSettings
+) -> tuple[Tensor, Tensor | None]:
+    """Return the output of an attention and its weights, None unless requested."""
+    if not weights:
+        return attention(inputs, **settings), None
+    output, layer_weights = attention(inputs, weights=True, **settings)
+    return output, layer_weights

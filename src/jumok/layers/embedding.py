@@ -1,4 +1,4 @@
-"""A table of vectors, one a token."""
+"""Embedding tables."""
 
 from __future__ import annotations
 
@@ -7,8 +7,14 @@ from torch import nn
 
 
 def make_embedding(count: int, width: int) -> nn.Embedding:
-    """torch's table, drawn from the unit normal. On the meta device nothing is drawn: there, drawing would import
-    hundreds of modules, and the numbers come from a file anyway."""
+    """Make an embedding table, drawn from the unit normal.
+
+    On the meta device nothing is drawn: the numbers come from a file, and drawing would import hundreds of modules.
+
+    Args:
+        count: Number of vectors.
+        width: Width of each vector.
+    """
     table = torch.empty(count, width)
     if not table.is_meta:
         nn.init.normal_(table)

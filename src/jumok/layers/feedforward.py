@@ -1,4 +1,4 @@
-"""The feed-forward half of a block: what happens to each token by itself."""
+"""Feed-forward networks, applied to each token separately."""
 
 from __future__ import annotations
 
@@ -21,13 +21,29 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def get_activation(name: str) -> Callable[[Tensor], Tensor]:
+    """Return an activation function.
+
+    Args:
+        name: A name in ``ACTIVATIONS``.
+
+    Raises:
+        ArgumentError: If the name is unknown.
+    """
     if name not in ACTIVATIONS:
-        raise ArgumentError(f"unknown activation {name!r}; known are {', '.join(ACTIVATIONS)}")
+        raise ArgumentError(f"unknown activation {name!r}; choose one of {', '.join(ACTIVATIONS)}")
     return ACTIVATIONS[name]
 
 
 class FeedForward(nn.Module):
-    """inner map, activation, outer map; each token by itself."""
+    """Inner map, activation, outer map.
+
+    Args:
+        width: Width of inputs and outputs.
+        hidden: Width between the maps.
+        activation: Name of the activation.
+        bias: Whether the maps have biases.
+        dropout: Probability of dropping a hidden number in training.
+    """
 
     def __init__(
         self, width: int, hidden: int, activation: str = "relu", *, bias: bool = True, dropout: float = 0.0
@@ -39,24 +55,42 @@ class FeedForward(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, inputs: axes.Hidden) -> axes.Hidden:
+        """Apply the network to each token.
+
+        Args:
+            inputs: Hidden vectors, ``[batch, query, width]``.
+        """
         hidden = self.activation(self.inner(inputs))
         output: Tensor = self.outer(self.dropout(hidden) if self.training else hidden)
         return output
 
 
 class GatedFeedForward(nn.Module):
-    """The inner map times an activated gate (Shazeer 2020): SwiGLU with "silu", GEGLU with "gelu"."""
+    """Inner map times an activated gate, then the outer map (Shazeer 2020): SwiGLU with "silu", GEGLU with "gelu".
+
+    Args:
+        width: Width of inputs and outputs.
+        hidden: Width between the maps.
+        activation: Name of the activation of the gate.
+        bias: Whether the maps have biases.
+        dropout: Probability of dropping a hidden number in training.
+    """
 
     def __init__(
         self, width: int, hidden: int, activation: str = "silu", *, bias: bool = False, dropout: float = 0.0
     ) -> None:
         super().__init__()
-        self.inner = Linear(width, 2 * hidden, bias=bias)  # the gate, then what it gates: one product for both
+        self.inner = Linear(width, 2 * hidden, bias=bias)  # one product for the gate and the gated half
         self.outer = Linear(hidden, width, bias=bias)
         self.activation = get_activation(activation)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, inputs: axes.Hidden) -> axes.Hidden:
+        """Apply the network to each token.
+
+        Args:
+            inputs: Hidden vectors, ``[batch, query, width]``.
+        """
         gate, gated = self.inner(inputs).chunk(2, -1)
         hidden = self.activation(gate) * gated
         output: Tensor = self.outer(self.dropout(hidden) if self.training else hidden)

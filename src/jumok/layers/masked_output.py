@@ -1,4 +1,4 @@
-"""From hidden vectors to tokens, as encoders that fill in masked tokens do it."""
+"""The output layer of masked language models."""
 
 from __future__ import annotations
 
@@ -14,9 +14,14 @@ from .norm import LayerNorm
 
 
 class MaskedOutput(nn.Module):
-    """inner map, activation, norm, then every token's score, with a bias for each token (BERT).
+    """Inner map, activation and norm, then the logits of all tokens, with a bias per token (BERT).
 
-    tied: the embedding is the output map too; it stays where it is and is passed as ``embedding``.
+    Args:
+        width: Width of the hidden vectors.
+        vocabulary: Number of tokens.
+        activation: Name of the activation.
+        epsilon: Epsilon of the norm.
+        tied: Whether the output map is the embedding table, which is then passed to ``forward``.
     """
 
     def __init__(
@@ -32,5 +37,12 @@ class MaskedOutput(nn.Module):
     def forward(
         self, hidden: axes.Hidden, embedding: Float[Tensor, "vocab width"]
     ) -> Float[Tensor, "batch query vocab"]:
+        """Return the logits, ``[batch, query, vocab]``.
+
+        Args:
+            hidden: Hidden vectors, ``[batch, query, width]``.
+            embedding: The embedding table, ``[vocab, width]``; used if the output map is tied.
+        """
         table = embedding if self.output is None else self.output.weight
-        return functional.linear(self.norm(self.activation(self.inner(hidden))), table, self.bias)
+        transformed = self.norm(self.activation(self.inner(hidden)))
+        return functional.linear(transformed, table, self.bias)

@@ -1,4 +1,4 @@
-"""Images as sequences: cut into patches, row by row, and each patch mapped to a vector."""
+"""Images as sequences: an image is cut into patches, row by row, and each patch is mapped to a vector."""
 
 from __future__ import annotations
 
@@ -13,24 +13,36 @@ Images = Float[Tensor, "batch channel row column"]
 
 
 def compute_patch_grid(image: Sequence[int], patch: Sequence[int]) -> tuple[int, int]:
-    """How many rows and columns of patches an image of (rows, columns) pixels has; refused where they do not divide.
+    """Return how many rows and columns of patches an image has.
 
-    >>> patch_grid((30, 40), (5, 10))
+    Args:
+        image: (rows, columns) of the image, in pixels.
+        patch: (rows, columns) of a patch, in pixels.
+
+    Raises:
+        ShapeError: If the image does not divide into patches.
+
+    >>> compute_patch_grid((30, 40), (5, 10))
     (6, 4)
     """
-    for name, pair in (("an image", image), ("a patch", patch)):
-        if len(pair) != 2 or min(pair) < 1:
-            raise ShapeError(f"{name} is (rows, columns) of at least 1 pixel each, not {list(pair)}")
+    for name, sides in (("an image", image), ("a patch", patch)):
+        if len(sides) != 2 or min(sides) < 1:
+            raise ShapeError(f"{name} must be (rows, columns) of at least 1 pixel each, not {list(sides)}")
     if image[0] % patch[0] or image[1] % patch[1]:
         raise ShapeError(
             f"an image of {image[0]} x {image[1]} pixels does not divide into patches of {patch[0]} x {patch[1]}; "
-            "resize or cut the image, or choose another patch"
+            "resize or crop the image, or choose another patch size"
         )
     return image[0] // patch[0], image[1] // patch[1]
 
 
 def check_images(images: Tensor, channels: int) -> None:
-    """Images [batch, channel, row, column] of numbers, with as many channels as the model reads; a sentence else."""
+    """Raise ShapeError unless the images are floating-point numbers with this many channels.
+
+    Args:
+        images: Images, ``[batch, channel, row, column]``.
+        channels: Number of channels that the model reads.
+    """
     if images.dim() != 4 or not images.is_floating_point():
         raise ShapeError(
             f"images must be floating-point numbers [batch, channel, row, column], not {images.dtype}"
@@ -41,11 +53,17 @@ def check_images(images: Tensor, channels: int) -> None:
 
 
 class PatchEmbedding(nn.Module):
-    """Every patch by one map to ``width`` numbers (Dosovitskiy et al. 2021): a convolution whose step is its size,
-    which is a linear map of the patch's pixels. Patches need not be square.
+    """A linear map from each patch to ``width`` numbers (Dosovitskiy et al. 2021).
+
+    The map is computed as a convolution whose stride is its size. Patches need not be square.
+
+    Args:
+        channels: Number of channels of the images.
+        patch: Side of a square patch, or (rows, columns), in pixels.
+        width: Width of the vectors.
 
     >>> import torch
-    >>> Patches(3, 16, 768)(torch.randn(2, 3, 224, 224)).shape
+    >>> PatchEmbedding(3, 16, 768)(torch.randn(2, 3, 224, 224)).shape
     torch.Size([2, 196, 768])
     """
 
@@ -54,13 +72,18 @@ class PatchEmbedding(nn.Module):
         sizes = (patch, patch) if isinstance(patch, int) else tuple(patch)
         if len(sizes) != 2 or min(*sizes, channels, width) < 1:
             raise ArgumentError(
-                f"patches take at least 1 channel, (rows, columns) of at least 1 pixel and a width of at least 1, "
+                "channels, patch and width must be at least 1, and patch an integer or (rows, columns); "
                 f"not {channels}, {patch}, {width}"
             )
         self.patch = (sizes[0], sizes[1])
         self.map = nn.Conv2d(channels, width, self.patch, stride=self.patch)
 
     def forward(self, images: Images) -> Float[Tensor, "batch patch width"]:
+        """Return one vector per patch, row by row, ``[batch, patch, width]``.
+
+        Args:
+            images: Images, ``[batch, channel, row, column]``.
+        """
         check_images(images, self.map.in_channels)
         compute_patch_grid(images.shape[2:], self.patch)
         mapped: Tensor = self.map(images.to(self.map.weight.dtype))

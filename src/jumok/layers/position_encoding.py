@@ -1,4 +1,4 @@
-"""Where a token stands, told to the model: sinusoids, a learned table, or a rotation. (Relative biases are biases.)"""
+"""Position encodings: sinusoids, a learned table, and rotations. Relative biases are in ``attention.bias``."""
 
 from __future__ import annotations
 
@@ -6,26 +6,29 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from jumok.attention.grid import Positions
 from jumok.errors import ArgumentError, ShapeError
 
 from .embedding import make_embedding
 from .rotary_scaling import RotaryScaling
 
-Positions = range | Tensor  # as at the door: a range, or integers [length] or [batch, length]
 
-
-def _tensor(positions: Positions, device: torch.device) -> Tensor:
+def _as_tensor(positions: Positions, device: torch.device) -> Tensor:
     if isinstance(positions, range):
         return torch.arange(positions.start, positions.stop, positions.step, device=device)
     return positions.to(device)
 
 
 class SinusoidalPositions(nn.Module):
-    """sin and cos of the position at wavelengths from 2 pi to base * 2 pi (Vaswani et al. 2017). Any width, odd too.
+    """Sines and cosines of the position at wavelengths from 2 pi to base * 2 pi (Vaswani et al. 2017).
 
-    layout: "interleaved" has sines at even places, cosines at odd ones (the paper); "halves" all sines first (Marian).
+    Args:
+        width: Width of the encoding; may be odd.
+        base: Ratio of the longest wavelength to the shortest.
+        layout: "interleaved" has sines at even and cosines at odd indices (the paper); "halves" has all sines first
+            (Marian).
 
-    >>> Sinusoidal(6)(range(3)).shape
+    >>> SinusoidalPositions(6)(range(3)).shape
     torch.Size([3, 6])
     """
 
@@ -38,48 +41,76 @@ class SinusoidalPositions(nn.Module):
         self.width, self.base, self.layout = width, base, layout
 
     def forward(self, positions: Positions, device: torch.device | None = None) -> Float[Tensor, "*batch length width"]:
-        places = _tensor(
-            positions, device or (torch.device("cpu") if isinstance(positions, range) else positions.device)
-        )
-        # No parameters and no buffers: nothing of this belongs in a checkpoint. float64 until the end: half precision
-        # loses far positions.
-        even = torch.arange(0, self.width, 2, dtype=torch.float64, device=places.device)
-        angle = places[..., None].double() * self.base ** (-even / self.width)
-        both = [angle.sin(), angle.cos()]
-        told = torch.stack(both, -1).flatten(-2) if self.layout == "interleaved" else torch.cat(both, -1)
-        return told[..., : self.width].float()  # an odd width has one cosine less
+        """Return the encodings of positions.
+
+        Args:
+            positions: A range, or integers ``[length]`` or ``[batch, length]``.
+            device: Device of the encodings; by default that of the positions, or the CPU for a range.
+
+        Returns:
+            ``[length, width]`` or ``[batch, length, width]``, float32.
+        """
+        if device is None:
+            device = torch.device("cpu") if isinstance(positions, range) else positions.device
+        tensor = _as_tensor(positions, device)
+
+        # Computed, not stored as a buffer, so it is not in checkpoints; in float64, as far positions lose precision.
+        even = torch.arange(0, self.width, 2, dtype=torch.float64, device=device)
+        angle = tensor[..., None].double() * self.base ** (-even / self.width)
+        waves = [angle.sin(), angle.cos()]
+        encoding = torch.stack(waves, -1).flatten(-2) if self.layout == "interleaved" else torch.cat(waves, -1)
+        return encoding[..., : self.width].float()  # an odd width has one cosine less
 
 
 class LearnedPositions(nn.Module):
-    """A vector of its own for each of ``length`` positions (GPT-2, BERT)."""
+    """One learned vector for each position (GPT-2, BERT).
+
+    Args:
+        length: Number of positions.
+        width: Width of the vectors.
+    """
 
     def __init__(self, length: int, width: int) -> None:
         super().__init__()
         self.table = make_embedding(length, width)
 
     def forward(self, positions: Positions) -> Float[Tensor, "*batch length width"]:
+        """Return the vectors of positions, ``[length, width]`` or ``[batch, length, width]``.
+
+        Args:
+            positions: A range, or integers ``[length]`` or ``[batch, length]``.
+
+        Raises:
+            ShapeError: If a position is outside the table.
+        """
         length = self.table.num_embeddings
-        ends: tuple[int, ...] = ()
-        if isinstance(positions, Tensor) and positions.numel():
-            ends = (int(positions.min()), int(positions.max()))
-        elif isinstance(positions, range) and len(positions):
-            ends = (positions[0], positions[-1])
-        for position in ends:
+        for position in _find_extremes(positions):
             if not 0 <= position < length:
                 raise ShapeError(
-                    f"position {position} was asked for, but this model has learned {length}, 0 to {length - 1}; "
-                    "shorten the input"
+                    f"position {position} is outside the {length} positions this model has learned "
+                    f"(0 to {length - 1}); shorten the input"
                 )
-        embedded: Tensor = self.table(_tensor(positions, self.table.weight.device))
+        embedded: Tensor = self.table(_as_tensor(positions, self.table.weight.device))
         return embedded
 
 
-class RotaryPositions(nn.Module):
-    """Turns pairs of numbers by an angle that grows with the position (Su et al. 2021): scores then depend on
-    distances alone. Made from the head's width; works on queries and keys at the door's layout.
+def _find_extremes(positions: Positions) -> tuple[int, ...]:
+    if isinstance(positions, range):
+        return (positions[0], positions[-1]) if len(positions) else ()
+    return (int(positions.min()), int(positions.max())) if positions.numel() else ()
 
-    pairing: "halves" pairs number i with i + head_width/2 (Llama, NeoX); "neighbours" pairs 2i with 2i+1 (the paper).
-    scaling: how the rotation is slowed down for texts longer than those of the training; None = not at all.
+
+class RotaryPositions(nn.Module):
+    """Rotates pairs of numbers by an angle proportional to the position (Su et al. 2021).
+
+    Applied to queries and keys, it makes scores depend on distances alone.
+
+    Args:
+        head_width: Width of queries and keys; must be even.
+        base: Ratio of the slowest rotation's wavelength to the fastest.
+        pairing: "halves" pairs number i with i + head_width/2 (Llama, NeoX); "neighbours" pairs 2i with 2i + 1 (the
+            paper).
+        scaling: How rotations are slowed down for texts longer than those in training; None for no scaling.
     """
 
     def __init__(
@@ -87,45 +118,55 @@ class RotaryPositions(nn.Module):
     ) -> None:
         super().__init__()
         if head_width % 2:
-            raise ArgumentError(f"a rotation turns pairs of numbers; head_width must be even, not {head_width}")
+            raise ArgumentError(f"rotary positions rotate pairs of numbers; head_width must be even, not {head_width}")
         if pairing not in ("halves", "neighbours"):
             raise ArgumentError(f'pairing must be "halves" or "neighbours", not {pairing!r}')
         if scaling is not None and base <= 1:
-            raise ArgumentError(f"a rotation can be scaled where its base is above 1, not at {base}")
+            raise ArgumentError(f"base must be above 1 for scaled rotary positions, not {base}")
         self.head_width, self.base, self.pairing, self.scaling = head_width, base, pairing, scaling
-        self._known: tuple[tuple[range, torch.device, torch.dtype], tuple[Tensor, Tensor]] | None = None
+        # The angles of the last range, because every layer of a model uses the same ones.
+        self._cached_range: tuple[range, torch.device, torch.dtype] | None = None
+        self._cached_angles: tuple[Tensor, Tensor] | None = None
 
     def forward(
         self, vectors: Float[Tensor, "batch head length head_width"], positions: Positions
     ) -> Float[Tensor, "batch head length head_width"]:
+        """Rotate queries or keys.
+
+        Args:
+            vectors: Queries or keys, ``[batch, head, length, head_width]``.
+            positions: Their positions, a range or integers ``[length]`` or ``[batch, length]``.
+        """
         if vectors.shape[-1] != self.head_width:
-            raise ShapeError(f"this rotation was made for heads {self.head_width} wide, not {list(vectors.shape)}")
-        cosine, sine = self._angles(positions, vectors)
+            raise ShapeError(f"these rotary positions need heads of width {self.head_width}, not {list(vectors.shape)}")
+
+        cosine, sine = self._get_angles(positions, vectors)
         if self.pairing == "halves":
             first, second = vectors.chunk(2, -1)
             return torch.cat([first * cosine - second * sine, second * cosine + first * sine], -1)
         first, second = vectors[..., 0::2], vectors[..., 1::2]
-        turned = [first * cosine - second * sine, second * cosine + first * sine]
-        return torch.stack(turned, -1).flatten(-2)
+        rotated = [first * cosine - second * sine, second * cosine + first * sine]
+        return torch.stack(rotated, -1).flatten(-2)
 
-    def _angles(self, positions: Positions, vectors: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosines and sines, [length, pair] or [batch, 1, length, pair]; those of the last range are kept, because
-        every layer of a model asks for the same."""
+    def _get_angles(self, positions: Positions, vectors: Tensor) -> tuple[Tensor, Tensor]:
+        """Return cosines and sines, [length, pair] or [batch, 1, length, pair]."""
         if not isinstance(positions, range):
-            return self._computed(positions, vectors)
-        asked = (positions, vectors.device, vectors.dtype)
-        if self._known is None or self._known[0] != asked:
-            self._known = (asked, self._computed(positions, vectors))
-        return self._known[1]
+            return self._compute_angles(positions, vectors)
+        requested = (positions, vectors.device, vectors.dtype)
+        if self._cached_angles is None or self._cached_range != requested:
+            self._cached_range = requested
+            self._cached_angles = self._compute_angles(positions, vectors)
+        return self._cached_angles
 
     @torch.no_grad()
-    def _computed(self, positions: Positions, vectors: Tensor) -> tuple[Tensor, Tensor]:
+    def _compute_angles(self, positions: Positions, vectors: Tensor) -> tuple[Tensor, Tensor]:
         step = torch.arange(0, self.head_width, 2, dtype=torch.float32, device=vectors.device) / self.head_width
         frequencies, gain = 1.0 / self.base**step, 1.0
         if self.scaling is not None:
             frequencies, gain = self.scaling.scale_frequencies(frequencies, self.base), self.scaling.gain
-        # float32 until the end: at position 10,000 a half-precision angle is off by whole turns
-        angle = _tensor(positions, vectors.device)[..., None].float() * frequencies
+
+        # float32 until the end: at position 10,000 a half-precision angle is off by full turns
+        angle = _as_tensor(positions, vectors.device)[..., None].float() * frequencies
         if angle.dim() == 3:  # [batch, length, pair]: the same for all heads
             angle = angle[:, None]
         return (angle.cos() * gain).to(vectors.dtype), (angle.sin() * gain).to(vectors.dtype)

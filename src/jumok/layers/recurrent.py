@@ -1,8 +1,6 @@
-"""The recurrent parts of the years before 2017: an LSTM that skips padding, and an attention between its states."""
+"""Recurrent layers: an LSTM encoder that skips padding, and attention between recurrent states."""
 
 from __future__ import annotations
-
-from typing import cast
 
 import torch
 from jaxtyping import Bool, Float
@@ -20,19 +18,33 @@ from jumok.tap import tap
 def make_lstm(
     input_width: int, width: int, layers: int = 1, *, bidirectional: bool = False, dropout: float = 0.0
 ) -> nn.LSTM:
-    """torch's LSTM (Hochreiter and Schmidhuber 1997), batch first; dropout between the layers, where there are several.
+    """Make a batch-first LSTM (Hochreiter and Schmidhuber 1997).
 
-    width: of a state, both directions together.
+    Args:
+        input_width: Width of the inputs.
+        width: Width of a state, both directions together.
+        layers: Number of layers.
+        bidirectional: Whether to read in both directions.
+        dropout: Probability of dropping an output between layers in training.
     """
     if bidirectional and width % 2:
-        raise ArgumentError(f"two directions share a state's width, so it must be even, not {width}")
-    between = dropout if layers > 1 else 0.0  # torch warns of a dropout that has no place
-    one_way = width // 2 if bidirectional else width
-    return nn.LSTM(input_width, one_way, layers, batch_first=True, bidirectional=bidirectional, dropout=between)
+        raise ArgumentError(f"width must be even in a bidirectional LSTM, not {width}")
+    dropout_between = dropout if layers > 1 else 0.0  # torch warns about dropout in a single layer
+    direction_width = width // 2 if bidirectional else width
+    return nn.LSTM(
+        input_width, direction_width, layers, batch_first=True, bidirectional=bidirectional, dropout=dropout_between
+    )
 
 
 class RecurrentEncoder(nn.Module):
-    """An LSTM, one way or both, over the real tokens alone: padding on either side is never stepped through.
+    """An LSTM over the real tokens; padding on either side is skipped.
+
+    Args:
+        input_width: Width of the inputs.
+        width: Width of a state, both directions together.
+        layers: Number of layers.
+        bidirectional: Whether to read in both directions.
+        dropout: Probability of dropping an output between layers in training.
 
     >>> import torch
     >>> states, summary = RecurrentEncoder(5, 8)(torch.randn(2, 7, 5))
@@ -49,30 +61,42 @@ class RecurrentEncoder(nn.Module):
     def forward(
         self, inputs: Float[Tensor, "batch length input_width"], token_mask: Bool[Tensor, "row key"] | None = None
     ) -> tuple[Float[Tensor, "batch length width"], Float[Tensor, "batch width"]]:
-        """The top layer's state at each place (0 at padding), and its last state: for two directions the forward
-        one's at the last token beside the backward one's at the first.
+        """Return the states of the top layer and its final state.
 
-        token_mask: True = a real token.
+        Args:
+            inputs: Input vectors, ``[batch, length, input_width]``.
+            token_mask: True = real token, ``[batch, length]``; None if all are real.
+
+        Returns:
+            The state at each position (0 at padding), ``[batch, length, width]``; and the final state
+            ``[batch, width]``: of the forward direction at the last token, and of the backward direction at the first.
         """
         if token_mask is None:
-            states, (last, _) = self.lstm(inputs)
-            return states, self._summary(last)
-        lengths = _lengths(inputs, token_mask)
-        # The real tokens first, in their order: padding may then stand on either side. Packed, the LSTM ends each row
-        # (and, going backward, begins it) at its own last token.
-        order = token_mask.long().argsort(dim=1, descending=True, stable=True)
-        packed = pack_padded_sequence(_taken(inputs, order), lengths.cpu(), batch_first=True, enforce_sorted=False)
-        states, (last, _) = self.lstm(packed)
-        states, _ = pad_packed_sequence(states, batch_first=True, total_length=inputs.shape[1])
-        return _taken(states, order.argsort(1)), self._summary(last)
+            states, (final, _) = self.lstm(inputs)
+            return states, self._join_directions(final)
 
-    def _summary(self, last: Float[Tensor, "layer_way batch one_way"]) -> Float[Tensor, "batch width"]:
-        ways = 2 if self.lstm.bidirectional else 1
-        return torch.cat(list(last[-ways:]), -1)
+        lengths = _count_tokens(inputs, token_mask)
+        # The real tokens are moved to the front, in their order, so padding may be on either side. In a packed
+        # sequence the LSTM ends each row (and starts it, going backward) at its own last token.
+        order = token_mask.long().argsort(dim=1, descending=True, stable=True)
+        packed = pack_padded_sequence(_reorder(inputs, order), lengths.cpu(), batch_first=True, enforce_sorted=False)
+        states, (final, _) = self.lstm(packed)
+        states, _ = pad_packed_sequence(states, batch_first=True, total_length=inputs.shape[1])
+        return _reorder(states, order.argsort(1)), self._join_directions(final)
+
+    def _join_directions(
+        self, final: Float[Tensor, "layer_direction batch direction_width"]
+    ) -> Float[Tensor, "batch width"]:
+        directions = 2 if self.lstm.bidirectional else 1
+        return torch.cat(list(final[-directions:]), -1)
 
 
 class StateAttention(nn.Module):
-    """One head without maps: the states of a decoder look at those of an encoder, by any score of the door.
+    """One head without projections: decoder states attend to encoder states.
+
+    Args:
+        score: The formula, such as ``Additive``.
+        backend: Backend of ``attend()``.
 
     >>> import torch
     >>> from jumok.attention.score import Additive
@@ -95,12 +119,17 @@ class StateAttention(nn.Module):
         query_offset: int = 0,
         weights: bool = False,
     ) -> tuple[Float[Tensor, "batch query source_width"], Float[Tensor, "batch 1 query key"] | None]:
-        """The mixture of source states for each input, and the weights; None where they were not asked for.
+        """Return the weighted sum of source states for each input, and the weights (None unless requested).
 
-        query_offset: how many inputs looked before these: the first stands there.
+        Args:
+            inputs: Decoder states, ``[batch, query, width]``.
+            source: Encoder states, ``[batch, key, source_width]``.
+            mask: Which source states each input may attend to; None allows all.
+            query_offset: Position of the first input.
+            weights: Whether to return the weights ``[batch, 1, query, key]``.
         """
         query, key = inputs[:, None], source[:, None]
-        answer = attend(
+        attended = attend(
             query,
             key,
             key,
@@ -111,22 +140,23 @@ class StateAttention(nn.Module):
             site=self.site,
             weights=weights,
         )
-        output, found = answer if weights else (answer, None)
-        return tap(f"{self.site}.block_output", cast(Tensor, output)[:, 0]), found
+        output, state_weights = attended if isinstance(attended, tuple) else (attended, None)
+        return tap(f"{self.site}.block_output", output[:, 0]), state_weights
 
 
-def _lengths(inputs: Tensor, token_mask: Tensor) -> Tensor:
+def _count_tokens(inputs: Tensor, token_mask: Tensor) -> Tensor:
+    """Return the number of real tokens of each row."""
     if token_mask.shape != inputs.shape[:2]:
         raise ShapeError(
             f"token_mask is {list(token_mask.shape)}, tokens are {list(inputs.shape[:2])}; give one boolean per token"
         )
     lengths = token_mask.sum(1)
-    empty = (lengths == 0).nonzero()
-    if len(empty):
-        raise ArgumentError(f"row {int(empty[0])} of the batch is padding alone: an LSTM needs at least one token")
+    empty_rows = (lengths == 0).nonzero()
+    if len(empty_rows):
+        raise ArgumentError(f"row {int(empty_rows[0])} of the batch has only padding; an LSTM needs at least one token")
     return lengths
 
 
-def _taken(vectors: Tensor, order: Tensor) -> Tensor:
-    """Along the length, by the order of each row."""
+def _reorder(vectors: Tensor, order: Tensor) -> Tensor:
+    """Reorder [batch, length, width] along the length, by the order of each row."""
     return vectors.gather(1, order[..., None].expand(-1, -1, vectors.shape[-1]))

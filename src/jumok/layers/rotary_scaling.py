@@ -1,8 +1,8 @@
-"""Rotations slowed down, so that a model that was trained on short texts reads longer ones.
+"""Scaling of rotary positions, so that a model trained on short texts can read longer ones.
 
-From one position to the next each pair of numbers turns by its frequency. Pairs that turn often within the texts of the
-training tell neighbours apart, and keep their pace. Pairs that did not turn once there would come to angles that the
-model has never seen, and become slower. The scalings differ in what happens to those between.
+Each pair of numbers rotates by its frequency from one position to the next. Pairs that turn often within the training
+length distinguish neighbours and keep their frequency. Pairs that did not complete one turn would reach angles never
+seen in training; they are slowed down. The scalings differ in the pairs between.
 """
 
 from __future__ import annotations
@@ -16,31 +16,48 @@ from torch import Tensor
 
 from jumok.errors import ArgumentError
 
+Frequencies = Float[Tensor, " pair"]
+
 
 @dataclass(frozen=True)
 class RotaryScaling:
-    """All pairs alike: each turns ``factor`` times slower (Chen et al. 2023)."""
+    """Linear scaling: every pair rotates ``factor`` times slower (Chen et al. 2023).
+
+    Args:
+        factor: Divisor of the frequencies, at least 1.
+    """
 
     factor: float
 
     def __post_init__(self) -> None:
         if not 1 <= self.factor < math.inf:
-            raise ArgumentError(f"a scaling's factor must be a number from 1 on, not {self.factor}")
+            raise ArgumentError(f"factor must be a finite number of at least 1, not {self.factor}")
 
     @property
     def gain(self) -> float:
-        """What turned queries and keys are multiplied by."""
+        """Factor of the rotated queries and keys."""
         return 1.0
 
-    def scale_frequencies(self, frequencies: Float[Tensor, " pair"], base: float) -> Float[Tensor, " pair"]:
+    def scale_frequencies(self, frequencies: Frequencies, base: float) -> Frequencies:
+        """Return the scaled frequencies.
+
+        Args:
+            frequencies: Angle per position of each pair.
+            base: Base of the rotary positions.
+        """
         return frequencies / self.factor
 
 
 @dataclass(frozen=True)
 class Llama3Scaling(RotaryScaling):
-    """By how often a pair turns within ``length`` positions, those of the training (Llama 3.1, Grattafiori et al.
-    2024): up to ``slow`` times and it is slowed down by the whole factor, from ``fast`` times on it is left alone, and
-    between the two evenly from one to the other."""
+    """Scaling by the number of turns within the training length (Llama 3.1, Grattafiori et al. 2024).
+
+    Args:
+        factor: Divisor of the slowest frequencies, at least 1.
+        length: Training length in positions.
+        slow: Pairs with at most this many turns are divided by ``factor``.
+        fast: Pairs with at least this many turns are not scaled; between the two, the scaling is interpolated.
+    """
 
     length: int
     slow: float = 1.0
@@ -50,24 +67,36 @@ class Llama3Scaling(RotaryScaling):
         super().__post_init__()
         if self.length < 1 or not 0 < self.slow < self.fast < math.inf:
             raise ArgumentError(
-                f"a scaling by turns needs a length of at least 1 and 0 < slow < fast, not {self.length}, {self.slow} "
-                f"and {self.fast}"
+                f"length must be at least 1 and 0 < slow < fast; not length {self.length}, slow {self.slow}, "
+                f"fast {self.fast}"
             )
 
-    def scale_frequencies(self, frequencies: Float[Tensor, " pair"], base: float) -> Float[Tensor, " pair"]:
-        kept = self.kept(frequencies, base)
-        return frequencies * kept + frequencies / self.factor * (1 - kept)
+    def scale_frequencies(self, frequencies: Frequencies, base: float) -> Frequencies:
+        unscaled = self.compute_unscaled_share(frequencies, base)
+        return frequencies * unscaled + frequencies / self.factor * (1 - unscaled)
 
-    def kept(self, frequencies: Float[Tensor, " pair"], base: float) -> Float[Tensor, " pair"]:
-        """How much of its pace each pair keeps: 1 all of it, 0 it is slowed down by the whole factor."""
+    def compute_unscaled_share(self, frequencies: Frequencies, base: float) -> Frequencies:
+        """Return for each pair the share of its unscaled frequency: 1 is not scaled, 0 is divided by ``factor``.
+
+        Args:
+            frequencies: Angle per position of each pair.
+            base: Base of the rotary positions.
+        """
         turns = self.length * frequencies / (2 * math.pi)
         return ((turns - self.slow) / (self.fast - self.slow)).clamp(0, 1)
 
 
 @dataclass(frozen=True)
 class YarnScaling(Llama3Scaling):
-    """As by turns, but evenly from pair to pair, which is by the logarithm of the turns; and scores become sharper, by
-    ``stretch`` on queries and keys each (YaRN, Peng et al. 2023)."""
+    """Llama3Scaling interpolated over the index of the pair, with sharper scores (YaRN, Peng et al. 2023).
+
+    Args:
+        factor: Divisor of the slowest frequencies, at least 1.
+        length: Training length in positions.
+        slow: Pairs with at most this many turns are divided by ``factor``.
+        fast: Pairs with at least this many turns are not scaled.
+        stretch: Factor of the rotated queries and of the rotated keys.
+    """
 
     fast: float = 32.0
     stretch: float = 1.0
@@ -75,20 +104,22 @@ class YarnScaling(Llama3Scaling):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.stretch < math.inf:
-            raise ArgumentError(f"a scaling's stretch must be above 0, not {self.stretch}")
+            raise ArgumentError(f"stretch must be a finite number above 0, not {self.stretch}")
 
     @property
     def gain(self) -> float:
         return self.stretch
 
-    def kept(self, frequencies: Float[Tensor, " pair"], base: float) -> Float[Tensor, " pair"]:
+    def compute_unscaled_share(self, frequencies: Frequencies, base: float) -> Frequencies:
         width = 2 * len(frequencies)
 
-        def place(turns: float) -> float:
-            """Which pair turns so often, as a fraction; pair i of n has the frequency base ** (-i / n)."""
+        def find_pair(turns: float) -> float:
+            """Return the fractional index of the pair with this many turns; its frequency is base ** (-2i / width)."""
             return width / 2 * math.log(self.length / (2 * math.pi * turns)) / math.log(base)
 
-        # rounded outwards, and to width - 1 although there are but half as many pairs: as checkpoints were trained
-        first, last = max(math.floor(place(self.fast)), 0), min(math.ceil(place(self.slow)), width - 1)
-        across = last - first or 0.001
-        return 1 - ((torch.arange(len(frequencies), device=frequencies.device) - first) / across).clamp(0, 1)
+        # Rounded outwards, and clamped to width - 1 although there are only width / 2 pairs, as in published models.
+        first = max(math.floor(find_pair(self.fast)), 0)
+        last = min(math.ceil(find_pair(self.slow)), width - 1)
+        distance = last - first or 0.001
+        indices = torch.arange(len(frequencies), device=frequencies.device)
+        return 1 - ((indices - first) / distance).clamp(0, 1)
