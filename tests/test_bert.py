@@ -310,7 +310,7 @@ def test_the_published_numbers_of_parameters() -> None:
     [
         ({"heads": 5}, "width 24 does not divide into 5 heads"),
         ({"head": "nsp"}, "head of the bert config must be one of none, mlm, classes, not 'nsp'"),
-        ({"head": "mlm", "head_activation": "tanh"}, "is for a head of classes"),
+        ({"head": "mlm", "head_activation": "tanh"}, "is only for the head"),
         ({"padding_id": 1}, "with a padding_id the offset must be at least 1"),
         ({"segment": 2}, "did you mean 'segments'"),
     ],
@@ -325,9 +325,9 @@ def test_a_bad_config_is_refused_in_a_sentence(fields: dict[str, Any], says: str
     [
         ("bert", 21, {}, "position 20 is outside the 20 positions"),
         ("roberta", 21, {}, "position 22 was asked for"),
-        ("bert", 9, {"token_mask": torch.ones(2, 8).bool()}, r"token_mask is \[2, 8\], but the tokens \[2, 9\]"),
-        ("bert", 9, {"segments": torch.ones(2, 8).long()}, r"segments are \[2, 8\], but the tokens \[2, 9\]"),
-        ("bert", 9, {"segments": torch.full((2, 9), 2)}, "segment 2 is unknown: this model has 0 to 1"),
+        ("bert", 9, {"token_mask": torch.ones(2, 8).bool()}, r"token_mask is \[2, 8\], but the tokens are \[2, 9\]"),
+        ("bert", 9, {"segments": torch.ones(2, 8).long()}, r"segments are \[2, 8\], but the tokens are \[2, 9\]"),
+        ("bert", 9, {"segments": torch.full((2, 9), 2)}, "segment 2 is out of range: this model has 0 to 1"),
         ("distilbert", 9, {"segments": torch.zeros(2, 9).long()}, "this model has no segments"),
     ],
 )

@@ -195,7 +195,7 @@ def test_bad_configs_are_refused_in_a_sentence() -> None:
         ({"heads": 5}, "width 24 does not divide into 5 heads"),
         ({"source": "patches", "image": (6, 16), "patch": (3, 5)}, "6 x 16 pixels does not divide"),
         ({"source": "sounds"}, "must be one of regions, patches"),
-        ({"end": 50}, "end is token 50, but there are 50 tokens"),
+        ({"end": 50}, "end is token 50, but the vocabulary has 50 tokens"),
     ):
         with pytest.raises((ArgumentError, ShapeError), match=re.escape(sentence)):
             CaptionerConfig.from_json({**SMALL, **fields})

@@ -58,7 +58,7 @@ def test_the_mask_is_the_loops(mixing: str, side: str) -> None:
     # the same parameters under the dense mask, its positions counted over real tokens
     places = (real.long().cumsum(-1) - 1).clamp_min(0)
     hidden = full.norm(full.embedding(tokens) + full.positions(places))
-    wanted, weights = full.through(full.blocks, hidden, mask=mask.given(dense), weights=True)
+    wanted, weights = full.run_blocks(full.blocks, hidden, mask=mask.given(dense), weights=True)
     assert torch.allclose(found.hidden[real], wanted[real], atol=1e-5)
     for one, two in zip(found.weights, weights, strict=True):
         rows = real[:, None, :, None]
@@ -144,7 +144,7 @@ def test_fnet_refuses_padding_and_weights_in_a_sentence() -> None:
     tokens = torch.randint(50, (2, 5))
     real = torch.ones(2, 5).bool()
     real[1, 3:] = False
-    with pytest.raises(ArgumentError, match="fnet mixes every token with every other, padding too"):
+    with pytest.raises(ArgumentError, match="fnet mixes all tokens, including padding"):
         model(tokens, token_mask=real)
     with pytest.raises(ArgumentError, match="has no weights"):
         model(tokens, weights=True)
@@ -219,5 +219,5 @@ def test_inputs_that_do_not_fit_are_refused() -> None:
     model = made("longformer")
     with pytest.raises(ShapeError, match="position 30 was asked for"):
         model(torch.zeros(1, 31).long())
-    with pytest.raises(ShapeError, match=r"token_mask is \[1, 4\], but the tokens \[1, 5\]"):
+    with pytest.raises(ShapeError, match=r"token_mask is \[1, 4\], but the tokens are \[1, 5\]"):
         model(torch.zeros(1, 5).long(), token_mask=torch.ones(1, 4).bool())

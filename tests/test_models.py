@@ -48,7 +48,7 @@ def built(name: str) -> Model:
 
 def test_every_family_has_a_small_config() -> None:
     assert SMALL.keys() == FAMILIES.keys()
-    with pytest.raises(ArgumentError, match="unknown family 'gtp'; known are bert"):
+    with pytest.raises(ArgumentError, match="unknown family 'gtp'; choose one of bert"):
         get_family("gtp")
 
 
@@ -204,5 +204,5 @@ def test_the_same_seed_draws_the_same_model(name: str) -> None:
 
 @every
 def test_a_backend_that_is_not_there_is_refused(name: str) -> None:
-    with pytest.raises(BackendError, match="unknown backend 'fastest'; known are auto, explicit"):
+    with pytest.raises(BackendError, match="unknown backend 'fastest'; choose one of auto, explicit"):
         built(name).use_backend("fastest")

@@ -152,10 +152,10 @@ def test_weights_depend_on_the_decoders_state(kind: str) -> None:
     # for every place, and softmax takes it away.
     model = made(kind)
     encoded = model.encode(SOURCE)
-    state = model.first_state(encoded)
+    state = model.compute_first_state(encoded)
     other = replace(state, hidden=-state.hidden)
-    _, one, _ = model._piece(model.target_embedding(TARGET[:, :1]), encoded, state, True)
-    _, two, _ = model._piece(model.target_embedding(TARGET[:, :1]), encoded, other, True)
+    _, one, _ = model._run_step(model.target_embedding(TARGET[:, :1]), encoded, state, True)
+    _, two, _ = model._run_step(model.target_embedding(TARGET[:, :1]), encoded, other, True)
     assert (one - two).abs().max() > 0.01
 
     linear = torch.randn(model.config.width + model.config.source_width)
@@ -204,7 +204,7 @@ def test_step_by_step_is_teacher_forcing(kind: str, layers: int) -> None:
         for part in TARGET.split(sizes, 1):
             logits, state = model.decode(part, encoded, state)
             parts.append(logits)
-        assert state.seen == 4
+        assert state.length == 4
         assert torch.allclose(torch.cat(parts, 1), whole, atol=1e-5)
 
 
@@ -337,7 +337,7 @@ def test_dropout_drops_while_training_only() -> None:
         ({"attention": "luong_dot"}, "luong_dot multiplies decoder states"),
         ({"input_feeding": True}, "input_feeding belongs to luong's attention, not to 'bahdanau'"),
         ({"tied": True}, "embedding_width 7, but width is 10"),
-        ({"end": 23}, "end is token 23, but there are 23 tokens"),
+        ({"end": 23}, "end is token 23, but the vocabulary has 23 tokens"),
         ({"attention": "luong"}, "must be one of none, bahdanau"),
     ],
 )

@@ -17,7 +17,8 @@ from jumok.attention import attend, mask
 from jumok.attention.grid import Grid
 from jumok.errors import ArgumentError, CheckpointError, JumokError, ShapeError
 from jumok.models import Model
-from jumok.models.swin import Swin, SwinConfig, WindowAttention, WindowDistance, neighbours_only, window_places
+from jumok.layers.window_attention import WindowAttention, WindowDistance, build_neighbour_mask, list_window_patches
+from jumok.models.swin import Swin, SwinConfig
 from parity import assert_parity, check_round_trip
 
 SMALL = {
@@ -99,13 +100,13 @@ def test_windows_of_a_rolled_map_are_blocks_of_the_map(shift: int) -> None:
     batch, heads, window, grid = 2, 3, 3, (6, 9)
     query, key, value = torch.randn(3, batch, heads, 54, 5)
     whole = attend(query, key, value, mask=mask.blocks((window, window), grid=grid, shift=(shift, shift)))
-    places = window_places(grid, window, shift)
+    places = list_window_patches(grid, window, shift)
     assert sorted(places.flatten().tolist()) == list(range(54))
 
     def cut(tensor: torch.Tensor) -> torch.Tensor:  # [batch, head, place, width] -> a row a window
         return tensor[:, :, places].transpose(1, 2).flatten(0, 1)
 
-    who = neighbours_only(grid, window, shift, batch) if shift else None
+    who = build_neighbour_mask(grid, window, shift, batch) if shift else None
     found = attend(cut(query), cut(key), cut(value), mask=who)
     assert torch.allclose(found, cut(whole), atol=1e-6)
 
@@ -138,7 +139,7 @@ def test_a_map_smaller_than_a_window_is_one_window() -> None:
     smaller = WindowAttention(6, 2, 3, False, bias=True, dropout=0.0)
     smaller.load_state_dict({**attention.state_dict(), "table": inside})
     assert torch.allclose(output, smaller(inputs, grid=(3, 3)), atol=1e-6)
-    with pytest.raises(ArgumentError, match="more than its maps"):
+    with pytest.raises(ArgumentError, match="cannot be converted"):
         attention.convert_projection("batched")
 
 
@@ -188,7 +189,7 @@ def test_bad_configs_are_refused_in_a_sentence(tmp_path: Path) -> None:
         ({"heads": (2,)}, "need one number for each stage"),
         ({"depths": (), "heads": ()}, "need one number for each stage"),
         ({"heads": (2, 3)}, "stage 1 is 16 wide, which does not divide into 3 heads"),
-        ({"image": (12,)}, "are (rows, columns) each"),
+        ({"image": (12,)}, "must be (rows, columns) each"),
         ({"image": (13, 12), "positions": "learned"}, "13 x 12 pixels does not divide into patches of 2 x 2"),
     ):
         with pytest.raises((ArgumentError, ShapeError), match=re.escape(sentence)):

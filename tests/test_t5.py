@@ -267,7 +267,7 @@ def test_t5_small_has_the_published_number_of_parameters() -> None:
     ("fields", "sentence"),
     [
         ({"buckets": 40, "max_distance": 20}, "max_distance must be above 20"),
-        ({"start": 50}, "start is token 50, but there are 50 tokens"),
+        ({"start": 50}, "start is token 50, but the vocabulary has 50 tokens"),
         ({"feedforward": "swish"}, "feedforward of the t5 config must be one of plain, gated"),
     ],
 )
@@ -280,5 +280,5 @@ def test_tokens_that_are_not_there() -> None:
     model = T5(CONFIGS["1"])
     good, bad = torch.tensor([[1, 2]]), torch.tensor([[1, 50]])
     for source, target in ((good, bad), (bad, good)):
-        with pytest.raises(ArgumentError, match="token 50 is unknown"):
+        with pytest.raises(ArgumentError, match="token 50 is out of range"):
             model(source, target)

@@ -354,8 +354,8 @@ def test_sinusoids_interleaved_and_in_halves() -> None:
     [
         ({"heads": 5}, "width 24 does not divide into 5 heads"),
         ({"target_vocabulary": 60}, "50 and 60 tokens cannot share one embedding; say shared=False"),
-        ({"end": 50}, "end is token 50, but there are 50 tokens"),
-        ({"pad": 55, "target_vocabulary": 60, "shared": False}, "pad is token 55, but there are 50 tokens"),
+        ({"end": 50}, "end is token 50, but the vocabulary has 50 tokens"),
+        ({"pad": 55, "target_vocabulary": 60, "shared": False}, "pad is token 55, but the vocabulary has 50 tokens"),
         ({"order": "middle"}, "order of the transformer config must be one of post, pre"),
     ],
 )
@@ -368,7 +368,7 @@ def test_tokens_that_are_not_there_and_texts_that_are_too_long() -> None:
     model = Transformer(CONFIGS["pre, learned, apart"]).eval()
     good, bad, long = torch.tensor([[1, 2]]), torch.tensor([[1, 52]]), torch.ones(1, 31).long()
     model(good, bad)  # a token of the target's own
-    with pytest.raises(ArgumentError, match="token 52 is unknown: this model has tokens 0 to 49"):
+    with pytest.raises(ArgumentError, match="token 52 is out of range: this model has tokens 0 to 49"):
         model(bad, good)
     for source, target in ((good, long), (long, good)):
         with pytest.raises(ShapeError, match="31 tokens are more than this model's 30"):

@@ -1,4 +1,4 @@
-"""Model families, one a file: Config + Model, built from the door's parts."""
+"""Model families, one per file: a config and a model that is built from the layers of ``jumok.layers``."""
 
 from .bert import BERT, BERTConfig
 from .captioner import Captioner, CaptionerConfig, regions_config

@@ -1,11 +1,11 @@
-"""BERT: a text in, a vector for each token out, each token having seen all others. RoBERTa, DistilBERT, MiniLM.
+"""BERT: a text in, a vector for each token out, each attending to all tokens. RoBERTa, DistilBERT, MiniLM.
 
     tokens -> embedding + learned positions (+ segments) -> norm -> blocks: attention, norm, feed-forward, norm
-           -> hidden (-> inner map, norm, every token's score: what stood at a masked place)
-                     (-> the first token's, inner map, every class's score)
+           -> hidden (-> linear, norm, logits of masked tokens)
+                     (-> first token, linear, logits of classes)
 
-BERT (Devlin et al. 2018) tells two sentences apart by segments. RoBERTa (Liu et al. 2019) does not, and its positions
-begin behind that of its padding token. DistilBERT (Sanh et al. 2019) and MiniLM (Wang et al. 2020) are smaller.
+BERT (Devlin et al. 2018) marks two sentences with segments. RoBERTa (Liu et al. 2019) does not, and its positions begin
+after that of its padding token. DistilBERT (Sanh et al. 2019) and MiniLM (Wang et al. 2020) are smaller.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from jumok.attention import MultiHead, mask
+from jumok.attention import MultiHead
 from jumok.attention.grid import Positions
 from jumok.errors import ArgumentError, ShapeError
 from jumok.fields import choice, flag, integer, optional, real
@@ -26,53 +26,56 @@ from jumok.layers.embedding import make_embedding
 from jumok.layers.feedforward import get_activation
 
 from .config import Config
-from .model import Model, Output, check_tokens, initialise_linear, normal_
+from .model import Model, Output, draw_normal, initialise_linear_layers
+from .token_inputs import build_padding_mask, check_token_mask, check_tokens, select_first_token
 
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
 
 
 @dataclass(frozen=True)
 class BERTConfig(Config):
-    """The defaults are BERT base, uncased."""
+    """The config of a BERT; the defaults are BERT base, uncased."""
 
     family: ClassVar[str] = "bert"
 
-    vocabulary: int = integer(30522, "how many tokens there are")
-    length: int = integer(512, "the longest text")
+    vocabulary: int = integer(30522, "number of tokens")
+    length: int = integer(512, "the longest text, in tokens")
     width: int = integer(768, "width of the model")
-    layers: int = integer(12, "how many blocks")
-    heads: int = integer(12, "how many attention heads")
-    hidden: int = integer(3072, "width inside the feed-forward")
-    segments: int = integer(2, "how many segments a token can be of; 0 = none", least=0)
+    layers: int = integer(12, "number of blocks")
+    heads: int = integer(12, "number of attention heads")
+    hidden: int = integer(3072, "inner width of the feed-forward network")
+    segments: int = integer(2, "number of segments (token types); 0 = no segment embedding", least=0)
     offset: int = integer(0, "the position of the first token", least=0)
     padding_id: int | None = optional(
-        integer(0, "a token that takes no position (RoBERTa); None = each has one", least=0)
+        integer(0, "the token that has no position (RoBERTa); None = every token has one", least=0)
     )
-    epsilon: float = real(1e-12, "added inside the norms' root")
-    activation: str = choice("gelu", ACTIVATIONS, "of the feed-forward")
-    head: str = choice(
-        "none", ("none", "mlm", "classes"), "hidden vectors alone, or logits of masked tokens or of classes too"
-    )
-    head_activation: str = choice("gelu", (*ACTIVATIONS, "tanh"), "of the head")
-    classes: int = integer(2, "how many classes the head tells apart")
+    epsilon: float = real(1e-12, "added to the variance in the norms")
+    activation: str = choice("gelu", ACTIVATIONS, "activation of the feed-forward network")
+    head: str = choice("none", ("none", "mlm", "classes"), "no head, logits of masked tokens, or logits of classes")
+    head_activation: str = choice("gelu", (*ACTIVATIONS, "tanh"), "activation of the head")
+    classes: int = integer(2, "number of classes of the head")
     answer: str = choice(
-        "one", ("one", "several", "number"), "one class holds, or each may by itself, or they are numbers"
+        "one", ("one", "several", "number"), "exactly one class, several independent classes, or numbers (regression)"
     )
-    tied: bool = flag(True, "the embedding is also the head's output map")
-    dropout: float = real(0.0, "share dropped while training", most=0.99)
+    tied: bool = flag(True, "the embedding is also the output layer of the head")
+    dropout: float = real(0.0, "dropout rate in training", most=0.99)
 
     def check(self) -> None:
-        if self.width % self.heads:
-            raise ArgumentError(f"width {self.width} does not divide into {self.heads} heads")
+        """Raise ArgumentError if fields contradict each other."""
+        self.check_heads(self.width, self.heads)
         if self.padding_id is not None and not self.offset:
-            raise ArgumentError("with a padding_id the offset must be at least 1: padding stands right before it")
+            raise ArgumentError("with a padding_id the offset must be at least 1: padding has the position before it")
         if self.head == "mlm" and self.head_activation == "tanh":
-            raise ArgumentError('the activation "tanh" is for a head of classes; give one for masked tokens another')
+            raise ArgumentError('head_activation "tanh" is only for the head "classes"; choose another for "mlm"')
 
 
 class BERT(Model):
-    """``model(tokens).hidden`` is [batch, length, width]; with ``head="mlm"`` there is ``.logits``, [batch, length,
-    vocabulary], as well, and with ``head="classes"`` [batch, classes]."""
+    """A bidirectional encoder: ``model(tokens).hidden`` is [batch, length, width]. With ``head="mlm"`` there is
+    ``.logits``, [batch, length, vocabulary], as well, and with ``head="classes"`` [batch, classes].
+
+    Args:
+        config: Sizes and variants.
+    """
 
     family = "bert"
     config_class = BERTConfig
@@ -91,14 +94,13 @@ class BERT(Model):
         elif config.head == "classes":
             self.task, self.answers = "classify", "classes"
             self.independent_classes = config.answer == "several"
-        width, epsilon = config.width, config.epsilon
-        self.embedding = make_embedding(config.vocabulary, width)
-        self.positions = LearnedPositions(config.offset + config.length, width)
-        self.segments = make_embedding(config.segments, width) if config.segments else None
-        self.norm = LayerNorm(width, eps=epsilon)
+        self.embedding = make_embedding(config.vocabulary, config.width)
+        self.positions = LearnedPositions(config.offset + config.length, config.width)
+        self.segments = make_embedding(config.segments, config.width) if config.segments else None
+        self.norm = LayerNorm(config.width, eps=config.epsilon)
         self.dropout = nn.Dropout(config.dropout)
-        self.blocks = nn.ModuleList(_block(config) for _ in range(config.layers))
-        self.head = _head(config)
+        self.blocks = nn.ModuleList(_build_block(config) for _ in range(config.layers))
+        self.head = _build_head(config)
         self.finish()
 
     @property
@@ -112,7 +114,8 @@ class BERT(Model):
         return self.config.classes if self.config.head == "classes" else None
 
     def initialise(self) -> None:
-        initialise_linear(self, lambda parameter: normal_(parameter, 0.02))
+        """Draw the parameters as BERT: deviation 0.02."""
+        initialise_linear_layers(self, lambda parameter: draw_normal(parameter, 0.02))
 
     def forward(
         self,
@@ -122,70 +125,62 @@ class BERT(Model):
         segments: Int[Tensor, "batch key"] | None = None,
         weights: bool = False,
     ) -> Output:
-        """token_mask: True = a real token, on either side; without it nothing is masked, whatever the tokens are.
-        segments: of which segment each token is; by default all of the first.
+        """Return hidden vectors, the head's logits and (if requested) attention weights.
+
+        Args:
+            tokens: Token ids.
+            token_mask: True = real token, on either side; None = all are real, whatever their ids.
+            segments: The segment of each token; by default all are in segment 0.
+            weights: Return the weights of every layer.
         """
         check_tokens(tokens, self.config.vocabulary)
-        check_padding(tokens, token_mask)
-        hidden = self.embedding(tokens) + self.positions(self._places(tokens, token_mask))
+        check_token_mask(tokens, token_mask)
+        hidden = self.embedding(tokens) + self.positions(self._compute_positions(tokens, token_mask))
         if self.segments is not None:
-            hidden = hidden + (self.segments.weight[0] if segments is None else self._of_segments(tokens, segments))
+            hidden = hidden + self._embed_segments(self.segments, tokens, segments)
         elif segments is not None:
-            raise ArgumentError("this model has no segments; leave them out")
-        hidden, found = self.through(
-            self.blocks,
-            self.dropout(self.norm(hidden)),
-            mask=None if token_mask is None else mask.padding(token_mask),
-            weights=weights,
+            raise ArgumentError("this model has no segments; call it without them")
+
+        hidden, layer_weights = self.run_blocks(
+            self.blocks, self.dropout(self.norm(hidden)), mask=build_padding_mask(token_mask), weights=weights
         )
         logits = None
         if isinstance(self.head, MaskedOutput):
             logits = self.head(hidden, self.embedding.weight)
         elif self.head is not None:
-            logits = self.head(first_of(hidden, token_mask))
-        return Output(logits, hidden, tuple(found) if weights else None)
+            logits = self.head(select_first_token(hidden, token_mask))
+        return Output(logits, hidden, tuple(layer_weights) if weights else None)
 
-    def _places(self, tokens: Tensor, token_mask: Tensor | None) -> Positions:
-        """Counted over the tokens that take a position, so that a text stands where it would stand alone."""
+    def _compute_positions(self, tokens: Tensor, token_mask: Tensor | None) -> Positions:
+        """Count positions over the real tokens, so that a text has the same positions with and without padding."""
         first, counted = self.config.offset, token_mask
         if self.config.padding_id is not None:
-            takes = tokens != self.config.padding_id
-            counted = takes if counted is None else takes & counted
+            has_position = tokens != self.config.padding_id
+            counted = has_position if counted is None else has_position & counted
         if counted is None:
             return range(first, first + tokens.shape[1])
-        # RoBERTa's padding token stands right before the first position; elsewhere nobody sees where padding stands
+        # RoBERTa gives its padding token the position before the first; in other models padding is masked anyway
         return (counted.long().cumsum(-1) * counted + first - 1).clamp_min(0)
 
-    def _of_segments(self, tokens: Tensor, segments: Tensor) -> Tensor:
-        assert self.segments is not None
+    def _embed_segments(self, embedding: nn.Embedding, tokens: Tensor, segments: Tensor | None) -> Tensor:
+        if segments is None:
+            return embedding.weight[0]
         if segments.shape != tokens.shape:
-            raise ShapeError(f"segments are {list(segments.shape)}, but the tokens {list(tokens.shape)}")
+            raise ShapeError(f"segments are {list(segments.shape)}, but the tokens are {list(tokens.shape)}")
         lowest, highest = int(segments.min()), int(segments.max())
         if lowest < 0 or highest >= self.config.segments:
-            wrong = lowest if lowest < 0 else highest
-            raise ArgumentError(f"segment {wrong} is unknown: this model has 0 to {self.config.segments - 1}")
-        embedded: Tensor = self.segments(segments)
+            invalid = lowest if lowest < 0 else highest
+            raise ArgumentError(f"segment {invalid} is out of range: this model has 0 to {self.config.segments - 1}")
+        embedded: Tensor = embedding(segments)
         return embedded
 
 
-def check_padding(tokens: Tensor, token_mask: Tensor | None) -> None:
-    """A truth value for each token; a sentence otherwise."""
-    if token_mask is not None and token_mask.shape != tokens.shape:
-        raise ShapeError(f"token_mask is {list(token_mask.shape)}, but the tokens {list(tokens.shape)}")
-
-
-def first_of(
-    hidden: Float[Tensor, "batch length width"], token_mask: Bool[Tensor, "batch length"] | None
-) -> Float[Tensor, "batch width"]:
-    """The first real token's vector, wherever it stands."""
-    if token_mask is None:
-        return hidden[:, 0]
-    place = token_mask.long().argmax(-1)[:, None, None]
-    return hidden.gather(1, place.expand(-1, -1, hidden.shape[-1]))[:, 0]
-
-
 class ClassOutput(nn.Module):
-    """inner map, activation, then every class's score: BERT's and RoBERTa's with "tanh", DistilBERT's with "relu"."""
+    """The classification head: linear, activation, linear. BERT and RoBERTa use "tanh", DistilBERT "relu".
+
+    Args:
+        config: The config of the BERT.
+    """
 
     def __init__(self, config: BERTConfig) -> None:
         super().__init__()
@@ -195,11 +190,16 @@ class ClassOutput(nn.Module):
         self.output = nn.Linear(config.width, config.classes)
 
     def forward(self, first: Float[Tensor, "batch width"]) -> Float[Tensor, "batch classes"]:
+        """Return the logits of the classes.
+
+        Args:
+            first: The vector of the first token.
+        """
         logits: Tensor = self.output(self.dropout(self.activation(self.inner(first))))
         return logits
 
 
-def _head(config: BERTConfig) -> nn.Module | None:
+def _build_head(config: BERTConfig) -> nn.Module | None:
     if config.head == "none":
         return None
     if config.head == "classes":
@@ -209,7 +209,7 @@ def _head(config: BERTConfig) -> nn.Module | None:
     )
 
 
-def _block(config: BERTConfig) -> EncoderBlock:
+def _build_block(config: BERTConfig) -> EncoderBlock:
     return EncoderBlock(
         MultiHead(config.width, config.heads, dropout=config.dropout),
         FeedForward(config.width, config.hidden, config.activation),

@@ -1,85 +1,89 @@
 """Captioner: an image in, a sentence about it out.
 
-    36 regions of 2,048 numbers, or an image's patches -> map -> blocks: norm, attention, norm, feed-forward -> norm
+    36 regions of 2,048 numbers, or an image's patches -> linear -> blocks: norm, attention, norm, feed-forward -> norm
     caption so far -> embedding + learned positions -> blocks: norm, causal attention, norm, cross-attention to the
                       image, norm, feed-forward -> norm -> the next token's logits
 
-Regions are what a detector found worth looking at (Anderson et al. 2018, "Bottom-Up and Top-Down Attention"): a set, so
-they have no positions. Patches are a grid, and have learned ones. The caption is under a causal mask: a captioner that
-sees the tokens to come copies its answer while it trains, and has nothing to copy when it is used.
+Regions are the objects that a detector found (Anderson et al. 2018, "Bottom-Up and Top-Down Attention"): a set, so they
+have no positions. Patches are a grid, and have learned positions. The caption has a causal mask: without it a captioner
+would copy the next token in training, and have nothing to copy from in use.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from jumok.attention import Cache, MultiHead, mask
-from jumok.errors import ArgumentError, ShapeError
+from jumok.attention import Cache, MultiHead
+from jumok.errors import ShapeError
 from jumok.fields import choice, flag, integer, integers, real
 from jumok.layers import DecoderBlock, EncoderBlock, FeedForward, LayerNorm, LearnedPositions, PatchEmbedding
 from jumok.layers.embedding import make_embedding
 from jumok.layers.patches import Images, check_images, compute_patch_grid
 
 from .config import Config
-from .gpt import places
-from .model import Model, Output, check_tokens, initialise_linear, normal_, token_logits
+from .model import LayerWeights, Model, Output, collect_decoder_weights, draw_normal, initialise_linear_layers
+from .token_inputs import build_causal_mask, build_padding_mask, check_tokens, compute_positions, compute_token_logits
 
 Regions = Float[Tensor, "batch region feature"]
 
 
 @dataclass(frozen=True)
 class CaptionerConfig(Config):
-    """The defaults read 36 regions of 2,048 numbers."""
+    """The config of a captioner; the defaults read 36 regions of 2,048 numbers."""
 
     family: ClassVar[str] = "captioner"
 
-    source: str = choice(
-        "regions", ("regions", "patches"), "what is read of an image: a detector's regions, or patches"
-    )
-    regions: int = integer(36, "the most regions an image has")
-    features: int = integer(2048, "how many numbers tell of a region")
-    image: Sequence[int] = integers((224, 224), "rows and columns of an image, in pixels, where patches are read")
+    source: str = choice("regions", ("regions", "patches"), "input: the regions of a detector, or patches of an image")
+    regions: int = integer(36, "the largest number of regions of an image")
+    features: int = integer(2048, "number of features of a region")
+    image: Sequence[int] = integers((224, 224), "rows and columns of an image, in pixels, if patches are read")
     patch: Sequence[int] = integers((16, 16), "rows and columns of a patch, in pixels")
-    channels: int = integer(3, "numbers a pixel: 3 for red, green and blue, 1 for grey")
-    vocabulary: int = integer(10_000, "how many tokens there are")
-    length: int = integer(64, "the longest caption")
+    channels: int = integer(3, "numbers per pixel: 3 for red, green and blue, 1 for grey")
+    vocabulary: int = integer(10_000, "number of tokens")
+    length: int = integer(64, "the longest caption, in tokens")
     width: int = integer(512, "width of the model")
-    layers: int = integer(3, "how many blocks look at the image among itself; 0 = none", least=0)
-    decoder_layers: int = integer(6, "how many blocks write the caption")
-    heads: int = integer(8, "how many attention heads")
-    hidden: int = integer(2048, "width inside the feed-forward")
-    activation: str = choice("gelu", ("relu", "gelu", "gelu_tanh", "silu"), "of the feed-forward")
-    epsilon: float = real(1e-5, "added inside the norms' root")
-    tied: bool = flag(True, "the embedding is also the output map")
-    start: int = integer(1, "the token a caption begins with", least=0)
-    end: int = integer(2, "the token a caption ends with", least=0)
-    pad: int = integer(0, "the token that fills up a batch", least=0)
-    dropout: float = real(0.0, "share dropped while training", most=0.99)
+    layers: int = integer(3, "number of blocks of the encoder; 0 = none", least=0)
+    decoder_layers: int = integer(6, "number of blocks of the decoder")
+    heads: int = integer(8, "number of attention heads")
+    hidden: int = integer(2048, "inner width of the feed-forward network")
+    activation: str = choice("gelu", ("relu", "gelu", "gelu_tanh", "silu"), "activation of the feed-forward network")
+    epsilon: float = real(1e-5, "added to the variance in the norms")
+    tied: bool = flag(True, "the embedding is also the output layer")
+    start: int = integer(1, "the token that a caption begins with", least=0)
+    end: int = integer(2, "the token that ends a caption", least=0)
+    pad: int = integer(0, "the padding token", least=0)
+    dropout: float = real(0.0, "dropout rate in training", most=0.99)
 
     def check(self) -> None:
-        if self.width % self.heads:
-            raise ArgumentError(f"width {self.width} does not divide into {self.heads} heads")
+        """Raise ArgumentError if fields contradict each other."""
+        self.check_heads(self.width, self.heads)
         if self.source == "patches":
             compute_patch_grid(self.image, self.patch)
-        for name in ("start", "end", "pad"):
-            if getattr(self, name) >= self.vocabulary:
-                raise ArgumentError(f"{name} is token {getattr(self, name)}, but there are {self.vocabulary} tokens")
+        self.check_special_tokens(self.vocabulary, start=self.start, end=self.end, pad=self.pad)
 
 
 def regions_config(**fields: object) -> CaptionerConfig:
-    """36 regions of 2,048 numbers, as a detector gives them; changed by ``fields``."""
+    """Return the config of a captioner that reads 36 regions of 2,048 numbers.
+
+    Args:
+        **fields: Other fields of ``CaptionerConfig``.
+    """
     return CaptionerConfig.from_json({"source": "regions", "regions": 36, "features": 2048, **fields})
 
 
 class Captioner(Model):
-    """``model(images, target).logits`` is [batch, target, vocabulary]: at each place the next token's. ``images`` are
-    regions [batch, region, feature] or images [batch, channel, row, column], as the config's source says."""
+    """An encoder-decoder: ``model(images, target).logits`` is [batch, target, vocabulary], at each position the logits
+    of the next token. ``images`` are regions [batch, region, feature] or images [batch, channel, row, column].
+
+    Args:
+        config: Sizes, and what the model reads.
+    """
 
     family = "captioner"
     config_class = CaptionerConfig
@@ -92,24 +96,23 @@ class Captioner(Model):
     def __init__(self, config: CaptionerConfig) -> None:
         super().__init__()
         self.config = config
-        if config.source == "patches":
-            self.reads = "image"
         self.regions: nn.Linear | None = None
         self.patches: PatchEmbedding | None = None
         self.patch_positions: nn.Parameter | None = None
         if config.source == "regions":
             self.regions = nn.Linear(config.features, config.width)
         else:
+            self.reads = "image"
             rows, columns = compute_patch_grid(config.image, config.patch)
             self.patches = PatchEmbedding(config.channels, config.patch, config.width)
             self.patch_positions = nn.Parameter(torch.zeros(1, rows * columns, config.width))
-        self.encoder = nn.ModuleList(_encoder_block(config) for _ in range(config.layers))
-        self.encoder_norm = _norm(config)
+        self.encoder = nn.ModuleList(_build_encoder_block(config) for _ in range(config.layers))
+        self.encoder_norm = _build_norm(config)
         self.embedding = make_embedding(config.vocabulary, config.width)
         self.positions = LearnedPositions(config.length, config.width)
         self.dropout = nn.Dropout(config.dropout)
-        self.decoder = nn.ModuleList(_decoder_block(config) for _ in range(config.decoder_layers))
-        self.decoder_norm = _norm(config)
+        self.decoder = nn.ModuleList(_build_decoder_block(config) for _ in range(config.decoder_layers))
+        self.decoder_norm = _build_norm(config)
         self.output = None if config.tied else nn.Linear(config.width, config.vocabulary, bias=False)
         self.finish()
 
@@ -120,12 +123,12 @@ class Captioner(Model):
 
     @property
     def start_token(self) -> int:
-        """The token that every target begins with."""
+        """The token that every caption begins with."""
         return self.config.start
 
     @property
     def end_token(self) -> int:
-        """The token that ends a target."""
+        """The token that ends a caption."""
         return self.config.end
 
     @property
@@ -141,14 +144,14 @@ class Captioner(Model):
 
     @property
     def patch_grid(self) -> tuple[int, int] | None:
-        """Rows and columns of patches in an image of the config's size; None if the model reads regions."""
+        """Rows and columns of patches in an image; None if the model reads regions."""
         return compute_patch_grid(self.config.image, self.config.patch) if self.reads == "image" else None
 
     def initialise(self) -> None:
-        # as GPT-2: norms stand in front, so small numbers everywhere
-        initialise_linear(self, lambda parameter: normal_(parameter, 0.02))
+        """Draw the parameters as GPT-2, which is pre-norm too: deviation 0.02."""
+        initialise_linear_layers(self, lambda parameter: draw_normal(parameter, 0.02))
         if self.patch_positions is not None:
-            normal_(self.patch_positions, 0.02)
+            draw_normal(self.patch_positions, 0.02)
 
     def forward(
         self,
@@ -161,14 +164,18 @@ class Captioner(Model):
         weights: bool = False,
         last: int | None = None,
     ) -> Output:
-        """target: what the decoder reads of the caption, beginning with ``config.start``.
-        source_token_mask: True = a real region (or patch), where images have fewer than others.
-        target_token_mask: True = a real token, on either side, for those in the cache too. Positions are counted over
-            real tokens.
-        last: logits of the last so many tokens alone, which is all that generation needs.
-        weights: a dict of tuples, a tensor a layer: "encoder", "decoder" and "cross" (which region each token saw).
+        """Return logits, hidden vectors and (if requested) attention weights.
+
+        Args:
+            images: Regions [batch, region, feature] or images [batch, channel, row, column].
+            target: The decoder's input, beginning with ``config.start``; with a cache, the new tokens.
+            source_token_mask: True = real region or patch, on either side.
+            target_token_mask: True = real target token, on either side, for all keys including the cached ones.
+            cache: Keys and values of earlier target tokens; it is extended.
+            weights: Return the weights of every layer, as a dict of tuples: "encoder", "decoder" and "cross".
+            last: Compute logits for only this many last tokens, which is all that generation needs.
         """
-        encoded, found = self._encoded(images, source_token_mask, weights)
+        encoded, encoder_weights = self._run_encoder(images, source_token_mask, weights)
         output = self.decode(
             target,
             encoded,
@@ -178,13 +185,20 @@ class Captioner(Model):
             weights=weights,
             last=last,
         )
-        return Output(output.logits, output.hidden, {"encoder": tuple(found), **output.weights} if weights else None)
+        if not weights:
+            return output
+        return replace(output, weights={"encoder": encoder_weights, **output.weights})
 
     def encode(
         self, images: Regions | Images, *, source_token_mask: Bool[Tensor, "batch source"] | None = None
     ) -> Float[Tensor, "batch source width"]:
-        """What the decoder reads of the images; made once, however long the caption becomes."""
-        return self._encoded(images, source_token_mask, False)[0]
+        """Return the encoder's output; it is computed once, however long the target becomes.
+
+        Args:
+            images: Regions [batch, region, feature] or images [batch, channel, row, column].
+            source_token_mask: True = real region or patch, on either side.
+        """
+        return self._run_encoder(images, source_token_mask, False)[0]
 
     def decode(
         self,
@@ -197,44 +211,54 @@ class Captioner(Model):
         weights: bool = False,
         last: int | None = None,
     ) -> Output:
-        """The caption's half. With a cache, ``target`` is what is new since the last call."""
+        """Run the decoder.
+
+        Args:
+            target: The decoder's input; with a cache, the new tokens.
+            encoded: The encoder's output.
+            source_token_mask: True = real region or patch.
+            target_token_mask: True = real target token, for all keys including the cached ones.
+            cache: Keys and values of earlier target tokens; it is extended.
+            weights: Return the weights of every layer: "decoder" and "cross".
+            last: Compute logits for only this many last tokens.
+        """
         check_tokens(target, self.config.vocabulary)
-        seen = 0 if cache is None else cache.length
-        hidden = self.embedding(target) + self.positions(places(target.shape[1], seen, target_token_mask))
-        hidden, found = self.through(
+        cached = 0 if cache is None else cache.length
+        positions = compute_positions(target.shape[1], cached, target_token_mask)
+        hidden, layer_weights = self.run_blocks(
             self.decoder,
-            self.dropout(hidden),
+            self.dropout(self.embedding(target) + self.positions(positions)),
             encoded,
-            mask=mask.causal if target_token_mask is None else mask.causal & mask.padding(target_token_mask),
-            source_mask=None if source_token_mask is None else mask.padding(source_token_mask),
+            mask=build_causal_mask(target_token_mask),
+            source_mask=build_padding_mask(source_token_mask),
             cache=cache,
             weights=weights,
         )
         hidden = self.decoder_norm(hidden if last is None else hidden[:, -last:])
-        watched = {"decoder": tuple(own for own, _ in found), "cross": tuple(cross for _, cross in found)}
-        return Output(token_logits(hidden, self.output, self.embedding), hidden, watched if weights else None)
+        logits = compute_token_logits(hidden, self.output, self.embedding)
+        return Output(logits, hidden, collect_decoder_weights(layer_weights) if weights else None)
 
-    def _encoded(self, images: Tensor, token_mask: Tensor | None, weights: bool) -> tuple[Tensor, list[Any]]:
-        hidden, found = self.through(
+    def _run_encoder(self, images: Tensor, token_mask: Tensor | None, weights: bool) -> tuple[Tensor, LayerWeights]:
+        hidden, layer_weights = self.run_blocks(
             self.encoder,
-            self.dropout(self._read(images)),
-            mask=None if token_mask is None else mask.padding(token_mask),
+            self.dropout(self._embed(images)),
+            mask=build_padding_mask(token_mask),
             weights=weights,
         )
-        return self.encoder_norm(hidden), found
+        return self.encoder_norm(hidden), tuple(layer_weights)
 
-    def _read(self, images: Tensor) -> Tensor:
-        """A vector of the model's width for each region or patch."""
+    def _embed(self, images: Tensor) -> Tensor:
+        """Return a vector of the model's width for each region or patch."""
         config = self.config
-        read: Tensor
+        embedded: Tensor
         if self.regions is not None:
             if images.dim() != 3 or images.shape[2] != config.features or not 1 <= images.shape[1] <= config.regions:
                 raise ShapeError(
                     f"this model reads regions [batch, up to {config.regions}, {config.features}], not "
                     f"{list(images.shape)}"
                 )
-            read = self.regions(images.to(self.regions.weight.dtype))
-            return read
+            embedded = self.regions(images.to(self.regions.weight.dtype))
+            return embedded
         assert self.patches is not None and self.patch_positions is not None
         check_images(images, config.channels)
         if tuple(images.shape[2:]) != config.image:
@@ -242,34 +266,38 @@ class Captioner(Model):
                 f"this model has learned positions for images of {config.image[0]} x {config.image[1]} pixels, not "
                 f"{images.shape[2]} x {images.shape[3]}; resize the images"
             )
-        read = self.patches(images) + self.patch_positions
-        return read
+        embedded = self.patches(images) + self.patch_positions
+        return embedded
 
 
-def _norm(config: CaptionerConfig) -> LayerNorm:
+def _build_norm(config: CaptionerConfig) -> LayerNorm:
     return LayerNorm(config.width, eps=config.epsilon)
 
 
-def _attention(config: CaptionerConfig) -> MultiHead:
+def _build_attention(config: CaptionerConfig) -> MultiHead:
     return MultiHead(config.width, config.heads, dropout=config.dropout)
 
 
-def _feedforward(config: CaptionerConfig) -> FeedForward:
+def _build_feedforward(config: CaptionerConfig) -> FeedForward:
     return FeedForward(config.width, config.hidden, config.activation, dropout=config.dropout)
 
 
-def _encoder_block(config: CaptionerConfig) -> EncoderBlock:
+def _build_encoder_block(config: CaptionerConfig) -> EncoderBlock:
     return EncoderBlock(
-        _attention(config), _feedforward(config), norm=lambda: _norm(config), order="pre", dropout=config.dropout
+        _build_attention(config),
+        _build_feedforward(config),
+        norm=lambda: _build_norm(config),
+        order="pre",
+        dropout=config.dropout,
     )
 
 
-def _decoder_block(config: CaptionerConfig) -> DecoderBlock:
+def _build_decoder_block(config: CaptionerConfig) -> DecoderBlock:
     return DecoderBlock(
-        _attention(config),
-        _attention(config),
-        _feedforward(config),
-        norm=lambda: _norm(config),
+        _build_attention(config),
+        _build_attention(config),
+        _build_feedforward(config),
+        norm=lambda: _build_norm(config),
         order="pre",
         dropout=config.dropout,
     )

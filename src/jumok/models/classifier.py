@@ -1,4 +1,4 @@
-"""Classifier: a text in, a score for each class out. An encoder, its vectors pooled into one, one map.
+"""Classifier: a text in, a score for each class out. An encoder, its vectors pooled into one, one linear layer.
 
 tokens -> encoder (bert or long) -> mean over the real tokens, or the first of them -> dropout -> logits
 """
@@ -8,40 +8,45 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from jumok.errors import ArgumentError
 from jumok.fields import choice, integer, nested, real
 
-from .bert import BERTConfig, first_of
+from .bert import BERTConfig
 from .config import Config
 from .long import LongConfig
-from .model import Model, Output, normal_
+from .model import Model, Output, draw_normal
 from .registry import get_family
+from .token_inputs import average_tokens, select_first_token
 
 
 @dataclass(frozen=True)
 class ClassifierConfig(Config):
-    """The default encoder is BERT base."""
+    """The config of a classifier; the default encoder is BERT base."""
 
     family: ClassVar[str] = "classifier"
 
     encoder: BERTConfig | LongConfig = nested(  # noqa: RUF009  # a frozen default can be shared
         BERTConfig(), (BERTConfig, LongConfig), "the encoder that reads the text"
     )
-    pool: str = choice("mean", ("mean", "first"), "which vectors stand for the text: all real tokens', or the first's")
-    classes: int = integer(2, "how many classes there are")
-    dropout: float = real(0.0, "share of the pooled vector dropped while training", most=0.99)
+    pool: str = choice("mean", ("mean", "first"), "the vector of a text: the mean of its real tokens, or its first")
+    classes: int = integer(2, "number of classes")
+    dropout: float = real(0.0, "dropout rate on the pooled vector in training", most=0.99)
 
     def check(self) -> None:
+        """Raise ArgumentError if fields contradict each other."""
         if self.encoder.head != "none":
             raise ArgumentError(f'a classifier needs an encoder with head "none", not {self.encoder.head!r}')
 
 
 def sentiment_config(**encoder: object) -> ClassifierConfig:
-    """The sentiment classifier: width 256, 4 layers, mean over tokens, 3 classes. ``encoder`` changes fields of its
-    encoder, such as the vocabulary."""
+    """Return the config of the sentiment classifier: width 256, 4 layers, mean over tokens, 3 classes.
+
+    Args:
+        **encoder: Other fields of its encoder, a ``BERTConfig``, such as the vocabulary.
+    """
     fields: dict[str, object] = {
         "vocabulary": 10_000,
         "width": 256,
@@ -55,7 +60,11 @@ def sentiment_config(**encoder: object) -> ClassifierConfig:
 
 
 class Classifier(Model):
-    """``model(tokens).logits`` is [batch, classes]; ``.hidden`` is the encoder's."""
+    """A text classifier: ``model(tokens).logits`` is [batch, classes]; ``.hidden`` is the encoder's.
+
+    Args:
+        config: The encoder's config, the pooling and the classes.
+    """
 
     family = "classifier"
     config_class = ClassifierConfig
@@ -83,12 +92,13 @@ class Classifier(Model):
         return self.config.classes
 
     def initialise(self) -> None:
-        normal_(self.output.weight, 0.02)  # the encoder has drawn its own
+        """Draw the output layer; the encoder has drawn its own parameters."""
+        draw_normal(self.output.weight, 0.02)
         nn.init.zeros_(self.output.bias)
 
     @property
     def checkpointing(self) -> bool:
-        """The blocks are the encoder's."""
+        """Gradient checkpointing, which applies to the encoder's blocks."""
         return self.encoder.checkpointing
 
     @checkpointing.setter
@@ -102,19 +112,15 @@ class Classifier(Model):
         token_mask: Bool[Tensor, "batch key"] | None = None,
         weights: bool = False,
     ) -> Output:
-        """token_mask: True = a real token, on either side; padding is neither seen nor counted."""
+        """Return the logits of the classes, the encoder's hidden vectors and (if requested) attention weights.
+
+        Args:
+            tokens: Token ids.
+            token_mask: True = real token, on either side; padding is masked and not averaged.
+            weights: Return the weights of every layer.
+        """
         output: Output = self.encoder(tokens, token_mask=token_mask, weights=weights)
         assert output.hidden is not None
-        pooled = (
-            first_of(output.hidden, token_mask) if self.config.pool == "first" else _mean(output.hidden, token_mask)
-        )
+        pool = select_first_token if self.config.pool == "first" else average_tokens
+        pooled = pool(output.hidden, token_mask)
         return Output(self.output(self.dropout(pooled)), output.hidden, output.weights)
-
-
-def _mean(
-    hidden: Float[Tensor, "batch length width"], token_mask: Bool[Tensor, "batch length"] | None
-) -> Float[Tensor, "batch width"]:
-    if token_mask is None:
-        return hidden.mean(1)
-    count = token_mask.sum(-1, keepdim=True).clamp_min(1)  # a text without tokens gives 0
-    return hidden.masked_fill(~token_mask[..., None], 0.0).sum(1) / count

@@ -4,7 +4,7 @@
 
 GPT-2 (Radford et al. 2019): learned positions, LayerNorm, GELU, biases. The Llama line (Touvron et al. 2023): rotary
 positions, RMSNorm, SwiGLU, grouped heads, no biases; Qwen2 has biases on query, key and value, Mistral a window, and
-Llama 3.1 rotations that are scaled for longer texts.
+Llama 3.1 scaled rotations for longer texts.
 """
 
 from __future__ import annotations
@@ -39,48 +39,54 @@ from jumok.layers.embedding import make_embedding
 from jumok.small_batch_linear import Linear
 
 from .config import Config
-from .model import Model, Output, check_tokens, initialise_linear, normal_, token_logits
+from .model import Model, Output, draw_normal, initialise_linear_layers
+from .token_inputs import build_causal_mask, check_tokens, compute_positions, compute_token_logits
 
 
 @dataclass(frozen=True)
 class GPTConfig(Config):
-    """The defaults are GPT-2 small."""
+    """The config of a GPT; the defaults are GPT-2 small."""
 
     family: ClassVar[str] = "gpt"
 
-    vocabulary: int = integer(50257, "how many tokens there are")
-    length: int = integer(1024, "the longest text")
+    vocabulary: int = integer(50257, "number of tokens")
+    length: int = integer(1024, "the longest text, in tokens")
     width: int = integer(768, "width of the model")
-    layers: int = integer(12, "how many blocks")
-    heads: int = integer(12, "how many attention heads")
+    layers: int = integer(12, "number of blocks")
+    heads: int = integer(12, "number of attention heads")
     groups: int | None = optional(integer(1, "key/value heads; None = as many as heads"))
     head_width: int | None = optional(integer(1, "width of a head; None = width / heads"))
-    hidden: int = integer(3072, "width inside the feed-forward")
-    positions: str = choice("learned", ("learned", "rotary"), "how a token learns where it stands")
-    rotary_base: float = real(10_000.0, "the longest wavelength of rotary positions", least=1.0)
+    hidden: int = integer(3072, "inner width of the feed-forward network")
+    positions: str = choice("learned", ("learned", "rotary"), "position encoding")
+    rotary_base: float = real(10_000.0, "base of the wavelengths of rotary positions", least=1.0)
     rotary_scaling: str = choice(
         "none",
         ("none", "linear", "llama3", "yarn", "dynamic"),
-        "how rotary positions are slowed down; dynamic = beyond the length alone, so never here",
+        "how rotary positions are scaled for longer texts; dynamic scales only beyond length, so never here",
     )
-    rotary_factor: float = real(1.0, "how much slower, at most", least=1.0, most=1e6)
+    rotary_factor: float = real(1.0, "the largest factor by which rotations are slowed down", least=1.0, most=1e6)
     rotary_length: int | None = optional(integer(1, "the longest text before the scaling; None = length"))
-    rotary_slow: float = real(1.0, "turns within that text up to which the whole factor counts", least=1e-6, most=1e6)
-    rotary_fast: float = real(32.0, "turns within that text from which nothing is slowed down", least=1e-6, most=1e6)
-    rotary_gain: float = real(1.0, "what turned queries and keys are multiplied by (yarn)", least=1e-6, most=1e6)
+    rotary_slow: float = real(
+        1.0, "frequencies with at most this many turns in that text get the full factor", 1e-6, 1e6
+    )
+    rotary_fast: float = real(32.0, "frequencies with at least this many turns in that text are unchanged", 1e-6, 1e6)
+    rotary_gain: float = real(1.0, "factor on rotated queries and keys (yarn)", least=1e-6, most=1e6)
     norm: str = choice("layer", ("layer", "rms"), "LayerNorm or RMSNorm")
-    epsilon: float = real(1e-5, "added inside the norms' root")
-    feedforward: str = choice("plain", ("plain", "gated"), "two maps, or gated (SwiGLU)")
-    activation: str = choice("gelu_tanh", ("relu", "gelu", "gelu_tanh", "silu"), "of the feed-forward")
+    epsilon: float = real(1e-5, "added to the variance in the norms")
+    feedforward: str = choice("plain", ("plain", "gated"), "feed-forward network: two layers, or gated (SwiGLU)")
+    activation: str = choice(
+        "gelu_tanh", ("relu", "gelu", "gelu_tanh", "silu"), "activation of the feed-forward network"
+    )
     attention_bias: bool = flag(True, "biases on query, key and value")
-    output_bias: bool = flag(True, "a bias on the attention's output map")
-    feedforward_bias: bool = flag(True, "biases in the feed-forward")
-    window: int | None = optional(integer(1, "how many tokens back each layer sees; None = all"))
+    output_bias: bool = flag(True, "a bias on the output projection of the attention")
+    feedforward_bias: bool = flag(True, "biases in the feed-forward network")
+    window: int | None = optional(integer(1, "sliding window of the attention, in tokens; None = all"))
     windowed: tuple[int, ...] | None = optional(integers((), "the layers with the window, from 0; None = all", least=0))
-    tied: bool = flag(True, "the embedding is also the output map")
-    dropout: float = real(0.0, "share dropped while training", most=0.99)
+    tied: bool = flag(True, "the embedding is also the output layer")
+    dropout: float = real(0.0, "dropout rate in training", most=0.99)
 
     def check(self) -> None:
+        """Raise ArgumentError if fields contradict each other."""
         if self.head_width is None and self.width % self.heads:
             raise ArgumentError(f"width {self.width} does not divide into {self.heads} heads; give head_width")
         if self.heads % (self.groups or self.heads):
@@ -90,19 +96,22 @@ class GPTConfig(Config):
                 f"rotary_slow must be below rotary_fast, but they are {self.rotary_slow} and {self.rotary_fast}"
             )
         if self.rotary_scaling != "none" and not self.rotary_base > 1:
-            raise ArgumentError(f"rotary positions can be scaled where rotary_base is above 1, not {self.rotary_base}")
+            raise ArgumentError(f"rotary_scaling needs a rotary_base above 1, not {self.rotary_base}")
         if self.windowed is not None:
-            if self.window is None:
-                raise ArgumentError("windowed says which layers have the window, but there is no window")
-            ordered = list(self.windowed) == sorted(set(self.windowed))
-            if not ordered or not 1 <= len(self.windowed) < self.layers or self.windowed[-1] >= self.layers:
-                raise ArgumentError(
-                    f"windowed must name some of the layers 0 to {self.layers - 1}, each once and in order; None = all"
-                )
+            self._check_windowed(self.windowed)
+
+    def _check_windowed(self, layers: tuple[int, ...]) -> None:
+        if self.window is None:
+            raise ArgumentError("windowed lists the layers with a window, but window is None")
+        ordered = list(layers) == sorted(set(layers))
+        if not ordered or not 1 <= len(layers) < self.layers or layers[-1] >= self.layers:
+            raise ArgumentError(
+                f"windowed must list some of the layers 0 to {self.layers - 1}, each once and in order; None = all"
+            )
 
     @property
     def scaling(self) -> RotaryScaling | None:
-        """How rotary positions are slowed down."""
+        """The scaling of rotary positions; None if they are not scaled."""
         length = self.rotary_length or self.length
         if self.rotary_scaling == "linear":
             return RotaryScaling(self.rotary_factor)
@@ -114,7 +123,11 @@ class GPTConfig(Config):
 
 
 def llama_config(**fields: object) -> GPTConfig:
-    """A config of the Llama line: what all its members share, changed by ``fields``."""
+    """Return a config of the Llama line: rotary positions, RMSNorm, SwiGLU, no biases.
+
+    Args:
+        **fields: Other fields of ``GPTConfig``, such as the sizes.
+    """
     shared: dict[str, object] = {
         "positions": "rotary",
         "norm": "rms",
@@ -128,7 +141,16 @@ def llama_config(**fields: object) -> GPTConfig:
 
 
 class GPT(Model):
-    """``model(tokens).logits`` is [batch, length, vocabulary]."""
+    """A decoder-only language model: ``model(tokens).logits`` is [batch, length, vocabulary].
+
+    Args:
+        config: Sizes and variants.
+
+    >>> import torch
+    >>> model = GPT(GPTConfig(vocabulary=50, length=20, width=24, layers=2, heads=4, hidden=40))
+    >>> model(torch.tensor([[5, 3, 7]])).logits.shape
+    torch.Size([1, 3, 50])
+    """
 
     family = "gpt"
     config_class = GPTConfig
@@ -147,8 +169,8 @@ class GPT(Model):
         self.embedding = make_embedding(config.vocabulary, config.width)
         self.positions = LearnedPositions(config.length, config.width) if config.positions == "learned" else None
         self.dropout = nn.Dropout(config.dropout)
-        self.blocks = nn.ModuleList(_block(config, rotary) for _ in range(config.layers))
-        self.norm = _norm(config)
+        self.blocks = nn.ModuleList(_build_block(config, rotary) for _ in range(config.layers))
+        self.norm = _build_norm(config)
         self.output = None if config.tied else Linear(config.width, config.vocabulary, bias=False)
         self.finish()
 
@@ -158,11 +180,12 @@ class GPT(Model):
         return self.config.length
 
     def initialise(self) -> None:
-        # GPT-2: deviation 0.02; what is added to the residual path is smaller the more layers add to it
-        initialise_linear(self, lambda parameter: normal_(parameter, 0.02))
+        """Draw the parameters as GPT-2: deviation 0.02, and less for layers that add to the residual stream, the more
+        layers there are."""
+        initialise_linear_layers(self, lambda parameter: draw_normal(parameter, 0.02))
         for name, parameter in self.named_parameters():
             if name.endswith(("attention.output.weight", "feedforward.outer.weight")):
-                normal_(parameter, 0.02 / math.sqrt(2 * self.config.layers))
+                draw_normal(parameter, 0.02 / math.sqrt(2 * self.config.layers))
 
     def forward(
         self,
@@ -174,53 +197,58 @@ class GPT(Model):
         weights: bool = False,
         last: int | None = None,
     ) -> Output:
-        """token_mask: True = a real token, for every key there is (those in the cache too); on either side.
-        positions: where the tokens stand; by default counted over the real ones.
-        last: logits of the last so many tokens alone, which is all that generation needs.
+        """Return logits, hidden vectors and (if requested) attention weights.
+
+        Args:
+            tokens: Token ids; with a cache, the new ones.
+            token_mask: True = real token, for all keys including the cached ones; padding may be on either side.
+            positions: Positions of the tokens; by default counted over the real ones.
+            cache: Keys and values of earlier tokens; it is extended.
+            weights: Return the weights of every layer.
+            last: Compute logits for only this many last tokens, which is all that generation needs.
         """
         check_tokens(tokens, self.config.vocabulary)
-        seen = 0 if cache is None else cache.length
+        cached = 0 if cache is None else cache.length
         if positions is None:
-            positions = places(tokens.shape[1], seen, token_mask)
+            positions = compute_positions(tokens.shape[1], cached, token_mask)
         hidden = self.embedding(tokens)
         if self.positions is not None:
             hidden = hidden + self.positions(positions)
-        elif seen + tokens.shape[1] > self.config.length:
-            raise ShapeError(f"{seen + tokens.shape[1]} tokens are more than this model's {self.config.length}")
-        hidden, found = self.dropout(hidden), []
-        for who, blocks in self._masked(token_mask):
-            hidden, more = self.through(blocks, hidden, mask=who, positions=positions, cache=cache, weights=weights)
-            found += more
+        elif cached + tokens.shape[1] > self.config.length:
+            raise ShapeError(f"{cached + tokens.shape[1]} tokens are more than this model's {self.config.length}")
+
+        hidden = self.dropout(hidden)
+        layer_weights: list[Tensor] = []
+        for attention_mask, blocks in self._group_blocks_by_mask(token_mask):
+            hidden, group_weights = self.run_blocks(
+                blocks, hidden, mask=attention_mask, positions=positions, cache=cache, weights=weights
+            )
+            layer_weights += group_weights
+
         hidden = self.norm(hidden if last is None else hidden[:, -last:])
-        logits = token_logits(hidden, self.output, self.embedding)
-        return Output(logits, hidden, tuple(found) if weights else None)
+        logits = compute_token_logits(hidden, self.output, self.embedding)
+        return Output(logits, hidden, tuple(layer_weights) if weights else None)
 
-    def _masked(self, token_mask: Tensor | None) -> Iterator[tuple[Mask, list[nn.Module]]]:
-        """Blocks that follow each other and have one mask, with that mask."""
+    def _group_blocks_by_mask(self, token_mask: Tensor | None) -> Iterator[tuple[Mask, list[nn.Module]]]:
+        """Yield each mask with the consecutive blocks that use it."""
         window, windowed = self.config.window, self.config.windowed
-        everything = mask.causal if token_mask is None else mask.causal & mask.padding(token_mask)
-        if window is None or windowed is None:
-            yield everything if window is None else everything & mask.window(window), list(self.blocks)
-            return
-        for short, run in groupby(range(len(self.blocks)), set(windowed).__contains__):
-            who = everything & mask.window(window) if short else everything
-            yield who, [self.blocks[layer] for layer in run]
+        causal = build_causal_mask(token_mask)
+        if window is None:
+            yield causal, list(self.blocks)
+        elif windowed is None:
+            yield causal & mask.window(window), list(self.blocks)
+        else:
+            for has_window, layers in groupby(range(len(self.blocks)), set(windowed).__contains__):
+                attention_mask = causal & mask.window(window) if has_window else causal
+                yield attention_mask, [self.blocks[layer] for layer in layers]
 
 
-def places(length: int, seen: int, token_mask: Tensor | None) -> Positions:
-    """Where new tokens stand: behind those seen, padding not counted."""
-    if token_mask is None:
-        return range(seen, seen + length)
-    counted = token_mask.long().cumsum(-1) - 1
-    return counted.clamp_min(0)[:, seen : seen + length]
+def _build_norm(config: GPTConfig) -> nn.Module:
+    norm_class = LayerNorm if config.norm == "layer" else RMSNorm
+    return norm_class(config.width, eps=config.epsilon)
 
 
-def _norm(config: GPTConfig) -> nn.Module:
-    made = LayerNorm if config.norm == "layer" else RMSNorm
-    return made(config.width, eps=config.epsilon)
-
-
-def _block(config: GPTConfig, rotary: RotaryPositions | None) -> EncoderBlock:
+def _build_block(config: GPTConfig, rotary: RotaryPositions | None) -> EncoderBlock:
     attention = MultiHead(
         config.width,
         config.heads,
@@ -231,6 +259,6 @@ def _block(config: GPTConfig, rotary: RotaryPositions | None) -> EncoderBlock:
         rotation=rotary,
         dropout=config.dropout,
     )
-    made = FeedForward if config.feedforward == "plain" else GatedFeedForward
-    feedforward = made(config.width, config.hidden, config.activation, bias=config.feedforward_bias)
-    return EncoderBlock(attention, feedforward, norm=lambda: _norm(config), order="pre", dropout=config.dropout)
+    feedforward_class = FeedForward if config.feedforward == "plain" else GatedFeedForward
+    feedforward = feedforward_class(config.width, config.hidden, config.activation, bias=config.feedforward_bias)
+    return EncoderBlock(attention, feedforward, norm=lambda: _build_norm(config), order="pre", dropout=config.dropout)

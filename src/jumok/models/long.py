@@ -1,11 +1,11 @@
-"""Long: encoders for long texts. As BERT, but its tokens are mixed by what costs less than every pair.
+"""Long: encoders for long texts. Like BERT, but tokens are mixed in a way that costs less than full attention.
 
     tokens -> embedding + learned positions -> norm -> blocks: mixing, norm, feed-forward, norm -> hidden (-> logits)
 
-longformer (Beltagy et al. 2020): near keys, and a few tokens that see all and are seen by all. bigbird (Zaheer et al.
-2020): those, and some keys at random. performer (Choromanski et al. 2021): linear attention. fnet (Lee-Thorp et al.
-2021): a Fourier transform. full: every pair, to compare with. Longformer's second set of maps for its global tokens is
-not here: a mask is all that differs.
+longformer (Beltagy et al. 2020): a window, and a few global tokens that attend to all and are attended by all. bigbird
+(Zaheer et al. 2020): those, and some random keys. performer (Choromanski et al. 2021): linear attention. fnet
+(Lee-Thorp et al. 2021): a Fourier transform. full: full attention, for comparison. Longformer's second set of
+projections for its global tokens is not implemented: only the mask differs.
 """
 
 from __future__ import annotations
@@ -26,47 +26,53 @@ from jumok.fields import choice, flag, integer, integers, real
 from jumok.layers import EncoderBlock, FeedForward, LayerNorm, LearnedPositions, MaskedOutput
 from jumok.layers.embedding import make_embedding
 
-from .bert import ACTIVATIONS, check_padding
+from .bert import ACTIVATIONS
 from .config import Config
-from .model import Model, Output, check_tokens, initialise_linear, normal_
+from .model import Model, Output, draw_normal, initialise_linear_layers
+from .token_inputs import build_padding_mask, check_token_mask, check_tokens
 
 MIXINGS = ("longformer", "bigbird", "performer", "fnet", "full")
 
 
 @dataclass(frozen=True)
 class LongConfig(Config):
-    """The defaults are of the size of Longformer base."""
+    """The config of an encoder for long texts; the defaults have the size of Longformer base."""
 
     family: ClassVar[str] = "long"
 
-    vocabulary: int = integer(50265, "how many tokens there are")
-    length: int = integer(4096, "the longest text")
+    vocabulary: int = integer(50265, "number of tokens")
+    length: int = integer(4096, "the longest text, in tokens")
     width: int = integer(768, "width of the model")
-    layers: int = integer(12, "how many blocks")
-    heads: int = integer(12, "how many attention heads (fnet has none)")
-    hidden: int = integer(3072, "width inside the feed-forward")
+    layers: int = integer(12, "number of blocks")
+    heads: int = integer(12, "number of attention heads (fnet has none)")
+    hidden: int = integer(3072, "inner width of the feed-forward network")
     mixing: str = choice("longformer", MIXINGS, "how tokens are mixed")
-    window: int = integer(256, "longformer, bigbird: keys closer than this are seen")
+    window: int = integer(256, "longformer, bigbird: a query attends to keys closer than this")
     globals: tuple[int, ...] = integers(
-        (0,), "longformer, bigbird: positions that see all and are seen by all", least=0
+        (0,), "longformer, bigbird: positions that attend to all and are attended by all", least=0
     )
-    random: int = integer(3, "bigbird: how many keys are drawn for each query", least=0)
-    features: int = integer(256, "performer: how many random features; more are nearer to full attention")
-    seed: int = integer(0, "of what bigbird and performer draw", least=0)
-    epsilon: float = real(1e-12, "added inside the norms' root")
-    activation: str = choice("gelu", ACTIVATIONS, "of the feed-forward and the head")
-    head: str = choice("none", ("none", "mlm"), "hidden vectors alone, or logits of masked tokens too")
-    tied: bool = flag(True, "the embedding is also the head's output map")
-    dropout: float = real(0.0, "share dropped while training", most=0.99)
+    random: int = integer(3, "bigbird: number of random keys for each query", least=0)
+    features: int = integer(256, "performer: number of random features; more approximate full attention better")
+    seed: int = integer(0, "seed of bigbird's keys and performer's features", least=0)
+    epsilon: float = real(1e-12, "added to the variance in the norms")
+    activation: str = choice("gelu", ACTIVATIONS, "activation of the feed-forward network and the head")
+    head: str = choice("none", ("none", "mlm"), "no head, or logits of masked tokens")
+    tied: bool = flag(True, "the embedding is also the output layer of the head")
+    dropout: float = real(0.0, "dropout rate in training", most=0.99)
 
     def check(self) -> None:
-        if self.mixing != "fnet" and self.width % self.heads:
-            raise ArgumentError(f"width {self.width} does not divide into {self.heads} heads")
+        """Raise ArgumentError if fields contradict each other."""
+        if self.mixing != "fnet":
+            self.check_heads(self.width, self.heads)
 
 
 class Long(Model):
-    """``model(tokens).hidden`` is [batch, length, width]; with ``head="mlm"`` there is ``.logits``, [batch, length,
-    vocabulary], as well."""
+    """An encoder for long texts: ``model(tokens).hidden`` is [batch, length, width]; with ``head="mlm"`` there is
+    ``.logits``, [batch, length, vocabulary], as well.
+
+    Args:
+        config: Sizes and the kind of mixing.
+    """
 
     family = "long"
     config_class = LongConfig
@@ -84,7 +90,7 @@ class Long(Model):
         self.positions = LearnedPositions(config.length, config.width)
         self.norm = LayerNorm(config.width, eps=config.epsilon)
         self.dropout = nn.Dropout(config.dropout)
-        self.blocks = nn.ModuleList(_block(config) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(_build_block(config) for _ in range(config.layers))
         self.head = None
         if config.head == "mlm":
             self.head = MaskedOutput(
@@ -98,7 +104,8 @@ class Long(Model):
         return self.config.length
 
     def initialise(self) -> None:
-        initialise_linear(self, lambda parameter: normal_(parameter, 0.02))
+        """Draw the parameters as BERT: deviation 0.02."""
+        initialise_linear_layers(self, lambda parameter: draw_normal(parameter, 0.02))
 
     def forward(
         self,
@@ -107,74 +114,85 @@ class Long(Model):
         token_mask: Bool[Tensor, "batch key"] | None = None,
         weights: bool = False,
     ) -> Output:
-        """token_mask: True = a real token, on either side; fnet cannot leave padding out and refuses it."""
+        """Return hidden vectors, the head's logits and (if requested) attention weights.
+
+        Args:
+            tokens: Token ids.
+            token_mask: True = real token, on either side; fnet cannot ignore padding and refuses it.
+            weights: Return the weights of every layer.
+        """
         check_tokens(tokens, self.config.vocabulary)
-        check_padding(tokens, token_mask)
+        check_token_mask(tokens, token_mask)
         if self.config.mixing == "fnet" and token_mask is not None:
             if not token_mask.all():
                 raise ArgumentError(
-                    "fnet mixes every token with every other, padding too; give it texts of one length, or use another "
-                    "mixing"
+                    "fnet mixes all tokens, including padding; give it texts of one length, or use another mixing"
                 )
             token_mask = None
-        order = None if token_mask is None else _order(token_mask)
+
+        order = None if token_mask is None else _find_left_order(token_mask)
         if order is not None and token_mask is not None:
-            # A text is moved to the left edge, so that it is mixed as if it stood alone: position 0 is its first token,
-            # and keys are drawn from the text, not from the padding before it.
+            # Texts are moved to the left edge, so that padding does not change their result: position 0 is the first
+            # token, and random keys are drawn from the text, not from the padding before it.
             tokens, token_mask = tokens.gather(1, order), token_mask.gather(1, order)
-        hidden = self.embedding(tokens) + self.positions(range(tokens.shape[1]))
-        hidden, found = self.through(
-            self.blocks, self.dropout(self.norm(hidden)), mask=self._mask(tokens.shape[1], token_mask), weights=weights
+
+        length = tokens.shape[1]
+        hidden = self.embedding(tokens) + self.positions(range(length))
+        hidden, layer_weights = self.run_blocks(
+            self.blocks, self.dropout(self.norm(hidden)), mask=self._build_mask(length, token_mask), weights=weights
         )
         if order is not None:
-            back = order.argsort(-1)
-            hidden = hidden.gather(1, back[..., None].expand_as(hidden))
-            found = [_unsorted(one, back) for one in found]
+            original = order.argsort(-1)
+            hidden = hidden.gather(1, original[..., None].expand_as(hidden))
+            layer_weights = [_restore_order(layer, original) for layer in layer_weights]
         logits = None if self.head is None else self.head(hidden, self.embedding.weight)
-        return Output(logits, hidden, tuple(found) if weights else None)
+        return Output(logits, hidden, tuple(layer_weights) if weights else None)
 
-    def _mask(self, length: int, token_mask: Tensor | None) -> Mask | None:
-        who = None if token_mask is None else mask.padding(token_mask)
+    def _build_mask(self, length: int, token_mask: Tensor | None) -> Mask | None:
+        padding = build_padding_mask(token_mask)
         if self.config.mixing not in ("longformer", "bigbird"):
-            return who
+            return padding
         sparse = mask.window(self.config.window)
         if self.config.globals:
             sparse = sparse | mask.global_at(self.config.globals)
         if self.config.mixing == "bigbird" and self.config.random:
-            sparse = sparse | self._random(length, token_mask)
-        return sparse if who is None else sparse & who
+            sparse = sparse | self._build_random_mask(length, token_mask)
+        return sparse if padding is None else sparse & padding
 
-    def _random(self, length: int, token_mask: Tensor | None) -> Mask:
-        """Keys of each text's own: how much padding the batch has changes nothing."""
+    def _build_random_mask(self, length: int, token_mask: Tensor | None) -> Mask:
+        """Draw the keys from each text's own length, so that padding does not change them."""
         count, seed = self.config.random, self.config.seed
         if token_mask is None:
             return mask.random_keys(count, seed, length)
-        rows: dict[int, list[int]] = {}
+        rows_by_length: dict[int, list[int]] = {}
         for row, real_tokens in enumerate(token_mask.sum(-1).tolist()):
-            rows.setdefault(max(real_tokens, 1), []).append(row)
-        drawn = [mask.edge(batch=which) & mask.random_keys(count, seed, own) for own, which in rows.items()]
-        who = drawn[0]
-        for more in drawn[1:]:
-            who = who | more
-        return who
+            rows_by_length.setdefault(max(real_tokens, 1), []).append(row)
+        masks = [
+            mask.edge(batch=rows) & mask.random_keys(count, seed, text_length)
+            for text_length, rows in rows_by_length.items()
+        ]
+        union = masks[0]
+        for row_mask in masks[1:]:
+            union = union | row_mask
+        return union
 
 
-def _order(token_mask: Tensor) -> Tensor | None:
-    """Which token comes where when the real ones come first; None where they do already."""
+def _find_left_order(token_mask: Tensor) -> Tensor | None:
+    """Return the order of tokens that puts the real ones first; None if they are first already."""
     if bool((token_mask[:, :-1] >= token_mask[:, 1:]).all()):
         return None
     return (~token_mask).long().argsort(dim=-1, stable=True)
 
 
-def _unsorted(weights: Tensor, back: Tensor) -> Tensor:
-    """Rows and columns of [batch, head, query, key] where the tokens stood."""
-    batch = torch.arange(len(back), device=back.device)[:, None, None]
-    return weights.movedim(1, -1)[batch, back[:, :, None], back[:, None, :]].movedim(-1, 1)
+def _restore_order(weights: Tensor, original: Tensor) -> Tensor:
+    """Move the rows and columns of [batch, head, query, key] back to the original order of the tokens."""
+    batch = torch.arange(len(original), device=original.device)[:, None, None]
+    return weights.movedim(1, -1)[batch, original[:, :, None], original[:, None, :]].movedim(-1, 1)
 
 
-def _block(config: LongConfig) -> EncoderBlock:
+def _build_block(config: LongConfig) -> EncoderBlock:
     return EncoderBlock(
-        _mixing(config),
+        _build_mixing(config),
         FeedForward(config.width, config.hidden, config.activation),
         norm=lambda: LayerNorm(config.width, eps=config.epsilon),
         order="post",
@@ -182,11 +200,11 @@ def _block(config: LongConfig) -> EncoderBlock:
     )
 
 
-def _mixing(config: LongConfig) -> nn.Module:
+def _build_mixing(config: LongConfig) -> nn.Module:
     if config.mixing == "fnet":
         return FourierMixing()
     if config.mixing == "performer":
-        # no dropout on weights: there are none in linear time, and forming them would cost every pair
+        # no dropout: linear attention never forms the weights
         kernel = score.Kernel(FavorPlus(config.features, config.seed))
         return MultiHead(config.width, config.heads, score=kernel)
     return MultiHead(config.width, config.heads, dropout=config.dropout)

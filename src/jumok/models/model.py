@@ -1,19 +1,18 @@
-"""What every model can do: be configured, be watched, choose how it computes, save memory while it trains."""
+"""The base class of all model families: what a model declares, and what every model can do."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from jumok.attention import BACKENDS
-from jumok.errors import ArgumentError, BackendError, ShapeError
-from jumok.small_batch_linear import linear
+from jumok.errors import ArgumentError, BackendError
 from jumok.tap import name_sites
 
 from .config import Config
@@ -22,19 +21,30 @@ SOURCES = ("text", "image", "regions", "numbers")
 TASKS = ("continue", "translate", "caption", "fill", "classify", "score", "embed", "predict")
 ANSWERS = ("text", "vector", "classes", "tokens", "numbers")
 
-Weights = tuple[Float[Tensor, "batch head query key"], ...]  # one a layer
+LayerWeights = tuple[Float[Tensor, "batch head query key"], ...]  # one tensor per layer
 
 
 @dataclass(frozen=True)
 class Output:
-    """What a model gives. Which of these there are, the family's page says; the others are None.
+    """The output of a model. The family's page says which fields it fills; the others are None.
 
-    weights: for one stack a tuple, a tensor a layer; for several a dict of such tuples ("encoder", "decoder", "cross").
+    Attributes:
+        logits: Scores of tokens, [batch, length, vocabulary], or of classes, [batch, classes].
+        hidden: Vectors of the last layer, [batch, length, width].
+        weights: Attention weights, if requested: one tensor [batch, head, query, key] per layer, or for an
+            encoder-decoder a dict of such tuples under "encoder", "decoder" and "cross".
     """
 
     logits: Tensor | None = None
     hidden: Tensor | None = None
     weights: Any = None
+
+
+@runtime_checkable
+class CallsAttend(Protocol):
+    """A module that calls ``attend()``, with the backend to use."""
+
+    backend: str
 
 
 class Model(nn.Module):
@@ -54,6 +64,8 @@ class Model(nn.Module):
         is_encoder_decoder: True if the model has ``encode()`` and ``decode()``.
         independent_classes: True if each class has a probability of its own (sigmoid), False if they sum to 1.
         prefix_tokens: Labels of the special positions before the patches or tokens, such as ("[class]",).
+        checkpointing: Recompute each block in the backward pass instead of storing its activations: less memory,
+            same gradients.
     """
 
     family: ClassVar[str]
@@ -67,7 +79,6 @@ class Model(nn.Module):
     independent_classes: bool = False
     prefix_tokens: tuple[str, ...] = ()
 
-    #: recompute each block in the backward pass instead of keeping what is inside: less memory, same gradients
     checkpointing: bool = False
 
     @property
@@ -105,84 +116,108 @@ class Model(nn.Module):
         """Rows and columns of patches in an image; None if the model reads no images."""
         return None
 
+    @property
+    def parameter_count(self) -> int:
+        """The number of parameters; tied ones count once."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the parameters."""
+        return next(self.parameters()).device
+
     def finish(self) -> None:
-        """Tell every part its name, and draw the first parameters as the family's paper does."""
+        """Name every layer for the lens and initialise the parameters. Call it at the end of ``__init__``.
+
+        Raises:
+            ArgumentError: If the family declares an unknown source, task or answer.
+        """
+        for declared, valid in ((self.reads, SOURCES), (self.task, TASKS), (self.answers, ANSWERS)):
+            if declared not in valid:
+                raise ArgumentError(f"the family {self.family} declares {declared!r}; choose one of {', '.join(valid)}")
         name_sites(self)
         if not any(parameter.is_meta for parameter in self.parameters()):
             self.initialise()
 
     def initialise(self) -> None:
-        """Draw the first parameters."""
+        """Draw the initial parameters, as the family's paper does."""
         raise NotImplementedError
 
     def use_backend(self, backend: str) -> None:
-        """Let every attention of this model be computed this way: "auto", "explicit", "sdpa", "blocked", ..."""
+        """Compute every attention of this model with one backend.
+
+        Args:
+            backend: "auto", "explicit", "sdpa", "blocked", "flex" or "linear".
+
+        Raises:
+            BackendError: If there is no such backend.
+        """
         if backend != "auto" and backend not in BACKENDS:
-            raise BackendError(f"unknown backend {backend!r}; known are auto, {', '.join(BACKENDS)}")
+            raise BackendError(f"unknown backend {backend!r}; choose one of auto, {', '.join(BACKENDS)}")
         for module in self.modules():
-            if hasattr(module, "backend"):  # whatever passes the door says so
-                setattr(module, "backend", backend)  # noqa: B010  # modules of several kinds have one
+            if isinstance(module, CallsAttend):
+                module.backend = backend
 
-    @property
-    def parameter_count(self) -> int:
-        """Each parameter once, tied ones too."""
-        return sum(parameter.numel() for parameter in self.parameters())
-
-    @property
-    def device(self) -> torch.device:
-        return next(self.parameters()).device
-
-    def through(
-        self, blocks: Iterable[nn.Module], hidden: Tensor, *rest: Any, weights: bool = False, **settings: Any
+    def run_blocks(
+        self, blocks: Iterable[nn.Module], hidden: Tensor, *inputs: Tensor, weights: bool = False, **settings: Any
     ) -> tuple[Tensor, list[Any]]:
-        """Through the blocks one after another; what each saw is listed where weights are asked for."""
-        found: list[Any] = []
+        """Apply blocks one after another, with gradient checkpointing if it is on.
+
+        Args:
+            blocks: The blocks of a stack.
+            hidden: The first block's input, [batch, length, width].
+            *inputs: Further inputs of every block, such as the encoder's output.
+            weights: Return the attention weights, too.
+            **settings: Keyword arguments of every block: mask, bias, positions, cache.
+
+        Returns:
+            The last block's output, and each block's weights: a tensor, or (self-attention, cross-attention) of a
+            decoder block; an empty list without ``weights``.
+        """
+        layer_weights: list[Any] = []
         for block in blocks:
             if self.checkpointing and torch.is_grad_enabled():
-                answer = checkpoint(block, hidden, *rest, weights=weights, use_reentrant=False, **settings)
+                output = checkpoint(block, hidden, *inputs, weights=weights, use_reentrant=False, **settings)
             else:
-                answer = block(hidden, *rest, weights=weights, **settings)
+                output = block(hidden, *inputs, weights=weights, **settings)
             if weights:
-                hidden, seen = answer
-                found.append(seen)
+                hidden, block_weights = output
+                layer_weights.append(block_weights)
             else:
-                hidden = answer
-        return hidden, found
+                hidden = output
+        return hidden, layer_weights
 
 
-def check_tokens(tokens: Int[Tensor, "batch length"], vocabulary: int) -> None:
-    """Token ids that the embedding has; a sentence otherwise."""
-    if not isinstance(tokens, Tensor):
-        raise ShapeError(
-            f"tokens must be a tensor [batch, length], not a {type(tokens).__name__}; torch.tensor([[5, 3]])"
-        )
-    if tokens.dim() != 2 or tokens.is_floating_point():
-        raise ShapeError(f"tokens must be whole numbers [batch, length], not {tokens.dtype}{list(tokens.shape)}")
-    if not tokens.shape[1]:
-        raise ArgumentError("the text is empty: a model needs at least one token")
-    if torch.compiler.is_compiling():
-        return  # a graph must not wait for numbers; the embedding's own check is left
-    lowest, highest = int(tokens.min()), int(tokens.max())
-    if lowest < 0 or highest >= vocabulary:
-        wrong = lowest if lowest < 0 else highest
-        raise ArgumentError(f"token {wrong} is unknown: this model has tokens 0 to {vocabulary - 1}")
+def collect_decoder_weights(pairs: Sequence[tuple[Tensor, Tensor]]) -> dict[str, LayerWeights]:
+    """Return the weights of decoder blocks as a dict with "decoder" (self-attention) and "cross".
+
+    Args:
+        pairs: (self-attention weights, cross-attention weights) of each block.
+    """
+    return {
+        "decoder": tuple(self_weights for self_weights, _ in pairs),
+        "cross": tuple(cross_weights for _, cross_weights in pairs),
+    }
 
 
-def token_logits(
-    hidden: Float[Tensor, "batch length width"], output: nn.Module | None, table: nn.Embedding
-) -> Float[Tensor, "batch length vocabulary"]:
-    """By the output map, or by the embedding's table where they are one."""
-    logits: Tensor = linear(hidden, table.weight, None) if output is None else output(hidden)
-    return logits
+def draw_normal(parameter: Tensor, deviation: float) -> None:
+    """Fill a parameter from a normal distribution with mean 0.
 
-
-def normal_(parameter: Tensor, deviation: float) -> None:
+    Args:
+        parameter: The parameter, changed in place.
+        deviation: The standard deviation.
+    """
     nn.init.normal_(parameter, std=deviation)
 
 
-def initialise_linear(root: nn.Module, draw: Callable[[Tensor], object]) -> None:
-    """``draw`` for every matrix of a map or a table, zeros for biases, norms at one and zero."""
-    for module in root.modules():
+def initialise_linear_layers(model: nn.Module, draw: Callable[[Tensor], object]) -> None:
+    """Draw the weights of all linear, embedding and convolution layers; biases become 0.
+
+    Args:
+        model: The model or a part of it.
+        draw: Fills a tensor in place.
+    """
+    for module in model.modules():
         if isinstance(module, nn.Linear | nn.Embedding | nn.Conv2d):
             draw(module.weight)
         if isinstance(module, nn.Linear | nn.Conv2d) and module.bias is not None:

@@ -3,13 +3,14 @@
     source / scale -> linear embedding + sinusoidal positions -> encoder blocks (Vaswani et al. 2017)
     start vector, numbers so far / scale -> the same embedding + positions -> decoder blocks, causal -> number * scale
 
-The decoder never sees the number it is to give: at place 0 it has the start vector, at place i the numbers before i.
+The decoder never reads the number it has to predict: its input is the start vector at position 0, and at position i the
+number before it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Num
@@ -22,36 +23,47 @@ from jumok.fields import integer, real
 from jumok.layers import DecoderBlock, EncoderBlock, FeedForward, LayerNorm, SinusoidalPositions
 
 from .config import Config
-from .model import Model, Output, initialise_linear
+from .model import LayerWeights, Model, Output, collect_decoder_weights, initialise_linear_layers
+from .token_inputs import build_padding_mask, compute_positions
 
 
 @dataclass(frozen=True)
 class NumericConfig(Config):
-    """The defaults are the small model of the lesson: width 16, 2 heads, 2 + 2 layers."""
+    """The config of a numeric model; the defaults are the small model of the lesson: width 16, 2 heads, 2 + 2
+    layers."""
 
     family: ClassVar[str] = "numeric"
 
     width: int = integer(16, "width of the model")
-    heads: int = integer(2, "how many attention heads")
-    layers: int = integer(2, "how many blocks the encoder has, and the decoder")
-    hidden: int = integer(64, "width inside the feed-forward")
-    scale: float = real(100.0, "numbers are divided by this going in and multiplied coming out", least=1e-6)
-    dropout: float = real(0.0, "share dropped while training", most=0.99)
+    heads: int = integer(2, "number of attention heads")
+    layers: int = integer(2, "number of blocks of the encoder, and of the decoder")
+    hidden: int = integer(64, "inner width of the feed-forward network")
+    scale: float = real(100.0, "inputs are divided by this, outputs multiplied", least=1e-6)
+    dropout: float = real(0.0, "dropout rate in training", most=0.99)
 
     def check(self) -> None:
-        if self.width % self.heads:
-            raise ArgumentError(f"width {self.width} does not divide into {self.heads} heads")
+        """Raise ArgumentError if fields contradict each other."""
+        self.check_heads(self.width, self.heads)
 
 
 @dataclass(frozen=True)
 class Numbers(Output):
-    """``numbers`` is [batch, place]: what the model gives at each place of the target. ``logits`` is None."""
+    """The output of a numeric model; ``logits`` is None.
+
+    Attributes:
+        numbers: The predicted number at each position of the target, [batch, position].
+    """
 
     numbers: Tensor | None = None
 
 
 class Numeric(Model):
-    """``model(source, target).numbers`` is [batch, target + 1]; ``model.predict(source, length)`` decodes by itself."""
+    """An encoder-decoder on numbers: ``model(source, target).numbers`` is [batch, target + 1];
+    ``model.predict(source, length)`` decodes by itself.
+
+    Args:
+        config: Sizes and the scale of the numbers.
+    """
 
     family = "numeric"
     config_class = NumericConfig
@@ -68,18 +80,14 @@ class Numeric(Model):
         self.positions = SinusoidalPositions(config.width)
         self.start = nn.Parameter(torch.zeros(config.width))
         self.dropout = nn.Dropout(config.dropout)
-        self.encoder = nn.ModuleList(
-            EncoderBlock(_attention(config), _feedforward(config), **_around(config)) for _ in range(config.layers)
-        )
-        self.decoder = nn.ModuleList(
-            DecoderBlock(_attention(config), _attention(config), _feedforward(config), **_around(config))
-            for _ in range(config.layers)
-        )
+        self.encoder = nn.ModuleList(_build_encoder_block(config) for _ in range(config.layers))
+        self.decoder = nn.ModuleList(_build_decoder_block(config) for _ in range(config.layers))
         self.output = nn.Linear(config.width, 1)
         self.finish()
 
     def initialise(self) -> None:
-        initialise_linear(self, nn.init.xavier_uniform_)
+        """Draw the parameters as Glorot and Bengio 2010."""
+        initialise_linear_layers(self, nn.init.xavier_uniform_)
         nn.init.normal_(self.start)
 
     def forward(
@@ -90,21 +98,31 @@ class Numeric(Model):
         source_token_mask: Bool[Tensor, "batch key"] | None = None,
         weights: bool = False,
     ) -> Numbers:
-        """target: the numbers *before* each place but the first, whose input is the start vector. To learn the answer
-        a, b, c give a, b and compare with a, b, c: there is one number more than was given.
-        source_token_mask: True = a real number; on either side.
+        """Return the predicted numbers, one more than the target has.
+
+        Args:
+            source: Numbers.
+            target: The numbers before each position but the first, whose input is the start vector: to learn the
+                answer a, b, c give a, b and compare with a, b, c.
+            source_token_mask: True = real number, on either side.
+            weights: Return the weights of every layer, as a dict of tuples: "encoder", "decoder" and "cross".
         """
-        encoded, own = self._encoded(source, source_token_mask, weights)
-        made, found = self._decoded(target, encoded, source_token_mask, None, weights)
+        encoded, encoder_weights = self._run_encoder(source, source_token_mask, weights)
+        output = self._run_decoder(target, encoded, source_token_mask, None, weights)
         if not weights:
-            return made
-        decoder, cross = zip(*found, strict=True)
-        return replace(made, weights={"encoder": tuple(own), "decoder": decoder, "cross": cross})
+            return output
+        return replace(output, weights={"encoder": encoder_weights, **output.weights})
 
     def encode(
         self, source: Num[Tensor, "batch source"], *, source_token_mask: Bool[Tensor, "batch key"] | None = None
     ) -> Float[Tensor, "batch source width"]:
-        return self._encoded(source, source_token_mask, False)[0]
+        """Return the encoder's output.
+
+        Args:
+            source: Numbers.
+            source_token_mask: True = real number, on either side.
+        """
+        return self._run_encoder(source, source_token_mask, False)[0]
 
     def decode(
         self,
@@ -114,9 +132,15 @@ class Numeric(Model):
         source_token_mask: Bool[Tensor, "batch key"] | None = None,
         cache: Cache | None = None,
     ) -> Numbers:
-        """Without a cache, or with an empty one, the start vector stands before ``target``; with one that has seen
-        places, ``target`` is the numbers after those."""
-        return self._decoded(target, encoded, source_token_mask, cache, False)[0]
+        """Run the decoder. Without a cache, or with an empty one, the start vector precedes ``target``.
+
+        Args:
+            target: The numbers so far; with a cache that has positions, the numbers after those.
+            encoded: The encoder's output.
+            source_token_mask: True = real number of the source.
+            cache: Keys and values of earlier positions; it is extended.
+        """
+        return self._run_decoder(target, encoded, source_token_mask, cache, False)
 
     @torch.no_grad()
     def predict(
@@ -126,69 +150,90 @@ class Numeric(Model):
         *,
         source_token_mask: Bool[Tensor, "batch key"] | None = None,
     ) -> Float[Tensor, "batch length"]:
-        """The answer, number by number: each goes in again to give the next. Nothing else of the answer is known."""
+        """Predict numbers one by one; each prediction is the input of the next.
+
+        Args:
+            source: Numbers.
+            length: How many numbers to predict.
+            source_token_mask: True = real number of the source.
+        """
         if length < 1:
             raise ArgumentError(f"length must be at least 1, not {length}")
         encoded = self.encode(source, source_token_mask=source_token_mask)
         cache = Cache(capacity=length)
-        found = [encoded.new_empty(len(source), 0)]
+        predicted = [encoded.new_empty(len(source), 0)]
         for _ in range(length):
-            step = self.decode(found[-1], encoded, source_token_mask=source_token_mask, cache=cache)
+            step = self.decode(predicted[-1], encoded, source_token_mask=source_token_mask, cache=cache)
             assert step.numbers is not None
-            found.append(step.numbers)
-        return torch.cat(found, 1)
+            predicted.append(step.numbers)
+        return torch.cat(predicted, 1)
 
-    def _encoded(self, source: Tensor, token_mask: Tensor | None, weights: bool) -> tuple[Tensor, list[Any]]:
+    def _run_encoder(self, source: Tensor, token_mask: Tensor | None, weights: bool) -> tuple[Tensor, LayerWeights]:
         if source.dim() == 2 and not source.shape[1]:
             raise ArgumentError("the source is empty: a model needs at least one number")
-        hidden = self._embedded(source, _places(source, token_mask))
-        who = None if token_mask is None else mask.padding(token_mask)
-        return self.through(self.encoder, self.dropout(hidden), mask=who, weights=weights)
+        hidden = self._embed(source, compute_positions(source.shape[-1], 0, token_mask))
+        hidden, layer_weights = self.run_blocks(
+            self.encoder, self.dropout(hidden), mask=build_padding_mask(token_mask), weights=weights
+        )
+        return hidden, tuple(layer_weights)
 
-    def _decoded(
+    def _run_decoder(
         self, target: Tensor, encoded: Tensor, token_mask: Tensor | None, cache: Cache | None, weights: bool
-    ) -> tuple[Numbers, list[Any]]:
-        seen = 0 if cache is None else cache.length
-        first = 0 if seen else 1  # the start vector's place
-        hidden = self._embedded(target, range(seen + first, seen + first + target.shape[1]))
-        if first:
+    ) -> Numbers:
+        cached = 0 if cache is None else cache.length
+        first = cached or 1  # position 0 is the start vector's
+        hidden = self._embed(target, range(first, first + target.shape[1]))
+        if not cached:
             start = self.start + self.positions(range(1), self.device).to(self.start.dtype)
             hidden = torch.cat([start.expand(len(target), 1, -1), hidden], 1)
-        hidden, found = self.through(
+        hidden, layer_weights = self.run_blocks(
             self.decoder,
             self.dropout(hidden),
             encoded,
             mask=mask.causal,
-            source_mask=None if token_mask is None else mask.padding(token_mask),
+            source_mask=build_padding_mask(token_mask),
             cache=cache,
             weights=weights,
         )
-        return Numbers(hidden=hidden, numbers=self.output(hidden)[..., 0] * self.config.scale), found
+        numbers = self.output(hidden)[..., 0] * self.config.scale
+        return Numbers(
+            hidden=hidden, numbers=numbers, weights=collect_decoder_weights(layer_weights) if weights else None
+        )
 
-    def _embedded(self, numbers: Tensor, positions: Positions) -> Tensor:
+    def _embed(self, numbers: Tensor, positions: Positions) -> Tensor:
         if numbers.dim() != 2:
             raise ShapeError(f"numbers must be [batch, length], not {list(numbers.shape)}")
         if not bool(torch.isfinite(numbers).all()):
-            raise ArgumentError("the numbers hold an infinity or what is no number (NaN)")
+            raise ArgumentError("the numbers must be finite, but there is an infinity or NaN")
         scaled = (numbers / self.config.scale).to(self.start.dtype)
-        place = self.positions(positions, self.device).to(self.start.dtype)
-        return self.embedding(scaled[..., None]) + place
+        encoded_positions = self.positions(positions, self.device).to(self.start.dtype)
+        return self.embedding(scaled[..., None]) + encoded_positions
 
 
-def _places(source: Tensor, token_mask: Tensor | None) -> Positions:
-    """Where the numbers stand: padding is not counted."""
-    if token_mask is None:
-        return range(source.shape[1])
-    return (token_mask.long().cumsum(-1) - 1).clamp_min(0)
-
-
-def _attention(config: NumericConfig) -> MultiHead:
+def _build_attention(config: NumericConfig) -> MultiHead:
     return MultiHead(config.width, config.heads, dropout=config.dropout)
 
 
-def _feedforward(config: NumericConfig) -> FeedForward:
+def _build_feedforward(config: NumericConfig) -> FeedForward:
     return FeedForward(config.width, config.hidden, "relu", dropout=config.dropout)
 
 
-def _around(config: NumericConfig) -> dict[str, Any]:
-    return {"norm": lambda: LayerNorm(config.width), "order": "post", "dropout": config.dropout}
+def _build_encoder_block(config: NumericConfig) -> EncoderBlock:
+    return EncoderBlock(
+        _build_attention(config),
+        _build_feedforward(config),
+        norm=lambda: LayerNorm(config.width),
+        order="post",
+        dropout=config.dropout,
+    )
+
+
+def _build_decoder_block(config: NumericConfig) -> DecoderBlock:
+    return DecoderBlock(
+        _build_attention(config),
+        _build_attention(config),
+        _build_feedforward(config),
+        norm=lambda: LayerNorm(config.width),
+        order="post",
+        dropout=config.dropout,
+    )

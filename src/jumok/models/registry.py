@@ -1,8 +1,9 @@
-"""Every family by name."""
+"""Find a family by its name, and register new ones."""
 
 from __future__ import annotations
 
 from importlib import import_module
+from typing import TypedDict
 
 import torch
 
@@ -10,38 +11,84 @@ from jumok.errors import ArgumentError
 
 from .model import Model
 
-# family -> (module, class); imported when asked for
+# family -> (module, class); a module is imported when its family is first used
 FAMILIES: dict[str, tuple[str, str]] = {
-    "gpt": ("gpt", "GPT"),
-    "bert": ("bert", "BERT"),
-    "t5": ("t5", "T5"),
-    "transformer": ("transformer", "Transformer"),
-    "vit": ("vit", "ViT"),
-    "swin": ("swin", "Swin"),
-    "long": ("long", "Long"),
-    "rnn_seq2seq": ("rnn_seq2seq", "RNNSeq2Seq"),
-    "classifier": ("classifier", "Classifier"),
-    "captioner": ("captioner", "Captioner"),
-    "numeric": ("numeric", "Numeric"),
+    "gpt": ("jumok.models.gpt", "GPT"),
+    "bert": ("jumok.models.bert", "BERT"),
+    "t5": ("jumok.models.t5", "T5"),
+    "transformer": ("jumok.models.transformer", "Transformer"),
+    "vit": ("jumok.models.vit", "ViT"),
+    "swin": ("jumok.models.swin", "Swin"),
+    "long": ("jumok.models.long", "Long"),
+    "rnn_seq2seq": ("jumok.models.rnn_seq2seq", "RNNSeq2Seq"),
+    "classifier": ("jumok.models.classifier", "Classifier"),
+    "captioner": ("jumok.models.captioner", "Captioner"),
+    "numeric": ("jumok.models.numeric", "Numeric"),
 }
+
+_REGISTERED: dict[str, type[Model]] = {}
+
+
+class FamilyRow(TypedDict):
+    """One row of ``jumok models``: the family's name, the first line of its page, and the number of parameters of its
+    default config."""
+
+    family: str
+    what: str
+    parameters: int
+
+
+def register_family(model_class: type[Model]) -> type[Model]:
+    """Make a family from outside this package known to ``get_family``, ``jumok.load`` and ``jumok.save``.
+
+    Args:
+        model_class: The model class, which declares ``family`` and ``config_class``. Usable as a decorator.
+
+    Returns:
+        The same class.
+
+    Raises:
+        ArgumentError: If another class has the family's name.
+    """
+    name = model_class.family
+    if model_class.config_class.family != name:
+        raise ArgumentError(f"the family {name!r} has a config of the family {model_class.config_class.family!r}")
+    other = _REGISTERED.get(name, model_class)
+    if name in FAMILIES or other.__qualname__ != model_class.__qualname__:  # a notebook may define its class again
+        raise ArgumentError(f"the family {name!r} exists already; choose another name")
+    _REGISTERED[name] = model_class
+    return model_class
 
 
 def get_family(name: object) -> type[Model]:
-    """The model class of a family."""
+    """Return the model class of a family.
+
+    Args:
+        name: The family's name; it may come from an untrusted file.
+
+    Raises:
+        ArgumentError: If there is no such family.
+
+    >>> get_family("gpt").__name__
+    'GPT'
+    """
+    if isinstance(name, str) and name in _REGISTERED:
+        return _REGISTERED[name]
     if not isinstance(name, str) or name not in FAMILIES:
-        raise ArgumentError(f"unknown family {str(name)[:80]!r}; known are {', '.join(sorted(FAMILIES))}")
-    module, made = FAMILIES[name]
-    found: type[Model] = getattr(import_module(f"jumok.models.{module}"), made)
-    return found
+        names = sorted([*FAMILIES, *_REGISTERED])
+        raise ArgumentError(f"unknown family {str(name)[:80]!r}; choose one of {', '.join(names)}")
+    module, class_name = FAMILIES[name]
+    model_class: type[Model] = vars(import_module(module))[class_name]
+    return model_class
 
 
-def describe_families() -> list[dict[str, object]]:
-    """Every family: its name, the first line of its page, and how many parameters its default config has."""
-    rows: list[dict[str, object]] = []
-    for name, (module, made) in FAMILIES.items():
-        page = import_module(f"jumok.models.{module}")
-        with torch.device("meta"):  # counted, not made
-            model: Model = getattr(page, made)(getattr(page, made).config_class())
-        what = (page.__doc__ or "").strip().splitlines()[0]
-        rows.append({"family": name, "what": what, "parameters": model.parameter_count})
+def describe_families() -> list[FamilyRow]:
+    """Return a row for every family of this package."""
+    rows: list[FamilyRow] = []
+    for name, (module, _) in FAMILIES.items():
+        model_class = get_family(name)
+        with torch.device("meta"):  # counts parameters without allocating them
+            model = model_class(model_class.config_class())
+        summary = (import_module(module).__doc__ or "").strip().splitlines()[0]
+        rows.append({"family": name, "what": summary, "parameters": model.parameter_count})
     return rows

@@ -1,17 +1,17 @@
-"""RNNSeq2Seq: an LSTM reads the source, another writes the target, and attention is how the second sees the first.
+"""RNNSeq2Seq: an LSTM reads the source, another writes the target, and attention connects them.
 
-    source -> embedding -> LSTM (both ways) -> states, and the last one: the summary
+    source -> embedding -> LSTM (both directions) -> states, and the last one: the summary
     summary -> bridge -> the decoder's first state
-    target -> embedding -> LSTM, a step at a time, looking at the states -> readout -> logits
+    target -> embedding -> LSTM, one step at a time, attending to the states -> readout -> logits
 
-attention says how the decoder looks:
-    none            it does not: the summary, one vector, is all it has of the source (Sutskever et al. 2014)
-    bahdanau        before each step the state so far looks, and what it saw goes into the step; scores are
+attention decides how the decoder attends:
+    none            not at all: the summary, one vector, is all it has of the source (Sutskever et al. 2014)
+    bahdanau        before each step the previous state attends, and the context is an input of the step; scores are
                     v^T tanh(W state + U source), the readout a maxout of state, context and token
                     (Bahdanau et al. 2014)
     luong_dot, luong_general, luong_concat
-                    after each step the new state looks, and tanh(W [context; state]) gives the logits; input_feeding
-                    also hands that vector to the next step (Luong et al. 2015)
+                    after each step the new state attends, and tanh(W [context; state]) gives the logits; input_feeding
+                    also passes that vector to the next step (Luong et al. 2015)
 """
 
 from __future__ import annotations
@@ -24,56 +24,57 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from jumok.attention import mask, score
-from jumok.attention.mask import Mask
+from jumok.attention import score
 from jumok.errors import ArgumentError
 from jumok.fields import choice, flag, integer, optional, real
 from jumok.layers import RecurrentEncoder, StateAttention, make_lstm
 from jumok.layers.embedding import make_embedding
 
 from .config import Config
-from .model import Model, Output, check_tokens, token_logits
+from .model import Model, Output
+from .token_inputs import build_padding_mask, check_tokens, compute_token_logits
 
 ATTENTIONS = ("none", "bahdanau", "luong_dot", "luong_general", "luong_concat")
 
 
 @dataclass(frozen=True)
 class RNNSeq2SeqConfig(Config):
-    """The defaults are a small translator with Bahdanau's attention."""
+    """The config of a recurrent encoder-decoder; the defaults are a small translator with Bahdanau's attention."""
 
     family: ClassVar[str] = "rnn_seq2seq"
 
-    vocabulary: int = integer(10_000, "how many tokens the source has")
-    target_vocabulary: int | None = optional(integer(1, "how many tokens the target has; None = as many as the source"))
+    vocabulary: int = integer(10_000, "number of tokens of the source")
+    target_vocabulary: int | None = optional(integer(1, "number of tokens of the target; None = as the source"))
     embedding_width: int = integer(256, "width of an embedded token")
     width: int = integer(512, "width of a decoder state")
     encoder_width: int | None = optional(
         integer(1, "width of an encoder state, both directions together; None = width")
     )
-    layers: int = integer(1, "how many LSTM layers the encoder has, and the decoder")
-    bidirectional: bool = flag(True, "the encoder reads both ways")
-    attention: str = choice("bahdanau", ATTENTIONS, "how the decoder looks at the source")
+    layers: int = integer(1, "number of LSTM layers of the encoder, and of the decoder")
+    bidirectional: bool = flag(True, "the encoder reads in both directions")
+    attention: str = choice("bahdanau", ATTENTIONS, "how the decoder attends to the source")
     attention_width: int | None = optional(
-        integer(1, "width inside the tanh of bahdanau and luong_concat; None = width")
+        integer(1, "inner width of the scores of bahdanau and luong_concat; None = width")
     )
-    input_feeding: bool = flag(False, "luong: what a step read out goes into the next step")
-    tied: bool = flag(False, "the target embedding is also the output map")
-    start: int = integer(1, "the token a target begins with", least=0)
-    end: int = integer(2, "the token a text ends with", least=0)
-    pad: int = integer(0, "the token that fills up a batch", least=0)
-    dropout: float = real(0.0, "share dropped while training", most=0.99)
+    input_feeding: bool = flag(False, "luong: the readout of a step is an input of the next step")
+    tied: bool = flag(False, "the target embedding is also the output layer")
+    start: int = integer(1, "the token that a target begins with", least=0)
+    end: int = integer(2, "the token that ends a text", least=0)
+    pad: int = integer(0, "the padding token", least=0)
+    dropout: float = real(0.0, "dropout rate in training", most=0.99)
 
     @property
     def target_vocabulary_size(self) -> int:
-        """How many tokens the target has."""
+        """The number of tokens of the target."""
         return self.target_vocabulary or self.vocabulary
 
     @property
     def source_width(self) -> int:
-        """Width of an encoder state."""
+        """The width of an encoder state."""
         return self.width if self.encoder_width is None else self.encoder_width
 
     def check(self) -> None:
+        """Raise ArgumentError if fields contradict each other."""
         if self.bidirectional and self.source_width % 2:
             raise ArgumentError(
                 f"the encoder's two directions share {self.source_width} numbers a state: the width must be even"
@@ -90,43 +91,67 @@ class RNNSeq2SeqConfig(Config):
                 f"a tied output reads vectors of embedding_width {self.embedding_width}, but width is {self.width}; "
                 "make them equal, or do not tie"
             )
-        target = self.target_vocabulary_size
-        for name, tokens in (("start", target), ("end", target), ("pad", min(target, self.vocabulary))):
-            if getattr(self, name) >= tokens:
-                raise ArgumentError(f"{name} is token {getattr(self, name)}, but there are {tokens} tokens")
+        self.check_special_tokens(self.target_vocabulary_size, start=self.start, end=self.end)
+        self.check_special_tokens(min(self.target_vocabulary_size, self.vocabulary), pad=self.pad)
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """What the encoder hands on. ``summary`` is its last state: all that a decoder without attention sees."""
+    """The encoder's output.
+
+    Attributes:
+        states: The state at each token of the source.
+        summary: The last state, which is all that a decoder without attention gets.
+        token_mask: True = real token of the source; None = all are real.
+    """
 
     states: Float[Tensor, "batch source source_width"]
     summary: Float[Tensor, "batch source_width"]
     token_mask: Bool[Tensor, "batch source"] | None = None
 
     def select(self, rows: Int[Tensor, " rows"]) -> Encoded:
-        """These batch rows, in this order, as beam search needs them."""
+        """Return some batch rows, in this order, as beam search needs.
+
+        Args:
+            rows: The indices of the rows.
+        """
         token_mask = None if self.token_mask is None else self.token_mask[rows]
         return Encoded(self.states[rows], self.summary[rows], token_mask)
 
 
 @dataclass(frozen=True)
 class State:
-    """Where the decoder stands after some tokens."""
+    """The decoder's state after some tokens.
+
+    Attributes:
+        hidden: The hidden state of each LSTM layer.
+        memory: The cell state of each LSTM layer.
+        readout: The readout of the last step, with input feeding; else None.
+        length: The number of tokens so far.
+    """
 
     hidden: Float[Tensor, "layer batch width"]
-    memory: Float[Tensor, "layer batch width"]  # the LSTM's cell
-    fed: Float[Tensor, "batch width"] | None  # what the last step read out, under input feeding
-    seen: int  # tokens so far
+    memory: Float[Tensor, "layer batch width"]
+    readout: Float[Tensor, "batch width"] | None
+    length: int
 
     def select(self, rows: Int[Tensor, " rows"]) -> State:
-        """These batch rows, in this order, as beam search needs them."""
-        fed = None if self.fed is None else self.fed[rows]
-        return State(self.hidden[:, rows], self.memory[:, rows], fed, self.seen)
+        """Return some batch rows, in this order, as beam search needs.
+
+        Args:
+            rows: The indices of the rows.
+        """
+        readout = None if self.readout is None else self.readout[rows]
+        return State(self.hidden[:, rows], self.memory[:, rows], readout, self.length)
 
 
 class RNNSeq2Seq(Model):
-    """``model(source, target).logits`` is [batch, target, target tokens]; target = the decoder's inputs."""
+    """A recurrent encoder-decoder: ``model(source, target).logits`` is [batch, target, target vocabulary], at each
+    position the logits of the next token.
+
+    Args:
+        config: Sizes and the kind of attention.
+    """
 
     family = "rnn_seq2seq"
     config_class = RNNSeq2SeqConfig
@@ -146,11 +171,11 @@ class RNNSeq2Seq(Model):
             embedding_width, source_width, config.layers, bidirectional=config.bidirectional, dropout=config.dropout
         )
         self.bridge = nn.Linear(source_width, 2 * config.layers * width)  # hidden and memory of every decoder layer
-        self.cross = _attention(config)
-        # what goes into a step beside the token
-        beside = source_width if config.attention == "bahdanau" else width if config.input_feeding else 0
-        self.decoder = make_lstm(embedding_width + beside, width, config.layers, dropout=config.dropout)
-        self.readout = _readout(config)
+        self.cross = _build_attention(config)
+        # the width of a step's input beside the token
+        context_width = source_width if config.attention == "bahdanau" else width if config.input_feeding else 0
+        self.decoder = make_lstm(embedding_width + context_width, width, config.layers, dropout=config.dropout)
+        self.readout = _build_readout(config)
         self.dropout = nn.Dropout(config.dropout)
         self.output = None if config.tied else nn.Linear(width, config.target_vocabulary_size, bias=False)
         self.finish()
@@ -166,8 +191,9 @@ class RNNSeq2Seq(Model):
         return self.config.end
 
     def initialise(self) -> None:
-        # Luong et al. 2015: uniform in [-0.1, 0.1], for every kind, so that they can be compared. (Bahdanau et al. draw
-        # with deviation 0.01 and v = 0, meant for Adadelta: with Adam that learns to reverse far later.)
+        """Draw the parameters as Luong et al. 2015, uniformly in [-0.1, 0.1], for every kind of attention, so that they
+        can be compared. (Bahdanau et al. use deviation 0.01 and v = 0 with Adadelta; with Adam that learns to reverse a
+        sequence much later.)"""
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -0.1, 0.1)
 
@@ -179,16 +205,29 @@ class RNNSeq2Seq(Model):
         source_token_mask: Bool[Tensor, "batch key"] | None = None,
         weights: bool = False,
     ) -> Output:
-        """source_token_mask: True = a real token; on either side. Right padding of the target needs no mask: no
-        step sees a later one.
+        """Return logits, hidden vectors and (if requested) attention weights.
+
+        Args:
+            source: Token ids of the source.
+            target: The decoder's input, beginning with ``config.start``. Padding on the right needs no mask, because no
+                step reads a later token.
+            source_token_mask: True = real source token, on either side.
+            weights: Return the weights on the source, as a dict with "cross".
         """
         encoded = self.encode(source, source_token_mask=source_token_mask)
-        hidden, found, _ = self._decoded(target, encoded, None, weights)
-        return Output(self._logits(hidden), hidden, {"cross": (torch.cat(found, 2),)} if weights else None)
+        hidden, cross_weights, _ = self._run_decoder(target, encoded, None, weights)
+        logits = self._compute_logits(hidden)
+        return Output(logits, hidden, {"cross": (torch.cat(cross_weights, 2),)} if weights else None)
 
     def encode(
         self, source: Int[Tensor, "batch source"], *, source_token_mask: Bool[Tensor, "batch key"] | None = None
     ) -> Encoded:
+        """Return the encoder's output.
+
+        Args:
+            source: Token ids of the source.
+            source_token_mask: True = real source token, on either side.
+        """
         check_tokens(source, self.config.vocabulary)
         states, summary = self.encoder(self.dropout(self.source_embedding(source)), source_token_mask)
         return Encoded(states, summary, source_token_mask)
@@ -196,75 +235,90 @@ class RNNSeq2Seq(Model):
     def decode(
         self, target: Int[Tensor, "batch target"], encoded: Encoded, state: State | None = None
     ) -> tuple[Float[Tensor, "batch target vocab"], State]:
-        """The logits after each new token, and the state to go on from; without a state it is the beginning."""
-        hidden, _, state = self._decoded(target, encoded, state, False)
-        return self._logits(hidden), state
+        """Return the logits after each new token, and the state to continue from.
 
-    def first_state(self, encoded: Encoded) -> State:
-        """The state before the first token: made from the summary alone."""
-        made = self.bridge(encoded.summary).unflatten(-1, (2, self.config.layers, self.config.width))
-        hidden, memory = made.movedim(0, 2).contiguous()  # each layer batch width
-        fed = torch.zeros_like(hidden[0]) if self.config.input_feeding else None
-        return State(hidden.tanh(), memory, fed, 0)
+        Args:
+            target: The new tokens.
+            encoded: The encoder's output.
+            state: The state after the earlier tokens; None at the beginning.
+        """
+        hidden, _, state = self._run_decoder(target, encoded, state, False)
+        return self._compute_logits(hidden), state
 
-    def _decoded(
+    def compute_first_state(self, encoded: Encoded) -> State:
+        """Return the decoder's state before the first token, which depends only on the summary.
+
+        Args:
+            encoded: The encoder's output.
+        """
+        states = self.bridge(encoded.summary).unflatten(-1, (2, self.config.layers, self.config.width))
+        hidden, memory = states.movedim(0, 2).contiguous()  # each [layer, batch, width]
+        readout = torch.zeros_like(hidden[0]) if self.config.input_feeding else None
+        return State(hidden.tanh(), memory, readout, 0)
+
+    def _run_decoder(
         self, target: Tensor, encoded: Encoded, state: State | None, weights: bool
     ) -> tuple[Float[Tensor, "batch target width"], list[Tensor], State]:
+        """Return the readouts, the weights of each part, and the state after the target."""
         check_tokens(target, self.config.target_vocabulary_size)
         if weights and self.cross is None:
-            raise ArgumentError('attention="none" has no weights; choose another attention, or ask for no weights')
+            raise ArgumentError('attention="none" has no weights; choose another attention, or weights=False')
         if state is None:
-            state = self.first_state(encoded)
+            state = self.compute_first_state(encoded)
         embedded = self.dropout(self.target_embedding(target))
-        # Where a step needs what the last one saw, tokens go one by one; else the LSTM steps through them by itself,
-        # and all its states look at once.
+        # If a step needs the context or readout of the step before, tokens go one by one; otherwise the LSTM runs over
+        # all of them, and then all its states attend at once.
         stepwise = self.config.attention == "bahdanau" or self.config.input_feeding
-        parts: list[Tensor] = []
-        found: list[Tensor] = []
-        for piece in embedded.split(1 if stepwise else target.shape[1], 1):
+        readouts: list[Tensor] = []
+        cross_weights: list[Tensor] = []
+        for tokens in embedded.split(1 if stepwise else target.shape[1], 1):
             if self.checkpointing and torch.is_grad_enabled():
-                answer = checkpoint(self._piece, piece, encoded, state, weights, use_reentrant=False)
+                step = checkpoint(self._run_step, tokens, encoded, state, weights, use_reentrant=False)
             else:
-                answer = self._piece(piece, encoded, state, weights)
-            hidden, seen, state = answer
-            parts.append(hidden)
-            if seen is not None:
-                found.append(seen)
-        return torch.cat(parts, 1), found, state
+                step = self._run_step(tokens, encoded, state, weights)
+            readout, step_weights, state = step
+            readouts.append(readout)
+            if step_weights is not None:
+                cross_weights.append(step_weights)
+        return torch.cat(readouts, 1), cross_weights, state
 
-    def _piece(
+    def _run_step(
         self, embedded: Float[Tensor, "batch piece embedding_width"], encoded: Encoded, state: State, weights: bool
     ) -> tuple[Float[Tensor, "batch piece width"], Float[Tensor, "batch 1 piece source"] | None, State]:
-        """Some tokens further: what is read out, the weights, and the new state."""
-        found, who = None, None if encoded.token_mask is None else mask.padding(encoded.token_mask)
+        """Decode some tokens: return the readout, the weights and the new state."""
+        step_weights = None
         if self.config.attention == "bahdanau":
-            context, found = self._look(state.hidden[-1][:, None], encoded, who, state.seen, weights)
+            context, step_weights = self._attend(state.hidden[-1][:, None], encoded, state.length, weights)
             hidden, last = self.decoder(torch.cat([embedded, context], -1), (state.hidden, state.memory))
             pairs = self.readout(torch.cat([hidden, context, embedded], -1)).unflatten(-1, (-1, 2))
-            read = pairs.amax(-1)  # maxout (Goodfellow et al. 2013)
+            readout = pairs.amax(-1)  # maxout (Goodfellow et al. 2013)
         else:
-            inputs = embedded if state.fed is None else torch.cat([embedded, state.fed[:, None]], -1)
+            inputs = embedded if state.readout is None else torch.cat([embedded, state.readout[:, None]], -1)
             hidden, last = self.decoder(inputs, (state.hidden, state.memory))
-            read = hidden
+            readout = hidden
             if self.cross is not None:
-                context, found = self._look(hidden, encoded, who, state.seen, weights)
-                read = self.readout(torch.cat([context, hidden], -1)).tanh()
-        fed = None if state.fed is None else read[:, -1]
-        after = State(last[0], last[1], fed, state.seen + embedded.shape[1])
-        return self.dropout(read), found, after
+                context, step_weights = self._attend(hidden, encoded, state.length, weights)
+                readout = self.readout(torch.cat([context, hidden], -1)).tanh()
+        fed = None if state.readout is None else readout[:, -1]
+        new_state = State(last[0], last[1], fed, state.length + embedded.shape[1])
+        return self.dropout(readout), step_weights, new_state
 
-    def _look(
-        self, states: Tensor, encoded: Encoded, who: Mask | None, seen: int, weights: bool
+    def _attend(
+        self, states: Tensor, encoded: Encoded, query_offset: int, weights: bool
     ) -> tuple[Tensor, Tensor | None]:
+        """Return the context of each decoder state, and the weights."""
         assert self.cross is not None
-        context, found = self.cross(states, encoded.states, mask=who, query_offset=seen, weights=weights)
-        return context, found
+        source_mask = build_padding_mask(encoded.token_mask)
+        context, step_weights = self.cross(
+            states, encoded.states, mask=source_mask, query_offset=query_offset, weights=weights
+        )
+        return context, step_weights
 
-    def _logits(self, hidden: Tensor) -> Tensor:
-        return token_logits(hidden, self.output, self.target_embedding)
+    def _compute_logits(self, hidden: Tensor) -> Tensor:
+        return compute_token_logits(hidden, self.output, self.target_embedding)
 
 
-def _attention(config: RNNSeq2SeqConfig) -> StateAttention | None:
+def _build_attention(config: RNNSeq2SeqConfig) -> StateAttention | None:
     query, key, inner = config.width, config.source_width, config.attention_width or config.width
     if config.attention == "none":
         return None
@@ -277,8 +331,8 @@ def _attention(config: RNNSeq2SeqConfig) -> StateAttention | None:
     return StateAttention(score.Concat(query, key, inner))
 
 
-def _readout(config: RNNSeq2SeqConfig) -> nn.Module:
-    """What turns a state, and what it saw, into the vector that logits are read from."""
+def _build_readout(config: RNNSeq2SeqConfig) -> nn.Module:
+    """Return the layer from state and context to the vector that the output layer reads."""
     if config.attention == "none":
         return nn.Identity()
     if config.attention == "bahdanau":

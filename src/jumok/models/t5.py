@@ -4,21 +4,21 @@
     target -> embedding -> blocks: norm, causal attention, norm, cross-attention to encoded, norm, feed-forward -> norm
            -> logits
 
-Where a token stands is told by a relative bias alone, one table for the encoder and one for the decoder, each shared by
-all blocks of its stack; the cross-attention has none. Scores are not scaled (the first parameters are drawn smaller
-instead), norms have no bias, and neither has any map.
+Positions enter only as a relative bias, one table for the encoder and one for the decoder, each shared by all blocks of
+its stack; the cross-attention has none. Scores are not scaled (the initial parameters are smaller instead), and neither
+norms nor linear layers have biases.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from jumok.attention import Cache, MultiHead, bias, mask, score
+from jumok.attention import Cache, MultiHead, bias, score
 from jumok.attention.bias import Bias
 from jumok.attention.projection import Fused
 from jumok.errors import ArgumentError
@@ -28,48 +28,56 @@ from jumok.layers.embedding import make_embedding
 from jumok.small_batch_linear import Linear
 
 from .config import Config
-from .model import Model, Output, check_tokens, normal_, token_logits
+from .model import LayerWeights, Model, Output, collect_decoder_weights, draw_normal
+from .token_inputs import build_causal_mask, build_padding_mask, check_tokens, compute_token_logits
 
 
 @dataclass(frozen=True)
 class T5Config(Config):
-    """The defaults are T5 small. Version 1.1 is ``feedforward="gated", activation="gelu_tanh", tied=False``."""
+    """The config of a T5; the defaults are T5 small. Version 1.1 is ``feedforward="gated", activation="gelu_tanh",
+    tied=False``."""
 
     family: ClassVar[str] = "t5"
 
-    vocabulary: int = integer(32128, "how many tokens there are")
+    vocabulary: int = integer(32128, "number of tokens")
     width: int = integer(512, "width of the model")
-    layers: int = integer(6, "how many blocks the encoder has")
-    decoder_layers: int | None = optional(integer(1, "how many blocks the decoder has; None = as many as the encoder"))
-    heads: int = integer(8, "how many attention heads")
+    layers: int = integer(6, "number of blocks of the encoder")
+    decoder_layers: int | None = optional(integer(1, "number of blocks of the decoder; None = as the encoder"))
+    heads: int = integer(8, "number of attention heads")
     head_width: int = integer(64, "width of a head; heads x head_width may differ from width")
-    hidden: int = integer(2048, "width inside the feed-forward")
-    buckets: int = integer(32, "how many ranges of distances have a bias of their own", least=4)
-    max_distance: int = integer(128, "from this distance on all tokens are equally far", least=2)
-    epsilon: float = real(1e-6, "added inside the norms' root")
-    feedforward: str = choice("plain", ("plain", "gated"), "two maps, or gated (version 1.1)")
-    activation: str = choice("relu", ("relu", "gelu", "gelu_tanh", "silu"), "of the feed-forward")
-    tied: bool = flag(True, "the embedding is also the output map")
-    scaled_output: bool | None = optional(flag(True, "divide by sqrt(width) before the output map; None = where tied"))
-    start: int = integer(0, "the token a target begins with", least=0)
-    end: int = integer(1, "the token a text ends with", least=0)
-    pad: int = integer(0, "the token that fills up a batch", least=0)
-    dropout: float = real(0.0, "share dropped while training", most=0.99)
+    hidden: int = integer(2048, "inner width of the feed-forward network")
+    buckets: int = integer(32, "number of ranges of distances that have a bias of their own", least=4)
+    max_distance: int = integer(128, "from this distance on all tokens share one bias", least=2)
+    epsilon: float = real(1e-6, "added to the mean square in the norms")
+    feedforward: str = choice("plain", ("plain", "gated"), "feed-forward network: two layers, or gated (version 1.1)")
+    activation: str = choice("relu", ("relu", "gelu", "gelu_tanh", "silu"), "activation of the feed-forward network")
+    tied: bool = flag(True, "the embedding is also the output layer")
+    scaled_output: bool | None = optional(
+        flag(True, "divide by sqrt(width) before the output layer; None = if it is tied")
+    )
+    start: int = integer(0, "the token that a target begins with", least=0)
+    end: int = integer(1, "the token that ends a text", least=0)
+    pad: int = integer(0, "the padding token", least=0)
+    dropout: float = real(0.0, "dropout rate in training", most=0.99)
 
     def check(self) -> None:
-        # the decoder looks one way and has a bucket for each of twice as many distances
+        """Raise ArgumentError if fields contradict each other."""
+        # the decoder looks in one direction and has a bucket for each of twice as many distances
         if self.max_distance <= self.buckets // 2:
             raise ArgumentError(
                 f"max_distance must be above {self.buckets // 2}, the distances with a bucket each; "
                 f"not {self.max_distance}"
             )
-        for name in ("start", "end", "pad"):
-            if getattr(self, name) >= self.vocabulary:
-                raise ArgumentError(f"{name} is token {getattr(self, name)}, but there are {self.vocabulary} tokens")
+        self.check_special_tokens(self.vocabulary, start=self.start, end=self.end, pad=self.pad)
 
 
 class T5(Model):
-    """``model(source, target).logits`` is [batch, target, vocabulary]: at each place the next token's."""
+    """An encoder-decoder: ``model(source, target).logits`` is [batch, target, vocabulary], at each position the logits
+    of the next token.
+
+    Args:
+        config: Sizes and variants.
+    """
 
     family = "t5"
     config_class = T5Config
@@ -84,12 +92,13 @@ class T5(Model):
         self.config = config
         self.embedding = make_embedding(config.vocabulary, config.width)
         self.dropout = nn.Dropout(config.dropout)
-        self.encoder = nn.ModuleList(_encoder_block(config) for _ in range(config.layers))
+        self.encoder = nn.ModuleList(_build_encoder_block(config) for _ in range(config.layers))
         self.encoder_bias = make_embedding(config.buckets, config.heads)
-        self.encoder_norm = _norm(config)
-        self.decoder = nn.ModuleList(_decoder_block(config) for _ in range(config.decoder_layers or config.layers))
+        self.encoder_norm = _build_norm(config)
+        decoder_layers = config.decoder_layers or config.layers
+        self.decoder = nn.ModuleList(_build_decoder_block(config) for _ in range(decoder_layers))
         self.decoder_bias = make_embedding(config.buckets, config.heads)
-        self.decoder_norm = _norm(config)
+        self.decoder_norm = _build_norm(config)
         self.output = None if config.tied else Linear(config.width, config.vocabulary, bias=False)
         self.finish()
 
@@ -105,18 +114,18 @@ class T5(Model):
 
     @torch.no_grad()
     def initialise(self) -> None:
-        # so that every map keeps the variance of what it takes; queries are smaller by sqrt(head_width), because
-        # scores are not divided by it
+        """Draw the parameters so that every layer keeps the variance of its input; queries are smaller by
+        sqrt(head_width), because scores are not divided by it."""
         config = self.config
         for module in self.modules():
             if isinstance(module, nn.Linear):
-                normal_(module.weight, module.in_features**-0.5)
+                draw_normal(module.weight, module.in_features**-0.5)
         for module in self.modules():
             if isinstance(module, Fused):
-                normal_(module.joined.weight[: module.widths[0]], (config.width * config.head_width) ** -0.5)
-        normal_(self.embedding.weight, 1.0)
-        normal_(self.encoder_bias.weight, config.width**-0.5)
-        normal_(self.decoder_bias.weight, config.width**-0.5)
+                draw_normal(module.joined.weight[: module.widths[0]], (config.width * config.head_width) ** -0.5)
+        draw_normal(self.embedding.weight, 1.0)
+        draw_normal(self.encoder_bias.weight, config.width**-0.5)
+        draw_normal(self.decoder_bias.weight, config.width**-0.5)
 
     def forward(
         self,
@@ -129,13 +138,18 @@ class T5(Model):
         weights: bool = False,
         last: int | None = None,
     ) -> Output:
-        """target: what the decoder reads, beginning with ``config.start``.
-        source_token_mask, target_token_mask: True = a real token, on either side; the target's
-        covers the cached tokens too.
-        last: logits of the last so many tokens alone, which is all that generation needs.
-        weights: a dict of tuples, a tensor a layer: "encoder", "decoder" and "cross".
+        """Return logits, hidden vectors and (if requested) attention weights.
+
+        Args:
+            source: Token ids of the source.
+            target: The decoder's input, beginning with ``config.start``; with a cache, the new tokens.
+            source_token_mask: True = real source token, on either side.
+            target_token_mask: True = real target token, on either side, for all keys including the cached ones.
+            cache: Keys and values of earlier target tokens; it is extended.
+            weights: Return the weights of every layer, as a dict of tuples: "encoder", "decoder" and "cross".
+            last: Compute logits for only this many last tokens, which is all that generation needs.
         """
-        encoded, found = self._encoded(source, source_token_mask, weights)
+        encoded, encoder_weights = self._run_encoder(source, source_token_mask, weights)
         output = self.decode(
             target,
             encoded,
@@ -145,13 +159,20 @@ class T5(Model):
             weights=weights,
             last=last,
         )
-        return Output(output.logits, output.hidden, {"encoder": tuple(found), **output.weights} if weights else None)
+        if not weights:
+            return output
+        return replace(output, weights={"encoder": encoder_weights, **output.weights})
 
     def encode(
         self, source: Int[Tensor, "batch source"], *, source_token_mask: Bool[Tensor, "batch source"] | None = None
     ) -> Float[Tensor, "batch source width"]:
-        """What the decoder reads of a source; made once, however long the target becomes."""
-        return self._encoded(source, source_token_mask, False)[0]
+        """Return the encoder's output; it is computed once, however long the target becomes.
+
+        Args:
+            source: Token ids of the source.
+            source_token_mask: True = real source token, on either side.
+        """
+        return self._run_encoder(source, source_token_mask, False)[0]
 
     def decode(
         self,
@@ -164,48 +185,57 @@ class T5(Model):
         weights: bool = False,
         last: int | None = None,
     ) -> Output:
-        """The target's half. With a cache, ``target`` is what is new since the last call."""
+        """Run the decoder.
+
+        Args:
+            target: The decoder's input; with a cache, the new tokens.
+            encoded: The encoder's output.
+            source_token_mask: True = real source token.
+            target_token_mask: True = real target token, for all keys including the cached ones.
+            cache: Keys and values of earlier target tokens; it is extended.
+            weights: Return the weights of every layer: "decoder" and "cross".
+            last: Compute logits for only this many last tokens.
+        """
         check_tokens(target, self.config.vocabulary)
-        hidden, found = self.through(
+        hidden, layer_weights = self.run_blocks(
             self.decoder,
             self.dropout(self.embedding(target)),
             encoded,
-            mask=mask.causal if target_token_mask is None else mask.causal & mask.padding(target_token_mask),
-            source_mask=None if source_token_mask is None else mask.padding(source_token_mask),
-            bias=self._bias(self.decoder_bias, bidirectional=False),
+            mask=build_causal_mask(target_token_mask),
+            source_mask=build_padding_mask(source_token_mask),
+            bias=self._build_bias(self.decoder_bias, bidirectional=False),
             cache=cache,
             weights=weights,
         )
         hidden = self.dropout(self.decoder_norm(hidden if last is None else hidden[:, -last:]))
-        seen = {"decoder": tuple(own for own, _ in found), "cross": tuple(cross for _, cross in found)}
-        return Output(self._logits(hidden), hidden, seen if weights else None)
+        return Output(self._compute_logits(hidden), hidden, collect_decoder_weights(layer_weights) if weights else None)
 
-    def _encoded(self, source: Tensor, token_mask: Tensor | None, weights: bool) -> tuple[Tensor, list[Any]]:
+    def _run_encoder(self, source: Tensor, token_mask: Tensor | None, weights: bool) -> tuple[Tensor, LayerWeights]:
         check_tokens(source, self.config.vocabulary)
-        hidden, found = self.through(
+        hidden, layer_weights = self.run_blocks(
             self.encoder,
             self.dropout(self.embedding(source)),
-            mask=None if token_mask is None else mask.padding(token_mask),
-            bias=self._bias(self.encoder_bias, bidirectional=True),
+            mask=build_padding_mask(token_mask),
+            bias=self._build_bias(self.encoder_bias, bidirectional=True),
             weights=weights,
         )
-        return self.dropout(self.encoder_norm(hidden)), found
+        return self.dropout(self.encoder_norm(hidden)), tuple(layer_weights)
 
-    def _bias(self, table: nn.Embedding, bidirectional: bool) -> Bias:
+    def _build_bias(self, table: nn.Embedding, bidirectional: bool) -> Bias:
         return bias.t5(table.weight, bidirectional=bidirectional, max_distance=self.config.max_distance)
 
-    def _logits(self, hidden: Tensor) -> Tensor:
-        config = self.config
-        if config.tied if config.scaled_output is None else config.scaled_output:
-            hidden = hidden * config.width**-0.5  # the embedding is drawn for reading, too large for an output map
-        return token_logits(hidden, self.output, self.embedding)
+    def _compute_logits(self, hidden: Tensor) -> Tensor:
+        scaled = self.config.tied if self.config.scaled_output is None else self.config.scaled_output
+        if scaled:
+            hidden = hidden * self.config.width**-0.5  # the embedding is too large for an output layer
+        return compute_token_logits(hidden, self.output, self.embedding)
 
 
-def _norm(config: T5Config) -> RMSNorm:
+def _build_norm(config: T5Config) -> RMSNorm:
     return RMSNorm(config.width, eps=config.epsilon)
 
 
-def _attention(config: T5Config) -> MultiHead:
+def _build_attention(config: T5Config) -> MultiHead:
     return MultiHead(
         config.width,
         config.heads,
@@ -216,23 +246,27 @@ def _attention(config: T5Config) -> MultiHead:
     )
 
 
-def _feedforward(config: T5Config) -> nn.Module:
-    made = FeedForward if config.feedforward == "plain" else GatedFeedForward
-    return made(config.width, config.hidden, config.activation, bias=False, dropout=config.dropout)
+def _build_feedforward(config: T5Config) -> nn.Module:
+    feedforward_class = FeedForward if config.feedforward == "plain" else GatedFeedForward
+    return feedforward_class(config.width, config.hidden, config.activation, bias=False, dropout=config.dropout)
 
 
-def _encoder_block(config: T5Config) -> EncoderBlock:
+def _build_encoder_block(config: T5Config) -> EncoderBlock:
     return EncoderBlock(
-        _attention(config), _feedforward(config), norm=lambda: _norm(config), order="pre", dropout=config.dropout
+        _build_attention(config),
+        _build_feedforward(config),
+        norm=lambda: _build_norm(config),
+        order="pre",
+        dropout=config.dropout,
     )
 
 
-def _decoder_block(config: T5Config) -> DecoderBlock:
+def _build_decoder_block(config: T5Config) -> DecoderBlock:
     return DecoderBlock(
-        _attention(config),
-        _attention(config),
-        _feedforward(config),
-        norm=lambda: _norm(config),
+        _build_attention(config),
+        _build_attention(config),
+        _build_feedforward(config),
+        norm=lambda: _build_norm(config),
         order="pre",
         dropout=config.dropout,
     )

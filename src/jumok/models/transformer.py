@@ -4,22 +4,21 @@
     target -> embedding + positions -> blocks: causal attention, norm, cross-attention to encoded, norm, feed-forward,
               norm -> logits
 
-Source and target may have their own vocabularies. With sinusoids in halves, "silu" and a bias on the logits it is
-Marian (Junczys-Dowmunt et al. 2018), the translator of the OPUS-MT models; with norms in front, Pegasus (Zhang et al.
-2020).
+Source and target may have separate vocabularies. With sinusoids in halves, "silu" and a bias on the logits it is Marian
+(Junczys-Dowmunt et al. 2018), the translator of the OPUS-MT models; with pre-norm it is Pegasus (Zhang et al. 2020).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from jumok.attention import Cache, MultiHead, mask
+from jumok.attention import Cache, MultiHead
 from jumok.attention.projection import Fused
 from jumok.errors import ArgumentError, ShapeError
 from jumok.fields import choice, flag, integer, optional, real
@@ -28,60 +27,63 @@ from jumok.layers.embedding import make_embedding
 from jumok.small_batch_linear import Linear
 
 from .config import Config
-from .gpt import places
-from .model import Model, Output, check_tokens, initialise_linear, normal_, token_logits
+from .model import LayerWeights, Model, Output, collect_decoder_weights, draw_normal, initialise_linear_layers
+from .token_inputs import build_causal_mask, build_padding_mask, check_tokens, compute_positions, compute_token_logits
 
 
 @dataclass(frozen=True)
 class TransformerConfig(Config):
-    """The defaults are the paper's base model."""
+    """The config of a Transformer; the defaults are the paper's base model."""
 
     family: ClassVar[str] = "transformer"
 
-    vocabulary: int = integer(37000, "how many tokens the source has")
-    target_vocabulary: int | None = optional(integer(1, "how many tokens the target has; None = as many as the source"))
-    length: int = integer(512, "the longest text")
+    vocabulary: int = integer(37000, "number of tokens of the source")
+    target_vocabulary: int | None = optional(integer(1, "number of tokens of the target; None = as the source"))
+    length: int = integer(512, "the longest source or target, in tokens")
     width: int = integer(512, "width of the model")
-    layers: int = integer(6, "how many blocks the encoder has")
-    decoder_layers: int | None = optional(integer(1, "how many blocks the decoder has; None = as many as the encoder"))
-    heads: int = integer(8, "how many attention heads")
-    hidden: int = integer(2048, "width inside the feed-forward")
-    positions: str = choice("sinusoidal", ("sinusoidal", "learned"), "how a token learns where it stands")
+    layers: int = integer(6, "number of blocks of the encoder")
+    decoder_layers: int | None = optional(integer(1, "number of blocks of the decoder; None = as the encoder"))
+    heads: int = integer(8, "number of attention heads")
+    hidden: int = integer(2048, "inner width of the feed-forward network")
+    positions: str = choice("sinusoidal", ("sinusoidal", "learned"), "position encoding")
     layout: str = choice("interleaved", ("interleaved", "halves"), "sines and cosines in turn, or all sines first")
-    order: str = choice("post", ("post", "pre"), "norms behind each part, or in front of it")
-    final_norm: bool | None = optional(flag(False, "a norm behind each stack; None = where norms stand in front"))
-    epsilon: float = real(1e-5, "added inside the norms' root")
-    activation: str = choice("relu", ("relu", "gelu", "gelu_tanh", "silu"), "of the feed-forward")
-    scaled_embedding: bool = flag(True, "embeddings times sqrt(width)")
-    shared: bool = flag(True, "source and target have one embedding")
-    tied: bool = flag(True, "the target's embedding is also the output map")
+    order: str = choice("post", ("post", "pre"), "post-norm or pre-norm")
+    final_norm: bool | None = optional(flag(False, "a norm after each stack; None = if pre-norm"))
+    epsilon: float = real(1e-5, "added to the variance in the norms")
+    activation: str = choice("relu", ("relu", "gelu", "gelu_tanh", "silu"), "activation of the feed-forward network")
+    scaled_embedding: bool = flag(True, "multiply embeddings by sqrt(width)")
+    shared: bool = flag(True, "source and target share one embedding")
+    tied: bool = flag(True, "the target's embedding is also the output layer")
     output_bias: bool = flag(False, "a bias on the logits")
-    start: int = integer(1, "the token a target begins with", least=0)
-    end: int = integer(2, "the token a text ends with", least=0)
-    pad: int = integer(0, "the token that fills up a batch", least=0)
-    dropout: float = real(0.0, "share dropped while training", most=0.99)
+    start: int = integer(1, "the token that a target begins with", least=0)
+    end: int = integer(2, "the token that ends a text", least=0)
+    pad: int = integer(0, "the padding token", least=0)
+    dropout: float = real(0.0, "dropout rate in training", most=0.99)
 
     def check(self) -> None:
-        if self.width % self.heads:
-            raise ArgumentError(f"width {self.width} does not divide into {self.heads} heads")
+        """Raise ArgumentError if fields contradict each other."""
+        self.check_heads(self.width, self.heads)
         if self.shared and self.target_vocabulary_size != self.vocabulary:
             raise ArgumentError(
                 f"vocabularies of {self.vocabulary} and {self.target_vocabulary_size} tokens cannot share one "
                 "embedding; say shared=False"
             )
-        target = self.target_vocabulary_size
-        for name, tokens in (("start", target), ("end", target), ("pad", min(target, self.vocabulary))):
-            if getattr(self, name) >= tokens:
-                raise ArgumentError(f"{name} is token {getattr(self, name)}, but there are {tokens} tokens")
+        self.check_special_tokens(self.target_vocabulary_size, start=self.start, end=self.end)
+        self.check_special_tokens(min(self.target_vocabulary_size, self.vocabulary), pad=self.pad)
 
     @property
     def target_vocabulary_size(self) -> int:
-        """How many tokens the target has."""
+        """The number of tokens of the target."""
         return self.target_vocabulary or self.vocabulary
 
 
 class Transformer(Model):
-    """``model(source, target).logits`` is [batch, target, target vocabulary]: at each place the next token's."""
+    """An encoder-decoder: ``model(source, target).logits`` is [batch, target, target vocabulary], at each position the
+    logits of the next token.
+
+    Args:
+        config: Sizes and variants.
+    """
 
     family = "transformer"
     config_class = TransformerConfig
@@ -96,13 +98,15 @@ class Transformer(Model):
         self.config = config
         self.embedding = make_embedding(config.vocabulary, config.width)
         self.target_embedding = None if config.shared else make_embedding(config.target_vocabulary_size, config.width)
-        self.source_positions, self.target_positions = _positions(config), _positions(config)
+        self.source_positions = _build_positions(config)
+        self.target_positions = _build_positions(config)
         self.dropout = nn.Dropout(config.dropout)
-        self.encoder = nn.ModuleList(_encoder_block(config) for _ in range(config.layers))
-        self.decoder = nn.ModuleList(_decoder_block(config) for _ in range(config.decoder_layers or config.layers))
-        last = config.order == "pre" if config.final_norm is None else config.final_norm
-        self.encoder_norm = _norm(config) if last else None
-        self.decoder_norm = _norm(config) if last else None
+        self.encoder = nn.ModuleList(_build_encoder_block(config) for _ in range(config.layers))
+        decoder_layers = config.decoder_layers or config.layers
+        self.decoder = nn.ModuleList(_build_decoder_block(config) for _ in range(decoder_layers))
+        final_norm = config.order == "pre" if config.final_norm is None else config.final_norm
+        self.encoder_norm = _build_norm(config) if final_norm else None
+        self.decoder_norm = _build_norm(config) if final_norm else None
         self.output = None if config.tied else Linear(config.width, config.target_vocabulary_size, bias=False)
         self.output_bias = nn.Parameter(torch.zeros(config.target_vocabulary_size)) if config.output_bias else None
         self.finish()
@@ -124,15 +128,16 @@ class Transformer(Model):
 
     @torch.no_grad()
     def initialise(self) -> None:
-        # Glorot and Bengio 2010: maps keep the variance both ways. Query, key and value are maps of their own, though
-        # they lie in one matrix. Embeddings have length 1, and after their scaling numbers of size 1.
-        initialise_linear(self, nn.init.xavier_uniform_)
+        """Draw the parameters as Glorot and Bengio 2010, which keeps the variance in both directions. Query, key and
+        value are separate layers in this, though they share one matrix. Embeddings have norm 1, and values of size 1
+        after their scaling."""
+        initialise_linear_layers(self, nn.init.xavier_uniform_)
         for module in self.modules():
             if isinstance(module, Fused):
                 for part in module.joined.weight.split(module.widths):
                     nn.init.xavier_uniform_(part)
             if isinstance(module, nn.Embedding):
-                normal_(module.weight, self.config.width**-0.5)
+                draw_normal(module.weight, self.config.width**-0.5)
 
     def forward(
         self,
@@ -145,14 +150,18 @@ class Transformer(Model):
         weights: bool = False,
         last: int | None = None,
     ) -> Output:
-        """target: what the decoder reads, beginning with ``config.start``.
-        source_token_mask, target_token_mask: True = a real token, on either side; the target's
-        covers the cached tokens too.
-            Positions are counted over real tokens.
-        last: logits of the last so many tokens alone, which is all that generation needs.
-        weights: a dict of tuples, a tensor a layer: "encoder", "decoder" and "cross".
+        """Return logits, hidden vectors and (if requested) attention weights.
+
+        Args:
+            source: Token ids of the source.
+            target: The decoder's input, beginning with ``config.start``; with a cache, the new tokens.
+            source_token_mask: True = real source token, on either side.
+            target_token_mask: True = real target token, on either side, for all keys including the cached ones.
+            cache: Keys and values of earlier target tokens; it is extended.
+            weights: Return the weights of every layer, as a dict of tuples: "encoder", "decoder" and "cross".
+            last: Compute logits for only this many last tokens, which is all that generation needs.
         """
-        encoded, found = self._encoded(source, source_token_mask, weights)
+        encoded, encoder_weights = self._run_encoder(source, source_token_mask, weights)
         output = self.decode(
             target,
             encoded,
@@ -162,13 +171,20 @@ class Transformer(Model):
             weights=weights,
             last=last,
         )
-        return Output(output.logits, output.hidden, {"encoder": tuple(found), **output.weights} if weights else None)
+        if not weights:
+            return output
+        return replace(output, weights={"encoder": encoder_weights, **output.weights})
 
     def encode(
         self, source: Int[Tensor, "batch source"], *, source_token_mask: Bool[Tensor, "batch source"] | None = None
     ) -> Float[Tensor, "batch source width"]:
-        """What the decoder reads of a source; made once, however long the target becomes."""
-        return self._encoded(source, source_token_mask, False)[0]
+        """Return the encoder's output; it is computed once, however long the target becomes.
+
+        Args:
+            source: Token ids of the source.
+            source_token_mask: True = real source token, on either side.
+        """
+        return self._run_encoder(source, source_token_mask, False)[0]
 
     def decode(
         self,
@@ -181,88 +197,107 @@ class Transformer(Model):
         weights: bool = False,
         last: int | None = None,
     ) -> Output:
-        """The target's half. With a cache, ``target`` is what is new since the last call."""
+        """Run the decoder.
+
+        Args:
+            target: The decoder's input; with a cache, the new tokens.
+            encoded: The encoder's output.
+            source_token_mask: True = real source token.
+            target_token_mask: True = real target token, for all keys including the cached ones.
+            cache: Keys and values of earlier target tokens; it is extended.
+            weights: Return the weights of every layer: "decoder" and "cross".
+            last: Compute logits for only this many last tokens.
+        """
         check_tokens(target, self.config.target_vocabulary_size)
-        table = self.embedding if self.target_embedding is None else self.target_embedding
-        seen = 0 if cache is None else cache.length
-        hidden, found = self.through(
+        embedding = self.embedding if self.target_embedding is None else self.target_embedding
+        cached = 0 if cache is None else cache.length
+        hidden, layer_weights = self.run_blocks(
             self.decoder,
-            self._embedded(target, table, self.target_positions, seen, target_token_mask),
+            self._embed(target, embedding, self.target_positions, cached, target_token_mask),
             encoded,
-            mask=mask.causal if target_token_mask is None else mask.causal & mask.padding(target_token_mask),
-            source_mask=None if source_token_mask is None else mask.padding(source_token_mask),
+            mask=build_causal_mask(target_token_mask),
+            source_mask=build_padding_mask(source_token_mask),
             cache=cache,
             weights=weights,
         )
         hidden = hidden if last is None else hidden[:, -last:]
         if self.decoder_norm is not None:
             hidden = self.decoder_norm(hidden)
-        logits = token_logits(hidden, self.output, table)
+        logits = compute_token_logits(hidden, self.output, embedding)
         if self.output_bias is not None:
             logits = logits + self.output_bias
-        watched = {"decoder": tuple(own for own, _ in found), "cross": tuple(cross for _, cross in found)}
-        return Output(logits, hidden, watched if weights else None)
+        return Output(logits, hidden, collect_decoder_weights(layer_weights) if weights else None)
 
-    def _encoded(self, source: Tensor, token_mask: Tensor | None, weights: bool) -> tuple[Tensor, list[Any]]:
+    def _run_encoder(self, source: Tensor, token_mask: Tensor | None, weights: bool) -> tuple[Tensor, LayerWeights]:
         check_tokens(source, self.config.vocabulary)
-        hidden, found = self.through(
+        hidden, layer_weights = self.run_blocks(
             self.encoder,
-            self._embedded(source, self.embedding, self.source_positions, 0, token_mask),
-            mask=None if token_mask is None else mask.padding(token_mask),
+            self._embed(source, self.embedding, self.source_positions, 0, token_mask),
+            mask=build_padding_mask(token_mask),
             weights=weights,
         )
-        return (hidden if self.encoder_norm is None else self.encoder_norm(hidden)), found
+        if self.encoder_norm is not None:
+            hidden = self.encoder_norm(hidden)
+        return hidden, tuple(layer_weights)
 
-    def _embedded(
+    def _embed(
         self,
         tokens: Tensor,
-        table: nn.Embedding,
-        positions: LearnedPositions | SinusoidalPositions,
-        seen: int,
+        embedding: nn.Embedding,
+        encoding: LearnedPositions | SinusoidalPositions,
+        cached: int,
         token_mask: Tensor | None,
     ) -> Tensor:
+        """Return token embeddings plus position encodings; ``cached``: the number of tokens before these."""
         length = tokens.shape[1]
-        if seen + length > self.config.length:
-            raise ShapeError(f"{seen + length} tokens are more than this model's {self.config.length}")
-        hidden: Tensor = table(tokens)
+        if cached + length > self.config.length:
+            raise ShapeError(f"{cached + length} tokens are more than this model's {self.config.length}")
+        hidden: Tensor = embedding(tokens)
         if self.config.scaled_embedding:
             hidden = hidden * math.sqrt(self.config.width)
-        where = places(length, seen, token_mask)
-        told = positions(where, hidden.device) if isinstance(positions, SinusoidalPositions) else positions(where)
-        embedded: Tensor = self.dropout(hidden + told.to(hidden.dtype))
+        positions = compute_positions(length, cached, token_mask)
+        if isinstance(encoding, SinusoidalPositions):
+            encoded_positions = encoding(positions, hidden.device)
+        else:
+            encoded_positions = encoding(positions)
+        embedded: Tensor = self.dropout(hidden + encoded_positions.to(hidden.dtype))
         return embedded
 
 
-def _positions(config: TransformerConfig) -> LearnedPositions | SinusoidalPositions:
+def _build_positions(config: TransformerConfig) -> LearnedPositions | SinusoidalPositions:
     if config.positions == "learned":
         return LearnedPositions(config.length, config.width)
     return SinusoidalPositions(config.width, layout=config.layout)
 
 
-def _norm(config: TransformerConfig) -> LayerNorm:
+def _build_norm(config: TransformerConfig) -> LayerNorm:
     return LayerNorm(config.width, eps=config.epsilon)
 
 
-def _attention(config: TransformerConfig) -> MultiHead:
+def _build_attention(config: TransformerConfig) -> MultiHead:
     return MultiHead(config.width, config.heads, dropout=config.dropout)
 
 
-def _feedforward(config: TransformerConfig) -> FeedForward:
+def _build_feedforward(config: TransformerConfig) -> FeedForward:
     return FeedForward(config.width, config.hidden, config.activation, dropout=config.dropout)
 
 
-def _encoder_block(config: TransformerConfig) -> EncoderBlock:
+def _build_encoder_block(config: TransformerConfig) -> EncoderBlock:
     return EncoderBlock(
-        _attention(config), _feedforward(config), norm=lambda: _norm(config), order=config.order, dropout=config.dropout
+        _build_attention(config),
+        _build_feedforward(config),
+        norm=lambda: _build_norm(config),
+        order=config.order,
+        dropout=config.dropout,
     )
 
 
-def _decoder_block(config: TransformerConfig) -> DecoderBlock:
+def _build_decoder_block(config: TransformerConfig) -> DecoderBlock:
     return DecoderBlock(
-        _attention(config),
-        _attention(config),
-        _feedforward(config),
-        norm=lambda: _norm(config),
+        _build_attention(config),
+        _build_attention(config),
+        _build_feedforward(config),
+        norm=lambda: _build_norm(config),
         order=config.order,
         dropout=config.dropout,
     )

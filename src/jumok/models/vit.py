@@ -3,8 +3,8 @@
     image -> patches -> class token in front, + learned positions -> blocks: norm, attention, norm, feed-forward -> norm
     -> the class token's vector -> classes
 
-DeiT has a distillation token beside the class token, which learned from a teacher: with the head "teacher" each of the
-two has a map to classes, and the logits are the mean of both.
+DeiT has a distillation token after the class token, which was trained to agree with a teacher: with the head "teacher"
+each of the two has a linear layer to classes, and the logits are the mean of both.
 """
 
 from __future__ import annotations
@@ -24,45 +24,50 @@ from jumok.layers import EncoderBlock, FeedForward, LayerNorm, PatchEmbedding
 from jumok.layers.patches import Images, check_images, compute_patch_grid
 
 from .config import Config
-from .model import Model, Output, initialise_linear
+from .model import Model, Output, initialise_linear_layers
 
 
 @dataclass(frozen=True)
 class ViTConfig(Config):
-    """The defaults are ViT-B/16."""
+    """The config of a ViT; the defaults are ViT-B/16."""
 
     family: ClassVar[str] = "vit"
 
     image: Sequence[int] = integers((224, 224), "rows and columns of an image, in pixels")
     patch: Sequence[int] = integers((16, 16), "rows and columns of a patch, in pixels")
-    channels: int = integer(3, "numbers a pixel: 3 for red, green and blue, 1 for grey")
+    channels: int = integer(3, "numbers per pixel: 3 for red, green and blue, 1 for grey")
     width: int = integer(768, "width of the model")
-    layers: int = integer(12, "how many blocks")
-    heads: int = integer(12, "how many attention heads")
-    hidden: int = integer(3072, "width inside the feed-forward")
-    activation: str = choice("gelu", ("relu", "gelu", "gelu_tanh", "silu"), "of the feed-forward")
+    layers: int = integer(12, "number of blocks")
+    heads: int = integer(12, "number of attention heads")
+    hidden: int = integer(3072, "inner width of the feed-forward network")
+    activation: str = choice("gelu", ("relu", "gelu", "gelu_tanh", "silu"), "activation of the feed-forward network")
     attention_bias: bool = flag(True, "biases on query, key and value")
-    epsilon: float = real(1e-12, "added inside the norms' root")
-    distilled: bool = flag(False, "a distillation token behind the class token (DeiT)")
+    epsilon: float = real(1e-12, "added to the variance in the norms")
+    distilled: bool = flag(False, "a distillation token after the class token (DeiT)")
     head: str = choice(
         "classes",
         ("none", "classes", "teacher"),
-        "none; classes of the class token; or the mean of the class token's and the distillation token's (DeiT)",
+        "no head; classes of the class token; or the mean of the class token's and the distillation token's (DeiT)",
     )
-    classes: int = integer(1000, "how many classes there are")
-    dropout: float = real(0.0, "share dropped while training", most=0.99)
+    classes: int = integer(1000, "number of classes")
+    dropout: float = real(0.0, "dropout rate in training", most=0.99)
 
     def check(self) -> None:
+        """Raise ArgumentError if fields contradict each other."""
         compute_patch_grid(self.image, self.patch)
-        if self.width % self.heads:
-            raise ArgumentError(f"width {self.width} does not divide into {self.heads} heads")
+        self.check_heads(self.width, self.heads)
         if self.head == "teacher" and not self.distilled:
             raise ArgumentError('the head "teacher" reads the distillation token: it needs distilled=True')
 
 
 class ViT(Model):
-    """``model(images).logits`` is [batch, classes]; ``.hidden`` is [batch, token, width] behind the last norm: the
-    class token, the distillation token where there is one, then the patches row by row. Without a head no logits."""
+    """An image classifier: ``model(images).logits`` is [batch, classes]; ``.hidden`` is [batch, token, width] after the
+    last norm: the class token, the distillation token if there is one, then the patches row by row. Without a head
+    there are no logits.
+
+    Args:
+        config: Sizes and variants.
+    """
 
     family = "vit"
     config_class = ViTConfig
@@ -80,13 +85,13 @@ class ViT(Model):
         if config.distilled:
             self.prefix_tokens = ("[class]", "[distilled]")
         rows, columns = compute_patch_grid(config.image, config.patch)
-        tokens = rows * columns + 1 + config.distilled
+        tokens = rows * columns + len(self.prefix_tokens)
         self.patches = PatchEmbedding(config.channels, config.patch, config.width)
         self.class_token = nn.Parameter(torch.zeros(1, 1, config.width))
         self.distillation_token = nn.Parameter(torch.zeros(1, 1, config.width)) if config.distilled else None
         self.positions = nn.Parameter(torch.zeros(1, tokens, config.width))
         self.dropout = nn.Dropout(config.dropout)
-        self.blocks = nn.ModuleList(_block(config) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(_build_block(config) for _ in range(config.layers))
         self.norm = LayerNorm(config.width, eps=config.epsilon)
         self.output = None if config.head == "none" else nn.Linear(config.width, config.classes)
         self.teacher_output = nn.Linear(config.width, config.classes) if config.head == "teacher" else None
@@ -110,36 +115,42 @@ class ViT(Model):
 
     @property
     def patch_grid(self) -> tuple[int, int]:
-        """Rows and columns of patches in an image of the config's size."""
+        """Rows and columns of patches in an image."""
         return compute_patch_grid(self.config.image, self.config.patch)
 
     def initialise(self) -> None:
-        # DeiT: everything from a normal distribution of deviation 0.02, tokens and positions too
-        initialise_linear(self, _drawn)
+        """Draw the parameters as DeiT: deviation 0.02, tokens and positions too."""
+        initialise_linear_layers(self, _draw_truncated)
         for parameter in (self.class_token, self.distillation_token, self.positions):
             if parameter is not None:
-                _drawn(parameter)
+                _draw_truncated(parameter)
 
     def forward(self, images: Images, *, weights: bool = False) -> Output:
-        """images: of the config's size, [batch, channel, row, column]."""
+        """Return the logits of the classes, hidden vectors and (if requested) attention weights.
+
+        Args:
+            images: Images of the config's size, [batch, channel, row, column].
+            weights: Return the weights of every layer.
+        """
         check_images(images, self.config.channels)
-        if tuple(images.shape[2:]) != self.config.image:
-            (rows, columns), (wanted_rows, wanted_columns) = images.shape[2:], self.config.image
+        rows, columns = images.shape[2:]
+        if (rows, columns) != self.image_size:
+            expected_rows, expected_columns = self.image_size
             raise ShapeError(
-                f"this model has learned positions for images of {wanted_rows} x {wanted_columns} pixels, not "
+                f"this model has learned positions for images of {expected_rows} x {expected_columns} pixels, not "
                 f"{rows} x {columns}; resize the images"
             )
-        hidden = torch.cat([*self._tokens(len(images)), self.patches(images)], 1) + self.positions
-        hidden, found = self.through(self.blocks, self.dropout(hidden), weights=weights)
+        hidden = torch.cat([*self._expand_prefix(len(images)), self.patches(images)], 1) + self.positions
+        hidden, layer_weights = self.run_blocks(self.blocks, self.dropout(hidden), weights=weights)
         hidden = self.norm(hidden)
-        return Output(self._logits(hidden), hidden, tuple(found) if weights else None)
+        return Output(self._compute_logits(hidden), hidden, tuple(layer_weights) if weights else None)
 
-    def _tokens(self, batch: int) -> list[Float[Tensor, "batch 1 width"]]:
-        """What stands before the patches, for each image."""
+    def _expand_prefix(self, batch: int) -> list[Float[Tensor, "batch 1 width"]]:
+        """Return the tokens before the patches, for each image."""
         tokens = [self.class_token, self.distillation_token]
         return [token.expand(batch, -1, -1) for token in tokens if token is not None]
 
-    def _logits(self, hidden: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch classes"] | None:
+    def _compute_logits(self, hidden: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch classes"] | None:
         if self.output is None:
             return None
         logits: Tensor = self.output(hidden[:, 0])
@@ -148,11 +159,11 @@ class ViT(Model):
         return logits
 
 
-def _drawn(parameter: Tensor) -> None:
+def _draw_truncated(parameter: Tensor) -> None:
     nn.init.trunc_normal_(parameter, std=0.02)
 
 
-def _block(config: ViTConfig) -> EncoderBlock:
+def _build_block(config: ViTConfig) -> EncoderBlock:
     attention = MultiHead(
         config.width, config.heads, bias=config.attention_bias, output_bias=True, dropout=config.dropout
     )

@@ -1,0 +1,128 @@
+"""Functions that the families on tokens share: checks, positions, pooling and the output layer."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from jumok.attention import mask
+from jumok.attention.grid import Positions
+from jumok.attention.mask import Mask
+from jumok.errors import ArgumentError, ShapeError
+from jumok.small_batch_linear import linear
+
+
+def check_tokens(tokens: Int[Tensor, "batch length"], vocabulary: int) -> None:
+    """Raise an error unless ``tokens`` are ids that the embedding has.
+
+    Args:
+        tokens: Token ids, [batch, length].
+        vocabulary: The number of tokens.
+
+    Raises:
+        ShapeError: If ``tokens`` is not a tensor of integers with two axes.
+        ArgumentError: If it is empty, or an id is out of range.
+    """
+    if not isinstance(tokens, Tensor):
+        raise ShapeError(
+            f"tokens must be a tensor [batch, length], not a {type(tokens).__name__}; for example "
+            "torch.tensor([[5, 3]])"
+        )
+    if tokens.dim() != 2 or tokens.is_floating_point():
+        raise ShapeError(f"tokens must be integers [batch, length], not {tokens.dtype}{list(tokens.shape)}")
+    if not tokens.shape[1]:
+        raise ArgumentError("the text is empty: a model needs at least one token")
+    if torch.compiler.is_compiling():
+        return  # a graph must not wait for values; the embedding still checks them
+    lowest, highest = int(tokens.min()), int(tokens.max())
+    if lowest < 0 or highest >= vocabulary:
+        invalid = lowest if lowest < 0 else highest
+        raise ArgumentError(f"token {invalid} is out of range: this model has tokens 0 to {vocabulary - 1}")
+
+
+def check_token_mask(tokens: Int[Tensor, "batch length"], token_mask: Tensor | None) -> None:
+    """Raise ShapeError unless ``token_mask`` has one boolean per token.
+
+    Args:
+        tokens: Token ids, [batch, length].
+        token_mask: True = real token; None passes.
+    """
+    if token_mask is not None and token_mask.shape != tokens.shape:
+        raise ShapeError(f"token_mask is {list(token_mask.shape)}, but the tokens are {list(tokens.shape)}")
+
+
+def compute_positions(length: int, cached: int, token_mask: Tensor | None) -> Positions:
+    """Return the positions of new tokens, counted over the real tokens.
+
+    Args:
+        length: The number of new tokens.
+        cached: The number of tokens before them, in a cache.
+        token_mask: True = real token, [batch, cached + length]; None = all are real.
+    """
+    if token_mask is None:
+        return range(cached, cached + length)
+    positions = token_mask.long().cumsum(-1) - 1
+    return positions.clamp_min(0)[:, cached : cached + length]
+
+
+def build_padding_mask(token_mask: Tensor | None) -> Mask | None:
+    """Return the mask that forbids padding keys; None if all tokens are real.
+
+    Args:
+        token_mask: True = real token, [batch, key].
+    """
+    return None if token_mask is None else mask.padding(token_mask)
+
+
+def build_causal_mask(token_mask: Tensor | None) -> Mask:
+    """Return the causal mask, which also forbids padding keys.
+
+    Args:
+        token_mask: True = real token, [batch, key]; None = all are real.
+    """
+    return mask.causal if token_mask is None else mask.causal & mask.padding(token_mask)
+
+
+def select_first_token(
+    hidden: Float[Tensor, "batch length width"], token_mask: Bool[Tensor, "batch length"] | None
+) -> Float[Tensor, "batch width"]:
+    """Return the vector of the first real token, wherever it is.
+
+    Args:
+        hidden: Vectors of all tokens.
+        token_mask: True = real token; None = all are real.
+    """
+    if token_mask is None:
+        return hidden[:, 0]
+    index = token_mask.long().argmax(-1)[:, None, None]
+    return hidden.gather(1, index.expand(-1, -1, hidden.shape[-1]))[:, 0]
+
+
+def average_tokens(
+    hidden: Float[Tensor, "batch length width"], token_mask: Bool[Tensor, "batch length"] | None
+) -> Float[Tensor, "batch width"]:
+    """Return the mean vector of the real tokens; 0 for a text without any.
+
+    Args:
+        hidden: Vectors of all tokens.
+        token_mask: True = real token; None = all are real.
+    """
+    if token_mask is None:
+        return hidden.mean(1)
+    count = token_mask.sum(-1, keepdim=True).clamp_min(1)
+    return hidden.masked_fill(~token_mask[..., None], 0.0).sum(1) / count
+
+
+def compute_token_logits(
+    hidden: Float[Tensor, "batch length width"], output: nn.Module | None, embedding: nn.Embedding
+) -> Float[Tensor, "batch length vocabulary"]:
+    """Return the logits of all tokens.
+
+    Args:
+        hidden: Vectors of the last layer.
+        output: The output layer; None if it is tied to the embedding.
+        embedding: The token embedding.
+    """
+    logits: Tensor = linear(hidden, embedding.weight, None) if output is None else output(hidden)
+    return logits
