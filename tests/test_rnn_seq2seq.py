@@ -354,5 +354,5 @@ def test_padding_that_does_not_fit_is_refused() -> None:
         model(SOURCE, TARGET, source_token_mask=nothing)
     with pytest.raises(ShapeError, match=r"token_mask is \[3, 4\], tokens are \[3, 5\]"):
         model(SOURCE, TARGET, source_token_mask=RIGHT[:, :4])
-    with pytest.raises(ArgumentError, match="token 42 is unknown"):
+    with pytest.raises(ArgumentError, match="token 42 is out of range"):
         model(SOURCE, TARGET + 23)

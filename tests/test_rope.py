@@ -193,7 +193,7 @@ def test_by_turns_in_plain_numbers() -> None:
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(make: Any) -> None:
-    with pytest.raises(ArgumentError, match=r"must be|needs|must list|window is None"):
+    with pytest.raises(ArgumentError, match=r"must be|needs|can be scaled|must list|window is None"):
         make()
 
 

@@ -16,8 +16,8 @@ import jumok
 from jumok.attention import attend, mask
 from jumok.attention.grid import Grid
 from jumok.errors import ArgumentError, CheckpointError, JumokError, ShapeError
-from jumok.models import Model
 from jumok.layers.window_attention import WindowAttention, WindowDistance, build_neighbour_mask, list_window_patches
+from jumok.models import Model
 from jumok.models.swin import Swin, SwinConfig
 from parity import assert_parity, check_round_trip
 
