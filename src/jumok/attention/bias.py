@@ -42,7 +42,11 @@ class Bias:
 
 @dataclass(frozen=True, eq=False)
 class Sum(Bias):
-    """The sum of two biases, made by ``+``."""
+    """The sum of two biases, made by ``+``.
+
+    Args:
+        first, second: The biases.
+    """
 
     first: Bias
     second: Bias
@@ -60,9 +64,15 @@ class Sum(Bias):
 
 @dataclass(frozen=True, eq=False)
 class T5Buckets(Bias):
-    """One learned number per head and bucket of distances (Raffel et al. 2020); made by ``t5``."""
+    """One learned number per head and bucket of distances (Raffel et al. 2020); made by ``t5``.
 
-    table: Tensor  # [bucket, head]
+    Args:
+        table: Learned numbers, ``[bucket, head]``.
+        bidirectional: Whether half of the buckets are for keys ahead.
+        max_distance: Distance from which all keys share the last bucket.
+    """
+
+    table: Tensor
     bidirectional: bool
     max_distance: int
 
@@ -99,7 +109,11 @@ class T5Buckets(Bias):
 
 @dataclass(frozen=True)
 class Alibi(Bias):
-    """``-slope * |query - key|``, with one slope per head (Press, Smith and Lewis 2022); made by ``alibi``."""
+    """``-slope * |query - key|``, with one slope per head (Press, Smith and Lewis 2022); made by ``alibi``.
+
+    Args:
+        slopes: One slope per head.
+    """
 
     slopes: tuple[float, ...]
 
@@ -113,7 +127,11 @@ class Alibi(Bias):
 
 @dataclass(frozen=True, eq=False)
 class Given(Bias):
-    """A table ``[batch or 1, head or 1, query position, key position]``; made by ``given``."""
+    """A table ``[batch or 1, head or 1, query position, key position]``; made by ``given``.
+
+    Args:
+        table: The numbers to add.
+    """
 
     table: Tensor
 

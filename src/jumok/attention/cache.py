@@ -37,14 +37,14 @@ class Slot:
     @property
     def key(self) -> Tensor:
         """The cached keys, ``[batch, group, length, key_width]``."""
-        return self._filled_part(self._key)
+        return self._get_filled(self._key)
 
     @property
     def value(self) -> Tensor:
         """The cached values, ``[batch, group, length, value_width]``."""
-        return self._filled_part(self._value)
+        return self._get_filled(self._value)
 
-    def _filled_part(self, buffer: Tensor | None) -> Tensor:
+    def _get_filled(self, buffer: Tensor | None) -> Tensor:
         if buffer is None:
             raise ArgumentError("this cache slot is empty; append keys and values first")
         return buffer[:, :, : self.length]

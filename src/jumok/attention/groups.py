@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 
-def grouped_matmul(
+def multiply_by_group(
     left: Float[Tensor, "batch head query inner"], right: Float[Tensor, "batch group inner column"]
 ) -> Float[Tensor, "batch head query column"]:
     """Compute ``left @ right``, where every head uses the matrix of its group.
@@ -31,7 +31,7 @@ def grouped_matmul(
     return stacked.view(batch, head, query, right.shape[-1])
 
 
-def grouped_outer(
+def multiply_transposed_by_group(
     left: Float[Tensor, "batch head query row"], right: Float[Tensor, "batch head query column"], group: int
 ) -> Float[Tensor, "batch group row column"]:
     """Compute ``left.T @ right`` summed over the heads of each group: the gradient of shared keys and values.

@@ -17,7 +17,7 @@ from jumok import axes
 from jumok.errors import ArgumentError, ShapeError
 
 from .feature_maps import EluPlusOne, FeatureMap
-from .groups import expand_groups, grouped_matmul
+from .groups import expand_groups, multiply_by_group
 
 ScaledQuery = tuple[Float[Tensor, "batch head query key_width"], float]
 
@@ -91,7 +91,7 @@ class ScaledDot(Score):
 
     def evaluate(self, query: axes.Query, key: axes.Key) -> axes.Scores:
         # Scaling the query takes n*d multiplications, scaling the scores n*n.
-        scores = grouped_matmul(query * self.get_scale(query), key.transpose(-1, -2))
+        scores = multiply_by_group(query * self.get_scale(query), key.transpose(-1, -2))
         if self.softcap is None:
             return scores
         return self.softcap * torch.tanh(scores / self.softcap)
@@ -112,7 +112,12 @@ class ScaledDot(Score):
 
 @dataclass(frozen=True, eq=False)
 class Dot(ScaledDot):
-    """query . key, unscaled (Luong et al. 2015, "dot")."""
+    """query . key, unscaled (Luong et al. 2015, "dot").
+
+    Args:
+        scale: Factor of the dot product, 1.
+        softcap, sink: As in ``ScaledDot``.
+    """
 
     scale: float | None = 1.0
 
@@ -162,7 +167,7 @@ class General(_ParametricScore):
         self.matrix = self._make_parameter(query_width, key_width)
 
     def evaluate(self, query: axes.Query, key: axes.Key) -> axes.Scores:
-        return grouped_matmul(query @ self.matrix.to(query.dtype), key.transpose(-1, -2))
+        return multiply_by_group(query @ self.matrix.to(query.dtype), key.transpose(-1, -2))
 
     def as_dot(self, query: axes.Query) -> ScaledQuery | None:
         return query @ self.matrix.to(query.dtype), 1.0
@@ -256,7 +261,7 @@ class Kernel(Score):
     def evaluate(self, query: axes.Query, key: axes.Key) -> axes.Scores:
         queries, query_scale = self.feature_map.map_queries(query)
         keys, key_scale = self.feature_map.map_keys(key)
-        similarity = grouped_matmul(queries, keys.transpose(-1, -2))
+        similarity = multiply_by_group(queries, keys.transpose(-1, -2))
         if key_scale.dim():
             key_scale = expand_groups(key_scale, query.shape[1])
 

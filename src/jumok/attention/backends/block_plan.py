@@ -143,7 +143,19 @@ def _copy_score(score: Score) -> Score:
 
 @dataclass(eq=False)
 class Plan:
-    """The tiles of one call and how to compute each; made in the forward pass and used again in the backward pass."""
+    """The tiles of one call and how to compute each; made in the forward pass and used again in the backward pass.
+
+    Args:
+        layout: For each block of queries, the runs of keys to read.
+        grid: All cells, with their positions.
+        mask, bias: As in the request.
+        score: The score, with the parameters of the forward pass.
+        dropout: Probability of dropping a weight.
+        seed: Seed of the dropout.
+        dtype: Type to compute in, float32 or float64.
+        table_versions: Versions of the mask's tables, which the backward pass reads again.
+        needs_logsumexp: Whether a listener or the backward pass needs the row log-sum-exp.
+    """
 
     layout: Layout
     grid: Grid
@@ -153,8 +165,8 @@ class Plan:
     dropout: float
     seed: int
     dtype: torch.dtype
-    table_versions: list[int]  # of the mask's tables, which the backward pass reads again
-    needs_logsumexp: bool  # by a listener, or by the backward pass
+    table_versions: list[int]
+    needs_logsumexp: bool
     _tile_masks: dict[tuple[int, int, int], TileMask] = field(default_factory=dict)
 
     @staticmethod

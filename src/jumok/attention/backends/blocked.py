@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from jumok.attention.groups import grouped_matmul, grouped_outer
+from jumok.attention.groups import multiply_by_group, multiply_transposed_by_group
 from jumok.errors import BackendError
 
 from .block_plan import KeyRun, Plan, collect_gradient_tensors
@@ -153,9 +153,9 @@ def _add_tile_gradients(
     weights = torch.exp(masked - block.total)
     dropout_factor = plan.make_dropout_factor(weights.shape, block.queries, keys)
     dropped = weights if dropout_factor is None else weights * dropout_factor
-    gradients.value[:, :, keys] += grouped_outer(dropped, block.grad_output, value.shape[1])
+    gradients.value[:, :, keys] += multiply_transposed_by_group(dropped, block.grad_output, value.shape[1])
 
-    grad_weights = grouped_matmul(block.grad_output, tile_value.transpose(-1, -2))
+    grad_weights = multiply_by_group(block.grad_output, tile_value.transpose(-1, -2))
     if dropout_factor is not None:
         grad_weights *= dropout_factor
     grad_scores = grad_weights.sub_(block.row_sum).mul_(weights)
@@ -204,7 +204,7 @@ def _compute_query_block(
         dropout_factor = plan.make_dropout_factor(weights.shape, queries, keys)
         if dropout_factor is not None:
             weights *= dropout_factor
-        tile_output = grouped_matmul(weights, _zero_unused_keys(value[:, :, keys].to(plan.dtype), unused))
+        tile_output = multiply_by_group(weights, _zero_unused_keys(value[:, :, keys].to(plan.dtype), unused))
 
         if largest is None:
             total, output = tile_total, tile_output
@@ -257,5 +257,5 @@ def _compute_single_run(
         empty = forbidden.all(-1, keepdim=True)
         if bool(empty.any()):
             weights = weights.masked_fill(empty, 0.0)
-    output = grouped_matmul(weights, _zero_unused_keys(value[:, :, keys].to(plan.dtype), unused))
+    output = multiply_by_group(weights, _zero_unused_keys(value[:, :, keys].to(plan.dtype), unused))
     return output, query.new_full((), float("-inf"))

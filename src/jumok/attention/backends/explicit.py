@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from jumok import axes
-from jumok.attention.groups import grouped_matmul
+from jumok.attention.groups import multiply_by_group
 
 from .protocol import AttentionOutput, AttentionRequest
 
@@ -49,7 +49,7 @@ def _compute_in_float32(request: AttentionRequest) -> AttentionOutput:
 
     # The weights that are returned are those before dropout: their rows sum to 1.
     dropped = functional.dropout(weights, request.dropout) if request.dropout else weights
-    output = grouped_matmul(dropped, value).to(request.query.dtype)
+    output = multiply_by_group(dropped, value).to(request.query.dtype)
     return AttentionOutput(output, weights.to(request.query.dtype) if request.weights else None, logsumexp)
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from jumok.attention.groups import grouped_matmul
+from jumok.attention.groups import multiply_by_group
 from jumok.attention.mask.base import And, Mask
 from jumok.attention.mask.position_masks import Causal
 from jumok.attention.mask.table_masks import PaddingLengths, PaddingTable
@@ -103,7 +103,7 @@ def _compute_in_float32(request: AttentionRequest) -> AttentionOutput:
         start = request.grid.min_position("query") - request.grid.min_position("key")
         sums = _compute_causal_sums(queries, keys, extended, start)
     else:
-        sums = grouped_matmul(queries, keys.transpose(-1, -2) @ extended)
+        sums = multiply_by_group(queries, keys.transpose(-1, -2) @ extended)
 
     output, total = sums[..., :-1], sums[..., -1:]
     return AttentionOutput((output / total.masked_fill(total == 0, 1.0)).to(request.query.dtype))
@@ -130,15 +130,15 @@ def _compute_causal_sums(queries: Tensor, keys: Tensor, values: Tensor, start: i
 
     chunk_states = keys.transpose(-1, -2) @ values  # [batch, group, chunk, feature, width]
     earlier_states = chunk_states.cumsum(2) - chunk_states + initial_state[:, :, None]
-    within = _chunked_matmul(queries, keys.transpose(-1, -2)).tril()
-    sums = _chunked_matmul(within, values) + _chunked_matmul(queries, earlier_states)
+    within = _multiply_chunks(queries, keys.transpose(-1, -2)).tril()
+    sums = _multiply_chunks(within, values) + _multiply_chunks(queries, earlier_states)
     return sums.flatten(2, 3)[:, :, :length]
 
 
-def _chunked_matmul(left: Tensor, right: Tensor) -> Tensor:
+def _multiply_chunks(left: Tensor, right: Tensor) -> Tensor:
     """Multiply [batch, head, chunk, ...] by [batch, group, chunk, ...], with the chunks as batch rows."""
     chunks = right.shape[2]
-    product = grouped_matmul(left.transpose(1, 2).flatten(0, 1), right.transpose(1, 2).flatten(0, 1))
+    product = multiply_by_group(left.transpose(1, 2).flatten(0, 1), right.transpose(1, 2).flatten(0, 1))
     return product.unflatten(0, (-1, chunks)).transpose(1, 2)
 
 

@@ -67,7 +67,15 @@ class Backend(Protocol):
     """A way to compute a request: a module with these two functions."""
 
     def explain_refusal(self, request: AttentionRequest) -> str | None:
-        """Return why this backend cannot compute the request and which one can, or None if it can."""
+        """Return why this backend cannot compute the request and which one can, or None if it can.
+
+        Args:
+            request: The checked arguments of ``attend()``.
+        """
 
     def compute(self, request: AttentionRequest) -> AttentionOutput:
-        """Compute a request that is not refused."""
+        """Compute a request that is not refused.
+
+        Args:
+            request: The checked arguments of ``attend()``.
+        """

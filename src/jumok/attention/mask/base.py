@@ -169,7 +169,11 @@ def classify_equality(low: Tensor, high: Tensor, other_low: Tensor, other_high: 
 
 @dataclass(frozen=True, repr=False)
 class BinaryMask(Mask):
-    """Two masks combined: the common part of ``And`` and ``Or``."""
+    """Two masks combined: the common part of ``And`` and ``Or``.
+
+    Args:
+        left, right: The masks.
+    """
 
     left: Mask
     right: Mask
@@ -233,7 +237,11 @@ class Or(BinaryMask):
 
 @dataclass(frozen=True, repr=False)
 class Not(Mask):
-    """``~inner``: allowed where the inner mask forbids."""
+    """``~inner``: allowed where the inner mask forbids.
+
+    Args:
+        inner: The mask.
+    """
 
     inner: Mask
 

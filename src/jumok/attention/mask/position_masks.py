@@ -36,7 +36,11 @@ class Causal(Mask):
 
 @dataclass(frozen=True, repr=False)
 class Window(Mask):
-    """|query - key| < size."""
+    """|query - key| < size.
+
+    Args:
+        size: Bound of the distance.
+    """
 
     size: int
     relative = True
@@ -66,7 +70,11 @@ class Window(Mask):
 
 @dataclass(frozen=True, repr=False)
 class Prefix(Mask):
-    """key < size: every query attends to the beginning. A prefix language model uses ``prefix(n) | causal``."""
+    """key < size: every query attends to the beginning. A prefix language model uses ``prefix(n) | causal``.
+
+    Args:
+        size: Number of keys.
+    """
 
     size: int
 
@@ -88,7 +96,11 @@ class Prefix(Mask):
 
 @dataclass(frozen=True, repr=False)
 class GlobalAt(Mask):
-    """query or key in positions: a few tokens attend to all and are attended by all (Longformer, 2020)."""
+    """query or key in positions: a few tokens attend to all and are attended by all (Longformer, 2020).
+
+    Args:
+        positions: The global positions, sorted.
+    """
 
     positions: tuple[int, ...]
 
@@ -111,7 +123,13 @@ class GlobalAt(Mask):
 
 @dataclass(frozen=True, repr=False)
 class RandomKeys(Mask):
-    """``count`` random keys per query (BigBird, 2020): a pure function of (seed, query position)."""
+    """``count`` random keys per query (BigBird, 2020): a pure function of (seed, query position).
+
+    Args:
+        count: Keys per query.
+        seed: Seed of the draw.
+        length: Keys are drawn from positions 0 to length - 1.
+    """
 
     count: int
     seed: int
@@ -176,11 +194,17 @@ def _hash_position(seed: int, query: Tensor, turn: int) -> Tensor:
 
 @dataclass(frozen=True, repr=False)
 class BlocksOf(Mask):
-    """Same block on every axis; positions on a grid are numbered row by row (Swin, 2021)."""
+    """Same block on every axis; positions on a grid are numbered row by row (Swin, 2021).
+
+    Args:
+        size: Positions per block, on each axis.
+        shift: Offset of the first block, on each axis.
+        grid: (rows, columns), or () for a line of positions.
+    """
 
     size: tuple[int, ...]
     shift: tuple[int, ...]
-    grid: tuple[int, ...]  # (rows, columns), or () for a line
+    grid: tuple[int, ...]
 
     def evaluate(self, grid: Grid) -> Allowed:
         same = torch.ones((), dtype=torch.bool, device=grid.key.device)
@@ -225,7 +249,12 @@ class BlocksOf(Mask):
 
 @dataclass(frozen=True, repr=False)
 class Edge(Mask):
-    """The cells of these queries, keys, heads and batch rows; None = all."""
+    """The cells of these queries, keys, heads and batch rows.
+
+    Args:
+        query, key: Sorted positions; None = all.
+        head, batch: Sorted indices; None = all.
+    """
 
     query: tuple[int, ...] | None
     key: tuple[int, ...] | None

@@ -16,7 +16,11 @@ from .base import BlockClasses, Mask, classify, classify_equality
 
 @dataclass(frozen=True, repr=False)
 class PaddingLengths(Mask):
-    """key < length of the batch row: forbids the keys that are padding on the right."""
+    """key < length of the batch row: forbids the keys that are padding on the right.
+
+    Args:
+        lengths: Number of real tokens in each batch row.
+    """
 
     lengths: tuple[int, ...]
 
@@ -70,7 +74,11 @@ def _head_index(table: Tensor, grid: Grid) -> Tensor:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class PaddingTable(_TableMask):
-    """table[batch, key], True = real token; the padding may be anywhere. Forbids keys only."""
+    """table[batch, key], True = real token; the padding may be anywhere. Forbids keys only.
+
+    Args:
+        table: The token mask.
+    """
 
     table: Bool[Tensor, "batch key"]
 
@@ -97,10 +105,15 @@ class PaddingTable(_TableMask):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Documents(_TableMask):
-    """Same id: several documents packed into one row do not attend to each other."""
+    """Same id: several documents packed into one row do not attend to each other.
 
-    ids: Tensor  # [batch or 1, position], of the queries
-    key_ids: Tensor  # of the keys; the same tensor, unless queries and keys belong to two sequences
+    Args:
+        ids: Document ids of the queries, ``[batch or 1, position]``.
+        key_ids: Document ids of the keys; the same tensor, unless queries and keys belong to two sequences.
+    """
+
+    ids: Tensor
+    key_ids: Tensor
 
     def tables(self) -> tuple[Tensor, ...]:
         return (self.ids, self.key_ids)
@@ -133,7 +146,11 @@ class Documents(_TableMask):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Given(_TableMask):
-    """table[batch or 1, head or 1, query position, key position], True = may attend."""
+    """table[batch or 1, head or 1, query position, key position], True = may attend.
+
+    Args:
+        table: The allowed cells.
+    """
 
     table: Bool[Tensor, "batch head query key"]
 
