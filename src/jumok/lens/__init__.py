@@ -1,13 +1,20 @@
-"""The lens: see every attention of a model exactly, at any length, and measure whether it matters."""
+"""The lens: record every attention of a model exactly, at any length, edit it, and measure whether it matters."""
 
-from .capture.capture import AttendedKey, Capture, Overview
-from .describe.head_kinds import HeadKind, classify_heads, draw_repeated_tokens, score_induction
-from .describe.head_profile import HeadProfile, profile
-from .describe.weight_checks import check, compute_rollout, flow, future
+from .capture.model_capture import AttendedKey, Capture, Overview
+from .describe.head_kinds import HeadKind, classify_heads, sample_repeated_tokens, score_induction
+from .describe.head_profile import HeadProfile, profile_heads
+from .describe.weight_checks import (
+    check_weights,
+    compute_attention_flow,
+    compute_attention_rollout,
+    sum_future_weights,
+)
 from .edits.edit_types import Ablate, Edit, KnockOut, Patch, Remask, Scale
-from .effects.direct_effects import apply_logit_lens, compute_head_contributions, direct
+from .effects.direct_effects import compute_direct_effects
 from .effects.effect_table import Effect, Effects
+from .effects.logit_lens import apply_logit_lens
 from .effects.measure import effect
+from .effects.output_projection import compute_head_contributions
 from .lens import Lens
 
 __all__ = [
@@ -26,15 +33,15 @@ __all__ = [
     "Remask",
     "Scale",
     "apply_logit_lens",
-    "check",
+    "check_weights",
     "classify_heads",
+    "compute_attention_flow",
+    "compute_attention_rollout",
+    "compute_direct_effects",
     "compute_head_contributions",
-    "compute_rollout",
-    "direct",
-    "draw_repeated_tokens",
     "effect",
-    "flow",
-    "future",
-    "profile",
+    "profile_heads",
+    "sample_repeated_tokens",
     "score_induction",
+    "sum_future_weights",
 ]

@@ -1,67 +1,91 @@
-"""The lens: open it on a model, run, and see every attention exactly; with edits, see what changes.
+"""The lens: record every attention of a model exactly, and run the model with edits.
 
     with jumok.Lens(model) as lens:
         clean = lens.run(tokens)
-        cut = lens.run(tokens, edits=[KnockOut(layer=3, head=1, query=9, key=2)])
+        edited = lens.run(tokens, edits=[KnockOut(layer=3, head=1, query=9, key=2)])
 
-Our models pass the door by themselves. Those of transformers are led to it while the lens is open
-(lens/huggingface.py); when it is closed, nothing of it remains.
+Jumok's models compute every attention with ``attend()``. Models of transformers are routed to ``attend()`` while the
+lens is open (see lens/huggingface); closing the lens restores them completely.
 """
 
 from __future__ import annotations
 
 import contextlib
-import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from jumok.checkpoint import Loaded
-from jumok.data.tokenizers.token_labels import label_tokens as labels_of
+from jumok.data.tokenizers.token_labels import label_tokens
 from jumok.errors import ArgumentError
 from jumok.models import Model
 from jumok.tap import listen
 
-from .capture.capture import Capture
+from .capture.model_capture import Capture
 from .capture.recorder import Recorder
 from .edits.apply_edits import EditListener
 from .edits.edit_types import Edit, KnockOut, as_tuple
+from .model_facts import ModelFacts
 from .sites import Sites
 
-KEPT = ("output", "value", "block_output", "feedforward_output", "input")
+KEEP_OPTIONS = ("output", "value", "block_output", "feedforward_output", "input")
 
 
 class Lens:
-    """``model``: one of ours, what ``jumok.load`` gave, or a model of transformers that uses the attention registry."""
+    """Records and edits the attentions of a model. Use it as a context manager.
 
-    def __init__(self, model: Any) -> None:
+    Attributes:
+        model: The model.
+        loaded: What ``jumok.load`` returned, if the lens was created from it, else None.
+        facts: The model's vocabulary, context length and similar facts.
+
+    >>> import jumok
+    >>> with jumok.Lens(jumok.load("tiny")) as lens:
+    ...     lens.run("the cat").weights(layer=1, head=0).shape
+    torch.Size([7, 7])
+    """
+
+    def __init__(self, model: nn.Module | Loaded) -> None:
+        """Create a lens; ``with`` opens it.
+
+        Args:
+            model: A model of Jumok, what ``jumok.load`` returned, or a model of transformers that uses its attention
+                registry.
+
+        Raises:
+            ArgumentError: If the lens does not support the model.
+        """
         self.loaded = model if isinstance(model, Loaded) else None
         self.model: nn.Module = model.model if isinstance(model, Loaded) else model
-        self._open = contextlib.ExitStack()
+        self._open_contexts = contextlib.ExitStack()
         self._is_open = False
-        self._known: Sites | None = None
+        self._sites: Sites | None = None
         if not isinstance(self.model, nn.Module):
-            raise ArgumentError(f"a lens is opened on a model, not on {type(model).__name__}")
+            raise ArgumentError(f"a lens needs a model, not a {type(model).__name__}")
         if not isinstance(self.model, Model):
-            from .huggingface.attention_interface import require_transformers_model
+            from .huggingface.route_attention import import_transformers
 
-            require_transformers_model(self.model)
+            import_transformers(self.model)
+        self.facts = ModelFacts.read(self.model)
 
     def __enter__(self) -> Lens:
         if self._is_open:
-            raise ArgumentError("this lens is open already")
+            raise ArgumentError("this lens is already open")
         if not isinstance(self.model, Model):
-            from .huggingface.attention_interface import route_attention
+            from .huggingface.route_attention import route_attention
 
-            self._open.enter_context(route_attention(self.model))
+            self._open_contexts.enter_context(route_attention(self.model))
         self._is_open = True
         return self
 
-    def __exit__(self, *wrong: object) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._is_open = False
-        self._open.close()
+        self._open_contexts.close()
+
+    def __repr__(self) -> str:
+        return f"<Lens on {type(self.model).__name__}, {'open' if self._is_open else 'closed'}>"
 
     def run(
         self,
@@ -74,167 +98,220 @@ class Lens:
         gradients: bool = False,
         **settings: Any,
     ) -> Capture:
-        """The model's ordinary forward. Kept are queries, keys and log-sum-exps; with ``logits`` the model's answer
-        too, and of ``keep`` ("output" of every head, "value", "block_output", "feedforward_output", "input")
-        whatever is named. ``inputs`` and ``settings`` are the model's own; a list of tokens is one text."""
+        """Run the model's forward pass and record its attentions.
+
+        Args:
+            inputs: The model's inputs: tensors, a list of token ids (one text), or a text where the model was loaded
+                with a tokenizer.
+            edits: The edits to apply; default: none.
+            keep: Further tensors to record: "output" (of each head), "value", "block_output", "feedforward_output",
+                "input".
+            logits: Whether to keep the model's output. Otherwise a model that can omit logits computes only the last.
+            labels: The label of each position; default: the tokens, where there is a tokenizer.
+            name: The name by which a ``Patch`` refers to this capture in JSON.
+            gradients: Whether to record gradients.
+            settings: Further keyword arguments of the model's ``forward``.
+
+        Returns:
+            The capture: weights, activations and output of this forward pass.
+
+        Raises:
+            ArgumentError: If the lens is closed, or an input or edit does not fit the model.
+        """
         if not self._is_open:
             raise ArgumentError("the lens is closed; open it: with jumok.Lens(model) as lens: ...")
-        keep = [keep] if isinstance(keep, str) else keep
-        odd = next((word for word in keep if word not in KEPT), None)
-        if odd is not None:
-            raise ArgumentError(f"keep knows {', '.join(KEPT)}, not {odd!r}")
         if not inputs and not settings:
-            raise ArgumentError("nothing was given; give the model something to read")
-        edits = [edits] if isinstance(edits, Edit) else list(edits)
-        strange = next((one for one in edits if not isinstance(one, Edit)), None)
-        if strange is not None:
-            raise ArgumentError(f"edits are Ablate, KnockOut, Patch, Scale or Remask; {strange!r} is none")
-        given = tuple(self.given(one) for one in inputs)
+            raise ArgumentError("lens.run needs an input: a text, token ids or tensors")
+        keep = _check_keep(keep)
+        edits = _check_edits(edits)
+        prepared = tuple(self.prepare_input(model_input) for model_input in inputs)
         if not logits:
-            settings = {**limit_logits(self.model, 1), **settings}
-        capture = Recorder(tuple(keep))
-        editing = None
+            settings = {**self.facts.limit_logits(1), **settings}
+
+        recorder = Recorder(keep)
+        output = self._forward(recorder, edits, gradients, prepared, settings)
+        if not recorder.attentions:
+            raise ArgumentError(
+                f"{type(self.model).__name__} computes no attention through attend(): it does not use the attention "
+                "registry of transformers, so the lens cannot record it"
+            )
+        if labels is None:
+            labels = self._label_tokens(prepared)
+        capture = Capture(
+            recorder.attentions, recorder.activations, output if logits else None, tuple(edits), labels, name
+        )
+        for edit in edits:
+            _check_edges_exist(edit, capture)
+        return capture
+
+    def prepare_input(self, model_input: Any) -> Any:
+        """Convert one input to what the model's ``forward`` takes.
+
+        Args:
+            model_input: A text, a list of token ids, or a tensor.
+
+        Returns:
+            Token ids ``[1, length]`` for a text, a list or a row of token ids; other tensors on the model's device.
+
+        Raises:
+            ArgumentError: If a text is empty or there is no tokenizer for it, or a token does not exist.
+        """
+        if isinstance(model_input, str):
+            if self.loaded is None or self.loaded.tokenizer is None:
+                raise ArgumentError("a text needs a tokenizer: create the lens from jumok.load(...), or pass token ids")
+            model_input = self.loaded.tokenizer.encode(model_input)
+            if not model_input:
+                raise ArgumentError("the text is empty; give at least one token")
+        if isinstance(model_input, Mapping):
+            raise ArgumentError("pass a dictionary of inputs by name: lens.run(**inputs)")
+        if isinstance(model_input, list | tuple):
+            model_input = _convert_token_list(model_input)
+        if not isinstance(model_input, Tensor):
+            return model_input
+        if model_input.dtype in (torch.int32, torch.int64):
+            self._check_tokens(model_input)
+            model_input = model_input[None] if model_input.dim() == 1 else model_input
+        return model_input.to(next(self.model.parameters()).device)
+
+    def find_sites(self, *inputs: Any, **settings: Any) -> Sites:
+        """Return the model's attention sites in execution order; the first call runs the model once to find them.
+
+        Args:
+            inputs: The model's inputs, as in ``run``.
+            settings: Further keyword arguments of the model's ``forward``.
+        """
+        if self._sites is None:
+            recorder = Recorder()
+            with torch.no_grad(), listen(recorder):
+                self.model(*(self.prepare_input(model_input) for model_input in inputs), **settings)
+            self._sites = Sites(list(recorder.attentions))
+        return self._sites
+
+    def find_mlp(self, site: str) -> str:
+        """Return the name of the block whose MLP follows an attention.
+
+        Args:
+            site: The attention's site name.
+
+        Raises:
+            ArgumentError: If no single MLP shares the longest name prefix with the attention.
+        """
+        if isinstance(self.model, Model):
+            return site.rpartition(".")[0]
+        from .huggingface.module_names import find_feedforwards
+
+        shared = {block: _count_shared_words(block, site) for block, _ in find_feedforwards(self.model)}
+        most = max(shared.values(), default=0)
+        blocks = [block for block, count in shared.items() if count == most]
+        if len(blocks) != 1:
+            raise ArgumentError(f"the lens cannot tell which MLP of {type(self.model).__name__} belongs to {site}")
+        return blocks[0]
+
+    def _forward(
+        self,
+        recorder: Recorder,
+        edits: Sequence[Edit],
+        gradients: bool,
+        inputs: tuple[Any, ...],
+        settings: dict[str, Any],
+    ) -> Any:
+        """Run the model in evaluation mode with the recorder and the edits, and return its output."""
+        edit_listener = None
         if edits:
-            sites = self.sites(*given, **settings)
-            editing = EditListener(edits, lambda edit: sites.several(edit.layer), self._mlp_of)
-        mode = self.model.training
+            sites = self.find_sites(*inputs, **settings)
+            edit_listener = EditListener(edits, lambda edit: sites.find_all(edit.layer), self.find_mlp)
+        was_training = self.model.training
         self.model.eval()
         try:
             with contextlib.ExitStack() as stack:
                 stack.enter_context(torch.enable_grad() if gradients else torch.no_grad())
-                if editing is not None:
-                    stack.enter_context(listen(editing))
-                stack.enter_context(listen(capture))
-                output = self.model(*given, **settings)
-        except IndexError as wrong:  # torch says "index out of range in self", which helps nobody
-            longest = getattr(getattr(self.model, "config", None), "max_position_embeddings", None)
-            if longest is None:
+                if edit_listener is not None:
+                    stack.enter_context(listen(edit_listener))
+                stack.enter_context(listen(recorder))
+                output = self.model(*inputs, **settings)
+        except IndexError as error:
+            # torch's own message, "index out of range in self", does not name the cause
+            if isinstance(self.model, Model) or self.facts.context_length is None:
                 raise
             raise ArgumentError(
-                f"{type(self.model).__name__} reads at most {longest:,} positions and its own tokens; this is more"
-            ) from wrong
+                f"{type(self.model).__name__} reads at most {self.facts.context_length:,} positions; "
+                "the input is longer, or contains an unknown token"
+            ) from error
         finally:
-            self.model.train(mode)
-        if editing is not None:
-            editing.check_done()
-        if not capture.attentions:
-            raise ArgumentError(
-                f"no attention of {type(self.model).__name__} passed the door: it does not use the registry that "
-                "other models of transformers use, and cannot be seen"
-            )
-        if labels is None:
-            labels = self._labels(given)
-        found = Capture(capture.attentions, capture.kept, output if logits else None, tuple(edits), labels, name)
-        for edit in edits:
-            _refuse_far_edges(edit, found)
-        return found
+            self.model.train(was_training)
+        if edit_listener is not None:
+            edit_listener.check_applied()
+        return output
 
-    def given(self, one: Any) -> Any:
-        """An input as the model takes it: a text as tokens, where the model was loaded with a tokenizer; a list of
-        tokens as a batch of one."""
-        if isinstance(one, str):
-            if self.loaded is None or self.loaded.tokenizer is None:
-                raise ArgumentError("a text needs a tokenizer: open the lens on what jumok.load gave, or pass tokens")
-            one = self.loaded.tokenizer.encode(one)
-            if not one:
-                raise ArgumentError("the text is empty; give the model something to read")
-        return _as_batch(one, self.model)
-
-    def __repr__(self) -> str:
-        return f"<Lens on {type(self.model).__name__}, {'open' if self._is_open else 'closed'}>"
-
-    def _mlp_of(self, site: str) -> str:
-        """The block whose MLP stands behind an attention: of all, the one whose name shares most with it."""
-        if isinstance(self.model, Model):
-            return site.rpartition(".")[0]
-        from .huggingface.attention_interface import find_feedforwards
-
-        names = [name for name, _ in find_feedforwards(self.model)]
-        shared = {name: _shared(name, site) for name in names}
-        best = max(shared.values(), default=0)
-        chosen = [name for name, length in shared.items() if length == best]
-        if len(chosen) != 1:
-            raise ArgumentError(f"which MLP of {type(self.model).__name__} belongs to {site} is not known")
-        return chosen[0]
-
-    def _labels(self, given: tuple[Any, ...]) -> list[str] | None:
-        """Of one text, where its tokenizer is known."""
+    def _label_tokens(self, inputs: tuple[Any, ...]) -> list[str] | None:
+        """Return the tokens of a single text as labels, if there is a tokenizer."""
         tokenizer = None if self.loaded is None else self.loaded.tokenizer
-        one = given[0] if len(given) == 1 else None
-        if tokenizer is None or not isinstance(one, torch.Tensor) or one.is_floating_point() or one.shape[0] != 1:
+        if tokenizer is None or len(inputs) != 1:
             return None
-        return labels_of(tokenizer, one[0].tolist())
+        tokens = inputs[0]
+        if not isinstance(tokens, Tensor) or tokens.is_floating_point() or tokens.shape[0] != 1:
+            return None
+        return label_tokens(tokenizer, tokens[0].tolist())
 
-    def sites(self, *inputs: Any, **settings: Any) -> Sites:
-        """The model's attentions by name, in the order in which they run; found by running it once."""
-        if self._known is None:
-            capture = Recorder()
-            with torch.no_grad(), listen(capture):
-                self.model(*(_as_batch(one, self.model) for one in inputs), **settings)
-            self._known = Sites(list(capture.attentions))
-        return self._known
+    def _check_tokens(self, tokens: Tensor) -> None:
+        """Raise an ArgumentError for tokens that the model does not have; torch's own error does not name them."""
+        vocabulary = self.facts.vocabulary
+        if vocabulary is None or not tokens.numel():
+            return
+        unknown = tokens[(tokens < 0) | (tokens >= vocabulary)]
+        if unknown.numel():
+            raise ArgumentError(
+                f"token {int(unknown[0])} does not exist; the model has {vocabulary:,} tokens, counted from 0"
+            )
 
 
-def _refuse_far_edges(edit: Edit, run: Capture) -> None:
-    """An edge that is not there would be cut without any effect, and look as if it did not matter."""
+def _check_keep(keep: str | Sequence[str]) -> tuple[str, ...]:
+    words = (keep,) if isinstance(keep, str) else tuple(keep)
+    unknown = next((word for word in words if word not in KEEP_OPTIONS), None)
+    if unknown is not None:
+        raise ArgumentError(f"unknown keep {unknown!r}; choose from {', '.join(KEEP_OPTIONS)}")
+    return words
+
+
+def _check_edits(edits: Edit | Sequence[Edit]) -> list[Edit]:
+    checked = [edits] if isinstance(edits, Edit) else list(edits)
+    for edit in checked:
+        if not isinstance(edit, Edit):
+            raise ArgumentError(f"{edit!r} is not an edit; use Ablate, KnockOut, Patch, Scale or Remask")
+    return checked
+
+
+def _check_edges_exist(edit: Edit, capture: Capture) -> None:
+    """Raise an ArgumentError if a KnockOut names positions that do not exist; it would silently change nothing."""
     if not isinstance(edit, KnockOut):
         return
-    for site in run.sites.several(edit.layer):
-        found = run.attentions[site]
-        for name, wanted, there in (
-            ("query", edit.query, found.query_positions),
-            ("key", edit.key, found.key_positions),
+    for site in capture.sites.find_all(edit.layer):
+        attention = capture.attentions[site]
+        for axis, requested, positions in (
+            ("query", edit.query, attention.query_positions),
+            ("key", edit.key, attention.key_positions),
         ):
-            far = set(as_tuple(wanted) or ()) - set(there)
-            if far:
+            missing = set(as_tuple(requested) or ()) - set(positions)
+            if missing:
                 raise ArgumentError(
-                    f"{site} has no {name} at {min(far)}: positions are from {min(there)} to {max(there)}"
+                    f"{site} has no {axis} at {min(missing)}; its positions are {min(positions)} to {max(positions)}"
                 )
 
 
-def _shared(one: str, other: str) -> int:
-    """How many words two names have in common from their beginning."""
+def _convert_token_list(tokens: list[Any] | tuple[Any, ...]) -> Tensor:
+    """Convert a list of token ids to a tensor ``[length]``."""
+    if any(isinstance(token, str) for token in tokens):
+        raise ArgumentError("a lens reads one text at a time; pass several texts of equal length as a tensor of tokens")
+    if not tokens or not all(isinstance(token, int) for token in tokens):
+        raise ArgumentError("a list must hold the token ids of one text: integers, at least one")
+    return torch.tensor(list(tokens))
+
+
+def _count_shared_words(name: str, other: str) -> int:
+    """Count how many leading words two dotted names share."""
     count = 0
-    for left, right in zip(one.split("."), other.split("."), strict=False):
-        if left != right:
+    for word, other_word in zip(name.split("."), other.split("."), strict=False):
+        if word != other_word:
             break
         count += 1
     return count
-
-
-def _as_batch(given: Any, model: nn.Module) -> Any:
-    """A list or a row of tokens as a batch of one text; other tensors as they are, on the model's device."""
-    device = next(model.parameters()).device
-    if isinstance(given, Mapping):
-        raise ArgumentError("a dictionary of inputs is given by name: lens.run(**inputs)")
-    if isinstance(given, list | tuple):
-        if any(isinstance(one, str) for one in given):
-            raise ArgumentError("a lens reads one text at a time; several texts of one length are a tensor of tokens")
-        if not given or not all(isinstance(one, int) for one in given):
-            raise ArgumentError("a list is one text's tokens, whole numbers, at least one; several texts are a tensor")
-        given = torch.tensor(list(given))
-    if not isinstance(given, torch.Tensor):
-        return given
-    if given.dtype in (torch.int32, torch.int64):
-        _refuse_unknown(given, model)
-        given = given[None] if given.dim() == 1 else given
-    return given.to(device)
-
-
-def _refuse_unknown(tokens: torch.Tensor, model: nn.Module) -> None:
-    """torch says "index out of range in self", which helps nobody."""
-    config = getattr(model, "config", None)
-    # a target may have a vocabulary of its own, and which side this is cannot be known here: the larger one counts
-    names = ("vocabulary", "target_vocabulary", "vocab_size", "decoder_vocab_size")
-    known = max((found for name in names if isinstance(found := getattr(config, name, None), int)), default=0)
-    if not known or not tokens.numel():
-        return
-    odd = tokens[(tokens < 0) | (tokens >= known)]
-    if odd.numel():
-        raise ArgumentError(f"the model knows {known:,} tokens, counted from 0; {int(odd[0])} is none of them")
-
-
-def limit_logits(model: nn.Module, count: int) -> dict[str, int]:
-    """Only the last so many logits, where a model can leave the others out."""
-    known = inspect.signature(model.forward).parameters
-    return next(({name: count} for name in ("last", "logits_to_keep") if name in known), {})

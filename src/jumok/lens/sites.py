@@ -1,81 +1,114 @@
-"""Which attention a person means: by number where there is one stack, by name, or by the words of a name."""
+"""Resolve which attention a user means: by layer number, by site name, or by some words of a site name."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from numbers import Integral
+from typing import TypeGuard
 
 from jumok.errors import ArgumentError
 
+MAX_EXAMPLES = 6  # site names that an error message lists
+
 
 class Sites:
-    """The sites of a model in order. Names are the model's own ("blocks.3.attention", "decoder.blocks.0.cross").
+    """The attention sites of a model in execution order, named by their modules ("decoder.blocks.0.cross").
+
+    Attributes:
+        names: The site names.
 
     >>> sites = Sites(["encoder.blocks.0.attention", "decoder.blocks.0.attention", "decoder.blocks.0.cross"])
-    >>> sites.one("decoder.0.cross"), Sites(["blocks.0.attention", "blocks.1.attention"]).one(1)
+    >>> sites.find("decoder.0.cross"), Sites(["blocks.0.attention", "blocks.1.attention"]).find(1)
     ('decoder.blocks.0.cross', 'blocks.1.attention')
     """
 
     def __init__(self, names: Sequence[str]) -> None:
+        """Store the site names.
+
+        Args:
+            names: The names in execution order.
+        """
         self.names = list(names)
 
     @property
     def stacks(self) -> dict[str, list[str]]:
-        """Sites whose names differ in one number alone belong together."""
-        found: dict[str, list[str]] = {}
+        """The sites grouped into stacks: names that differ only in their numbers belong to one stack."""
+        stacks: dict[str, list[str]] = {}
         for name in self.names:
-            found.setdefault(_form(name), []).append(name)
-        return found
-
-    def stack(self) -> list[str]:
-        return self.names
+            stacks.setdefault(_replace_numbers(name), []).append(name)
+        return stacks
 
     def find(self, layer: int | str) -> str:
+        """Return the name of one site.
+
+        Args:
+            layer: The layer's number, counted from 0, where the model has a single stack; else a site name, or words of
+                it in order ("decoder.0.cross").
+
+        Raises:
+            ArgumentError: If no site or several sites match.
+        """
         if isinstance(layer, str):
-            return self._named(layer)
+            return self._find_by_words(layer)
         if not is_integer(layer):
-            raise ArgumentError(
-                f"a layer is a number or a name, not {layer!r}; there are {', '.join(self._examples())}"
-            )
+            raise ArgumentError(f"a layer is a number or a name, not {layer!r}; the sites are {self._list_examples()}")
         stacks = self.stacks
         if len(stacks) != 1:
             raise ArgumentError(
-                f"this model has {len(stacks)} stacks of attentions; name one: {', '.join(self._examples())}"
+                f"this model has {len(stacks)} stacks of attentions, so a number is ambiguous; "
+                f"name a site: {self._list_examples()}"
             )
         if not 0 <= layer < len(self.names):
-            raise ArgumentError(f"there are {len(self.names)} layers, counted from 0; {layer} is none of them")
+            raise ArgumentError(f"layer {layer} does not exist; there are {len(self.names)} layers, counted from 0")
         return self.names[layer]
 
-    def several(self, layer: int | str | None) -> frozenset[str]:
+    def find_all(self, layer: int | str | None) -> frozenset[str]:
+        """Return the names of one site or of all sites.
+
+        Args:
+            layer: A layer as in ``find``, or None for all sites.
+        """
         return frozenset(self.names) if layer is None else frozenset([self.find(layer)])
 
     def get_layer(self, site: str) -> int | str:
-        """The shortest way to say which one it is."""
+        """Return the shortest unambiguous layer of a site: its number in a single stack, else its name.
+
+        Args:
+            site: A site name.
+        """
         return self.names.index(site) if len(self.stacks) == 1 else site
 
-    def _named(self, layer: str) -> str:
+    def _find_by_words(self, layer: str) -> str:
         if layer in self.names:
             return layer
-        wanted = layer.split(".")
-        found = [name for name in self.names if _in_order(wanted, name.split("."))]
-        if len(found) == 1:
-            return found[0]
-        told = f"there is no attention {layer!r}" if not found else f"{layer!r} may mean {', '.join(found[:4])}"
-        raise ArgumentError(f"{told}; there are {', '.join(self._examples())}")
+        words = layer.split(".")
+        matches = [name for name in self.names if _contains_in_order(name.split("."), words)]
+        if len(matches) == 1:
+            return matches[0]
+        problem = f"{layer!r} is ambiguous: {', '.join(matches[:4])}" if matches else f"there is no attention {layer!r}"
+        raise ArgumentError(f"{problem}; the sites are {self._list_examples()}")
 
-    def _examples(self) -> list[str]:
-        return [*self.names[:6], *(["..."] if len(self.names) > 6 else [])]
-
-
-def is_integer(given: object) -> bool:
-    """A whole number, numpy's too, which True and False are not."""
-    return isinstance(given, Integral) and not isinstance(given, bool)
+    def _list_examples(self) -> str:
+        """The first site names, as text for error messages."""
+        more = ["..."] if len(self.names) > MAX_EXAMPLES else []
+        return ", ".join([*self.names[:MAX_EXAMPLES], *more])
 
 
-def _form(name: str) -> str:
+def is_integer(number: object) -> TypeGuard[int]:
+    """Return whether the argument is an integer of Python or numpy; booleans are not.
+
+    Args:
+        number: Anything.
+    """
+    return isinstance(number, Integral) and not isinstance(number, bool)
+
+
+def _replace_numbers(name: str) -> str:
+    """Replace the numeric parts of a site name: "blocks.3.attention" becomes "blocks.#.attention"."""
     return ".".join("#" if word.isdigit() else word for word in name.split("."))
 
 
-def _in_order(wanted: list[str], words: list[str]) -> bool:
-    rest = iter(words)
-    return all(word in rest for word in wanted)
+def _contains_in_order(words: list[str], searched: list[str]) -> bool:
+    """Return whether all searched words occur in ``words``, in the same order."""
+    remaining = iter(words)
+    return all(word in remaining for word in searched)

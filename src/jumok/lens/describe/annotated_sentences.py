@@ -1,6 +1,6 @@
-"""A few sentences with their dependencies, as Universal Dependencies draws them, for heads that follow syntax.
+"""A few sentences with dependency annotations (Universal Dependencies), for finding heads that follow syntax.
 
-Each word has the place of its governor, counted from 0; the root has -1. Written for this project.
+Each word has the index of its governor, counted from 0; the root has -1. Written for this project.
 """
 
 from __future__ import annotations
@@ -9,28 +9,42 @@ from typing import NamedTuple
 
 
 class AnnotatedSentence(NamedTuple):
+    """A sentence with the governor of each word.
+
+    Attributes:
+        words: The words.
+        governors: The index of each word's governor; -1 for the root.
+    """
+
     words: tuple[str, ...]
     governors: tuple[int, ...]
 
     @property
     def text(self) -> str:
+        """The sentence."""
         return " ".join(self.words)
 
     @property
     def arcs(self) -> list[tuple[int, int]]:
-        """(dependent, governor), by words."""
+        """The pairs (dependent, governor), as word indices."""
         return [(word, governor) for word, governor in enumerate(self.governors) if governor >= 0]
 
 
-def _sentence(told: str) -> AnnotatedSentence:
-    """the>1 cat>2 slept>-1: each word with its governor's place."""
-    pairs = [word.rpartition(">") for word in told.split()]
-    return AnnotatedSentence(tuple(word for word, _, _ in pairs), tuple(int(place) for _, _, place in pairs))
+def parse_annotation(annotation: str) -> AnnotatedSentence:
+    """Parse a sentence in which each word is followed by its governor.
+
+    Args:
+        annotation: For example ``"the>1 cat>2 slept>-1"``.
+    """
+    pairs = [word.rpartition(">") for word in annotation.split()]
+    words = tuple(word for word, _, _ in pairs)
+    governors = tuple(int(governor) for _, _, governor in pairs)
+    return AnnotatedSentence(words, governors)
 
 
 ENGLISH_SENTENCES = tuple(
-    _sentence(told)
-    for told in (
+    parse_annotation(annotation)
+    for annotation in (
         "The>1 cat>2 chased>-1 a>5 small>5 mouse>2",
         "She>1 gave>-1 her>3 brother>1 the>6 old>6 book>1",
         "The>1 man>6 who>3 lives>1 next>5 door>3 plays>-1 the>8 piano>6",
@@ -42,8 +56,8 @@ ENGLISH_SENTENCES = tuple(
     )
 )
 KOREAN_SENTENCES = tuple(
-    _sentence(told)
-    for told in (
+    parse_annotation(annotation)
+    for annotation in (
         "나는>4 어제>4 새>3 책을>4 샀다>-1",
         "작은>1 고양이가>4 따뜻한>3 방에서>4 잔다>-1",
         "친구가>1 보낸>2 편지를>4 동생이>4 읽었다>-1",

@@ -1,50 +1,59 @@
-"""What kind of head it is: how much of its weight lies where heads of a kind look.
+"""Classify heads by where their weights lie.
 
-Every score is a mean over rows of the weight on certain keys, from 0 to 1, over the rows that have such keys:
+Most scores are the mean weight on certain keys, from 0 to 1, over the rows that have such keys:
 
-    previous     the token before                                      (Voita et al. 2019, "positional")
+    previous     the previous token                                       (Voita et al. 2019, "positional")
     own          the token itself
-    first        the first token, from all others: an attention sink   (Xiao et al. 2023)
-    local        keys at most 3 away
-    duplicate    earlier tokens that are the same                      (Wang et al. 2022)
-    induction    what stood behind earlier tokens that are the same    (Elhage et al. 2021, Olsson et al. 2022)
-    separator    the given separators                                  (Clark et al. 2019)
+    first        the first token, from all others: an attention sink      (Xiao et al. 2023)
+    local        keys at a distance of at most 3
+    duplicate    earlier occurrences of the same token                    (Wang et al. 2022)
+    induction    the token after an earlier occurrence of the same token  (Elhage et al. 2021, Olsson et al. 2022)
+    separator    the given separators                                     (Clark et al. 2019)
 
-Four are of another make:
+Four are defined differently:
 
-    syntactic    weight at the other end of a given dependency (Voita et al. 2019), beyond what an even row puts there:
-                 (weight - even) / (1 - even), for words of many tokens have long ends
-    uniform      entropy of a row, divided by that of an even one
-    positional   how far the distance alone tells the row: 1 less the total variation between a row and the mean profile
-    semantic     correlation between weights and the cosines of given vectors, over keys that may be attended to
+    syntactic    the weight on the other end of a given dependency (Voita et al. 2019) in excess of uniform attention:
+                 (weight - uniform) / (1 - uniform), because words with many tokens attract weight
+    uniform      the entropy of a row, divided by that of a uniform row
+    positional   how well the distance alone predicts a row: 1 minus the total variation distance between the row and
+                 the mean profile over distances
+    semantic     the correlation of weights with the cosine similarities of given vectors, over allowed keys
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from jumok.errors import ArgumentError
-from jumok.lens.capture.capture import Capture
+from jumok.lens.capture.model_capture import Capture
 
-NEAR = 3
-AT_ONCE = 2**22
-#: from which score on a head is called so. Those that name certain keys come first, and the largest of them wins; then
-#: the others, in this order
-CERTAIN = dict.fromkeys(("induction", "previous", "duplicate", "own", "separator", "syntactic", "first"), 0.4)
-OTHERS = {"uniform": 0.95, "local": 0.6, "positional": 0.8, "semantic": 0.5}
+from .head_statistics import HeadStatistics
+from .key_patterns import KeyPatterns
+
+#: the smallest score at which a head is named after a kind. Of the kinds that select certain keys the largest score
+#: wins; the other kinds follow, in this order
+KEY_KINDS = dict.fromkeys(("induction", "previous", "duplicate", "own", "separator", "syntactic", "first"), 0.4)
+OTHER_KINDS = {"uniform": 0.95, "local": 0.6, "positional": 0.8, "semantic": 0.5}
 
 
 @dataclass(frozen=True)
 class HeadKind:
-    """One head: its scores (None where the text has no such place), mean entropy in nats and mean distance. shares: of
-    all its weight, how much lies on the keys of each kind, whether rows have such keys or not; this is what
-    TransformerLens' detect_head gives."""
+    """The scores of one head.
+
+    Attributes:
+        site: The attention's site name.
+        head: The head.
+        scores: The score of each kind; None where the text has no such keys.
+        entropy: The mean entropy of the rows, in nats.
+        distance: The mean distance between query and key, in tokens.
+        shares: The share of all weight that lies on the keys of each kind, over all rows; equal to ``detect_head`` of
+            TransformerLens.
+    """
 
     site: str
     head: int
@@ -55,17 +64,17 @@ class HeadKind:
 
     @property
     def name(self) -> str:
-        """The kind whose keys have the most weight, or another that fits, or "mixed"."""
-        found = {name: score for name, score in self.scores.items() if score is not None}
-        certain = [name for name, least in CERTAIN.items() if found.get(name, 0.0) >= least]
-        others = [name for name, least in OTHERS.items() if found.get(name, 0.0) >= least]
-        if "uniform" in others:  # it looks everywhere, and so at whatever a kind is named for
+        """The kind with the largest score on certain keys, else another kind that fits, else "mixed"."""
+        scores = {name: score for name, score in self.scores.items() if score is not None}
+        key_kinds = [name for name, least in KEY_KINDS.items() if scores.get(name, 0.0) >= least]
+        other_kinds = [name for name, least in OTHER_KINDS.items() if scores.get(name, 0.0) >= least]
+        if "uniform" in other_kinds:  # uniform attention covers the keys of every kind
             return "uniform"
-        return max(certain, key=lambda name: found[name], default=others[0] if others else "mixed")
+        return max(key_kinds, key=lambda name: scores[name], default=other_kinds[0] if other_kinds else "mixed")
 
 
 def classify_heads(
-    run: Capture,
+    capture: Capture,
     tokens: Sequence[int] | Tensor,
     *,
     separators: Iterable[int] = (),
@@ -74,191 +83,89 @@ def classify_heads(
     sites: Iterable[str] | None = None,
     batch: int = 0,
 ) -> list[HeadKind]:
-    """Every head of every self-attention of a run over ``tokens``, or of these sites alone.
+    """Compute the scores of every head of every self-attention over a text.
 
-    separators: positions of separators. arcs: pairs of positions, (dependent, governor); both directions count.
-    vectors: what the tokens mean, for "semantic"; usually the embedding's rows.
+    Args:
+        capture: A capture of the text.
+        tokens: The token ids of the text.
+        separators: The positions of separators, for "separator".
+        arcs: Dependencies as pairs of positions (dependent, governor), for "syntactic"; both directions count.
+        vectors: A vector for each token, for "semantic"; usually the rows of the embedding.
+        sites: Only these attentions; default: all over this text.
+        batch: The batch row.
+
+    Returns:
+        The heads, in execution order.
+
+    Raises:
+        ArgumentError: If no attention fits the tokens, or a position does not exist.
     """
     if isinstance(tokens, str):
-        raise ArgumentError("kinds compares tokens: give their numbers, as the run read them")
-    ids = torch.as_tensor(tokens).cpu()
-    if ids.dim() > 1 and len(ids) > 1:
-        raise ArgumentError(f"kinds looks at one text at a time; {len(ids)} were given (batch= says which was run)")
-    ids = ids.flatten()
-    meant = None if vectors is None else vectors.detach().float().cpu()
-    places = _Places(ids, sorted(set(separators)), list(arcs), meant)
-    found = []
-    for site in run.sites.names if sites is None else sites:
-        attention = run.attentions[site]
-        if attention.queries != len(ids) or attention.keys != len(ids):
-            continue  # it looks at something else than this text
-        found += [_kind(run, site, head, places, batch) for head in range(attention.heads)]
-    if not found:
-        raise ArgumentError(f"no attention of this run looks from {len(ids)} tokens at the same {len(ids)}")
-    return found
+        raise ArgumentError("classify_heads compares token ids; give the ids that the capture read, not a text")
+    token_ids = torch.as_tensor(tokens).cpu()
+    if token_ids.dim() > 1 and len(token_ids) > 1:
+        raise ArgumentError(f"classify_heads reads one text at a time, not {len(token_ids)}; select it with batch=")
+    token_ids = token_ids.flatten()
+    count = len(token_ids)
+    token_vectors = None if vectors is None else vectors.detach().float().cpu()
+    patterns = KeyPatterns(token_ids, sorted(set(separators)), list(arcs), token_vectors)
+
+    kinds: list[HeadKind] = []
+    for site in capture.sites.names if sites is None else sites:
+        attention = capture.attentions[site]
+        if attention.queries != count or attention.keys != count:
+            continue  # a cross-attention, or an attention over something else
+        for head in range(attention.heads):
+            statistics = HeadStatistics.collect(capture, site, head, patterns, batch)
+            kinds.append(
+                HeadKind(site, head, statistics.scores, statistics.entropy, statistics.distance, statistics.shares)
+            )
+    if not kinds:
+        raise ArgumentError(f"this capture has no self-attention over {count} tokens; give the tokens that it read")
+    return kinds
 
 
-def draw_repeated_tokens(
+def sample_repeated_tokens(
     vocabulary: int, length: int = 50, seed: int = 0, start: int | None = None
 ) -> Int[Tensor, " token"]:
-    """Random tokens, and the same again: what induction and duplicate heads are tried on. ``start``: a first token."""
+    """Draw random tokens and repeat them once, a text that reveals induction and duplicate-token heads.
+
+    Args:
+        vocabulary: The number of tokens to choose from.
+        length: The length of the repeated part.
+        seed: The seed.
+        start: A token to put first; default: none.
+
+    >>> sample_repeated_tokens(256, length=3).shape
+    torch.Size([6])
+    """
     if vocabulary < 1 or length < 1:
-        raise ArgumentError(f"{length} of {vocabulary} tokens cannot be drawn; both are at least 1")
-    draw = torch.Generator().manual_seed(seed)
-    once = torch.randint(vocabulary, (length,), generator=draw)
-    begin = [] if start is None else [torch.tensor([start])]
-    return torch.cat([*begin, once, once])
+        raise ArgumentError(f"vocabulary and length must be at least 1, not {vocabulary} and {length}")
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(vocabulary, (length,), generator=generator)
+    prefix = [] if start is None else [torch.tensor([start])]
+    return torch.cat([*prefix, tokens, tokens])
 
 
-def score_induction(run: Capture, layer: int | str, head: int, period: int, batch: int = 0) -> float:
-    """On tokens that come again after ``period``: the mean weight on what lies one less than that behind (Olsson et al.
-    2022; so TransformerLens' demonstrations have it, the row before the first repeat counted in)."""
-    found = run.attention(layer)
-    rows = range(period - 1, found.queries)
-    if len(rows) < 2:
-        raise ArgumentError(f"{found.queries} tokens do not repeat after {period}")
-    weights = run.tile(layer, head, slice(rows.start, None), slice(None), batch)
+def score_induction(capture: Capture, layer: int | str, head: int, period: int, batch: int = 0) -> float:
+    """Compute the induction score on repeated tokens (Olsson et al. 2022).
+
+    It is the mean weight on the key ``period - 1`` positions back, as in the demonstrations of TransformerLens, which
+    include the row before the first repetition.
+
+    Args:
+        capture: A capture of tokens that repeat.
+        layer: The layer's number or site name.
+        head: The head.
+        period: The number of tokens after which the text repeats.
+        batch: The batch row.
+
+    Raises:
+        ArgumentError: If the text is too short to repeat.
+    """
+    attention = capture.attention(layer)
+    first_row = period - 1
+    if attention.queries - first_row < 2:
+        raise ArgumentError(f"{attention.queries} tokens do not repeat after {period}")
+    weights = capture.tile(layer, head, slice(first_row, None), slice(None), batch)
     return float(weights.diagonal().mean())
-
-
-@dataclass
-class _Places:
-    tokens: Tensor
-    separators: list[int]
-    arcs: list[tuple[int, int]]
-    vectors: Tensor | None
-    all_rows: dict[str, Tensor] | None = None
-
-    def __post_init__(self) -> None:
-        count = len(self.tokens)
-        named = [*self.separators, *(end for arc in self.arcs for end in arc)]
-        odd = next((one for one in named if not 0 <= one < count), None)
-        if odd is not None:
-            raise ArgumentError(f"there are {count} tokens, counted from 0; {odd} is none of them")
-        if self.vectors is not None:
-            if len(self.vectors) != count:
-                raise ArgumentError(f"there are {count} tokens and {len(self.vectors)} vectors; give one for each")
-            self.vectors = torch.nn.functional.normalize(self.vectors, dim=-1)
-
-    def wanted(self, rows: Tensor) -> dict[str, Tensor]:
-        """For these rows, which keys heads of each kind look at: [row, key]. Of a text that is one piece it is made
-        once, for every head."""
-        if len(rows) < len(self.tokens):
-            return self._wanted(rows)
-        if self.all_rows is None:
-            self.all_rows = self._wanted(rows)
-        return self.all_rows
-
-    def _wanted(self, rows: Tensor) -> dict[str, Tensor]:
-        columns = torch.arange(len(self.tokens))
-        back = rows[:, None] - columns  # how far each key lies behind
-        same = self.tokens[rows][:, None] == self.tokens
-        behind_same = torch.zeros_like(same)
-        behind_same[:, 1:] = same[:, :-1] & (back[:, :-1] > 0)
-        found = {
-            "previous": back == 1,
-            "own": back == 0,
-            "first": (columns == 0) & (rows[:, None] > 0),
-            "local": back.abs() <= NEAR,
-            "duplicate": same & (back > 0),
-            "induction": behind_same & (back >= 0),
-        }
-        if self.separators:
-            found["separator"] = torch.isin(columns, torch.tensor(self.separators)).expand_as(same)
-        if self.arcs:
-            ends = torch.zeros(len(self.tokens), len(self.tokens), dtype=torch.bool)
-            for one, other in self.arcs:
-                ends[one, other] = ends[other, one] = True
-            found["syntactic"] = ends[rows]
-        return found
-
-
-def _kind(run: Capture, site: str, head: int, places: _Places, batch: int) -> HeadKind:
-    count = len(places.tokens)
-    step = max(1, AT_ONCE // count)
-    blocks = [slice(begin, min(begin + step, count)) for begin in range(0, count, step)]
-    sums: dict[str, float] = {}
-    shares: dict[str, float] = {}
-    rows_with: dict[str, int] = {}
-    profile, reached = torch.zeros(2 * count - 1), torch.zeros(2 * count - 1)
-    entropies = evenness = distances = 0.0
-    several = 0
-    pairs: list[Any] = []
-    piece = _Pieces(run, site, head, batch, len(blocks) == 1)
-    for block in blocks:
-        rows = torch.arange(block.start, block.stop)
-        tile, free = piece(block)
-        for name, cells in places.wanted(rows).items():
-            possible = (cells & free).any(-1)
-            weight = (tile * cells).sum(-1)
-            if name == "syntactic":
-                weight, possible = subtract_uniform(weight, cells, free)
-            sums[name] = sums.get(name, 0.0) + float(weight[possible].sum())
-            shares[name] = shares.get(name, 0.0) + float((tile * cells).sum()) / count
-            rows_with[name] = rows_with.get(name, 0) + int(possible.sum())
-        back = rows[:, None] - torch.arange(count)
-        entropy = torch.special.entr(tile).sum(-1)
-        open_keys = free.sum(-1)
-        entropies += float(entropy.sum())
-        evenness += float((entropy / open_keys.clamp_min(2).log())[open_keys > 1].sum())
-        several += int((open_keys > 1).sum())
-        distances += float((tile * back.abs()).sum())
-        profile.index_add_(0, (back + count - 1).flatten(), tile.flatten())
-        reached.index_add_(0, (back + count - 1).flatten(), free.float().flatten())
-        if places.vectors is not None:
-            pairs.append(_moments(tile, places.vectors[rows] @ places.vectors.T, free))
-    scores: dict[str, float | None] = {name: sums[name] / rows_with[name] if rows_with[name] else None for name in sums}
-    scores["uniform"] = evenness / several if several else None
-    scores["positional"] = _told_by_distance(piece, blocks, profile / reached.clamp_min(1))
-    if pairs:
-        scores["semantic"] = _correlation(torch.stack(pairs).sum(0))
-    return HeadKind(site, head, scores, entropies / count, distances / count, shares)
-
-
-def subtract_uniform(weight: Tensor, cells: Tensor, free: Tensor) -> tuple[Tensor, Tensor]:
-    """By row: the weight on these cells beyond what an even row has there; and for which rows that means something."""
-    here = (cells & free).sum(-1)
-    even = here / free.sum(-1).clamp_min(1)
-    return (weight - even) / (1 - even).clamp_min(1e-9), (here > 0) & (even < 1)
-
-
-class _Pieces:
-    """Rows of a head's map, and which of their cells are open; a map of one piece is made once."""
-
-    def __init__(self, run: Capture, site: str, head: int, batch: int, once: bool) -> None:
-        self.run, self.site, self.head, self.batch, self.once = run, site, head, batch, once
-        self.kept: tuple[Tensor, Tensor] | None = None
-
-    def __call__(self, block: slice) -> tuple[Tensor, Tensor]:
-        if self.kept is not None:
-            return self.kept
-        tile = self.run.tile(self.site, self.head, block, slice(None), self.batch).float().cpu()
-        free = self.run.attentions[self.site].allowed(self.batch, self.head, block, slice(None)).cpu()
-        if self.once:
-            self.kept = tile, free
-        return tile, free
-
-
-def _told_by_distance(piece: _Pieces, blocks: list[slice], profile: Tensor) -> float | None:
-    count = (len(profile) + 1) // 2
-    close, rows_counted = 0.0, 0
-    for block in blocks:
-        rows = torch.arange(block.start, block.stop)
-        tile, free = piece(block)
-        expected = profile[rows[:, None] - torch.arange(count) + count - 1] * free
-        expected = expected / expected.sum(-1, keepdim=True).clamp_min(1e-12)
-        several = free.sum(-1) > 1
-        close += float((1 - (tile - expected).abs().sum(-1) / 2)[several].sum())
-        rows_counted += int(several.sum())
-    return close / rows_counted if rows_counted else None
-
-
-def _moments(one: Tensor, other: Tensor, where: Tensor) -> Tensor:
-    a, b = one[where].double(), other[where].double()
-    return torch.stack([torch.tensor(float(len(a))).double(), a.sum(), b.sum(), a @ a, b @ b, a @ b])
-
-
-def _correlation(moments: Tensor) -> float | None:
-    n, a, b, aa, bb, ab = moments.tolist()
-    spread = (n * aa - a * a) * (n * bb - b * b)
-    return None if spread <= 0 else float((n * ab - a * b) / spread**0.5)

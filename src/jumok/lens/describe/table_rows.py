@@ -1,135 +1,216 @@
-"""A whole run as rows to print: every head with its kind and its checks, every place with where it looks most.
+"""Build the tables that ``jumok look`` prints: every head with its kind, every token with the keys it attends to most.
 
-One pass over the layers: a head's map is made once, and everything is read from it."""
+The layers are read once: each head's map is computed once, and everything is derived from it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from jumok import defaults
-from jumok.lens.capture.capture import Capture
+from jumok.lens.capture.model_capture import Capture
 
 from .head_kinds import HeadKind, classify_heads
 from .head_profile import HeadProfiler
-from .weight_checks import check
+from .weight_checks import check_weights
 from .word_weights import merge_into_words
 
-Words = list[tuple[str, range]] | None
+Words = list[tuple[str, range]] | None  # the words of an axis with their tokens; None where there are none
+Row = dict[str, Any]  # one row of a table, as for JSON
 
 
 @runtime_checkable
 class LabelledAxes(Protocol):
-    """Who knows what stands on both sides of an attention: labels of its queries and keys, and their words."""
+    """Labels for the queries and keys of every attention."""
 
-    def axes(self, site: str) -> tuple[list[str], list[str]]: ...
+    def axes(self, site: str) -> tuple[list[str], list[str]]:
+        """Return the labels of an attention's queries and keys; the same list where they are the same tokens.
 
-    def words(self, site: str) -> tuple[Words, Words]: ...
+        Args:
+            site: The attention's site name.
+        """
+
+    def words(self, site: str) -> tuple[Words, Words]:
+        """Return the words of an attention's queries and keys.
+
+        Args:
+            site: The attention's site name.
+        """
 
 
-def rows(
-    run: Capture,
-    sides: LabelledAxes,
+class LabelledWeights(NamedTuple):
+    """A head's weights with the labels of both axes.
+
+    Attributes:
+        weights: The weights ``[query, key]``.
+        queries: The label of each row.
+        keys: The label of each column.
+    """
+
+    weights: Float[Tensor, "query key"]
+    queries: list[str]
+    keys: list[str]
+
+
+class TableRows(NamedTuple):
+    """The rows of both tables.
+
+    Attributes:
+        heads: A row for each head.
+        tokens: A row for each token.
+    """
+
+    heads: list[Row]
+    tokens: list[Row]
+
+
+def build_table_rows(
+    capture: Capture,
+    labels: LabelledAxes,
     sites: Sequence[str],
     *,
-    ids: Sequence[int] = (),
-    tried: HeadProfiler | None = None,
+    tokens: Sequence[int] = (),
+    profiler: HeadProfiler | None = None,
     head: int | None = None,
     top: int = defaults.TOP_SOURCES,
     by_words: bool = False,
     progress: Callable[[int, int], None] | None = None,
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """(heads, places). ``ids``: the tokens, where a text is all that the model reads."""
-    heads: list[dict[str, Any]] = []
-    looking: dict[str, _Sources] = {}
+) -> TableRows:
+    """Build a row for each head and a row for each token.
+
+    Args:
+        capture: The capture.
+        labels: The labels of all axes.
+        sites: The attentions to include.
+        tokens: The token ids, where the model reads nothing but a text.
+        profiler: Classifies heads on further texts; default: only on this one.
+        head: Only this head of each attention; default: all.
+        top: How many keys to list for each token.
+        by_words: Whether to merge tokens into words.
+        progress: Called with the number of finished attentions and their total.
+    """
+    head_rows: list[Row] = []
+    tables: dict[str, _SourceTable] = {}
     for number, site in enumerate(sites):
-        chosen = range(run.attentions[site].heads) if head is None else [head]
-        known = _kinds(run, sides, site, ids, tried)
-        for one in chosen:
-            weights, queries, keys = pattern(run, sides, site, one, by_words)
-            kind = known.get(one)
-            told = {"layer": run.sites.get_layer(site), "head": one, **check(run, site, one)._asdict()}
-            told["entropy"] = float(torch.special.entr(run.weights(site, one).float()).sum(-1).mean())
-            if kind is not None:
-                told |= {"kind": kind.name, "entropy": kind.entropy, "distance": kind.distance, "scores": _scores(kind)}
-            other = None if tried is None else tried.on_repeats.get((site, one))
-            if other is not None:
-                told |= {"kind_on_repeats": other.name, "scores_on_repeats": _scores(other)}
-            heads.append(told)
-            # places of one text, whichever layer: an encoder's, a decoder's
-            looking.setdefault("\0".join(queries), _Sources(queries, top)).add(weights, keys, told["layer"], one)
+        layer = capture.sites.get_layer(site)
+        kinds = _classify_site(capture, labels, site, tokens, profiler)
+        for index in range(capture.attentions[site].heads) if head is None else [head]:
+            on_repeats = None if profiler is None else profiler.on_repeats.get((site, index))
+            head_rows.append(_build_head_row(capture, site, index, kinds.get(index), on_repeats))
+            weights, queries, keys = label_weights(capture, labels, site, index, by_words)
+            # one table for each sequence of queries, such as an encoder's and a decoder's
+            table = tables.setdefault("\0".join(queries), _SourceTable(queries, top))
+            table.add(weights, keys, layer, index)
         if progress is not None:
             progress(number + 1, len(sites))
-    return heads, [entry for some in looking.values() for entry in some.entries()]
+    return TableRows(head_rows, [row for table in tables.values() for row in table.build_rows()])
 
 
-def pattern(
-    run: Capture, sides: LabelledAxes, site: str, head: int, by_words: bool = False
-) -> tuple[Float[Tensor, "query key"], list[str], list[str]]:
-    """A head's weights with the labels of both sides, joined to words where asked for."""
-    weights = run.weights(site, head).float().cpu()
-    queries, keys = sides.axes(site)
+def label_weights(
+    capture: Capture, labels: LabelledAxes, site: str, head: int, by_words: bool = False
+) -> LabelledWeights:
+    """Return a head's weights with the labels of both axes.
+
+    Args:
+        capture: The capture.
+        labels: The labels of all axes.
+        site: The attention's site name.
+        head: The head.
+        by_words: Whether to merge tokens into words.
+    """
+    weights = capture.weights(site, head).float().cpu()
+    queries, keys = labels.axes(site)
     if by_words:
-        across, down = sides.words(site)
-        places = [None if some is None else [where for _, where in some] for some in (across, down)]
-        weights = merge_into_words(weights, *places)
-        queries = queries if across is None else [text for text, _ in across]
-        keys = keys if down is None else [text for text, _ in down]
-    queries = queries if len(queries) == weights.shape[0] else [str(place) for place in range(weights.shape[0])]
-    keys = keys if len(keys) == weights.shape[1] else [str(place) for place in range(weights.shape[1])]
-    return weights, queries, keys
+        query_words, key_words = labels.words(site)
+        weights = merge_into_words(weights, _list_ranges(query_words), _list_ranges(key_words))
+        queries = queries if query_words is None else [text for text, _ in query_words]
+        keys = keys if key_words is None else [text for text, _ in key_words]
+    return LabelledWeights(weights, _fit_labels(queries, weights.shape[0]), _fit_labels(keys, weights.shape[1]))
 
 
-def _kinds(
-    run: Capture, sides: LabelledAxes, site: str, ids: Sequence[int], tried: HeadProfiler | None
+def _list_ranges(words: Words) -> list[range] | None:
+    """Return the tokens of each word."""
+    return None if words is None else [tokens for _, tokens in words]
+
+
+def _fit_labels(labels: list[str], count: int) -> list[str]:
+    """Return the labels, or numbers where there is not one label for each position."""
+    return labels if len(labels) == count else [str(index) for index in range(count)]
+
+
+def _classify_site(
+    capture: Capture, labels: LabelledAxes, site: str, tokens: Sequence[int], profiler: HeadProfiler | None
 ) -> dict[int, HeadKind]:
-    """Where places look at places of the same text."""
-    found, (queries, keys) = run.attentions[site], sides.axes(site)
-    if queries is not keys or not found.queries == len(queries) == found.keys:
+    """Classify the heads of a self-attention; empty for other attentions."""
+    attention, (queries, keys) = capture.attentions[site], labels.axes(site)
+    is_self_attention = queries is keys and attention.queries == len(queries) == attention.keys
+    if not is_self_attention:
         return {}
-    if tried is not None:
-        return {one.head: one for one in tried.on_text(run, ids, site)}
-    return {one.head: one for one in classify_heads(run, list(range(len(queries))), sites=[site])}
+    if profiler is not None:
+        kinds = profiler.classify_on_text(capture, tokens, site)
+    else:
+        kinds = classify_heads(capture, list(range(len(queries))), sites=[site])
+    return {kind.head: kind for kind in kinds}
 
 
-def _scores(kind: HeadKind) -> dict[str, float]:
+def _build_head_row(capture: Capture, site: str, head: int, kind: HeadKind | None, on_repeats: HeadKind | None) -> Row:
+    check = check_weights(capture, site, head)
+    row: Row = {"layer": capture.sites.get_layer(site), "head": head, "sums": check.sums, "future": check.future}
+    row["entropy"] = float(torch.special.entr(capture.weights(site, head).float()).sum(-1).mean())
+    if kind is not None:
+        row |= {"kind": kind.name, "entropy": kind.entropy, "distance": kind.distance, "scores": _drop_missing(kind)}
+    if on_repeats is not None:
+        row |= {"kind_on_repeats": on_repeats.name, "scores_on_repeats": _drop_missing(on_repeats)}
+    return row
+
+
+def _drop_missing(kind: HeadKind) -> dict[str, float]:
+    """Return the scores that are not None."""
     return {name: score for name, score in kind.scores.items() if score is not None}
 
 
-class _Sources:
-    """For every place the keys with the largest weight in any head, and which head looks so."""
+class _SourceTable:
+    """For every query, the keys with the largest weights in any head, and the head of each."""
 
     def __init__(self, labels: list[str], top: int) -> None:
-        self.labels, self.top = labels, top
-        self.values: list[Tensor] = []
-        self.keys: list[Tensor] = []
-        self.names: list[list[str]] = []
-        self.places: list[tuple[int | str, int]] = []
+        self._labels, self._top = labels, top
+        self._weights: list[Tensor] = []
+        self._keys: list[Tensor] = []
+        self._key_labels: list[list[str]] = []
+        self._heads: list[tuple[int | str, int]] = []  # layer, head
 
-    def add(self, weights: Tensor, keys: list[str], layer: int | str, head: int) -> None:
-        # no more than so many of one head can be among the largest of all
-        values, places = weights.topk(min(self.top, weights.shape[1]))
-        self.values.append(torch.nn.functional.pad(values, (0, self.top - values.shape[1])))
-        self.keys.append(torch.nn.functional.pad(places, (0, self.top - places.shape[1])))
-        self.names.append(keys)
-        self.places.append((layer, head))
+    def add(self, weights: Tensor, key_labels: list[str], layer: int | str, head: int) -> None:
+        """Add the weights of one head; its ``top`` largest of each row are enough for the largest of all heads."""
+        largest, keys = weights.topk(min(self._top, weights.shape[1]))
+        missing = self._top - largest.shape[1]
+        self._weights.append(torch.nn.functional.pad(largest, (0, missing)))
+        self._keys.append(torch.nn.functional.pad(keys, (0, missing)))
+        self._key_labels.append(key_labels)
+        self._heads.append((layer, head))
 
-    def entries(self) -> list[dict[str, Any]]:
-        values, keys = torch.cat(self.values, 1), torch.cat(self.keys, 1)
-        order = values.argsort(dim=1, descending=True, stable=True)
-        found = []
-        for row, label in enumerate(self.labels):
-            sources: dict[tuple[int, str], dict[str, Any]] = {}
-            for column in order[row].tolist():
-                weight, key, place = float(values[row, column]), int(keys[row, column]), column // self.top
-                if weight <= 0 or len(sources) == self.top:
-                    break
-                name, (layer, head) = self.names[place][key], self.places[place]
-                told = {"key": key, "label": name, "weight": weight, "layer": layer, "head": head}
-                sources.setdefault((key, name), told)
-            found.append({"token": row, "label": label, "sources": list(sources.values())})
-        return found
+    def build_rows(self) -> list[Row]:
+        """Return a row for each query."""
+        weights, keys = torch.cat(self._weights, 1), torch.cat(self._keys, 1)
+        order = weights.argsort(dim=1, descending=True, stable=True)
+        return [
+            {"token": query, "label": label, "sources": self._list_sources(weights[query], keys[query], order[query])}
+            for query, label in enumerate(self._labels)
+        ]
+
+    def _list_sources(self, weights: Tensor, keys: Tensor, order: Tensor) -> list[Row]:
+        """Return the keys of one query with the largest weights, each once."""
+        sources: dict[tuple[int, str], Row] = {}
+        for column in order.tolist():
+            weight, key = float(weights[column]), int(keys[column])
+            if weight <= 0 or len(sources) == self._top:
+                break
+            layer, head = self._heads[column // self._top]
+            label = self._key_labels[column // self._top][key]
+            source = {"key": key, "label": label, "weight": weight, "layer": layer, "head": head}
+            sources.setdefault((key, label), source)
+        return list(sources.values())

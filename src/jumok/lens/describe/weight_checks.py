@@ -1,103 +1,150 @@
-"""A whole run in a few numbers: checks that must hold, and summaries that are not what the model computed.
+"""Check a head's weights, and sum up the weights of a capture.
 
-    rollout  attention multiplied through the layers, half of each layer being its residual path (Abnar and Zuidema
-             2020). It knows nothing of values, MLPs or norms.
-    flow     the largest flow from each input to a token through the same graph (the same paper).
+check_weights                how far rows are from a sum of 1, and the largest weight on later positions
+sum_future_weights           the weight on later positions, for each query
+compute_attention_rollout    the product of all layers' weights, half of each layer being its residual connection (Abnar
+                             and Zuidema 2020)
+compute_attention_flow       the maximum flow from each input to a token through the same graph (the same paper)
 
-Both are pictures of the weights alone. Whether a token matters, jumok.effect says.
+Rollout and flow depend on weights only; they ignore values, MLPs and norms. ``jumok.effect`` measures whether a token
+matters.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from jumok.errors import ArgumentError
-from jumok.lens.capture.capture import Capture
+from jumok.lens.capture.model_capture import Capture
 
-ROWS = 256  # at once
+ROWS_PER_TILE = 256
 
 
 class WeightCheck(NamedTuple):
-    """What must hold of a head's weights. sums: how far the sum of a row is from 1, at most (rows that may look nowhere
-    aside, and what a sink takes). future: position by position the sum of weight on later tokens; the largest."""
+    """Properties of a head's weights.
+
+    Attributes:
+        sums: The largest difference from 1 of a row's sum. Rows without any weight are not counted; an attention sink
+            lowers the sums.
+        future: The largest sum of weights on later positions; 0 for a causal head.
+    """
 
     sums: float
     future: float
 
 
-def check(run: Capture, layer: int | str, head: int, batch: int = 0) -> WeightCheck:
-    sums = ahead = 0.0
-    for tile, later in _rows(run, layer, head, batch):
-        ahead = max(ahead, float((tile * later).sum(-1).max()))
-        total = tile.sum(-1)
-        looking = total > 0
-        if looking.any():
-            sums = max(sums, float((total[looking] - 1).abs().max()))
-    return WeightCheck(sums, ahead)
+def check_weights(capture: Capture, layer: int | str, head: int, batch: int = 0) -> WeightCheck:
+    """Check that a head's rows sum to 1, and compute its largest weight on later positions.
+
+    Args:
+        capture: The capture.
+        layer: The layer's number or site name.
+        head: The head.
+        batch: The batch row.
+    """
+    sum_error = future = 0.0
+    for tile, is_later in _iterate_tiles(capture, layer, head, batch):
+        future = max(future, float((tile * is_later).sum(-1).max()))
+        sums = tile.sum(-1)
+        attending = sums > 0
+        if attending.any():
+            sum_error = max(sum_error, float((sums[attending] - 1).abs().max()))
+    return WeightCheck(sum_error, future)
 
 
-def future(run: Capture, layer: int | str, head: int, batch: int = 0) -> Float[Tensor, " query"]:
-    """Position by position, the sum of weight on later positions: exactly 0 wherever a causal mask is."""
-    return torch.cat([(tile * later).sum(-1) for tile, later in _rows(run, layer, head, batch)]).float()
+def sum_future_weights(capture: Capture, layer: int | str, head: int, batch: int = 0) -> Float[Tensor, " query"]:
+    """Sum each query's weights on later positions; exactly 0 under a causal mask.
+
+    Args:
+        capture: The capture.
+        layer: The layer's number or site name.
+        head: The head.
+        batch: The batch row.
+    """
+    sums = [(tile * is_later).sum(-1) for tile, is_later in _iterate_tiles(capture, layer, head, batch)]
+    return torch.cat(sums).float()
 
 
-def _rows(run: Capture, layer: int | str, head: int, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Rows of a head's weights, a few at a time, and which of their keys are later."""
-    found = run.attention(layer)
-    queries, keys = torch.tensor(found.query_positions), torch.tensor(found.key_positions)
-    for begin in range(0, found.queries, ROWS):
-        rows = slice(begin, min(begin + ROWS, found.queries))
-        yield run.tile(layer, head, rows, slice(None), batch).double().cpu(), keys[None] > queries[rows][:, None]
+def _iterate_tiles(capture: Capture, layer: int | str, head: int, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield rows of a head's weights in tiles, with a table that is True where the key is later than the query."""
+    attention = capture.attention(layer)
+    queries, keys = torch.tensor(attention.query_positions), torch.tensor(attention.key_positions)
+    for begin in range(0, attention.queries, ROWS_PER_TILE):
+        rows = slice(begin, min(begin + ROWS_PER_TILE, attention.queries))
+        tile = capture.tile(layer, head, rows, slice(None), batch).double().cpu()
+        yield tile, keys[None] > queries[rows][:, None]
 
 
-def compute_rollout(run: Capture, batch: int = 0, layers: int | None = None) -> Float[Tensor, "query key"]:
-    """[token, input]: how much of each input is in each token by the weights alone. ``layers``: the first so many."""
-    sites = _one_stack(run)[:layers]
-    through: Tensor | None = None
-    for site in sites:
-        step = _with_residual(run.mean_weights(site, batch).double())
-        through = step if through is None else step @ through
-    assert through is not None
-    return through.float()
+def compute_attention_rollout(
+    capture: Capture, batch: int = 0, layers: int | None = None
+) -> Float[Tensor, "query key"]:
+    """Multiply the mean weights of the layers, including residual connections.
+
+    Args:
+        capture: A capture of a model with a single stack of self-attentions.
+        batch: The batch row.
+        layers: How many of the first layers to multiply; default: all.
+
+    Returns:
+        ``[token, input]``: how much of each input is in each token according to the weights.
+
+    Raises:
+        ArgumentError: If the model has several stacks or attends to another sequence.
+    """
+    rollout: Tensor | None = None
+    for site in _require_single_stack(capture)[:layers]:
+        mixed = _add_residual(capture.mean_weights(site, batch).double())
+        rollout = mixed if rollout is None else mixed @ rollout
+    assert rollout is not None
+    return rollout.float()
 
 
-def flow(run: Capture, query: int, batch: int = 0) -> Float[Tensor, " key"]:
-    """[input]: how much can flow from each input to one token, each edge carrying at most its weight."""
+def compute_attention_flow(capture: Capture, query: int, batch: int = 0) -> Float[Tensor, " key"]:
+    """Compute the maximum flow from each input to one token; the capacity of an edge is its weight.
+
+    Args:
+        capture: A capture of a model with a single stack of self-attentions.
+        query: The index of the token.
+        batch: The batch row.
+
+    Raises:
+        ArgumentError: If the token does not exist, or the model has several stacks.
+    """
     import networkx
 
-    graph: Any = networkx.DiGraph()
-    sites = _one_stack(run)
-    count = run.attentions[sites[0]].queries
+    sites = _require_single_stack(capture)
+    count = capture.attentions[sites[0]].queries
     if not 0 <= query < count:
-        raise ArgumentError(f"there are {count} tokens, counted from 0; {query} is none of them")
+        raise ArgumentError(f"token {query} does not exist; there are {count} tokens, counted from 0")
+    graph = networkx.DiGraph()
     for layer, site in enumerate(sites):
-        step = _with_residual(run.mean_weights(site, batch).double())
-        for row, column in (step > 0).nonzero().tolist():
-            graph.add_edge((layer, column), (layer + 1, row), capacity=float(step[row, column]))
-    top = (len(sites), query)
-    found = [
-        networkx.maximum_flow_value(graph, (0, place), top) if (0, place) in graph and top in graph else 0.0
-        for place in range(count)
-    ]
-    return torch.tensor(found)
+        mixed = _add_residual(capture.mean_weights(site, batch).double())
+        for row, column in (mixed > 0).nonzero().tolist():
+            graph.add_edge((layer, column), (layer + 1, row), capacity=float(mixed[row, column]))
+
+    target = (len(sites), query)
+    flows = []
+    for position in range(count):
+        source = (0, position)
+        is_connected = source in graph and target in graph
+        flows.append(networkx.maximum_flow_value(graph, source, target) if is_connected else 0.0)
+    return torch.tensor(flows)
 
 
-def _with_residual(weights: Tensor) -> Tensor:
+def _add_residual(weights: Tensor) -> Tensor:
+    """Average the weights with the identity, and normalise the rows."""
     mixed = weights + torch.eye(len(weights), dtype=weights.dtype, device=weights.device)
     return mixed / mixed.sum(-1, keepdim=True)
 
 
-def _one_stack(run: Capture) -> list[str]:
-    """The layers that are multiplied: one stack of self-attentions over the same places."""
-    sites = run.sites.names
-    sizes = {(run.attentions[site].queries, run.attentions[site].keys) for site in sites}
-    if len(run.sites.stacks) != 1 or len(sizes) != 1 or len(set(next(iter(sizes)))) != 1:
-        raise ArgumentError(
-            "rollout and flow are of one stack of self-attentions over the same tokens; this model has none"
-        )
-    return sites
+def _require_single_stack(capture: Capture) -> list[str]:
+    """Return the site names of a single stack of self-attentions over the same tokens."""
+    sizes = {count for attention in capture.attentions.values() for count in (attention.queries, attention.keys)}
+    if len(capture.sites.stacks) != 1 or len(sizes) != 1:
+        raise ArgumentError("rollout and flow need a model with one stack of self-attentions over the same tokens")
+    return capture.sites.names

@@ -1,4 +1,4 @@
-"""Maps of tokens as maps of words."""
+"""Merge the attention weights of tokens into weights of words."""
 
 from __future__ import annotations
 
@@ -12,14 +12,20 @@ from torch import Tensor
 def merge_into_words(
     weights: Float[Tensor, "query key"], queries: Sequence[range] | None, keys: Sequence[range] | None
 ) -> Float[Tensor, "query_word key_word"]:
-    """Summed over the keys of a word, for a word is looked at by being looked at anywhere; the mean over its queries,
-    so that rows still sum to 1. None leaves a side as it is.
+    """Merge tokens into words: sum the weights over a word's keys, average them over its queries.
 
-    >>> joined(torch.tensor([[0.2, 0.8], [0.4, 0.6]]), [range(0, 2)], [range(0, 1), range(1, 2)])
+    Rows still sum to 1.
+
+    Args:
+        weights: The weights of tokens.
+        queries: The tokens of each word on the query axis; None leaves the axis unchanged.
+        keys: The tokens of each word on the key axis; None leaves the axis unchanged.
+
+    >>> merge_into_words(torch.tensor([[0.2, 0.8], [0.4, 0.6]]), [range(0, 2)], [range(0, 1), range(1, 2)])
     tensor([[0.3000, 0.7000]])
     """
     if keys is not None:
-        weights = torch.stack([weights[:, one.start : one.stop].sum(1) for one in keys], 1)
+        weights = torch.stack([weights[:, word.start : word.stop].sum(1) for word in keys], 1)
     if queries is not None:
-        weights = torch.stack([weights[one.start : one.stop].mean(0) for one in queries])
+        weights = torch.stack([weights[word.start : word.stop].mean(0) for word in queries])
     return weights

@@ -1,187 +1,274 @@
-"""Edits carried out: a listener that gives back changed masks, scores and outputs at the sites they name."""
+"""Apply edits: a tap listener that replaces masks, scores and outputs at the edited sites."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from jumok.attention import mask as masks
+from jumok.attention.mask import Mask
 from jumok.attention.score import Score
 from jumok.errors import ArgumentError
+from jumok.lens.capture.model_capture import Capture
 from jumok.tap import Listener
 
 from .edit_types import Ablate, Edit, KnockOut, Patch, Remask, Scale, as_tuple
 
-Which = Callable[[Edit], frozenset[str]]  # the sites that an edit means
+Tapped = Mask | Score | Tensor | None
+HeadIndex = slice | list[int]  # selects heads of a tensor [batch, head, query, width]
 
 
 class EditListener(Listener):
-    """A listener for a list of edits, in their order."""
+    """Applies a list of edits, in their order.
 
-    def __init__(self, edits: Sequence[Edit], which: Which, mlp_of: Callable[[str], str]) -> None:
-        self.work: dict[str, list[Edit]] = {}
+    Attributes:
+        edits_by_tap: The edits of each full site name ("blocks.3.attention.mask").
+    """
+
+    def __init__(
+        self,
+        edits: Sequence[Edit],
+        find_sites: Callable[[Edit], frozenset[str]],
+        find_mlp: Callable[[str], str],
+    ) -> None:
+        """Create a listener.
+
+        Args:
+            edits: The edits to apply.
+            find_sites: Returns the attention sites of an edit.
+            find_mlp: Returns the name of the block whose MLP belongs to an attention site.
+        """
+        self.edits_by_tap: dict[str, list[Edit]] = {}
         for edit in edits:
-            for site in which(edit):
-                self.work.setdefault(_tap_of(edit, site, mlp_of), []).append(edit)
-        self.done: set[str] = set()
-        self.rows: dict[str, int] = {}  # how many rows each tap has seen: decoding comes in pieces
+            for site in find_sites(edit):
+                self.edits_by_tap.setdefault(_get_tap_name(edit, site, find_mlp), []).append(edit)
+        self._applied: set[str] = set()
+        self._rows_so_far: dict[str, int] = {}  # decoding passes a tap several times, with new rows each time
 
     def accepts(self, site: str) -> bool:
-        return site in self.work
+        """Return whether there are edits for this tap.
 
-    def __call__(self, site: str, value: Any) -> Any:
-        self.done.add(site)
-        word = site.rpartition(".")[2]
-        if word in ("mask", "score"):
-            for edit in self.work[site]:
-                value = _changed_value(edit, value)
+        Args:
+            site: The full site name.
+        """
+        return site in self.edits_by_tap
+
+    def __call__(self, site: str, value: Tapped) -> Tapped:
+        """Return the edited value.
+
+        Args:
+            site: The full site name.
+            value: A mask or None, a score, or the output of heads or of a block.
+        """
+        self._applied.add(site)
+        edits = self.edits_by_tap[site]
+        if isinstance(value, Tensor):
+            first_row = self._rows_so_far.get(site, 0)
+            self._rows_so_far[site] = first_row + value.shape[-2]
+            for edit in edits:
+                value = _edit_output(edit, value, site, first_row)
             return value
-        begin = self.rows.get(site, 0)
-        self.rows[site] = begin + value.shape[-2]
-        for edit in self.work[site]:
-            value = _changed_tensor(edit, value, site, begin)
+        for edit in edits:
+            value = _edit_score(edit, value) if isinstance(value, Score) else _edit_mask(edit, value)
         return value
 
-    def check_done(self) -> None:
-        """An edit that met no tap changed nothing, and must not look as if it had."""
-        missed = sorted(set(self.work) - self.done)
+    def check_applied(self) -> None:
+        """Raise an ArgumentError if an edit changed nothing because the model never reached its tap."""
+        missed = sorted(set(self.edits_by_tap) - self._applied)
         if missed:
-            raise ArgumentError(f"no value passed {missed[0]}, so {self.work[missed[0]][0]} changed nothing")
+            edit = self.edits_by_tap[missed[0]][0]
+            raise ArgumentError(f"the model never reached {missed[0]}, so {edit} changed nothing; choose another layer")
 
 
-def _tap_of(edit: Edit, site: str, mlp_of: Callable[[str], str]) -> str:
+def _get_tap_name(edit: Edit, site: str, find_mlp: Callable[[str], str]) -> str:
+    """Return the full name of the tap that an edit of an attention site changes."""
     if isinstance(edit, Remask | KnockOut):
         return f"{site}.mask"
     if isinstance(edit, Scale):
         return f"{site}.score"
     if isinstance(edit, Ablate | Patch) and edit.part == "mlp":
-        return f"{mlp_of(site)}.feedforward_output"
+        return f"{find_mlp(site)}.feedforward_output"
     if isinstance(edit, Ablate) and edit.head is None:
         return f"{site}.block_output"
     return f"{site}.output"
 
 
-def _changed_value(edit: Edit, value: Any) -> Any:
+def _edit_mask(edit: Edit, mask: Mask | None) -> Mask | None:
+    """Return the mask after a KnockOut or Remask."""
     if isinstance(edit, KnockOut):
-        return edit.mask if value is None else value & edit.mask
-    if isinstance(edit, Remask):
-        if edit.head is None:
-            return edit.mask
-        here = masks.edge(head=as_tuple(edit.head))
-        everything = masks.edge()
-        before, after = (everything if one is None else one for one in (value, edit.mask))
-        return (before & ~here) | (after & here)
+        return edit.mask if mask is None else mask & edit.mask
+    assert isinstance(edit, Remask)
+    if edit.head is None:
+        return edit.mask
+    edited_heads = masks.edge(head=as_tuple(edit.head))
+    before = masks.edge() if mask is None else mask
+    after = masks.edge() if edit.mask is None else edit.mask
+    return (before & ~edited_heads) | (after & edited_heads)
+
+
+def _edit_score(edit: Edit, score: Score) -> Score:
+    """Return the score after a Scale."""
     assert isinstance(edit, Scale)
-    return TemperatureScore(value, as_tuple(edit.head), edit.temperature)
+    return TemperatureScore(score, as_tuple(edit.head), edit.temperature)
 
 
-def _changed_tensor(edit: Edit, value: Tensor, site: str, begin: int) -> Tensor:
-    changed = value.clone()
-    heads: Any = slice(None)
-    headed = site.endswith(".output")  # [batch, head, query, width]; the others are [batch, query, width]
-    if headed:
-        assert isinstance(edit, Ablate | Patch)
-        heads = slice(None) if edit.head is None else list(as_tuple(edit.head) or ())
-        if edit.head is not None and max(heads) >= value.shape[1]:
-            where = site.removesuffix(".output")
-            raise ArgumentError(f"{where} has {value.shape[1]} heads, counted from 0; {max(heads)} is none of them")
+def _edit_output(edit: Edit, output: Tensor, site: str, first_row: int) -> Tensor:
+    """Return the output after an Ablate or Patch.
+
+    Sites that end in "output" hold the outputs of heads ``[batch, head, query, width]``; those of blocks and MLPs hold
+    ``[batch, query, width]``.
+    """
+    assert isinstance(edit, Ablate | Patch)
+    if not site.endswith(".output"):
+        if isinstance(edit, Ablate):
+            return ablate_output(edit, output, site, None)
+        return _patch_rows(edit, output, output, _get_activation(edit.source, site), first_row)
+
+    heads = _select_heads(edit, output, site)
+    selected = output[:, heads]
     if isinstance(edit, Ablate):
-        part = value[:, heads] if headed else value
-        new = ablate_tensor(edit, part, site, heads if headed else None)
-        if headed:
-            changed[:, heads] = new
-            return changed
-        return new
-    assert isinstance(edit, Patch)
-    source = _kept(edit.source, site)
-    rows = range(begin, begin + value.shape[-2])
-    wanted = rows if edit.positions is None else [one for one in as_tuple(edit.positions) or () if one in rows]
-    if wanted and max(wanted) >= source.shape[-2]:
-        raise ArgumentError(f"the run to take from has {source.shape[-2]} positions; {max(wanted)} is none of them")
-    here = torch.tensor([one - begin for one in wanted], dtype=torch.long, device=value.device)
-    there = torch.tensor(list(wanted), dtype=torch.long, device=source.device)
-    taken = source.index_select(-2, there).to(value)
-    if headed:
-        some = changed[:, heads]
-        changed[:, heads] = some.index_copy(-2, here, taken[:, heads].expand_as(some.index_select(-2, here)))
-        return changed
-    return changed.index_copy(-2, here, taken.expand_as(changed.index_select(-2, here)))
+        replacement = ablate_output(edit, selected, site, heads)
+    else:
+        source = _get_activation(edit.source, site)
+        replacement = _patch_rows(edit, output, selected, source[:, heads], first_row)
+    edited = output.clone()
+    edited[:, heads] = replacement
+    return edited
 
 
-def ablate_tensor(edit: Ablate, part: Tensor, site: str, heads: Any) -> Tensor:
-    if edit.by == "zero":
-        return torch.zeros_like(part)
-    source = part
-    if edit.source is not None:
-        kept = _kept(edit.source, site)
-        source = (kept if heads is None else kept[:, heads]).to(part)
-    if edit.source is None and source.shape[0] == source.shape[-2] == 1:
-        # of one place the mean is itself, and there is no other: the head would stay, and look useless
+def _select_heads(edit: Ablate | Patch, output: Tensor, site: str) -> HeadIndex:
+    heads = as_tuple(edit.head)
+    if heads is None:
+        return slice(None)
+    if max(heads) >= output.shape[1]:
+        attention = site.removesuffix(".output")
+        raise ArgumentError(f"{attention} has {output.shape[1]} heads, counted from 0; {max(heads)} is not one of them")
+    return list(heads)
+
+
+def _patch_rows(edit: Patch, output: Tensor, selected: Tensor, source: Tensor, first_row: int) -> Tensor:
+    """Return ``selected`` with the rows of the patched positions taken from ``source``."""
+    rows = range(first_row, first_row + output.shape[-2])
+    requested = as_tuple(edit.positions)
+    positions = rows if requested is None else [position for position in requested if position in rows]
+    if positions and max(positions) >= source.shape[-2]:
         raise ArgumentError(
-            f"{site.rpartition('.')[0]} gives one position at a time, and {edit.by!r} needs others: give "
+            f"the source capture has {source.shape[-2]} positions, counted from 0; {max(positions)} is not one of them"
+        )
+    target_rows = torch.tensor([position - first_row for position in positions], dtype=torch.long)
+    source_rows = torch.tensor(list(positions), dtype=torch.long)
+    target_rows, source_rows = target_rows.to(selected.device), source_rows.to(source.device)
+    replacement = source.index_select(-2, source_rows).to(selected)
+    replacement = replacement.expand_as(selected.index_select(-2, target_rows))
+    return selected.index_copy(-2, target_rows, replacement)
+
+
+def ablate_output(edit: Ablate, output: Tensor, site: str, heads: HeadIndex | None) -> Tensor:
+    """Return the ablated output.
+
+    Args:
+        edit: How to ablate.
+        output: What the selected heads ``[batch, head, query, width]``, the block or the MLP
+            ``[batch, query, width]`` computed.
+        site: The full site name, for reading ``edit.source``.
+        heads: Which heads of the source ``output`` holds; None for a block or an MLP.
+    """
+    if edit.by == "zero":
+        return torch.zeros_like(output)
+    source = output
+    if edit.source is not None:
+        activation = _get_activation(edit.source, site)
+        source = (activation if heads is None else activation[:, heads]).to(output)
+    elif output.shape[0] == output.shape[-2] == 1:
+        # the mean of one position is itself, and there is no other to resample: the edit would change nothing
+        raise ArgumentError(
+            f"{site.rpartition('.')[0]} has one position at a time, and {edit.by!r} needs others: pass "
             'source=lens.run(..., keep=("output",))'
         )
     if edit.by == "mean":
-        axes = (0, source.dim() - 2)
-        return source.mean(axes, keepdim=True).expand_as(part)
-    draw = torch.Generator().manual_seed(edit.seed)
-    own = edit.source is None
-    rows = _others(source.shape[-2], part.shape[-2], own and source.shape[-2] > 1, draw)
-    texts = _others(source.shape[0], part.shape[0], own and source.shape[-2] == 1, draw)
+        return source.mean((0, source.dim() - 2), keepdim=True).expand_as(output)
+
+    generator = torch.Generator().manual_seed(edit.seed)
+    avoid_self = edit.source is None
+    rows = _sample_indices(source.shape[-2], output.shape[-2], avoid_self and source.shape[-2] > 1, generator)
+    texts = _sample_indices(source.shape[0], output.shape[0], avoid_self and source.shape[-2] == 1, generator)
     return source.index_select(0, texts.to(source.device)).index_select(-2, rows.to(source.device))
 
 
-def _others(there: int, wanted: int, own: bool, draw: torch.Generator) -> Tensor:
-    """Of so many places one for each that wants one, drawn; of its own places, never itself."""
-    if own:
-        return (torch.arange(wanted) + torch.randint(1, there, (wanted,), generator=draw)) % there
-    return torch.randint(there, (wanted,), generator=draw)
+def _sample_indices(available: int, count: int, avoid_self: bool, generator: torch.Generator) -> Tensor:
+    """Draw ``count`` indices below ``available``; with ``avoid_self`` the i-th index is never i."""
+    if avoid_self:
+        return (torch.arange(count) + torch.randint(1, available, (count,), generator=generator)) % available
+    return torch.randint(available, (count,), generator=generator)
 
 
-def _kept(run: Any, site: str) -> Tensor:
-    kept: Tensor | None = run.kept.get(site)
-    if kept is None:
+def _get_activation(source: Capture | None, site: str) -> Tensor:
+    """Return the tensor that the source capture recorded at a site."""
+    activation = None if source is None else source.activations.get(site)
+    if activation is None:
         word = site.rpartition(".")[2]
-        raise ArgumentError(f"the run to take from did not keep {site}; make it with keep=({word!r},)")
-    return kept
+        raise ArgumentError(f"the source capture did not record {site}; create it with lens.run(..., keep={word!r})")
+    return activation
 
 
-@dataclass(frozen=True, eq=False)
 class TemperatureScore(Score):
     """Another score, divided by a temperature at some heads."""
 
-    inner: Score
-    heads_at: tuple[int, ...] | None
-    temperature: int | float
+    def __init__(self, inner: Score, scaled_heads: tuple[int, ...] | None, temperature: int | float) -> None:
+        """Create a score.
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "sink", self.inner.sink)
+        Args:
+            inner: The score to divide.
+            scaled_heads: The heads whose scores are divided, sorted; None means all.
+            temperature: The divisor, above 0.
+        """
+        self.inner, self.scaled_heads, self.temperature = inner, scaled_heads, temperature
+        self.sink = inner.sink
 
     def check(self, query: Tensor, key: Tensor) -> None:
-        if self.heads_at is not None and self.heads_at[-1] >= query.shape[1]:
-            raise ArgumentError(f"Scale names head {self.heads_at[-1]}, but there are {query.shape[1]}, from 0")
+        """Raise an error if a scaled head does not exist or the widths do not fit the inner score.
+
+        Args:
+            query: Queries ``[batch, head, query, head_width]``.
+            key: Keys ``[batch, group, key, head_width]``.
+        """
+        if self.scaled_heads is not None and self.scaled_heads[-1] >= query.shape[1]:
+            raise ArgumentError(
+                f"Scale names head {self.scaled_heads[-1]}, but there are {query.shape[1]} heads, counted from 0"
+            )
         self.inner.check(query, key)
 
     @property
     def heads(self) -> int:
-        """More than 1: whoever cuts out a head must ask for all of them."""
-        return 1 if self.heads_at is None else 2
-
-    def _factor(self, query: Tensor) -> Tensor:
-        factor = query.new_ones(query.shape[1], 1, 1)
-        factor[slice(None) if self.heads_at is None else list(self.heads_at)] = 1 / self.temperature
-        return factor
+        """More than 1 if heads differ, so that the score must be evaluated on all heads at once."""
+        return 1 if self.scaled_heads is None else 2
 
     def evaluate(self, query: Tensor, key: Tensor) -> Tensor:
-        return self.inner.evaluate(query, key) * self._factor(query)
+        """Compute the scores ``[batch, head, query, key]``.
+
+        Args:
+            query: Queries ``[batch, head, query, head_width]``.
+            key: Keys ``[batch, group, key, head_width]``.
+        """
+        return self.inner.evaluate(query, key) * self._get_factors(query)
 
     def as_dot(self, query: Tensor) -> tuple[Tensor, float] | None:
-        dotted = self.inner.as_dot(query)
-        return None if dotted is None else (dotted[0] * self._factor(query), dotted[1])
+        """Return the scaled queries and the scale if the inner score is a dot product, else None.
+
+        Args:
+            query: Queries ``[batch, head, query, head_width]``.
+        """
+        product = self.inner.as_dot(query)
+        return None if product is None else (product[0] * self._get_factors(query), product[1])
 
     def gradient_tensors(self) -> tuple[Tensor, ...]:
+        """Return the parameters of the inner score."""
         return self.inner.gradient_tensors()
+
+    def _get_factors(self, query: Tensor) -> Tensor:
+        """Return the factor of each head, ``[head, 1, 1]``."""
+        factors = query.new_ones(query.shape[1], 1, 1)
+        factors[slice(None) if self.scaled_heads is None else list(self.scaled_heads)] = 1 / self.temperature
+        return factors

@@ -1,9 +1,8 @@
-"""Many edits in one batch: every row of it is the same text under an edit of its own."""
+"""Apply many edits in one batch: every batch row holds the same text under a different edit."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -14,65 +13,115 @@ from jumok.attention.mask import Mask
 from jumok.attention.mask.base import PARTIAL
 from jumok.tap import Listener
 
-Numbers = Int[Tensor, " row"]
+RowIndices = Int[Tensor, " row"]
 
 
 class AblateHeadPerRow(Listener):
-    """A listener: in row r of the batch, head ``heads[r]`` of one attention gives ``instead[r]`` [query, width], as
-    Ablate has it."""
+    """In batch row r, replaces the output of head ``heads[r]`` of one attention by ``replacements[r]``."""
 
-    def __init__(self, site: str, heads: Numbers, instead: Float[Tensor, "row part query width"]) -> None:
-        self.site, self.heads, self.instead = site, heads, instead
-        self.begin = 0  # a recurrent decoder looks step by step
+    def __init__(self, site: str, heads: RowIndices, replacements: Float[Tensor, "row part query width"]) -> None:
+        """Create a listener.
+
+        Args:
+            site: The attention site.
+            heads: The head to ablate in each batch row.
+            replacements: What it outputs instead. An attention over windows of an image has several parts for each
+                text.
+        """
+        self.site, self.heads, self.replacements = site, heads, replacements
+        self._rows_so_far = 0  # a recurrent decoder calls its attention once for each step
 
     def accepts(self, site: str) -> bool:
+        """Return whether this is the output of the attention.
+
+        Args:
+            site: The full site name.
+        """
         return site == f"{self.site}.output"
 
     def __call__(self, site: str, value: Tensor) -> Tensor:
-        # several parts a text (windows of a picture): those of one text stand together
+        """Return the outputs with one head replaced in each batch row.
+
+        Args:
+            site: The full site name.
+            value: The outputs ``[batch, head, query, width]``.
+        """
+        # windows of one text are adjacent in the batch
         texts = value.unflatten(0, (len(self.heads), -1)).clone()
-        end = self.begin + value.shape[2]
+        end = self._rows_so_far + value.shape[2]
         rows = torch.arange(len(texts), device=value.device)
-        texts[rows, :, self.heads.to(value.device)] = self.instead[:, :, self.begin : end].to(value)
-        self.begin = end
+        replacements = self.replacements[:, :, self._rows_so_far : end].to(value)
+        texts[rows, :, self.heads.to(value.device)] = replacements
+        self._rows_so_far = end
         return texts.flatten(0, 1)
 
 
-@dataclass(frozen=True)
 class KnockOutEdgePerRow(Listener):
-    """A listener: in row r of the batch, one head of one attention may not look from one query to one key, as KnockOut
-    has it."""
+    """In batch row r, forbids one head of one attention to attend from one query to one key."""
 
-    site: str
-    heads: Numbers
-    queries: Numbers
-    keys: Numbers
+    def __init__(self, site: str, heads: RowIndices, queries: RowIndices, keys: RowIndices) -> None:
+        """Create a listener.
+
+        Args:
+            site: The attention site.
+            heads: The head of the edge in each batch row.
+            queries: The query position of the edge in each batch row.
+            keys: The key position of the edge in each batch row.
+        """
+        self.site = site
+        self.mask = AllButOneEdge(heads, queries, keys)
 
     def accepts(self, site: str) -> bool:
+        """Return whether this is the mask of the attention.
+
+        Args:
+            site: The full site name.
+        """
         return site == f"{self.site}.mask"
 
-    def __call__(self, site: str, value: Any) -> Any:
-        rest = AllButOneEdge(self.heads, self.queries, self.keys)
-        return rest if value is None else value & rest
+    def __call__(self, site: str, value: Mask | None) -> Mask:
+        """Return the mask without the edges.
+
+        Args:
+            site: The full site name.
+            value: The mask of the attention, or None.
+        """
+        return self.mask if value is None else value & self.mask
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AllButOneEdge(Mask):
-    """Every cell but one of each batch row."""
+    """A mask that forbids one cell in each batch row.
 
-    heads: Numbers
-    queries: Numbers
-    keys: Numbers
+    Attributes:
+        heads: The head of the forbidden cell in each batch row.
+        queries: Its query position.
+        keys: Its key position.
+    """
+
+    heads: RowIndices
+    queries: RowIndices
+    keys: RowIndices
 
     needs_check = False
 
     def evaluate(self, grid: Grid) -> Tensor:
+        """Return True for every cell of the grid except the forbidden ones.
+
+        Args:
+            grid: The cells to evaluate.
+        """
         batch = grid.batch
-        at = [one.to(batch.device)[batch] for one in (self.heads, self.queries, self.keys)]
-        return ~((grid.head == at[0]) & (grid.query == at[1]) & (grid.key == at[2]))
+        head, query, key = (indices.to(batch.device)[batch] for indices in (self.heads, self.queries, self.keys))
+        return ~((grid.head == head) & (grid.query == query) & (grid.key == key))
 
     def classify_blocks(self, blocks: BlockGrid) -> Tensor:
+        """Classify every block as partially allowed.
+
+        Args:
+            blocks: The blocks of the grid.
+        """
         return torch.full((1, 1, 1, 1), PARTIAL, dtype=torch.int8, device=blocks.keys.device)
 
     def __repr__(self) -> str:
-        return f"uncut({len(self.heads)} rows)"
+        return f"all_but_one_edge({len(self.heads)} rows)"

@@ -1,1 +1,1 @@
-"""effects"""
+"""Measure how much heads, edges and layers change a model's output."""

@@ -1,10 +1,7 @@
-"""What parts of a model write into the residual path, read as logits.
+"""Split a logit into what each head, MLP and the embedding add to it directly.
 
-contributions   what each head of an attention adds to the path; with the output map's bias they sum to what the
-                attention gives
-direct          how much each head, MLP and embedding adds to one token's logit, the last norm taken as it was in
-                this run: the parts sum to the logit. What later parts make of it is not in there (jumok.effect is)
-logit_lens      the likeliest next tokens if the model ended after each block (nostalgebraist 2020)
+The last norm is linearised at this forward pass, so that the contributions sum to the logit. What later layers compute
+from a contribution is not included; ``jumok.effect`` measures that.
 """
 
 from __future__ import annotations
@@ -13,152 +10,156 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from jumok.checkpoint import Loaded
 from jumok.errors import ArgumentError
 from jumok.layers import RMSNorm
-from jumok.lens.capture.capture import Capture
-from jumok.lens.huggingface.attention_interface import OUTPUT_PROJECTIONS
+from jumok.lens.capture.model_capture import Capture
 from jumok.lens.lens import Lens
 from jumok.models.gpt import GPT
 
 from .metrics import encode_single_token
+from .output_projection import compute_head_contributions, find_output_projection
 
 
 @dataclass(frozen=True)
 class LogitContribution:
-    """One part of a model and what it adds to a logit. head: None for what is no head."""
+    """What one part of a model adds to a logit.
+
+    Attributes:
+        name: The part: "embedding", a site name, a block's MLP, or a bias.
+        head: The head; None for parts that are not heads.
+        logit: The contribution.
+    """
 
     name: str
     head: int | None
     logit: float
 
 
-@dataclass(frozen=True)
-class LayerPrediction:
-    """After ``layer`` blocks (0: the embedding alone): the likeliest tokens with their probabilities."""
-
-    layer: int
-    tokens: tuple[tuple[int, float], ...]
-
-
-def compute_head_contributions(model: Any, run: Capture, layer: int | str) -> Float[Tensor, "batch head query width"]:
-    """``run`` must have kept "output"."""
-    site = run.sites.find(layer)
-    kept = run.kept.get(f"{site}.output")
-    if kept is None:
-        raise ArgumentError('this run did not keep what heads give; make it with keep=("output",)')
-    weight, _ = find_output_projection(model, site)
-    width = kept.shape[-1]
-    return torch.stack(
-        [kept[:, head] @ weight[:, head * width : (head + 1) * width].T for head in range(kept.shape[1])], 1
-    )
-
-
-def find_output_projection(model: Any, site: str) -> tuple[Float[Tensor, "width heads_width"], Tensor | None]:
-    """The matrix behind the heads of an attention, and its bias."""
-    modules = dict((model.model if isinstance(model, Loaded) else model).named_modules())
-    attention = modules[site]
-    found = getattr(attention, "output", None)
-    if not isinstance(found, nn.Module):
-        found = next(
-            (one for name in OUTPUT_PROJECTIONS if isinstance(one := getattr(attention, name, None), nn.Module)), None
-        )
-    if found is None:  # BERT and its kin keep the map beside the heads: attention.self, attention.output.dense
-        found = modules.get(f"{site.rpartition('.')[0]}.output.dense")
-    weight = getattr(found, "weight", None)
-    if not isinstance(weight, Tensor) or weight.dim() != 2:
-        raise ArgumentError(f"the map behind the heads of {site} is not known, so their shares of it are not either")
-    # transformers' Conv1D has its matrix the other way round
-    matrix = weight.T if type(found).__name__ == "Conv1D" else weight
-    return matrix, getattr(found, "bias", None)
-
-
 @torch.no_grad()
-def direct(model: Any, tokens: Any, token: int | str, position: int = -1) -> list[LogitContribution]:
-    """How much each part adds to the logit of ``token`` at a position, largest first; ``Part.logit`` sum to it."""
+def compute_direct_effects(
+    model: nn.Module | Loaded, tokens: Any, token: int | str, position: int = -1
+) -> list[LogitContribution]:
+    """Compute how much each part of a GPT adds to a token's logit.
+
+    Args:
+        model: A model of the family gpt, or what ``jumok.load`` returned.
+        tokens: The text, as for ``Lens.run``.
+        token: The token whose logit is split: its id or text.
+        position: The position whose logits are read, negative from the end.
+
+    Returns:
+        The contributions, the largest first; their sum is the logit.
+
+    Raises:
+        ArgumentError: If the model is of another family or the token is unknown.
+    """
     with Lens(model) as lens:
-        gpt = _gpt(lens)
-        run = lens.run(tokens, keep=("output", "feedforward_output", "input"), logits=True)
+        gpt = require_gpt(lens)
+        capture = lens.run(tokens, keep=("output", "feedforward_output", "input"), logits=True)
     if isinstance(token, str):
         token = encode_single_token(token, None if lens.loaded is None else lens.loaded.tokenizer)
-    reader = _Reader(gpt, run, token, position)
-    first = run.kept["blocks.0.input"][0, position]
-    parts = [LogitContribution("embedding", None, reader.logit(first))]
-    for layer, site in enumerate(run.sites.names):
-        for head, given in enumerate(compute_head_contributions(gpt, run, site)[0, :, position]):
-            parts.append(LogitContribution(site, head, reader.logit(given)))
-        bias = find_output_projection(gpt, site)[1]
+    reader = LinearisedReader(gpt, capture, token, position)
+
+    embedding = capture.activations["blocks.0.input"][0, position]
+    parts = [LogitContribution("embedding", None, reader.read_logit(embedding))]
+    for layer, site in enumerate(capture.sites.names):
+        for head, contribution in enumerate(compute_head_contributions(gpt, capture, site)[0, :, position]):
+            parts.append(LogitContribution(site, head, reader.read_logit(contribution)))
+        bias = find_output_projection(gpt, site).bias
         if bias is not None:
-            parts.append(LogitContribution(f"{site}.bias", None, reader.logit(bias)))
-        block = f"blocks.{layer}"
-        parts.append(
-            LogitContribution(
-                f"{block}.feedforward", None, reader.logit(run.kept[f"{block}.feedforward_output"][0, position])
-            )
-        )
+            parts.append(LogitContribution(f"{site}.bias", None, reader.read_logit(bias)))
+        feedforward = capture.activations[f"blocks.{layer}.feedforward_output"][0, position]
+        parts.append(LogitContribution(f"blocks.{layer}.feedforward", None, reader.read_logit(feedforward)))
     if reader.constant:
         parts.append(LogitContribution("norm.bias", None, reader.constant))
-    return sorted(parts, key=lambda one: -abs(one.logit))
+    return sorted(parts, key=lambda part: -abs(part.logit))
 
 
-class _Reader:
-    """The last norm and the output map, at one position, as the straight line that they were in this run."""
+class LinearisedReader:
+    """The last norm and the output projection of one token, as a linear function at one position of a capture.
 
-    def __init__(self, gpt: GPT, run: Capture, token: int, position: int) -> None:
-        last = len(run.sites.names) - 1
-        table: Tensor = gpt.embedding.weight if gpt.output is None else gpt.output.weight
+    Attributes:
+        constant: The contribution of the norm's bias.
+    """
+
+    def __init__(self, gpt: GPT, capture: Capture, token: int, position: int) -> None:
+        """Linearise the norm.
+
+        Args:
+            gpt: The model.
+            capture: A capture made with keep=("output", "feedforward_output", "input").
+            token: The token id whose logit is read.
+            position: The position whose logits are read.
+
+        Raises:
+            ArgumentError: If the token does not exist.
+        """
+        table = get_output_table(gpt)
         if not 0 <= token < len(table):
-            raise ArgumentError(f"the model has tokens 0 to {len(table) - 1}; {token} is none of them")
-        self.row = table[token].double()
-        hidden = _after(run, last, position, gpt)
-        norm: Any = gpt.norm
-        self.centred = not isinstance(norm, RMSNorm)
-        moved = hidden - hidden.mean() if self.centred else hidden
-        self.scale = norm.weight.double() / (moved.square().mean() + gpt.config.epsilon).sqrt()
-        bias = getattr(norm, "bias", None)
-        self.constant = 0.0 if bias is None else float(self.row @ bias.double())
+            raise ArgumentError(f"token {token} does not exist; the model has tokens 0 to {len(table) - 1}")
+        self._row = table[token].double()
+        hidden = compute_final_hidden(gpt, capture, position)
+        norm = gpt.norm
+        parameters = {name: parameter.double() for name, parameter in norm.named_parameters()}
+        self._is_centred = not isinstance(norm, RMSNorm)
+        centred = hidden - hidden.mean() if self._is_centred else hidden
+        self._scale = parameters["weight"] / (centred.square().mean() + gpt.config.epsilon).sqrt()
+        self.constant = float(self._row @ parameters["bias"]) if "bias" in parameters else 0.0
 
-    def logit(self, given: Tensor) -> float:
-        given = given.double()
-        given = given - given.mean() if self.centred else given
-        return float(self.row @ (given * self.scale))
+    def read_logit(self, contribution: Tensor) -> float:
+        """Return what a contribution to the residual stream adds to the logit.
 
-
-def _after(run: Capture, layer: int, position: int, gpt: GPT) -> Tensor:
-    """The residual path behind a block: what went in, and what its two parts added."""
-    site = f"blocks.{layer}"
-    attention = compute_head_contributions(gpt, run, f"{site}.attention")[0, :, position].double().sum(0)
-    bias = find_output_projection(gpt, f"{site}.attention")[1]
-    total = run.kept[f"{site}.input"][0, position].double() + attention
-    total = total if bias is None else total + bias.double()
-    return total + run.kept[f"{site}.feedforward_output"][0, position].double()
+        Args:
+            contribution: A vector ``[width]``.
+        """
+        contribution = contribution.double()
+        if self._is_centred:
+            contribution = contribution - contribution.mean()
+        return float(self._row @ (contribution * self._scale))
 
 
-@torch.no_grad()
-def apply_logit_lens(model: Any, tokens: Any, position: int = -1, count: int = 5) -> list[LayerPrediction]:
-    """The likeliest tokens at a position, after each block."""
-    with Lens(model) as lens:
-        gpt = _gpt(lens)
-        run = lens.run(tokens, keep=("output", "feedforward_output", "input"))
-    layers = len(run.sites.names)
-    hidden = [run.kept[f"blocks.{layer}.input"][0, position] for layer in range(layers)]
-    hidden.append(_after(run, layers - 1, position, gpt).to(hidden[0]))
-    table = gpt.embedding.weight if gpt.output is None else gpt.output.weight
-    found = []
-    for layer, one in enumerate(hidden):
-        shares = (gpt.norm(one) @ table.T).softmax(-1).topk(min(count, len(table)))
-        pairs = zip(shares.indices.tolist(), shares.values.tolist(), strict=True)
-        found.append(LayerPrediction(layer, tuple(pairs)))
-    return found
+def compute_final_hidden(gpt: GPT, capture: Capture, position: int) -> Tensor:
+    """Compute the residual stream after the last block ``[width]``, in float64.
+
+    Args:
+        gpt: The model.
+        capture: A capture made with keep=("output", "feedforward_output", "input").
+        position: The position.
+    """
+    block = f"blocks.{len(capture.sites.names) - 1}"
+    site = f"{block}.attention"
+    heads = compute_head_contributions(gpt, capture, site)[0, :, position].double()
+    hidden = capture.activations[f"{block}.input"][0, position].double() + heads.sum(0)
+    bias = find_output_projection(gpt, site).bias
+    if bias is not None:
+        hidden = hidden + bias.double()
+    return hidden + capture.activations[f"{block}.feedforward_output"][0, position].double()
 
 
-def _gpt(lens: Lens) -> GPT:
+def get_output_table(gpt: GPT) -> Tensor:
+    """Return the output projection ``[token, width]``; GPT-2 shares it with the embedding.
+
+    Args:
+        gpt: The model.
+    """
+    return gpt.embedding.weight if gpt.output is None else gpt.output.weight
+
+
+def require_gpt(lens: Lens) -> GPT:
+    """Return the model of a lens if it belongs to the family gpt.
+
+    Args:
+        lens: The lens.
+
+    Raises:
+        ArgumentError: If the model is of another family.
+    """
     if not isinstance(lens.model, GPT):
         raise ArgumentError(
-            f"{type(lens.model).__name__} does not say what leads from its path to its logits; logit lens and direct "
-            "effect are for the family gpt (GPT-2, Llama, Mistral, Qwen2, SmolLM2 ...), as jumok.load gives it"
+            f"the logit lens and direct effects need a model of the family gpt (GPT-2, Llama, Mistral, Qwen2, "
+            f"SmolLM2, ...) from jumok.load, not {type(lens.model).__name__}"
         )
     return lens.model

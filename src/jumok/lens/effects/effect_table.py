@@ -1,27 +1,39 @@
-"""What was measured: effects in order, each with its controls; and what weight says about effect, and what not."""
+"""The results of ``effect``: effects sorted by size, their controls, and how weights and effects are related."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from jumok.errors import ArgumentError
 from jumok.lens.edits.edit_types import Ablate, Edit, KnockOut
 
-if TYPE_CHECKING:
-    from .edit_bench import EditRunner
-
-USELESS = 0.05  # of the largest effect: less is called useless
-LITTLE = 0.05  # of a row: less weight is called little looked at
+USELESS_SHARE = 0.05  # an effect below this share of the largest effect is called useless
+SMALL_WEIGHT = 0.05  # a weight below this is called small
+EXAMPLES = 5  # edges listed as examples
 
 
 @dataclass(frozen=True)
 class Effect:
-    """One edit and what it changed. rank: its place among ``of`` edits of its kind (edges: itself and random edges of
-    equal weight; heads: all heads), the largest change first."""
+    """One edit and what it changed.
+
+    Attributes:
+        layer: The layer's number in a model with a single stack, else its site name; every ``layer`` argument accepts
+            both.
+        head: The head.
+        effect: The metric with the edit minus the metric without.
+        query: The query of an edge; None for a head.
+        key: The key of an edge; None for a head.
+        weight: The weight of an edge; of a head, the largest weight of the measured position.
+        estimate: The gradient's estimate of an edge's effect.
+        rank: The rank by size among ``of`` comparable edits, 1 is the largest. Heads are compared with all heads, an
+            edge with random edges of similar weight and itself.
+        of: The number of comparable edits, this one included.
+        looks_at: The key that a head attends to most from the measured position.
+    """
 
     layer: int | str
     head: int
@@ -29,50 +41,70 @@ class Effect:
     query: int | None = None
     key: int | None = None
     weight: float | None = None
-    estimate: float | None = None  # by gradient
+    estimate: float | None = None
     rank: int | None = None
     of: int | None = None
-    looks_at: int | None = None  # of a head: the key it looks at most from the place measured, by ``weight``
+    looks_at: int | None = None
 
     @property
     def p(self) -> float | None:
-        """How often an edit of this kind does at least as much, this one counted in."""
+        """The share of comparable edits whose effect is at least as large, this one included."""
         return None if self.rank is None or self.of is None else self.rank / self.of
 
     @property
     def edit(self) -> Edit:
-        """The same as an edit, for a run under the lens."""
+        """The edit that was measured, for ``Lens.run``."""
         if self.query is None:
             return Ablate(layer=self.layer, head=self.head)
         return KnockOut(layer=self.layer, head=self.head, query=self.query, key=self.key)
 
     def to_json(self) -> dict[str, Any]:
-        return {name: value for name, value in {**asdict(self), "p": self.p}.items() if value is not None}
+        """Return the effect as a dictionary for JSON, without fields that are None."""
+        fields = {**asdict(self), "p": self.p}
+        return {name: field for name, field in fields.items() if field is not None}
 
 
 @dataclass(frozen=True)
 class WeightAndEffect:
-    """What looking says about mattering (Jain and Wallace 2019 asked it first): Pearson's and Spearman's correlation
-    of weight and size of effect over edges, the most looked-at edges that do nothing, and the most useful ones that are
-    hardly looked at."""
+    """How the weights of edges are related to their effects (the question of Jain and Wallace 2019).
+
+    Attributes:
+        edges: The number of edges that the correlations are computed over.
+        every: Whether these are all edges, or a random sample.
+        pearson: Pearson's correlation of weight and absolute effect.
+        spearman: Spearman's correlation of weight and absolute effect.
+        looked_at_but_useless: Edges with the largest weights among those with a negligible effect.
+        useful_but_little_looked_at: Edges with the largest effects among those with a small weight.
+    """
 
     edges: int
-    every: bool  # of all edges, or of a sample
+    every: bool
     pearson: float
     spearman: float
     looked_at_but_useless: tuple[Effect, ...]
     useful_but_little_looked_at: tuple[Effect, ...]
 
     def to_json(self) -> dict[str, Any]:
-        told = asdict(self)
-        for name in ("looked_at_but_useless", "useful_but_little_looked_at"):
-            told[name] = [one.to_json() for one in getattr(self, name)]
-        return told
+        """Return the relation as a dictionary for JSON."""
+        return {
+            **asdict(self),
+            "looked_at_but_useless": [edge.to_json() for edge in self.looked_at_but_useless],
+            "useful_but_little_looked_at": [edge.to_json() for edge in self.useful_but_little_looked_at],
+        }
 
 
 @dataclass(frozen=True)
 class Effects:
-    """``rows``: the largest change first. ``sampled``: the random edges that were cut as controls."""
+    """The effects of many edits on one metric.
+
+    Attributes:
+        over: "heads" or "edges".
+        metric: The metric, as text.
+        clean: The metric without edits.
+        rows: The effects, the largest first.
+        sampled: The effects of the random edges that serve as controls.
+        every: Whether ``rows`` contains all edges.
+    """
 
     over: str
     metric: str
@@ -81,96 +113,143 @@ class Effects:
     sampled: tuple[Effect, ...] = ()
     every: bool = True
 
-    @staticmethod
-    def ranked(
-        rows: Sequence[Effect], bench: EditRunner, over: str, sampled: Sequence[Effect] = (), every: bool = True
-    ) -> Effects:
-        ordered = sorted(rows, key=lambda one: -abs(one.effect))
-        if over == "heads":
-            sizes = [abs(one.effect) for one in ordered]
-            ordered = [
-                replace(one, rank=sum(size >= abs(one.effect) for size in sizes), of=len(sizes)) for one in ordered
-            ]
-        return Effects(over, str(bench.metric), bench.value, tuple(ordered), tuple(sampled), every)
-
-    def top(self, count: int = 10) -> tuple[Effect, ...]:
-        if count < 1:
-            raise ArgumentError(f"top gives at least one; {count} were asked for")
-        return self.rows[:count]
-
     def __repr__(self) -> str:
         return f"<Effects of {len(self.rows):,} {self.over} on the {self.metric}: {self.clean:.4f}>"
 
-    def of(self, layer: int | str, head: int, query: int | None = None, key: int | None = None) -> Effect:
-        """The row of one head or edge."""
-        for one in self.rows:
-            if (one.layer, one.head, one.query, one.key) == (layer, head, query, key):
-                return one
+    def top(self, count: int = 10) -> tuple[Effect, ...]:
+        """Return the largest effects.
+
+        Args:
+            count: How many, at least 1.
+        """
+        if count < 1:
+            raise ArgumentError(f"count must be at least 1, not {count}")
+        return self.rows[:count]
+
+    def get(self, layer: int | str, head: int, query: int | None = None, key: int | None = None) -> Effect:
+        """Return the effect of one head or edge.
+
+        Args:
+            layer: The layer, as in ``Effect.layer``.
+            head: The head.
+            query: The query of an edge; None for a head.
+            key: The key of an edge; None for a head.
+
+        Raises:
+            ArgumentError: If it was not measured.
+        """
+        for row in self.rows:
+            if (row.layer, row.head, row.query, row.key) == (layer, head, query, key):
+                return row
         raise ArgumentError(f"layer {layer}, head {head}, edge {query} <- {key} was not measured")
 
     @property
     def agreement(self) -> float | None:
-        """Spearman's correlation of the gradient's estimate and the exact effect, over random edges (all of them where
-        every edge was cut); None for heads, which are all exact."""
-        return self._agreement(self.rows if self.every else self.sampled)
+        """Spearman's correlation of estimated and exact effects over random edges; None for heads.
+
+        If every edge was measured, it is computed over all of them.
+        """
+        return self._correlate_estimates(self.rows if self.every else self.sampled)
 
     @property
     def agreement_of_chosen(self) -> float | None:
-        """The same over the edges that were chosen for being large, by gradient or by weight: harder, for cutting those
-        moves a model far."""
-        return self._agreement(self.rows)
+        """The same correlation over the edges that were chosen for a large estimate or weight; None for heads.
 
-    def _agreement(self, some: Sequence[Effect]) -> float | None:
-        if self.over == "heads" or len(some) < 3:
+        It is usually lower, because large edits change a model far beyond the linear range.
+        """
+        return self._correlate_estimates(self.rows)
+
+    def _correlate_estimates(self, effects: Sequence[Effect]) -> float | None:
+        if self.over == "heads" or len(effects) < 3:
             return None
-        return spearman([one.estimate or 0.0 for one in some], [one.effect for one in some])
+        return compute_spearman([effect.estimate or 0.0 for effect in effects], [effect.effect for effect in effects])
 
     @property
     def weight_and_effect(self) -> WeightAndEffect:
+        """How the weights of edges are related to their effects.
+
+        Raises:
+            ArgumentError: If heads were measured.
+        """
         if self.over == "heads":
-            raise ArgumentError('weights belong to edges: measure with over="edges"')
-        # chosen rows were chosen for being large, and would flatter either side; a correlation is of random ones
-        some = self.rows if self.every else self.sampled
-        known = (*self.rows, *self.sampled)
-        largest = max((abs(one.effect) for one in known), default=0.0)
-        weights, sizes = [one.weight or 0.0 for one in some], [abs(one.effect) for one in some]
-        useless = [one for one in known if abs(one.effect) < USELESS * largest]
-        little = [one for one in known if (one.weight or 0.0) < LITTLE]
+            raise ArgumentError('heads have no weight; measure with over="edges"')
+        # rows that were chosen for a large weight or estimate would bias the correlation; random ones do not
+        unbiased = self.rows if self.every else self.sampled
+        weights = [effect.weight or 0.0 for effect in unbiased]
+        sizes = [abs(effect.effect) for effect in unbiased]
+
+        measured = (*self.rows, *self.sampled)
+        largest = max((abs(effect.effect) for effect in measured), default=0.0)
+        useless = [effect for effect in measured if abs(effect.effect) < USELESS_SHARE * largest]
+        small = [effect for effect in measured if (effect.weight or 0.0) < SMALL_WEIGHT]
         return WeightAndEffect(
-            len(some),
+            len(unbiased),
             self.every,
-            pearson(weights, sizes),
-            spearman(weights, sizes),
-            tuple(sorted(useless, key=lambda one: -(one.weight or 0.0))[:5]),
-            tuple(sorted(little, key=lambda one: -abs(one.effect))[:5]),
+            compute_pearson(weights, sizes),
+            compute_spearman(weights, sizes),
+            tuple(sorted(useless, key=lambda effect: -(effect.weight or 0.0))[:EXAMPLES]),
+            tuple(sorted(small, key=lambda effect: -abs(effect.effect))[:EXAMPLES]),
         )
 
     def to_json(self) -> dict[str, Any]:
-        told: dict[str, Any] = {"over": self.over, "metric": self.metric, "clean": self.clean}
-        told["rows"] = [one.to_json() for one in self.rows]
+        """Return the effects as a dictionary for JSON."""
+        report: dict[str, Any] = {"over": self.over, "metric": self.metric, "clean": self.clean}
+        report["rows"] = [row.to_json() for row in self.rows]
         if self.over == "edges":
-            told |= {"agreement": self.agreement, "agreement_of_chosen": self.agreement_of_chosen}
-            told["weight_and_effect"] = self.weight_and_effect.to_json()
-        return told
+            report |= {"agreement": self.agreement, "agreement_of_chosen": self.agreement_of_chosen}
+            report["weight_and_effect"] = self.weight_and_effect.to_json()
+        return report
 
 
-def pearson(left: Sequence[float], right: Sequence[float]) -> float:
-    """Correlation; 0 where a side does not vary."""
+def sort_by_size(rows: Sequence[Effect]) -> tuple[Effect, ...]:
+    """Sort effects by absolute size, the largest first.
+
+    Args:
+        rows: The effects.
+    """
+    return tuple(sorted(rows, key=lambda row: -abs(row.effect)))
+
+
+def rank_effects(rows: Sequence[Effect]) -> tuple[Effect, ...]:
+    """Sort effects by absolute size, and set the rank of each among all of them.
+
+    Args:
+        rows: The effects.
+    """
+    sizes = [abs(row.effect) for row in rows]
+    return tuple(
+        replace(row, rank=sum(size >= abs(row.effect) for size in sizes), of=len(sizes)) for row in sort_by_size(rows)
+    )
+
+
+def compute_pearson(left: Sequence[float], right: Sequence[float]) -> float:
+    """Compute Pearson's correlation; 0 where a side is constant.
+
+    Args:
+        left: The first variable.
+        right: The second variable, of equal length.
+    """
     if len(left) < 2:
         return 0.0
-    both = torch.tensor([list(left), list(right)], dtype=torch.float64)
-    both = both - both.mean(1, keepdim=True)
-    size = both.norm(dim=1).prod()
-    return float((both[0] * both[1]).sum() / size) if size > 0 else 0.0
+    pair = torch.tensor([list(left), list(right)], dtype=torch.float64)
+    centred = pair - pair.mean(1, keepdim=True)
+    norms = centred.norm(dim=1).prod()
+    return float((centred[0] * centred[1]).sum() / norms) if norms > 0 else 0.0
 
 
-def spearman(left: Sequence[float], right: Sequence[float]) -> float:
-    """Correlation of ranks; equal numbers share the mean of theirs."""
-    return pearson(_ranks(left), _ranks(right))
+def compute_spearman(left: Sequence[float], right: Sequence[float]) -> float:
+    """Compute Spearman's rank correlation; equal numbers get their mean rank.
+
+    Args:
+        left: The first variable.
+        right: The second variable, of equal length.
+    """
+    return compute_pearson(_rank(left), _rank(right))
 
 
-def _ranks(numbers: Sequence[float]) -> list[float]:
-    values, places = torch.tensor(list(numbers), dtype=torch.float64).unique(return_inverse=True)
-    counts = torch.bincount(places, minlength=len(values)).to(torch.float64)
-    last = counts.cumsum(0)
-    return (last - (counts - 1) / 2)[places].tolist()
+def _rank(numbers: Sequence[float]) -> list[float]:
+    """Return the rank of each number; equal numbers share the mean of their ranks."""
+    distinct, indices = torch.tensor(list(numbers), dtype=torch.float64).unique(return_inverse=True)
+    counts = torch.bincount(indices, minlength=len(distinct)).to(torch.float64)
+    last_ranks = counts.cumsum(0)
+    return (last_ranks - (counts - 1) / 2)[indices].tolist()

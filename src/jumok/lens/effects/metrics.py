@@ -1,14 +1,13 @@
-"""What an effect is measured by: one number for each text, read from what a model gave.
+"""Metrics: what an effect is measured by. A metric computes one number for each text from a model's output.
 
-Metrics are frozen values. ``position`` counts as Python does: -1 is the last. Each says from which position on it needs
-logits, so that a model that can leave the others out does.
+Metrics are frozen values. ``position`` counts as in Python: -1 is the last position.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -16,15 +15,34 @@ from torch import Tensor
 from torch.nn import functional
 
 from jumok.data.tokenizers.token_labels import label_tokens
+from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
 
-#: what a model gave, its last axis being what it chooses from: [batch, position, token], or [batch, class]
+#: a model's output: logits [batch, position, token] or [batch, class], numbers, or hidden states
 Logits = Float[Tensor, "batch ..."]
-Clean = Float[Tensor, "1 ..."]
+CleanLogits = Float[Tensor, "1 ..."]
+Values = Float[Tensor, " batch"]
 
 
+class Answer(NamedTuple):
+    """The part of a model's output that metrics read.
+
+    Attributes:
+        tensor: The logits, numbers or hidden states.
+        kind: "logits", "numbers" or "hidden".
+    """
+
+    tensor: Tensor
+    kind: str
+
+
+@dataclass(frozen=True)
 class Metric(ABC):
-    """One number a text. ``clean`` is what the unedited run gave for the same positions, [1, ...]."""
+    """Base class of the metrics.
+
+    Attributes:
+        kinds: The metric classes by name.
+    """
 
     kinds: ClassVar[dict[str, type[Metric]]] = {}
 
@@ -32,38 +50,62 @@ class Metric(ABC):
         Metric.kinds[cls.__name__] = cls
 
     @abstractmethod
-    def __call__(self, logits: Logits, clean: Clean) -> Float[Tensor, " batch"]: ...
+    def __call__(self, logits: Logits, clean: CleanLogits) -> Values:
+        """Compute the metric of each text.
 
-    @property
-    def first(self) -> int | None:
-        """The first position that is read, as Python counts; None = all."""
-        return None
+        Args:
+            logits: The output of the edited model, ``[batch, ...]``.
+            clean: The output of the unedited model for the same text, ``[1, ...]``.
+        """
 
     @abstractmethod
     def __str__(self) -> str: ...
 
-    def resolved(self, tokenizer: Any) -> Metric:
-        """The same with token ids where tokens were written as text."""
-        written = {one.name: value for one in fields(self) if isinstance(value := getattr(self, one.name), str)}  # type: ignore[arg-type]
-        return replace(self, **{name: encode_single_token(text, tokenizer) for name, text in written.items()})  # type: ignore[type-var]
+    @property
+    def first_position(self) -> int | None:
+        """The first position whose logits the metric reads, so that a model can omit the others; None means all."""
+        return None
+
+    @property
+    def measured_position(self) -> int | None:
+        """The single position that the metric reads; None where it reads several or has none."""
+        return self.first_position
+
+    def resolve_tokens(self, tokenizer: Tokenizer | None) -> Metric:
+        """Return the same metric with token ids in place of tokens that were given as text.
+
+        Args:
+            tokenizer: The model's tokenizer, or None.
+
+        Raises:
+            ArgumentError: If a text is not exactly one token, or there is no tokenizer.
+        """
+        texts = {name: field for name, field in vars(self).items() if isinstance(field, str)}
+        return replace(self, **{name: encode_single_token(text, tokenizer) for name, text in texts.items()})
 
     def to_json(self) -> dict[str, Any]:
-        told = {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
-        return {"metric": type(self).__name__, **told}
+        """Return the metric as a dictionary for JSON."""
+        return {"metric": type(self).__name__, **vars(self)}
 
 
 @dataclass(frozen=True)
 class LogProbability(Metric):
-    """The logarithm of a token's probability at a position."""
+    """The log-probability of a token at a position.
+
+    Attributes:
+        token: The token id, or its text.
+        position: The position whose logits are read.
+    """
 
     token: int | str
     position: int = -1
 
-    def __call__(self, logits: Logits, clean: Clean) -> Float[Tensor, " batch"]:
-        return at(logits, self.position).log_softmax(-1)[:, _known(self.token, logits)]
+    def __call__(self, logits: Logits, clean: CleanLogits) -> Values:
+        return select_position(logits, self.position).log_softmax(-1)[:, _check_token(self.token, logits)]
 
     @property
-    def first(self) -> int | None:
+    def first_position(self) -> int | None:
+        """The position that is read."""
         return self.position
 
     def __str__(self) -> str:
@@ -72,18 +114,25 @@ class LogProbability(Metric):
 
 @dataclass(frozen=True)
 class LogitDifference(Metric):
-    """How far one token's logit is above another's: for "Mary or John?"."""
+    """The logit of one token minus the logit of another, for questions such as "Mary or John?".
+
+    Attributes:
+        right: The expected token's id or text.
+        wrong: The other token's id or text.
+        position: The position whose logits are read.
+    """
 
     right: int | str
     wrong: int | str
     position: int = -1
 
-    def __call__(self, logits: Logits, clean: Clean) -> Float[Tensor, " batch"]:
-        here = at(logits, self.position)
-        return here[:, _known(self.right, logits)] - here[:, _known(self.wrong, logits)]
+    def __call__(self, logits: Logits, clean: CleanLogits) -> Values:
+        selected = select_position(logits, self.position)
+        return selected[:, _check_token(self.right, logits)] - selected[:, _check_token(self.wrong, logits)]
 
     @property
-    def first(self) -> int | None:
+    def first_position(self) -> int | None:
+        """The position that is read."""
         return self.position
 
     def __str__(self) -> str:
@@ -92,21 +141,25 @@ class LogitDifference(Metric):
 
 @dataclass(frozen=True)
 class Loss(Metric):
-    """The mean cross-entropy of the text's own next tokens, in nats."""
+    """The mean cross-entropy of a text's next tokens, in nats.
 
-    tokens: tuple[int, ...]  # the text; what comes after each position is the next one
+    Attributes:
+        tokens: The text's token ids, at least two; each position predicts the next one.
+    """
+
+    tokens: tuple[int, ...]
 
     def __post_init__(self) -> None:
         if len(self.tokens) < 2:
-            raise ArgumentError("a loss needs a text of at least two tokens: the first has nothing before it")
+            raise ArgumentError("a loss needs a text of at least two tokens")
 
-    def __call__(self, logits: Logits, clean: Clean) -> Float[Tensor, " batch"]:
-        wanted = torch.tensor(self.tokens[1:], device=logits.device)
-        if logits.dim() != 3 or logits.shape[1] < len(wanted):
+    def __call__(self, logits: Logits, clean: CleanLogits) -> Values:
+        targets = torch.tensor(self.tokens[1:], device=logits.device)
+        if logits.dim() != 3 or logits.shape[1] < len(targets):
             raise ArgumentError(f"a loss over {len(self.tokens)} tokens needs their logits, not {list(logits.shape)}")
-        here = logits[:, : len(wanted)].float()
-        several = wanted.expand(len(here), -1)
-        return functional.cross_entropy(here.transpose(1, 2), several, reduction="none").mean(-1)
+        predictions = logits[:, : len(targets)].float().transpose(1, 2)
+        batch_targets = targets.expand(len(logits), -1)
+        return functional.cross_entropy(predictions, batch_targets, reduction="none").mean(-1)
 
     def __str__(self) -> str:
         return f"loss over {len(self.tokens)} tokens"
@@ -114,16 +167,22 @@ class Loss(Metric):
 
 @dataclass(frozen=True)
 class Divergence(Metric):
-    """KL(clean || edited) of the whole answer at a position: how much it changed, either way; clean: 0."""
+    """The Kullback-Leibler divergence KL(clean || edited) of the output distribution at a position; 0 without edits.
+
+    Attributes:
+        position: The position whose logits are read.
+    """
 
     position: int = -1
 
-    def __call__(self, logits: Logits, clean: Clean) -> Float[Tensor, " batch"]:
-        here, before = (at(one, self.position).float().log_softmax(-1) for one in (logits, clean))
-        return (before.exp() * (before - here)).sum(-1)
+    def __call__(self, logits: Logits, clean: CleanLogits) -> Values:
+        edited_log = select_position(logits, self.position).float().log_softmax(-1)
+        clean_log = select_position(clean, self.position).float().log_softmax(-1)
+        return (clean_log.exp() * (clean_log - edited_log)).sum(-1)
 
     @property
-    def first(self) -> int | None:
+    def first_position(self) -> int | None:
+        """The position that is read."""
         return self.position
 
     def __str__(self) -> str:
@@ -132,14 +191,18 @@ class Divergence(Metric):
 
 @dataclass(frozen=True)
 class ClassScore(Metric):
-    """The logarithm of a class's probability, of a model that answers with classes."""
+    """The log-probability of a class, for classifiers.
+
+    Attributes:
+        label: The index of the class.
+    """
 
     label: int
 
-    def __call__(self, logits: Logits, clean: Clean) -> Float[Tensor, " batch"]:
+    def __call__(self, logits: Logits, clean: CleanLogits) -> Values:
         if logits.dim() != 2:
-            raise ArgumentError(f"this model gives no classes but {list(logits.shape)}; use a metric of tokens")
-        return logits.log_softmax(-1)[:, _known(self.label, logits)]
+            raise ArgumentError(f"this model has no classes but logits {list(logits.shape)}; use a metric of tokens")
+        return logits.log_softmax(-1)[:, _check_token(self.label, logits)]
 
     def __str__(self) -> str:
         return f"log-probability of class {self.label}"
@@ -147,79 +210,118 @@ class ClassScore(Metric):
 
 @dataclass(frozen=True)
 class Value(Metric):
-    """A number that the model answers with, as it is: one of a row of numbers, or of a vector."""
+    """A number of the output, for models that predict numbers.
+
+    Attributes:
+        position: Which number, of a sequence or a vector.
+    """
 
     position: int = -1
 
-    def __call__(self, logits: Logits, clean: Clean) -> Float[Tensor, " batch"]:
+    def __call__(self, logits: Logits, clean: CleanLogits) -> Values:
         return logits.flatten(1)[:, self.position]
+
+    @property
+    def measured_position(self) -> int | None:
+        """The position that is read."""
+        return self.position
 
     def __str__(self) -> str:
         return f"number at position {self.position}"
 
 
-def at(logits: Logits, position: int) -> Float[Tensor, "batch token"]:
-    """[batch, token] at a position; a model of classes has one position alone."""
-    if logits.dim() == 2:
-        return logits
-    if logits.dim() != 3:
-        raise ArgumentError(f"a token is read from logits [batch, position, token], not {list(logits.shape)}")
-    if not -logits.shape[1] <= position < logits.shape[1]:
-        raise ArgumentError(f"there are logits at {logits.shape[1]} positions; {position} is none of them")
-    return logits[:, position]
-
-
-def encode_single_token(text: str, tokenizer: Any) -> int:
-    """The one token that a text is."""
-    if tokenizer is None:
-        raise ArgumentError(f"{text!r} needs a tokenizer: measure what jumok.load gave, or give the token's number")
-    ids = tokenizer.encode(text, special=False)
-    if len(ids) != 1:
-        shown = " ".join(label_tokens(tokenizer, ids))
-        raise ArgumentError(
-            f"{text!r} is {len(ids)} tokens ({shown}); a metric reads one: give the one you mean, with its space"
-        )
-    if ids[0] == tokenizer.unknown:
-        raise ArgumentError(f"{text!r} is unknown to this model's tokenizer; measure a token that it knows")
-    return int(ids[0])
-
-
-def _known(token: int | str, logits: Logits) -> int:
-    if isinstance(token, str):
-        raise ArgumentError(f"{token!r} needs a tokenizer: measure what jumok.load gave, or give the token's number")
-    if not 0 <= token < logits.shape[-1]:
-        raise ArgumentError(f"the model chooses among {logits.shape[-1]}, counted from 0; {token} is none of them")
-    return token
-
-
 @dataclass(frozen=True)
 class Similarity(Metric):
-    """The cosine between what the model gave and what it gave in the clean run, each averaged over its positions: for
-    models that give vectors. 1 for the clean run."""
+    """The cosine similarity to the clean output, averaged over positions, for models that output vectors."""
 
-    def __call__(self, logits: Logits, clean: Clean) -> Float[Tensor, " batch"]:
-        here, before = (one.float().flatten(1, -2).mean(1) if one.dim() > 2 else one for one in (logits, clean))
-        return functional.cosine_similarity(here, before.expand_as(here))
+    def __call__(self, logits: Logits, clean: CleanLogits) -> Values:
+        edited_mean, clean_mean = _average_positions(logits), _average_positions(clean)
+        return functional.cosine_similarity(edited_mean, clean_mean.expand_as(edited_mean))
 
     def __str__(self) -> str:
         return "cosine to the clean answer"
 
 
-def extract_answer(output: Any) -> tuple[Tensor, str]:
-    """What a model gave, and what it is: "logits", "numbers" or "hidden"."""
+def select_position(logits: Logits, position: int) -> Float[Tensor, "batch token"]:
+    """Return the logits of one position; logits of classes have no positions and are returned as they are.
+
+    Args:
+        logits: ``[batch, position, token]`` or ``[batch, class]``.
+        position: The position, negative from the end.
+
+    Raises:
+        ArgumentError: If the position does not exist.
+    """
+    if logits.dim() == 2:
+        return logits
+    if logits.dim() != 3:
+        raise ArgumentError(f"logits must have the shape [batch, position, token], not {list(logits.shape)}")
+    if not -logits.shape[1] <= position < logits.shape[1]:
+        raise ArgumentError(f"there are logits at {logits.shape[1]} positions; {position} is not one of them")
+    return logits[:, position]
+
+
+def encode_single_token(text: str, tokenizer: Tokenizer | None) -> int:
+    """Return the id of a text that is exactly one token.
+
+    Args:
+        text: The token's text, including a leading space where the vocabulary has one.
+        tokenizer: The model's tokenizer, or None.
+
+    Raises:
+        ArgumentError: If the text is several tokens or unknown, or there is no tokenizer.
+    """
+    if tokenizer is None:
+        raise ArgumentError(f"{text!r} needs a tokenizer: use the model of jumok.load, or give the token's id")
+    ids = tokenizer.encode(text, special=False)
+    if len(ids) != 1:
+        labels = " ".join(label_tokens(tokenizer, ids))
+        raise ArgumentError(f"{text!r} is {len(ids)} tokens ({labels}); a metric needs a single token, with its space")
+    if ids[0] == tokenizer.unknown:
+        raise ArgumentError(f"{text!r} is unknown to this model's tokenizer; choose another token")
+    return int(ids[0])
+
+
+def extract_answer(output: Any) -> Answer:
+    """Return the part of a model's output that metrics read.
+
+    Args:
+        output: The output of a model of Jumok or transformers.
+
+    Raises:
+        ArgumentError: If the output has no logits, numbers or hidden states.
+    """
     for name in ("logits", "numbers", "hidden", "last_hidden_state"):
-        found = getattr(output, name, None)
-        if isinstance(found, Tensor):
-            return found, "hidden" if name == "last_hidden_state" else name
-    raise ArgumentError(f"{type(output).__name__} holds nothing that can be measured: no logits, numbers or vectors")
+        tensor = getattr(output, name, None)
+        if isinstance(tensor, Tensor):
+            return Answer(tensor, "hidden" if name == "last_hidden_state" else name)
+    raise ArgumentError(f"{type(output).__name__} has no logits, numbers or hidden states to measure")
 
 
-def usual(answer: Tensor, kind: str) -> Metric:
-    """What people would ask first: how likely is what the model answers by itself?"""
-    if kind == "numbers":
+def choose_default_metric(answer: Answer) -> Metric:
+    """Return the metric for the most likely question: how probable is the model's own answer?
+
+    Args:
+        answer: The output of the unedited model.
+    """
+    if answer.kind == "numbers":
         return Value()
-    if kind == "hidden":
+    if answer.kind == "hidden":
         return Similarity()
-    if answer.dim() == 2:
-        return ClassScore(int(answer[0].argmax()))
-    return LogProbability(int(at(answer, -1)[0].argmax()))
+    if answer.tensor.dim() == 2:
+        return ClassScore(int(answer.tensor[0].argmax()))
+    return LogProbability(int(select_position(answer.tensor, -1)[0].argmax()))
+
+
+def _check_token(token: int | str, logits: Logits) -> int:
+    """Return a token or class id that the logits have."""
+    if isinstance(token, str):
+        raise ArgumentError(f"{token!r} needs a tokenizer: use the model of jumok.load, or give the token's id")
+    if not 0 <= token < logits.shape[-1]:
+        raise ArgumentError(f"the logits have {logits.shape[-1]} entries, counted from 0; {token} is not one of them")
+    return token
+
+
+def _average_positions(hidden: Tensor) -> Tensor:
+    """Average ``[batch, ..., width]`` over everything but batch and width."""
+    return hidden.float().flatten(1, -2).mean(1) if hidden.dim() > 2 else hidden

@@ -1,109 +1,140 @@
-"""Running a model again from the middle. What blocks gave in a clean run is kept; an edit inside a block changes
-nothing before it, so those before it give what they gave, at no cost, and many edits are run as one batch."""
+"""Rerun a model from the middle.
+
+An edit inside a block does not change the blocks before it, so their outputs of the unedited forward pass are reused:
+
+1. ``record()`` runs the model once and stores the output of every block.
+2. ``skip_before(site, batch)`` makes the blocks before an edited attention return their stored outputs, repeated for a
+   batch of copies of the text, at no cost. The rest of the model runs as usual.
+
+Blocks are the elements of the model's ``nn.ModuleList``s, as in every Transformer of Jumok and transformers. Forward
+hooks cannot prevent a module's computation, and replacing the module would lose attributes that transformers reads from
+its blocks. Therefore ``skip_before`` sets ``forward`` on the block instance, where Python finds it before the method of
+the class, and deletes it afterwards.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
+Input = TypeVar("Input")
+BlockOutput = Tensor | tuple[Any, ...]  # a tuple may contain weights or a cache besides the hidden states
+
 
 class Restart:
-    """``blocks``: the model's blocks (parts of its lists of modules) in the order in which they ran, each with what it
-    gave for one text."""
+    """Stores the outputs of a model's blocks, and reruns the model from one of them.
+
+    Attributes:
+        model: The model.
+        outputs: The output of each block by its name, in execution order; None for a block that ran several times in
+            one forward pass (a decoder step by step), which cannot be skipped.
+    """
 
     def __init__(self, model: nn.Module) -> None:
+        """Prepare a model.
+
+        Args:
+            model: A model of Jumok or transformers.
+        """
         self.model = model
-        self.blocks: dict[str, Any] = {}
+        self.outputs: dict[str, BlockOutput | None] = {}
 
     @contextmanager
-    def recording(self) -> Iterator[None]:
-        """While open, what the blocks give is kept."""
-        with ExitStack() as stack:
-            for name, block in _blocks(self.model):
-                handle = block.register_forward_hook(self._keeping(name))
-                stack.callback(handle.remove)
+    def record(self) -> Iterator[None]:
+        """Store the outputs of all blocks that run while the context is open; run one text inside."""
+        with ExitStack() as hooks:
+            for name, block in find_blocks(self.model).items():
+                handle = block.register_forward_hook(self._create_recording_hook(name))
+                hooks.callback(handle.remove)
             yield
 
-    def _keeping(self, name: str) -> Callable[[nn.Module, Any, Any], None]:
-        def hook(module: nn.Module, inputs: Any, output: Any) -> None:
-            # a block that runs twice in one forward (a decoder step by step) cannot be left out
-            self.blocks[name] = output if name not in self.blocks else None
+    def _create_recording_hook(self, name: str) -> Callable[[nn.Module, tuple[Any, ...], BlockOutput], None]:
+        def store_output(module: nn.Module, inputs: tuple[Any, ...], output: BlockOutput) -> None:
+            self.outputs[name] = output if name not in self.outputs else None
 
-        return hook
-
-    def block_of(self, site: str) -> str | None:
-        """The block that holds an attention, where it can be restarted from."""
-        found = [name for name in self.blocks if site == name or site.startswith(f"{name}.")]
-        return max(found, key=len) if found else None
+        return store_output
 
     @contextmanager
-    def before(self, site: str, batch: int) -> Iterator[None]:
-        """While open, every block that ran before the one of this attention gives what it gave, for each row of a
-        batch of copies."""
-        last = self.block_of(site)
-        names = list(self.blocks)
-        skipped = names[: names.index(last)] if last is not None else []
-        modules = dict(self.model.named_modules())
+    def skip_before(self, site: str, batch: int) -> Iterator[None]:
+        """Skip every block before the one that contains a site, while the context is open.
+
+        Args:
+            site: The name of the edited attention.
+            batch: The number of copies of the text in the batch.
+        """
+        skipped = self._find_blocks_before(site)
         try:
-            for name in skipped:
-                if self.blocks[name] is not None:
-                    kept = _repeated(self.blocks[name], batch)
-                    # on the instance: found before the class's own, and gone when deleted
-                    modules[name].forward = _giving(kept)
+            for block, output in skipped:
+                block.forward = _create_constant_forward(repeat_output(output, batch))
             yield
         finally:
-            for name in skipped:
-                modules[name].__dict__.pop("forward", None)
+            for block, _ in skipped:
+                vars(block).pop("forward", None)
+
+    def _find_blocks_before(self, site: str) -> list[tuple[nn.Module, BlockOutput]]:
+        """Return the blocks that ran before the one that contains a site, with their outputs."""
+        names = list(self.outputs)
+        containing = [name for name in names if site == name or site.startswith(f"{name}.")]
+        if not containing:
+            return []
+        first_rerun = names.index(max(containing, key=len))
+        return [
+            (self.model.get_submodule(name), output)
+            for name in names[:first_rerun]
+            if (output := self.outputs[name]) is not None
+        ]
 
 
-def _blocks(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """What stands in lists of modules, but lists of lists: blocks, as every family here and elsewhere has them."""
-    parents = {name: module for name, module in model.named_modules() if isinstance(module, nn.ModuleList)}
-    found = []
-    for name, module in model.named_modules():
-        parent = name.rpartition(".")[0]
-        if parent in parents and not any(isinstance(one, nn.ModuleList) for one in module.modules()):
-            found.append((name, module))
-    # parts of blocks (heads in lists, experts) are left to their blocks
-    names = {name for name, _ in found}
-    return [(name, module) for name, module in found if not any(_inside(name, other) for other in names)]
+def find_blocks(model: nn.Module) -> dict[str, nn.Module]:
+    """Return the blocks of a model by name: the elements of module lists that are not themselves parts of a block.
+
+    Args:
+        model: A model of Jumok or transformers.
+    """
+    lists = {name for name, module in model.named_modules() if isinstance(module, nn.ModuleList)}
+    blocks = {
+        name: module
+        for name, module in model.named_modules()
+        if name.rpartition(".")[0] in lists and not any(isinstance(part, nn.ModuleList) for part in module.modules())
+    }
+    # a list inside a block (heads, experts) belongs to its block
+    return {
+        name: module for name, module in blocks.items() if not any(name.startswith(f"{other}.") for other in blocks)
+    }
 
 
-def _inside(name: str, other: str) -> bool:
-    return name.startswith(f"{other}.")
+def repeat_output(output: BlockOutput, batch: int) -> BlockOutput:
+    """Repeat the output of a block, recorded for one text, for a batch of copies of this text.
+
+    Args:
+        output: A tensor ``[part, ...]`` or a tuple of tensors. An image fills several parts with its windows; the parts
+            of one copy stay adjacent.
+        batch: The number of copies.
+    """
+    if isinstance(output, tuple):
+        return tuple(repeat_output(part, batch) if isinstance(part, Tensor | tuple) else part for part in output)
+    return output[None].expand(batch, *output.shape).flatten(0, 1)
 
 
-def _giving(kept: Any) -> Callable[..., Any]:
-    def forward(*_: Any, **__: Any) -> Any:
-        return kept
+def repeat_input(model_input: Input, batch: int) -> Input | Tensor:
+    """Repeat a model input of one text for a batch of copies; other inputs are returned unchanged.
+
+    Args:
+        model_input: A tensor ``[1, ...]``, or any other argument of ``forward``.
+        batch: The number of copies.
+    """
+    if isinstance(model_input, Tensor) and model_input.dim() and model_input.shape[0] == 1:
+        return model_input.expand(batch, *model_input.shape[1:])
+    return model_input
+
+
+def _create_constant_forward(output: BlockOutput) -> Callable[..., BlockOutput]:
+    """Create a ``forward`` that ignores its arguments and returns a stored output."""
+
+    def forward(*_: Any, **__: Any) -> BlockOutput:
+        return output
 
     return forward
-
-
-def _repeated(kept: Any, batch: int) -> Any:
-    """The same for every row of a batch."""
-    if isinstance(kept, Tensor):
-        return kept.expand(batch * kept.shape[0], *kept.shape[1:]) if kept.shape[0] == 1 else _tiled(kept, batch)
-    if isinstance(kept, tuple):
-        return tuple(_repeated(one, batch) for one in kept)
-    return kept
-
-
-def _tiled(kept: Tensor, batch: int) -> Tensor:
-    """What one text fills several rows with (windows of a picture), text after text."""
-    return kept[None].expand(batch, *kept.shape).flatten(0, 1)
-
-
-def repeat_for_batch(given: Any, batch: int) -> Any:
-    """A model's own inputs, for a batch of copies of one text."""
-    if isinstance(given, Tensor) and given.dim() and given.shape[0] == 1:
-        return given.expand(batch, *given.shape[1:])
-    return given
-
-
-def disable_cache(model: nn.Module) -> dict[str, Any]:
-    """Nobody goes on from these runs: a cache would keep their keys for nothing."""
-    return {"use_cache": False} if hasattr(getattr(model, "config", None), "use_cache") else {}

@@ -1,1 +1,1 @@
-"""huggingface"""
+"""Route the attentions of models from transformers through ``attend()`` while a lens is open."""

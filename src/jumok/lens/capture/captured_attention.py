@@ -1,0 +1,258 @@
+"""The recorded calls of one attention, and the exact weights that follow from them.
+
+A call stores queries, keys and each row's log-sum-exp, and the mask, bias and score as values. Any tile of any head's
+weights can be computed from these exactly, and their size grows linearly with the length of the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from jumok.attention.bias import Bias
+from jumok.attention.grid import Grid, Positions
+from jumok.attention.mask import Mask
+from jumok.attention.score import Score
+
+FULL_ROW_KEYS = 4096  # rows with at most this many keys are computed completely, in float64
+
+Tile = Float[Tensor, "query key"]
+AllowedTile = Bool[Tensor, "query key"]
+
+
+@dataclass
+class CapturedCall:
+    """One call of ``attend()``.
+
+    Attributes:
+        query: Queries ``[batch, head, query, head_width]``.
+        key: Keys ``[batch, group, key, head_width]``.
+        mask: The mask, or None.
+        bias: The bias, or None.
+        score: The score function.
+        query_positions: The positions of the queries.
+        key_positions: The positions of the keys.
+        logsumexp: Each row's log-sum-exp ``[batch, head, query]``; None for the linear backend.
+    """
+
+    query: Tensor
+    key: Tensor
+    mask: Mask | None
+    bias: Bias | None
+    score: Score
+    query_positions: Positions
+    key_positions: Positions
+    logsumexp: Tensor | None = None
+
+    @property
+    def queries(self) -> int:
+        """The number of queries."""
+        return self.query.shape[2]
+
+    @property
+    def keys(self) -> int:
+        """The number of keys."""
+        return self.key.shape[2]
+
+    def tile(self, batch: int, head: int, queries: slice, keys: slice) -> Tile:
+        """Compute the weights of a tile.
+
+        Args:
+            batch: The batch row.
+            head: The head.
+            queries: The rows of the tile, counted from 0 within this call.
+            keys: The columns of the tile, counted from 0 within this call.
+        """
+        # The kernels' log-sum-exp is float32; for large scores its last bit changes the weights noticeably. Short rows
+        # are cheap to compute completely in float64. The linear backend has no log-sum-exp.
+        if self.keys <= FULL_ROW_KEYS or self.logsumexp is None:
+            rows = self._compute_full_rows(batch, head, queries)
+            return rows[:, keys].to(self._result_dtype)
+        scores = self._compute_scores(batch, head, queries, keys, self._result_dtype)
+        total = self.logsumexp[batch, head, queries, None].to(scores)
+        # a row that may attend to nothing has a log-sum-exp of -inf and weights of 0
+        return torch.exp(scores - total).masked_fill(total == -torch.inf, 0.0)
+
+    def allowed(self, batch: int, head: int, queries: slice, keys: slice) -> AllowedTile:
+        """Evaluate the mask of a tile: True where the query may attend to the key.
+
+        Args:
+            batch: The batch row.
+            head: The head.
+            queries: The rows of the tile, counted from 0 within this call.
+            keys: The columns of the tile, counted from 0 within this call.
+        """
+        grid = self._build_grid(batch, head, queries, keys)
+        if self.mask is None:
+            return torch.ones(grid.shape[2:], dtype=torch.bool, device=self.query.device)
+        return self.mask.evaluate(grid)[0, 0].expand(grid.shape[2:])
+
+    @property
+    def _result_dtype(self) -> torch.dtype:
+        """The dtype of the queries, but at least float32."""
+        return torch.promote_types(self.query.dtype, torch.float32)
+
+    def _compute_scores(self, batch: int, head: int, queries: slice, keys: slice, dtype: torch.dtype) -> Tile:
+        """Compute the scores with bias, -inf where the mask forbids."""
+        # a score with parameters for each head must be evaluated on all heads at once
+        all_heads = getattr(self.score, "heads", 1) > 1
+        group = head // (self.query.shape[1] // self.key.shape[1])
+        heads = slice(None) if all_heads else slice(head, head + 1)
+        groups = slice(None) if all_heads else slice(group, group + 1)
+
+        query = self.query[batch : batch + 1, heads, queries].to(dtype)
+        key = self.key[batch : batch + 1, groups, keys].to(dtype)
+        scores = self.score.evaluate(query, key)[0, head if all_heads else 0]
+
+        grid = self._build_grid(batch, head, queries, keys)
+        if self.bias is not None:
+            scores = scores + self.bias.evaluate(grid).to(dtype)[0, 0]
+        if self.mask is not None:
+            scores = scores.masked_fill(~self.mask.evaluate(grid)[0, 0].expand(scores.shape), -torch.inf)
+        return scores
+
+    def _build_grid(self, batch: int, head: int, queries: slice, keys: slice) -> Grid:
+        return Grid(
+            range(batch, batch + 1),
+            range(head, head + 1),
+            _slice_positions(self.query_positions, batch, queries),
+            _slice_positions(self.key_positions, batch, keys),
+            self.query.device,
+        )
+
+    def _compute_full_rows(self, batch: int, head: int, queries: slice) -> Tile:
+        """Compute complete rows by softmax, in float64 where the device supports it."""
+        dtype = torch.float32 if self.query.device.type == "mps" else torch.float64
+        scores = self._compute_scores(batch, head, queries, slice(None), dtype)
+        if self.score.sink is not None:
+            sink = self.score.sink[head].to(scores).expand(scores.shape[0], 1)
+            return torch.cat([scores, sink], -1).softmax(-1)[:, :-1].nan_to_num(0.0)
+        return scores.softmax(-1).nan_to_num(0.0)
+
+
+@dataclass
+class CapturedAttention:
+    """All calls of one site during a forward pass.
+
+    Decoding and recurrent networks call an attention once for each step; the rows of successive calls are stacked.
+
+    Attributes:
+        site: The name of the site.
+        calls: The calls, in order.
+    """
+
+    site: str
+    calls: list[CapturedCall] = field(default_factory=list)
+
+    @property
+    def heads(self) -> int:
+        """The number of heads."""
+        return self.calls[0].query.shape[1]
+
+    @property
+    def batch(self) -> int:
+        """The number of batch rows."""
+        return self.calls[0].query.shape[0]
+
+    @property
+    def queries(self) -> int:
+        """The number of queries of all calls."""
+        return sum(call.queries for call in self.calls)
+
+    @property
+    def keys(self) -> int:
+        """The number of distinct key columns of all calls."""
+        return max(first + call.keys for first, call in zip(self._first_columns, self.calls, strict=True))
+
+    @property
+    def query_positions(self) -> list[int]:
+        """The positions of all queries, in the first batch row."""
+        return [position for call in self.calls for position in list_positions(call.query_positions)]
+
+    @property
+    def key_positions(self) -> list[int]:
+        """The positions of all keys, in the first batch row."""
+        if len(self.calls) == 1:
+            return list_positions(self.calls[0].key_positions)
+        return sorted({position for call in self.calls for position in list_positions(call.key_positions)})
+
+    @property
+    def bytes(self) -> int:
+        """The memory of the captured tensors, in bytes."""
+        tensors = [
+            tensor for call in self.calls for tensor in (call.query, call.key, call.logsumexp) if tensor is not None
+        ]
+        storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
+        return sum(storages.values())
+
+    def tile(self, batch: int, head: int, queries: slice, keys: slice) -> Tile:
+        """Compute the weights of a tile; keys that a call did not have get weight 0.
+
+        Args:
+            batch: The batch row.
+            head: The head.
+            queries: The rows of the tile, counted over all calls.
+            keys: The columns of the tile, counted over all calls.
+        """
+        return self._join_calls(CapturedCall.tile, batch, head, queries, keys)
+
+    def allowed(self, batch: int, head: int, queries: slice, keys: slice) -> AllowedTile:
+        """Evaluate the masks of a tile: True where the query may attend to the key.
+
+        Args:
+            batch: The batch row.
+            head: The head.
+            queries: The rows of the tile, counted over all calls.
+            keys: The columns of the tile, counted over all calls.
+        """
+        return self._join_calls(CapturedCall.allowed, batch, head, queries, keys).bool()
+
+    @property
+    def _first_columns(self) -> list[int]:
+        """The column of each call's first key; a cache with a window drops the earliest keys."""
+        starts = [call.key_positions.start if isinstance(call.key_positions, range) else 0 for call in self.calls]
+        return [start - min(starts) for start in starts]
+
+    def _join_calls(self, compute: Callable[..., Tensor], batch: int, head: int, queries: slice, keys: slice) -> Tensor:
+        """Compute a tile call by call, pad each part to the columns of the tile, and stack the rows."""
+        first_row, last_row, _ = queries.indices(self.queries)
+        left, right, _ = keys.indices(self.keys)
+        parts = []
+        call_start = 0
+        for first_column, call in zip(self._first_columns, self.calls, strict=True):
+            low, high = max(first_row - call_start, 0), min(last_row - call_start, call.queries)
+            call_start += call.queries
+            if low >= high:
+                continue
+            start, stop = (min(max(edge - first_column, 0), call.keys) for edge in (left, right))
+            part = compute(call, batch, head, slice(low, high), slice(start, stop))
+            before = min(max(first_column - left, 0), right - left)  # columns whose keys this call no longer had
+            after = right - left - before - part.shape[1]
+            parts.append(torch.nn.functional.pad(part, (before, after)))
+        if not parts:
+            return self.calls[0].query.new_zeros(0, max(0, right - left))
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def list_positions(positions: Positions) -> list[int]:
+    """Return positions as a list; of positions ``[batch, length]`` those of the first batch row.
+
+    Args:
+        positions: A range, or integers ``[length]`` or ``[batch, length]``.
+    """
+    if isinstance(positions, range):
+        return list(positions)
+    return (positions[0] if positions.dim() == 2 else positions).tolist()
+
+
+def _slice_positions(positions: Positions, batch: int, part: slice) -> Positions:
+    """Return a slice of the positions of one batch row."""
+    if isinstance(positions, range):
+        return positions[part]
+    if positions.dim() == 2:
+        return positions[batch if len(positions) > 1 else 0, part]
+    return positions[part]

@@ -1,0 +1,237 @@
+"""Collect the statistics of one head's weights that its kind is derived from, tile by tile."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from jumok.lens.capture.model_capture import Capture
+
+from .key_patterns import KeyPatterns
+
+MAX_WEIGHTS = 2**22  # weights in memory at once
+
+
+class Tile(NamedTuple):
+    """Some rows of a head's map.
+
+    Attributes:
+        rows: The row indices.
+        weights: The weights ``[row, key]``.
+        allowed: True where the mask allows attention ``[row, key]``.
+    """
+
+    rows: Tensor
+    weights: Tensor
+    allowed: Tensor
+
+
+class TileReader:
+    """Iterates over a head's map in tiles; a map that fits into one tile is computed once."""
+
+    def __init__(self, capture: Capture, site: str, head: int, count: int, batch: int) -> None:
+        """Choose the tiles.
+
+        Args:
+            capture: The capture.
+            site: The attention's site name.
+            head: The head.
+            count: The number of tokens.
+            batch: The batch row.
+        """
+        self._capture, self._site, self._head, self._batch = capture, site, head, batch
+        step = max(1, MAX_WEIGHTS // count)
+        self._slices = [slice(begin, min(begin + step, count)) for begin in range(0, count, step)]
+        self._only_tile: Tile | None = None
+
+    def __iter__(self) -> Iterator[Tile]:
+        for rows in self._slices:
+            if self._only_tile is not None:
+                yield self._only_tile
+                continue
+            tile = self._compute(rows)
+            if len(self._slices) == 1:
+                self._only_tile = tile
+            yield tile
+
+    def _compute(self, rows: slice) -> Tile:
+        weights = self._capture.tile(self._site, self._head, rows, slice(None), self._batch).float().cpu()
+        allowed = self._capture.attentions[self._site].allowed(self._batch, self._head, rows, slice(None)).cpu()
+        return Tile(torch.arange(rows.start, rows.stop), weights, allowed)
+
+
+@dataclass(frozen=True)
+class HeadStatistics:
+    """The statistics of one head.
+
+    Attributes:
+        scores: The score of each kind; None where the text has no such keys.
+        shares: The share of all weight on the keys of each kind.
+        entropy: The mean entropy of the rows, in nats.
+        distance: The mean distance between query and key.
+    """
+
+    scores: dict[str, float | None]
+    shares: dict[str, float]
+    entropy: float
+    distance: float
+
+    @staticmethod
+    def collect(capture: Capture, site: str, head: int, patterns: KeyPatterns, batch: int) -> HeadStatistics:
+        """Compute the statistics of one head.
+
+        Args:
+            capture: The capture.
+            site: The attention's site name.
+            head: The head.
+            patterns: The keys of each kind.
+            batch: The batch row.
+        """
+        count = len(patterns.tokens)
+        tiles = TileReader(capture, site, head, count, batch)
+        pattern_sums = _PatternSums(patterns)
+        entropy = _EntropySums()
+        profile = _DistanceProfile(count)
+        moments = _Moments()
+        for tile in tiles:
+            pattern_sums.add(tile)
+            entropy.add(tile)
+            profile.add(tile)
+            if patterns.vectors is not None:
+                moments.add(tile, patterns.vectors[tile.rows] @ patterns.vectors.T)
+
+        scores = pattern_sums.compute_scores()
+        scores["uniform"] = entropy.compute_uniformity()
+        scores["positional"] = _score_positional(tiles, profile.compute_means())
+        if patterns.vectors is not None:
+            scores["semantic"] = moments.compute_correlation()
+        return HeadStatistics(
+            scores, dict(pattern_sums.shares), entropy.entropy_sum / count, profile.distance_sum / count
+        )
+
+
+def subtract_uniform(weight: Tensor, cells: Tensor, allowed: Tensor) -> tuple[Tensor, Tensor]:
+    """Subtract from each row's weight on certain cells what a uniform row would have there, and rescale to at most 1.
+
+    Args:
+        weight: The weight of each row on the cells, ``[row]``.
+        cells: The cells, ``[row, key]``.
+        allowed: True where the mask allows attention, ``[row, key]``.
+
+    Returns:
+        The excess of each row, and for which rows it is defined: those with some but not only such cells.
+    """
+    cell_counts = (cells & allowed).sum(-1)
+    uniform = cell_counts / allowed.sum(-1).clamp_min(1)
+    excess = (weight - uniform) / (1 - uniform).clamp_min(1e-9)
+    return excess, (cell_counts > 0) & (uniform < 1)
+
+
+class _PatternSums:
+    """Sums, over tiles, the weight on the keys of each kind."""
+
+    def __init__(self, patterns: KeyPatterns) -> None:
+        self.patterns = patterns
+        self.shares: defaultdict[str, float] = defaultdict(float)
+        self._sums: defaultdict[str, float] = defaultdict(float)
+        self._row_counts: defaultdict[str, int] = defaultdict(int)
+
+    def add(self, tile: Tile) -> None:
+        for name, cells in self.patterns.get_rows(tile.rows).items():
+            weight = (tile.weights * cells).sum(-1)
+            has_keys = (cells & tile.allowed).any(-1)
+            self.shares[name] += float(weight.sum()) / len(self.patterns.tokens)
+            if name == "syntactic":
+                weight, has_keys = subtract_uniform(weight, cells, tile.allowed)
+            self._sums[name] += float(weight[has_keys].sum())
+            self._row_counts[name] += int(has_keys.sum())
+
+    def compute_scores(self) -> dict[str, float | None]:
+        """The mean weight over the rows that have keys of the kind; None without any such row."""
+        return {
+            name: total / self._row_counts[name] if self._row_counts[name] else None
+            for name, total in self._sums.items()
+        }
+
+
+class _EntropySums:
+    """Sums, over tiles, the entropy of the rows and its ratio to that of a uniform row."""
+
+    def __init__(self) -> None:
+        self.entropy_sum = 0.0
+        self._ratio_sum = 0.0
+        self._row_count = 0
+
+    def add(self, tile: Tile) -> None:
+        entropy = torch.special.entr(tile.weights).sum(-1)
+        key_counts = tile.allowed.sum(-1)
+        has_choice = key_counts > 1
+        self.entropy_sum += float(entropy.sum())
+        self._ratio_sum += float((entropy / key_counts.clamp_min(2).log())[has_choice].sum())
+        self._row_count += int(has_choice.sum())
+
+    def compute_uniformity(self) -> float | None:
+        """The mean ratio over the rows with several allowed keys; None without any such row."""
+        return self._ratio_sum / self._row_count if self._row_count else None
+
+
+class _DistanceProfile:
+    """Sums, over tiles, the weight and the number of allowed cells at each distance between query and key."""
+
+    def __init__(self, count: int) -> None:
+        self.distance_sum = 0.0
+        self._count = count
+        self._weight_sums = torch.zeros(2 * count - 1)
+        self._cell_counts = torch.zeros(2 * count - 1)
+
+    def add(self, tile: Tile) -> None:
+        distances = _compute_distances(tile)
+        self.distance_sum += float((tile.weights * distances.abs()).sum())
+        indices = (distances + self._count - 1).flatten()
+        self._weight_sums.index_add_(0, indices, tile.weights.flatten())
+        self._cell_counts.index_add_(0, indices, tile.allowed.float().flatten())
+
+    def compute_means(self) -> Tensor:
+        """The mean weight at each distance from 1 - count to count - 1."""
+        return self._weight_sums / self._cell_counts.clamp_min(1)
+
+
+class _Moments:
+    """Sums, over tiles, the moments from which a correlation is computed."""
+
+    def __init__(self) -> None:
+        self._sums = torch.zeros(6, dtype=torch.float64)
+
+    def add(self, tile: Tile, similarities: Tensor) -> None:
+        x, y = tile.weights[tile.allowed].double(), similarities[tile.allowed].double()
+        self._sums += torch.stack([torch.tensor(len(x)).double(), x.sum(), y.sum(), x @ x, y @ y, x @ y])
+
+    def compute_correlation(self) -> float | None:
+        """Pearson's correlation of weights and similarities; None where one of them is constant."""
+        n, x, y, xx, yy, xy = self._sums.tolist()
+        variances = (n * xx - x * x) * (n * yy - y * y)
+        return None if variances <= 0 else float((n * xy - x * y) / variances**0.5)
+
+
+def _compute_distances(tile: Tile) -> Tensor:
+    """Return how far each key lies before its query, ``[row, key]``; negative for later keys."""
+    return tile.rows[:, None] - torch.arange(tile.weights.shape[1])
+
+
+def _score_positional(tiles: TileReader, profile: Tensor) -> float | None:
+    """Compute how well the mean profile over distances predicts the rows."""
+    count = (len(profile) + 1) // 2
+    similarity_sum, row_count = 0.0, 0
+    for tile in tiles:
+        expected = profile[_compute_distances(tile) + count - 1] * tile.allowed
+        expected = expected / expected.sum(-1, keepdim=True).clamp_min(1e-12)
+        has_choice = tile.allowed.sum(-1) > 1
+        similarity = 1 - (tile.weights - expected).abs().sum(-1) / 2
+        similarity_sum += float(similarity[has_choice].sum())
+        row_count += int(has_choice.sum())
+    return similarity_sum / row_count if row_count else None

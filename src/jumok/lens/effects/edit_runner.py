@@ -1,0 +1,199 @@
+"""Measure a metric under many edits of one text: one clean forward pass, then batches of edited ones."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from jumok.errors import ArgumentError
+from jumok.lens.lens import Lens
+from jumok.tap import Listener, listen
+
+from .metrics import (
+    ClassScore,
+    Divergence,
+    LogitDifference,
+    LogProbability,
+    Loss,
+    Metric,
+    Similarity,
+    Value,
+    choose_default_metric,
+    extract_answer,
+    select_position,
+)
+from .restart import Restart, repeat_input
+
+#: what each kind of answer is called in error messages, and which metrics can measure it
+ANSWER_NAMES = {"logits": "logits", "numbers": "numbers", "hidden": "vectors and no logits"}
+METRICS_BY_ANSWER: dict[str, tuple[type[Metric], ...]] = {
+    "logits": (LogProbability, LogitDifference, Loss, Divergence, ClassScore),
+    "numbers": (Value,),
+    "hidden": (Similarity,),
+}
+POSITIONS_PER_BATCH = 4096  # larger batches are not faster, and need more memory
+
+
+class EditRunner:
+    """Runs edits of one text in batches, restarting the model at the edited layer.
+
+    Attributes:
+        lens: The open lens.
+        capture: The capture of the clean forward pass, with the outputs and values of all heads.
+        metric: The metric, with token ids in place of texts.
+        clean_answer: The output of the clean forward pass.
+        clean_value: The metric of the clean forward pass.
+    """
+
+    def __init__(self, lens: Lens, inputs: tuple[Any, ...], settings: dict[str, Any], metric: Metric | None) -> None:
+        """Run the model once without edits.
+
+        Args:
+            lens: An open lens.
+            inputs: The model's inputs, a single text.
+            settings: Further keyword arguments of the model's ``forward``.
+            metric: The metric; None measures how probable the model's own answer is.
+
+        Raises:
+            ArgumentError: If there are several texts, or the metric does not fit the model's output.
+        """
+        if metric is not None and not isinstance(metric, Metric):
+            raise ArgumentError(
+                f"{metric!r} is not a metric; use a value of jumok.lens.effects.metrics ({', '.join(Metric.kinds)})"
+            )
+        self.lens, self.model = lens, lens.model
+        self.inputs = tuple(lens.prepare_input(model_input) for model_input in inputs)
+        for model_input in self.inputs:
+            if isinstance(model_input, Tensor) and model_input.dim() and model_input.shape[0] != 1:
+                raise ArgumentError(f"effect measures one text at a time, not {model_input.shape[0]}")
+        # no step follows these forward passes, so a cache would only occupy memory
+        self.settings = {**lens.facts.disable_cache(), **settings}
+        first_position = -1 if metric is None else metric.first_position
+        if first_position is not None and first_position < 0:
+            self.settings |= lens.facts.limit_logits(-first_position)
+
+        self.restart = Restart(self.model)
+        with self.restart.record():
+            self.capture = lens.run(*self.inputs, keep=("output", "value"), logits=True, **self.settings)
+        answer = extract_answer(self.capture.output)
+        tokenizer = None if lens.loaded is None else lens.loaded.tokenizer
+        self.clean_answer = answer.tensor
+        self.metric = choose_default_metric(answer) if metric is None else metric.resolve_tokens(tokenizer)
+        self._check_metric(answer.kind)
+        self.clean_value = float(self.metric(self.clean_answer, self.clean_answer)[0])
+
+    def _check_metric(self, kind: str) -> None:
+        """Raise an ArgumentError if the metric does not fit the kind of answer."""
+        if isinstance(self.metric, METRICS_BY_ANSWER[kind]):
+            return
+        has_classes = kind != "logits" or self.clean_answer.dim() == 2
+        suitable = [
+            candidate.__name__ for candidate in METRICS_BY_ANSWER[kind] if has_classes or candidate is not ClassScore
+        ]
+        raise ArgumentError(
+            f"this model outputs {ANSWER_NAMES[kind]}, which {type(self.metric).__name__} cannot measure; "
+            f"use {', '.join(suitable)}"
+        )
+
+    @property
+    def rows_per_batch(self) -> int:
+        """How many edits run in one batch."""
+        positions = max(attention.queries for attention in self.capture.attentions.values())
+        return max(1, POSITIONS_PER_BATCH // positions)
+
+    @torch.no_grad()
+    def measure(self, listener: Listener, site: str, rows: int) -> Float[Tensor, " row"]:
+        """Measure the metric of a batch whose rows are copies of the text, each with its own edit.
+
+        Args:
+            listener: Edits each batch row.
+            site: The edited attention; the blocks before it are not computed again.
+            rows: The number of batch rows.
+        """
+        inputs = [repeat_input(model_input, rows) for model_input in self.inputs]
+        settings = {name: repeat_input(setting, rows) for name, setting in self.settings.items()}
+        with self.restart.skip_before(site, rows), listen(listener), self._evaluation_mode():
+            answer = extract_answer(self.model(*inputs, **settings))
+        return self.metric(answer.tensor, self.clean_answer)
+
+    def compute_gradients(self) -> dict[str, Float[Tensor, "head query width"]]:
+        """Compute the gradient of the metric with respect to the output of each head, by site."""
+        leaves = GradientLeaves(frozenset(self.capture.attentions))
+        with torch.enable_grad(), listen(leaves), self._evaluation_mode():
+            answer = extract_answer(self.model(*self.inputs, **self.settings))
+            metric = self._compute_differentiable_metric(answer.tensor)
+            sites = [site for site, tensors in leaves.tensors.items() for _ in tensors]
+            flat = [tensor for tensors in leaves.tensors.values() for tensor in tensors]
+            gradients = torch.autograd.grad(metric, flat, allow_unused=True)
+
+        by_site: dict[str, list[Tensor]] = {}
+        for site, leaf, gradient in zip(sites, flat, gradients, strict=True):
+            by_site.setdefault(site, []).append(torch.zeros_like(leaf) if gradient is None else gradient)
+        return {site: torch.cat(steps, 2)[0] for site, steps in by_site.items()}
+
+    def _compute_differentiable_metric(self, answer: Tensor) -> Tensor:
+        """Compute the number whose gradient estimates effects.
+
+        A divergence and a similarity have their extremum at the clean output, where their gradient is 0. The
+        log-probability of the most likely token and a projection onto a random direction replace them.
+        """
+        if isinstance(self.metric, Divergence):
+            position = self.metric.position
+            token = int(select_position(self.clean_answer, position)[0].argmax())
+            return LogProbability(token, position)(answer, self.clean_answer)[0]
+        if isinstance(self.metric, Similarity):
+            direction = torch.randn(answer.shape[-1], generator=torch.Generator().manual_seed(0)).to(answer)
+            return (answer[0].flatten(0, -2).mean(0) * direction).sum()
+        return self.metric(answer, self.clean_answer)[0]
+
+    @contextlib.contextmanager
+    def _evaluation_mode(self) -> Iterator[None]:
+        was_training = self.model.training
+        self.model.eval()
+        try:
+            yield
+        finally:
+            self.model.train(was_training)
+
+
+class GradientLeaves(Listener):
+    """Adds a zero tensor to the output of every head, so that gradients exist even where no parameter requires one.
+
+    Attributes:
+        sites: The attention sites.
+        tensors: The added tensors by site, one for each call.
+    """
+
+    def __init__(self, sites: frozenset[str]) -> None:
+        """Create a listener.
+
+        Args:
+            sites: The attention sites.
+        """
+        self.sites = sites
+        self.tensors: dict[str, list[Tensor]] = {}
+
+    def accepts(self, site: str) -> bool:
+        """Return whether this is the output of one of the attentions.
+
+        Args:
+            site: The full site name.
+        """
+        attention_site, _, word = site.rpartition(".")
+        return word == "output" and attention_site in self.sites
+
+    def __call__(self, site: str, value: Tensor) -> Tensor:
+        """Return the output plus a new zero tensor that requires a gradient.
+
+        Args:
+            site: The full site name.
+            value: The outputs of the heads.
+        """
+        leaf = torch.zeros_like(value, requires_grad=True)
+        self.tensors.setdefault(site.rpartition(".")[0], []).append(leaf)
+        return value + leaf

@@ -1,0 +1,69 @@
+"""Measure the effect of ablating each head, many heads in one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from jumok.lens.edits.apply_edits import ablate_output
+from jumok.lens.edits.batched_edits import AblateHeadPerRow
+from jumok.lens.edits.edit_types import Ablate
+
+from .edit_runner import EditRunner
+from .effect_table import Effect, Effects, rank_effects
+
+Progress = Callable[[int, int], None]  # measured edits, total
+
+
+def measure_heads(runner: EditRunner, sites: Sequence[str], by: str, seed: int, progress: Progress) -> Effects:
+    """Measure the effect of every head of these attentions.
+
+    Args:
+        runner: The model with its text and metric.
+        sites: The attention sites.
+        by: How heads are ablated: "zero", "mean" or "resample".
+        seed: The seed of "resample".
+        progress: Called with the number of measured heads and their total.
+    """
+    rows: list[Effect] = []
+    total = sum(runner.capture.attentions[site].heads for site in sites)
+    for site in sites:
+        heads = range(runner.capture.attentions[site].heads)
+        for first in range(0, len(heads), runner.rows_per_batch):
+            batch = heads[first : first + runner.rows_per_batch]
+            replacements = _compute_replacements(runner, site, batch, by, seed)
+            listener = AblateHeadPerRow(site, torch.tensor(batch), replacements)
+            differences = runner.measure(listener, site, len(batch)) - runner.clean_value
+            rows += [
+                _describe_head(runner, site, head, difference)
+                for head, difference in zip(batch, differences.tolist(), strict=True)
+            ]
+            progress(len(rows), total)
+    return Effects("heads", str(runner.metric), runner.clean_value, rank_effects(rows))
+
+
+def _compute_replacements(
+    runner: EditRunner, site: str, heads: Sequence[int], by: str, seed: int
+) -> Float[Tensor, "row part query width"]:
+    """Compute what each head outputs when it alone is ablated."""
+    output = runner.capture.activations[f"{site}.output"]  # [part, head, query, width]
+    edit = Ablate(by=by, seed=seed)
+    return torch.stack([ablate_output(edit, output[:, [head]], site, None)[:, 0] for head in heads])
+
+
+def _describe_head(runner: EditRunner, site: str, head: int, difference: float) -> Effect:
+    """Build the effect of a head, with the key that it attends to most from the measured position."""
+    capture = runner.capture
+    layer, attention = capture.sites.get_layer(site), capture.attentions[site]
+    position = runner.metric.measured_position
+    # positions of the metric belong to the decoder
+    is_encoder = len(capture.sites.stacks) > 1 and "encoder" in site.split(".")[:2]
+    if position is None or attention.batch != 1 or is_encoder:
+        return Effect(layer, head, difference)
+    if not 0 <= position < attention.queries:
+        position = max(0, attention.queries + min(position, -1))
+    row = capture.row(site, head, position)
+    return Effect(layer, head, difference, weight=float(row.max()), looks_at=int(row.argmax()))

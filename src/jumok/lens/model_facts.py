@@ -1,0 +1,86 @@
+"""Read the facts that the lens needs about a model, whether it is Jumok's or from transformers.
+
+Configs name the same fact differently ("vocabulary" in Jumok, "vocab_size" in transformers). This module is the only
+place that knows these names.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from jumok.models import Model
+
+#: the two sides of a translation model may have different vocabularies
+VOCABULARY_NAMES = ("vocabulary", "target_vocabulary", "vocab_size", "decoder_vocab_size")
+LAST_LOGITS_ARGUMENTS = ("last", "logits_to_keep")  # Jumok, transformers
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """Facts about a model; None where the model does not have or state one.
+
+    Attributes:
+        vocabulary: The number of tokens; of two vocabularies (source and target) the larger one.
+        context_length: The longest token sequence that the model accepts.
+        embedding: The token embedding ``[token, width]``, for models whose embedding is a direct submodule
+            ``embedding``.
+        last_logits_argument: The argument of ``forward`` that limits how many logits are computed.
+        has_cache_setting: Whether ``forward`` accepts ``use_cache``, as in transformers.
+    """
+
+    vocabulary: int | None
+    context_length: int | None
+    embedding: Float[Tensor, "token width"] | None
+    last_logits_argument: str | None
+    has_cache_setting: bool
+
+    @staticmethod
+    def read(model: nn.Module) -> ModelFacts:
+        """Read the facts from a model's config, submodules and ``forward`` signature.
+
+        Args:
+            model: A model of Jumok or of transformers.
+        """
+        config = model.config
+        vocabularies = [_read_integer(config, name) for name in VOCABULARY_NAMES]
+        if isinstance(model, Model):
+            context_length = model.context_length
+        else:
+            context_length = _read_integer(config, "max_position_embeddings")
+        embedding = dict(model.named_children()).get("embedding")
+        arguments = inspect.signature(model.forward).parameters
+        return ModelFacts(
+            vocabulary=max((size for size in vocabularies if size is not None), default=None),
+            context_length=context_length,
+            embedding=embedding.weight.detach() if isinstance(embedding, nn.Embedding) else None,
+            last_logits_argument=next((name for name in LAST_LOGITS_ARGUMENTS if name in arguments), None),
+            has_cache_setting=_read_setting(config, "use_cache") is not None,
+        )
+
+    def limit_logits(self, count: int) -> dict[str, int]:
+        """Return the ``forward`` argument that limits the logits to the last positions; empty if there is none.
+
+        Args:
+            count: How many of the last positions get logits.
+        """
+        return {} if self.last_logits_argument is None else {self.last_logits_argument: count}
+
+    def disable_cache(self) -> dict[str, bool]:
+        """Return the ``forward`` argument that disables the key/value cache; empty if there is none."""
+        return {"use_cache": False} if self.has_cache_setting else {}
+
+
+def _read_setting(config: Any, name: str) -> Any:
+    """Return a setting of a config, or None where the config does not have it."""
+    return getattr(config, name, None)
+
+
+def _read_integer(config: Any, name: str) -> int | None:
+    """Return an integer setting of a config, or None where it is missing or something else."""
+    setting = _read_setting(config, name)
+    return setting if isinstance(setting, int) else None
