@@ -5,13 +5,13 @@ two. The model `tiny` comes with the package: two blocks on bytes, trained to re
 """
 
 import jumok
-from jumok.lens import classify_heads, draw_repeated_tokens
+from jumok.lens import classify_heads, sample_repeated_tokens
 from jumok.lens.effects.metrics import LogProbability
 
 tiny = jumok.load("tiny")
 
 # On random tokens that occur twice, only attending to the earlier occurrence helps.
-tokens = draw_repeated_tokens(256, length=60)
+tokens = sample_repeated_tokens(256, length=60)
 with jumok.Lens(tiny) as lens:
     for kind in classify_heads(lens.run(tokens[None]), tokens):
         print(kind.site, "head", kind.head, "->", kind.name)

@@ -1,4 +1,4 @@
-"""The lens: weights equal to the explicit formula, edits that do what they say, nothing left behind."""
+"""The lens: weights equal to the explicit formula, edits do what they say, and a closed lens leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from jumok import attend
 from jumok.attention import mask
 from jumok.errors import ArgumentError
 from jumok.lens import Ablate, Edit, KnockOut, Lens, Patch, Remask, Scale
-from jumok.lens.capture import recorder
+from jumok.lens.capture import captured_attention
+from jumok.lens.capture.recorder import Recorder
 from jumok.models.bert import BERT, BERTConfig
 from jumok.models.gpt import GPT, GPTConfig, llama_config
 from jumok.models.rnn_seq2seq import RNNSeq2Seq, RNNSeq2SeqConfig
@@ -27,13 +28,13 @@ from jumok.models.vit import ViT, ViTConfig
 
 SMALL = {"width": 24, "layers": 2, "heads": 4, "hidden": 32}
 TOKENS = torch.randint(1, 40, (2, 11), generator=torch.Generator().manual_seed(0))
-OTHERS = torch.randint(1, 40, (2, 7), generator=torch.Generator().manual_seed(1))
+TARGETS = torch.randint(1, 40, (2, 7), generator=torch.Generator().manual_seed(1))
 
 
-def drawn(kind: Any, config: Any, factor: int = 4) -> Any:
-    """A model whose heads look somewhere: larger parameters than a fresh one has."""
+def build_model(family: Any, config: Any, factor: int = 4) -> Any:
+    """A model with larger parameters than a new one, so that its heads attend to some keys more than to others."""
     torch.manual_seed(3)
-    model = kind(config).eval()
+    model = family(config).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() == 2:
@@ -41,363 +42,370 @@ def drawn(kind: Any, config: Any, factor: int = 4) -> Any:
     return model
 
 
-def gpt(**fields: Any) -> GPT:
-    return drawn(GPT, GPTConfig(vocabulary=40, length=16, **{**SMALL, **fields}))
+def build_gpt(**fields: Any) -> GPT:
+    return build_model(GPT, GPTConfig(vocabulary=40, length=16, **{**SMALL, **fields}))
 
 
 MODELS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
-    "gpt": (gpt, (TOKENS,), {}),
+    "gpt": (build_gpt, (TOKENS,), {}),
     "llama, grouped, window": (
-        lambda: drawn(GPT, llama_config(vocabulary=40, length=16, groups=2, window=4, **SMALL)),
+        lambda: build_model(GPT, llama_config(vocabulary=40, length=16, groups=2, window=4, **SMALL)),
         (TOKENS,),
         {},
     ),
     "bert, padded": (
-        lambda: drawn(BERT, BERTConfig(vocabulary=40, length=16, **SMALL)),
+        lambda: build_model(BERT, BERTConfig(vocabulary=40, length=16, **SMALL)),
         (TOKENS,),
-        {"padding": torch.arange(11) < torch.tensor([[11], [6]])},
+        {"token_mask": torch.arange(11) < torch.tensor([[11], [6]])},
     ),
     "t5": (
-        lambda: drawn(T5, T5Config(vocabulary=40, width=24, layers=2, decoder_layers=2, heads=4, hidden=32), 2),
-        (TOKENS, OTHERS),
+        lambda: build_model(T5, T5Config(vocabulary=40, width=24, layers=2, decoder_layers=2, heads=4, hidden=32), 2),
+        (TOKENS, TARGETS),
         {},
     ),
     "transformer": (
-        lambda: drawn(Transformer, TransformerConfig(vocabulary=40, length=16, **SMALL), 2),
-        (TOKENS, OTHERS),
+        lambda: build_model(Transformer, TransformerConfig(vocabulary=40, length=16, **SMALL), 2),
+        (TOKENS, TARGETS),
         {},
     ),
     "vit": (
-        lambda: drawn(ViT, ViTConfig(image=(8, 8), patch=(4, 4), channels=1, **SMALL)),
+        lambda: build_model(ViT, ViTConfig(image=(8, 8), patch=(4, 4), channels=1, **SMALL)),
         (torch.randn(2, 1, 8, 8, generator=torch.Generator().manual_seed(2)),),
         {},
     ),
 }
 
 
-def flat(weights: Any) -> list[Tensor]:
-    """The model's own weights, in the order of its sites."""
+def flatten_weights(weights: Any) -> list[Tensor]:
+    """The weights that the model itself returns, in the order of its sites."""
     if isinstance(weights, dict):
-        own, cross = weights["decoder"], weights["cross"]
-        return [*weights["encoder"], *(one for pair in zip(own, cross, strict=True) for one in pair)]
+        decoder_layers = zip(weights["decoder"], weights["cross"], strict=True)
+        return [*weights["encoder"], *(table for layer in decoder_layers for table in layer)]
     return list(weights)
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_every_weight_is_that_of_the_explicit_formula(name: str) -> None:
-    make, inputs, settings = MODELS[name]
-    model = make()
+def test_weights_equal_the_explicit_formula(name: str) -> None:
+    build, inputs, settings = MODELS[name]
+    model = build()
     with torch.no_grad():
-        wanted = flat(model(*inputs, **settings, weights=True).weights)
+        expected = flatten_weights(model(*inputs, **settings, weights=True).weights)
     with Lens(model) as lens:
-        run = lens.run(*inputs, **settings)
-    assert len(run.sites.names) == len(wanted)
-    for site, table in zip(run.sites.names, wanted, strict=True):
-        (call,) = run.attention(site).calls
+        capture = lens.run(*inputs, **settings)
+    assert len(capture.sites.names) == len(expected)
+    for site, table in zip(capture.sites.names, expected, strict=True):
+        (call,) = capture.attention(site).calls
         query, key = call.query.double(), call.key.double()
-        places = {"query_positions": call.query_positions, "key_positions": call.key_positions}
-        _, exact = attend(query, key, key, mask=call.mask, bias=call.bias, score=call.score, weights=True, **places)
+        positions = {"query_positions": call.query_positions, "key_positions": call.key_positions}
+        _, exact = attend(query, key, key, mask=call.mask, bias=call.bias, score=call.score, weights=True, **positions)
         for batch in range(2):
-            for head in range(run.heads(site)):
-                found = run.weights(site, head, batch)
-                assert (found - exact[batch, head]).abs().max() < 1e-6
-                assert (found - table[batch, head]).abs().max() < 1e-5, "float32's own last bits"
-                part = run.tile(site, head, slice(2, 5), slice(1, 4), batch)
-                assert torch.equal(part, found[2:5, 1:4])
-                assert torch.equal(run.row(site, head, 3, batch), found[3])
+            for head in range(capture.heads(site)):
+                weights = capture.weights(site, head, batch)
+                assert (weights - exact[batch, head]).abs().max() < 1e-6
+                assert (weights - table[batch, head]).abs().max() < 1e-5, "up to the rounding of float32"
+                tile = capture.tile(site, head, slice(2, 5), slice(1, 4), batch)
+                assert torch.equal(tile, weights[2:5, 1:4])
+                assert torch.equal(capture.row(site, head, 3, batch), weights[3])
 
 
-def test_long_rows_are_made_from_the_log_sum_exp(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = gpt()
+def test_long_rows_are_computed_from_the_log_sum_exp(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = build_gpt()
     with Lens(model) as lens:
-        run = lens.run(TOKENS)
-    whole = run.weights(1, 2)
-    monkeypatch.setattr(recorder, "WHOLE", 0)
-    assert (run.weights(1, 2) - whole).abs().max() < 2e-6
+        capture, fresh_capture = lens.run(TOKENS), lens.run(TOKENS)
+    full_rows = capture.weights(1, 2)
+    monkeypatch.setattr(captured_attention, "FULL_ROW_KEYS", 0)
+    from_logsumexp = fresh_capture.weights(1, 2)  # a capture caches the last map that it computed
+    assert (from_logsumexp - full_rows).abs().max() < 2e-6
+    assert not torch.equal(from_logsumexp, full_rows), "computed in another way"
 
 
-def test_a_recurrent_model_has_a_row_for_each_step() -> None:
+def test_a_recurrent_decoder_has_one_row_for_each_step() -> None:
     config = RNNSeq2SeqConfig(vocabulary=40, embedding_width=8, width=12, attention="bahdanau")
-    model = drawn(RNNSeq2Seq, config)
+    model = build_model(RNNSeq2Seq, config)
     with torch.no_grad():
-        wanted = model(TOKENS, OTHERS, weights=True).weights["cross"][-1]
+        expected = model(TOKENS, TARGETS, weights=True).weights["cross"][-1]
     with Lens(model) as lens:
-        run = lens.run(TOKENS, OTHERS)
-    (site,) = run.sites.names
-    assert (run.weights(site, 0, 1) - wanted[1, 0]).abs().max() < 1e-6
+        capture = lens.run(TOKENS, TARGETS)
+    (site,) = capture.sites.names
+    assert (capture.weights(site, 0, 1) - expected[1, 0]).abs().max() < 1e-6
 
 
-def test_decoding_step_by_step_is_one_map() -> None:
+def test_decoding_steps_are_joined_into_one_map() -> None:
     from jumok.attention.cache import Cache
+    from jumok.tap import listen
 
-    model = gpt()
+    model = build_gpt()
     with Lens(model) as lens:
-        whole = lens.run(TOKENS)
-        cache = Cache()
-        from jumok.tap import listen
-
-        heard = recorder.Recorder()
-        with torch.no_grad(), listen(heard):
-            for place in range(11):
-                model(TOKENS[:, place : place + 1], cache=cache)
-    site = whole.sites.names[1]
-    found = heard.attentions[site].tile(1, 3, slice(None), slice(None))
-    assert (found - whole.weights(1, 3, 1)).abs().max() < 1e-6
+        capture = lens.run(TOKENS)
+    cache, recorder = Cache(), Recorder()
+    with torch.no_grad(), listen(recorder):
+        for position in range(11):
+            model(TOKENS[:, position : position + 1], cache=cache)
+    site = capture.sites.names[1]
+    weights = recorder.attentions[site].tile(1, 3, slice(None), slice(None))
+    assert (weights - capture.weights(1, 3, 1)).abs().max() < 1e-6
 
 
-def test_an_overview_is_the_map_made_small() -> None:
-    model = gpt()
+def test_an_overview_pools_the_map() -> None:
+    model = build_gpt()
     with Lens(model) as lens:
-        run = lens.run(TOKENS)
-    exact = run.weights(0, 1)
-    assert torch.allclose(run.overview(0, 1, 64).mean, exact, atol=1e-6)
-    small = run.overview(0, 1, 4)
+        capture = lens.run(TOKENS)
+    exact = capture.weights(0, 1)
+    assert torch.allclose(capture.overview(0, 1, 64).mean, exact, atol=1e-6)
+    pooled = capture.overview(0, 1, 4)
     ends = [0, 2, 5, 8, 11]
     for row in range(4):
         for column in range(4):
             cell = exact[ends[row] : ends[row + 1], ends[column] : ends[column + 1]]
-            assert small.mean[row, column] == pytest.approx(float(cell.mean()), abs=1e-6)
-            assert small.largest[row, column] == pytest.approx(float(cell.max()), abs=1e-6)
+            assert pooled.mean[row, column] == pytest.approx(float(cell.mean()), abs=1e-6)
+            assert pooled.largest[row, column] == pytest.approx(float(cell.max()), abs=1e-6)
 
 
-def test_top_sources_are_the_largest_weights_of_any_head() -> None:
-    model = gpt()
+def test_top_returns_the_largest_weights_of_any_head() -> None:
+    model = build_gpt()
     with Lens(model) as lens:
-        run = lens.run(TOKENS)
-    tables = [run.weights(layer, head)[9] for layer in range(2) for head in range(4)]
-    best = torch.stack(tables).amax(0)
-    found = run.top(9, 3)
-    assert [one.key for one in found] == best.topk(3).indices.tolist()
-    assert [one.weight for one in found] == pytest.approx(best.topk(3).values.tolist())
-    assert all(one.key <= 9 for one in found), "nobody looks into the future"
+        capture = lens.run(TOKENS)
+    rows = [capture.weights(layer, head)[9] for layer in range(2) for head in range(4)]
+    largest = torch.stack(rows).amax(0)
+    attended = capture.top(9, 3)
+    assert [source.key for source in attended] == largest.topk(3).indices.tolist()
+    assert [source.weight for source in attended] == pytest.approx(largest.topk(3).values.tolist())
+    assert all(source.key <= 9 for source in attended), "a causal model attends to no later key"
+    assert all(source.layer in capture.sites.names for source in attended)
 
 
 # edits
 
 
-def logits(model: Any, *edits: Edit, **settings: Any) -> Tensor:
+def compute_logits(model: Any, *edits: Edit, **settings: Any) -> Tensor:
     with Lens(model) as lens:
         return lens.run(TOKENS, edits=edits, logits=True, **settings).logits
 
 
-def test_no_edits_change_no_bit() -> None:
-    model = gpt()
+def test_a_lens_without_edits_changes_no_bit() -> None:
+    model = build_gpt()
     with torch.no_grad():
-        assert torch.equal(logits(model), model(TOKENS).logits)
+        assert torch.equal(compute_logits(model), model(TOKENS).logits)
 
 
 @pytest.mark.parametrize("grouped", [False, True])
-def test_an_ablated_head_is_a_head_without_an_output(grouped: bool) -> None:
-    model = drawn(GPT, llama_config(vocabulary=40, length=16, groups=2, **SMALL)) if grouped else gpt()
-    found = logits(model, Ablate(layer=1, head=2))
+def test_ablating_a_head_equals_zeroing_its_output_projection(grouped: bool) -> None:
+    model = build_model(GPT, llama_config(vocabulary=40, length=16, groups=2, **SMALL)) if grouped else build_gpt()
+    ablated = compute_logits(model, Ablate(layer=1, head=2))
     with torch.no_grad():
         model.blocks[1].attention.output.weight[:, 12:18] = 0
-        assert torch.allclose(found, model(TOKENS).logits, atol=1e-5)
+        assert torch.allclose(ablated, model(TOKENS).logits, atol=1e-5)
 
 
-def test_an_ablated_attention_and_an_ablated_mlp_add_nothing() -> None:
+def test_ablating_an_attention_or_mlp_equals_zeroing_its_last_layer() -> None:
     for part, name in (("attention", "attention.output"), ("mlp", "feedforward.outer")):
-        model = gpt()
-        found = logits(model, Ablate(layer=0, part=part))
+        model = build_gpt()
+        ablated = compute_logits(model, Ablate(layer=0, part=part))
         with torch.no_grad():
             for parameter in model.blocks[0].get_submodule(name).parameters():
                 parameter.zero_()
-            assert torch.allclose(found, model(TOKENS).logits, atol=1e-5)
+            assert torch.allclose(ablated, model(TOKENS).logits, atol=1e-5)
 
 
 @pytest.mark.parametrize("by", ["mean", "resample"])
-def test_an_ablated_head_gives_what_heads_give_elsewhere(by: str) -> None:
-    model = gpt()
+def test_mean_and_resample_use_outputs_of_other_positions(by: str) -> None:
+    model = build_gpt()
     with Lens(model) as lens:
         clean = lens.run(TOKENS, keep=("output",))
-        cut = lens.run(TOKENS, edits=[Ablate(layer=0, head=1, by=by)], keep=("output",))
+        edited = lens.run(TOKENS, edits=[Ablate(layer=0, head=1, by=by)], keep=("output",))
         again = lens.run(TOKENS, edits=[Ablate(layer=0, head=1, by=by)], keep=("output",))
     site = "blocks.0.attention.output"
-    before, after = clean.kept[site][:, 1], cut.kept[site][:, 1]
-    assert torch.equal(after, again.kept[site][:, 1])
+    before, after = clean.activations[site][:, 1], edited.activations[site][:, 1]
+    assert torch.equal(after, again.activations[site][:, 1])
     if by == "mean":
         assert torch.allclose(after, before.mean((0, 1)).expand_as(after))
     else:
         rows = before.flatten(0, 1)
-        assert all((rows == one).all(-1).any() for one in after.flatten(0, 1))
+        assert all((rows == row).all(-1).any() for row in after.flatten(0, 1))
         same = (after[:, :, None] == before[:, None]).all(-1)  # [text, position, position it was taken from]
-        assert not same.diagonal(dim1=1, dim2=2).any(), "a position never takes what it had"
-    others = [0, 2, 3]
-    assert torch.equal(clean.kept[site][:, others], cut.kept[site][:, others])
+        assert not same.diagonal(dim1=1, dim2=2).any(), "no position is resampled from itself"
+    other_heads = [0, 2, 3]
+    assert torch.equal(clean.activations[site][:, other_heads], edited.activations[site][:, other_heads])
 
 
-def test_a_target_may_have_more_tokens_than_its_source() -> None:
+def test_a_target_vocabulary_may_be_larger_than_the_source_vocabulary() -> None:
     config = TransformerConfig(vocabulary=10, target_vocabulary=30, shared=False, length=16, **SMALL)
-    with Lens(drawn(Transformer, config)) as lens:
+    with Lens(build_model(Transformer, config)) as lens:
         assert lens.run([1, 2, 3], [25, 29]).weights("decoder.0.cross", 0).shape == (2, 3)
-        with pytest.raises(ArgumentError, match="knows 30 tokens"):
+        with pytest.raises(ArgumentError, match="token 30 does not exist; the model has 30 tokens"):
             lens.run([1, 2, 3], [25, 30])
 
 
-def test_one_position_has_no_other_to_take_from() -> None:
-    """The mean of one is itself: the head would stay as it is, and look useless."""
-    model = drawn(RNNSeq2Seq, RNNSeq2SeqConfig(vocabulary=40, embedding_width=8, width=12))
+def test_mean_and_resample_of_a_single_position_need_a_source() -> None:
+    """The mean of one position is itself: the head would stay unchanged, and seem to have no effect."""
+    model = build_model(RNNSeq2Seq, RNNSeq2SeqConfig(vocabulary=40, embedding_width=8, width=12))
     for by in ("mean", "resample"):
         with Lens(model) as lens:
-            with pytest.raises(ArgumentError, match=r"cross gives one position at a time, and .* needs others"):
-                lens.run(TOKENS[:1], OTHERS[:1], edits=Ablate(by=by, head=0))
-            clean = lens.run(TOKENS[:1], OTHERS[:1], keep=("output",))
-            cut = lens.run(TOKENS[:1], OTHERS[:1], keep=("output",), edits=Ablate(by=by, head=0, source=clean))
-        before, after = clean.kept["cross.output"][0, 0], cut.kept["cross.output"][0, 0]
+            with pytest.raises(ArgumentError, match=r"cross has one position at a time, and .* needs others"):
+                lens.run(TOKENS[:1], TARGETS[:1], edits=Ablate(by=by, head=0))
+            clean = lens.run(TOKENS[:1], TARGETS[:1], keep=("output",))
+            edit = Ablate(by=by, head=0, source=clean)
+            edited = lens.run(TOKENS[:1], TARGETS[:1], keep=("output",), edits=edit)
+        before, after = clean.activations["cross.output"][0, 0], edited.activations["cross.output"][0, 0]
         if by == "mean":
             assert torch.allclose(after, before.mean(0).expand_as(after), atol=1e-6)
         else:
-            assert all((before == one).all(-1).any() for one in after)
-    with Lens(gpt()) as lens, pytest.raises(ArgumentError, match="one position at a time"):
+            assert all((before == row).all(-1).any() for row in after)
+    with Lens(build_gpt()) as lens, pytest.raises(ArgumentError, match="one position at a time"):
         lens.run([5], edits=Ablate(layer=0, head=1, by="mean"))
 
 
-# What the runtime type checker of these tests would catch first is tried in a process without it.
-PLAIN = """
+# The runtime type checker of these tests would report these mistakes first, so a process without it tries them.
+MISTAKES_PROGRAM = """
 import torch
 import jumok
 from jumok.errors import ArgumentError
-from jumok.lens import kinds, profile, repeated
+from jumok.lens import classify_heads, profile_heads, sample_repeated_tokens
 from jumok.lens.effects.metrics import LogProbability
 from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel
 
 tiny = jumok.load("tiny")
-theirs = GPT2LMHeadModel(GPT2Config(n_layer=1, n_head=2, n_embd=8, vocab_size=20, n_positions=16)).eval()
+gpt2 = GPT2LMHeadModel(GPT2Config(n_layer=1, n_head=2, n_embd=8, vocab_size=20, n_positions=16)).eval()
 encoder = BertModel(BertConfig(num_hidden_layers=1, num_attention_heads=2, hidden_size=8, intermediate_size=8)).eval()
-with jumok.Lens(tiny) as lens, jumok.Lens(theirs) as other, jumok.Lens(encoder) as bert:
-    assert lens.run("the cat", keep="output").kept, "one word is one word"
-    one = jumok.effect(tiny, "the cat", layers=1)
-    assert len(one.rows) == 2 and repr(one).startswith("<Effects of 2 heads on the log-probability of token"), one
-    run = lens.run("the cat")
-    assert repr(run) == "<Run of 7 positions: 4 heads of 2 attentions>", run
+with jumok.Lens(tiny) as lens, jumok.Lens(gpt2) as other, jumok.Lens(encoder) as bert:
+    assert lens.run("the cat", keep="output").activations, "keep may be a single word"
+    effects = jumok.effect(tiny, "the cat", layers=1)
+    assert len(effects.rows) == 2
+    assert repr(effects).startswith("<Effects of 2 heads on the log-probability of token"), effects
+    capture = lens.run("the cat")
+    assert repr(capture) == "<Capture of 7 positions: 4 heads of 2 attentions>", capture
     assert repr(lens) == "<Lens on GPT, open>", lens
     assert other.run(torch.tensor([1, 2, 3])).weights(0, 0).shape == (3, 3), "a row of tokens is one text"
-    for mistake, says in (
-        (lambda: run.weights(0, None), "has 2 heads, counted from 0; None is none of them"),
-        (lambda: run.weights(0.5, 0), "a layer is a number or a name, not 0.5"),
-        (lambda: run.weights(True, 0), "a layer is a number or a name, not True"),
-        (lambda: run.top("M"), "has 7 queries, counted from 0; 'M' is none of them"),
-        (lambda: jumok.effect(tiny, "the cat", metric="loss"), "a metric is a value of"),
-        (lambda: jumok.effect(tiny, "the cat", metric=LogProbability), "a metric is a value of"),
+    for mistake, message in (
+        (lambda: capture.weights(0, None), "has 2 heads, counted from 0; None is not one of them"),
+        (lambda: capture.weights(0.5, 0), "a layer is a number or a name, not 0.5"),
+        (lambda: capture.weights(True, 0), "a layer is a number or a name, not True"),
+        (lambda: capture.top("M"), "has 7 queries, counted from 0; 'M' is not one of them"),
+        (lambda: jumok.effect(tiny, "the cat", metric="loss"), "is not a metric; use a value of"),
+        (lambda: jumok.effect(tiny, "the cat", metric=LogProbability), "is not a metric; use a value of"),
         (lambda: jumok.effect(tiny, ""), "the text is empty"),
         (lambda: jumok.effect(tiny, ["the", "cat"]), "reads one text at a time"),
-        (lambda: kinds(run, "the cat"), "give their numbers"),
-        (lambda: profile(run, 1, 0), "takes an open lens, a run of it"),
-        (lambda: run.logits, "this run kept no logits; ask for them"),
-        (lambda: lens.run(), "nothing was given"),
+        (lambda: classify_heads(capture, "the cat"), "give the ids that the capture read"),
+        (lambda: profile_heads(capture, 1, 0), "needs an open lens, a capture of it"),
+        (lambda: capture.logits, "this capture has no logits; request them"),
+        (lambda: lens.run(), "lens.run needs an input"),
         (lambda: jumok.effect(tiny, "the cat", layers=[]), "layers is empty"),
-        (lambda: jumok.effect(tiny, "the cat", over="edges", by="mean"), "says how a head is silenced"),
-        (lambda: jumok.effect(tiny, "the cat", over="edges", controls=0), "at least 1; not 0"),
-        (lambda: jumok.effect(tiny, "the cat").top(-1), "top gives at least one"),
-        (lambda: repeated(0), "cannot be drawn"),
-        (lambda: kinds(run, torch.zeros(2, 7)), "one text at a time; 2 were given"),
-        (lambda: lens.run("the cat", edits=jumok.Ablate(0, 9)), "has 2 heads, counted from 0; 9 is none"),
+        (lambda: jumok.effect(tiny, "the cat", over="edges", by="mean"), "says how heads are ablated"),
+        (lambda: jumok.effect(tiny, "the cat", over="edges", controls=0), "controls must be at least 1, not 0"),
+        (lambda: jumok.effect(tiny, "the cat").top(-1), "count must be at least 1, not -1"),
+        (lambda: sample_repeated_tokens(0), "vocabulary and length must be at least 1"),
+        (lambda: classify_heads(capture, torch.zeros(2, 7)), "one text at a time, not 2"),
+        (lambda: lens.run("the cat", edits=jumok.Ablate(0, 9)), "has 2 heads, counted from 0; 9 is not one of them"),
         (lambda: jumok.Remask(0, mask=torch.ones(2, 2)), "mask.given(table)"),
         (lambda: jumok.effect(tiny, "x", metric=LogProbability("주")), "is 3 tokens"),
         (lambda: other.run(list(range(20))), "GPT2LMHeadModel reads at most 16 positions"),
-        (lambda: bert.run([1, 2], logits=True).logits, "this model gives no logits"),
-        (lambda: other.run([1, 99]), "the model knows 20 tokens, counted from 0; 99 is none of them"),
-        (lambda: other.run({"input_ids": torch.tensor([[1]])}), "is given by name: lens.run(**inputs)"),
+        (lambda: bert.run([1, 2], logits=True).logits, "this model has no logits"),
+        (lambda: other.run([1, 99]), "token 99 does not exist; the model has 20 tokens, counted from 0"),
+        (lambda: other.run({"input_ids": torch.tensor([[1]])}), "by name: lens.run(**inputs)"),
     ):
         try:
             mistake()
-        except ArgumentError as refused:
-            assert says in str(refused), refused
+        except ArgumentError as error:
+            assert message in str(error), error
         else:
-            raise AssertionError(says)
+            raise AssertionError(message)
 print("ok")
 """
 
 
-def test_mistakes_without_the_type_checker() -> None:
-    done = subprocess.run([sys.executable, "-c", PLAIN], capture_output=True, text=True, check=False)
+def test_mistakes_raise_clear_errors_without_the_type_checker() -> None:
+    done = subprocess.run([sys.executable, "-c", MISTAKES_PROGRAM], capture_output=True, text=True, check=False)
     assert done.stdout == "ok\n", done.stderr[-1500:]
 
 
-def test_a_cut_edge_is_a_score_of_minus_infinity() -> None:
-    model = gpt()
+def test_knocking_out_an_edge_renormalises_its_row() -> None:
+    model = build_gpt()
     with Lens(model) as lens:
         clean = lens.run(TOKENS)
-        cut = lens.run(TOKENS, edits=[KnockOut(layer=0, head=1, query=9, key=2)])
-    wanted = clean.weights(0, 1).clone()
-    wanted[9, 2] = 0
-    wanted[9] /= wanted[9].sum()
-    assert torch.allclose(cut.weights(0, 1), wanted, atol=1e-6)
-    assert torch.equal(cut.weights(0, 0), clean.weights(0, 0)), "other heads see what they saw"
+        edited = lens.run(TOKENS, edits=[KnockOut(layer=0, head=1, query=9, key=2)])
+    expected = clean.weights(0, 1).clone()
+    expected[9, 2] = 0
+    expected[9] /= expected[9].sum()
+    assert torch.allclose(edited.weights(0, 1), expected, atol=1e-6)
+    assert torch.equal(edited.weights(0, 0), clean.weights(0, 0)), "other heads are unchanged"
 
 
-def test_a_rectangle_a_row_and_a_column_are_cut() -> None:
-    model = gpt()
+def test_rectangles_rows_and_columns_are_knocked_out() -> None:
+    model = build_gpt()
     with Lens(model) as lens:
-        cut = lens.run(TOKENS, edits=[KnockOut(layer=0, query=(4, 5), key=(1, 2)), KnockOut(layer=1, head=3, key=0)])
-        alone = lens.run(TOKENS, edits=[KnockOut(layer=0, head=0, query=3)])
+        edits = [KnockOut(layer=0, query=(4, 5), key=(1, 2)), KnockOut(layer=1, head=3, key=0)]
+        edited = lens.run(TOKENS, edits=edits)
+        empty_row = lens.run(TOKENS, edits=[KnockOut(layer=0, head=0, query=3)])
     for head in range(4):
-        assert not cut.weights(0, head)[4:6, 1:3].any() and cut.weights(0, head)[6, 1:3].all()
-    assert not cut.weights(1, 3)[:, 0].any() and cut.weights(1, 2)[1:, 0].all()
-    assert not alone.weights(0, 0)[3].any(), "nothing is left to look at"
+        assert not edited.weights(0, head)[4:6, 1:3].any() and edited.weights(0, head)[6, 1:3].all()
+    assert not edited.weights(1, 3)[:, 0].any() and edited.weights(1, 2)[1:, 0].all()
+    assert not empty_row.weights(0, 0)[3].any(), "a row without any key has weights 0"
 
 
-def test_a_temperature_divides_scores() -> None:
-    model = gpt()
+def test_scale_divides_the_scores() -> None:
+    model = build_gpt()
     with Lens(model) as lens:
         clean = lens.run(TOKENS)
-        warm = lens.run(TOKENS, edits=[Scale(layer=0, head=2, temperature=3.0)])
+        scaled = lens.run(TOKENS, edits=[Scale(layer=0, head=2, temperature=3.0)])
     call = clean.attention(0).calls[0]
     scores = (call.query[0, 2] @ call.key[0, 2].T / 6**0.5 / 3).masked_fill(torch.ones(11, 11).triu(1) > 0, -torch.inf)
-    assert torch.allclose(warm.weights(0, 2), scores.softmax(-1), atol=1e-6)
-    assert torch.equal(warm.weights(0, 1), clean.weights(0, 1))
+    assert torch.allclose(scaled.weights(0, 2), scores.softmax(-1), atol=1e-6)
+    assert torch.equal(scaled.weights(0, 1), clean.weights(0, 1))
 
 
-def test_a_mask_is_replaced() -> None:
-    model = gpt()
+def test_remask_replaces_the_mask() -> None:
+    model = build_gpt()
     with Lens(model) as lens:
-        free = lens.run(TOKENS, edits=[Remask()])
-        one = lens.run(TOKENS, edits=[Remask(layer=0, head=1, mask=mask.causal & mask.window(2))])
-    assert free.weights(1, 0).triu(1).any(), "without causality the future is seen"
-    assert not one.weights(0, 1).tril(-2).any() and one.weights(0, 0).tril(-2).any()
-    assert torch.allclose(one.weights(0, 1).sum(-1), torch.ones(11))
+        unmasked = lens.run(TOKENS, edits=[Remask()])
+        windowed = lens.run(TOKENS, edits=[Remask(layer=0, head=1, mask=mask.causal & mask.window(2))])
+    assert unmasked.weights(1, 0).triu(1).any(), "without a mask there is weight on later keys"
+    assert not windowed.weights(0, 1).tril(-2).any() and windowed.weights(0, 0).tril(-2).any()
+    assert torch.allclose(windowed.weights(0, 1).sum(-1), torch.ones(11))
 
 
-def test_a_patch_brings_in_another_run() -> None:
-    model = gpt()
-    other = TOKENS.flip(0)
+def test_patch_copies_outputs_of_another_capture() -> None:
+    model = build_gpt()
+    other_tokens = TOKENS.flip(0)
     with Lens(model) as lens:
-        source = lens.run(other, keep=("output",), name="other")
+        source = lens.run(other_tokens, keep=("output",), name="other")
         clean = lens.run(TOKENS, keep=("output",))
-        patched = lens.run(TOKENS, edits=[Patch(layer=0, head=2, positions=(3, 4), source=source)], keep=("output",))
+        patch = Patch(layer=0, head=2, positions=(3, 4), source=source)
+        patched = lens.run(TOKENS, edits=[patch], keep=("output",))
     site = "blocks.0.attention.output"
-    assert torch.equal(patched.kept[site][:, 2, 3:5], source.kept[site][:, 2, 3:5])
-    assert torch.equal(patched.kept[site][:, 2, 5:], clean.kept[site][:, 2, 5:])
-    told = patched.edits[0].to_json()
-    assert told["source"] == "other" and Edit.from_json(told, {"other": source}) == patched.edits[0]
+    assert torch.equal(patched.activations[site][:, 2, 3:5], source.activations[site][:, 2, 3:5])
+    assert torch.equal(patched.activations[site][:, 2, 5:], clean.activations[site][:, 2, 5:])
+    fields = patched.edits[0].to_json()
+    assert fields["source"] == "other" and Edit.from_json(fields, {"other": source}) == patched.edits[0]
 
 
-def test_edits_compose_and_equal_edits_give_equal_runs() -> None:
+def test_edits_compose_and_equal_edits_give_equal_logits() -> None:
     edits = [KnockOut(layer=0, query=5, key=1), Ablate(layer=1, head=0, by="mean"), Scale(layer=1, temperature=0.5)]
     again = [Edit.from_json(edit.to_json()) for edit in edits]
     assert again == edits
-    model = gpt()
-    both = logits(model, *edits)
-    assert torch.equal(both, logits(model, *again))
-    assert not torch.equal(both, logits(model, *edits[:2])) and not torch.equal(both, logits(model, *edits[1:]))
+    model = build_gpt()
+    edited = compute_logits(model, *edits)
+    assert torch.equal(edited, compute_logits(model, *again))
+    assert not torch.equal(edited, compute_logits(model, *edits[:2]))
+    assert not torch.equal(edited, compute_logits(model, *edits[1:]))
 
 
-def test_heads_and_bias_sum_to_what_the_block_gives() -> None:
-    model = gpt()
+def test_heads_and_bias_sum_to_the_output_of_the_attention() -> None:
+    model = build_gpt()
     with Lens(model) as lens:
-        run = lens.run(TOKENS, keep=("output", "block_output"))
+        capture = lens.run(TOKENS, keep=("output", "block_output"))
     for layer in range(2):
         output = model.blocks[layer].attention.output
-        heads = run.kept[f"blocks.{layer}.attention.output"]
+        heads = capture.activations[f"blocks.{layer}.attention.output"]
         parts = [heads[:, head] @ output.weight[:, 6 * head : 6 * head + 6].T for head in range(4)]
-        assert torch.allclose(sum(parts) + output.bias, run.kept[f"blocks.{layer}.attention.block_output"], atol=1e-5)
+        expected = capture.activations[f"blocks.{layer}.attention.block_output"]
+        assert torch.allclose(sum(parts) + output.bias, expected, atol=1e-5)
 
 
-# a person's mistakes
+# mistakes of users
 
 
 @pytest.mark.parametrize(
-    ("edit", "sentence"),
+    ("build_edit", "message"),
     [
         (lambda: Ablate(layer=7, head=0), "there are 2 layers"),
         (lambda: Ablate(layer=0, head=9), "has 4 heads"),
@@ -411,84 +419,89 @@ def test_heads_and_bias_sum_to_what_the_block_gives() -> None:
         (lambda: KnockOut(key=11), "has no key at 11"),
         (lambda: Scale(layer=0, temperature=0), "above 0"),
         (lambda: Scale(layer=0, head=4, temperature=2.0), "names head 4"),
-        (lambda: Patch(layer=0), "takes from another run"),
+        (lambda: Patch(layer=0), "needs another capture"),
         (lambda: Edit.from_json({"edit": "Destroy"}), "Ablate, KnockOut, Patch, Scale, Remask"),
-        (lambda: Edit.from_json({"edit": "Ablate", "heads": 1}), "has no 'heads'"),
+        (lambda: Edit.from_json({"edit": "Ablate", "heads": 1}), "has no field 'heads'"),
     ],
 )
-def test_what_cannot_be_edited_is_refused_in_a_sentence(edit: Any, sentence: str) -> None:
-    with pytest.raises((ArgumentError, jumok.errors.ShapeError), match=sentence):
-        logits(gpt(), edit())
+def test_invalid_edits_raise(build_edit: Any, message: str) -> None:
+    with pytest.raises((ArgumentError, jumok.errors.ShapeError), match=message):
+        compute_logits(build_gpt(), build_edit())
 
 
-def test_a_text_is_read_where_there_is_a_tokenizer() -> None:
+def test_a_text_needs_a_tokenizer() -> None:
     tiny = jumok.load("tiny")
     with Lens(tiny) as lens:
         assert torch.equal(lens.run("주목").weights(1, 0), lens.run(tiny.tokenizer.encode("주목")).weights(1, 0))
-    with Lens(gpt()) as lens:
-        for given, sentence in (("text", "needs a tokenizer"), ([], "at least one"), ([1.5], "whole numbers")):
-            with pytest.raises(ArgumentError, match=sentence):
-                lens.run(given)
-        one = lens.run(TOKENS, edits=Ablate(layer=0, head=1))
-        assert one.edits == (Ablate(layer=0, head=1),)
-        strange: Any = ["x"]
-        with pytest.raises((ArgumentError, TypeCheckError), match="'x'"):  # here types are checked before we are asked
-            lens.run(TOKENS, edits=strange)
+    with Lens(build_gpt()) as lens:
+        for text, message in (("text", "needs a tokenizer"), ([], "at least one"), ([1.5], "integers")):
+            with pytest.raises(ArgumentError, match=message):
+                lens.run(text)
+        edited = lens.run(TOKENS, edits=Ablate(layer=0, head=1))
+        assert edited.edits == (Ablate(layer=0, head=1),)
+        not_edits: Any = ["x"]
+        with pytest.raises((ArgumentError, TypeCheckError), match="'x'"):  # the tests' type checker may come first
+            lens.run(TOKENS, edits=not_edits)
 
 
-def test_a_closed_lens_says_so() -> None:
-    lens = Lens(gpt())
+def test_a_closed_lens_raises() -> None:
+    lens = Lens(build_gpt())
     with pytest.raises(ArgumentError, match="the lens is closed"):
         lens.run(TOKENS)
     with lens:
-        run = lens.run(TOKENS)
-        with pytest.raises(ArgumentError, match="open already"):
+        capture = lens.run(TOKENS)
+        with pytest.raises(ArgumentError, match="already open"):
             lens.__enter__()
-    with pytest.raises(ArgumentError, match="kept no logits"):
-        _ = run.logits
+    with pytest.raises(ArgumentError, match="has no logits"):
+        _ = capture.logits
     with pytest.raises(ArgumentError, match="3 stacks"), Lens(MODELS["t5"][0]()) as other:
-        other.run(TOKENS, OTHERS).weights(0, 0)
+        other.run(TOKENS, TARGETS).weights(0, 0)
 
 
-def test_nothing_remains() -> None:
+def count_tensors() -> int:
+    """The number of tensors that Python's garbage collector tracks."""
+    return sum(type(tracked) is Tensor for tracked in gc.get_objects())
+
+
+def test_a_closed_lens_leaves_nothing_behind() -> None:
     from jumok import tap
 
-    model = gpt()
+    model = build_gpt()
     for _ in range(50):
         with Lens(model) as lens:
             lens.run(TOKENS)
     gc.collect()
-    before = sum(type(one) is Tensor for one in gc.get_objects())
+    before = count_tensors()
     for _ in range(1000):
         with Lens(model) as lens:
             lens.run(TOKENS)
     gc.collect()
-    assert sum(type(one) is Tensor for one in gc.get_objects()) == before
+    assert count_tensors() == before
     assert not tap.has_listeners() and not any(module._forward_hooks for module in model.modules())
 
 
-def test_only_queries_keys_and_sums_are_kept() -> None:
-    """Whether values come out of the same product or not: they are not kept."""
-    with Lens(gpt()) as lens:
-        run = lens.run(TOKENS)
-    wanted = sum(
-        one.nbytes
-        for found in run.attentions.values()
-        for call in found.calls
-        for one in (call.query, call.key, call.logsumexp)
-        if one is not None
+def test_a_capture_stores_only_queries_keys_and_log_sum_exps() -> None:
+    """Values are not stored, even where one matrix product computes them together with queries and keys."""
+    with Lens(build_gpt()) as lens:
+        capture = lens.run(TOKENS)
+    expected = sum(
+        tensor.nbytes
+        for attention in capture.attentions.values()
+        for call in attention.calls
+        for tensor in (call.query, call.key, call.logsumexp)
+        if tensor is not None
     )
-    assert run.bytes == wanted == 2 * 2 * 4 * 11 * (6 + 6 + 1) * 4
+    assert capture.bytes == expected == 2 * 2 * 4 * 11 * (6 + 6 + 1) * 4
 
 
-def test_places_are_labelled_by_the_tokenizer_and_wrong_labels_are_refused() -> None:
+def test_positions_are_labelled_by_the_tokenizer_and_wrong_labels_raise() -> None:
     with Lens(jumok.load("tiny")) as lens:
         assert lens.run("가 b").labels == ["가₁", "가₂", "가₃", "␣", "b"]
         assert lens.run(list(b"ab"), labels=["x", "y"]).labels == ["x", "y"]
-        with pytest.raises(ArgumentError, match="there are 3 labels, but 2 places"):
+        with pytest.raises(ArgumentError, match="there are 3 labels for 2 positions"):
             lens.run(list(b"ab"), labels=["x", "y", "z"])
 
 
-def test_a_lens_is_not_made_for_what_it_cannot_see() -> None:
-    with pytest.raises(ArgumentError, match="Linear is none of them"):
+def test_unsupported_models_raise() -> None:
+    with pytest.raises(ArgumentError, match="does not support Linear"):
         Lens(torch.nn.Linear(2, 2))

@@ -1,5 +1,7 @@
-"""Kinds of heads against TransformerLens, on the same model. It lives in an environment of its own: what it said of
-`tiny` lies in references/transformerlens.json, which `make transformerlens` makes anew and compares."""
+"""Kinds of heads compared with TransformerLens on the same model.
+
+TransformerLens needs its own environment. references/transformerlens.json holds its output for `tiny`;
+`make transformerlens` regenerates and compares it."""
 
 from __future__ import annotations
 
@@ -13,33 +15,34 @@ import torch
 import jumok
 from jumok.lens import classify_heads, score_induction
 
-THEIRS: dict[str, Any] = json.loads((Path(__file__).parent / "references" / "transformerlens.json").read_text())
+REFERENCE: dict[str, Any] = json.loads((Path(__file__).parent / "references" / "transformerlens.json").read_text())
 NAMES = {"previous": "previous_token_head", "duplicate": "duplicate_token_head", "induction": "induction_head"}
 
 
-@pytest.mark.parametrize("text", THEIRS["texts"], ids=lambda text: bytes(text["tokens"]).decode())
-def test_heads_are_detected_as_transformerlens_does(text: dict[str, Any]) -> None:
+@pytest.mark.parametrize("text", REFERENCE["texts"], ids=lambda text: bytes(text["tokens"]).decode())
+def test_shares_equal_detect_head_of_transformerlens(text: dict[str, Any]) -> None:
     with jumok.Lens(jumok.load("tiny")) as lens:
-        run = lens.run(text["tokens"], logits=True)
-    assert int(run.logits[0, -1].argmax()) == text["likeliest"]
-    assert float(run.logits[0, -1].max()) == pytest.approx(text["logit"], abs=1e-4)
-    found = classify_heads(run, text["tokens"])
-    assert len(found) == 4
-    for one in found:
-        layer = run.sites.get_layer(one.site)
-        wanted = torch.tensor(text["last_rows"][layer][one.head])
-        assert torch.allclose(run.row(layer, one.head, len(wanted) - 1), wanted, atol=1e-6)
-        for ours, theirs in NAMES.items():
-            assert one.shares[ours] == pytest.approx(text["detected"][theirs][layer][one.head], abs=1e-5), ours
+        capture = lens.run(text["tokens"], logits=True)
+    assert int(capture.logits[0, -1].argmax()) == text["likeliest"]
+    assert float(capture.logits[0, -1].max()) == pytest.approx(text["logit"], abs=1e-4)
+    kinds = classify_heads(capture, text["tokens"])
+    assert len(kinds) == 4
+    for kind in kinds:
+        layer = capture.sites.get_layer(kind.site)
+        expected = torch.tensor(text["last_rows"][layer][kind.head])
+        assert torch.allclose(capture.row(layer, kind.head, len(expected) - 1), expected, atol=1e-6)
+        for name, reference_name in NAMES.items():
+            share = text["detected"][reference_name][layer][kind.head]
+            assert kind.shares[name] == pytest.approx(share, abs=1e-5), name
 
 
-def test_the_induction_score_is_theirs() -> None:
-    tokens = THEIRS["repeated"]["tokens"]
+def test_the_induction_score_equals_that_of_transformerlens() -> None:
+    tokens = REFERENCE["repeated"]["tokens"]
     with jumok.Lens(jumok.load("tiny")) as lens:
-        run = lens.run(tokens)
-    for layer, heads in enumerate(THEIRS["repeated"]["scores"]):
-        for head, wanted in enumerate(heads):
-            assert score_induction(run, layer, head, len(tokens) // 2) == pytest.approx(wanted, abs=1e-5)
-    assert max(max(heads) for heads in THEIRS["repeated"]["scores"]) > 0.9, "the head is known"
+        capture = lens.run(tokens)
+    for layer, heads in enumerate(REFERENCE["repeated"]["scores"]):
+        for head, expected in enumerate(heads):
+            assert score_induction(capture, layer, head, len(tokens) // 2) == pytest.approx(expected, abs=1e-5)
+    assert max(max(heads) for heads in REFERENCE["repeated"]["scores"]) > 0.9, "tiny has an induction head"
     with pytest.raises(jumok.ArgumentError, match="do not repeat after 500"):
-        score_induction(run, 0, 0, 500)
+        score_induction(capture, 0, 0, 500)

@@ -80,12 +80,12 @@ def look(
             profiler = _profile_heads(lens, labelled, sites, report)
 
     with show_progress("looking", as_json) as report:
-        heads, tokens = table_rows.rows(
+        heads, tokens = table_rows.build_table_rows(
             capture,
             labelled,
             sites,
-            ids=labelled.tokens,
-            tried=profiler,
+            tokens=labelled.tokens,
+            profiler=profiler,
             head=head,
             top=top,
             by_words=by_words,
@@ -162,10 +162,10 @@ def _draw_heads(
     ]
     if len(heads) == 1:
         site, index = heads[0]
-        weights, queries, keys = table_rows.pattern(capture, labelled, site, index, by_words)
+        weights, queries, keys = table_rows.label_weights(capture, labelled, site, index, by_words)
         return str(draw.save_heat_map(path, weights, queries, keys, title=f"{site}, head {index}"))
 
-    maps = [table_rows.pattern(capture, labelled, site, index, by_words) for site, index in heads[:HEADS_DRAWN]]
+    maps = [table_rows.label_weights(capture, labelled, site, index, by_words) for site, index in heads[:HEADS_DRAWN]]
     if len({weights.shape for weights, _, _ in maps}) > 1:
         raise ArgumentError("these layers attend to different inputs; draw one of them: --layer NAME")
     titles = [f"{capture.sites.get_layer(site)}.{index}" for site, index in heads[:HEADS_DRAWN]]

@@ -1,8 +1,8 @@
 """The five edits: frozen values that say what to change during a forward pass.
 
 Equal edits give equal captures, and edits convert to JSON and back. In every edit, ``layer`` is a number where the
-model has a single stack of attentions, else a site name ("decoder.3.cross"); None means all layers. Heads, queries, keys
-and positions are one index or several; None means all of them.
+model has a single stack of attentions, else a site name ("decoder.3.cross"); None means all layers. Heads, queries,
+keys and positions are one index or several; None means all of them.
 """
 
 from __future__ import annotations
