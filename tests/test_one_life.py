@@ -85,7 +85,7 @@ def test_every_recipe_has_a_life() -> None:
 
 @pytest.mark.parametrize("life", LIVES)
 def test_one_life(life: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inductions, "TRIED", 4)
+    monkeypatch.setattr(inductions, "SEQUENCES_PER_KIND", 4)
     recipe, source, fields = LIVES[life]
     run, copy = str(tmp_path / "run"), tmp_path / "copy"
     changes = [f"--set={name}={json.dumps(value)}" for name, value in {**SHORT, **fields}.items()]

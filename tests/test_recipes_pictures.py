@@ -20,8 +20,8 @@ from jumok.draw import save_gallery
 from jumok.errors import ArgumentError, DataError, DrawError, TrainingError
 from jumok.models.gpt import GPT, GPTConfig
 from jumok.recipes import TrainingRequest, get_recipe, resume_run, start_run
-from jumok.recipes.images.image_arrays import digests, drawn, measured, moved, normal
-from jumok.recipes.images.image_captioner import _family
+from jumok.recipes.images.image_arrays import draw_moves, hash_images, measure_preparation, move_images, normalise
+from jumok.recipes.images.image_captioner import _get_first_code
 from jumok.recipes.shared.splits import split_by_key
 from toys import StopAt
 
@@ -106,7 +106,7 @@ def test_image_is_run_at_once(trained: Path, folder: Path) -> None:
     assert kept["set"] == "folder"
     file = folder / "across" / "0.png"
     bytes_of = torch.from_numpy(numpy.array(Image.open(file)))[None, None]
-    torch.testing.assert_close(loaded.preparation.apply(file)[None], normal(bytes_of, loaded.preparation))
+    torch.testing.assert_close(loaded.preparation.apply(file)[None], normalise(bytes_of, loaded.preparation))
 
 
 def test_image_goes_to_hugging_face_and_back(trained: Path, folder: Path, tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_image_starts_from_another(trained: Path, folder: Path, tmp_path: Path) 
     assert task.preparation == jumok.load(trained).preparation
 
     jumok.save(GPT(GPTConfig(vocabulary=8, length=8, width=8, layers=1, heads=1, hidden=8)), tmp_path / "gpt")
-    with pytest.raises(ArgumentError, match=r"goes on with a vit or a swin; .*gpt is a gpt"):
+    with pytest.raises(ArgumentError, match=r"continues a vit or a swin; .*gpt is a gpt"):
         get_recipe("image").build(asked("image", tmp_path / "none", folder, {}, start=str(tmp_path / "gpt")))
     with pytest.raises(ArgumentError, match="classes is 7, but the data has 3"):
         get_recipe("image").build(asked("image", tmp_path / "run", folder, {**VIT, "classes": 7}))
@@ -223,7 +223,7 @@ def test_real_pictures_keep_their_test_part(source: str, tmp_path: Path, monkeyp
             image_galleries.CIFAR10,
         )
         small.pixels[:, 0, 0, :2] = torch.stack([torch.arange(400) // 256, torch.arange(400) % 256], 1).byte()
-        monkeypatch.setattr(image_galleries, "cifar10", lambda side, report: small)
+        monkeypatch.setattr(image_galleries, "load_cifar10", lambda side, report: small)
         size = (400, 400)
     task = get_recipe("image").build(
         asked("image", tmp_path, None, {"set": source, "width": 16, "hidden": 16, "layers": 1})
@@ -257,7 +257,7 @@ def test_caption_is_told_by_the_same_words_as_run(written: Path, folder: Path, t
     told = json.loads((written / "report.json").read_text())
     paths = [folder / kind / f"{number}.png" for kind in KINDS for number in range(80)]
     pixels = torch.stack([torch.from_numpy(numpy.array(Image.open(path)))[None] for path in paths])
-    _, _, held_out = split_by_key(digests(pixels), 0.1, 0.1)
+    _, _, held_out = split_by_key(hash_images(pixels), 0.1, 0.1)
     loaded = jumok.load(written)
     assert [jumok.run(loaded, str(paths[one])) for one in held_out] == [row["written"] for row in told["samples"]]
 
@@ -269,7 +269,7 @@ def test_caption_goes_on_with_its_own(written: Path, folder: Path, tmp_path: Pat
     assert all(torch.equal(one, theirs.model.state_dict()[name]) for name, one in task.model.state_dict().items())
     assert task.tokenizer.encode("가로") == theirs.tokenizer.encode("가로")
     jumok.save(GPT(GPTConfig(vocabulary=8, length=8, width=8, layers=1, heads=1, hidden=8)), tmp_path / "gpt")
-    with pytest.raises(ArgumentError, match=r"goes on with a captioner that reads patches"):
+    with pytest.raises(ArgumentError, match=r"continues a captioner that reads patches"):
         get_recipe("caption").build(asked("caption", tmp_path / "none", folder, {}, start=str(tmp_path / "gpt")))
 
 
@@ -279,7 +279,7 @@ def test_captions_that_cannot_be_used_are_named(folder: Path, tmp_path: Path) ->
     (tmp_path / "data" / "captions.tsv").write_text("file\tcaption\na.png\ta spot\nb.png\ta bar\n")
     with pytest.raises(DataError, match=r"captions\.tsv:3: there is no image 'b.png'"):
         start_run(asked("caption", tmp_path / "run", tmp_path / "data", {**WRITER, "steps": 1}))
-    with pytest.raises(ArgumentError, match="none is left to learn from"):
+    with pytest.raises(ArgumentError, match="none is left for training"):
         start_run(asked("caption", tmp_path / "run", tmp_path / "data", {**WRITER, "steps": 1}, skip_bad=True))
 
 
@@ -288,7 +288,7 @@ def test_variants_of_an_emoji_stand_together(monkeypatch: pytest.MonkeyPatch) ->
     download_or_skip("emoji")
     monkeypatch.setenv("JUMOK_CACHE", str(CACHE))
     known = [path for path, _ in image_galleries.load_emoji("train", tones=True)]
-    train, choosing, _ = split_by_key([_family(path) for path in known], 0.0, 0.05)
+    train, choosing, _ = split_by_key([_get_first_code(path) for path in known], 0.0, 0.05)
     tones = {"1f3fb", "1f3fc", "1f3fd", "1f3fe", "1f3ff", "fe0f", "200d", "2640", "2642", "27a1"}
 
     def bare(path: Path) -> tuple[str, ...]:
@@ -318,32 +318,36 @@ def test_moves_do_what_they_say() -> None:
     torch.manual_seed(3)
     images = torch.rand(2, 3, 7, 5)
     still = torch.zeros(2, 4)
-    torch.testing.assert_close(moved(images, still, shift=3, turn=45), images)
+    torch.testing.assert_close(move_images(images, still, shift=3, turn=45), images)
     aside = torch.tensor([[0.0, 1.0, 0.0, 0.0], [0.0, 0.0, -1.0, 0.0]])
-    found = moved(images, aside, shift=2)
+    found = move_images(images, aside, shift=2)
     torch.testing.assert_close(found[0, :, :, :3], images[0, :, :, 2:], atol=1e-5, rtol=0)
     torch.testing.assert_close(found[0, :, :, 3:], images[0, :, :, 4:].expand(-1, -1, 2), atol=1e-5, rtol=0)
     torch.testing.assert_close(found[1, :, 2:], images[1, :, :5], atol=1e-5, rtol=0)
     mirror = torch.tensor([[0.0, 0.0, 0.0, -0.5], [0.0, 0.0, 0.0, 0.5]])
-    found = moved(images, mirror, flip=True)
+    found = move_images(images, mirror, flip=True)
     torch.testing.assert_close(found[0], images[0].flip(-1), atol=1e-5, rtol=0)
     torch.testing.assert_close(found[1], images[1], atol=1e-5, rtol=0)
     quarter = torch.tensor([[1.0, 0.0, 0.0, 0.0]] * 2)
     square = torch.rand(2, 1, 5, 5)
-    found = moved(square, quarter, turn=90)
+    found = move_images(square, quarter, turn=90)
     assert torch.allclose(found, square.rot90(1, (2, 3)), atol=1e-4) or torch.allclose(
         found, square.rot90(-1, (2, 3)), atol=1e-4
     )
     # a wide picture is turned, not sheared: a quarter turn of its middle square is that square's
     wide = torch.zeros(2, 1, 5, 9)
     wide[..., 2:7] = square
-    torch.testing.assert_close(moved(wide, quarter, turn=90)[..., 2:7], found, atol=1e-4, rtol=0)
+    torch.testing.assert_close(move_images(wide, quarter, turn=90)[..., 2:7], found, atol=1e-4, rtol=0)
 
 
 def test_moves_follow_from_seed_and_step() -> None:
-    assert torch.equal(drawn(5, 1, 7), drawn(5, 1, 7)) and torch.equal(drawn(9, 1, 7)[:5], drawn(5, 1, 7))
-    assert not torch.equal(drawn(5, 1, 8), drawn(5, 1, 7)) and not torch.equal(drawn(5, 2, 7), drawn(5, 1, 7))
-    many = drawn(4000, 0, 0)
+    assert torch.equal(draw_moves(5, 1, 7), draw_moves(5, 1, 7)) and torch.equal(
+        draw_moves(9, 1, 7)[:5], draw_moves(5, 1, 7)
+    )
+    assert not torch.equal(draw_moves(5, 1, 8), draw_moves(5, 1, 7)) and not torch.equal(
+        draw_moves(5, 2, 7), draw_moves(5, 1, 7)
+    )
+    many = draw_moves(4000, 0, 0)
     assert many.min() >= -1 and many.max() <= 1
     assert many.mean().abs() < 0.05 and many.std() == pytest.approx(0.577, abs=0.02)
 
@@ -351,8 +355,8 @@ def test_moves_follow_from_seed_and_step() -> None:
 def test_measured_pictures_have_mean_0_and_deviation_1() -> None:
     pixels = torch.randint(20, 200, (50, 3, 6, 6), dtype=torch.uint8)
     pixels[:, 1] //= 2
-    how = measured(pixels, Preparation((6, 6)))
-    found = normal(pixels, how).transpose(0, 1).flatten(1)
+    how = measure_preparation(pixels, Preparation((6, 6)))
+    found = normalise(pixels, how).transpose(0, 1).flatten(1)
     torch.testing.assert_close(found.mean(1), torch.zeros(3), atol=2e-3, rtol=0)
     torch.testing.assert_close(found.std(1), torch.ones(3), atol=2e-3, rtol=0)
 
@@ -367,7 +371,7 @@ def test_parts_follow_from_the_keys() -> None:
     fewer = [{keys[one] for one in part} for part in split_by_key(keys[:150], 0.1, 0.1)]
     assert all(few <= side for few, side in zip(fewer, sides, strict=True))  # no example moves because others are gone
     assert [len(part) for part in split_by_key(["a", "b", "c"], 0.01, 0.01)] == [1, 1, 1]
-    with pytest.raises(ArgumentError, match="2 different examples"):
+    with pytest.raises(ArgumentError, match="has 2 different examples"):
         split_by_key(["a", "b", "b"], 0.1, 0.1)
 
 

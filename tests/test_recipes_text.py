@@ -23,14 +23,18 @@ from jumok.models.gpt import GPT, GPTConfig
 from jumok.models.t5 import T5, T5Config
 from jumok.recipes import TrainingRequest, get_recipe, resume_run, start_run
 from jumok.recipes.compare_runs import compare_runs
-from jumok.recipes.language.masked_language_model import AtPlaces
-from jumok.recipes.language.masking import chosen, find_surrounding_tokens, fixed, hidden, list_ordinary_tokens
-from jumok.recipes.language.paragraphs import paragraphs
-from jumok.recipes.language.parallel_text import MAX_HELD_OUT, _pairs
+from jumok.recipes.language.masking import (
+    choose_positions,
+    find_surrounding_tokens,
+    list_ordinary_tokens,
+    mask_for_evaluation,
+    mask_for_training,
+)
+from jumok.recipes.language.paragraphs import split_paragraphs
+from jumok.recipes.language.parallel_text import MAX_HELD_OUT, _read_pairs
 from jumok.recipes.report import format_markdown
-from jumok.recipes.shared.exact_match import sacrebleu as scorer
-from jumok.recipes.shared.learned_tokenizer import learn_tokenizer
-from jumok.recipes.shared.translation_scores import choose_bleu_tokenization, score_translations
+from jumok.recipes.shared.run_tokenizer import learn_tokenizer
+from jumok.recipes.shared.text_scores import choose_bleu_tokenization, score_translations
 from jumok.training import Outcome
 from jumok.training.metrics_log import read_metrics
 from jumok.training.progress import ProgressDisplay
@@ -218,9 +222,9 @@ def test_text_evaluates_a_sample_of_a_long_text(tmp_path: Path, book: Path) -> N
 
 def test_text_refuses_what_cannot_be(tmp_path: Path, book: Path) -> None:
     (tmp_path / "short.txt").write_text("short\n")
-    with pytest.raises(ArgumentError, match=r"the text has 6 tokens; .* --set length="):
+    with pytest.raises(ArgumentError, match=r"the text has 6 tokens, .* --set length="):
         go("text", tmp_path / "run", tmp_path / "short.txt")
-    with pytest.raises(ArgumentError, match="tokens=learned alone"):
+    with pytest.raises(ArgumentError, match="tokens=learned only"):
         go("text", tmp_path / "run", book, vocabulary=40)
     (tmp_path / "bad.txt").write_bytes(b"fine\n" * 300 + b"caf\xe9\n" + b"fine\n" * 300)
     with pytest.raises(DataError, match=r"bad\.txt:301: character 4 is the byte E9"):
@@ -231,7 +235,7 @@ def test_text_refuses_what_cannot_be(tmp_path: Path, book: Path) -> None:
     go("text", tmp_path / "run", tmp_path / "bad.txt", **GPT_FIELDS, skip_bad=True)
     bert = BERT(BERTConfig(vocabulary=20, length=8, width=8, layers=1, heads=1, hidden=8))
     jumok.save(bert, tmp_path / "bert")
-    with pytest.raises(ArgumentError, match="goes on with a gpt that has a tokenizer"):
+    with pytest.raises(ArgumentError, match="continues a gpt that has a tokenizer"):
         go("text", tmp_path / "again", book, start=str(tmp_path / "bert"))
 
 
@@ -283,7 +287,7 @@ def test_masked_hides_what_the_paper_says() -> None:
     tokens = torch.full((400, 40), 70)
     free = torch.ones(400, 40, dtype=torch.bool)
     free[:, 0] = free[:, 33:] = False
-    seen, places = hidden(tokens, free, tokenizer, torch.Generator().manual_seed(3))
+    seen, places = mask_for_training(tokens, free, tokenizer, torch.Generator().manual_seed(3))
     assert (places.sum(-1) == 5).all() and not (places & ~free).any()  # 15 % of 32
     assert torch.equal(seen[~places], tokens[~places])
     asked = seen[places]
@@ -297,11 +301,11 @@ def test_masked_hides_what_the_paper_says() -> None:
     assert places[:, 1:33].float().mean(0).std() < 0.03
     few = torch.zeros(3, 9, dtype=torch.bool)
     few[:, 4] = True
-    assert torch.equal(chosen(few, torch.Generator().manual_seed(0)), few)
+    assert torch.equal(choose_positions(few, torch.Generator().manual_seed(0)), few)
     # held-out places are the same each time, and all of them are hidden
-    once, again = (fixed(tokens, free, tokenizer, 5) for _ in range(2))
+    once, again = (mask_for_evaluation(tokens, free, tokenizer, 5) for _ in range(2))
     assert torch.equal(once[0], again[0]) and (once[0][once[1]] == tokenizer.mask).all()
-    assert not torch.equal(once[1], fixed(tokens, free, tokenizer, 6)[1])
+    assert not torch.equal(once[1], mask_for_evaluation(tokens, free, tokenizer, 6)[1])
 
 
 def test_masked_batches_are_a_pure_function(tmp_path: Path, book: Path) -> None:
@@ -315,16 +319,15 @@ def test_masked_batches_are_a_pure_function(tmp_path: Path, book: Path) -> None:
     assert sum(one.count for one in halves) == whole.count == len(whole.targets)
     assert not torch.equal(whole.inputs["tokens"], task.batches(4, 0, 1).inputs["tokens"])
     # [CLS] and [SEP] stand around every row and are never asked for
-    tokenizer, tokens, real = task.tokenizer, whole.inputs["tokens"], whole.inputs["padding"]
+    tokenizer, tokens, real = task.tokenizer, whole.inputs["tokens"], whole.inputs["token_mask"]
     assert (tokens[:, 0] == tokenizer.classify).all()
     assert (tokens.gather(1, real.sum(-1, keepdim=True) - 1) == tokenizer.separator).all()
     assert not {tokenizer.classify, tokenizer.separator, tokenizer.pad, tokenizer.mask} & set(whole.targets.tolist())
     # logits at the places are those of the whole text
     model = task.model.eval()
-    assert isinstance(model, AtPlaces)
     at_places = model(**whole.inputs).logits
     everywhere = model(tokens, token_mask=real).logits
-    torch.testing.assert_close(at_places, everywhere[whole.inputs["places"]])
+    torch.testing.assert_close(at_places, everywhere[whole.inputs["positions_to_score"]])
 
 
 def test_masked_holds_out_paragraphs(tmp_path: Path, book: Path) -> None:
@@ -348,9 +351,9 @@ def test_paragraphs_end_at_empty_lines() -> None:
         TextPiece("e", True),
         TextPiece("\n\nf g\n\n", True),
     ]
-    assert list(paragraphs(pieces)) == ["a b", "c d", "e", "f g"]
+    assert list(split_paragraphs(pieces)) == ["a b", "c d", "e", "f g"]
     long = [TextPiece("word\n" * 2000, True)]
-    assert [len(one.split()) for one in paragraphs(long)] == [1001, 999]
+    assert [len(one.split()) for one in split_paragraphs(long)] == [1001, 999]
 
 
 def test_masked_goes_on_with_a_bert(tmp_path: Path, book: Path, bert_run: Path) -> None:
@@ -379,14 +382,14 @@ def test_masked_goes_on_with_a_bert(tmp_path: Path, book: Path, bert_run: Path) 
             go("masked", tmp_path / "no", book, start=str(tmp_path / name))
     gpt = GPT(GPTConfig(vocabulary=8, length=8, width=8, layers=1, heads=1, hidden=8))
     jumok.save(gpt, tmp_path / "gpt")
-    with pytest.raises(ArgumentError, match=r"goes on with a bert; .* is a gpt"):
+    with pytest.raises(ArgumentError, match=r"continues a bert; .* is a gpt"):
         go("masked", tmp_path / "no", book, start=str(tmp_path / "gpt"))
     assert not (tmp_path / "no").exists()
 
 
 def test_masked_refuses_what_cannot_be(tmp_path: Path, book: Path) -> None:
     (tmp_path / "one.txt").write_text("Only one paragraph, and it is not held out.\n")
-    with pytest.raises(ArgumentError, match="no paragraph of 4 tokens or more for the held-out side"):
+    with pytest.raises(ArgumentError, match="the held-out part has no paragraph of 4 or more tokens"):
         go("masked", tmp_path / "run", tmp_path / "one.txt", **MASKED)
     (tmp_path / "bad.jsonl").write_text('{"text": "fine and good"}\n{"text": ""}\n')
     with pytest.raises(DataError, match=r"bad\.jsonl:2: "):
@@ -484,7 +487,7 @@ def test_translate_batches_are_a_pure_function(tmp_path: Path, pairs: Path) -> N
 
 def test_translate_knows_its_sides(tmp_path: Path, pairs: Path) -> None:
     asked = TrainingRequest("translate", tmp_path / "run", str(pairs), changes=TRANSFORMER)
-    train, held = (list(_pairs(asked, side, ProblemLog())) for side in ("train", "held-out"))
+    train, held = (list(_read_pairs(asked, side, ProblemLog())) for side in ("train", "held-out"))
     assert len(train) + len(held) == 120 and not {one for one, _ in train} & {one for one, _ in held}
     (tmp_path / "run").mkdir()
     task = get_recipe("translate").build(asked)
@@ -566,7 +569,7 @@ def test_translate_refuses_what_cannot_be(tmp_path: Path, pairs: Path, monkeypat
 
 
 def test_scores_are_sacrebleus() -> None:
-    sacrebleu = scorer()
+    sacrebleu = pytest.importorskip("sacrebleu")
     found, wanted = ["파일을 열어요", "창 닫기"], ["파일 열기", "창 닫기"]
     told = score_translations(found, wanted, "char")
     assert told["bleu"] == pytest.approx(sacrebleu.corpus_bleu(found, [wanted], tokenize="char").score, abs=0.01)

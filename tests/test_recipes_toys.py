@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from jumok.data.datasets import toy_tasks
 from jumok.errors import ArgumentError, DataError, JumokError
 from jumok.models.gpt import GPT
 from jumok.recipes import TrainingRequest, get_recipe, resume_run, start_run
-from jumok.recipes.shared import exact_match
+from jumok.recipes.shared.batched_decoding import generate_by_length
+from jumok.recipes.shared.text_scores import compute_bleu, compute_exact_match
 from jumok.recipes.toys import induction as inductions
 from jumok.recipes.toys import repeated_bytes, word_sequences
 from jumok.training import IGNORE_INDEX, Task
@@ -52,7 +54,7 @@ def made(name: str, folder: Path, **more: Any) -> Task:
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inductions, "TRIED", 4)
+    monkeypatch.setattr(inductions, "SEQUENCES_PER_KIND", 4)
 
 
 # whole runs
@@ -98,7 +100,7 @@ def test_it_starts_from_a_run_of_its_own(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", SMALL)
 def test_it_starts_from_nothing_else(tmp_path: Path, name: str) -> None:
     start_run(TrainingRequest("numbers", tmp_path / "first", changes={"steps": 1, "batch": 2}))
-    with pytest.raises(ArgumentError, match="goes on with"):
+    with pytest.raises(ArgumentError, match="continues a"):
         start_run(asked(name, tmp_path / "more", begun=tmp_path / "first"))
     assert not (tmp_path / "more").exists()
 
@@ -108,10 +110,10 @@ def test_a_start_must_know_the_words(tmp_path: Path) -> None:
     start_run(asked("copy", tmp_path / "first"))
     with pytest.raises(ArgumentError, match="does not know the word 'a', and 5 more"):
         start_run(asked("copy", tmp_path / "more", tmp_path / "own.txt", tmp_path / "first"))
-    with pytest.raises(ArgumentError, match="is a transformer, and a gpt was asked for"):
+    with pytest.raises(ArgumentError, match="is a transformer, not a gpt"):
         start_run(asked("copy", tmp_path / "more", begun=tmp_path / "first", model="gpt"))
     start_run(asked("sort", tmp_path / "rows"))
-    with pytest.raises(ArgumentError, match="does not read each digit as a token of its own"):
+    with pytest.raises(ArgumentError, match="must encode each digit as one token"):
         start_run(asked("add", tmp_path / "more", begun=tmp_path / "rows", digits=1))
 
 
@@ -155,10 +157,10 @@ def test_own_text_for_induction(tmp_path: Path) -> None:
     ("name", "content", "sentence"),
     [
         ("reverse", b"1 2 3\n4 \xff 5\n", r"own\.txt:2: character 3 is the byte FF"),
-        ("copy", b"1 2 3\n4 5\n<s> 5\n", r"own\.txt:3: the word <s> has a meaning of its own here"),
-        ("copy", b"1 2 3\n" + b"7 " * 101 + b"\n", r"own\.txt:2: there are 101 words, and at most 100 are read"),
-        ("copy", b"\n\n", "there are no sequences in"),
-        ("copy", b"1 2\n", "there are 1 different examples"),
+        ("copy", b"1 2 3\n4 5\n<s> 5\n", r"own\.txt:3: the word <s> is a special token of this recipe"),
+        ("copy", b"1 2 3\n" + b"7 " * 101 + b"\n", r"own\.txt:2: the line has 101 words, more than 100"),
+        ("copy", b"\n\n", "has no sequences"),
+        ("copy", b"1 2\n", "the data has 1 different examples"),
         ("induction", b"good\nbad \xff\n", r"own\.txt:2: character 5 is the byte FF"),
     ],
 )
@@ -190,7 +192,7 @@ def test_too_few_questions(tmp_path: Path) -> None:
 
 
 def test_a_model_that_is_too_short_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match="the model reads 20 tokens at most, and these sequences need 3"):
+    with pytest.raises(ArgumentError, match="the model reads at most 20 tokens, and these sequences need 3"):
         made("copy", tmp_path / "run", length=20)
 
 
@@ -252,7 +254,7 @@ def test_nothing_held_out_is_learned_from(tmp_path: Path) -> None:
 
 
 def test_words_as_tokens(tmp_path: Path) -> None:
-    made_of = word_sequences.tokenizer(["10", "9", "가"], "separator")
+    made_of = word_sequences.create_word_tokenizer(["10", "9", "가"], "separator")
     assert [made_of.id_to_token(number) for number in range(made_of.vocabulary)][5:] == ["9", "가", "10"]
     made_of.save(tmp_path)
     again = jumok.data.tokenizers.tokenizer.Tokenizer.load(tmp_path)
@@ -261,16 +263,13 @@ def test_words_as_tokens(tmp_path: Path) -> None:
 
 
 def test_bleu_is_sacrebleus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert exact_match.bleu(["1 2 3 4 5", "7"], ["1 2 3 4 5", "7"]) == 100.0
+    assert compute_bleu(["1 2 3 4 5", "7"], ["1 2 3 4 5", "7"]) == 100.0
     # by hand: precisions 5/6, 3/5, 2/4, 1/3, no brevity penalty
     wanted = 100 * (5 / 6 * 3 / 5 * 2 / 4 * 1 / 3) ** 0.25
-    assert exact_match.bleu(["1 2 3 4 0 6"], ["1 2 3 4 5 6"]) == pytest.approx(wanted)
-    assert exact_match.exact(["a", "b", "c"], ["a", "x", "c"]) == pytest.approx(2 / 3)
+    assert compute_bleu(["1 2 3 4 0 6"], ["1 2 3 4 5 6"]) == pytest.approx(wanted)
+    assert compute_exact_match(["a", "b", "c"], ["a", "x", "c"]) == pytest.approx(2 / 3)
 
-    def missing(name: str) -> None:
-        raise ImportError(name)
-
-    monkeypatch.setattr("importlib.import_module", missing)
+    monkeypatch.setitem(sys.modules, "sacrebleu", None)
     from jumok.recipes.toys import sequences
 
     with pytest.raises(ArgumentError, match=r"pip install 'jumok\[train\]'"):  # before anything is trained
@@ -283,8 +282,8 @@ def test_answers_come_back_in_order(tmp_path: Path) -> None:
     sources = [task.tokenizer.encode(text) for text in ("1 2 3 4 5 6 7", "8", "9 10 11", "12 13")]
     task.model.eval()
     with torch.inference_mode():
-        together = exact_match.decoded(task.model, sources, 9, task.tokenizer.end)
-        alone = [exact_match.decoded(task.model, [one], 9, task.tokenizer.end)[0] for one in sources]
+        together = generate_by_length(task.model, sources, limit=9, ends=[task.tokenizer.end])
+        alone = [generate_by_length(task.model, [one], limit=9, ends=[task.tokenizer.end])[0] for one in sources]
     assert together == alone and len({tuple(one) for one in alone}) > 1
 
 
@@ -292,27 +291,27 @@ def test_answers_come_back_in_order(tmp_path: Path) -> None:
 
 
 def test_rows_repeat() -> None:
-    for row, first in repeated_bytes.rows("a name", 20, 65, plain=True):
+    for row, first in repeated_bytes.generate_rows("a name", 20, 65, periodic=True):
         assert len(row) == 65 and 8 <= first <= 32
         assert row[first:] == row[:-first] and len(set(row[:first])) > first // 2
-    mixed = [row for row, first in repeated_bytes.rows("a name", 20, 65, plain=False) if first == 0]
+    mixed = [row for row, first in repeated_bytes.generate_rows("a name", 20, 65, periodic=False) if first == 0]
     assert len(mixed) == 20 and len({tuple(row) for row in mixed}) == 20
     # three neighbours that came before are what somebody could know: rare in random bytes
     threes = [list(zip(row, row[1:], row[2:], strict=False)) for row in mixed]
     known = sum(three in row[:place] for row in threes for place, three in enumerate(row))
     assert known / sum(map(len, threes)) > 0.3
-    assert list(repeated_bytes.rows("a name", 20, 65, plain=True)) == list(
-        repeated_bytes.rows("a name", 20, 65, plain=True)
+    assert list(repeated_bytes.generate_rows("a name", 20, 65, periodic=True)) == list(
+        repeated_bytes.generate_rows("a name", 20, 65, periodic=True)
     )
 
 
 def test_pieces_are_of_their_kind() -> None:
-    assert set(bytes(repeated_bytes.piece("x", "words", 200)).decode().lower()) <= set(
+    assert set(bytes(repeated_bytes.generate_piece("x", "words", 200)).decode().lower()) <= set(
         "abcdefghijklmnopqrstuvwxyz ,.\n"
     )
-    hangul = bytes(repeated_bytes.piece("x", "hangul", 200)).decode(errors="ignore")
+    hangul = bytes(repeated_bytes.generate_piece("x", "hangul", 200)).decode(errors="ignore")
     assert sum("가" <= letter <= "힣" for letter in hangul) > 30
-    assert bytes(repeated_bytes.piece("x", "text", 4, b"abcdef")) in b"abcdef"
+    assert bytes(repeated_bytes.generate_piece("x", "text", 4, b"abcdef")) in b"abcdef"
 
 
 def test_lessons(tmp_path: Path) -> None:
@@ -347,9 +346,11 @@ def test_tiny_says_again_what_came_before(tiny: Any) -> None:
         once = torch.randint(256, (40, half), generator=draw)
         rows = torch.cat([once, once], 1)
         # the first byte of the second half cannot be known: it counts, but in a short piece it is many of them
-        assert inductions.right(tiny.model, rows) >= (0.95 if half >= 64 else 0.95 * (half - 1) / half)
-        assert inductions.right(tiny.model, torch.cat([once, once.flip(0)], 1)) < 0.1
-    first, second = inductions.losses(tiny.model, rows)
+        assert inductions.compute_repeat_accuracy(tiny.model, rows) >= (
+            0.95 if half >= 64 else 0.95 * (half - 1) / half
+        )
+        assert inductions.compute_repeat_accuracy(tiny.model, torch.cat([once, once.flip(0)], 1)) < 0.1
+    first, second = inductions.compute_half_losses(tiny.model, rows)
     assert first > 4 and second < 0.5
 
 
@@ -357,7 +358,7 @@ def test_tiny_says_again_what_came_before(tiny: Any) -> None:
 def test_tiny_has_an_induction_head(tiny: Any) -> None:
     once = torch.randint(256, (20, 50), generator=torch.Generator().manual_seed(3))
     rows = torch.cat([once, once], 1)
-    heads = inductions.looks(tiny.model, rows)
+    heads = inductions.score_heads(tiny.model, rows)
     best = max(heads, key=lambda one: one["induction"])
     assert best["block"] == 1 and best["induction"] > 0.6
     assert max(one["previous_token"] for one in heads if one["block"] == 0) > 0.6
@@ -371,10 +372,10 @@ def test_tiny_has_an_induction_head(tiny: Any) -> None:
 def test_tiny_copies_by_one_head_and_its_neighbour_does_nothing(tiny: Any) -> None:
     once = torch.randint(256, (20, 64), generator=torch.Generator().manual_seed(4))
     rows, output = torch.cat([once, once], 1), tiny.model.blocks[1].attention.output.weight
-    clean, kept, half = inductions.right(tiny.model, rows), output.clone(), output.shape[1] // 2
+    clean, kept, half = inductions.compute_repeat_accuracy(tiny.model, rows), output.clone(), output.shape[1] // 2
     for head, left in ((0, 0.02), (1, clean)):
         output[:, head * half : (head + 1) * half] = 0
-        assert inductions.right(tiny.model, rows) == pytest.approx(left, abs=0.02)
+        assert inductions.compute_repeat_accuracy(tiny.model, rows) == pytest.approx(left, abs=0.02)
         output.copy_(kept)
 
 

@@ -128,7 +128,8 @@ class StateAttention(nn.Module):
             query_offset: Position of the first input.
             weights: Whether to return the weights ``[batch, 1, query, key]``.
         """
-        query, key = inputs[:, None], source[:, None]
+        # under autocast the decoder's LSTM may return bfloat16 where the encoder's returns float32
+        query, key = inputs[:, None].to(source.dtype), source[:, None]
         attended = attend(
             query,
             key,

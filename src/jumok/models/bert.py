@@ -124,6 +124,7 @@ class BERT(Model):
         token_mask: Bool[Tensor, "batch key"] | None = None,
         segments: Int[Tensor, "batch key"] | None = None,
         weights: bool = False,
+        positions_to_score: Bool[Tensor, "batch length"] | None = None,
     ) -> Output:
         """Return hidden vectors, the head's logits and (if requested) attention weights.
 
@@ -132,6 +133,12 @@ class BERT(Model):
             token_mask: True = real token, on either side; None = all are real, whatever their ids.
             segments: The segment of each token; by default all are in segment 0.
             weights: Return the weights of every layer.
+            positions_to_score: With a masked-language-model head, compute logits only where this is True; they are then
+                [selected position, vocabulary] in row-major order. Training needs the masked positions alone, and
+                computing all logits takes almost half of a step. None = logits of every position.
+
+        Raises:
+            ArgumentError: ``positions_to_score`` is given, but the model has no masked-language-model head.
         """
         check_tokens(tokens, self.config.vocabulary)
         check_token_mask(tokens, token_mask)
@@ -146,7 +153,15 @@ class BERT(Model):
         )
         logits = None
         if isinstance(self.head, MaskedOutput):
-            logits = self.head(hidden, self.embedding.weight)
+            if positions_to_score is None:
+                logits = self.head(hidden, self.embedding.weight)
+            else:
+                logits = self.head(hidden[positions_to_score][None], self.embedding.weight)[0]
+        elif positions_to_score is not None:
+            raise ArgumentError(
+                f'positions_to_score needs a masked-language-model head (head="mlm"); this model has head='
+                f"{self.config.head!r}"
+            )
         elif self.head is not None:
             logits = self.head(select_first_token(hidden, token_mask))
         return Output(logits, hidden, tuple(layer_weights) if weights else None)

@@ -1,1 +1,1 @@
-"""images"""
+"""Recipes that train on images: classification and captioning."""

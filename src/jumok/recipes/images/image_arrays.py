@@ -1,4 +1,4 @@
-"""What recipes on pictures share: pictures made small once and kept, moved a little at each step, and normalised."""
+"""Prepare images for training: resize and store them once, normalise them, and augment them at each step."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, UInt8
@@ -22,136 +22,222 @@ from jumok.data.images.preparation import Preparation
 from jumok.data.readers.lines import ProblemLog
 from jumok.draw import save_gallery
 from jumok.errors import DataError, DrawError, ImageError
+from jumok.models.captioner import CaptionerConfig
+from jumok.models.swin import SwinConfig
+from jumok.models.vit import ViTConfig
 from jumok.recipes.request import TrainingRequest
 
-FILE = "pictures.safetensors"
+IMAGES_FILE = "pictures.safetensors"
+EXAMPLE_FILE = "example.png"
 
-Bytes = UInt8[Tensor, "picture channel row column"]
-Numbers = Float[Tensor, "picture channel row column"]
+PixelBytes = UInt8[Tensor, "image channel row column"]
+NormalisedImages = Float[Tensor, "image channel row column"]
+Moves = Float[Tensor, "image 4"]
+ImageConfig = ViTConfig | SwinConfig | CaptionerConfig
 
 
-class Pictures(NamedTuple):
-    """Pictures of one size, each with a text: its class, or a sentence about it."""
+class LabelledPixels(NamedTuple):
+    """Images of one size, each with a text.
 
-    pixels: Bytes
+    Attributes:
+        pixels: The images as bytes.
+        texts: The class or the caption of each image.
+    """
+
+    pixels: PixelBytes
     texts: list[str]
 
-    def some(self, places: Iterable[int]) -> Pictures:
-        chosen = list(places)
-        return Pictures(self.pixels[chosen], [self.texts[one] for one in chosen])
+    def select(self, indices: Iterable[int]) -> LabelledPixels:
+        """Return these images.
+
+        Args:
+            indices: The images to return, counted from 0.
+        """
+        chosen = list(indices)
+        return LabelledPixels(self.pixels[chosen], [self.texts[index] for index in chosen])
 
 
-def small(
-    asked: TrainingRequest, found: Iterable[tuple[Path, str]], how: Preparation, problems: ProblemLog
-) -> Pictures:
-    """The pictures of these files as ``how`` wants them, but in bytes. Made once, and kept in the run's folder."""
-    place = asked.folder / FILE
-    if place.is_file():  # a run that is taken up again
-        return _read(place)
+def load_or_resize_images(
+    request: TrainingRequest, files: Iterable[tuple[Path, str]], preparation: Preparation, problems: ProblemLog
+) -> LabelledPixels:
+    """Resize images and store them in the run's folder; a resumed run reads them from there.
+
+    Args:
+        request: The training request.
+        files: The file and the text of each image.
+        preparation: The size and the channels; its mean and deviation are not applied.
+        problems: Collects the files that cannot be read.
+    """
+    path = request.folder / IMAGES_FILE
+    if path.is_file():
+        return _load_images(path)
     pixels: list[Tensor] = []
     texts: list[str] = []
-    for path, text in found:
+    for file, text in files:
         try:
-            pixels.append(in_bytes(path, how))
-        except ImageError as wrong:
-            problems.report(str(path), str(wrong).removeprefix(f"{path} "))
+            pixels.append(convert_to_bytes(file, preparation))
+        except ImageError as error:
+            problems.report(str(file), str(error).removeprefix(f"{file} "))
             continue
         texts.append(text)
         if len(texts) % 5000 == 0:
-            asked.report(f"{len(texts):,} pictures read")
+            request.report(f"{len(texts):,} images read")
     if problems.count:
-        asked.report(str(problems))
+        request.report(str(problems))
     if not pixels:
-        raise DataError(f"no picture could be read: {problems}")
-    made = Pictures(torch.stack(pixels), texts)
-    save_file({"pixels": made.pixels}, place, {"texts": json.dumps(texts)})
-    return made
+        raise DataError(f"no image could be read: {problems}")
+    images = LabelledPixels(torch.stack(pixels), texts)
+    save_file({"pixels": images.pixels}, path, {"texts": json.dumps(texts)})
+    return images
 
 
-def in_bytes(picture: object, how: Preparation) -> UInt8[Tensor, "channel row column"]:
-    """A file, or a Pillow image, resized as ``how`` says, before numbers are made of its bytes."""
-    plain = replace(how, rescale=1.0, mean=(0.0,) * how.channels, std=(1.0,) * how.channels)
-    return plain.apply(picture).round().to(torch.uint8)
+def convert_to_bytes(image: object, preparation: Preparation) -> UInt8[Tensor, "channel row column"]:
+    """Resize an image and return its pixels as bytes.
+
+    Args:
+        image: A file or a Pillow image.
+        preparation: The size and the channels; its mean and deviation are not applied.
+    """
+    channels = preparation.channels
+    without_scaling = replace(preparation, rescale=1.0, mean=(0.0,) * channels, std=(1.0,) * channels)
+    return without_scaling.apply(image).round().to(torch.uint8)
 
 
-def _read(place: Path) -> Pictures:
+def _load_images(path: Path) -> LabelledPixels:
     try:
-        with safe_open(place, framework="pt") as file:
-            return Pictures(file.get_tensor("pixels"), json.loads(file.metadata()["texts"]))
-    except (SafetensorError, KeyError, TypeError, ValueError) as wrong:
-        raise DataError(f"{place} is damaged ({str(wrong)[:100]}); start the run again") from None
+        with safe_open(path, framework="pt") as file:
+            return LabelledPixels(file.get_tensor("pixels"), json.loads(file.metadata()["texts"]))
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{path} is damaged ({str(error)[:100]}); start the run again") from None
 
 
-def normal(pixels: Bytes, how: Preparation) -> Numbers:
-    """Bytes as the numbers that a model reads."""
-    mean, std = (torch.tensor(numbers)[:, None, None] for numbers in (how.mean, how.std))
-    return (pixels.float() * how.rescale - mean) / std
+def normalise(pixels: PixelBytes, preparation: Preparation) -> NormalisedImages:
+    """Return the numbers that a model reads.
+
+    Args:
+        pixels: The images as bytes.
+        preparation: The factor, mean and deviation of each channel.
+    """
+    mean, std = (torch.tensor(numbers)[:, None, None] for numbers in (preparation.mean, preparation.std))
+    return (pixels.float() * preparation.rescale - mean) / std
 
 
-def plain(config: Any, loaded: Loaded | None) -> Preparation:
-    """How pictures are read before they are measured: in the config's size; or as what was loaded wants them."""
+def create_preparation(config: ImageConfig, loaded: Loaded | None) -> Preparation:
+    """Return the preparation of the loaded model, or one with the config's image size.
+
+    Args:
+        config: The model's config.
+        loaded: The model to start from; None = a new model.
+    """
     if loaded is not None and loaded.preparation is not None:
         return loaded.preparation
     rows, columns = config.image
     return Preparation((rows, columns), mean=(0.5,) * config.channels, std=(0.5,) * config.channels)
 
 
-def measured(pixels: Bytes, how: Preparation) -> Preparation:
-    """The same, but each channel's mean becomes 0 and its deviation 1 over these pictures."""
-    channels = [one.float() / 255 for one in pixels.transpose(0, 1).flatten(1)]
-    mean = tuple(round(float(one.mean()), 4) for one in channels)
-    return replace(how, mean=mean, std=tuple(max(round(float(one.std()), 4), 1e-3) for one in channels))
+def measure_preparation(pixels: PixelBytes, preparation: Preparation) -> Preparation:
+    """Return the preparation that gives each channel mean 0 and standard deviation 1 over these images.
+
+    Args:
+        pixels: The training images as bytes.
+        preparation: The preparation to change.
+    """
+    channels = [channel.float() / 255 for channel in pixels.transpose(0, 1).flatten(1)]
+    mean = tuple(round(float(channel.mean()), 4) for channel in channels)
+    std = tuple(max(round(float(channel.std()), 4), 1e-3) for channel in channels)
+    return replace(preparation, mean=mean, std=std)
 
 
-def digests(pixels: Bytes) -> list[str]:
-    """SHA-256 of each picture: two that are equal are one, whatever they are called."""
-    return [hashlib.sha256(one.numpy().tobytes()).hexdigest() for one in pixels.contiguous()]
+def hash_images(pixels: PixelBytes) -> list[str]:
+    """Return the SHA-256 of each image; equal images have equal hashes, whatever their files are called.
+
+    Args:
+        pixels: The images as bytes.
+    """
+    return [hashlib.sha256(image.numpy().tobytes()).hexdigest() for image in pixels.contiguous()]
 
 
-def drawn(count: int, seed: int, step: int) -> Float[Tensor, "picture 4"]:
-    """Numbers from -1 to 1 by which a step's pictures are moved: a pure function of the seed and the step."""
+def draw_moves(count: int, seed: int, step: int) -> Moves:
+    """Draw the numbers from -1 to 1 by which a step's images are moved: a pure function of the seed and the step.
+
+    Args:
+        count: The number of images.
+        seed: The run's seed.
+        step: The training step.
+    """
     digest = hashlib.sha256(f"moves {seed} {step}".encode()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
     return torch.rand(count, 4, generator=generator) * 2 - 1
 
 
-def moved(
-    images: Numbers, moves: Float[Tensor, "picture 4"], *, shift: int = 0, turn: int = 0, flip: bool = False
-) -> Numbers:
-    """Each picture moved by up to ``shift`` pixels each way, turned by up to ``turn`` degrees and, with ``flip``, every
-    other one mirrored. What comes in from outside is as the edge is."""
+def move_images(
+    images: NormalisedImages, moves: Moves, *, shift: int = 0, turn: int = 0, flip: bool = False
+) -> NormalisedImages:
+    """Shift, rotate and mirror images; pixels from outside repeat the edge.
+
+    Args:
+        images: The images.
+        moves: Four numbers from -1 to 1 for each image: rotation, shift in columns, shift in rows, mirroring.
+        shift: The largest shift in pixels, in each direction.
+        turn: The largest rotation in degrees.
+        flip: Mirror the images whose fourth number is negative.
+    """
     if not (shift or turn or flip):
         return images
     rows, columns = images.shape[2:]
     angle = moves[:, 0] * turn * math.pi / 180
-    mirrored = torch.where(moves[:, 3] < 0, -1.0, 1.0) if flip else torch.ones(len(moves))
-    # from places of the new picture to places of the old one, both from -1 to 1: a turn must not shear a wide picture
-    to_columns = [angle.cos() * mirrored, -angle.sin() * rows / columns, moves[:, 1] * shift * 2 / columns]
-    to_rows = [angle.sin() * columns / rows * mirrored, angle.cos(), moves[:, 2] * shift * 2 / rows]
-    map = torch.stack([torch.stack(to_columns, -1), torch.stack(to_rows, -1)], 1)
-    grid = functional.affine_grid(map, list(images.shape), align_corners=False)
+    mirror = torch.where(moves[:, 3] < 0, -1.0, 1.0) if flip else torch.ones(len(moves))
+    # maps positions in the new image to positions in the old one, both from -1 to 1; the ratios of rows and columns
+    # keep a rotation from shearing an image that is not square
+    to_columns = [angle.cos() * mirror, -angle.sin() * rows / columns, moves[:, 1] * shift * 2 / columns]
+    to_rows = [angle.sin() * columns / rows * mirror, angle.cos(), moves[:, 2] * shift * 2 / rows]
+    affine = torch.stack([torch.stack(to_columns, -1), torch.stack(to_rows, -1)], 1)
+    grid = functional.affine_grid(affine, list(images.shape), align_corners=False)
     return functional.grid_sample(images, grid, padding_mode="border", align_corners=False)
 
 
-def sheet(
-    asked: TrainingRequest, path: Path, pixels: Bytes, wanted: list[str], found: list[str], title: str
+def convert_to_array(image: UInt8[Tensor, "channel row column"]) -> UInt8[Tensor, ...]:
+    """Return an image as Pillow expects it: [row, column, channel], or [row, column] with one channel.
+
+    Args:
+        image: The pixels of one image.
+    """
+    return image.permute(1, 2, 0).squeeze(-1)
+
+
+def save_sheet(
+    request: TrainingRequest, path: Path, pixels: PixelBytes, expected: list[str], predicted: list[str], title: str
 ) -> dict[str, str]:
-    """Draw pictures with what they are and what was said of them; what the report tells of it."""
+    """Draw images with their expected and predicted texts, and return the report's field with the file's name.
+
+    Args:
+        request: The training request, which is told if the sheet cannot be drawn.
+        path: The image file to write.
+        pixels: The images.
+        expected: The correct text of each image.
+        predicted: The model's text for each image.
+        title: The title of the sheet.
+    """
     if not len(pixels):
         return {}
     try:
-        save_gallery(path, [one.permute(1, 2, 0).squeeze(-1).numpy() for one in pixels], wanted, found, title=title)
-    except DrawError as missing:  # pictures are an extra, and no reason to fail now
-        asked.report(f"{path.name} was not drawn: {missing}")
+        save_gallery(path, [convert_to_array(image).numpy() for image in pixels], expected, predicted, title=title)
+    except DrawError as error:  # drawing is optional, and must not fail a finished run
+        request.report(f"{path.name} was not drawn: {error}")
         return {}
     return {"sheet": path.name}
 
 
-def to_try(folder: Path, pixels: Bytes) -> dict[str, str]:
-    """One of the pictures, as a file that the trained model can be asked about."""
+def save_example(folder: Path, pixels: PixelBytes) -> dict[str, str]:
+    """Save the first image as a file to try the trained model on, and return the report's field with its name.
+
+    Args:
+        folder: The run's folder.
+        pixels: The held-out images.
+    """
     try:
         from PIL import Image
-    except ImportError:  # without it no picture could be read back
+    except ImportError:  # without Pillow the file could not be read either
         return {}
-    Image.fromarray(pixels[0].permute(1, 2, 0).squeeze(-1).numpy()).save(folder / "example.png")
-    return {"try": "example.png"}
+    Image.fromarray(convert_to_array(pixels[0]).numpy()).save(folder / EXAMPLE_FILE)
+    return {"try": EXAMPLE_FILE}

@@ -1,5 +1,7 @@
-"""caption: a picture in, a sentence about it out. The pictures are emoji, their sentences the names that Unicode gives
-them, in English or in Korean; or they are your own. What is held out is never a variant of what was learned.
+"""Recipe ``caption``: train a model to write a sentence about an image.
+
+The images are emoji with their Unicode names, in English or Korean, or the user's own images and captions. Variants of
+one emoji are in the same part of the data.
 """
 
 from __future__ import annotations
@@ -9,14 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import UInt8
+from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from jumok.checkpoint import Loaded
 from jumok.data.batches.batch_order import ShuffledEpochs, pad_sequences
-from jumok.data.datasets import image_galleries
+from jumok.data.datasets.image_galleries import load_emoji
+from jumok.data.datasets.text_corpora import Language
 from jumok.data.images.preparation import Preparation
-from jumok.data.readers import captioned_images
+from jumok.data.readers.captioned_images import read_captioned_images
 from jumok.data.readers.lines import ProblemLog
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
@@ -28,100 +31,32 @@ from jumok.models import Model
 from jumok.models.captioner import Captioner, CaptionerConfig
 from jumok.recipes.recipe import Defaults, Options, recipe
 from jumok.recipes.request import TrainingRequest
-from jumok.recipes.shared.exact_match import exact, sacrebleu
-from jumok.recipes.shared.learned_tokenizer import learn_tokenizer
+from jumok.recipes.shared.run_tokenizer import learn_tokenizer, load_or_create_tokenizer
 from jumok.recipes.shared.splits import fingerprint, split_by_key
+from jumok.recipes.shared.text_scores import compute_chrf, compute_exact_match, require_sacrebleu
 from jumok.training import IGNORE_INDEX, Batch, Task, select_part, token_loss
 
-from .image_arrays import Bytes, Pictures, digests, drawn, measured, moved, normal, plain, sheet, small, to_try
+from .image_arrays import (
+    LabelledPixels,
+    PixelBytes,
+    create_preparation,
+    draw_moves,
+    hash_images,
+    load_or_resize_images,
+    measure_preparation,
+    move_images,
+    normalise,
+    save_example,
+    save_sheet,
+)
 
-HELD_OUT = 0.1  # of a folder of your own; emoji have their own part
-CHOOSING = 0.1  # of the rest
-LONGEST = 256  # tokens of a caption; what is beyond is not learned
-SHOWN = 36  # pictures on the sheet
-SPECIAL = {"pad": "<pad>", "begin": "<s>", "end": "</s>"}
-PEOPLE = {"1f468": "1f9d1", "1f469": "1f9d1"}  # man and woman stand where person stands
-
-Sides = tuple[Pictures, Pictures, Pictures]  # learned from, choosing the best checkpoint, held out for the report
-
-
-@dataclass(frozen=True)
-class CaptionOptions(Options):
-    """Fields of the recipe caption."""
-
-    without_data = ("language", "tones")
-    without_start = ("vocabulary",)
-
-    language: str = choice("en", ("en", "ko"), "language of the emoji's names")
-    tones: str = choice("yes", ("yes", "no"), "also learn from emoji of other skin tones")
-    vocabulary: int = integer(1000, "size of the vocabulary, learned on the captions", 259)
-    shift: int = integer(2, "largest shift of a training image, in pixels", 0, 100)
-    turn: int = integer(8, "largest rotation of a training image, in degrees", 0, 180)
-
-
-def caption_defaults(request: TrainingRequest) -> Defaults:
-    """Return the default config and settings."""
-    settings = {**SETTINGS, "threads": torch.get_num_threads()}
-    if request.start is not None:
-        return Defaults(settings)
-    return Defaults(settings, (CONFIG,), from_data=("pad", "start", "end"))
-
-
-@recipe(caption_defaults, CaptionOptions)
-def caption(asked: TrainingRequest) -> Task:
-    """Names of emoji, or your own sentences about your own pictures."""
-    sacrebleu()  # what is missing is said now, not after the training
-    loaded = asked.load_start()
-    config = asked.config(CONFIG if loaded is None else _config_of(asked, loaded))
-    settings = asked.settings(**caption_defaults(asked).settings)
-    options = asked.options(CaptionOptions)
-
-    prepared = plain(config, loaded)
-    sides = _emoji(asked, prepared) if asked.data is None else _folder(asked, prepared)
-    train, choosing, held_out = sides
-    prepared = measured(train.pixels, prepared) if loaded is None else prepared
-    tokenizer = _tokenizer(asked, train.texts) if loaded is None else loaded.tokenizer
-    if loaded is None:
-        longest = max(len(tokenizer.encode(text)) for side in sides for text in side.texts)
-        config = config.replace(
-            vocabulary=tokenizer.vocabulary, length=max(config.length, min(longest, LONGEST) + 1),
-            pad=tokenizer.pad, start=tokenizer.begin, end=tokenizer.end,
-        )  # fmt: skip
-    model = asked.model(Captioner, config, settings)
-    if loaded is not None:
-        model.load_state_dict(loaded.model.state_dict())
-    rows = [tokenizer.encode(text)[: config.length - 1] for text in train.texts]
-    order = ShuffledEpochs(len(rows), settings.seed)
-
-    def batches(step: int, part: int, parts: int) -> Batch:
-        chosen = select_part(order.batch_indices(step, settings.batch), part, parts)
-        moves = drawn(settings.batch, settings.seed, step)[select_part(list(range(settings.batch)), part, parts)]
-        images = moved(normal(train.pixels[chosen], prepared), moves, shift=options.shift, turn=options.turn)
-        target, _ = pad_sequences([[config.start, *rows[one]] for one in chosen], config.pad)
-        answer, _ = pad_sequences([[*rows[one], config.end] for one in chosen], IGNORE_INDEX)
-        return Batch({"images": images, "target": target}, answer, int((answer != IGNORE_INDEX).sum()))
-
-    def evaluate(model: Model) -> dict[str, float]:
-        found = written(model, normal(choosing.pixels, prepared), tokenizer)
-        return {"chrf": chrf(found, choosing.texts), "exact": exact(found, choosing.texts)}
-
-    def report(model: Model, folder: Path) -> dict[str, Any]:
-        found = written(model, normal(held_out.pixels, prepared), tokenizer)
-        near = [train.texts[place] for place in nearest(held_out.pixels, train.pixels)]
-        shown = held_out.pixels[:SHOWN], held_out.texts[:SHOWN], found[:SHOWN]
-        drawn = sheet(asked, folder / "captioned_images.png", *shown, "the caption, and what was written")
-        return _report(held_out.texts, found, near) | drawn | to_try(folder, held_out.pixels)
-
-    data = {
-        "pictures": [len(side.texts) for side in sides],
-        "vocabulary": tokenizer.vocabulary,
-        "fingerprint": fingerprint(one for side in sides for one in (*digests(side.pixels), *side.texts)),
-    }
-    return Task(
-        model, settings, batches, token_loss, evaluate, "chrf", "higher", tokenizer=tokenizer, preparation=prepared,
-        data=data, report=report,
-    )  # fmt: skip
-
+HELD_OUT = 0.1  # of the user's own folder; emoji have a held-out part of their own
+VALIDATION = 0.1  # of the rest
+MAX_TOKENS = 256  # of a caption; later tokens are not learned
+REPORTED_SAMPLES = 36
+EVALUATION_BATCH = 256
+SPECIAL_TOKENS = {"pad": "<pad>", "begin": "<s>", "end": "</s>"}
+PERSON_CODES = {"1f468": "1f9d1", "1f469": "1f9d1"}  # man and woman are variants of person
 
 CONFIG = CaptionerConfig(
     source="patches", image=(32, 32), patch=(4, 4), length=24, width=128, layers=3, decoder_layers=2, heads=4,
@@ -132,89 +67,193 @@ SETTINGS: dict[str, Any] = {
     "average": 0.998, "evaluate_every": 300, "save_every": 600,
 }  # fmt: skip
 
+SplitImages = tuple[LabelledPixels, LabelledPixels, LabelledPixels]  # training, validation, held out
 
-def _config_of(asked: TrainingRequest, loaded: Loaded) -> CaptionerConfig:
+
+@dataclass(frozen=True)
+class CaptionOptions(Options):
+    """Fields of the recipe caption."""
+
+    without_data = ("language", "tones")
+    without_start = ("vocabulary",)
+
+    language: str = choice("en", ("en", "ko"), "language of the emoji's names")
+    tones: str = choice("yes", ("yes", "no"), "also train on emoji of other skin tones")
+    vocabulary: int = integer(1000, "size of the vocabulary, learned on the captions", 256 + len(SPECIAL_TOKENS))
+    shift: int = integer(2, "largest shift of a training image, in pixels", 0, 100)
+    turn: int = integer(8, "largest rotation of a training image, in degrees", 0, 180)
+
+
+def get_caption_defaults(request: TrainingRequest) -> Defaults:
+    """Return the default config and settings.
+
+    Args:
+        request: The training request.
+    """
+    settings = {**SETTINGS, "threads": torch.get_num_threads()}
+    if request.start is not None:
+        return Defaults(settings)
+    return Defaults(settings, (CONFIG,), from_data=("pad", "start", "end"))
+
+
+@recipe(get_caption_defaults, CaptionOptions)
+def caption(request: TrainingRequest) -> Task:
+    """Train a captioner on the names of emoji, or on the user's own images and captions.
+
+    Args:
+        request: The training request; ``--data`` is a folder of images with captions, by default emoji.
+    """
+    require_sacrebleu()
+    loaded = request.load_start()
+    config = request.config(CONFIG if loaded is None else _get_loaded_config(request, loaded))
+    settings = request.settings(**get_caption_defaults(request).settings)
+    options = request.options(CaptionOptions)
+
+    preparation = create_preparation(config, loaded)
+    parts = _read_emoji(request, preparation) if request.data is None else _read_folder(request, preparation)
+    train, validation, held_out = parts
+    if loaded is None:
+        preparation = measure_preparation(train.pixels, preparation)
+        tokenizer = _load_or_learn_tokenizer(request, train.texts)
+        longest = max(len(tokenizer.encode(text)) for part in parts for text in part.texts)
+        config = config.replace(
+            vocabulary=tokenizer.vocabulary, length=max(config.length, min(longest, MAX_TOKENS) + 1),
+            pad=tokenizer.pad, start=tokenizer.begin, end=tokenizer.end,
+        )  # fmt: skip
+    else:
+        tokenizer = loaded.tokenizer
+    model = request.model(Captioner, config, settings)
+    if loaded is not None:
+        model.load_state_dict(loaded.model.state_dict())
+    captions = [tokenizer.encode(text)[: config.length - 1] for text in train.texts]
+    order = ShuffledEpochs(len(captions), settings.seed)
+
+    def batches(step: int, part: int, parts: int) -> Batch:
+        indices = select_part(order.batch_indices(step, settings.batch), part, parts)
+        rows = select_part(list(range(settings.batch)), part, parts)
+        moves = draw_moves(settings.batch, settings.seed, step)[rows]
+        pixels = normalise(train.pixels[indices], preparation)
+        images = move_images(pixels, moves, shift=options.shift, turn=options.turn)
+        target, _ = pad_sequences([[config.start, *captions[index]] for index in indices], config.pad)
+        answers, _ = pad_sequences([[*captions[index], config.end] for index in indices], IGNORE_INDEX)
+        return Batch({"images": images, "target": target}, answers, int((answers != IGNORE_INDEX).sum()))
+
+    def evaluate(model: Model) -> dict[str, float]:
+        generated = write_captions(model, normalise(validation.pixels, preparation), tokenizer)
+        return _score(generated, validation.texts)
+
+    def report(model: Model, folder: Path) -> dict[str, Any]:
+        generated = write_captions(model, normalise(held_out.pixels, preparation), tokenizer)
+        nearest = [train.texts[index] for index in find_nearest_images(held_out.pixels, train.pixels)]
+        sheet = save_sheet(
+            request, folder / "captions.png", held_out.pixels[:REPORTED_SAMPLES], held_out.texts[:REPORTED_SAMPLES],
+            generated[:REPORTED_SAMPLES], "the caption, and what the model wrote",
+        )  # fmt: skip
+        return _write_report(held_out.texts, generated, nearest) | sheet | save_example(folder, held_out.pixels)
+
+    data = {
+        "pictures": [len(part.texts) for part in parts],
+        "vocabulary": tokenizer.vocabulary,
+        "fingerprint": fingerprint(text for part in parts for text in (*hash_images(part.pixels), *part.texts)),
+    }
+    return Task(
+        model, settings, batches, token_loss, evaluate, "chrf", "higher", tokenizer=tokenizer, preparation=preparation,
+        data=data, report=report,
+    )  # fmt: skip
+
+
+def _get_loaded_config(request: TrainingRequest, loaded: Loaded) -> CaptionerConfig:
     config = loaded.config
     if not isinstance(config, CaptionerConfig) or config.source != "patches" or loaded.tokenizer is None:
         raise ArgumentError(
-            f"the recipe caption goes on with a captioner that reads patches and has a tokenizer; {asked.start} is none"
+            "the recipe caption continues a captioner that reads patches and has a tokenizer; "
+            f"{request.start} is not one"
         )
     return config
 
 
-def _emoji(asked: TrainingRequest, how: Preparation) -> Sides:
-    options = asked.options(CaptionOptions)
-    language: Any = options.language
-    tones = options.tones == "yes"
-    known = list(image_galleries.load_emoji("train", asked.report, language, tones))
-    # other skin colours are more to learn from; they are not judged, because they would count one emoji six times
-    judged = {path for side in ("train", "held-out") for path, _ in image_galleries.load_emoji(side, None, language)}
-    held = list(image_galleries.load_emoji("held-out", asked.report, language))
-    found = small(asked, [*known, *held], how, ProblemLog())
-    train, choosing, _ = split_by_key([_family(path) for path, _ in known], 0.0, CHOOSING / 2)
-    choosing = [place for place in choosing if known[place][0] in judged]
-    return found.some(train), found.some(choosing), found.some(range(len(known), len(found.texts)))
+def _read_emoji(request: TrainingRequest, preparation: Preparation) -> SplitImages:
+    options = request.options(CaptionOptions)
+    language: Language = "ko" if options.language == "ko" else "en"
+    emoji = list(load_emoji("train", request.report, language, options.tones == "yes"))
+    # skin tones are used for training only: in a score they would count one emoji six times
+    without_tones = {path for side in ("train", "held-out") for path, _ in load_emoji(side, None, language)}
+    held_out = list(load_emoji("held-out", request.report, language))
+    images = load_or_resize_images(request, [*emoji, *held_out], preparation, ProblemLog())
+    train, validation, _ = split_by_key([_get_first_code(path) for path, _ in emoji], 0.0, VALIDATION / 2)
+    validation = [index for index in validation if emoji[index][0] in without_tones]
+    return images.select(train), images.select(validation), images.select(range(len(emoji), len(images.texts)))
 
 
-def _family(path: Path) -> str:
-    """Emoji that begin alike ("1f468-1f3fd-200d-2695-fe0f": man, tone, ...), which are variants, or near enough."""
+def _get_first_code(path: Path) -> str:
+    """Return the first code point of an emoji, which its variants share ("1f468-1f3fd-200d": man, tone, ...)."""
     first = path.stem.split("-")[0]
-    return PEOPLE.get(first, first)
+    return PERSON_CODES.get(first, first)
 
 
-def _folder(asked: TrainingRequest, how: Preparation) -> Sides:
-    assert asked.data is not None
-    problems = ProblemLog(skip=asked.skip_bad)
-    found = small(asked, captioned_images.read_captioned_images(asked.data, problems), how, problems)
-    train, choosing, held_out = split_by_key(digests(found.pixels), HELD_OUT, CHOOSING)
-    return found.some(train), found.some(choosing), found.some(held_out)
+def _read_folder(request: TrainingRequest, preparation: Preparation) -> SplitImages:
+    assert request.data is not None
+    problems = ProblemLog(skip=request.skip_bad)
+    files = read_captioned_images(request.data, problems)
+    images = load_or_resize_images(request, files, preparation, problems)
+    train, validation, held_out = split_by_key(hash_images(images.pixels), HELD_OUT, VALIDATION)
+    return images.select(train), images.select(validation), images.select(held_out)
 
 
-def _tokenizer(asked: TrainingRequest, texts: list[str]) -> Tokenizer:
-    """Pieces of words, learned on the training side alone."""
-    known = asked.folder / "tokenizer"
-    if known.is_dir():  # a run that is taken up again
-        return Tokenizer.load(known)
-    made = learn_tokenizer(texts, asked.options(CaptionOptions).vocabulary, SPECIAL)
-    made.save(known)
-    return made
+def _load_or_learn_tokenizer(request: TrainingRequest, texts: list[str]) -> Tokenizer:
+    """Load the run's tokenizer, or learn one from the training captions."""
+    vocabulary = request.options(CaptionOptions).vocabulary
+    return load_or_create_tokenizer(request, lambda: learn_tokenizer(texts, vocabulary, SPECIAL_TOKENS))
 
 
-def written(model: Model, images: Tensor, tokenizer: Tokenizer) -> list[str]:
-    """The captions that the model writes by itself, the likeliest token at each place."""
+def write_captions(model: Model, images: Float[Tensor, "image channel row column"], tokenizer: Tokenizer) -> list[str]:
+    """Generate a caption for each image by greedy decoding.
+
+    Args:
+        model: A captioner that reads patches.
+        images: The normalised images.
+        tokenizer: The model's tokenizer.
+    """
     assert isinstance(model, Captioner)
     limit, ends = model.config.length, frozenset({model.config.end})
-    texts: list[str] = []
-    for some in images.split(256):
-        seen: list[list[int]] = [[] for _ in some]
+    captions: list[str] = []
+    for batch in images.split(EVALUATION_BATCH):
+        tokens: list[list[int]] = [[] for _ in batch]
         with torch.inference_mode():
-            steps = CrossAttentionDecoder(model, some.to(model.device), limit)
-            for _ in decode_steps(steps, seen, limit, greedy, ends):
-                pass
-        texts += [tokenizer.decode([one for one in row if one not in ends]) for row in seen]
-    return texts
+            decoder = CrossAttentionDecoder(model, batch.to(model.device), limit)
+            for _ in decode_steps(decoder, tokens, limit, greedy, ends):
+                pass  # decode_steps appends to the lists in ``tokens``
+        captions += [tokenizer.decode([token for token in row if token not in ends]) for row in tokens]
+    return captions
 
 
-def _report(wanted: list[str], found: list[str], near: list[str]) -> dict[str, Any]:
-    rows = list(zip(wanted, found, near, strict=True))[:SHOWN]
+def _score(captions: list[str], references: list[str]) -> dict[str, float]:
     return {
-        "chrf": chrf(found, wanted),
-        "exact": exact(found, wanted),
-        "nearest_chrf": chrf(near, wanted),
-        "nearest_exact": exact(near, wanted),
-        "what": f"chrF (0 to 100) and the share of equal captions, of {len(wanted):,} held-out pictures; none was "
-        "learned from, and none chose the checkpoint. nearest, for comparison: the caption of the learned picture that "
-        "is most similar, pixel by pixel",
-        "samples": [{"caption": one, "written": other, "nearest": third} for one, other, third in rows],
+        "chrf": round(compute_chrf(captions, references), 2),
+        "exact": compute_exact_match(captions, references),
     }
 
 
-def chrf(found: list[str], wanted: list[str]) -> float:
-    """How many letters, and runs of up to six, captions share with what they should be (Popovic 2015); 0 to 100."""
-    return round(float(sacrebleu().CHRF().corpus_score(found, [wanted]).score), 2)
+def _write_report(references: list[str], captions: list[str], nearest: list[str]) -> dict[str, Any]:
+    rows = list(zip(references, captions, nearest, strict=True))[:REPORTED_SAMPLES]
+    return {
+        **_score(captions, references),
+        **{f"nearest_{name}": score for name, score in _score(nearest, references).items()},
+        "what": f"chrF (0 to 100) and share of identical captions over {len(references):,} held-out images, used "
+        "neither for training nor to choose the checkpoint; nearest, for comparison: the caption of the training image "
+        "with the most similar pixels",
+        "samples": [
+            {"caption": reference, "written": generated, "nearest": copied} for reference, generated, copied in rows
+        ],
+    }
 
 
-def nearest(pixels: Bytes, known: UInt8[Tensor, "known channel row column"]) -> list[int]:
-    """For each picture which of the known ones is most similar, pixel by pixel."""
-    flat = known.flatten(1).float()
-    return [int(torch.cdist(one.flatten()[None].float(), flat).argmin()) for one in pixels]
+def find_nearest_images(pixels: PixelBytes, train_pixels: UInt8[Tensor, "train channel row column"]) -> list[int]:
+    """Return for each image the index of the training image with the smallest pixel distance.
+
+    Args:
+        pixels: The images to compare.
+        train_pixels: The training images.
+    """
+    train_rows = train_pixels.flatten(1).float()
+    return [int(torch.cdist(image.flatten()[None].float(), train_rows).argmin()) for image in pixels]

@@ -1,1 +1,1 @@
-"""language"""
+"""Recipes that train on text: language models, masked language models, translation and text classification."""

@@ -1,5 +1,8 @@
-"""text: a GPT learns to go on with a text, character by character or in pieces of words. ``text-fast`` learns the same
-in less time: rotary positions, norms without means, gates, Muon (LOG.md says what each is worth)."""
+"""Recipes ``text`` and ``text-fast``: train a GPT to continue a text, in characters, bytes or learned tokens.
+
+``text-fast`` reaches the same loss in less time, with rotary positions, RMS norms, gated feed-forwards and the
+optimizer Muon; LOG.md lists how much each contributes.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
 from jumok.data import catalogue
 from jumok.data.batches.batch_order import RandomWindows
 from jumok.data.datasets import text_corpora
-from jumok.data.readers import documents as texts
+from jumok.data.readers.documents import TextPiece, encode_pieces, read_pieces
 from jumok.data.readers.lines import ProblemLog
-from jumok.data.token_store import token_shards
+from jumok.data.token_store.token_shards import TokenShards, fingerprint_tokenizer, write_shards
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
 from jumok.fields import choice, integer, optional
@@ -25,11 +29,27 @@ from jumok.models import Model
 from jumok.models.gpt import GPT, GPTConfig
 from jumok.recipes.recipe import Defaults, Options, recipe
 from jumok.recipes.request import TrainingRequest
-from jumok.recipes.shared.learned_tokenizer import learn_tokenizer
-from jumok.training import Batch, Task, select_part, token_loss
+from jumok.recipes.shared.run_tokenizer import FOLDER, learn_tokenizer, load_or_create_tokenizer
+from jumok.training import Batch, Settings, Task, select_part, token_loss
 
-TOKENS = ("characters", "bytes", "gpt2", "learned")
+TOKEN_KINDS = ("characters", "bytes", "gpt2", "learned")
 HELD_OUT = 0.1  # the last tenth of the text
+
+
+TEXT_CONFIG = GPTConfig(length=64, width=128, layers=4, heads=4, hidden=512, activation="gelu")
+# the steps and batches of nanoGPT's setting for a CPU; the learning rate is twice as high, and decays further
+TEXT_SETTINGS: dict[str, Any] = {
+    "steps": 2000, "batch": 12, "learning_rate": 2e-3, "final_rate": 0.02, "warmup": 100, "beta2": 0.99,
+    "decay": 0.1, "clip": 1.0, "evaluate_every": 500, "save_every": 500,
+}  # fmt: skip
+FAST_CONFIG = GPTConfig(
+    length=64, width=128, layers=4, heads=4, hidden=352, positions="rotary", feedforward="gated", activation="silu",
+    attention_bias=False, output_bias=False, feedforward_bias=False,
+)  # fmt: skip
+FAST_SETTINGS: dict[str, Any] = {
+    "steps": 380, "batch": 12, "optimizer": "muon", "learning_rate": 6e-3, "matrix_rate": 2e-2, "final_rate": 0.02,
+    "warmup": 30, "beta2": 0.99, "decay": 0.05, "clip": 1.0, "evaluate_every": 380, "save_every": 190,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -39,7 +59,7 @@ class TextOptions(Options):
     with_start = ("window",)
     without_start = ("tokens", "vocabulary")
 
-    tokens: str = choice("characters", TOKENS, "what a token is")
+    tokens: str = choice("characters", TOKEN_KINDS, "what a token is")
     vocabulary: int | None = optional(integer(2048, "size of the vocabulary with tokens=learned; None = 2048", 257))
     window: int | None = optional(integer(256, "tokens of a training example; None = 256, or the model's length", 2))
     evaluated: int | None = optional(
@@ -47,180 +67,203 @@ class TextOptions(Options):
     )
 
 
-def text_defaults(request: TrainingRequest) -> Defaults:
-    """The size, batches and steps of nanoGPT's setting for a CPU; with twice its learning rate, which falls further."""
-    config = GPTConfig(length=64, width=128, layers=4, heads=4, hidden=512, activation="gelu")
-    settings = {
-        "steps": 2000, "batch": 12, "learning_rate": 2e-3, "final_rate": 0.02, "warmup": 100, "beta2": 0.99,
-        "decay": 0.1, "clip": 1.0, "evaluate_every": 500, "save_every": 500,
-    }  # fmt: skip
-    return _defaults(request, config, settings)
+def get_text_defaults(request: TrainingRequest) -> Defaults:
+    """Return the default config and settings of the recipe text.
+
+    Args:
+        request: The training request.
+    """
+    return _get_defaults(request, TEXT_CONFIG, TEXT_SETTINGS)
 
 
-def text_fast_defaults(request: TrainingRequest) -> Defaults:
-    """The same size and text in a third of the time."""
-    config = GPTConfig(
-        length=64, width=128, layers=4, heads=4, hidden=352, positions="rotary", feedforward="gated",
-        activation="silu", attention_bias=False, output_bias=False, feedforward_bias=False,
-    )  # fmt: skip
-    settings = {
-        "steps": 380, "batch": 12, "optimizer": "muon", "learning_rate": 6e-3, "matrix_rate": 2e-2, "final_rate": 0.02,
-        "warmup": 30, "beta2": 0.99, "decay": 0.05, "clip": 1.0, "evaluate_every": 380, "save_every": 190,
-    }  # fmt: skip
-    return _defaults(request, config, settings)
+def get_text_fast_defaults(request: TrainingRequest) -> Defaults:
+    """Return the default config and settings of the recipe text-fast.
+
+    Args:
+        request: The training request.
+    """
+    return _get_defaults(request, FAST_CONFIG, FAST_SETTINGS)
 
 
-def _defaults(request: TrainingRequest, config: GPTConfig, settings: dict[str, Any]) -> Defaults:
+def _get_defaults(request: TrainingRequest, config: GPTConfig, settings: dict[str, Any]) -> Defaults:
     if request.start is None:
         return Defaults(settings, (config,), from_data=("vocabulary",))
     # a pretrained model is fine-tuned with a low learning rate
     return Defaults({**settings, "optimizer": "adamw", "learning_rate": 1e-4, "decay": 0.01})
 
 
-@recipe(text_defaults, TextOptions)
-def text(asked: TrainingRequest) -> Task:
-    """A GPT learns a text."""
-    return _task(asked, text_defaults(asked))
+@recipe(get_text_defaults, TextOptions)
+def text(request: TrainingRequest) -> Task:
+    """Train a GPT with the size, batches and steps of nanoGPT's setting for a CPU.
+
+    Args:
+        request: The training request; ``--data`` is texts, by default Shakespeare.
+    """
+    return _create_task(request, TEXT_CONFIG, request.settings(**get_text_defaults(request).settings))
 
 
-@recipe(text_fast_defaults, TextOptions)
-def text_fast(asked: TrainingRequest) -> Task:
-    """A GPT learns a text, in less time."""
-    return _task(asked, text_fast_defaults(asked))
+@recipe(get_text_fast_defaults, TextOptions)
+def text_fast(request: TrainingRequest) -> Task:
+    """Train a GPT of the same size on the same text in a third of the time.
+
+    Args:
+        request: The training request; ``--data`` is texts, by default Shakespeare.
+    """
+    return _create_task(request, FAST_CONFIG, request.settings(**get_text_fast_defaults(request).settings))
 
 
-def _task(asked: TrainingRequest, defaults: Defaults) -> Task:
-    options = asked.options(TextOptions)
-    settings = asked.settings(**defaults.settings)
-    loaded = asked.load_start()
-    if loaded is not None:
-        if not isinstance(loaded.model, GPT) or loaded.tokenizer is None:
-            raise ArgumentError(
-                f"the recipe {asked.recipe} goes on with a gpt that has a tokenizer; {asked.start} is none"
-            )
-        tokenizer, model = loaded.tokenizer, loaded.model
-        window, field = options.window or min(model.config.length, 256), "window"
-        if window > model.config.length:
-            raise ArgumentError(
-                f"window of the recipe {asked.recipe} must be from 2 to {model.config.length}, not {window}"
-            )
-    else:
-        tokenizer = _tokenizer(asked)
-        (default,) = defaults.configs
-        config = asked.config(default).replace(vocabulary=tokenizer.vocabulary)
-        model = asked.model(GPT, config, settings)
-        window, field = model.config.length, "length"
-    tokens = _tokens(asked, tokenizer)
+def _create_task(request: TrainingRequest, config: GPTConfig, settings: Settings) -> Task:
+    model, tokenizer, window = _create_or_continue_model(request, config, settings)
+    tokens = _prepare_tokens(request, tokenizer)
     count = len(tokens)
-    train = int(count * (1 - HELD_OUT))
-    if count - train <= window:
+    train_count = int(count * (1 - HELD_OUT))
+    if count - train_count <= window:
+        field = "length" if request.start is None else "window"
         raise ArgumentError(
-            f"the text has {count:,} tokens; the last tenth must be more than a window of {window}. "
-            f"Give more text, or --set {field}=... (shorter)"
+            f"the text has {count:,} tokens, and its last tenth must be longer than a window of {window}; give more "
+            f"text or a smaller --set {field}=..."
         )
-    # a large model reads slowly, and is known to be good: a sample is enough
-    sample = max(window + 1, 2**20 if loaded is None else 2**14)
-    evaluated = sample if options.evaluated is None else options.evaluated
-    if evaluated <= window:
-        raise ArgumentError(f"evaluated must be more than a window of {window}, not {evaluated}")
-    last = min(count, train + evaluated)
-    windows = RandomWindows(train, window + 1, settings.seed)
+    evaluation_end = min(count, train_count + _count_evaluated_tokens(request, window))
+    windows = RandomWindows(train_count, window + 1, settings.seed)
 
     def batches(step: int, part: int, parts: int) -> Batch:
         starts = select_part(windows.batch_indices(step, settings.batch), part, parts)
-        rows = torch.stack([tokens.read_tokens(start, window + 1) for start in starts])
-        return Batch({"tokens": rows[:, :-1]}, rows[:, 1:], rows[:, 1:].numel())
+        return _create_batch(torch.stack([tokens.read_tokens(start, window + 1) for start in starts]))
 
     def evaluate(model: Model) -> dict[str, float]:
-        total = seen = 0.0
-        for batch in held_out(tokens, train, last, window):
-            total += float(token_loss(model, batch.to(model.device)))
-            seen += batch.count
-        return {"loss": total / seen}
+        loss = targets = 0.0
+        for batch in read_held_out_batches(tokens, train_count, evaluation_end, window):
+            loss += float(token_loss(model, batch.to(model.device)))
+            targets += batch.count
+        return {"loss": loss / targets}
 
-    def report(model: Model, folder: Any) -> dict[str, Any]:
-        start = tokens.read_tokens(train, min(16, window // 2)).tolist()
-        room = min(300, getattr(model.config, "length", window) - len(start))
-        part = "the whole" if last == count else "the beginning of the"
-        new = generate(model, [start], limit=room, sampling=Sampling(0.8, top_k=200))[0]
+    def report(model: Model, folder: Path) -> dict[str, Any]:
+        prompt = tokens.read_tokens(train_count, min(16, window // 2)).tolist()
+        limit = min(300, (model.context_length or window) - len(prompt))
+        continuation = generate(model, [prompt], limit=limit, sampling=Sampling(0.8, top_k=200))[0]
+        part = "the whole" if evaluation_end == count else "the beginning of the"
         return {
             **evaluate(model),
-            "what": f"cross-entropy a token, in nats, over {part} last tenth of the text ({last - train:,} tokens)",
+            "what": f"loss: cross-entropy per token, in nats, over {part} last tenth of the text "
+            f"({evaluation_end - train_count:,} tokens)",
             "unknown_rate": tokens.unknown_rate,
-            "try": tokenizer.decode(start),
-            "sample": tokenizer.decode(start + new),
+            "try": tokenizer.decode(prompt),
+            "sample": tokenizer.decode(prompt + continuation),
         }
 
     data = {
         "tokens": count,
         "vocabulary": tokenizer.vocabulary,
-        "tokenizer": token_shards.fingerprint_tokenizer(tokenizer),
+        "tokenizer": fingerprint_tokenizer(tokenizer),
     }
     return Task(model, settings, batches, token_loss, evaluate, tokenizer=tokenizer, data=data, report=report)
 
 
-def held_out(tokens: token_shards.TokenShards, begin: int, end: int, window: int, rows: int = 64) -> Iterator[Batch]:
-    """Every token from ``begin`` to ``end``, in windows that do not overlap; the last one is shorter."""
+def _create_or_continue_model(
+    request: TrainingRequest, config: GPTConfig, settings: Settings
+) -> tuple[GPT, Tokenizer, int]:
+    """Return the model, its tokenizer and the number of tokens in an example."""
+    loaded = request.load_start()
+    if loaded is None:
+        tokenizer = _load_or_create_tokenizer(request)
+        config = request.config(config).replace(vocabulary=tokenizer.vocabulary)
+        return request.model(GPT, config, settings), tokenizer, config.length
+    if not isinstance(loaded.model, GPT) or loaded.tokenizer is None:
+        raise ArgumentError(
+            f"the recipe {request.recipe} continues a gpt that has a tokenizer; {request.start} is not one"
+        )
+    length = loaded.model.config.length
+    window = request.options(TextOptions).window or min(length, 256)
+    if window > length:
+        raise ArgumentError(f"window of the recipe {request.recipe} must be from 2 to {length}, not {window}")
+    loaded.tokenizer.save(request.folder / FOLDER)
+    return loaded.model, loaded.tokenizer, window
+
+
+def _count_evaluated_tokens(request: TrainingRequest, window: int) -> int:
+    """Return the number of held-out tokens to evaluate on."""
+    evaluated = request.options(TextOptions).evaluated
+    if evaluated is None:
+        # evaluating a large pretrained model is slow, and a sample is enough to see whether it improves
+        return max(window + 1, 2**20 if request.start is None else 2**14)
+    if evaluated <= window:
+        raise ArgumentError(f"evaluated must be more than a window of {window}, not {evaluated}")
+    return evaluated
+
+
+def read_held_out_batches(tokens: TokenShards, begin: int, end: int, window: int, rows: int = 64) -> Iterator[Batch]:
+    """Yield the tokens from ``begin`` to ``end`` in windows that do not overlap; the last window may be shorter.
+
+    Args:
+        tokens: The stored text.
+        begin: The first token.
+        end: One more than the last token.
+        window: The number of targets in a window.
+        rows: The number of windows in a batch.
+    """
     starts = range(begin, end - 1, window)
-    whole = [start for start in starts if start + window + 1 <= end]
-    for first in range(0, len(whole), rows):
-        yield _batch(torch.stack([tokens.read_tokens(start, window + 1) for start in whole[first : first + rows]]))
-    if len(whole) < len(starts):
-        yield _batch(tokens.read_tokens(starts[-1], end - starts[-1])[None])
+    full_windows = [start for start in starts if start + window + 1 <= end]
+    for first in range(0, len(full_windows), rows):
+        chunk = full_windows[first : first + rows]
+        yield _create_batch(torch.stack([tokens.read_tokens(start, window + 1) for start in chunk]))
+    if len(full_windows) < len(starts):
+        yield _create_batch(tokens.read_tokens(starts[-1], end - starts[-1])[None])
 
 
-def _batch(rows: Tensor) -> Batch:
+def _create_batch(rows: Int[Tensor, "batch window"]) -> Batch:
+    """Let each token be the target of the tokens before it."""
     return Batch({"tokens": rows[:, :-1]}, rows[:, 1:], rows[:, 1:].numel())
 
 
-def _pieces(asked: TrainingRequest, problems: ProblemLog) -> Iterator[texts.TextPiece]:
-    if asked.data is not None:
-        return texts.read_pieces(asked.data, problems)
+def _read_pieces(request: TrainingRequest, problems: ProblemLog) -> Iterator[TextPiece]:
+    if request.data is not None:
+        return read_pieces(request.data, problems)
     return (
-        texts.TextPiece(one, True)
+        TextPiece(play, True)
         for side in ("train", "held-out")
-        for one in text_corpora.read_shakespeare(side, asked.report)
+        for play in text_corpora.read_shakespeare(side, request.report)
     )
 
 
-def _tokenizer(asked: TrainingRequest) -> Tokenizer:
-    options = asked.options(TextOptions)
-    kind = options.tokens
-    if options.vocabulary is not None and kind != "learned":
-        raise ArgumentError(f"a vocabulary is chosen with --set tokens=learned alone; that of tokens={kind} is given")
-    known = asked.folder / "tokenizer"
-    if known.is_dir():  # a run that is taken up again
-        return Tokenizer.load(known)
+def _load_or_create_tokenizer(request: TrainingRequest) -> Tokenizer:
+    options = request.options(TextOptions)
+    if options.vocabulary is not None and options.tokens != "learned":
+        raise ArgumentError(
+            f"vocabulary can be set with tokens=learned only; tokens={options.tokens} has a fixed vocabulary"
+        )
+    return load_or_create_tokenizer(request, lambda: _create_tokenizer(request, options.tokens))
+
+
+def _create_tokenizer(request: TrainingRequest, kind: str) -> Tokenizer:
     if kind == "bytes":
         return Tokenizer.for_bytes()
     if kind == "gpt2":
-        return Tokenizer.load(catalogue.download_entry("gpt2-tokenizer", asked.report))
-    found = (piece.text for piece in _pieces(asked, ProblemLog(skip=asked.skip_bad)))
+        return Tokenizer.load(catalogue.download_entry("gpt2-tokenizer", request.report))
+    texts = (piece.text for piece in _read_pieces(request, ProblemLog(skip=request.skip_bad)))
     if kind == "learned":
-        return learn_tokenizer(found, options.vocabulary or 2048, {})
+        return learn_tokenizer(texts, request.options(TextOptions).vocabulary or 2048, {})
     characters: set[str] = set()
-    for one in found:
-        characters.update(one)
+    for piece in texts:
+        characters.update(piece)
     return Tokenizer.for_characters("".join(sorted(characters)))
 
 
-def _tokens(asked: TrainingRequest, tokenizer: Tokenizer) -> token_shards.TokenShards:
-    place = asked.folder / "tokens"
-    if place.is_dir():
-        found = token_shards.TokenShards(place)
-        found.verify()
-        return found
-    problems = ProblemLog(skip=asked.skip_bad)
-    made = token_shards.write_shards(
-        texts.encode_pieces(_pieces(asked, problems), tokenizer),
-        place,
+def _prepare_tokens(request: TrainingRequest, tokenizer: Tokenizer) -> TokenShards:
+    """Encode the text and store it in the run's folder; a resumed run reads it from there."""
+    folder = request.folder / "tokens"
+    if folder.is_dir():
+        tokens = TokenShards(folder)
+        tokens.verify()
+        return tokens
+    problems = ProblemLog(skip=request.skip_bad)
+    tokens = write_shards(
+        encode_pieces(_read_pieces(request, problems), tokenizer),
+        folder,
         tokenizer.vocabulary,
         unknown=tokenizer.unknown,
-        fingerprint=token_shards.fingerprint_tokenizer(tokenizer),
-        report=asked.report,
+        fingerprint=fingerprint_tokenizer(tokenizer),
+        report=request.report,
     )
     if problems.count:
-        asked.report(str(problems))
-    Path(asked.folder / "tokenizer").mkdir(exist_ok=True)
-    tokenizer.save(asked.folder / "tokenizer")
-    return made
+        request.report(str(problems))
+    return tokens

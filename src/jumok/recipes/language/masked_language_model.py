@@ -1,10 +1,13 @@
-"""masked: a BERT learns to guess tokens that are hidden from it, from what stands on both sides of them (Devlin et al.
-2019). Examples are paragraphs; a tenth of them is held out, and there every counted token was really hidden."""
+"""Recipe ``masked``: train a BERT to predict masked tokens from the text on both sides (Devlin et al. 2019).
+
+Examples are paragraphs, and a tenth of them is held out. In held-out paragraphs every scored position is masked.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,25 +17,35 @@ from torch.nn import functional
 
 from jumok.checkpoint import Loaded
 from jumok.data.batches.batch_order import LengthGroups, ShuffledEpochs, pad_sequences
-from jumok.data.token_store import token_shards
+from jumok.data.token_store.token_shards import TokenShards, fingerprint_tokenizer
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
 from jumok.fields import integer, optional
-from jumok.models import Model, Output
+from jumok.models import Model
 from jumok.models.bert import BERT, BERTConfig
 from jumok.recipes.recipe import Defaults, recipe
 from jumok.recipes.request import TrainingRequest
+from jumok.recipes.shared.batched_decoding import batch_by_length
+from jumok.recipes.shared.run_tokenizer import FOLDER
 from jumok.training import Batch, Settings, Task
 
-from .masking import SHARE, find_surrounding_tokens, fixed, hidden
-from .paragraphs import SHORTEST, ParagraphOptions, prepared, tokenizer_for
+from .masking import SHARE, find_surrounding_tokens, mask_for_evaluation, mask_for_training
+from .paragraphs import MIN_TOKENS, ParagraphOptions, load_or_learn_tokenizer, prepare_paragraphs
 
-CHOOSING = 500  # held-out examples that the best checkpoint is chosen by; the report is about others
-REPORTED = 2_000
-WAVES = 0.05  # how large they are
-ROWS = 64  # examples at once where nothing is learned
+VALIDATION_EXAMPLES = 500  # held-out examples that choose the best checkpoint; the report uses other ones
+REPORT_EXAMPLES = 2_000
+WAVE_AMPLITUDE = 0.05  # of the sines and cosines that the position embedding starts from
+EVALUATION_BATCH = 64
 
-Lists = list[list[int]]
+CONFIG = BERTConfig(length=128, width=128, layers=4, heads=4, hidden=512, segments=1, head="mlm")
+SETTINGS_FROM_SCRATCH: dict[str, Any] = {
+    "steps": 3000, "batch": 32, "optimizer": "muon", "learning_rate": 4e-3, "matrix_rate": 1e-2, "final_rate": 0.02,
+    "warmup": 100, "beta2": 0.98, "decay": 0.01, "clip": 1.0, "evaluate_every": 500, "save_every": 500,
+}  # fmt: skip
+SETTINGS_FINE_TUNING: dict[str, Any] = {
+    "steps": 500, "batch": 32, "learning_rate": 2e-4, "final_rate": 0.0, "warmup": 50, "beta2": 0.98,
+    "decay": 0.01, "clip": 1.0, "evaluate_every": 100, "save_every": 100,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -44,203 +57,250 @@ class MaskedOptions(ParagraphOptions):
     window: int | None = optional(integer(128, "longest example in tokens; None = 128, or the model's length", 8))
 
 
-def masked_defaults(request: TrainingRequest) -> Defaults:
-    """Return the default config and settings: a small BERT, or gentle changes to a pretrained one."""
+def get_masked_defaults(request: TrainingRequest) -> Defaults:
+    """Return the default config and settings: a small BERT, or a low learning rate for a pretrained one.
+
+    Args:
+        request: The training request.
+    """
     if request.start is not None:
-        settings = {
-            "steps": 500, "batch": 32, "learning_rate": 2e-4, "final_rate": 0.0, "warmup": 50, "beta2": 0.98,
-            "decay": 0.01, "clip": 1.0, "evaluate_every": 100, "save_every": 100,
-        }  # fmt: skip
-        return Defaults(settings)
-    fresh = {
-        "steps": 3000, "batch": 32, "optimizer": "muon", "learning_rate": 4e-3, "matrix_rate": 1e-2, "final_rate": 0.02,
-        "warmup": 100, "beta2": 0.98, "decay": 0.01, "clip": 1.0, "evaluate_every": 500, "save_every": 500,
-    }  # fmt: skip
-    config = BERTConfig(length=128, width=128, layers=4, heads=4, hidden=512, segments=1, head="mlm")
-    return Defaults(fresh, (config,))
+        return Defaults(SETTINGS_FINE_TUNING)
+    return Defaults(SETTINGS_FROM_SCRATCH, (CONFIG,))
 
 
-@recipe(masked_defaults, MaskedOptions)
-def masked(asked: TrainingRequest) -> Task:
-    """Guess the tokens hidden in a text, with a small BERT; or go on with a BERT that there is."""
-    loaded = asked.load_start()
-    options, defaults = asked.options(MaskedOptions), masked_defaults(asked)
-    settings = asked.settings(**defaults.settings)
+@recipe(get_masked_defaults, MaskedOptions)
+def masked(request: TrainingRequest) -> Task:
+    """Train a small BERT to predict masked tokens, or continue with an existing BERT.
+
+    Args:
+        request: The training request; ``--data`` is texts, by default books of Project Gutenberg.
+    """
+    loaded = request.load_start()
+    settings = request.settings(**get_masked_defaults(request).settings)
     if loaded is None:
-        tokenizer = tokenizer_for(asked)
-        (small,) = defaults.configs
-        config = asked.config(small).replace(vocabulary=tokenizer.vocabulary, head="mlm")
-        model = asked.model(AtPlaces, config, settings)
-        _begin_as_waves(model.positions.table.weight)
+        tokenizer = load_or_learn_tokenizer(request)
+        model = _create_model(request, tokenizer, settings)
+        length = model.config.length
     else:
-        tokenizer, model = _started(asked, loaded, settings)
-    before, after = find_surrounding_tokens(tokenizer)
-    length = model.config.length if loaded is None else options.window or min(128, model.config.length)
-    room = min(length, model.config.length) - len(before) - len(after)
-    if room < SHORTEST:
+        tokenizer, model = _continue_model(request, loaded, settings)
+        tokenizer.save(request.folder / FOLDER)
+        length = request.options(MaskedOptions).window or min(128, model.config.length)
+    examples = MaskedExamples(tokenizer, model.config.padding_id or 0)
+    max_tokens = min(length, model.config.length) - examples.special_count
+    if max_tokens < MIN_TOKENS:
         raise ArgumentError(f"a length of {length} leaves no room for a text; give at least 8")
-    train, held_out, told = prepared(asked, tokenizer, room)
-    pad = tokenizer.pad if tokenizer.pad is not None else model.config.padding_id or 0
-    order = LengthGroups(ShuffledEpochs(train.lists, settings.seed), lambda number: len(train.read_list(number)))
-    choosing = held_out.lists if held_out.lists < 4 else min(CHOOSING, held_out.lists // 4)
-    shuffled = ShuffledEpochs(held_out.lists).batch_indices(0, min(held_out.lists, choosing + REPORTED))
 
-    def rows(tokens: token_shards.TokenShards, numbers: Iterable[int]) -> tuple[Tensor, Tensor, Tensor]:
-        """Examples between the tokens around them; which are real; and which may be hidden."""
-        ids, real = pad_sequences([[*before, *tokens.read_list(number).tolist(), *after] for number in numbers], pad)
-        lengths, places = real.sum(-1, keepdim=True), torch.arange(ids.shape[1])
-        return ids, real, (places >= len(before)) & (places < lengths - len(after))
+    train, held_out, facts = prepare_paragraphs(request, tokenizer, max_tokens)
+    order = LengthGroups(ShuffledEpochs(train.lists, settings.seed), lambda number: len(train.read_list(number)))
+    validation_count = held_out.lists if held_out.lists < 4 else min(VALIDATION_EXAMPLES, held_out.lists // 4)
+    shuffled = ShuffledEpochs(held_out.lists).batch_indices(0, min(held_out.lists, validation_count + REPORT_EXAMPLES))
+    validation = shuffled[:validation_count]
+    reported = shuffled[validation_count:] or shuffled
 
     def batches(step: int, part: int, parts: int) -> Batch:
-        # drawn for the whole step, then cut: the same however many parts there are
-        draw = torch.Generator().manual_seed(settings.seed * 1_000_003 + step)
-        tokens, real, free = rows(train, order.batch_indices(step, settings.batch))
-        seen, places = hidden(tokens, free, tokenizer, draw)
-        seen, tokens, real, places = (one.chunk(parts)[part] for one in (seen, tokens, real, places))
-        targets = tokens[places]
-        return Batch({"tokens": seen, "token_mask": real, "places": places}, targets, len(targets))
-
-    def measured(model: Model, numbers: list[int], guess: int | None = None) -> dict[str, float]:
-        """Over these held-out examples, shorter ones first, so that little is padded."""
-        loss = right = guessed = count = 0.0
-        numbers = sorted(numbers, key=lambda number: len(held_out.read_list(number)))
-        for first in range(0, len(numbers), ROWS):
-            tokens, real, free = rows(held_out, numbers[first : first + ROWS])
-            seen, places = fixed(tokens, free, tokenizer, first)
-            found = logits_at(model, seen, real, places)
-            wanted = tokens[places]
-            loss += float(functional.cross_entropy(found, wanted, reduction="sum"))
-            right += float((found.argmax(-1) == wanted).sum())
-            guessed += float((wanted == guess).sum()) if guess is not None else 0.0
-            count += len(wanted)
-        answer = {"loss": loss / count, "accuracy": right / count}
-        return answer if guess is None else {**answer, "unigram_accuracy": guessed / count, "guesses": count}
+        # masked for all parts together and then cut, so that the masks do not depend on the number of parts
+        generator = torch.Generator().manual_seed(settings.seed * 1_000_003 + step)
+        tokens, token_mask, maskable = examples.pad(train, order.batch_indices(step, settings.batch))
+        inputs, positions = mask_for_training(tokens, maskable, tokenizer, generator)
+        inputs, tokens, token_mask, positions = (
+            tensor.chunk(parts)[part] for tensor in (inputs, tokens, token_mask, positions)
+        )
+        targets = tokens[positions]
+        return Batch(
+            {"tokens": inputs, "token_mask": token_mask, "positions_to_score": positions}, targets, len(targets)
+        )
 
     def evaluate(model: Model) -> dict[str, float]:
-        return measured(model, shuffled[:choosing])
+        scores = examples.score(model, held_out, validation)
+        return {"loss": scores["loss"], "accuracy": scores["accuracy"]}
 
-    def report(model: Model, folder: Any) -> dict[str, Any]:
-        frequent = int(frequencies(train).argmax())
-        others = shuffled[choosing:] or shuffled
-        found = measured(model, others, frequent)
+    def report(model: Model, folder: Path) -> dict[str, Any]:
+        most_frequent = int(count_tokens(train).argmax())
+        scores = examples.score(model, held_out, reported, most_frequent)
+        texts = [held_out.read_list(number).tolist() for number in reported]
         return {
-            **found,
-            "guesses": round(found["guesses"]),
-            "unigram_guess": tokenizer.decode([frequent]),
-            "what": f"share of the tokens guessed right, {SHARE:.0%} of {len(others):,} held-out paragraphs, each "
-            "hidden; beside always guessing the most frequent token of the training text",
+            **scores,
+            "guesses": round(scores["guesses"]),
+            "unigram_guess": tokenizer.decode([most_frequent]),
+            "what": f"accuracy: share of the masked tokens predicted correctly, {SHARE:.0%} of the tokens of "
+            f"{len(reported):,} held-out paragraphs; unigram_accuracy: always predict the most frequent token of the "
+            "training text",
             "unknown_rate": train.unknown_rate,
-            **told,
-            "try": _to_try(tokenizer, held_out.read_list(others[0]).tolist()),
-            "examples": _examples(
-                model, tokenizer, [held_out.read_list(one).tolist() for one in others], before, after
-            ),
+            **facts,
+            "try": _write_prompt(tokenizer, texts[0]),
+            "examples": examples.show_predictions(model, texts),
         }
 
     data = {
         "examples": train.lists, "tokens": len(train), "held_out": held_out.lists, "vocabulary": tokenizer.vocabulary,
-        "tokenizer": token_shards.fingerprint_tokenizer(tokenizer),
+        "tokenizer": fingerprint_tokenizer(tokenizer),
     }  # fmt: skip
-    return Task(model, settings, batches, masked_loss, evaluate, tokenizer=tokenizer, data=data, report=report)
+    return Task(model, settings, batches, compute_masked_loss, evaluate, tokenizer=tokenizer, data=data, report=report)
 
 
-class AtPlaces(BERT):
-    """BERT, and where ``places`` are told its logits for those alone, [place, vocabulary]: to give the others too would
-    be almost half of a step's work, and nobody asks for them."""
+class MaskedExamples:
+    """Builds padded batches of paragraphs and scores a model on them."""
 
-    def forward(
-        self,
-        tokens: Int[Tensor, "batch length"],
-        *,
-        token_mask: Bool[Tensor, "batch key"] | None = None,
-        segments: Int[Tensor, "batch key"] | None = None,
-        weights: bool = False,
-        places: Bool[Tensor, "batch length"] | None = None,
-    ) -> Output:
-        if places is None:
-            return super().forward(tokens, token_mask=token_mask, segments=segments, weights=weights)
-        head, self.head = self.head, None
-        try:
-            found = super().forward(tokens, token_mask=token_mask, segments=segments, weights=weights)
-        finally:
-            self.head = head
-        assert head is not None and found.hidden is not None
-        return Output(head(found.hidden[places][None], self.embedding.weight)[0], found.hidden, found.weights)
+    def __init__(self, tokenizer: Tokenizer, padding_id: int) -> None:
+        """Look up the special tokens of the tokenizer.
+
+        Args:
+            tokenizer: The run's tokenizer; it has a mask token.
+            padding_id: The padding token if the tokenizer has none.
+        """
+        self.tokenizer = tokenizer
+        self.before, self.after = find_surrounding_tokens(tokenizer)
+        self.padding_id = padding_id if tokenizer.pad is None else tokenizer.pad
+
+    @property
+    def special_count(self) -> int:
+        """The number of special tokens around each example."""
+        return len(self.before) + len(self.after)
+
+    def pad(
+        self, paragraphs: TokenShards, numbers: Iterable[int]
+    ) -> tuple[Int[Tensor, "batch length"], Bool[Tensor, "batch length"], Bool[Tensor, "batch length"]]:
+        """Return the tokens of these examples, the token mask, and True where a token may be masked.
+
+        Args:
+            paragraphs: The stored paragraphs.
+            numbers: Which of them.
+        """
+        rows = [[*self.before, *paragraphs.read_list(number).tolist(), *self.after] for number in numbers]
+        tokens, token_mask = pad_sequences(rows, self.padding_id)
+        lengths = token_mask.sum(-1, keepdim=True)
+        positions = torch.arange(tokens.shape[1])
+        maskable = (positions >= len(self.before)) & (positions < lengths - len(self.after))
+        return tokens, token_mask, maskable
+
+    def score(
+        self, model: Model, paragraphs: TokenShards, numbers: list[int], constant_guess: int = -1
+    ) -> dict[str, float]:
+        """Return the loss, the accuracy, the accuracy of a constant guess and the number of predictions.
+
+        Args:
+            model: A BERT with a masked-language-model head.
+            paragraphs: The stored paragraphs.
+            numbers: Which of them.
+            constant_guess: The token that the comparison always predicts; default -1, no token.
+        """
+        loss = correct = constant_correct = count = 0.0
+        lengths = [len(paragraphs.read_list(number)) for number in numbers]
+        for batch, indices in enumerate(batch_by_length(lengths, EVALUATION_BATCH)):
+            tokens, token_mask, maskable = self.pad(paragraphs, [numbers[index] for index in indices])
+            inputs, positions = mask_for_evaluation(tokens, maskable, self.tokenizer, batch * EVALUATION_BATCH)
+            logits = model(
+                inputs.to(model.device),
+                token_mask=token_mask.to(model.device),
+                positions_to_score=positions.to(model.device),
+            ).logits.cpu()
+            targets = tokens[positions]
+            loss += float(functional.cross_entropy(logits, targets, reduction="sum"))
+            correct += float((logits.argmax(-1) == targets).sum())
+            constant_correct += float((targets == constant_guess).sum())
+            count += len(targets)
+        return {
+            "loss": loss / count,
+            "accuracy": correct / count,
+            "unigram_accuracy": constant_correct / count,
+            "guesses": count,
+        }
+
+    def show_predictions(self, model: Model, texts: list[list[int]], count: int = 8) -> list[dict[str, str]]:
+        """Mask the middle token of a few texts, and return the three most probable predictions for each.
+
+        Args:
+            model: A BERT with a masked-language-model head.
+            texts: The token ids of each text.
+            count: The largest number of texts.
+        """
+        tokenizer = self.tokenizer
+        rows = []
+        for tokens in [text[:32] for text in texts if len(text) >= 8][:count]:
+            middle = len(tokens) // 2
+            inputs = [*self.before, *tokens[:middle], tokenizer.mask, *tokens[middle + 1 :], *self.after]
+            logits = model(torch.tensor([inputs], device=model.device)).logits[0, len(self.before) + middle]
+            probabilities, predictions = logits.softmax(-1).topk(3)
+            guesses = [
+                f"{tokenizer.decode([token]).strip()} {probability:.0%}"
+                for token, probability in zip(predictions.tolist(), probabilities.tolist(), strict=True)
+            ]
+            text = f"{tokenizer.decode(tokens[:middle])} ___{tokenizer.decode(tokens[middle + 1 :])}"
+            rows.append(
+                {
+                    "text": text.replace("\N{REPLACEMENT CHARACTER}", ""),
+                    "hidden": tokenizer.decode([tokens[middle]]).strip(),
+                    "guesses": ", ".join(guesses),
+                }
+            )
+        return rows
 
 
-@torch.no_grad()
-def _begin_as_waves(table: Tensor) -> None:
-    """Positions are learned, and begin as sines and cosines: then one turn of a few numbers leads from each position to
-    its neighbour, and heads soon find the neighbours of a hidden token. From independent draws they did not."""
-    length, width = table.shape
-    slower = torch.arange(width // 2) / (width // 2)
-    angles = torch.arange(length)[:, None] * float(length) ** -slower
-    table[:, : 2 * len(slower)] = torch.cat([angles.sin(), angles.cos()], -1) * WAVES
+def compute_masked_loss(model: nn.Module, batch: Batch) -> Tensor:
+    """Return the cross-entropy of the masked tokens, summed.
 
-
-def logits_at(model: Model, seen: Tensor, real: Tensor, places: Tensor) -> Tensor:
-    """Of any BERT, whether it can leave out the other places or not."""
-    seen, real = seen.to(model.device), real.to(model.device)
-    if isinstance(model, AtPlaces):
-        return model(seen, token_mask=real, places=places.to(model.device)).logits.cpu()
-    return model(seen, token_mask=real).logits.cpu()[places]
-
-
-def masked_loss(model: nn.Module, batch: Batch) -> Tensor:
+    Args:
+        model: A BERT with a masked-language-model head.
+        batch: Its inputs include ``positions_to_score``; its targets are the tokens at these positions.
+    """
     return functional.cross_entropy(model(**batch.inputs).logits, batch.targets, reduction="sum")
 
 
-def frequencies(tokens: token_shards.TokenShards) -> Int[Tensor, " vocabulary"]:
-    """How often each token stands in a text, read piece by piece."""
-    counted = torch.zeros(tokens.vocabulary, dtype=torch.long)
+def count_tokens(tokens: TokenShards) -> Int[Tensor, " vocabulary"]:
+    """Count how often each token occurs.
+
+    Args:
+        tokens: The stored tokens; they are read piece by piece.
+    """
+    counts = torch.zeros(tokens.vocabulary, dtype=torch.long)
     for start in range(0, len(tokens), 2**20):
         piece = tokens.read_tokens(start, min(2**20, len(tokens) - start))
-        counted += torch.bincount(piece, minlength=tokens.vocabulary)
-    return counted
+        counts += torch.bincount(piece, minlength=tokens.vocabulary)
+    return counts
 
 
-def _started(asked: TrainingRequest, loaded: Loaded, settings: Settings) -> tuple[Tokenizer, AtPlaces]:
-    """The same BERT; one that has no head for masked tokens is given a new one."""
+def _create_model(request: TrainingRequest, tokenizer: Tokenizer, settings: Settings) -> BERT:
+    config = request.config(CONFIG)
+    model = request.model(BERT, config.replace(vocabulary=tokenizer.vocabulary, head="mlm"), settings)
+    _initialise_as_waves(model.positions.table.weight)
+    return model
+
+
+@torch.no_grad()
+def _initialise_as_waves(table: Tensor) -> None:
+    """Start the learned positions as sines and cosines.
+
+    One rotation then maps each position to the next, and heads soon attend to the neighbours of a masked token. From
+    independent random positions they did not within this recipe's steps.
+    """
+    length, width = table.shape
+    exponents = torch.arange(width // 2) / (width // 2)
+    angles = torch.arange(length)[:, None] * float(length) ** -exponents
+    table[:, : 2 * len(exponents)] = torch.cat([angles.sin(), angles.cos()], -1) * WAVE_AMPLITUDE
+
+
+def _continue_model(request: TrainingRequest, loaded: Loaded, settings: Settings) -> tuple[Tokenizer, BERT]:
+    """Return the loaded BERT; without a masked-language-model head it gets a new one."""
     if not isinstance(loaded.model, BERT):
-        raise ArgumentError(f"the recipe masked goes on with a bert; {asked.start} is a {loaded.family}")
+        raise ArgumentError(f"the recipe masked continues a bert; {request.start} is a {loaded.family}")
     tokenizer = loaded.tokenizer
     if tokenizer is None or tokenizer.mask is None:
-        raise ArgumentError(f"the recipe masked needs a tokenizer with a mask token; {asked.start} has none")
-    config, kept = loaded.model.config, loaded.model.state_dict()
+        raise ArgumentError(f"the recipe masked needs a tokenizer with a mask token; {request.start} has none")
+    config, parameters = loaded.model.config, loaded.model.state_dict()
     if config.head != "mlm":
-        activation = config.activation if config.padding_id is None else "gelu"  # as BERT's and RoBERTa's heads have it
+        activation = config.activation if config.padding_id is None else "gelu"  # as in BERT's and RoBERTa's heads
         config = config.replace(head="mlm", head_activation=activation)
-        kept = {name: one for name, one in kept.items() if not name.startswith("head.")}
-    model = asked.model(AtPlaces, config, settings)
-    left = model.load_state_dict(kept, strict=False)
-    assert not left.unexpected_keys and all(name.startswith("head.") for name in left.missing_keys)
+        parameters = {name: tensor for name, tensor in parameters.items() if not name.startswith("head.")}
+    model = request.model(BERT, config, settings)
+    mismatches = model.load_state_dict(parameters, strict=False)
+    assert not mismatches.unexpected_keys
+    assert all(name.startswith("head.") for name in mismatches.missing_keys)
     return tokenizer, model
 
 
-def _to_try(tokenizer: Tokenizer, ids: list[int]) -> str:
-    """The beginning of a text with a mask in its middle, as a person would write it."""
+def _write_prompt(tokenizer: Tokenizer, tokens: list[int]) -> str:
+    """Return the beginning of a text with one token masked, as a user would type it."""
     assert tokenizer.mask is not None
-    begin, end = tokenizer.decode(ids[:8]), tokenizer.decode(ids[9:16])
-    return f"{begin} {tokenizer.id_to_token(tokenizer.mask)}{end}".replace("\N{REPLACEMENT CHARACTER}", "").strip()
-
-
-def _examples(
-    model: Model, tokenizer: Tokenizer, lists: Lists, before: list[int], after: list[int], count: int = 8
-) -> list[dict[str, str]]:
-    """A few short held-out texts with the middle token hidden: what stood there, and the likeliest guesses."""
-    short = [ids[:32] for ids in lists if len(ids) >= 8][:count]
-    told = []
-    for ids in short:
-        place = len(ids) // 2
-        seen = [*before, *ids[:place], tokenizer.mask, *ids[place + 1 :], *after]
-        shares = model(torch.tensor([seen], device=model.device)).logits[0, len(before) + place].softmax(-1).topk(3)
-        guesses = zip(shares.indices.tolist(), shares.values.tolist(), strict=True)
-        shown = f"{tokenizer.decode(ids[:place])} ___{tokenizer.decode(ids[place + 1 :])}"
-        told.append(
-            {
-                "text": shown.replace("\N{REPLACEMENT CHARACTER}", ""),
-                "hidden": tokenizer.decode([ids[place]]).strip(),
-                "guesses": ", ".join(f"{tokenizer.decode([one]).strip()} {share:.0%}" for one, share in guesses),
-            }
-        )
-    return told
+    before, after = tokenizer.decode(tokens[:8]), tokenizer.decode(tokens[9:16])
+    prompt = f"{before} {tokenizer.id_to_token(tokenizer.mask)}{after}"
+    return prompt.replace("\N{REPLACEMENT CHARACTER}", "").strip()

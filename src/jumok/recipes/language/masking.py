@@ -1,4 +1,4 @@
-"""Which tokens of a text are hidden, and what stands there instead."""
+"""Choose the tokens of a text that a masked language model has to predict, and replace them (Devlin et al. 2019)."""
 
 from __future__ import annotations
 
@@ -11,53 +11,102 @@ from torch import Tensor
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
 
-SHARE = 0.15  # of each example's tokens are hidden: 80 % behind the mask, 10 % behind any token, 10 % are left
-FIXED = 2**41  # where the draws for held-out texts begin, whatever the run's seed is
+SHARE = 0.15  # of each example's tokens: 80 % become the mask token, 10 % a random token, 10 % do not change
+EVALUATION_SEED = 2**41  # of the masks of held-out texts, whatever the run's seed is
 
-Tokens = Int[Tensor, "batch length"]
-Truths = Bool[Tensor, "batch length"]
+TokenIds = Int[Tensor, "batch length"]
+TokenFlags = Bool[Tensor, "batch length"]
 
 
-def hidden(tokens: Tokens, free: Truths, tokenizer: Tokenizer, draw: torch.Generator) -> tuple[Tokens, Truths]:
-    """What the model sees in training, and the places it is asked about (Devlin et al. 2019). Some of them look as ever
-    and some look wrong, so that it must have an opinion on every token."""
-    places = chosen(free, draw)
-    kind = torch.rand(tokens.shape, generator=draw)
+def mask_for_training(
+    tokens: TokenIds, maskable: TokenFlags, tokenizer: Tokenizer, generator: torch.Generator
+) -> tuple[TokenIds, TokenFlags]:
+    """Return the model's input, and True at the positions that it has to predict.
+
+    Some of these positions keep their token and some get a random one, so that the model learns to predict every token.
+
+    Args:
+        tokens: Token ids [batch, length].
+        maskable: [batch, length], True where a token may be masked.
+        tokenizer: The tokenizer of the tokens; it has a mask token.
+        generator: The source of random numbers.
+    """
+    positions = choose_positions(maskable, generator)
+    replacement = torch.rand(tokens.shape, generator=generator)
     ordinary = list_ordinary_tokens(tokenizer)
-    other = ordinary[torch.randint(len(ordinary), tokens.shape, generator=draw)]
-    seen = torch.where(places & (kind < 0.9), other, tokens)
-    return seen.masked_fill(places & (kind < 0.8), mask_of(tokenizer)), places
+    random_tokens = ordinary[torch.randint(len(ordinary), tokens.shape, generator=generator)]
+    inputs = torch.where(positions & (replacement < 0.9), random_tokens, tokens)
+    return inputs.masked_fill(positions & (replacement < 0.8), get_mask_token(tokenizer)), positions
 
 
-def fixed(tokens: Tokens, free: Truths, tokenizer: Tokenizer, number: int) -> tuple[Tokens, Truths]:
-    """The same places of these examples each time, all of them behind the mask."""
-    places = chosen(free, torch.Generator().manual_seed(FIXED + number))
-    return tokens.masked_fill(places, mask_of(tokenizer)), places
+def mask_for_evaluation(
+    tokens: TokenIds, maskable: TokenFlags, tokenizer: Tokenizer, number: int
+) -> tuple[TokenIds, TokenFlags]:
+    """Return the model's input, with the mask token at every position to predict, and True at these positions.
+
+    Args:
+        tokens: Token ids [batch, length].
+        maskable: [batch, length], True where a token may be masked.
+        tokenizer: The tokenizer of the tokens; it has a mask token.
+        number: The number of the batch; the same number gives the same positions.
+    """
+    positions = choose_positions(maskable, torch.Generator().manual_seed(EVALUATION_SEED + number))
+    return tokens.masked_fill(positions, get_mask_token(tokenizer)), positions
 
 
-def chosen(free: Truths, draw: torch.Generator) -> Truths:
-    """So many of each row's free places as their share is, at least one."""
-    ranks = torch.rand(free.shape, generator=draw).masked_fill(~free, 2.0).argsort(-1).argsort(-1)
-    return (ranks < (free.sum(-1, keepdim=True) * SHARE).round().clamp_min(1)) & free
+def choose_positions(maskable: TokenFlags, generator: torch.Generator) -> TokenFlags:
+    """Choose 15 % of each row's maskable positions at random, at least one.
+
+    Args:
+        maskable: [batch, length], True where a token may be masked.
+        generator: The source of random numbers.
+    """
+    ranks = torch.rand(maskable.shape, generator=generator).masked_fill(~maskable, 2.0).argsort(-1).argsort(-1)
+    counts = (maskable.sum(-1, keepdim=True) * SHARE).round().clamp_min(1)
+    return (ranks < counts) & maskable
 
 
-def mask_of(tokenizer: Tokenizer) -> int:
+def get_mask_token(tokenizer: Tokenizer) -> int:
+    """Return the id of the mask token.
+
+    Args:
+        tokenizer: A tokenizer with a mask token.
+    """
     assert tokenizer.mask is not None
     return tokenizer.mask
 
 
 @lru_cache(maxsize=2)
 def list_ordinary_tokens(tokenizer: Tokenizer) -> Int[Tensor, " tokens"]:
-    """Every token that is not a special one."""
-    own = (tokenizer.begin, tokenizer.end, tokenizer.pad, tokenizer.mask, tokenizer.unknown, tokenizer.separator)
-    special = {*own, tokenizer.classify}
-    return torch.tensor([number for number in range(tokenizer.vocabulary) if number not in special])
+    """Return the ids of all tokens that are not special.
+
+    Args:
+        tokenizer: Any tokenizer.
+    """
+    special = {
+        tokenizer.begin,
+        tokenizer.end,
+        tokenizer.pad,
+        tokenizer.mask,
+        tokenizer.unknown,
+        tokenizer.separator,
+        tokenizer.classify,
+    }
+    return torch.tensor([token for token in range(tokenizer.vocabulary) if token not in special])
 
 
 def find_surrounding_tokens(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
-    """The tokens that stand before and behind a text: [CLS] and [SEP], <s> and </s>, or none."""
-    plain, whole = tokenizer.encode("a", special=False), tokenizer.encode("a")
-    for start in range(len(whole) - len(plain) + 1):
-        if whole[start : start + len(plain)] == plain:
-            return whole[:start], whole[start + len(plain) :]
-    raise ArgumentError("this tokenizer changes a text where it puts special tokens around it; use another one")
+    """Return the special tokens that the tokenizer puts around a text: [CLS] and [SEP], <s> and </s>, or none.
+
+    Args:
+        tokenizer: Any tokenizer.
+
+    Raises:
+        ArgumentError: The tokenizer encodes a text differently when it adds special tokens.
+    """
+    text = tokenizer.encode("a", special=False)
+    with_special = tokenizer.encode("a")
+    for start in range(len(with_special) - len(text) + 1):
+        if with_special[start : start + len(text)] == text:
+            return with_special[:start], with_special[start + len(text) :]
+    raise ArgumentError("this tokenizer encodes a text differently when it adds special tokens; use another tokenizer")

@@ -1,4 +1,4 @@
-"""Texts in paragraphs, as an encoder learns them: each between empty lines, one line long, its tokens on disk."""
+"""Split texts into paragraphs, the examples of a masked language model, and store their tokens in the run's folder."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from jumok.checkpoint import run_folder
 from jumok.checkpoint.tensor_files import read_json
 from jumok.data.batches.split import Split, assign_split
 from jumok.data.datasets import text_corpora
-from jumok.data.readers import documents as texts
+from jumok.data.readers.documents import TextPiece, read_pieces
 from jumok.data.readers.lines import ProblemLog
 from jumok.data.token_store import token_shards
 from jumok.data.tokenizers.tokenizer import Tokenizer
@@ -21,11 +21,26 @@ from jumok.errors import ArgumentError
 from jumok.fields import integer
 from jumok.recipes.recipe import Options
 from jumok.recipes.request import TrainingRequest
-from jumok.recipes.shared.learned_tokenizer import learn_tokenizer
+from jumok.recipes.shared.run_tokenizer import learn_tokenizer, load_or_create_tokenizer
 
-SPECIAL = {"pad": "[PAD]", "classify": "[CLS]", "separator": "[SEP]", "mask": "[MASK]"}
-LONGEST = 4_000  # characters; a text without empty lines is cut at the line end behind them
-SHORTEST = 4  # tokens; a shorter paragraph tells nothing of what is hidden in it
+SPECIAL_TOKENS = {"pad": "[PAD]", "classify": "[CLS]", "separator": "[SEP]", "mask": "[MASK]"}
+MAX_CHARACTERS = 4_000  # a longer paragraph ends at the next line end
+MIN_TOKENS = 4  # a shorter paragraph has too little context to predict a masked token
+FACTS_FILE = "prepared.json"
+
+
+class Paragraphs(NamedTuple):
+    """Paragraphs as tokens.
+
+    Attributes:
+        train: The training paragraphs, each a list of tokens.
+        held_out: The held-out paragraphs.
+        facts: Fields for the report, such as the number of skipped lines.
+    """
+
+    train: token_shards.TokenShards
+    held_out: token_shards.TokenShards
+    facts: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -34,91 +49,106 @@ class ParagraphOptions(Options):
 
     without_start = ("vocabulary",)
 
-    vocabulary: int = integer(8192, "size of the learned vocabulary", 256 + len(SPECIAL))
+    vocabulary: int = integer(8192, "size of the learned vocabulary", 256 + len(SPECIAL_TOKENS))
 
 
-def tokenizer_for(asked: TrainingRequest) -> Tokenizer:
-    """A vocabulary learned on the training side alone."""
-    size = asked.options(ParagraphOptions).vocabulary
-    known = asked.folder / "tokenizer"
-    if known.is_dir():  # a run that is taken up again
-        return Tokenizer.load(known)
-    found = _paragraphs(asked, "train", ProblemLog(skip=asked.skip_bad))
-    return learn_tokenizer(found, size, SPECIAL, ["classify"], ["separator"], one_space=True)
+def load_or_learn_tokenizer(request: TrainingRequest) -> Tokenizer:
+    """Load the run's tokenizer, or learn it from the training paragraphs.
+
+    Args:
+        request: The training request; its option ``vocabulary`` is the number of tokens.
+    """
+    vocabulary = request.options(ParagraphOptions).vocabulary
+
+    def learn() -> Tokenizer:
+        texts = _read_paragraphs(request, "train", ProblemLog(skip=request.skip_bad))
+        return learn_tokenizer(texts, vocabulary, SPECIAL_TOKENS, ["classify"], ["separator"], one_space=True)
+
+    return load_or_create_tokenizer(request, learn)
 
 
-def prepared(
-    asked: TrainingRequest, tokenizer: Tokenizer, room: int
-) -> tuple[token_shards.TokenShards, token_shards.TokenShards, dict[str, Any]]:
-    """The examples of both sides, each of at most ``room`` tokens, made once; and what there is to tell of them."""
-    place = asked.folder / "tokens"
-    if (asked.folder / "prepared.json").is_file():
-        both = token_shards.TokenShards(place / "train"), token_shards.TokenShards(place / "held-out")
-        for one in both:
-            one.verify()
-        return *both, read_json(asked.folder, "prepared.json")
-    problems = ProblemLog(skip=asked.skip_bad)
-    train = _written(asked, tokenizer, "train", place / "train", room, problems)
-    held_out = _written(asked, tokenizer, "held-out", place / "held-out", room, ProblemLog(skip=asked.skip_bad))
+def prepare_paragraphs(request: TrainingRequest, tokenizer: Tokenizer, max_tokens: int) -> Paragraphs:
+    """Encode the paragraphs and store them in the run's folder; a resumed run reads them from there.
+
+    Args:
+        request: The training request.
+        tokenizer: The run's tokenizer.
+        max_tokens: The longest example; longer paragraphs are cut into several.
+    """
+    folder = request.folder / "tokens"
+    if (request.folder / FACTS_FILE).is_file():
+        train = token_shards.TokenShards(folder / "train")
+        held_out = token_shards.TokenShards(folder / "held-out")
+        train.verify()
+        held_out.verify()
+        return Paragraphs(train, held_out, read_json(request.folder, FACTS_FILE))
+    problems = ProblemLog(skip=request.skip_bad)
+    train = _write_examples(request, tokenizer, "train", folder / "train", max_tokens, problems)
+    held_out = _write_examples(
+        request, tokenizer, "held-out", folder / "held-out", max_tokens, ProblemLog(skip=request.skip_bad)
+    )
     if problems.count:
-        asked.report(str(problems))
-    (asked.folder / "tokenizer").mkdir(exist_ok=True)
-    tokenizer.save(asked.folder / "tokenizer")
-    told = {"skipped": problems.count} if asked.skip_bad else {}
-    run_folder.write_atomically(asked.folder / "prepared.json", json.dumps(told) + "\n")
-    return train, held_out, told
+        request.report(str(problems))
+    facts = {"skipped": problems.count} if request.skip_bad else {}
+    run_folder.write_atomically(request.folder / FACTS_FILE, json.dumps(facts) + "\n")
+    return Paragraphs(train, held_out, facts)
 
 
-def _written(
-    asked: TrainingRequest, tokenizer: Tokenizer, side: Split, place: Path, room: int, problems: ProblemLog
+def _write_examples(
+    request: TrainingRequest, tokenizer: Tokenizer, side: Split, folder: Path, max_tokens: int, problems: ProblemLog
 ) -> token_shards.TokenShards:
-    found = _cut(_paragraphs(asked, side, problems), tokenizer, room)
-    first = next(found, None)
+    examples = _encode_paragraphs(_read_paragraphs(request, side, problems), tokenizer, max_tokens)
+    first = next(examples, None)
     if first is None:
         raise ArgumentError(
-            f"there is no paragraph of {SHORTEST} tokens or more for the {side} side: a tenth of the paragraphs is "
-            "held out, chosen by a hash of each; give more text"
+            f"the {side} part has no paragraph of {MIN_TOKENS} or more tokens (a tenth of the paragraphs is held out, "
+            "chosen by a hash of each); give more text"
         )
     return token_shards.write_shards(
-        itertools.chain([first], found), place, tokenizer.vocabulary, unknown=tokenizer.unknown,
-        fingerprint=token_shards.fingerprint_tokenizer(tokenizer), report=asked.report,
+        itertools.chain([first], examples), folder, tokenizer.vocabulary, unknown=tokenizer.unknown,
+        fingerprint=token_shards.fingerprint_tokenizer(tokenizer), report=request.report,
     )  # fmt: skip
 
 
-def _cut(found: Iterable[str], tokenizer: Tokenizer, room: int) -> Iterator[list[int]]:
-    for paragraph in found:
-        ids = tokenizer.encode(paragraph, special=False)
-        for start in range(0, len(ids), room):
-            if len(ids) - start >= SHORTEST:
-                yield ids[start : start + room]
+def _encode_paragraphs(paragraphs: Iterable[str], tokenizer: Tokenizer, max_tokens: int) -> Iterator[list[int]]:
+    for paragraph in paragraphs:
+        tokens = tokenizer.encode(paragraph, special=False)
+        for start in range(0, len(tokens), max_tokens):
+            if len(tokens) - start >= MIN_TOKENS:
+                yield tokens[start : start + max_tokens]
 
 
-def _paragraphs(asked: TrainingRequest, side: Split, problems: ProblemLog) -> Iterator[str]:
-    if asked.data is None:
-        yield from paragraphs(texts.TextPiece(one, True) for one in text_corpora.read_gutenberg(side, asked.report))
+def _read_paragraphs(request: TrainingRequest, side: Split, problems: ProblemLog) -> Iterator[str]:
+    if request.data is None:
+        books = text_corpora.read_gutenberg(side, request.report)
+        yield from split_paragraphs(TextPiece(book, True) for book in books)
         return
-    for one in paragraphs(texts.read_pieces(asked.data, problems)):
-        if assign_split(one) == side:
-            yield one
+    for paragraph in split_paragraphs(read_pieces(request.data, problems)):
+        if assign_split(paragraph) == side:
+            yield paragraph
 
 
-def paragraphs(found: Iterable[texts.TextPiece]) -> Iterator[str]:
-    """What stands between empty lines, as one line; a paragraph may go on from one piece of a document to the next.
+def split_paragraphs(pieces: Iterable[TextPiece]) -> Iterator[str]:
+    """Yield the text between empty lines, each paragraph as one line.
 
-    >>> list(paragraphs([texts.Piece("One\\n  two\\n\\nthree\\n", False), texts.Piece("four\\n", True)]))
+    Args:
+        pieces: Pieces of documents in order; a paragraph may continue from one piece to the next.
+
+    >>> list(split_paragraphs([TextPiece("One\\n  two\\n\\nthree\\n", False), TextPiece("four\\n", True)]))
     ['One two', 'three four']
     """
-    held: list[str] = []
-    size = 0
-    for piece in found:
+    words: list[str] = []
+    characters = 0
+    for piece in pieces:
         lines = piece.text.removesuffix("\n").split("\n")
-        for place, line in enumerate(lines):
-            held += line.split()
-            size += len(line)
-            ends = not line.strip() or size > LONGEST or (piece.ends_document and place == len(lines) - 1)
-            if ends and held:
-                yield " ".join(held)
-            if ends:
-                held, size = [], 0
-    if held:
-        yield " ".join(held)
+        for number, line in enumerate(lines):
+            words += line.split()
+            characters += len(line)
+            ends_document = piece.ends_document and number == len(lines) - 1
+            if line.strip() and characters <= MAX_CHARACTERS and not ends_document:
+                continue
+            if words:
+                yield " ".join(words)
+            words, characters = [], 0
+    if words:
+        yield " ".join(words)

@@ -1,4 +1,4 @@
-"""Pairs of texts as a translator learns them: their tokens on disk, and the held-out ones as they were written."""
+"""Read pairs of texts for translation; store the training pairs as tokens and the held-out pairs as text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import heapq
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from jumok.checkpoint import run_folder
 from jumok.checkpoint.tensor_files import read_json
@@ -20,47 +20,82 @@ from jumok.errors import ArgumentError
 from jumok.fields import choice, integer
 from jumok.recipes.recipe import Options, text_field
 from jumok.recipes.request import TrainingRequest
-from jumok.recipes.shared.learned_tokenizer import learn_tokenizer
+from jumok.recipes.shared.run_tokenizer import learn_tokenizer, load_or_create_tokenizer
 
-SPECIAL = {"pad": "<pad>", "begin": "<s>", "end": "</s>"}
+SPECIAL_TOKENS = {"pad": "<pad>", "begin": "<s>", "end": "</s>"}
 MAX_HELD_OUT = 4_000
-LONGEST = 64  # tokens of a source or a target that is learned from, unless somebody says otherwise
+MAX_TOKENS = 64  # of a source or a target in a training pair; default of the field "longest"
+FACTS_FILE = "prepared.json"
+HELD_OUT_FILE = "held-out.jsonl"
 DIRECTIONS: dict[str, tuple[text_corpora.Language, text_corpora.Language]] = {
     "en-ko": ("en", "ko"),
     "ko-en": ("ko", "en"),
 }
 
-Pair = tuple[list[int], list[int]]
+TextPair = tuple[str, str]
+TokenPair = tuple[list[int], list[int]]
 
 
 @dataclass(frozen=True)
 class ParallelText:
-    """``pair`` gives the tokens of a training pair; ``held_out`` are texts, in a fixed random order."""
+    """Pairs of a source and its translation.
+
+    Attributes:
+        tokens: The training pairs; lists 2n and 2n + 1 are the source and the target of pair n.
+        held_out: The held-out pairs as text, in a fixed random order.
+        direction: The two languages or columns, such as "en-ko".
+        tokenizer: The tokenizer of both sides.
+        end: The token that ends a target.
+        facts: Fields for the report: the number of pairs, of skipped lines and of pairs that were too long.
+    """
 
     tokens: token_shards.TokenShards
-    held_out: list[tuple[str, str]]
+    held_out: list[TextPair]
     direction: str
     tokenizer: Tokenizer
     end: int
-    told: dict[str, Any]
+    facts: dict[str, int | float]
 
     @property
     def count(self) -> int:
+        """The number of training pairs."""
         return self.tokens.lists // 2
 
-    def pair(self, number: int) -> Pair:
+    def read_pair(self, number: int) -> TokenPair:
+        """Return the tokens of a training pair.
+
+        Args:
+            number: The number of the pair, from 0.
+        """
         return self.tokens.read_list(2 * number).tolist(), self.tokens.read_list(2 * number + 1).tolist()
 
-    def length(self, number: int) -> int:
-        """For batches of similar length; the target's counts first, because its logits cost most."""
+    def measure_length(self, number: int) -> int:
+        """Return a length to group pairs by; the target counts first, because its logits are the largest cost.
+
+        Args:
+            number: The number of the pair, from 0.
+        """
         return 1000 * len(self.tokens.read_list(2 * number + 1)) + len(self.tokens.read_list(2 * number))
 
-    def encoded(self, source: str, target: str) -> Pair:
-        return encoded(self.tokenizer, self.end, source, target)
+    def encode(self, source: str, target: str) -> TokenPair:
+        """Return the tokens of a pair of texts; see ``encode_pair``.
+
+        Args:
+            source: The text to translate.
+            target: Its translation.
+        """
+        return encode_pair(self.tokenizer, self.end, source, target)
 
 
-def encoded(tokenizer: Tokenizer, end: int, source: str, target: str) -> Pair:
-    """The source as the model reads it when it is used; the target and its end."""
+def encode_pair(tokenizer: Tokenizer, end: int, source: str, target: str) -> TokenPair:
+    """Return the tokens of a source, with its special tokens, and of a target followed by the end token.
+
+    Args:
+        tokenizer: The tokenizer of both sides.
+        end: The token that ends a target.
+        source: The text to translate.
+        target: Its translation.
+    """
     return tokenizer.encode(source), [*tokenizer.encode(target, special=False), end]
 
 
@@ -72,101 +107,131 @@ class PairOptions(Options):
     without_data = ("direction",)
     without_start: ClassVar[tuple[str, ...]] = ("vocabulary",)
 
-    vocabulary: int = integer(8000, "size of the vocabulary, learned for both languages together", 256 + len(SPECIAL))
-    longest: int = integer(LONGEST, "longest text in tokens; longer pairs are left out of the training", 2)
+    vocabulary: int = integer(
+        8000, "size of the vocabulary, learned for both languages together", 256 + len(SPECIAL_TOKENS)
+    )
+    longest: int = integer(MAX_TOKENS, "longest text in tokens; longer pairs are left out of the training", 2)
     direction: str = choice("en-ko", tuple(DIRECTIONS), "source and target language")
     source: str = text_field("source", "column of your data that has the source texts")
     target: str = text_field("target", "column of your data that has the target texts")
 
 
-def tokenizer_for(asked: TrainingRequest) -> Tokenizer:
-    """One vocabulary for both languages, learned on the training pairs alone."""
-    size = asked.options(PairOptions).vocabulary
-    known = asked.folder / "tokenizer"
-    if known.is_dir():  # a run that is taken up again
-        return Tokenizer.load(known)
-    found = _pairs(asked, "train", ProblemLog(skip=asked.skip_bad))
-    return learn_tokenizer((text for pair in found for text in pair), size, SPECIAL, after=["end"])
+def load_or_learn_tokenizer(request: TrainingRequest) -> Tokenizer:
+    """Load the run's tokenizer, or learn one for both languages from the training pairs.
+
+    Args:
+        request: The training request; its option ``vocabulary`` is the number of tokens.
+    """
+    vocabulary = request.options(PairOptions).vocabulary
+
+    def learn() -> Tokenizer:
+        pairs = _read_pairs(request, "train", ProblemLog(skip=request.skip_bad))
+        return learn_tokenizer((text for pair in pairs for text in pair), vocabulary, SPECIAL_TOKENS, after=["end"])
+
+    return load_or_create_tokenizer(request, learn)
 
 
-def prepared(asked: TrainingRequest, tokenizer: Tokenizer, end: int, room: int | None) -> ParallelText:
-    """The pairs on disk, made once. ``room``: the longest text that the model reads."""
-    direction, longest = direction_of(asked), asked.options(PairOptions).longest
-    if room is not None:
-        longest = min(longest, room)
-    if (asked.folder / "prepared.json").is_file():
-        tokens = token_shards.TokenShards(asked.folder / "tokens")
+def prepare_pairs(request: TrainingRequest, tokenizer: Tokenizer, end: int, context_length: int | None) -> ParallelText:
+    """Encode the pairs and store them in the run's folder; a resumed run reads them from there.
+
+    Args:
+        request: The training request; its option ``longest`` is the largest number of tokens of a text.
+        tokenizer: The tokenizer of both sides.
+        end: The token that ends a target.
+        context_length: The longest sequence that the model reads; None = unlimited.
+    """
+    direction = _get_direction(request)
+    max_tokens = request.options(PairOptions).longest
+    if context_length is not None:
+        max_tokens = min(max_tokens, context_length)
+    if (request.folder / FACTS_FILE).is_file():
+        tokens = token_shards.TokenShards(request.folder / "tokens")
         tokens.verify()
-        lines = (asked.folder / "held-out.jsonl").read_text(encoding="utf-8").splitlines()
-        held_out = [(told["source"], told["target"]) for told in map(json.loads, lines)]
-        return ParallelText(tokens, held_out, direction, tokenizer, end, read_json(asked.folder, "prepared.json"))
-    problems = ProblemLog(skip=asked.skip_bad)
-    train = _Pairs(_pairs(asked, "train", problems), tokenizer, end, longest)
+        facts = read_json(request.folder, FACTS_FILE)
+        return ParallelText(tokens, _load_held_out(request), direction, tokenizer, end, facts)
+
+    problems = ProblemLog(skip=request.skip_bad)
+    encoder = _PairEncoder(_read_pairs(request, "train", problems), tokenizer, end, max_tokens)
     tokens = token_shards.write_shards(
-        train.lists(), asked.folder / "tokens", tokenizer.vocabulary, unknown=tokenizer.unknown,
-        fingerprint=token_shards.fingerprint_tokenizer(tokenizer), report=asked.report,
+        encoder.token_lists(), request.folder / "tokens", tokenizer.vocabulary, unknown=tokenizer.unknown,
+        fingerprint=token_shards.fingerprint_tokenizer(tokenizer), report=request.report,
     )  # fmt: skip
-    held_out = _held_out(asked, tokenizer, end, room)
+    held_out = _select_held_out(request, tokenizer, end, context_length)
     if problems.count:
-        asked.report(str(problems))
-    told: dict[str, Any] = {"pairs": tokens.lists // 2, "too_long": train.left_out}
-    told |= {"skipped": problems.count} if asked.skip_bad else {}
-    told |= {"unknown_rate": tokens.unknown_rate}
-    tokenizer.save(asked.folder / "tokenizer")
-    written = (json.dumps({"source": one, "target": two}, ensure_ascii=False) for one, two in held_out)
-    run_folder.write_atomically(asked.folder / "held-out.jsonl", "".join(line + "\n" for line in written))
-    run_folder.write_atomically(asked.folder / "prepared.json", json.dumps(told) + "\n")
-    return ParallelText(tokens, held_out, direction, tokenizer, end, told)
+        request.report(str(problems))
+
+    facts = {"pairs": tokens.lists // 2, "too_long": encoder.too_long}
+    if request.skip_bad:
+        facts["skipped"] = problems.count
+    facts["unknown_rate"] = tokens.unknown_rate
+    _save_held_out(request, held_out)
+    run_folder.write_atomically(request.folder / FACTS_FILE, json.dumps(facts) + "\n")
+    return ParallelText(tokens, held_out, direction, tokenizer, end, facts)
 
 
-class _Pairs:
-    """Sources and targets in turn, as lists of tokens; pairs that are too long are left out and counted."""
+class _PairEncoder:
+    """Encodes pairs as alternating lists of source and target tokens; leaves out and counts pairs that are too long."""
 
-    def __init__(self, found: Iterator[tuple[str, str]], tokenizer: Tokenizer, end: int, longest: int) -> None:
-        self.found, self.tokenizer, self.end, self.longest = found, tokenizer, end, longest
-        self.left_out = 0
+    def __init__(self, pairs: Iterator[TextPair], tokenizer: Tokenizer, end: int, max_tokens: int) -> None:
+        self.pairs = pairs
+        self.tokenizer = tokenizer
+        self.end = end
+        self.max_tokens = max_tokens
+        self.too_long = 0
 
-    def lists(self) -> Iterator[list[int]]:
-        for pair in self.found:
-            both = encoded(self.tokenizer, self.end, *pair)
-            if max(map(len, both)) > self.longest:
-                self.left_out += 1
+    def token_lists(self) -> Iterator[list[int]]:
+        for source, target in self.pairs:
+            tokens = encode_pair(self.tokenizer, self.end, source, target)
+            if max(map(len, tokens)) > self.max_tokens:
+                self.too_long += 1
             else:
-                yield from both
+                yield from tokens
 
 
-def _held_out(asked: TrainingRequest, tokenizer: Tokenizer, end: int, room: int | None) -> list[tuple[str, str]]:
-    """In an order that is random and always the same; of very many the first few thousand in it."""
-    found = _pairs(asked, "held-out", ProblemLog(skip=asked.skip_bad))
-    if room is not None:  # what the model cannot read, it cannot be asked about
-        found = (pair for pair in found if max(map(len, encoded(tokenizer, end, *pair))) <= room)
-    kept = heapq.nsmallest(MAX_HELD_OUT, found, key=lambda pair: hash_to_fraction(normalize_text(pair[0])))
-    if not kept:
+def _select_held_out(
+    request: TrainingRequest, tokenizer: Tokenizer, end: int, context_length: int | None
+) -> list[TextPair]:
+    """Return at most 4,000 held-out pairs in an order that is random and always the same."""
+    pairs = _read_pairs(request, "held-out", ProblemLog(skip=request.skip_bad))
+    if context_length is not None:  # the model cannot read longer texts
+        pairs = (pair for pair in pairs if max(map(len, encode_pair(tokenizer, end, *pair))) <= context_length)
+    held_out = heapq.nsmallest(MAX_HELD_OUT, pairs, key=lambda pair: hash_to_fraction(normalize_text(pair[0])))
+    if not held_out:
         raise ArgumentError(
-            "none of the pairs was held out: a tenth of them is, chosen by a hash of the source; give more pairs"
+            "none of the pairs was held out (a tenth of them is, chosen by a hash of the source); give more pairs"
         )
-    return kept
+    return held_out
 
 
-def direction_of(asked: TrainingRequest) -> str:
-    if asked.data is None:
-        return asked.options(PairOptions).direction
-    return "-".join(_columns(asked))
+def _save_held_out(request: TrainingRequest, pairs: list[TextPair]) -> None:
+    lines = (json.dumps({"source": source, "target": target}, ensure_ascii=False) for source, target in pairs)
+    run_folder.write_atomically(request.folder / HELD_OUT_FILE, "".join(line + "\n" for line in lines))
 
 
-def _columns(asked: TrainingRequest) -> tuple[str, str]:
-    """The names of the columns in data of the user's own: --set source=en --set target=ko."""
-    options = asked.options(PairOptions)
+def _load_held_out(request: TrainingRequest) -> list[TextPair]:
+    lines = (request.folder / HELD_OUT_FILE).read_text(encoding="utf-8").splitlines()
+    return [(fields["source"], fields["target"]) for fields in map(json.loads, lines)]
+
+
+def _get_direction(request: TrainingRequest) -> str:
+    if request.data is None:
+        return request.options(PairOptions).direction
+    return "-".join(_get_columns(request))
+
+
+def _get_columns(request: TrainingRequest) -> tuple[str, str]:
+    """Return the column names of the user's own data: --set source=en --set target=ko."""
+    options = request.options(PairOptions)
     return options.source, options.target
 
 
-def _pairs(asked: TrainingRequest, side: Split, problems: ProblemLog) -> Iterator[tuple[str, str]]:
-    if asked.data is None:
-        source, target = DIRECTIONS[direction_of(asked)]
-        # placeholders are numbered: as names they would be thousands of words that nobody translates
+def _read_pairs(request: TrainingRequest, side: Split, problems: ProblemLog) -> Iterator[TextPair]:
+    if request.data is None:
+        source, target = DIRECTIONS[_get_direction(request)]
+        # placeholders are numbered: their names would be thousands of words that are not translated
         return (
             text_corpora.number_placeholders(*pair)
-            for pair in text_corpora.read_en_ko(side, asked.report, source, target)
+            for pair in text_corpora.read_en_ko(side, request.report, source, target)
         )
-    found = read_pairs(asked.data, *_columns(asked), problems)
-    return (pair for pair in found if assign_split(pair[0]) == side)
+    pairs = read_pairs(request.data, *_get_columns(request), problems)
+    return (pair for pair in pairs if assign_split(pair[0]) == side)

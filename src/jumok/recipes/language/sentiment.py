@@ -1,17 +1,20 @@
-"""sentiment: is a text negative, neutral or positive? An encoder reads it, and the mean over its tokens is judged.
-TF-IDF and logistic regression learn the same texts in the same run, because a model is worth what it adds to that.
+"""Recipe ``sentiment``: train a text classifier (negative, neutral, positive, or the user's own classes).
 
-With ``--from minilm`` the encoder is one that has read much before; with ``--data`` the classes are yours.
+An encoder reads the text, and the mean of its hidden vectors is classified. TF-IDF with logistic regression is trained
+on the same texts in the same run, because a model is only useful if it is better than that.
+
+With ``--from minilm`` the encoder is a pretrained one; with ``--data`` the classes are those of the user's file.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import tokenizers
 import torch
+from jaxtyping import Float, Int
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 from torch import Tensor, nn
 from torch.nn import functional
@@ -31,27 +34,39 @@ from jumok.models.classifier import Classifier, ClassifierConfig
 from jumok.models.long import LongConfig
 from jumok.recipes.recipe import Defaults, Options, recipe
 from jumok.recipes.request import TrainingRequest
+from jumok.recipes.shared.batched_decoding import batch_by_length
 from jumok.recipes.shared.class_scores import (
-    accuracy,
-    class_names,
     compare_with_baseline,
-    confusion,
-    macro_f1,
+    compute_accuracy,
+    compute_macro_f1,
+    count_confusions,
+    list_class_names,
     set_class_count,
 )
+from jumok.recipes.shared.run_tokenizer import load_or_create_tokenizer
 from jumok.recipes.shared.splits import fingerprint, split_by_key
+from jumok.recipes.shared.start_model import copy_parameters
 from jumok.training import Batch, Task, select_part
 
-from . import tfidf_baseline
+from .tfidf_baseline import LabelledTexts, predict_baseline, require_scikit_learn
 
-HELD_OUT = 0.1  # of a file of your own; the sentiment set has its own part
-CHOOSING = 0.1  # of the rest
-LONGEST = 64  # tokens that are read of a text while training
-SAMPLES = 12
+HELD_OUT = 0.1  # of the user's own file; the catalogue's texts have a held-out part of their own
+VALIDATION = 0.1  # of the rest
+MAX_TOKENS = 64  # of a text in training; default of the field "longest"
+REPORTED_SAMPLES = 12
+EVALUATION_BATCH = 128
+SPECIAL_TOKENS = {"pad": "<pad>", "mask": "<mask>", "unknown": "<unk>"}
 
-
-Labelled = list[tuple[str, str]]
-Sides = tuple[Labelled, Labelled, Labelled]  # learned from, choosing the best checkpoint, held out for the report
+# LOG.md lists how much each of these contributes
+SETTINGS_FROM_SCRATCH: dict[str, Any] = {
+    "steps": 3000, "batch": 64, "learning_rate": 1e-3, "final_rate": 0.0, "warmup": 100, "beta2": 0.99, "decay": 0.1,
+    "average": 0.999, "evaluate_every": 200, "save_every": 400, "patience": 6,
+}  # fmt: skip
+SETTINGS_FINE_TUNING: dict[str, Any] = {
+    "steps": 700, "batch": 32, "learning_rate": 1e-4, "final_rate": 0.0, "warmup": 70, "beta2": 0.99, "decay": 0.01,
+    "evaluate_every": 100, "save_every": 200,
+}  # fmt: skip
+ENCODER = BERTConfig(length=128, width=128, layers=2, heads=4, hidden=256, segments=0, dropout=0.3)
 
 
 @dataclass(frozen=True)
@@ -64,81 +79,110 @@ class SentimentOptions(Options):
     vocabulary: int | None = optional(
         integer(16_000, "largest size of the vocabulary; None = 16000 words, or 8000 pieces", 260)
     )
-    longest: int = integer(LONGEST, "tokens that are read of a text while training", 2)
+    longest: int = integer(MAX_TOKENS, "tokens that are read of a text while training", 2)
     hidden_words: int | None = optional(
         integer(10, "percent of the words to hide at each step; None = 10, with --from 0", 0, 90)
     )
     smooth: int = integer(10, "label smoothing in percent", 0, 90)
 
 
-def sentiment_defaults(request: TrainingRequest) -> Defaults:
-    """Return the default configs (encoder and classifier) and settings."""
+class SplitTexts(NamedTuple):
+    """Labelled texts in three parts.
+
+    Attributes:
+        train: The training texts.
+        validation: The texts that choose the best checkpoint.
+        held_out: The texts of the report.
+    """
+
+    train: LabelledTexts
+    validation: LabelledTexts
+    held_out: LabelledTexts
+
+
+def get_sentiment_defaults(request: TrainingRequest) -> Defaults:
+    """Return the default configs (encoder and classifier) and settings.
+
+    Args:
+        request: The training request.
+    """
     threads = torch.get_num_threads()
     if request.start is not None:
-        return Defaults({**TUNED, "threads": threads})
+        return Defaults({**SETTINGS_FINE_TUNING, "threads": threads})
     classifier = ClassifierConfig(encoder=ENCODER, pool="mean", dropout=ENCODER.dropout)
-    return Defaults({**FRESH, "threads": threads}, (ENCODER, classifier), from_data=("classes",))
+    return Defaults({**SETTINGS_FROM_SCRATCH, "threads": threads}, (ENCODER, classifier), from_data=("classes",))
 
 
-@recipe(sentiment_defaults, SentimentOptions)
-def sentiment(asked: TrainingRequest) -> Task:
-    """Three classes of short English texts, or your own."""
-    tfidf_baseline.require_scikit_learn()
-    sides = _sides(asked)
-    names = class_names([label for side in sides for _, label in side], asked.data or "the sentiment set")
-    loaded = asked.load_start()
-    options = asked.options(SentimentOptions)
-    settings = asked.settings(**sentiment_defaults(asked).settings)
-    tokenizer = _tokenizer(asked, [text for text, _ in sides[0]]) if loaded is None else loaded.tokenizer
-    config = _fresh(asked, tokenizer) if loaded is None else _known(asked, loaded)
-    model = asked.model(Classifier, set_class_count(asked, config, names), settings)
+@recipe(get_sentiment_defaults, SentimentOptions)
+def sentiment(request: TrainingRequest) -> Task:
+    """Train a classifier on short English texts with three classes, or on the user's own labelled texts.
+
+    Args:
+        request: The training request; ``--data`` is labelled texts, by default the catalogue's.
+    """
+    require_scikit_learn()
+    texts = _read_texts(request)
+    names = list_class_names([label for part in texts for _, label in part], request.data or "the sentiment set")
+    loaded = request.load_start()
+    options = request.options(SentimentOptions)
+    settings = request.settings(**get_sentiment_defaults(request).settings)
+    tokenizer = _load_or_learn_tokenizer(request, texts.train) if loaded is None else loaded.tokenizer
+    config = _create_config(request, tokenizer) if loaded is None else _adapt_config(request, loaded)
+    model = request.model(Classifier, set_class_count(request, config, names), settings)
     if loaded is not None:
-        _take(model, loaded, names)
+        _copy_loaded_parameters(model, loaded, names)
 
-    longest = min(options.longest, config.encoder.length)
-    usual = 10 if loaded is None else 0
-    hidden = (usual if options.hidden_words is None else options.hidden_words) / 100
-    smooth = options.smooth / 100
-    rows, others, unseen = ([_tokens(text, tokenizer, longest) for text, _ in side] for side in sides)
-    labels, wanted, truth = (torch.tensor([names.index(label) for _, label in side]) for side in sides)
-    weight = rarity(labels, len(names))
-    order = LengthGroups(ShuffledEpochs(len(rows), settings.seed), lambda place: len(rows[place]))
+    max_tokens = min(options.longest, config.encoder.length)
+    default_percent = 10 if loaded is None else 0
+    masked_share = (default_percent if options.hidden_words is None else options.hidden_words) / 100
+    train_rows, validation_rows, held_out_rows = (
+        [_encode(text, tokenizer, max_tokens) for text, _ in part] for part in texts
+    )
+    train_labels, validation_labels, held_out_labels = (
+        torch.tensor([names.index(label) for _, label in part]) for part in texts
+    )
+    class_weights = weight_classes(train_labels, len(names))
+    order = LengthGroups(ShuffledEpochs(len(train_rows), settings.seed), lambda index: len(train_rows[index]))
 
     def batches(step: int, part: int, parts: int) -> Batch:
-        chosen = order.batch_indices(step, settings.batch)
-        tokens, real = pad_sequences([rows[one] for one in chosen], 0)
-        if hidden:  # a text must be understood without some of its words
-            draw = torch.Generator().manual_seed(settings.seed * 1_000_003 + step)
-            tokens[torch.rand(tokens.shape, generator=draw) < hidden] = _blank(tokenizer)
-        mine = select_part(list(range(len(chosen))), part, parts)
-        return Batch({"tokens": tokens[mine], "token_mask": real[mine]}, labels[chosen][mine], len(mine))
+        indices = order.batch_indices(step, settings.batch)
+        tokens, token_mask = pad_sequences([train_rows[index] for index in indices], 0)
+        if masked_share:  # the model must not depend on single words
+            generator = torch.Generator().manual_seed(settings.seed * 1_000_003 + step)
+            tokens[torch.rand(tokens.shape, generator=generator) < masked_share] = _get_masking_token(tokenizer)
+        rows = select_part(list(range(len(indices))), part, parts)
+        inputs = {"tokens": tokens[rows], "token_mask": token_mask[rows]}
+        return Batch(inputs, train_labels[indices][rows], len(rows))
 
     def loss(model: nn.Module, batch: Batch) -> Tensor:
-        """Every class has the same share, as in macro-F1, however few its texts are."""
+        """Weight the classes equally, as macro-F1 does."""
         logits = model(**batch.inputs).logits
-        shares = weight.to(logits.device)
-        return functional.cross_entropy(logits, batch.targets, shares, label_smoothing=smooth, reduction="sum")
+        weights = class_weights.to(logits.device)
+        return functional.cross_entropy(
+            logits, batch.targets, weights, label_smoothing=options.smooth / 100, reduction="sum"
+        )
 
     def evaluate(model: Model) -> dict[str, float]:
-        table = confusion(wanted, scores(model, others).argmax(-1), len(names))
-        return {"macro_f1": macro_f1(table), "accuracy": accuracy(table)}
+        predictions = compute_logits(model, validation_rows).argmax(-1)
+        table = count_confusions(validation_labels, predictions, len(names))
+        return {"macro_f1": compute_macro_f1(table), "accuracy": compute_accuracy(table)}
 
     def report(model: Model, folder: Path) -> dict[str, Any]:
-        asked.report("TF-IDF and logistic regression learn the same texts")
-        theirs = torch.tensor([names.index(one) for one in tfidf_baseline.predict_baseline(*sides)])
-        shares = scores(model, unseen).softmax(-1)
-        unknown = [token == tokenizer.unknown for row in unseen for token in row]
+        request.report("training the baseline, TF-IDF and logistic regression, on the same texts")
+        baseline = torch.tensor([names.index(label) for label in predict_baseline(*texts)])
+        probabilities = compute_logits(model, held_out_rows).softmax(-1)
+        unknown = [token == tokenizer.unknown for row in held_out_rows for token in row]
         return {
-            **compare_with_baseline(shares.argmax(-1), theirs, truth, names),
-            "try": sides[2][0][0],
+            **compare_with_baseline(probabilities.argmax(-1), baseline, held_out_labels, names),
+            "try": texts.held_out[0][0],
             "unknown_rate": sum(unknown) / len(unknown),
-            "samples": _samples(sides[2], shares, theirs, names),
+            "samples": _list_samples(texts.held_out, probabilities, baseline, names),
         }
 
     data = {
-        "texts": [len(side) for side in sides],
+        "texts": [len(part) for part in texts],
         "classes": list(names),
-        "fingerprint": fingerprint(f"{text}\t{label}" for side in sides for text, label in side),
+        "fingerprint": fingerprint(f"{text}\t{label}" for part in texts for text, label in part),
     }
     return Task(
         model, settings, batches, loss, evaluate, "macro_f1", "higher", tokenizer=tokenizer, labels=names,
@@ -146,135 +190,146 @@ def sentiment(asked: TrainingRequest) -> Task:
     )  # fmt: skip
 
 
-# what each of these is worth: LOG.md
-FRESH: dict[str, Any] = {
-    "steps": 3000, "batch": 64, "learning_rate": 1e-3, "final_rate": 0.0, "warmup": 100, "beta2": 0.99, "decay": 0.1,
-    "average": 0.999, "evaluate_every": 200, "save_every": 400, "patience": 6,
-}  # fmt: skip
-TUNED: dict[str, Any] = {
-    "steps": 700, "batch": 32, "learning_rate": 1e-4, "final_rate": 0.0, "warmup": 70, "beta2": 0.99, "decay": 0.01,
-    "evaluate_every": 100, "save_every": 200,
-}  # fmt: skip
-ENCODER = BERTConfig(length=128, width=128, layers=2, heads=4, hidden=256, segments=0, dropout=0.3)
-
-
-def _sides(asked: TrainingRequest) -> Sides:
-    if asked.data is None:
-        found = list(text_corpora.read_sentiment("train", asked.report))
-        train, choosing, _ = split_by_key([text for text, _ in found], 0.0, CHOOSING / 2)
-        held_out = list(text_corpora.read_sentiment("held-out", asked.report))
+def _read_texts(request: TrainingRequest) -> SplitTexts:
+    if request.data is None:
+        texts = list(text_corpora.read_sentiment("train", request.report))
+        train, validation, _ = split_by_key([text for text, _ in texts], 0.0, VALIDATION / 2)
+        held_out = list(text_corpora.read_sentiment("held-out", request.report))
     else:
-        problems = ProblemLog(skip=asked.skip_bad)
-        found = list(read_labelled_texts(asked.data, problems))
+        problems = ProblemLog(skip=request.skip_bad)
+        texts = list(read_labelled_texts(request.data, problems))
         if problems.count:
-            asked.report(str(problems))
-        train, choosing, places = split_by_key([normalize_text(text) for text, _ in found], HELD_OUT, CHOOSING)
-        held_out = [found[place] for place in places]
-    learned = [found[place] for place in train]
-    if len({label for _, label in learned}) < 2:
-        raise ArgumentError(f"all texts that can be learned from are {learned[0][1]!r}; give some of another class")
-    return learned, [found[place] for place in choosing], held_out
+            request.report(str(problems))
+        keys = [normalize_text(text) for text, _ in texts]
+        train, validation, held_out_indices = split_by_key(keys, HELD_OUT, VALIDATION)
+        held_out = [texts[index] for index in held_out_indices]
+    train_texts = [texts[index] for index in train]
+    if len({label for _, label in train_texts}) < 2:
+        raise ArgumentError(
+            f"all training texts have the label {train_texts[0][1]!r}; give texts of at least one other class"
+        )
+    return SplitTexts(train_texts, [texts[index] for index in validation], held_out)
 
 
-def _tokenizer(asked: TrainingRequest, texts: list[str]) -> Tokenizer:
-    """Words, or pieces of words, learned on the training side alone."""
-    options = asked.options(SentimentOptions)
-    kind = options.tokens
-    most = options.vocabulary or (16_000 if kind == "words" else 8_000)
-    known = asked.folder / "tokenizer"
-    if known.is_dir():  # a run that is taken up again
-        return Tokenizer.load(known)
-    special = {"pad": "<pad>", "mask": "<mask>", "unknown": "<unk>"}
-    made = words(texts, most, special) if kind == "words" else Tokenizer.train(texts, most, special)
-    made.save(known)
-    return made
+def _load_or_learn_tokenizer(request: TrainingRequest, train: LabelledTexts) -> Tokenizer:
+    """Load the run's tokenizer, or learn words or pieces of words from the training texts."""
+    options = request.options(SentimentOptions)
+    vocabulary = options.vocabulary or (16_000 if options.tokens == "words" else 8_000)
+
+    def learn() -> Tokenizer:
+        texts = [text for text, _ in train]
+        if options.tokens == "words":
+            return learn_words(texts, vocabulary, SPECIAL_TOKENS)
+        return Tokenizer.train(texts, vocabulary, SPECIAL_TOKENS)
+
+    return load_or_create_tokenizer(request, learn)
 
 
-def words(texts: list[str], most: int, special: dict[str, str]) -> Tokenizer:
-    """Words and marks in small letters, those that occur twice; what is rarer says too little to be learned.
+def learn_words(texts: list[str], vocabulary: int, special: dict[str, str]) -> Tokenizer:
+    """Learn a tokenizer of lower-case words and punctuation marks that occur at least twice.
 
-    >>> known = words(["Good film, good cast", "A good film."], 300, {"unknown": "<unk>"})
-    >>> [known.token(number) for number in known.encode("GOOD film!")]
+    Args:
+        texts: The training texts.
+        vocabulary: The largest number of tokens; the most frequent words are kept.
+        special: The special tokens by their role; "unknown" is required.
+
+    >>> tokenizer = learn_words(["Good film, good cast", "A good film."], 300, {"unknown": "<unk>"})
+    >>> [tokenizer.id_to_token(token) for token in tokenizer.encode("GOOD film!")]
     ['good', 'film', '<unk>']
     """
     inner = tokenizers.Tokenizer(models.WordLevel(unk_token=special["unknown"]))
     inner.normalizer = normalizers.Lowercase()
     inner.pre_tokenizer = pre_tokenizers.Whitespace()
-    kinds = list(special.values())
-    trainer = trainers.WordLevelTrainer(vocab_size=most, min_frequency=2, special_tokens=kinds, show_progress=False)
+    trainer = trainers.WordLevelTrainer(
+        vocab_size=vocabulary, min_frequency=2, special_tokens=list(special.values()), show_progress=False
+    )
     inner.train_from_iterator(texts, trainer)
     return Tokenizer(inner, special)
 
 
-def _fresh(asked: TrainingRequest, tokenizer: Tokenizer) -> ClassifierConfig:
-    encoder = asked.config(ENCODER.replace(vocabulary=tokenizer.vocabulary))
-    return asked.config(ClassifierConfig(encoder=encoder, pool="mean", dropout=encoder.dropout))
+def _create_config(request: TrainingRequest, tokenizer: Tokenizer) -> ClassifierConfig:
+    encoder = request.config(ENCODER.replace(vocabulary=tokenizer.vocabulary))
+    return request.config(ClassifierConfig(encoder=encoder, pool="mean", dropout=encoder.dropout))
 
 
-def _known(asked: TrainingRequest, loaded: Loaded) -> ClassifierConfig:
-    """A classifier over an encoder that was loaded, or a classifier that was."""
-    given = loaded.config
-    if loaded.tokenizer is None or not isinstance(given, ClassifierConfig | BERTConfig | LongConfig):
+def _adapt_config(request: TrainingRequest, loaded: Loaded) -> ClassifierConfig:
+    """Return the config of the loaded classifier, or of a new classifier on the loaded encoder."""
+    config = loaded.config
+    if loaded.tokenizer is None or not isinstance(config, ClassifierConfig | BERTConfig | LongConfig):
         raise ArgumentError(
-            f"the recipe sentiment starts from an encoder or a classifier that has a tokenizer; {asked.start} is none"
+            "the recipe sentiment starts from an encoder or a classifier that has a tokenizer; "
+            f"{request.start} is not one"
         )
-    if not isinstance(given, ClassifierConfig):
-        given = ClassifierConfig(encoder=given.replace(head="none", dropout=0.1), dropout=0.1)
-    encoder = asked.config(given.encoder)
-    return asked.config(given.replace(encoder=encoder.to_json()))
+    if not isinstance(config, ClassifierConfig):
+        config = ClassifierConfig(encoder=config.replace(head="none", dropout=0.1), dropout=0.1)
+    encoder = request.config(config.encoder)
+    return request.config(config.replace(encoder=encoder.to_json()))
 
 
-def _take(model: Classifier, loaded: Loaded, names: tuple[str, ...]) -> None:
-    """The parameters of what was loaded; the map to classes is a new one where the classes are others."""
-    given = loaded.model.state_dict()
+def _copy_loaded_parameters(model: Classifier, loaded: Loaded, names: tuple[str, ...]) -> None:
+    """Copy the loaded parameters; the output layer is new if the classes differ."""
+    parameters = loaded.model.state_dict()
     if not isinstance(loaded.model, Classifier):
-        given = {f"encoder.{name}": one for name, one in given.items() if not name.startswith("head.")}
+        parameters = {f"encoder.{name}": tensor for name, tensor in parameters.items() if not name.startswith("head.")}
     elif loaded.labels != names:
-        given = {name: one for name, one in given.items() if not name.startswith("output.")}
-    ours = model.state_dict()
-    odd = next((name for name in given if name not in ours or ours[name].shape != given[name].shape), None)
-    if odd is not None:
-        raise ArgumentError(f"the model to start from has another {odd}; leave its sizes as they are")
-    model.load_state_dict(given, strict=False)
+        parameters = {name: tensor for name, tensor in parameters.items() if not name.startswith("output.")}
+    copy_parameters(model, parameters)
 
 
-def _tokens(text: str, tokenizer: Tokenizer, longest: int) -> list[int]:
-    ids = tokenizer.encode(text) or [0]
-    return ids if len(ids) <= longest else [*ids[: longest - 1], ids[-1]]  # the last may be one that ends every text
+def _encode(text: str, tokenizer: Tokenizer, max_tokens: int) -> list[int]:
+    tokens = tokenizer.encode(text) or [0]
+    if len(tokens) <= max_tokens:
+        return tokens
+    return [*tokens[: max_tokens - 1], tokens[-1]]  # the last token may be one that ends every text
 
 
-def _blank(tokenizer: Tokenizer) -> int:
-    """What stands where a word is hidden."""
+def _get_masking_token(tokenizer: Tokenizer) -> int:
     for token in (tokenizer.mask, tokenizer.unknown):
         if token is not None:
             return token
-    raise ArgumentError("this tokenizer has no token for a hidden word; leave hidden_words at 0")
+    raise ArgumentError("this tokenizer has no mask or unknown token; leave hidden_words at 0")
 
 
-def rarity(labels: Tensor, classes: int) -> Tensor:
-    """A weight for each class, so that all have the same share of the training texts; 1 on average."""
+def weight_classes(labels: Int[Tensor, " example"], classes: int) -> Float[Tensor, " classes"]:
+    """Return a weight for each class with which all classes contribute equally to the loss; the mean weight is 1.
+
+    Args:
+        labels: The class of each training example.
+        classes: The number of classes.
+    """
     return len(labels) / (classes * torch.bincount(labels, minlength=classes).clamp_min(1).float())
 
 
 @torch.inference_mode()
-def scores(model: Model, rows: list[list[int]]) -> Tensor:
-    """Every class's score for every text; texts of similar length together, so that little is padded."""
-    places = sorted(range(len(rows)), key=lambda place: len(rows[place]))
-    found = []
-    for first in range(0, len(places), 128):
-        tokens, real = pad_sequences([rows[place] for place in places[first : first + 128]], 0)
-        found.append(model(tokens.to(model.device), token_mask=real.to(model.device)).logits.float().cpu())
-    return torch.cat(found)[torch.tensor(places).argsort()]
+def compute_logits(model: Model, rows: list[list[int]]) -> Float[Tensor, "text classes"]:
+    """Return the class logits of every text, computed in batches of similar length.
+
+    Args:
+        model: A classifier.
+        rows: The token ids of each text.
+    """
+    batches = list(batch_by_length([len(row) for row in rows], EVALUATION_BATCH))
+    logits = []
+    for indices in batches:
+        tokens, token_mask = pad_sequences([rows[index] for index in indices], 0)
+        output = model(tokens.to(model.device), token_mask=token_mask.to(model.device))
+        logits.append(output.logits.float().cpu())
+    order = torch.tensor([index for indices in batches for index in indices])
+    return torch.cat(logits)[order.argsort()]
 
 
-def _samples(side: Labelled, shares: Tensor, theirs: Tensor, names: tuple[str, ...]) -> list[dict[str, Any]]:
+def _list_samples(
+    texts: LabelledTexts, probabilities: Tensor, baseline: Tensor, names: tuple[str, ...]
+) -> list[dict[str, str | float]]:
     return [
         {
             "text": text[:120],
             "is": label,
-            "called": names[int(share.argmax())],
-            "share": round(float(share.max()), 3),
-            "baseline": names[int(other)],
+            "called": names[int(row.argmax())],
+            "share": round(float(row.max()), 3),
+            "baseline": names[int(baseline_class)],
         }
-        for (text, label), share, other in list(zip(side, shares, theirs, strict=True))[:SAMPLES]
+        for (text, label), row, baseline_class in list(zip(texts, probabilities, baseline, strict=True))[
+            :REPORTED_SAMPLES
+        ]
     ]

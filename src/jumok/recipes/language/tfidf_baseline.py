@@ -1,20 +1,19 @@
-"""TF-IDF and logistic regression: what a text classifier has to beat. By scikit-learn, which is an extra."""
+"""The baseline of the recipe ``sentiment``: TF-IDF features and logistic regression, by scikit-learn (optional)."""
 
 from __future__ import annotations
 
 import importlib.util
-from typing import Any
 
 from jumok.errors import ArgumentError
 
-Labelled = list[tuple[str, str]]
+LabelledTexts = list[tuple[str, str]]  # text, label
 
-STRENGTHS = (1.0, 3.0, 10.0)
-WEIGHTS = (None, "balanced")
+REGULARIZATION = (1.0, 3.0, 10.0)  # scikit-learn's C: larger = weaker regularization
+CLASS_WEIGHTS = (None, "balanced")
 
 
 def require_scikit_learn() -> None:
-    """Before a model trains for minutes."""
+    """Raise an ArgumentError if scikit-learn is not installed. The recipe calls this before it trains."""
     if importlib.util.find_spec("sklearn") is None:
         raise ArgumentError(
             "the recipe sentiment compares its model with scikit-learn's logistic regression: "
@@ -22,37 +21,48 @@ def require_scikit_learn() -> None:
         )
 
 
-def predict_baseline(train: Labelled, choosing: Labelled, held_out: Labelled) -> list[str]:
-    """The labels that it gives to the held-out texts. Its settings are the best for ``choosing``; then it learns those
-    texts too, because nothing else is left to choose."""
+def predict_baseline(train: LabelledTexts, validation: LabelledTexts, held_out: LabelledTexts) -> list[str]:
+    """Train the baseline and return its labels for the held-out texts.
+
+    The settings with the best macro-F1 on the validation texts are chosen; the final model is then trained on the
+    training and the validation texts.
+
+    Args:
+        train: The training texts and their labels.
+        validation: The texts that choose the settings.
+        held_out: The texts to label; their labels are not used.
+    """
     from sklearn.metrics import f1_score
 
-    best: tuple[float, float, str | None] = (-1.0, 1.0, None)
-    vectors, read = _read(train)
-    wanted, seen = [label for _, label in choosing], read.transform([text for text, _ in choosing])
-    for weight in WEIGHTS:
-        for strength in STRENGTHS:
-            model = _fitted(vectors, train, strength, weight)
-            score = float(f1_score(wanted, model.predict(seen), average="macro"))
-            best = max(best, (score, strength, weight), key=lambda one: one[0])
-    both = train + choosing
-    vectors, read = _read(both)
-    model = _fitted(vectors, both, *best[1:])
-    return [str(label) for label in model.predict(read.transform([text for text, _ in held_out]))]
+    baseline = _Baseline(train)
+    labels = [label for _, label in validation]
+    best_score = -1.0
+    best_settings: tuple[float, str | None] = (1.0, None)
+    for class_weight in CLASS_WEIGHTS:
+        for strength in REGULARIZATION:
+            predictions = baseline.predict(validation, strength, class_weight)
+            score = float(f1_score(labels, predictions, average="macro"))
+            if score > best_score:
+                best_score, best_settings = score, (strength, class_weight)
+    return _Baseline(train + validation).predict(held_out, *best_settings)
 
 
-def _read(texts: Labelled) -> tuple[Any, Any]:
-    """Words, marks, and pairs of them; in many texts only those that occur twice."""
-    from sklearn.feature_extraction.text import TfidfVectorizer
+class _Baseline:
+    """TF-IDF features of words, punctuation marks and pairs of them; in many texts only of repeated ones."""
 
-    read = TfidfVectorizer(
-        ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"\w+|[^\w\s]", min_df=2 if len(texts) > 1000 else 1
-    )
-    return read.fit_transform([text for text, _ in texts]), read
+    def __init__(self, texts: LabelledTexts) -> None:
+        from sklearn.feature_extraction.text import TfidfVectorizer
 
+        self.vectorizer = TfidfVectorizer(
+            ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"\w+|[^\w\s]", min_df=2 if len(texts) > 1000 else 1
+        )
+        self.features = self.vectorizer.fit_transform([text for text, _ in texts])
+        self.labels = [label for _, label in texts]
 
-def _fitted(vectors: Any, texts: Labelled, strength: float, weight: str | None) -> Any:
-    from sklearn.linear_model import LogisticRegression
+    def predict(self, texts: LabelledTexts, strength: float, class_weight: str | None) -> list[str]:
+        """Fit the logistic regression and return its labels for other texts."""
+        from sklearn.linear_model import LogisticRegression
 
-    model = LogisticRegression(C=strength, class_weight=weight, max_iter=2000)
-    return model.fit(vectors, [label for _, label in texts])
+        model = LogisticRegression(C=strength, class_weight=class_weight, max_iter=2000)
+        model.fit(self.features, self.labels)
+        return [str(label) for label in model.predict(self.vectorizer.transform([text for text, _ in texts]))]

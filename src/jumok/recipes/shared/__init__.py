@@ -1,1 +1,1 @@
-"""shared"""
+"""Code that several recipes use: data splits, tokenizers, batched decoding and scores."""

@@ -1,9 +1,9 @@
-"""What recipes with classes share: how often a model is right, and what it takes for what."""
+"""Scores of classifiers: confusion table, accuracy, macro-F1, and the comparison with a baseline."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from jaxtyping import Int
@@ -13,101 +13,158 @@ from jumok.errors import ArgumentError
 from jumok.models import Config
 from jumok.recipes.request import TrainingRequest
 
-MOST_CLASSES = 1000
-WIDEST_TABLE = 20  # classes; beyond that the most frequent mistakes are listed
+MAX_CLASSES = 1000
+MAX_TABLE_CLASSES = 20  # with more classes a report lists the most frequent mistakes instead of the table
 
-Made = TypeVar("Made", bound=Config)
-Found = Int[Tensor, " example"]
-Table = Int[Tensor, "is called"]
-
-
-def confusion(wanted: Found, found: Found, classes: int) -> Table:
-    """How often each class (row) was called each class (column)."""
-    return torch.bincount(wanted * classes + found, minlength=classes**2).view(classes, classes)
+ConfigType = TypeVar("ConfigType", bound=Config)
+Classes = Int[Tensor, " example"]
+ConfusionTable = Int[Tensor, "label prediction"]
+TableRow = dict[str, str | int]
 
 
-def accuracy(table: Table) -> float:
+def count_confusions(labels: Classes, predictions: Classes, classes: int) -> ConfusionTable:
+    """Count how often each class (row) was predicted as each class (column).
+
+    Args:
+        labels: The correct class of each example.
+        predictions: The predicted class of each example.
+        classes: The number of classes.
+    """
+    return torch.bincount(labels * classes + predictions, minlength=classes**2).view(classes, classes)
+
+
+def compute_accuracy(table: ConfusionTable) -> float:
+    """Return the share of correct predictions in a confusion table.
+
+    Args:
+        table: Counts [label, prediction].
+    """
     return float(table.diagonal().sum() / table.sum().clamp_min(1))
 
 
-def macro_f1(table: Table) -> float:
-    """The mean over classes of F1, each counted the same however frequent; classes that nobody named do not count.
+def compute_macro_f1(table: ConfusionTable) -> float:
+    """Return the mean of the classes' F1 scores; classes that are neither a label nor a prediction are left out.
 
-    >>> macro_f1(torch.tensor([[3, 1], [1, 0]]))
+    Args:
+        table: Counts [label, prediction].
+
+    >>> compute_macro_f1(torch.tensor([[3, 1], [1, 0]]))
     0.375
     """
-    right = table.diagonal().double()
-    named = table.sum(0) + table.sum(1)
-    return float((2 * right / named)[named > 0].mean())
+    correct = table.diagonal().double()
+    occurrences = table.sum(0) + table.sum(1)
+    return float((2 * correct / occurrences)[occurrences > 0].mean())
 
 
-def told(table: Table, names: Sequence[str]) -> list[dict[str, Any]]:
-    """A confusion table as rows to print; of many classes the most frequent mistakes alone."""
-    if len(names) <= WIDEST_TABLE:
-        rows = zip(names, table.tolist(), strict=True)
-        return [{"is": name, **dict(zip((f"called {one}" for one in names), row, strict=True))} for name, row in rows]
-    wrong = table - torch.diag(table.diagonal())
-    times, places = wrong.flatten().sort(descending=True, stable=True)
+def format_confusions(table: ConfusionTable, names: Sequence[str]) -> list[TableRow]:
+    """Return a confusion table as rows of a report; with many classes only the most frequent mistakes.
+
+    Args:
+        table: Counts [label, prediction].
+        names: The names of the classes.
+    """
+    if len(names) <= MAX_TABLE_CLASSES:
+        columns = [f"called {name}" for name in names]
+        return [
+            {"is": name, **dict(zip(columns, counts, strict=True))}
+            for name, counts in zip(names, table.tolist(), strict=True)
+        ]
+    mistakes = table - torch.diag(table.diagonal())
+    counts, cells = mistakes.flatten().sort(descending=True, stable=True)
     return [
-        {"is": names[place // len(names)], "called": names[place % len(names)], "times": count}
-        for count, place in zip(times[:WIDEST_TABLE].tolist(), places[:WIDEST_TABLE].tolist(), strict=True)
+        {"is": names[cell // len(names)], "called": names[cell % len(names)], "times": count}
+        for count, cell in zip(counts[:MAX_TABLE_CLASSES].tolist(), cells[:MAX_TABLE_CLASSES].tolist(), strict=True)
         if count
     ]
 
 
-def class_names(labels: Sequence[str], where: str) -> tuple[str, ...]:
-    """The different labels, sorted; a sentence where they cannot be classes."""
+def list_class_names(labels: Sequence[str], source: str) -> tuple[str, ...]:
+    """Return the different labels, sorted.
+
+    Args:
+        labels: The label of each example.
+        source: The name of the data, for the error message.
+
+    Raises:
+        ArgumentError: There are fewer than 2 or more than 1,000 different labels.
+    """
     names = tuple(sorted(set(labels)))
-    if not 2 <= len(names) <= MOST_CLASSES:
-        shown = ", ".join(repr(name[:40]) for name in names[:3])
+    if not 2 <= len(names) <= MAX_CLASSES:
+        examples = ", ".join(repr(name[:40]) for name in names[:3])
         raise ArgumentError(
-            f"{where} has {len(names):,} different labels ({shown}{', ...' if len(names) > 3 else ''}); classes are "
-            f"from 2 to {MOST_CLASSES:,}"
+            f"{source} has {len(names):,} different labels ({examples}{', ...' if len(names) > 3 else ''}); a "
+            f"classifier needs from 2 to {MAX_CLASSES:,} classes"
         )
     return names
 
 
-def set_class_count(asked: TrainingRequest, config: Made, names: Sequence[str]) -> Made:
-    """The config with as many classes as the data has; another number is refused."""
-    if asked.changes.get("classes", len(names)) != len(names):
-        raise ArgumentError(f"classes is {asked.changes['classes']!r}, but the data has {len(names)} of them")
+def set_class_count(request: TrainingRequest, config: ConfigType, names: Sequence[str]) -> ConfigType:
+    """Return the config with the number of classes in the data.
+
+    Args:
+        request: The training request.
+        config: The model's config; it has a field ``classes``.
+        names: The names of the classes in the data.
+
+    Raises:
+        ArgumentError: The request sets another number of classes.
+    """
+    if request.changes.get("classes", len(names)) != len(names):
+        raise ArgumentError(
+            f"classes is {request.changes['classes']!r}, but the data has {len(names)} classes; leave out classes"
+        )
     return config.replace(classes=len(names))
 
 
 def compare_with_baseline(
-    ours: Int[Tensor, " example"],
-    theirs: Int[Tensor, " example"],
-    wanted: Int[Tensor, " example"],
-    names: Sequence[str],
-) -> dict[str, Any]:
-    """A model beside a baseline, on the same examples, as a report tells it."""
-    tables = [confusion(wanted, found, len(names)) for found in (ours, theirs)]
-    mine, other = (macro_f1(table) for table in tables)
-    low, high = bootstrap_difference(ours, theirs, wanted, len(names))
-    points = f"{abs(mine - other) * 100:.1f} points of macro-F1 {'above' if mine > other else 'below'}"
+    predictions: Classes, baseline_predictions: Classes, labels: Classes, names: Sequence[str]
+) -> dict[str, float | str | list[TableRow]]:
+    """Return the report fields that compare a model with the TF-IDF baseline on the same examples.
+
+    Args:
+        predictions: The model's class for each example.
+        baseline_predictions: The baseline's class for each example.
+        labels: The correct class of each example.
+        names: The names of the classes.
+    """
+    table, baseline_table = (
+        count_confusions(labels, classes, len(names)) for classes in (predictions, baseline_predictions)
+    )
+    score, baseline_score = compute_macro_f1(table), compute_macro_f1(baseline_table)
+    low, high = bootstrap_difference(predictions, baseline_predictions, labels, len(names))
+    direction = "above" if score > baseline_score else "below"
     return {
-        "macro_f1": mine,
-        "accuracy": accuracy(tables[0]),
-        "baseline_macro_f1": other,
-        "baseline_accuracy": accuracy(tables[1]),
-        "difference": mine - other,
-        "verdict": f"{points} the baseline, TF-IDF and logistic regression; if the texts are drawn again from "
-        f"themselves, 95% of the differences lie between {low * 100:+.1f} and {high * 100:+.1f}",
-        "what": f"of {len(wanted):,} held-out texts; none was learned from, and none chose a checkpoint or a setting",
-        "confusion": told(tables[0], names),
-        "baseline_confusion": told(tables[1], names),
+        "macro_f1": score,
+        "accuracy": compute_accuracy(table),
+        "baseline_macro_f1": baseline_score,
+        "baseline_accuracy": compute_accuracy(baseline_table),
+        "difference": score - baseline_score,
+        "verdict": f"{abs(score - baseline_score) * 100:.1f} points of macro-F1 {direction} the baseline (TF-IDF and "
+        f"logistic regression); 95% bootstrap interval of the difference: {low * 100:+.1f} to {high * 100:+.1f}",
+        "what": f"{len(labels):,} held-out texts, used neither for training nor to choose a checkpoint or a setting",
+        "confusion": format_confusions(table, names),
+        "baseline_confusion": format_confusions(baseline_table, names),
     }
 
 
 def bootstrap_difference(
-    ours: Found, theirs: Found, wanted: Found, classes: int, times: int = 1000
+    predictions: Classes, baseline_predictions: Classes, labels: Classes, classes: int, samples: int = 1000
 ) -> tuple[float, float]:
-    """Between which differences of macro-F1 95% lie, if the examples are drawn again from themselves (Efron 1979)."""
-    draw = torch.Generator().manual_seed(0)
-    found = []
-    for _ in range(times):
-        some = torch.randint(len(wanted), (len(wanted),), generator=draw)
-        mine, other = (macro_f1(confusion(wanted[some], one[some], classes)) for one in (ours, theirs))
-        found.append(mine - other)
-    found.sort()
-    return found[round(0.025 * (times - 1))], found[round(0.975 * (times - 1))]
+    """Return the 95% bootstrap interval of the difference in macro-F1 (Efron 1979).
+
+    Args:
+        predictions: The model's class for each example.
+        baseline_predictions: The baseline's class for each example.
+        labels: The correct class of each example.
+        classes: The number of classes.
+        samples: How often the examples are resampled with replacement.
+    """
+    generator = torch.Generator().manual_seed(0)
+    differences = []
+    for _ in range(samples):
+        rows = torch.randint(len(labels), (len(labels),), generator=generator)
+        score = compute_macro_f1(count_confusions(labels[rows], predictions[rows], classes))
+        baseline = compute_macro_f1(count_confusions(labels[rows], baseline_predictions[rows], classes))
+        differences.append(score - baseline)
+    differences.sort()
+    return differences[round(0.025 * (samples - 1))], differences[round(0.975 * (samples - 1))]

@@ -1,7 +1,7 @@
-"""Three parts of a set of examples: to learn from, to choose the best checkpoint by, and held out for the report.
+"""Split examples into three parts: training, validation (to choose the best checkpoint) and held out (for the report).
 
-What a checkpoint was chosen by cannot tell how good it is: of many tries the luckiest wins. So the report is about
-examples that neither taught nor chose.
+The validation score of the chosen checkpoint is too high, because it is the best of many. The report therefore uses
+examples that were used neither for training nor for the choice.
 """
 
 from __future__ import annotations
@@ -13,33 +13,47 @@ from jumok.data.batches.split import hash_to_fraction
 from jumok.errors import ArgumentError
 
 
-def split_by_key(keys: Sequence[str], held_out: float, choosing: float) -> tuple[list[int], list[int], list[int]]:
-    """Which examples, counted from 0, are learned from, choose, and are held out. Equal keys stay together, and each
-    key's part follows from the key; where a share is so small that it is empty, it takes the nearest key.
+def split_by_key(keys: Sequence[str], held_out: float, validation: float) -> tuple[list[int], list[int], list[int]]:
+    """Return the indices of the training, validation and held-out examples.
 
-    >>> parted(["a", "b", "b", "c", "d"], 0.2, 0.2)
+    The part of an example is a function of its key alone, and equal keys are in the same part. If a share is so small
+    that its part would be empty, the key with the smallest hash is put into it.
+
+    Args:
+        keys: The key of each example, such as its text.
+        held_out: The share of keys that is held out, from 0 to 1.
+        validation: The share of the remaining keys that is used for validation, from 0 to 1.
+
+    Raises:
+        ArgumentError: No example is left for training.
+
+    >>> split_by_key(["a", "b", "b", "c", "d"], 0.2, 0.2)
     ([0], [1, 2], [3, 4])
     """
-    held = _aside(set(keys), held_out, "")
-    chosen = _aside(set(keys) - held, choosing, "choosing ")
+    held_out_keys = _select_share(set(keys), held_out, "")
+    validation_keys = _select_share(set(keys) - held_out_keys, validation, "choosing ")
     parts: tuple[list[int], list[int], list[int]] = ([], [], [])
-    for place, key in enumerate(keys):
-        parts[2 if key in held else 1 if key in chosen else 0].append(place)
+    for index, key in enumerate(keys):
+        parts[2 if key in held_out_keys else 1 if key in validation_keys else 0].append(index)
     if not parts[0]:
         raise ArgumentError(
-            f"there are {len(set(keys))} different examples: some choose the best checkpoint, some are held out, and "
-            "none is left to learn from; give more"
+            f"the data has {len(set(keys))} different examples, and after the validation and held-out examples none is "
+            "left for training; give more data"
         )
     return parts
 
 
-def _aside(keys: set[str], share: float, word: str) -> set[str]:
+def _select_share(keys: set[str], share: float, prefix: str) -> set[str]:
     if not share or not keys:
         return set()
-    far = {key: hash_to_fraction(word + key) for key in keys}
-    return {key for key in keys if far[key] < share} or {min(keys, key=lambda key: far[key])}
+    fractions = {key: hash_to_fraction(prefix + key) for key in keys}
+    return {key for key in keys if fractions[key] < share} or {min(keys, key=lambda key: fractions[key])}
 
 
-def fingerprint(found: Iterable[str]) -> str:
-    """One short text that stands for all of these, in their order."""
-    return hashlib.sha256("\0".join(found).encode()).hexdigest()[:16]
+def fingerprint(texts: Iterable[str]) -> str:
+    """Return a short hash of these texts in their order.
+
+    Args:
+        texts: The texts; they must not contain NUL.
+    """
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]

@@ -1,12 +1,17 @@
-"""sort, add: a small GPT goes on with "021102=" or "85+50=", and only what stands behind "=" is learned. All questions
-there are can be written down, so the held-out ones are exact in number, and each is asked (minGPT's two tasks)."""
+"""Recipes ``sort`` and ``add``: a small GPT continues "021102=" or "85+50=" (minGPT's two tasks).
+
+Only the digits after "=" are training targets. All possible questions are enumerated, so that every held-out question
+can be asked.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
 from jumok.data.batches.batch_order import ShuffledEpochs
@@ -14,17 +19,24 @@ from jumok.data.datasets import toy_tasks
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
 from jumok.fields import choice, integer
-from jumok.generate import generate
 from jumok.models import Model
 from jumok.models.gpt import GPT, GPTConfig
 from jumok.recipes.recipe import Defaults, Options, recipe
 from jumok.recipes.request import TrainingRequest
+from jumok.recipes.shared.batched_decoding import generate_by_length
+from jumok.recipes.shared.text_scores import compute_exact_match
 from jumok.training import IGNORE_INDEX, Batch, Settings, Task, select_part, token_loss
 
-CHOOSING = 10  # one in so many of those to learn from chooses the best checkpoint instead
-AT_ONCE = 1_000
-SHOWN = 20  # wrong answers in the report, and as many right ones as fit beside them
-Question = tuple[str, str]  # "85+50=" and "531"
+VALIDATION = 10  # one in this many training questions chooses the best checkpoint instead
+EVALUATION_BATCH = 1_000
+REPORTED_MISTAKES = 20
+REPORTED_SAMPLES = 5
+Question = tuple[str, str]  # question and answer: "85+50=" and "531"
+
+
+# dropout: without it one or two held-out questions stay wrong, because there are few to train on
+SORT_CONFIG = GPTConfig(width=48, layers=3, heads=3, hidden=192, dropout=0.1)  # the size of minGPT's gpt-nano
+ADD_CONFIG = GPTConfig(width=128, layers=2, heads=4, hidden=512)  # the size of minGPT's adder
 
 
 @dataclass(frozen=True)
@@ -35,31 +47,6 @@ class SortOptions(Options):
     kinds: int = integer(3, "number of different digits", 2, 10)
 
 
-def sort_defaults(request: TrainingRequest) -> Defaults:
-    """Return the default config and settings; the size of minGPT's gpt-nano."""
-    # without dropout one or two held-out rows stay wrong: there are few rows to learn from
-    config = GPTConfig(width=48, layers=3, heads=3, hidden=192, dropout=0.1)
-    settings = {
-        "steps": 2000, "batch": 64, "learning_rate": 2e-3, "final_rate": 0.02, "warmup": 100, "beta2": 0.95,
-        "decay": 0.1, "evaluate_every": 500, "save_every": 500,
-    }  # fmt: skip
-    return Defaults(settings, () if request.start is not None else (config,), from_data=("vocabulary", "length"))
-
-
-@recipe(sort_defaults, SortOptions)
-def sort(asked: TrainingRequest) -> Task:
-    """Sort 6 digits of 3 kinds, of the size of minGPT's gpt-nano: a quarter of the 729 is held out."""
-    options = asked.options(SortOptions)
-    held, rest = (
-        [
-            (f"{_joined(row)}=", _joined(answer))
-            for row, answer in toy_tasks.make_sort_examples(side, length=options.digits, kinds=options.kinds)
-        ]
-        for side in ("held-out", "train")
-    )
-    return _task(asked, held, rest, sort_defaults(asked))
-
-
 @dataclass(frozen=True)
 class AddOptions(Options):
     """Fields of the recipe add."""
@@ -68,108 +55,164 @@ class AddOptions(Options):
     answer: str = choice("backwards", ("backwards", "forwards"), "order of the answer's digits; backwards: ones first")
 
 
-def add_defaults(request: TrainingRequest) -> Defaults:
-    """Return the default config and settings; the size of minGPT's adder."""
+def get_sort_defaults(request: TrainingRequest) -> Defaults:
+    """Return the default config and settings of the recipe sort.
+
+    Args:
+        request: The training request.
+    """
+    settings = {
+        "steps": 2000, "batch": 64, "learning_rate": 2e-3, "final_rate": 0.02, "warmup": 100, "beta2": 0.95,
+        "decay": 0.1, "evaluate_every": 500, "save_every": 500,
+    }  # fmt: skip
+    configs = () if request.start is not None else (SORT_CONFIG,)
+    return Defaults(settings, configs, from_data=("vocabulary", "length"))
+
+
+def get_add_defaults(request: TrainingRequest) -> Defaults:
+    """Return the default config and settings of the recipe add.
+
+    Args:
+        request: The training request.
+    """
     settings = {
         "steps": 1500, "batch": 256, "learning_rate": 2e-3, "final_rate": 0.02, "warmup": 100, "beta2": 0.95,
         "decay": 0.1, "evaluate_every": 250, "save_every": 250,
     }  # fmt: skip
-    config = GPTConfig(width=128, layers=2, heads=4, hidden=512)
-    return Defaults(settings, () if request.start is not None else (config,), from_data=("vocabulary", "length"))
+    configs = () if request.start is not None else (ADD_CONFIG,)
+    return Defaults(settings, configs, from_data=("vocabulary", "length"))
 
 
-@recipe(add_defaults, AddOptions)
-def add(asked: TrainingRequest) -> Task:
-    """Add two numbers of two digits, of the size of minGPT's adder: a tenth of the 10,000 sums is held out. The answer
-    is written from its last digit, as people carry: 85+50=531."""
-    options = asked.options(AddOptions)
-    digits, backwards = options.digits, options.answer == "backwards"
-    held, rest = (
+@recipe(get_sort_defaults, SortOptions)
+def sort(request: TrainingRequest) -> Task:
+    """Train a GPT of the size of minGPT's gpt-nano to sort 6 digits; a quarter of the 729 questions is held out.
+
+    Args:
+        request: The training request; this recipe takes no ``--data``.
+    """
+    options = request.options(SortOptions)
+    held_out, train = (
         [
-            (f"{_joined(row[:digits])}+{_joined(row[digits:])}=", _joined(answer))
+            (f"{_join(row)}=", _join(answer))
+            for row, answer in toy_tasks.make_sort_examples(side, length=options.digits, kinds=options.kinds)
+        ]
+        for side in ("held-out", "train")
+    )
+    settings = request.settings(**get_sort_defaults(request).settings)
+    return _create_task(request, held_out, train, SORT_CONFIG, settings)
+
+
+@recipe(get_add_defaults, AddOptions)
+def add(request: TrainingRequest) -> Task:
+    """Train a GPT of the size of minGPT's adder to add two numbers of two digits; a tenth of the sums is held out.
+
+    The answer begins with its last digit, so that carries are computed in order: 85+50=531.
+
+    Args:
+        request: The training request; this recipe takes no ``--data``.
+    """
+    options = request.options(AddOptions)
+    digits, backwards = options.digits, options.answer == "backwards"
+    held_out, train = (
+        [
+            (f"{_join(row[:digits])}+{_join(row[digits:])}=", _join(answer))
             for row, answer in toy_tasks.make_addition_examples(side, digits=digits, backwards=backwards)
         ]
         for side in ("held-out", "train")
     )
-    return _task(asked, held, rest, add_defaults(asked))
+    settings = request.settings(**get_add_defaults(request).settings)
+    return _create_task(request, held_out, train, ADD_CONFIG, settings)
 
 
-def _task(asked: TrainingRequest, held: list[Question], rest: list[Question], defaults: Defaults) -> Task:
-    asked.refuse_data()
-    settings = asked.settings(**defaults.settings)
-    choosing, taught = rest[: len(rest) // CHOOSING], rest[len(rest) // CHOOSING :]
-    if not (held and choosing and taught):
+def _create_task(
+    request: TrainingRequest,
+    held_out: list[Question],
+    questions: list[Question],
+    config: GPTConfig,
+    settings: Settings,
+) -> Task:
+    request.refuse_data()
+    validation, train = questions[: len(questions) // VALIDATION], questions[len(questions) // VALIDATION :]
+    if not (held_out and validation and train):
         raise ArgumentError(
-            f"there are only {len(held) + len(rest)} questions of that kind, too few to hold some out; ask for more "
-            "digits"
+            f"there are only {len(held_out) + len(questions)} questions of that kind, too few to hold some out; give "
+            "more digits"
         )
-    question, answer = (len(one) for one in held[0])
-    model, tokenizer = _model(asked, defaults, settings, taught, question + answer)
-    rows, others = (
-        torch.tensor([tokenizer.encode(given + wanted, special=False) for given, wanted in some])
-        for some in (taught, choosing)
+    question_length, answer_length = (len(text) for text in held_out[0])
+    model, tokenizer = _create_or_continue_model(request, config, settings, train, question_length + answer_length)
+    train_rows, validation_rows = (
+        torch.tensor([tokenizer.encode(question + answer, special=False) for question, answer in part])
+        for part in (train, validation)
     )
-    order = ShuffledEpochs(len(rows), settings.seed)
+    order = ShuffledEpochs(len(train_rows), settings.seed)
 
-    def batch(chosen: Tensor) -> Batch:
-        targets = chosen[:, 1:].clone()
-        targets[:, : question - 1] = IGNORE_INDEX
-        return Batch({"tokens": chosen[:, :-1]}, targets, answer * len(chosen))
+    def create_batch(rows: Int[Tensor, "batch length"]) -> Batch:
+        targets = rows[:, 1:].clone()
+        targets[:, : question_length - 1] = IGNORE_INDEX
+        return Batch({"tokens": rows[:, :-1]}, targets, answer_length * len(rows))
 
     def batches(step: int, part: int, parts: int) -> Batch:
-        return batch(rows[select_part(order.batch_indices(step, settings.batch), part, parts)])
+        return create_batch(train_rows[select_part(order.batch_indices(step, settings.batch), part, parts)])
 
-    def answered(model: Model, questions: list[Question]) -> list[str]:
-        found: list[str] = []
-        for first in range(0, len(questions), AT_ONCE):
-            prompts = [tokenizer.encode(given, special=False) for given, _ in questions[first : first + AT_ONCE]]
-            found += [tokenizer.decode(one) for one in generate(model, prompts, limit=answer)]
-        return found
+    def answer_questions(model: Model, questions: list[Question]) -> list[str]:
+        prompts = [tokenizer.encode(question, special=False) for question, _ in questions]
+        answers = generate_by_length(model, prompts, limit=answer_length, size=EVALUATION_BATCH)
+        return [tokenizer.decode(answer) for answer in answers]
 
     def evaluate(model: Model) -> dict[str, float]:
-        found = answered(model, choosing)
-        right = sum(one == wanted for one, (_, wanted) in zip(found, choosing, strict=True)) / len(choosing)
-        asked_for = batch(others).to(model.device)
-        return {"loss": float(token_loss(model, asked_for)) / asked_for.count, "right": right}
-
-    def report(model: Model, folder: Any) -> dict[str, Any]:
-        told = [
-            {"question": given, "answer": found, "should_be": wanted}
-            for found, (given, wanted) in zip(answered(model, held), held, strict=True)
-        ]
-        wrong = [one for one in told if one["answer"] != one["should_be"]]
+        answers = answer_questions(model, validation)
+        batch = create_batch(validation_rows).to(model.device)
         return {
-            "right": 1 - len(wrong) / len(held),
-            "try": held[0][0],
-            "what": f"of all {len(held):,} held-out questions, answered to the last digit; {len(taught):,} others were "
-            f"learned from, and {len(choosing):,} chose the best checkpoint",
-            "wrong": len(wrong),
-            "wrong_answers": wrong[:SHOWN] or "none",
-            "samples": told[:5],
+            "loss": float(token_loss(model, batch)) / batch.count,
+            "right": compute_exact_match(answers, [answer for _, answer in validation]),
         }
 
-    data = {"questions": len(held) + len(rest), "held_out": len(held), "first": "".join(held[0]), "letters": question}
+    def report(model: Model, folder: Path) -> dict[str, Any]:
+        rows = [
+            {"question": question, "answer": answer, "should_be": correct}
+            for answer, (question, correct) in zip(answer_questions(model, held_out), held_out, strict=True)
+        ]
+        mistakes = [row for row in rows if row["answer"] != row["should_be"]]
+        return {
+            "right": 1 - len(mistakes) / len(held_out),
+            "try": held_out[0][0],
+            "what": f"right: share of all {len(held_out):,} held-out questions with every digit correct; "
+            f"{len(train):,} other questions were used for training and {len(validation):,} to choose the checkpoint",
+            "wrong": len(mistakes),
+            "wrong_answers": mistakes[:REPORTED_MISTAKES] or "none",
+            "samples": rows[:REPORTED_SAMPLES],
+        }
+
+    data = {
+        "questions": len(held_out) + len(questions), "held_out": len(held_out), "first": "".join(held_out[0]),
+        "letters": question_length,
+    }  # fmt: skip
     return Task(model, settings, batches, token_loss, evaluate, tokenizer=tokenizer, data=data, report=report)
 
 
-def _model(
-    asked: TrainingRequest, defaults: Defaults, settings: Settings, taught: list[Question], length: int
+def _create_or_continue_model(
+    request: TrainingRequest, config: GPTConfig, settings: Settings, questions: list[Question], length: int
 ) -> tuple[GPT, Tokenizer]:
-    """The model ends where an answer ends: as many places as a question and its answer have."""
-    loaded = asked.load_start()
+    """Return a model whose context length is that of a question and its answer, so that it stops after the answer."""
+    loaded = request.load_start()
     if loaded is None:
-        tokenizer = Tokenizer.for_characters("".join(given + wanted for given, wanted in taught))
-        config = asked.config(defaults.configs[0].replace(vocabulary=tokenizer.vocabulary, length=length))
-        return asked.model(GPT, config, settings), tokenizer
+        tokenizer = Tokenizer.for_characters("".join(question + answer for question, answer in questions))
+        config = request.config(config.replace(vocabulary=tokenizer.vocabulary, length=length))
+        return request.model(GPT, config, settings), tokenizer
     if not isinstance(loaded.model, GPT) or loaded.tokenizer is None:
-        raise ArgumentError(f"the recipe {asked.recipe} goes on with a gpt that has a tokenizer; {asked.start} is none")
-    found = {tuple(loaded.tokenizer.encode(given + wanted, special=False)) for given, wanted in taught}
-    if any(len(one) != length or loaded.tokenizer.unknown in one for one in found):
-        raise ArgumentError(f"{asked.start} does not read each digit as a token of its own, as this recipe must")
+        raise ArgumentError(
+            f"the recipe {request.recipe} continues a gpt that has a tokenizer; {request.start} is not one"
+        )
+    rows = {tuple(loaded.tokenizer.encode(question + answer, special=False)) for question, answer in questions}
+    if any(len(row) != length or loaded.tokenizer.unknown in row for row in rows):
+        raise ArgumentError(f"the tokenizer of {request.start} must encode each digit as one token")
     if loaded.model.config.length < length:
-        raise ArgumentError(f"{asked.start} reads {loaded.model.config.length} tokens, and {length} are needed")
+        raise ArgumentError(
+            f"{request.start} reads at most {loaded.model.config.length} tokens, but a question and its answer have "
+            f"{length}"
+        )
     return loaded.model, loaded.tokenizer
 
 
-def _joined(digits: list[int]) -> str:
+def _join(digits: list[int]) -> str:
     return "".join(map(str, digits))

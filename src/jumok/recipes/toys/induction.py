@@ -1,19 +1,23 @@
-"""induction: a GPT of two blocks on bytes learns that what came once comes again. One block's head looks at the token
-before; one head of the next looks for the token that stood behind such a one last time, and says it again: an induction
-head (Elhage et al. 2021, Olsson et al. 2022). Nothing is worth learning by heart, because every piece is drawn anew."""
+"""Recipe ``induction``: a GPT of two blocks on bytes learns to repeat what it has read before.
+
+A head of the first block attends to the previous token. A head of the second block attends to the token that followed
+the last occurrence of the current token, and predicts it again: an induction head (Elhage et al. 2021, Olsson et al.
+2022). The training data is generated anew at each step, so that nothing can be memorised.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 from torch.nn import functional
 
 from jumok.data.datasets import toy_tasks
-from jumok.data.readers import documents as texts
+from jumok.data.readers.documents import read_documents
 from jumok.data.readers.lines import ProblemLog
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.draw import save_head_grid
@@ -25,192 +29,251 @@ from jumok.recipes.recipe import Defaults, recipe
 from jumok.recipes.request import TrainingRequest
 from jumok.training import IGNORE_INDEX, Batch, Settings, Task, select_part, token_loss
 
-from . import repeated_bytes
+from .repeated_bytes import generate_piece, generate_rows
 
-SEQUENCES_PER_KIND = 100  # sequences of each kind that the model is tried on
-MOST_TEXT = 2_000_000  # bytes of a person's own text
-HALF = 64  # bytes of a piece that is tried
+SEQUENCES_PER_KIND = 100  # test sequences of each kind
+MAX_TEXT_BYTES = 2_000_000  # of the user's own text
+PIECE_BYTES = 64  # of the repeated piece in a test sequence
+# tied=False: with tied embeddings the predicted token and the token to search for share their vectors, and induction is
+# not learned in this recipe's steps. attention_bias: attention to the previous token is independent of the current one.
+CONFIG = llama_config(
+    vocabulary=256, length=512, width=96, layers=2, heads=2, hidden=64, tied=False, attention_bias=True
+)
 PROMPTS = ("Mary gave John a book; Mary", "호랑이와 곶감, 호랑이와")
 
+Rows = Int[Tensor, "sequence byte"]  # test sequences: a piece and the same piece again
 
-def induction_defaults(request: TrainingRequest) -> Defaults:
-    """Return the default config and settings."""
+
+class HeadScores(TypedDict):
+    """How much of a head's weight is on the previous token, and on the token that an induction head attends to."""
+
+    block: int
+    head: int
+    previous_token: float
+    induction: float
+
+
+def get_induction_defaults(request: TrainingRequest) -> Defaults:
+    """Return the default config and settings.
+
+    Args:
+        request: The training request.
+    """
     settings = {
         "steps": 1500, "batch": 8, "learning_rate": 2e-3, "final_rate": 0.02, "warmup": 50, "beta2": 0.99, "decay": 0.0,
         "clip": 1.0, "evaluate_every": 250, "save_every": 250,
     }  # fmt: skip
-    # Its own output map: with the embedding's, what follows and what is looked for are the same vectors, and induction
-    # is not learned in the time of this recipe. Biases: looking one back asks for nothing in the token itself.
-    config = llama_config(
-        vocabulary=Tokenizer.for_bytes().vocabulary, length=512, width=96, layers=2, heads=2, hidden=64, tied=False,
-        attention_bias=True,
-    )  # fmt: skip
-    return Defaults(settings, () if request.start is not None else (config,))
+    return Defaults(settings, () if request.start is not None else (CONFIG,))
 
 
-@recipe(induction_defaults)
-def induction(asked: TrainingRequest) -> Task:
-    """Learn to say again what was said before, whatever it is."""
-    settings = asked.settings(**induction_defaults(asked).settings)
-    model, tokenizer = _model(asked, settings)
-    length, known = model.config.length, _own_text(asked)
-    own, held = known[: len(known) * 9 // 10], known[len(known) * 9 // 10 :]
+@recipe(get_induction_defaults)
+def induction(request: TrainingRequest) -> Task:
+    """Train a GPT to repeat bytes, words and texts that it has read before.
+
+    Args:
+        request: The training request. ``--data``: texts to cut pieces from, optional.
+    """
+    settings = request.settings(**get_induction_defaults(request).settings)
+    model, tokenizer = _create_or_continue_model(request, settings)
+    length, text = model.config.length, _read_text(request)
+    train_text, held_out_text = text[: len(text) * 9 // 10], text[len(text) * 9 // 10 :]
 
     def batches(step: int, part: int, parts: int) -> Batch:
-        """Three lessons: random bytes again and again in small windows, where looking back is soon learned and nothing
-        else helps; then pieces of every kind; then the same in whole windows."""
-        plain = step < settings.steps // 6
-        window = min(length, 32 if plain else 128 if step < settings.steps // 3 else length)
-        made = [
+        """Generate one of three lessons.
+
+        First random bytes with one period in short windows, which only attention to earlier tokens can predict; then
+        pieces of every kind in longer windows; then the same in windows of the full length.
+        """
+        periodic = step < settings.steps // 6
+        window = min(length, 32 if periodic else 128 if step < settings.steps // 3 else length)
+        generated = [
             row
-            for one in select_part(list(range(settings.batch)), part, parts)
-            for row in repeated_bytes.rows(f"{settings.seed} {step} {one}", length // window, window + 1, plain, own)
+            for index in select_part(list(range(settings.batch)), part, parts)
+            for row in generate_rows(
+                f"{settings.seed} {step} {index}", length // window, window + 1, periodic, train_text
+            )
         ]
-        rows = torch.tensor([row for row, _ in made])
-        told = torch.arange(window + 1) >= torch.tensor([first for _, first in made])[:, None]
-        targets = rows.masked_fill(~told, IGNORE_INDEX)[:, 1:]
+        rows = torch.tensor([row for row, _ in generated])
+        first_targets = torch.tensor([first for _, first in generated])[:, None]
+        is_target = torch.arange(window + 1) >= first_targets
+        targets = rows.masked_fill(~is_target, IGNORE_INDEX)[:, 1:]
         return Batch({"tokens": rows[:, :-1]}, targets, int((targets != IGNORE_INDEX).sum()))
 
     def evaluate(model: Model) -> dict[str, float]:
-        found = {f"right_{name}": right(model, rows) for name, rows in tried(length, held).items()}
-        return {"right": sum(found.values()) / len(found), **found}
+        sequences = create_test_sequences(length, held_out_text)
+        scores = {f"right_{kind}": compute_repeat_accuracy(model, rows) for kind, rows in sequences.items()}
+        return {"right": sum(scores.values()) / len(scores), **scores}
 
-    def report(model: Model, folder: Any) -> dict[str, Any]:
-        rows = tried(length, held)
-        first, second = losses(model, rows["bytes"])
-        heads = looks(model, rows["bytes"])
-        best = max(heads, key=lambda one: one["induction"])
-        _draw(model, tokenizer, Path(folder), asked)
+    def report(model: Model, folder: Path) -> dict[str, Any]:
+        sequences = create_test_sequences(length, held_out_text)
+        first_loss, second_loss = compute_half_losses(model, sequences["bytes"])
+        heads = score_heads(model, sequences["bytes"])
+        best = max(heads, key=lambda head: head["induction"])
+        _draw_heads(model, tokenizer, folder, request)
         return {
-            **{f"right_{name}": right(model, some) for name, some in rows.items()},
-            "what": f"of the second half, of {SEQUENCES_PER_KIND} new pieces of each kind, each repeated once "
-            f"({HALF} bytes; short 16, long {length // 2}); the first byte of it cannot be known",
+            **{f"right_{kind}": compute_repeat_accuracy(model, rows) for kind, rows in sequences.items()},
+            "what": f"share of the second half predicted correctly, over {SEQUENCES_PER_KIND} new pieces of each kind, "
+            f"each repeated once ({PIECE_BYTES} bytes; short 16, long {length // 2}); the first byte of the second "
+            "half cannot be predicted",
             "try": PROMPTS[0],
-            "loss_first_half": first,
-            "loss_second_half": second,
+            "loss_first_half": first_loss,
+            "loss_second_half": second_loss,
             "induction_head": f"block {best['block']}, head {best['head']}: {best['induction']:.3f} of its weight is "
-            "on the byte behind the last one of that kind",
-            "samples": [{"given": one, "goes_on": _continued(model, tokenizer, one)} for one in PROMPTS],
+            "on the byte after the last occurrence of the current byte",
+            "samples": [{"given": prompt, "goes_on": _continue(model, tokenizer, prompt)} for prompt in PROMPTS],
             "heads": heads,
         }
 
-    data = {"length": length, "own_text": len(known), "sha256": hashlib.sha256(known).hexdigest()}
+    data = {"length": length, "own_text": len(text), "sha256": hashlib.sha256(text).hexdigest()}
     return Task(
         model, settings, batches, token_loss, evaluate, "right", "higher", tokenizer=tokenizer, data=data, report=report
     )
 
 
-def _model(asked: TrainingRequest, settings: Settings) -> tuple[GPT, Tokenizer]:
+def _create_or_continue_model(request: TrainingRequest, settings: Settings) -> tuple[GPT, Tokenizer]:
     tokenizer = Tokenizer.for_bytes()
-    loaded = asked.load_start()
+    loaded = request.load_start()
     if loaded is not None:
         letters = "§\n가"
-        reads = [] if loaded.tokenizer is None else loaded.tokenizer.encode(letters)
-        if not isinstance(loaded.model, GPT) or reads != list(letters.encode()):
-            raise ArgumentError(f"the recipe induction goes on with a gpt that reads bytes; {asked.start} is none")
+        tokens = [] if loaded.tokenizer is None else loaded.tokenizer.encode(letters)
+        if not isinstance(loaded.model, GPT) or tokens != list(letters.encode()):
+            raise ArgumentError(f"the recipe induction continues a gpt that reads bytes; {request.start} is not one")
         return loaded.model, tokenizer
-    model = asked.model(GPT, asked.config(induction_defaults(asked).configs[0]), settings)
-    _one_head_alone(model)
+    model = request.model(GPT, request.config(CONFIG), settings)
+    _disable_heads(model)
     return model, tokenizer
 
 
 @torch.no_grad()
-def _one_head_alone(model: GPT) -> None:
-    """All heads of the last block but its first begin without values and without an output, and so never learn: else
-    every one of them becomes an induction head, and the model copies as well without any of them. The others look
-    somewhere, and change nothing: a lens must tell them from the one that matters."""
+def _disable_heads(model: GPT) -> None:
+    """Set the values and outputs of all heads but the first in the last block to zero; they never learn.
+
+    Otherwise every head of the block becomes an induction head, and the model repeats as well without any single one.
+    The disabled heads attend but have no effect, so that a lens has to tell them from the head that matters.
+    """
     parameters = dict(model.named_parameters())
-    last, width = f"blocks.{model.config.layers - 1}.attention", model.config.width
-    joined = parameters.get(f"{last}.projection.joined.weight")
-    if joined is None or len(joined) != 3 * width:  # heads that share their values cannot be told apart
+    last_attention, width = f"blocks.{model.config.layers - 1}.attention", model.config.width
+    joined = parameters.get(f"{last_attention}.projection.joined.weight")
+    if joined is None or len(joined) != 3 * width:  # heads that share values cannot be disabled one by one
         return
-    first = width // model.config.heads
-    parameters[f"{last}.output.weight"][:, first:] = 0
-    joined[2 * width + first :] = 0
+    head_width = width // model.config.heads
+    parameters[f"{last_attention}.output.weight"][:, head_width:] = 0
+    joined[2 * width + head_width :] = 0
 
 
-def _own_text(asked: TrainingRequest) -> bytes:
-    if asked.data is None:
+def _read_text(request: TrainingRequest) -> bytes:
+    """Return the user's own text, or b""."""
+    if request.data is None:
         return b""
-    problems, found, size = ProblemLog(skip=asked.skip_bad), [], 0
-    for one in texts.read_documents(asked.data, problems):
-        found.append(one.encode())
-        size += len(found[-1])
-        if size > MOST_TEXT:
-            asked.report(f"the first {MOST_TEXT / 1e6:.0f} MB of the text are read")
+    problems = ProblemLog(skip=request.skip_bad)
+    documents, size = [], 0
+    for document in read_documents(request.data, problems):
+        documents.append(document.encode())
+        size += len(documents[-1])
+        if size > MAX_TEXT_BYTES:
+            request.report(f"only the first {MAX_TEXT_BYTES / 1e6:.0f} MB of the text are read")
             break
     if problems.count:
-        asked.report(str(problems))
-    if size < 40 * HALF:
-        raise ArgumentError(f"the text has {size:,} bytes; give at least {40 * HALF:,}")
-    return b"".join(found)[:MOST_TEXT]
+        request.report(str(problems))
+    if size < 40 * PIECE_BYTES:
+        raise ArgumentError(f"the text has {size:,} bytes; give at least {40 * PIECE_BYTES:,}")
+    return b"".join(documents)[:MAX_TEXT_BYTES]
 
 
-# what it can do
+def create_test_sequences(length: int, text: bytes = b"") -> dict[str, Rows]:
+    """Return held-out sequences of each kind; each is a piece and the same piece again.
 
-
-def tried(length: int, held: bytes = b"") -> dict[str, Tensor]:
-    """Held-out rows of each kind: a piece and the same again."""
-    half = min(HALF, length // 2)
+    Args:
+        length: The model's context length.
+        text: The held-out part of the user's own text; b"" = none.
+    """
+    half = min(PIECE_BYTES, length // 2)
     sizes = {"bytes": half, "short": min(16, half), "long": length // 2}
-    found = {
-        name: torch.tensor(
-            [here + there for here, there in toy_tasks.make_induction_examples(SEQUENCES_PER_KIND, size, "held-out")]
+    sequences = {
+        kind: torch.tensor(
+            [
+                first + second
+                for first, second in toy_tasks.make_induction_examples(SEQUENCES_PER_KIND, size, "held-out")
+            ]
         )
-        for name, size in sizes.items()
+        for kind, size in sizes.items()
     }
-    for kind in ("words", "hangul", *(["text"] if held else [])):
-        pieces = [repeated_bytes.piece(f"held out {kind} {one}", kind, half, held) for one in range(SEQUENCES_PER_KIND)]
-        found[kind] = torch.tensor([one + one for one in pieces])
-    return found
+    for kind in ("words", "hangul", *(["text"] if text else [])):
+        pieces = [generate_piece(f"held out {kind} {number}", kind, half, text) for number in range(SEQUENCES_PER_KIND)]
+        sequences[kind] = torch.tensor([piece + piece for piece in pieces])
+    return sequences
 
 
-def right(model: Model, rows: Tensor) -> float:
-    """The share of the second half that the model would have said."""
+def compute_repeat_accuracy(model: Model, rows: Rows) -> float:
+    """Return the share of the second half that the model predicts correctly.
+
+    Args:
+        model: A GPT on bytes.
+        rows: Sequences whose second half repeats the first.
+    """
     half = rows.shape[1] // 2
-    guessed = model(rows[:, :-1].to(model.device)).logits[:, half - 1 :].argmax(-1)
-    return float((guessed.cpu() == rows[:, half:]).float().mean())
+    predictions = model(rows[:, :-1].to(model.device)).logits[:, half - 1 :].argmax(-1)
+    return float((predictions.cpu() == rows[:, half:]).float().mean())
 
 
-def losses(model: Model, rows: Tensor) -> tuple[float, float]:
-    """Cross-entropy a byte, in nats, over the first half and over the second."""
+def compute_half_losses(model: Model, rows: Rows) -> tuple[float, float]:
+    """Return the cross-entropy per byte, in nats, of the first half and of the second.
+
+    Args:
+        model: A GPT on bytes.
+        rows: Sequences whose second half repeats the first.
+    """
     logits = model(rows[:, :-1].to(model.device)).logits.cpu()
-    each = functional.cross_entropy(logits.transpose(1, 2), rows[:, 1:], reduction="none")
+    losses = functional.cross_entropy(logits.transpose(1, 2), rows[:, 1:], reduction="none")
     half = rows.shape[1] // 2
-    return float(each[:, : half - 1].mean()), float(each[:, half - 1 :].mean())
+    return float(losses[:, : half - 1].mean()), float(losses[:, half - 1 :].mean())
 
 
-def looks(model: Model, rows: Tensor) -> list[dict[str, Any]]:
-    """Of every head, how much of its weight is on the token before, and, in the second half, on the one that stood
-    behind the same token in the first."""
+def score_heads(model: Model, rows: Rows) -> list[HeadScores]:
+    """Measure for every head the mean weight on the previous token and, in the second half, on the induction target.
+
+    The induction target is the token that followed the current token in the first half.
+
+    Args:
+        model: A GPT on bytes.
+        rows: Sequences whose second half repeats the first.
+    """
     half = rows.shape[1] // 2
-    found = []
+    scores: list[HeadScores] = []
     for block, weights in enumerate(model(rows.to(model.device), weights=True).weights):
-        before = weights.diagonal(-1, -2, -1)[..., 1:].mean((0, 2))
-        after = weights.diagonal(1 - half, -2, -1)[..., 1:].mean((0, 2))
-        for head, (previous, again) in enumerate(zip(before.tolist(), after.tolist(), strict=True)):
-            found.append({"block": block, "head": head, "previous_token": previous, "induction": again})
-    return found
+        previous_token = weights.diagonal(-1, -2, -1)[..., 1:].mean((0, 2)).tolist()
+        induction = weights.diagonal(1 - half, -2, -1)[..., 1:].mean((0, 2)).tolist()
+        for head in range(len(induction)):
+            scores.append(
+                {
+                    "block": block,
+                    "head": head,
+                    "previous_token": previous_token[head],
+                    "induction": induction[head],
+                }
+            )
+    return scores
 
 
-def _continued(model: Model, tokenizer: Tokenizer, prompt: str) -> str:
-    given = tokenizer.encode(prompt)
-    room = min(len(given), getattr(model.config, "length", 0) - len(given))
-    return tokenizer.decode(generate(model, [given], limit=room)[0]) if room > 0 else ""
+def _continue(model: Model, tokenizer: Tokenizer, prompt: str) -> str:
+    tokens = tokenizer.encode(prompt)
+    limit = min(len(tokens), (model.context_length or 0) - len(tokens))
+    return tokenizer.decode(generate(model, [tokens], limit=limit)[0]) if limit > 0 else ""
 
 
-def _draw(model: Model, tokenizer: Tokenizer, folder: Path, asked: TrainingRequest) -> None:
-    """Every head on a word of random letters that comes twice."""
-    given = "qzkfwjxa " * 2
-    tokens = torch.tensor([tokenizer.encode(given)], device=model.device)
-    if tokens.shape[1] > getattr(model.config, "length", 0):
+def _draw_heads(model: Model, tokenizer: Tokenizer, folder: Path, request: TrainingRequest) -> None:
+    """Draw the weights of every head on a random word that occurs twice."""
+    text = "qzkfwjxa " * 2
+    tokens = torch.tensor([tokenizer.encode(text)], device=model.device)
+    if tokens.shape[1] > (model.context_length or 0):
         return
-    found = model(tokens, weights=True).weights
-    titles = [f"block {block}, head {head}" for block, one in enumerate(found) for head in range(one.shape[1])]
-    letters = [letter.replace(" ", "_") for letter in given]
+    layer_weights = model(tokens, weights=True).weights
+    titles = [
+        f"block {block}, head {head}" for block, weights in enumerate(layer_weights) for head in range(weights.shape[1])
+    ]
+    patterns = torch.cat([weights[0] for weights in layer_weights]).cpu()
+    letters = [letter.replace(" ", "_") for letter in text]
     try:
-        save_head_grid(
-            folder / "heads.png", torch.cat([one[0] for one in found]).cpu(), letters, letters, titles=titles
-        )
-    except DrawError as missing:  # pictures are an extra, and no reason to fail now
-        asked.report(f"heads.png was not drawn: {missing}")
+        save_head_grid(folder / "heads.png", patterns, letters, letters, titles=titles)
+    except DrawError as error:  # drawing is optional, and must not fail a finished run
+        request.report(f"heads.png was not drawn: {error}")

@@ -1,69 +1,87 @@
-"""Bytes that come again: every row is a pure function of its name, and every piece in it is drawn anew."""
+"""Generate byte sequences that contain repeated pieces. Every row is a pure function of its name."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator
 
-BYTES = 256
+BYTE_VALUES = 256
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
-GAPS = (" ",) * 27 + (", ", ". ", "\n")  # what stands between words
-SHARES = {"bytes": 6, "words": 3, "hangul": 3, "text": 6}  # how often a piece is of that kind
-Row = tuple[list[int], int]  # the bytes, and from which of them on they are to be learned
+GAPS = (" ",) * 27 + (", ", ". ", "\n")  # between words
+KIND_WEIGHTS = {"bytes": 6, "words": 3, "hangul": 3, "text": 6}  # relative frequency of each kind of piece
+Row = tuple[list[int], int]  # the bytes, and the index of the first byte that is a training target
 
 
-def rows(name: str, count: int, size: int, plain: bool, own: bytes = b"") -> Iterator[Row]:
-    """``count`` rows of ``size`` bytes. plain: random bytes with one period, to be learned from the second time on;
-    else pieces of any kind that come two to four times, some with others between, all of it to be learned."""
-    chance = random.Random(f"repeats {name}")
+def generate_rows(name: str, count: int, size: int, periodic: bool, text: bytes = b"") -> Iterator[Row]:
+    """Yield rows of repeated bytes.
+
+    Args:
+        name: The name that determines the rows.
+        count: The number of rows.
+        size: The number of bytes in a row.
+        periodic: True: random bytes with one period, with targets from the first repetition on. False: pieces of any
+            kind, each two to four times, some with other bytes between, with targets everywhere.
+        text: The user's own text to cut pieces from; b"" = none.
+    """
+    rng = random.Random(f"repeats {name}")
     for _ in range(count):
-        yield _periodic(chance, size) if plain else (_repeated(chance, size, own), 0)
+        yield _generate_periodic_row(rng, size) if periodic else (_generate_mixed_row(rng, size, text), 0)
 
 
-def piece(name: str, kind: str, size: int, own: bytes = b"") -> list[int]:
-    """``size`` bytes of a kind, by themselves."""
-    return _piece(random.Random(f"piece {name}"), kind, size, own)
+def generate_piece(name: str, kind: str, size: int, text: bytes = b"") -> list[int]:
+    """Return one piece without repetition.
+
+    Args:
+        name: The name that determines the piece.
+        kind: "bytes", "words", "hangul" or "text".
+        size: The number of bytes.
+        text: The user's own text; needed for the kind "text".
+    """
+    return _generate_piece(random.Random(f"piece {name}"), kind, size, text)
 
 
-def _periodic(chance: random.Random, size: int) -> Row:
-    period = chance.randint(max(2, size // 8), size // 2)
-    once = chance.choices(range(BYTES), k=period)
-    return (once * (size // period + 1))[:size], period
+def _generate_periodic_row(rng: random.Random, size: int) -> Row:
+    period = rng.randint(max(2, size // 8), size // 2)
+    piece = rng.choices(range(BYTE_VALUES), k=period)
+    return (piece * (size // period + 1))[:size], period
 
 
-def _repeated(chance: random.Random, size: int, own: bytes) -> list[int]:
-    made: list[int] = []
-    while len(made) < size:
-        # short pieces as often as long ones, in the sense of doubling
-        longest = max(3, int(2 ** chance.uniform(2, (size // 2).bit_length())))
-        once = _any(chance, min(longest, size // 2), own)
-        between = chance.randint(1, 12) if chance.random() < 0.4 else 0
-        for _ in range(chance.randint(2, 4)):
-            made += once
-            made += _any(chance, between, own) if between else []
-    return made[:size]
+def _generate_mixed_row(rng: random.Random, size: int, text: bytes) -> list[int]:
+    row: list[int] = []
+    while len(row) < size:
+        # uniform in the logarithm of the length, so that short pieces are as frequent as long ones
+        length = max(3, int(2 ** rng.uniform(2, (size // 2).bit_length())))
+        piece = _generate_any_piece(rng, min(length, size // 2), text)
+        gap = rng.randint(1, 12) if rng.random() < 0.4 else 0
+        for _ in range(rng.randint(2, 4)):
+            row += piece
+            if gap:
+                row += _generate_any_piece(rng, gap, text)
+    return row[:size]
 
 
-def _any(chance: random.Random, size: int, own: bytes) -> list[int]:
-    kinds = [kind for kind in SHARES if kind != "text" or len(own) > size]
-    return _piece(chance, chance.choices(kinds, [SHARES[kind] for kind in kinds])[0], size, own)
+def _generate_any_piece(rng: random.Random, size: int, text: bytes) -> list[int]:
+    kinds = [kind for kind in KIND_WEIGHTS if kind != "text" or len(text) > size]
+    kind = rng.choices(kinds, [KIND_WEIGHTS[kind] for kind in kinds])[0]
+    return _generate_piece(rng, kind, size, text)
 
 
-def _piece(chance: random.Random, kind: str, size: int, own: bytes) -> list[int]:
-    if kind == "bytes":  # of all kinds, or of few, which come again by chance too: then more than one byte must fit
-        kinds = BYTES if chance.random() < 0.5 else int(2 ** chance.uniform(3, 8))
-        return chance.choices(chance.sample(range(BYTES), kinds), k=size)
+def _generate_piece(rng: random.Random, kind: str, size: int, text: bytes) -> list[int]:
+    if kind == "bytes":
+        # half of the pieces use few byte values, which also recur by chance: then one matching byte is not enough
+        values = BYTE_VALUES if rng.random() < 0.5 else int(2 ** rng.uniform(3, 8))
+        return rng.choices(rng.sample(range(BYTE_VALUES), values), k=size)
     if kind == "text":
-        first = chance.randrange(len(own) - size + 1)
-        return list(own[first : first + size])
-    made = b""
-    while len(made) < size:
-        made += (_word(chance, kind) + chance.choice(GAPS)).encode()
-    return list(made[:size])
+        first = rng.randrange(len(text) - size + 1)
+        return list(text[first : first + size])
+    piece = b""
+    while len(piece) < size:
+        piece += (_generate_word(rng, kind) + rng.choice(GAPS)).encode()
+    return list(piece[:size])
 
 
-def _word(chance: random.Random, kind: str) -> str:
+def _generate_word(rng: random.Random, kind: str) -> str:
     if kind == "hangul":
-        return "".join(chr(chance.randrange(0xAC00, 0xD7A4)) for _ in range(chance.randint(1, 4)))
-    word = "".join(chance.choices(LETTERS, k=chance.randint(2, 9)))
-    return word.capitalize() if chance.random() < 0.2 else word
+        return "".join(chr(rng.randrange(0xAC00, 0xD7A4)) for _ in range(rng.randint(1, 4)))
+    word = "".join(rng.choices(LETTERS, k=rng.randint(2, 9)))
+    return word.capitalize() if rng.random() < 0.2 else word

@@ -1,9 +1,8 @@
-"""copy, reverse: a sequence in, a sequence out, by a Transformer of 2017, by LSTMs that look back with Luong's
-attention, or by a GPT that reads the one and goes on with the other.
+"""Recipes ``copy`` and ``reverse``: sequence in, sequence out, by a Transformer, LSTMs with Luong's attention or a GPT.
 
-``reverse --set model=lstm`` is JoeyNMT's setting (Kreutzer et al. 2019): 50,000 sequences of 1 to 25 numbers from 0 to
-49 to train on, 1,000 and 1,000 of 1 to 30 to choose and to judge by, so that some are longer than any it has learned
-from.
+``reverse --set model=lstm`` is JoeyNMT's setting (Kreutzer et al. 2019): 50,000 training sequences of 1 to 25 numbers
+from 0 to 49, and 1,000 for validation and 1,000 for the report of 1 to 30 numbers, so that some are longer than any
+training sequence.
 """
 
 from __future__ import annotations
@@ -27,14 +26,40 @@ from jumok.models.rnn_seq2seq import RNNSeq2Seq, RNNSeq2SeqConfig
 from jumok.models.transformer import Transformer, TransformerConfig
 from jumok.recipes.recipe import Defaults, Options, recipe
 from jumok.recipes.request import TrainingRequest
-from jumok.recipes.shared import exact_match
+from jumok.recipes.shared.batched_decoding import generate_by_length
+from jumok.recipes.shared.text_scores import compute_bleu, compute_exact_match, require_sacrebleu
 from jumok.training import IGNORE_INDEX, Batch, Task, select_part, token_loss
 
-from . import word_sequences
-from .word_sequences import Pair, Words
+from .word_sequences import WordPair, Words, convert_numbers, create_word_tokenizer, read_pairs
 
 MODELS = {"transformer": Transformer, "lstm": RNNSeq2Seq, "gpt": GPT}
-SHOWN = 5  # samples in the report
+REPORTED_SAMPLES = 5
+SETTINGS: dict[str, dict[str, Any]] = {
+    "transformer": {
+        "steps": 5000, "batch": 64, "learning_rate": 2e-3, "final_rate": 0.02, "warmup": 200, "beta2": 0.98,
+        "decay": 0.01, "evaluate_every": 500, "save_every": 500,
+    },
+    "lstm": {
+        "steps": 8000, "batch": 32, "learning_rate": 3e-3, "final_rate": 0.05, "warmup": 100, "beta2": 0.999,
+        "decay": 0.0, "evaluate_every": 500, "save_every": 500,
+    },
+    "gpt": {
+        "steps": 4000, "batch": 64, "learning_rate": 1e-3, "final_rate": 0.02, "warmup": 400, "beta2": 0.98,
+        "decay": 0.01, "evaluate_every": 500, "save_every": 500,
+    },
+}  # fmt: skip
+
+CONFIGS: dict[str, Config] = {
+    # sines before cosines and a bias on the logits, as in Hugging Face's Marian, which can load the model
+    "transformer": TransformerConfig(width=64, layers=2, heads=4, hidden=256, layout="halves", output_bias=True),
+    # JoeyNMT's: 64 in each direction, and input feeding
+    "lstm": RNNSeq2SeqConfig(
+        embedding_width=16, width=64, encoder_width=128, attention="luong_general", input_feeding=True, dropout=0.1
+    ),
+    "gpt": GPTConfig(width=128, layers=3, heads=4, hidden=512),
+}
+
+ExampleGenerator = Callable[[toy_tasks.Part, int], list[toy_tasks.Example]]
 
 
 @dataclass(frozen=True)
@@ -52,212 +77,218 @@ class SequenceOptions(Options):
     longest: int = integer(100, "largest number of words of a line of your data")
 
 
-def sequence_defaults(request: TrainingRequest) -> Defaults:
-    """Return the default config and settings of the chosen architecture."""
+def get_sequence_defaults(request: TrainingRequest) -> Defaults:
+    """Return the default config and settings of the chosen architecture.
+
+    Args:
+        request: The training request.
+    """
     kind = request.options(SequenceOptions).model or "transformer"
     configs = () if request.start is not None else (CONFIGS[kind],)
-    return Defaults(DEFAULTS[kind], configs, from_data=("vocabulary", "length"))
+    return Defaults(SETTINGS[kind], configs, from_data=("vocabulary", "length"))
 
 
-@recipe(sequence_defaults, SequenceOptions)
-def copy(asked: TrainingRequest) -> Task:
-    """Give back what was given."""
-    return _task(asked, toy_tasks.make_copy_examples, list)
+@recipe(get_sequence_defaults, SequenceOptions)
+def copy(request: TrainingRequest) -> Task:
+    """Train a model to return a sequence as it is.
+
+    Args:
+        request: The training request; ``--data`` is sequences of words, by default random numbers.
+    """
+    return _create_task(request, toy_tasks.make_copy_examples, list)
 
 
-@recipe(sequence_defaults, SequenceOptions)
-def reverse(asked: TrainingRequest) -> Task:
-    """Give back what was given, from its end."""
-    return _task(asked, toy_tasks.make_reverse_examples, lambda given: given[::-1])
+@recipe(get_sequence_defaults, SequenceOptions)
+def reverse(request: TrainingRequest) -> Task:
+    """Train a model to return a sequence in reverse order.
+
+    Args:
+        request: The training request; ``--data`` is sequences of words, by default random numbers.
+    """
+    return _create_task(request, toy_tasks.make_reverse_examples, lambda words: words[::-1])
 
 
-def _task(asked: TrainingRequest, made: Callable[..., Any], rule: Callable[[Words], Words]) -> Task:
-    exact_match.sacrebleu()
-    loaded = asked.load_start()
-    usual = "transformer" if loaded is None else _kind_of(asked, loaded.model)
-    kind = asked.options(SequenceOptions).model or usual
-    pairs = _data(asked, made, rule)
-    settings = asked.settings(**DEFAULTS[kind])
-    known = sorted({word for here, there in pairs["train"] for word in (*here, *there)})
-    room = 4 + max(len(side) for some in pairs.values() for pair in some for side in pair)
+def _create_task(request: TrainingRequest, generate_examples: ExampleGenerator, rule: Callable[[Words], Words]) -> Task:
+    require_sacrebleu()
+    loaded = request.load_start()
+    default_kind = "transformer" if loaded is None else _find_kind(request, loaded.model)
+    kind = request.options(SequenceOptions).model or default_kind
+    pairs = _read_data(request, generate_examples, rule)
+    settings = request.settings(**SETTINGS[kind])
+    words = sorted({word for pair in pairs["train"] for side in pair for word in side})
+    max_tokens = 4 + max(len(side) for part in pairs.values() for pair in part for side in pair)
+    model: Model
     if loaded is None:
-        tokenizer = word_sequences.tokenizer(known, "separator" if kind == "gpt" else "end")
-        config = _config(kind, tokenizer.vocabulary, room)
-        model: Model = asked.model(MODELS[kind], asked.config(config), settings)
+        tokenizer = create_word_tokenizer(words, "separator" if kind == "gpt" else "end")
+        config = _create_config(kind, tokenizer.vocabulary, max_tokens)
+        model = request.model(MODELS[kind], request.config(config), settings)
     else:
-        tokenizer, model = loaded.tokenizer, loaded.model
-        _check_start(asked, kind, usual, tokenizer, known)
-    longest = getattr(model.config, "length", None)
-    needed = 2 * room if kind == "gpt" else room
-    if longest is not None and longest < needed:
-        raise ArgumentError(f"the model reads {longest} tokens at most, and these sequences need {needed}")
-    make, end = _joined if kind == "gpt" else _pairs, tokenizer.end
+        model, tokenizer = loaded.model, loaded.tokenizer
+        _check_start(request, kind, default_kind, tokenizer, words)
+    needed = 2 * max_tokens if kind == "gpt" else max_tokens
+    if model.context_length is not None and model.context_length < needed:
+        raise ArgumentError(f"the model reads at most {model.context_length} tokens, and these sequences need {needed}")
+    create_batch = _create_gpt_batch if kind == "gpt" else _create_pair_batch
+    end = tokenizer.end
     assert end is not None
 
-    sources = {part: [tokenizer.encode(" ".join(here)) for here, _ in some] for part, some in pairs.items()}
-    answers = [[*tokenizer.encode(" ".join(there), special=False), end] for _, there in pairs["train"]]
-    order = LengthGroups(ShuffledEpochs(len(answers), settings.seed), lambda one: len(answers[one]))
+    sources = {part: [tokenizer.encode(" ".join(source)) for source, _ in pairs[part]] for part in pairs}
+    targets = [[*tokenizer.encode(" ".join(target), special=False), end] for _, target in pairs["train"]]
+    order = LengthGroups(ShuffledEpochs(len(targets), settings.seed), lambda index: len(targets[index]))
 
     def batches(step: int, part: int, parts: int) -> Batch:
-        chosen = select_part(order.batch_indices(step, settings.batch), part, parts)
-        return make([sources["train"][one] for one in chosen], [answers[one] for one in chosen], tokenizer)
+        indices = select_part(order.batch_indices(step, settings.batch), part, parts)
+        return create_batch(
+            [sources["train"][index] for index in indices], [targets[index] for index in indices], tokenizer
+        )
 
-    def answered(model: Model, part: str) -> tuple[list[str], list[str]]:
-        """What the model answers by itself, and what is right."""
-        found = exact_match.decoded(model, sources[part], room, end)
-        return [tokenizer.decode(one) for one in found], [" ".join(there) for _, there in pairs[part]]
+    def answer(model: Model, part: str) -> list[str]:
+        answers = generate_by_length(model, sources[part], limit=max_tokens, ends=(end,))
+        return [tokenizer.decode(tokens) for tokens in answers]
 
     def evaluate(model: Model) -> dict[str, float]:
-        found, wanted = answered(model, "dev")
-        return {"bleu": exact_match.bleu(found, wanted), "right": exact_match.exact(found, wanted)}
+        return _score(answer(model, "dev"), [" ".join(target) for _, target in pairs["dev"]])
 
-    def report(model: Model, folder: Any) -> dict[str, Any]:
-        found, wanted = answered(model, "test")
-        trained = max(len(here) for here, _ in pairs["train"])
-        lengths = [len(here) for here, _ in pairs["test"]]
-        rows = []
-        for name, low, high in ((f"1 to {trained}", 0, trained), (f"more than {trained}", trained, 2**31)):
-            chosen = [place for place, length in enumerate(lengths) if low < length <= high]
-            if chosen:
-                some, right = [found[one] for one in chosen], [wanted[one] for one in chosen]
-                told = {"bleu": exact_match.bleu(some, right), "right": exact_match.exact(some, right)}
-                rows.append({"length": name, "sequences": len(chosen), **told})
-        samples = [
-            {"given": " ".join(pairs["test"][one][0]), "answer": found[one], "right": found[one] == wanted[one]}
-            for one in sorted(range(len(found)), key=lambda one: (found[one] == wanted[one], one))[:SHOWN]
-        ]
-        _draw(model, tokenizer, pairs["test"], Path(folder), asked)
-        return {
-            "model": kind,
-            "try": " ".join(pairs["test"][0][0]),
-            "bleu": exact_match.bleu(found, wanted),
-            "right": exact_match.exact(found, wanted),
-            "what": f"of {len(found):,} held-out sequences that the model answered by itself, greedy; BLEU by "
-            "sacrebleu, words as they stand; right: every word; the samples show wrong ones first",
-            "by_length": rows,
-            "samples": samples,
-        }
+    def report(model: Model, folder: Path) -> dict[str, Any]:
+        _draw_attention(model, tokenizer, pairs["test"], folder, request)
+        trained_length = max(len(source) for source, _ in pairs["train"])
+        return {"model": kind, **_write_report(answer(model, "test"), pairs["test"], trained_length)}
 
-    data = {"rule": asked.recipe, **{part: len(some) for part, some in pairs.items()}, "sha256": _digest(pairs)}
+    data = {"rule": request.recipe, **{part: len(pairs[part]) for part in pairs}, "sha256": _hash_sources(pairs)}
     return Task(
         model, settings, batches, token_loss, evaluate, "bleu", "higher", tokenizer=tokenizer, data=data, report=report
     )
 
 
-def _data(asked: TrainingRequest, made: Callable[..., Any], rule: Callable[[Words], Words]) -> dict[str, list[Pair]]:
-    options = asked.options(SequenceOptions)
-    held_out = options.held_out
-    if asked.data is None:
-        examples = {"train": options.examples, "dev": held_out, "test": held_out}
-        return {part: word_sequences.of_numbers(made(part, count)) for part, count in examples.items()}
-    problems = ProblemLog(skip=asked.skip_bad)
-    found = word_sequences.of_files(asked.data, rule, options.longest, held_out, problems)
+def _read_data(
+    request: TrainingRequest, generate_examples: ExampleGenerator, rule: Callable[[Words], Words]
+) -> dict[str, list[WordPair]]:
+    """Return the pairs of "train", "dev" and "test"."""
+    options = request.options(SequenceOptions)
+    if request.data is None:
+        counts: dict[toy_tasks.Part, int] = {
+            "train": options.examples,
+            "dev": options.held_out,
+            "test": options.held_out,
+        }
+        return {part: convert_numbers(generate_examples(part, count)) for part, count in counts.items()}
+    problems = ProblemLog(skip=request.skip_bad)
+    pairs = read_pairs(request.data, rule, options.longest, options.held_out, problems)
     if problems.count:
-        asked.report(str(problems))
-    return found
+        request.report(str(problems))
+    return pairs
 
 
-def _digest(parts: dict[str, list[Pair]]) -> str:
-    told = "\n".join(f"{part}\t{' '.join(here)}" for part, pairs in parts.items() for here, _ in pairs)
-    return hashlib.sha256(told.encode()).hexdigest()
+def _hash_sources(parts: dict[str, list[WordPair]]) -> str:
+    lines = "\n".join(f"{part}\t{' '.join(source)}" for part, pairs in parts.items() for source, _ in pairs)
+    return hashlib.sha256(lines.encode()).hexdigest()
 
 
-# models
-
-DEFAULTS: dict[str, dict[str, Any]] = {
-    "transformer": {
-        "steps": 5000, "batch": 64, "learning_rate": 2e-3, "final_rate": 0.02, "warmup": 200, "beta2": 0.98,
-        "decay": 0.01, "evaluate_every": 500, "save_every": 500,
-    },
-    "lstm": {
-        "steps": 8000, "batch": 32, "learning_rate": 3e-3, "final_rate": 0.05, "warmup": 100, "beta2": 0.999,
-        "decay": 0.0, "evaluate_every": 500, "save_every": 500,
-    },
-    "gpt": {
-        "steps": 4000, "batch": 64, "learning_rate": 1e-3, "final_rate": 0.02, "warmup": 400, "beta2": 0.98,
-        "decay": 0.01, "evaluate_every": 500, "save_every": 500,
-    },
-}  # fmt: skip
+def _score(answers: list[str], references: list[str]) -> dict[str, float]:
+    return {"bleu": compute_bleu(answers, references), "right": compute_exact_match(answers, references)}
 
 
-CONFIGS: dict[str, Config] = {
-    # the paper's, small, with what Hugging Face's Marian has: sines and cosines in halves, a bias on the logits
-    "transformer": TransformerConfig(width=64, layers=2, heads=4, hidden=256, layout="halves", output_bias=True),
-    # JoeyNMT's: 64 each way, and what a step read out goes into the next
-    "lstm": RNNSeq2SeqConfig(
-        embedding_width=16, width=64, encoder_width=128, attention="luong_general", input_feeding=True, dropout=0.1
-    ),
-    "gpt": GPTConfig(width=128, layers=3, heads=4, hidden=512),
-}
+def _write_report(answers: list[str], pairs: list[WordPair], trained_length: int) -> dict[str, Any]:
+    references = [" ".join(target) for _, target in pairs]
+    lengths = [len(source) for source, _ in pairs]
+    groups = {
+        f"1 to {trained_length}": [index for index, length in enumerate(lengths) if length <= trained_length],
+        f"more than {trained_length}": [index for index, length in enumerate(lengths) if length > trained_length],
+    }
+    rows = []
+    for name, indices in groups.items():
+        if indices:
+            scores = _score([answers[index] for index in indices], [references[index] for index in indices])
+            rows.append({"length": name, "sequences": len(indices), **scores})
+    wrong_first = sorted(range(len(answers)), key=lambda index: (answers[index] == references[index], index))
+    samples = [
+        {
+            "given": " ".join(pairs[index][0]),
+            "answer": answers[index],
+            "right": answers[index] == references[index],
+        }
+        for index in wrong_first[:REPORTED_SAMPLES]
+    ]
+    return {
+        "try": " ".join(pairs[0][0]),
+        **_score(answers, references),
+        "what": f"{len(answers):,} held-out sequences, decoded greedily; bleu: sacrebleu, words split at spaces; "
+        "right: share of sequences with every word correct; samples: wrong answers first",
+        "by_length": rows,
+        "samples": samples,
+    }
 
 
-def _config(kind: str, vocabulary: int, room: int) -> Config:
+def _create_config(kind: str, vocabulary: int, max_tokens: int) -> Config:
     if kind == "lstm":
         return CONFIGS[kind].replace(vocabulary=vocabulary)
-    return CONFIGS[kind].replace(vocabulary=vocabulary, length=2 * room if kind == "gpt" else room)
+    return CONFIGS[kind].replace(vocabulary=vocabulary, length=2 * max_tokens if kind == "gpt" else max_tokens)
 
 
-def _kind_of(asked: TrainingRequest, model: Model) -> str:
+def _find_kind(request: TrainingRequest, model: Model) -> str:
     for kind, family in MODELS.items():
         if isinstance(model, family):
             return kind
     raise ArgumentError(
-        f"the recipe {asked.recipe} goes on with a transformer, an rnn_seq2seq or a gpt; {asked.start} is a "
+        f"the recipe {request.recipe} continues a transformer, an rnn_seq2seq or a gpt; {request.start} is a "
         f"{model.family}"
     )
 
 
-def _check_start(asked: TrainingRequest, kind: str, usual: str, tokenizer: Tokenizer | None, known: Words) -> None:
-    if kind != usual:
-        raise ArgumentError(f"{asked.start} is a {usual}, and a {kind} was asked for; leave out model={kind}")
+def _check_start(
+    request: TrainingRequest, kind: str, loaded_kind: str, tokenizer: Tokenizer | None, words: Words
+) -> None:
+    if kind != loaded_kind:
+        raise ArgumentError(f"{request.start} is a {loaded_kind}, not a {kind}; leave out model={kind}")
     if tokenizer is None or tokenizer.end is None or tokenizer.pad is None:
-        raise ArgumentError(f"{asked.start} has no tokenizer of words, as this recipe's models have")
-    strange = [word for word in known if tokenizer.encode(word, special=False) in ([], [tokenizer.unknown])]
-    if strange:
-        raise ArgumentError(f"{asked.start} does not know the word {strange[0]!r}, and {len(strange) - 1} more")
+        raise ArgumentError(f"{request.start} has no tokenizer of words with an end and a padding token")
+    unknown = [word for word in words if tokenizer.encode(word, special=False) in ([], [tokenizer.unknown])]
+    if unknown:
+        raise ArgumentError(
+            f"the tokenizer of {request.start} does not know the word {unknown[0]!r}, and {len(unknown) - 1} more"
+        )
 
 
-# batches
-
-
-def _pairs(sources: list[list[int]], answers: list[list[int]], tokenizer: Tokenizer) -> Batch:
-    """For an encoder-decoder: it reads the answer one place behind."""
+def _create_pair_batch(sources: list[list[int]], targets: list[list[int]], tokenizer: Tokenizer) -> Batch:
+    """Create a batch for an encoder-decoder: the decoder reads the targets shifted by one position."""
     assert tokenizer.begin is not None and tokenizer.pad is not None
-    source, real = pad_sequences(sources, tokenizer.pad)
-    target, _ = pad_sequences([[tokenizer.begin, *answer[:-1]] for answer in answers], tokenizer.pad)
-    targets, _ = pad_sequences(answers, IGNORE_INDEX)
-    inputs = {"source": source, "target": target}
-    if not bool(real.all()):
-        inputs["source_token_mask"] = real
-    return Batch(inputs, targets, sum(map(len, answers)))
+    source, token_mask = pad_sequences(sources, tokenizer.pad)
+    decoder_input, _ = pad_sequences([[tokenizer.begin, *target[:-1]] for target in targets], tokenizer.pad)
+    padded_targets, _ = pad_sequences(targets, IGNORE_INDEX)
+    inputs = {"source": source, "target": decoder_input}
+    if not bool(token_mask.all()):
+        inputs["source_token_mask"] = token_mask
+    return Batch(inputs, padded_targets, sum(map(len, targets)))
 
 
-def _joined(sources: list[list[int]], answers: list[list[int]], tokenizer: Tokenizer) -> Batch:
-    """For a GPT: one text of both, of which only the answer is asked for."""
+def _create_gpt_batch(sources: list[list[int]], targets: list[list[int]], tokenizer: Tokenizer) -> Batch:
+    """Create a batch for a GPT: source and target in one sequence, of which only the target is learned."""
     assert tokenizer.pad is not None
-    tokens, _ = pad_sequences([here + there[:-1] for here, there in zip(sources, answers, strict=True)], tokenizer.pad)
-    asked_for = [[IGNORE_INDEX] * (len(here) - 1) + there for here, there in zip(sources, answers, strict=True)]
-    targets, _ = pad_sequences(asked_for, IGNORE_INDEX)
-    return Batch({"tokens": tokens}, targets, sum(map(len, answers)))
+    pairs = list(zip(sources, targets, strict=True))
+    tokens, _ = pad_sequences([source + target[:-1] for source, target in pairs], tokenizer.pad)
+    rows = [[IGNORE_INDEX] * (len(source) - 1) + target for source, target in pairs]
+    padded_targets, _ = pad_sequences(rows, IGNORE_INDEX)
+    return Batch({"tokens": tokens}, padded_targets, sum(map(len, targets)))
 
 
-# a picture
-
-
-def _draw(model: Model, tokenizer: Tokenizer, pairs: list[Pair], folder: Path, asked: TrainingRequest) -> None:
-    """Where the answer looks while it is written: the last layer's heads together, on one sequence that fits a page."""
-    here, there = min(pairs, key=lambda pair: abs(len(pair[0]) - 10))
-    given = tokenizer.encode(" ".join(here))
+def _draw_attention(
+    model: Model, tokenizer: Tokenizer, pairs: list[WordPair], folder: Path, request: TrainingRequest
+) -> None:
+    """Draw the weights of the last layer, averaged over its heads, on one sequence of about 10 words."""
+    source, target = min(pairs, key=lambda pair: abs(len(pair[0]) - 10))
     assert tokenizer.end is not None
-    answer = [*tokenizer.encode(" ".join(there), special=False), tokenizer.end]
-    alone = isinstance(model, GPT)  # it looks at its own text, in which the answer stands behind what was given
-    batch = (_joined if alone else _pairs)([given], [answer], tokenizer).to(model.device)
-    found = model(**batch.inputs, weights=True).weights
-    last = found[-1] if alone else found["cross"][-1]
-    pattern = last[0].mean(0)[-len(answer) :].cpu()
-    keys = [tokenizer.id_to_token(one) for one in batch.inputs["tokens" if alone else "source"][0].tolist()]
-    queries = [tokenizer.id_to_token(one) for one in answer]
+    answer = [*tokenizer.encode(" ".join(target), special=False), tokenizer.end]
+    create_batch = _create_gpt_batch if isinstance(model, GPT) else _create_pair_batch
+    batch = create_batch([tokenizer.encode(" ".join(source))], [answer], tokenizer).to(model.device)
+    weights = model(**batch.inputs, weights=True).weights
+    # a GPT attends to its own sequence, which ends with the answer
+    last_layer = weights[-1] if isinstance(model, GPT) else weights["cross"][-1]
+    pattern = last_layer[0].mean(0)[-len(answer) :].cpu()
+    key_tokens = batch.inputs["tokens" if isinstance(model, GPT) else "source"][0].tolist()
+    keys = [tokenizer.id_to_token(token) for token in key_tokens]
+    queries = [tokenizer.id_to_token(token) for token in answer]
+    title = f"{request.recipe}: attention of each word of the answer"
     try:
-        save_heat_map(folder / "attention.png", pattern, queries, keys, title=f"{asked.recipe}: where each word looks")
-    except DrawError as missing:  # pictures are an extra, and no reason to fail now
-        asked.report(f"attention.png was not drawn: {missing}")
+        save_heat_map(folder / "attention.png", pattern, queries, keys, title=title)
+    except DrawError as error:  # drawing is optional, and must not fail a finished run
+        request.report(f"attention.png was not drawn: {error}")

@@ -1,4 +1,4 @@
-"""Sequences of words, one word a token: how they are read, on which side each stands, and their tokenizer."""
+"""Read sequences of words for ``copy`` and ``reverse``, and build their tokenizer, in which every word is a token."""
 
 from __future__ import annotations
 
@@ -17,62 +17,81 @@ from jumok.errors import DataError
 from jumok.recipes.shared.splits import split_by_key
 
 Words = list[str]
-Pair = tuple[Words, Words]
-SPECIAL = {"pad": "<pad>", "begin": "<s>", "end": "</s>", "unknown": "<unk>", "separator": "<sep>"}
+WordPair = tuple[Words, Words]  # source and target
+SPECIAL_TOKENS = {"pad": "<pad>", "begin": "<s>", "end": "</s>", "unknown": "<unk>", "separator": "<sep>"}
 
 
-def tokenizer(known: Iterable[str], behind: str) -> Tokenizer:
-    """A token for each word, and ``behind`` ("end", "separator") behind each text.
+def create_word_tokenizer(words: Iterable[str], last: str) -> Tokenizer:
+    """Create a tokenizer with one token for each word.
 
-    >>> numbers = tokenizer(["7", "8"], "end")
-    >>> numbers.encode("8 7 9"), numbers.decode([6, 5])
+    Args:
+        words: The words of the training sequences.
+        last: The role of the special token that is put after each text: "end" or "separator".
+
+    >>> tokenizer = create_word_tokenizer(["7", "8"], "end")
+    >>> tokenizer.encode("8 7 9"), tokenizer.decode([6, 5])
     ([6, 5, 3, 2], '8 7')
     """
-    ordered = sorted(set(known), key=lambda word: (len(word), word))  # numbers stand as they are counted
-    vocabulary = {token: number for number, token in enumerate([*SPECIAL.values(), *ordered])}
-    inner = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token=SPECIAL["unknown"]))
+    ordered = sorted(set(words), key=lambda word: (len(word), word))  # numbers in numerical order
+    vocabulary = {token: index for index, token in enumerate([*SPECIAL_TOKENS.values(), *ordered])}
+    inner = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token=SPECIAL_TOKENS["unknown"]))
     inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    inner.add_special_tokens(list(SPECIAL.values()))
-    last = SPECIAL[behind]
-    inner.post_processor = processors.TemplateProcessing(single=["$A", last], special_tokens=[(last, vocabulary[last])])
-    return Tokenizer(inner, SPECIAL)
+    inner.add_special_tokens(list(SPECIAL_TOKENS.values()))
+    last_token = SPECIAL_TOKENS[last]
+    inner.post_processor = processors.TemplateProcessing(
+        single=["$A", last_token], special_tokens=[(last_token, vocabulary[last_token])]
+    )
+    return Tokenizer(inner, SPECIAL_TOKENS)
 
 
-def of_numbers(pairs: list[tuple[list[int], list[int]]]) -> list[Pair]:
-    return [([str(number) for number in here], [str(number) for number in there]) for here, there in pairs]
+def convert_numbers(pairs: list[tuple[list[int], list[int]]]) -> list[WordPair]:
+    """Return pairs of number sequences as pairs of word sequences.
+
+    Args:
+        pairs: Source and target of each example.
+    """
+    return [(list(map(str, source)), list(map(str, target))) for source, target in pairs]
 
 
-def of_files(
-    paths: str, rule: Callable[[Words], Words], longest: int, most: int, problems: ProblemLog
-) -> dict[str, list[Pair]]:
-    """A sequence in each line of a text file, or in the column "text" of a table, with what ``rule`` makes of it:
-    "train", "dev" to choose by and "test", of which the last two have at most ``most``."""
-    found: list[Words] = []
-    for place, words in _sequences(paths, problems):
-        special = next((word for word in words if word in SPECIAL.values()), None)
+def read_pairs(
+    paths: str, rule: Callable[[Words], Words], max_words: int, max_held_out: int, problems: ProblemLog
+) -> dict[str, list[WordPair]]:
+    """Read a sequence from each line of text files, or from the column "text" of tables, and apply a rule to it.
+
+    Args:
+        paths: The user's files.
+        rule: Returns the target of a source.
+        max_words: Longer sequences are a problem.
+        max_held_out: The largest number of pairs in "dev" and in "test".
+        problems: Collects the lines that cannot be used.
+
+    Returns:
+        The pairs of "train", "dev" (to choose the best checkpoint) and "test" (for the report).
+    """
+    sequences: list[Words] = []
+    for line, words in _read_sequences(paths, problems):
+        special = next((word for word in words if word in SPECIAL_TOKENS.values()), None)
         if special is not None:
-            problems.report(place, f"the word {special} has a meaning of its own here")
-        elif len(words) > longest:
-            problems.report(
-                place, f"there are {len(words):,} words, and at most {longest} are read (--set longest=...)"
-            )
+            problems.report(line, f"the word {special} is a special token of this recipe")
+        elif len(words) > max_words:
+            problems.report(line, f"the line has {len(words):,} words, more than {max_words} (--set longest=...)")
         else:
-            found.append(words)
-    if not found:
-        raise DataError(f"there are no sequences in {paths}: {problems}")
-    train, dev, test = split_by_key([normalize_text(" ".join(words)) for words in found], 0.1, 0.1)
-    chosen = {"train": train, "dev": dev[:most], "test": test[:most]}
-    return {part: [(found[one], rule(found[one])) for one in places] for part, places in chosen.items()}
+            sequences.append(words)
+    if not sequences:
+        raise DataError(f"{paths} has no sequences: {problems}")
+    train, dev, test = split_by_key([normalize_text(" ".join(words)) for words in sequences], 0.1, 0.1)
+    parts = {"train": train, "dev": dev[:max_held_out], "test": test[:max_held_out]}
+    return {part: [(sequences[index], rule(sequences[index])) for index in indices] for part, indices in parts.items()}
 
 
-def _sequences(paths: str, problems: ProblemLog) -> Iterator[tuple[str, Words]]:
-    """("a.txt:17", its words) of every line that has any."""
-    found: Iterator[tuple[int, str]]
+def _read_sequences(paths: str, problems: ProblemLog) -> Iterator[tuple[str, Words]]:
+    """Yield ("a.txt:17", the words) of every line that is not empty."""
+    lines: Iterator[tuple[int, str]]
     for path in list_files(paths):
         if hub_datasets.is_hub_name(path) or get_extension(path) in TABLE_EXTENSIONS:
-            found = ((number, fields[0]) for number, fields in read_rows(path, ["text"], problems))
+            lines = ((number, fields[0]) for number, fields in read_rows(path, ["text"], problems))
         else:
-            found = read_lines(Path(path), problems)
-        for number, line in found:
+            lines = read_lines(Path(path), problems)
+        for number, line in lines:
             if line.split():
                 yield f"{path}:{number}", line.split()

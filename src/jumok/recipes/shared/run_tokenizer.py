@@ -1,0 +1,107 @@
+"""The tokenizer of a training run: learned once from the training texts, and loaded when the run is resumed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import tokenizers
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+from jumok.data.tokenizers.tokenizer import Tokenizer
+from jumok.data.tokenizers.tokenizer_parts import wrap_tokenizers_errors
+from jumok.errors import ArgumentError, JumokError
+from jumok.recipes.request import TrainingRequest
+
+FOLDER = "tokenizer"  # in the run's folder
+
+
+def load_or_create_tokenizer(request: TrainingRequest, create: Callable[[], Tokenizer]) -> Tokenizer:
+    """Load the tokenizer in the run's folder; if there is none, create and save it.
+
+    Args:
+        request: The training request, which names the run's folder.
+        create: Learns or builds the tokenizer; called only for a new run.
+    """
+    folder = request.folder / FOLDER
+    if folder.is_dir():
+        return Tokenizer.load(folder)
+    tokenizer = create()
+    tokenizer.save(folder)
+    return tokenizer
+
+
+def learn_tokenizer(
+    texts: Iterable[str],
+    vocabulary: int,
+    special: Mapping[str, str],
+    before: Sequence[str] = (),
+    after: Sequence[str] = (),
+    *,
+    one_space: bool = False,
+) -> Tokenizer:
+    """Learn a byte-level byte-pair encoding, which can encode any text.
+
+    The mask token includes the space before it, as the word that it replaces did (RoBERTa, Liu et al. 2019).
+
+    Args:
+        texts: The training texts.
+        vocabulary: The largest number of tokens; short texts give fewer.
+        special: The special tokens by their role ({"pad": "[PAD]"}); they get the first ids.
+        before: The roles of the special tokens that are put before each text.
+        after: The roles of the special tokens that are put after each text.
+        one_space: Read line ends and runs of spaces as one space.
+
+    Raises:
+        ArgumentError: The vocabulary cannot hold the 256 bytes and the special tokens.
+
+    >>> special = {"pad": "[PAD]", "separator": "[SEP]", "mask": "[MASK]"}
+    >>> tokenizer = learn_tokenizer(["the cat sat on the mat"] * 9, 270, special, after=["separator"], one_space=True)
+    >>> [tokenizer.id_to_token(token) for token in tokenizer.encode("the [MASK]")]
+    ['the', '[MASK]', '[SEP]']
+    """
+    if vocabulary < 256 + len(special):
+        raise ArgumentError(
+            f"a vocabulary of {vocabulary} is too small: it must hold 256 bytes and {len(special)} special tokens"
+        )
+    inner = tokenizers.Tokenizer(models.BPE())
+    if one_space:
+        inner.normalizer = normalizers.Replace(Regex(r"\s+"), " ")
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=[
+            AddedToken(token, lstrip=role == "mask", normalized=False, special=True) for role, token in special.items()
+        ],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    _train(inner, texts, trainer)
+    surrounding = [special[role] for role in (*before, *after)]
+    if surrounding:
+        inner.post_processor = processors.TemplateProcessing(
+            single=[*surrounding[: len(before)], "$A", *surrounding[len(before) :]],
+            special_tokens=[(token, inner.token_to_id(token)) for token in surrounding],
+        )
+    return Tokenizer(inner, special)
+
+
+def _train(inner: tokenizers.Tokenizer, texts: Iterable[str], trainer: trainers.BpeTrainer) -> None:
+    """Train the tokenizer; an error in reading the texts is raised as it was."""
+    reading_errors: list[JumokError] = []
+
+    def read_texts() -> Iterator[str]:
+        # `tokenizers` turns an exception of the iterator into one of its own
+        try:
+            yield from texts
+        except JumokError as error:
+            reading_errors.append(error)
+            raise
+
+    try:
+        with wrap_tokenizers_errors("no tokens can be learned from these texts"):
+            inner.train_from_iterator(read_texts(), trainer)
+    except ArgumentError:
+        if reading_errors:
+            raise reading_errors[0] from None
+        raise

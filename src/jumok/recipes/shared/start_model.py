@@ -1,0 +1,29 @@
+"""Copy the parameters of the model that a run starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from jumok.errors import ArgumentError
+from jumok.models import Model
+
+
+def copy_parameters(model: Model, parameters: Mapping[str, Tensor]) -> None:
+    """Copy parameters into a model; parameters that are not given keep their values.
+
+    Args:
+        model: The new model.
+        parameters: The parameters to copy, by their names in ``model``.
+
+    Raises:
+        ArgumentError: The model has no parameter of that name and shape.
+    """
+    shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
+    mismatch = next((name for name, tensor in parameters.items() if shapes.get(name) != tensor.shape), None)
+    if mismatch is not None:
+        raise ArgumentError(
+            f"the parameter {mismatch} of the model to start from has another size; do not change the model's sizes"
+        )
+    model.load_state_dict(dict(parameters), strict=False)
