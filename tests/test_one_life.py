@@ -15,7 +15,7 @@ from PIL import Image
 
 import jumok
 from jumok.cli import cli
-from jumok.recipes import RECIPES
+from jumok.recipes.recipe import RECIPES
 from jumok.recipes.toys import induction as inductions
 
 SMALL = {"width": 16, "layers": 1, "heads": 2, "hidden": 32}

@@ -225,11 +225,11 @@ def test_text_refuses_what_cannot_be(tmp_path: Path, book: Path) -> None:
     with pytest.raises(ArgumentError, match=r"the text has 6 tokens, .* --set length="):
         go("text", tmp_path / "run", tmp_path / "short.txt")
     with pytest.raises(ArgumentError, match="tokens=learned only"):
-        go("text", tmp_path / "run", book, vocabulary=40)
+        go("text", tmp_path / "run", book, vocabulary=400)
     (tmp_path / "bad.txt").write_bytes(b"fine\n" * 300 + b"caf\xe9\n" + b"fine\n" * 300)
-    with pytest.raises(DataError, match=r"bad\.txt:301: character 4 is the byte E9"):
+    with pytest.raises(DataError, match=r"bad\.txt:301: character 4 is byte E9"):
         go("text", tmp_path / "run", tmp_path / "bad.txt", **GPT_FIELDS)
-    with pytest.raises(DataError, match=r"bad\.txt:301: character 4 is the byte E9"):
+    with pytest.raises(DataError, match=r"bad\.txt:301: character 4 is byte E9"):
         go("text", tmp_path / "run", tmp_path / "bad.txt", **GPT_FIELDS, tokens="learned")
     assert not (tmp_path / "run").exists()
     go("text", tmp_path / "run", tmp_path / "bad.txt", **GPT_FIELDS, skip_bad=True)
@@ -522,7 +522,7 @@ def test_translate_learns_from_the_catalogue(tmp_path: Path, monkeypatch: pytest
         go("translate", tmp_path / direction, None, **TRANSFORMER, direction=direction)
         assert report_of(tmp_path / direction)["direction"] == direction
         assert report_of(tmp_path / direction)["translations"][0]["source"].startswith(first)
-    with pytest.raises(ArgumentError, match="direction of recipe translate must be one of en-ko, ko-en"):
+    with pytest.raises(ArgumentError, match="direction of the recipe config must be one of en-ko, ko-en"):
         go("translate", tmp_path / "no", None, direction="en-fr")
 
 
@@ -552,7 +552,7 @@ def test_translate_refuses_what_cannot_be(tmp_path: Path, pairs: Path, monkeypat
     (tmp_path / "bad.tsv").write_text(good + "only one column\n\tempty source\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"bad\.tsv:121: "):
         go("translate", tmp_path / "run", tmp_path / "bad.tsv", **TRANSFORMER)
-    with pytest.raises(ArgumentError, match="no field 'direction'"):
+    with pytest.raises(ArgumentError, match="direction of the recipe translate applies only without --data"):
         go("translate", tmp_path / "run", pairs, **TRANSFORMER, direction="en-ko")
     (tmp_path / "few.tsv").write_text("one\t하나\n", encoding="utf-8")
     with pytest.raises(ArgumentError, match="none of the pairs was held out"):

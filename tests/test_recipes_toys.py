@@ -156,12 +156,12 @@ def test_own_text_for_induction(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
-        ("reverse", b"1 2 3\n4 \xff 5\n", r"own\.txt:2: character 3 is the byte FF"),
+        ("reverse", b"1 2 3\n4 \xff 5\n", r"own\.txt:2: character 3 is byte FF"),
         ("copy", b"1 2 3\n4 5\n<s> 5\n", r"own\.txt:3: the word <s> is a special token of this recipe"),
         ("copy", b"1 2 3\n" + b"7 " * 101 + b"\n", r"own\.txt:2: the line has 101 words, more than 100"),
         ("copy", b"\n\n", "has no sequences"),
         ("copy", b"1 2\n", "the data has 1 different examples"),
-        ("induction", b"good\nbad \xff\n", r"own\.txt:2: character 5 is the byte FF"),
+        ("induction", b"good\nbad \xff\n", r"own\.txt:2: character 5 is byte FF"),
     ],
 )
 def test_bad_data_is_named_by_line(tmp_path: Path, name: str, content: bytes, sentence: str) -> None:
@@ -273,7 +273,7 @@ def test_bleu_is_sacrebleus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     from jumok.recipes.toys import sequences
 
     with pytest.raises(ArgumentError, match=r"pip install 'jumok\[train\]'"):  # before anything is trained
-        sequences.copy(asked("copy", tmp_path / "run"))
+        sequences.copy.build(asked("copy", tmp_path / "run"))
 
 
 def test_answers_come_back_in_order(tmp_path: Path) -> None:
