@@ -35,7 +35,7 @@ from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import CheckpointError, JumokError
 from jumok.models import GPT, Captioner, CaptionerConfig, GPTConfig, Swin, SwinConfig, ViT, ViTConfig
 from parity import assert_parity, perturb_parameters
-from test_images import drawn
+from test_images import draw_image
 
 NAMES = {0: "tabby cat", 1: "개", 2: "crane", 3: "crane", 4: "an\x1b[2Jescape"}  # ImageNet has two cranes as well
 SMALL = {
@@ -93,8 +93,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     jumok.save(gpt, root / "gpt", tokenizer=LETTERS)
     seven = ViTConfig.from_json({**small, "image": [8, 8], "patch": [4, 4], "channels": 7})
     jumok.save(ViT(seven), root / "seven")
-    drawn(61, 45).save(root / "cat.png")
-    drawn(33, 80, "L").save(root / "dog.jpg")
+    draw_image(61, 45).save(root / "cat.png")
+    draw_image(33, 80, "L").save(root / "dog.jpg")
     Image.new("RGBA", (5, 5), (0, 0, 0, 0)).save(root / "clear.webp")
     save_file({"found": torch.randn(3, 6)}, root / "found.safetensors")
     return root
