@@ -132,7 +132,7 @@ def test_user_error_is_one_line_and_exit_code_two(arguments: list[str], message:
     assert process.stderr.count("\n") == 1 and "Traceback" not in process.stderr
 
 
-@pytest.mark.parametrize("arguments", [["data", "list"], ["steps"]], ids=" ".join)
+@pytest.mark.parametrize("arguments", [["data", "list"], ["steps"], []], ids=" ".join)
 def test_closed_pipe_prints_no_traceback(arguments: list[str]) -> None:
     """As in ``jumok steps | head -1``: the reader closes the pipe before the output is complete."""
     command = [sys.executable, "-m", "jumok", *arguments]

@@ -1,4 +1,4 @@
-"""jumok look and jumok effect as a person uses them."""
+"""The commands jumok look and jumok effect."""
 
 from __future__ import annotations
 
@@ -27,78 +27,78 @@ TEXT = "the cat sat; the cat"
 KOREAN = "주목은 주의다. 주목은"
 
 
-def said(*words: str) -> str:
-    done = CliRunner().invoke(cli, list(words), catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    return done.stdout
+def run_text(*words: str) -> str:
+    process = CliRunner().invoke(cli, list(words), catch_exceptions=False)
+    assert process.exit_code == 0, process.output
+    return process.stdout
 
 
-def told(*words: str) -> Any:
-    return json.loads(said(*words, "--json"))
+def run_json(*words: str) -> Any:
+    return json.loads(run_text(*words, "--json"))
 
 
-def test_what_is_printed_is_what_the_lens_sees() -> None:
+def test_look_prints_what_the_lens_captures() -> None:
     tiny = jumok.load("tiny")
     with jumok.Lens(tiny) as lens:
-        run = lens.run(TEXT)
-    found = told("look", TEXT, "--top", "2")
-    assert found["source"] == list(TEXT.replace(" ", "␣"))
-    names = {(one.site, one.head): one.name for one in classify_heads(run, list(TEXT.encode()))}
-    for row in found["heads"]:
+        capture = lens.run(TEXT)
+    shown = run_json("look", TEXT, "--top", "2")
+    assert shown["source"] == list(TEXT.replace(" ", "␣"))
+    names = {(kind.site, kind.head): kind.name for kind in classify_heads(capture, list(TEXT.encode()))}
+    for row in shown["heads"]:
         assert row["kind"] == names[f"blocks.{row['layer']}.attention", row["head"]]
         assert row["future"] == 0 and row["sums"] < 1e-6
-    for one in found["tokens"]:
-        sources = run.top(one["token"], 2)
-        assert [(source["key"], source["head"]) for source in one["sources"]] == [(s.key, s.head) for s in sources]
-        for source, wanted in zip(one["sources"], sources, strict=True):
-            assert source["weight"] == pytest.approx(wanted.weight, abs=1e-6)
+    for token in shown["tokens"]:
+        expected = capture.top(token["token"], 2)
+        assert [(row["key"], row["head"]) for row in token["sources"]] == [(top.key, top.head) for top in expected]
+        for row, top in zip(token["sources"], expected, strict=True):
+            assert row["weight"] == pytest.approx(top.weight, abs=1e-6)
 
 
-def test_the_default_model_is_tiny_and_its_induction_head_is_named() -> None:
-    found = said("look", TEXT)
-    assert found == said("look", "tiny", TEXT)
-    assert any(line.split()[:3] == ["1", "0", "induction"] for line in found.splitlines())
-    assert any(line.strip().startswith("t[19] <- ␣[7] 0.90 (1.0)") for line in found.splitlines()), (
-        "behind 'cat' stands a space"
+def test_default_model_is_tiny_and_has_an_induction_head() -> None:
+    shown = run_text("look", TEXT)
+    assert shown == run_text("look", "tiny", TEXT)
+    assert any(line.split()[:3] == ["1", "0", "induction"] for line in shown.splitlines())
+    assert any(line.strip().startswith("t[19] <- ␣[7] 0.90 (1.0)") for line in shown.splitlines()), (
+        "a space follows the earlier 'cat'"
     )
 
 
-def test_words_of_korean() -> None:
-    found = told("look", KOREAN, "--words", "--layer", "1", "--head", "0")
-    assert [one["label"] for one in found["tokens"]] == ["주목은", "주의다.", "주목은"]
+def test_words_merges_korean_tokens() -> None:
+    shown = run_json("look", KOREAN, "--words", "--layer", "1", "--head", "0")
+    assert [token["label"] for token in shown["tokens"]] == ["주목은", "주의다.", "주목은"]
     with jumok.Lens(jumok.load("tiny")) as lens:
         weights = lens.run(KOREAN).weights(1, 0)
-    places = [range(9), range(9, 20), range(20, 30)]
-    wanted = merge_into_words(weights, places, places)[2]
-    for source in found["tokens"][2]["sources"]:
-        assert source["weight"] == pytest.approx(float(wanted[source["key"]]), abs=1e-5)
-    letters = told("look", KOREAN)["source"]
+    words = [range(9), range(9, 20), range(20, 30)]
+    expected = merge_into_words(weights, words, words)[2]
+    for source in shown["tokens"][2]["sources"]:
+        assert source["weight"] == pytest.approx(float(expected[source["key"]]), abs=1e-5)
+    letters = run_json("look", KOREAN)["source"]
     assert letters[:4] == ["주₁", "주₂", "주₃", "목₁"]
 
 
-def test_pictures_of_one_head_and_of_all(tmp_path: Path) -> None:
-    one, grid, drawing = tmp_path / "one.png", tmp_path / "grid.png", tmp_path / "one.svg"
-    said("look", KOREAN, "--layer", "1", "--head", "0", "--words", "--png", str(one), "--svg", str(drawing))
-    assert told("look", TEXT, "--png", str(grid))["pictures"] == [str(grid)]
-    assert 300 < width(one) < width(grid)
+def test_look_draws_one_head_and_all_heads(tmp_path: Path) -> None:
+    single, grid, drawing = tmp_path / "one.png", tmp_path / "grid.png", tmp_path / "one.svg"
+    run_text("look", KOREAN, "--layer", "1", "--head", "0", "--words", "--png", str(single), "--svg", str(drawing))
+    assert run_json("look", TEXT, "--png", str(grid))["pictures"] == [str(grid)]
+    assert 300 < measure_width(single) < measure_width(grid)
     assert "<svg" in drawing.read_text(encoding="utf-8")
 
 
-def width(path: Path) -> int:
-    with Image.open(path) as picture:
-        return picture.width
+def measure_width(path: Path) -> int:
+    with Image.open(path) as image:
+        return image.width
 
 
-def test_heads_and_edges_in_a_table() -> None:
-    heads = said("effect", TEXT, "--token", " ")
+def test_effect_prints_heads_and_edges() -> None:
+    heads = run_text("effect", TEXT, "--token", " ")
     assert "log-probability of token '␣' at position -1" in heads
     rows = [line.split() for line in heads.splitlines() if line.strip()[:1].isdigit()]
     assert len(rows) == 4 and [row[0] for row in rows] == ["1", "2", "3", "4"]
-    edges = said("effect", TEXT, "--over", "edges", "--rows", "3")
+    edges = run_text("effect", TEXT, "--over", "edges", "--rows", "3")
     assert "t[19] <- ␣[7]" in edges and "1 of 21" in edges
     assert "large weight, but no effect" in edges and "Pearson" in edges
-    found = told("effect", TEXT, "--over", "edges", "--verify", "0")
-    assert len(found["rows"]) == 4 * 20 * 21 // 2 and found["agreement"] == found["agreement_of_chosen"]
+    effects = run_json("effect", TEXT, "--over", "edges", "--verify", "0")
+    assert len(effects["rows"]) == 4 * 20 * 21 // 2 and effects["agreement"] == effects["agreement_of_chosen"]
 
 
 @pytest.mark.parametrize(
@@ -111,12 +111,12 @@ def test_heads_and_edges_in_a_table() -> None:
         ((), "log-probability of token 32 at position -1"),
     ],
 )
-def test_metrics_have_words(words: tuple[str, ...], metric: str) -> None:
-    assert told("effect", TEXT, *words)["metric"].startswith(metric)
+def test_options_choose_the_metric(words: tuple[str, ...], metric: str) -> None:
+    assert run_json("effect", TEXT, *words)["metric"].startswith(metric)
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("words", "message"),
     [
         (("look", "tiny", "a", "b"), "put the text in quotes"),
         (("look", "no-such-model", "a"), "no folder or .gguf file 'no-such-model'"),
@@ -128,7 +128,7 @@ def test_metrics_have_words(words: tuple[str, ...], metric: str) -> None:
         (("effect", TEXT, "--metric", "class"), "needs --label"),
         (("effect", TEXT, "--token", "a", "--metric", "loss"), "--token and --metric loss exclude each other"),
         (("effect", TEXT, "--token", "a", "--label", "1"), "--token and --label exclude each other"),
-        (("effect", "no-such-model", TEXT, "--right", "a"), "needs two tokens"),  # told before a model is looked for
+        (("effect", "no-such-model", TEXT, "--right", "a"), "needs two tokens"),  # reported before the model is loaded
         (("effect", TEXT, "--token", "주"), "is 3 tokens (주₁ 주₂ 주₃)"),
         (("look", "tiny"), 'tiny is a model; give it something to read: tiny "a text"'),
         (("effect", "smollm2"), "smollm2 is a model"),
@@ -142,13 +142,13 @@ def test_metrics_have_words(words: tuple[str, ...], metric: str) -> None:
         (("look", TEXT, "--head", "9"), "has 2 heads, counted from 0; 9 is none"),
     ],
 )
-def test_a_mistake_is_a_sentence(words: tuple[str, ...], sentence: str) -> None:
-    done = CliRunner().invoke(cli, list(words))
-    assert isinstance(done.exception, JumokError) and sentence in str(done.exception), done.exception
+def test_user_error_is_a_jumok_error(words: tuple[str, ...], message: str) -> None:
+    process = CliRunner().invoke(cli, list(words))
+    assert isinstance(process.exception, JumokError) and message in str(process.exception), process.exception
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("words", "message"),
     [
         (("look", TEXT, "--png", "x.jpg"), "--png writes PNG; x.jpg must end in .png"),
         (("look", TEXT, "--svg", "x.png"), "--svg writes SVG; x.png must end in .svg"),
@@ -159,66 +159,66 @@ def test_a_mistake_is_a_sentence(words: tuple[str, ...], sentence: str) -> None:
         (("effect", TEXT, "--verify", "-3"), "-3 is not in the range x>=0"),
     ],
 )
-def test_an_option_that_cannot_be_is_told_before_anything_is_loaded(words: tuple[str, ...], sentence: str) -> None:
-    done = CliRunner().invoke(cli, list(words))
-    assert done.exit_code != 0 and sentence in str(done.exception) + done.output
+def test_invalid_option_is_refused_before_loading(words: tuple[str, ...], message: str) -> None:
+    process = CliRunner().invoke(cli, list(words))
+    assert process.exit_code != 0 and message in str(process.exception) + process.output
 
 
-def test_a_measure_without_a_place_looks_from_nowhere() -> None:
-    assert "looks most at" not in said("effect", TEXT, "--metric", "loss")
-    assert "too few edges" in said("effect", "a", "--over", "edges")
+def test_metric_without_a_position_has_no_looks_column() -> None:
+    assert "looks most at" not in run_text("effect", TEXT, "--metric", "loss")
+    assert "too few edges" in run_text("effect", "a", "--over", "edges")
 
 
-def test_standard_input_is_read() -> None:
-    done = CliRunner().invoke(cli, ["look", "-", "--json"], input=TEXT + "\n", catch_exceptions=False)
-    assert json.loads(done.stdout) == told("look", TEXT)
+def test_look_reads_standard_input() -> None:
+    process = CliRunner().invoke(cli, ["look", "-", "--json"], input=TEXT + "\n", catch_exceptions=False)
+    assert json.loads(process.stdout) == run_json("look", TEXT)
     broken = CliRunner().invoke(cli, ["look", "-"], input=b"\xff\xfe hello")
     assert isinstance(broken.exception, JumokError) and "standard input is not UTF-8" in str(broken.exception)
     empty = CliRunner().invoke(cli, ["effect", "tiny", "-"], input="\n")
     assert isinstance(empty.exception, JumokError) and "standard input is empty" in str(empty.exception)
 
 
-def test_a_cut_answer_and_unknown_letters_are_said(tmp_path: Path) -> None:
+def test_cut_answers_and_unknown_tokens_are_reported(tmp_path: Path) -> None:
     letters = Tokenizer.for_characters("abcdefgh")
     torch.manual_seed(1)
     model = RNNSeq2Seq(RNNSeq2SeqConfig(vocabulary=9, embedding_width=8, width=8, start=0, end=8))
     jumok.save(model, tmp_path / "toy", tokenizer=letters)
-    found = told("look", str(tmp_path / "toy"), "abc?d", "--limit", "4")
-    assert len(found["target"]) == 5 and found["unfinished"] and found["unknown"] == 1
-    shown = said("look", str(tmp_path / "toy"), "abc?d", "--limit", "4").splitlines()[0]
+    fields = run_json("look", str(tmp_path / "toy"), "abc?d", "--limit", "4")
+    assert len(fields["target"]) == 5 and fields["unfinished"] and fields["unknown"] == 1
+    shown = run_text("look", str(tmp_path / "toy"), "abc?d", "--limit", "4").splitlines()[0]
     assert "5 positions (1 of them unknown to its tokenizer); answer: " in shown and shown.endswith(
         "4 tokens: --limit)"
     )
-    assert "--limit" in said("effect", str(tmp_path / "toy"), "abc?d", "--limit", "4").splitlines()[0]
-    assert told("effect", str(tmp_path / "toy"), "abcd")["unknown"] == 0
-    answered = CliRunner().invoke(cli, ["run", str(tmp_path / "toy"), "abc?d"])
-    assert "1 of 5 tokens are unknown to this model's tokenizer" in answered.stderr
+    assert "--limit" in run_text("effect", str(tmp_path / "toy"), "abc?d", "--limit", "4").splitlines()[0]
+    assert run_json("effect", str(tmp_path / "toy"), "abcd")["unknown"] == 0
+    process = CliRunner().invoke(cli, ["run", str(tmp_path / "toy"), "abc?d"])
+    assert "1 of 5 tokens are unknown to this model's tokenizer" in process.stderr
     assert "unknown" not in CliRunner().invoke(cli, ["run", str(tmp_path / "toy"), "abcd"]).stderr
-    wrong = CliRunner().invoke(cli, ["effect", str(tmp_path / "toy"), "abcd", "--token", "?"])
-    assert "'?' is unknown to this model's tokenizer" in str(wrong.exception)
-    assert found["target"][0] == "<start>" and "".join(found["target"][1:]) == found["answer"]
-    # what is measured of an answer: how likely each of its tokens was where the decoder said it
-    source, answer = letters.encode("abc?d"), letters.encode(found["answer"])
+    refused = CliRunner().invoke(cli, ["effect", str(tmp_path / "toy"), "abcd", "--token", "?"])
+    assert "'?' is unknown to this model's tokenizer" in str(refused.exception)
+    assert fields["target"][0] == "<start>" and "".join(fields["target"][1:]) == fields["answer"]
+    # The metric is the log-probability of an answer token at the decoder position that predicts it.
+    source, answer = letters.encode("abc?d"), letters.encode(fields["answer"])
     with torch.no_grad():
         logits = model.eval()(torch.tensor([source]), torch.tensor([[0, *answer]])).logits[0]
-    for place, token in enumerate(answer):
-        one = told("effect", str(tmp_path / "toy"), "abc?d", "--limit", "4", "--position", str(place))
-        assert one["metric"] == f"log-probability of token {token} at position {place}"
-        assert one["clean"] == pytest.approx(float(logits[place].log_softmax(-1)[token]), abs=1e-5)
-        assert int(logits[place].argmax()) == token
+    for position, token in enumerate(answer):
+        effects = run_json("effect", str(tmp_path / "toy"), "abc?d", "--limit", "4", "--position", str(position))
+        assert effects["metric"] == f"log-probability of token {token} at position {position}"
+        assert effects["clean"] == pytest.approx(float(logits[position].log_softmax(-1)[token]), abs=1e-5)
+        assert int(logits[position].argmax()) == token
 
 
-def test_columns_of_hangul_stand_under_each_other() -> None:
+def test_columns_with_hangul_are_aligned() -> None:
     from rich.cells import cell_len
 
-    found = said("effect", KOREAN, "--over", "edges", "--rows", "6").splitlines()
-    head = next(place for place, line in enumerate(found) if "gradient estimate" in line)
-    assert {cell_len(line[: line.index(" of 21")]) for line in found[head + 1 : head + 7]} == {
-        cell_len(found[head][: found[head].index("rank")]) + 1
+    lines = run_text("effect", KOREAN, "--over", "edges", "--rows", "6").splitlines()
+    title = next(index for index, line in enumerate(lines) if "gradient estimate" in line)
+    assert {cell_len(line[: line.index(" of 21")]) for line in lines[title + 1 : title + 7]} == {
+        cell_len(lines[title][: lines[title].index("rank")]) + 1
     }
 
 
-def test_a_person_sees_a_bar_and_a_program_does_not() -> None:
+def test_progress_is_shown_only_on_a_terminal() -> None:
     command = [sys.executable, "-m", "jumok", "effect", TEXT, "--over", "edges"]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stderr == ""
     parent, child = pty.openpty()
@@ -228,19 +228,19 @@ def test_a_person_sees_a_bar_and_a_program_does_not() -> None:
         try:
             while piece := os.read(parent, 4096):
                 shown += piece
-        except OSError:  # the other end is closed
+        except OSError:  # the process has closed its end
             pass
         assert process.stdout is not None and b"effect" in process.stdout.read()
     os.close(parent)
     assert process.returncode == 0 and b"cutting" in shown and b"loading tiny" in shown
 
 
-def test_the_copy_is_destroyed_without_the_head() -> None:
-    """What tiny is shipped for: its induction head is known, and without it nothing is repeated."""
+def test_ablating_the_induction_head_of_tiny_stops_copying() -> None:
+    """tiny comes with a trained induction head; without this head it does not repeat text."""
     tiny = jumok.load("tiny")
     text = "qzv kxw pmf qzv kx"
     with jumok.Lens(tiny) as lens, torch.no_grad():
         clean = lens.run(text, logits=True).logits[0, -1]
-        cut = lens.run(text, logits=True, edits=jumok.Ablate(layer=1, head=0)).logits[0, -1]
-    assert int(clean.argmax()) == ord("w") and int(cut.argmax()) != ord("w")
-    assert float(cut.softmax(-1)[ord("w")]) < 0.2 * float(clean.softmax(-1)[ord("w")])
+        ablated = lens.run(text, logits=True, edits=jumok.Ablate(layer=1, head=0)).logits[0, -1]
+    assert int(clean.argmax()) == ord("w") and int(ablated.argmax()) != ord("w")
+    assert float(ablated.softmax(-1)[ord("w")]) < 0.2 * float(clean.softmax(-1)[ord("w")])

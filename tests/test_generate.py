@@ -1,4 +1,4 @@
-"""Generation against transformers' generate, token for token."""
+"""Generation compared with transformers' generate, token for token."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from parity import perturb_parameters
 VOCABULARY = 61
 
 
-def pair(name: str, folder: Path) -> tuple[Model, Any]:
+def build_pair(name: str, folder: Path) -> tuple[Model, Any]:
     torch.manual_seed(5)
     if name == "gpt2":
         theirs: Any = GPT2LMHeadModel(
@@ -56,42 +56,42 @@ def pair(name: str, folder: Path) -> tuple[Model, Any]:
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Model, Any]]:
     folder = tmp_path_factory.mktemp("pairs")
-    return {name: pair(name, folder) for name in ("gpt2", "llama")}
+    return {name: build_pair(name, folder) for name in ("gpt2", "llama")}
 
 
 PROMPTS = [[5, 9, 11, 2, 40], [7, 8], [12, 30, 31]]
 
 
-def theirs_generate(theirs: Any, prompts: list[list[int]], **settings: Any) -> list[list[int]]:
-    longest = max(len(one) for one in prompts)
-    tokens = torch.tensor([[0] * (longest - len(one)) + one for one in prompts])
-    real = torch.tensor([[0] * (longest - len(one)) + [1] * len(one) for one in prompts])
-    found = theirs.generate(tokens, attention_mask=real, do_sample=False, pad_token_id=0, **settings)
-    return found[:, longest:].tolist()
+def generate_theirs(theirs: Any, prompts: list[list[int]], **settings: Any) -> list[list[int]]:
+    longest = max(len(prompt) for prompt in prompts)
+    tokens = torch.tensor([[0] * (longest - len(prompt)) + prompt for prompt in prompts])
+    attention_mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+    output = theirs.generate(tokens, attention_mask=attention_mask, do_sample=False, pad_token_id=0, **settings)
+    return output[:, longest:].tolist()
 
 
-def cut(tokens: list[int], end: int | None) -> list[int]:
-    """Their rows are padded behind the end token."""
+def cut_after_end(tokens: list[int], end: int | None) -> list[int]:
+    """Remove the padding behind the end token of a row from transformers."""
     return tokens[: tokens.index(end) + 1] if end is not None and end in tokens else tokens
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
 @pytest.mark.parametrize("end", [None, 3, 17])
-def test_greedy_is_theirs(pairs: Any, name: str, end: int | None) -> None:
+def test_greedy_matches_transformers(pairs: Any, name: str, end: int | None) -> None:
     ours, theirs = pairs[name]
-    wanted = theirs_generate(theirs, PROMPTS, max_new_tokens=25, eos_token_id=end)
-    found = generate(ours, PROMPTS, limit=25, ends=() if end is None else (end,))
-    assert found == [cut(one, end) for one in wanted]
-    alone = [generate(ours, [one], limit=25, ends=() if end is None else (end,))[0] for one in PROMPTS]
-    assert found == alone  # a batch of unequal prompts is each of them
+    expected = generate_theirs(theirs, PROMPTS, max_new_tokens=25, eos_token_id=end)
+    generated = generate(ours, PROMPTS, limit=25, ends=() if end is None else (end,))
+    assert generated == [cut_after_end(row, end) for row in expected]
+    alone = [generate(ours, [prompt], limit=25, ends=() if end is None else (end,))[0] for prompt in PROMPTS]
+    assert generated == alone  # a batch of unequal prompts equals separate runs
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
 @pytest.mark.parametrize("penalty", [1.0, 0.0, 2.0])
 @pytest.mark.parametrize(("beams", "end"), [(1, 3), (3, 3), (4, 17), (3, None)])
-def test_beam_search_is_theirs(pairs: Any, name: str, penalty: float, beams: int, end: int | None) -> None:
+def test_beam_search_matches_transformers(pairs: Any, name: str, penalty: float, beams: int, end: int | None) -> None:
     ours, theirs = pairs[name]
-    wanted = theirs_generate(
+    expected = generate_theirs(
         theirs,
         PROMPTS,
         max_new_tokens=12,
@@ -101,20 +101,20 @@ def test_beam_search_is_theirs(pairs: Any, name: str, penalty: float, beams: int
         early_stopping=False,
     )
     ends = () if end is None else (end,)
-    found = beam_search(ours, PROMPTS, beams=beams, limit=12, length_penalty=penalty, ends=ends)
-    if beams == 1:  # their one beam is greedy search
-        found = generate(ours, PROMPTS, limit=12, ends=ends)
-    assert found == [cut(one, end) for one in wanted]
+    texts = beam_search(ours, PROMPTS, beams=beams, limit=12, length_penalty=penalty, ends=ends)
+    if beams == 1:  # transformers runs greedy search for one beam
+        texts = generate(ours, PROMPTS, limit=12, ends=ends)
+    assert texts == [cut_after_end(row, end) for row in expected]
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
 @pytest.mark.parametrize("penalty", [-1.0, 0.0, 1.0, 3.0])
-def test_beams_that_end_early_are_scored_by_their_length(pairs: Any, name: str, penalty: float) -> None:
+def test_beam_search_scores_early_ends_by_length(pairs: Any, name: str, penalty: float) -> None:
     ours, theirs = pairs[name]
     prompt = [PROMPTS[0]]
     lengths = set()
-    for end in sorted(set(generate(ours, prompt, limit=12)[0])):  # tokens that this model really says
-        wanted = theirs_generate(
+    for end in sorted(set(generate(ours, prompt, limit=12)[0])):  # tokens that this model generates
+        expected = generate_theirs(
             theirs,
             prompt,
             max_new_tokens=12,
@@ -123,92 +123,94 @@ def test_beams_that_end_early_are_scored_by_their_length(pairs: Any, name: str, 
             length_penalty=penalty,
             early_stopping=False,
         )
-        found = beam_search(ours, prompt, beams=3, limit=12, length_penalty=penalty, ends=(end,))
-        assert found == [cut(one, end) for one in wanted]
-        lengths.add(len(found[0]))
-    if penalty <= 0:  # a penalty above 0 favours length, and then the longest may win every time
+        texts = beam_search(ours, prompt, beams=3, limit=12, length_penalty=penalty, ends=(end,))
+        assert texts == [cut_after_end(row, end) for row in expected]
+        lengths.add(len(texts[0]))
+    if penalty <= 0:  # above 0, the longest text may win every time
         assert min(lengths) < 12
 
 
-def test_sampling_filters_are_theirs() -> None:
+def test_sampling_filters_match_transformers() -> None:
     from transformers import MinPLogitsWarper, RepetitionPenaltyLogitsProcessor, TopKLogitsWarper, TopPLogitsWarper
 
     logits = 3 * torch.randn(4, 50)
-    seen = [[1, 2, 3], [4], [5, 5, 6], [7, 8]]
+    texts = [[1, 2, 3], [4], [5, 5, 6], [7, 8]]
     for sampling, theirs in (
         (Sampling(top_k=7), TopKLogitsWarper(7)),
         (Sampling(top_p=0.8), TopPLogitsWarper(0.8)),
         (Sampling(min_p=0.1), MinPLogitsWarper(0.1)),
     ):
-        assert torch.equal(sampling.filter_logits(logits, seen), theirs(None, logits.clone()))
+        assert torch.equal(sampling.filter_logits(logits, texts), theirs(None, logits.clone()))
     penalty = RepetitionPenaltyLogitsProcessor(1.7)
-    for row, tokens in enumerate(seen):
-        wanted = penalty(torch.tensor([tokens]), logits[row : row + 1].clone())
-        found = Sampling(repetition=1.7).filter_logits(logits, seen)[row : row + 1]
-        assert torch.allclose(found, wanted)
+    for row, tokens in enumerate(texts):
+        expected = penalty(torch.tensor([tokens]), logits[row : row + 1].clone())
+        penalized = Sampling(repetition=1.7).filter_logits(logits, texts)[row : row + 1]
+        assert torch.allclose(penalized, expected)
 
 
-def test_sampling_follows_the_distribution_and_its_seed() -> None:
+def test_sampling_follows_the_distribution_and_the_seed() -> None:
     logits = torch.tensor([[0.0, 1.0, 2.0, -1.0]]).expand(20000, -1)
-    seen: list[list[int]] = [[] for _ in range(20000)]
-    drawn = Sampling(seed=3).choose(logits, seen, Sampling(seed=3).create_generator(torch.device("cpu")))
-    shares = drawn.bincount(minlength=4) / 20000
+    texts: list[list[int]] = [[] for _ in range(20000)]
+    tokens = Sampling(seed=3).choose(logits, texts, Sampling(seed=3).create_generator(torch.device("cpu")))
+    shares = tokens.bincount(minlength=4) / 20000
     assert torch.allclose(shares, logits[0].softmax(-1), atol=0.015)
     model = GPT(GPTConfig(vocabulary=50, length=40, width=16, layers=1, heads=2, hidden=16)).eval()
-    one, two, three = (generate(model, [[1, 2]], limit=20, sampling=Sampling(seed=seed)) for seed in (1, 1, 2))
-    assert one == two != three
+    first, repeated, other = (generate(model, [[1, 2]], limit=20, sampling=Sampling(seed=seed)) for seed in (1, 1, 2))
+    assert first == repeated != other
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
 @pytest.mark.parametrize("kind", ["lookup", "draft", "itself"])
 @pytest.mark.parametrize("end", [None, 3])
-def test_speculation_is_plain_greedy(pairs: Any, name: str, kind: str, end: int | None) -> None:
+def test_speculation_equals_greedy_decoding(pairs: Any, name: str, kind: str, end: int | None) -> None:
     ours, _ = pairs[name]
     torch.manual_seed(1)
     small = GPT(llama_config(vocabulary=VOCABULARY, length=200, width=8, layers=1, heads=2, hidden=8)).eval()
     ends = () if end is None else (end,)
     for prompt in [*PROMPTS, [5, 6, 7, 5, 6, 7, 5, 6]]:
         if kind == "itself" and name == "gpt2":
-            continue  # its table of positions has no room for a second reading
-        guesser = {"lookup": PromptLookup, "draft": lambda: DraftModel(small), "itself": lambda: DraftModel(ours, 3)}[
+            continue  # its position table is too short for the draft's lookahead
+        proposer = {"lookup": PromptLookup, "draft": lambda: DraftModel(small), "itself": lambda: DraftModel(ours, 3)}[
             kind
         ]()
-        found = speculate(ours, prompt, guesser, limit=30 if kind != "itself" else 20, ends=ends)
-        wanted = generate(ours, [prompt], limit=30 if kind != "itself" else 20, ends=ends)[0]
-        assert found.tokens == wanted
+        report = speculate(ours, prompt, proposer, limit=30 if kind != "itself" else 20, ends=ends)
+        expected = generate(ours, [prompt], limit=30 if kind != "itself" else 20, ends=ends)[0]
+        assert report.tokens == expected
         if kind == "itself" and end is None:
-            assert found.accepted == found.proposed and found.steps < 10  # a model agrees with itself
+            assert report.accepted == report.proposed and report.steps < 10  # a model agrees with itself
 
 
-def test_lookup_finds_the_latest_place() -> None:
+def test_prompt_lookup_copies_from_the_latest_match() -> None:
     assert PromptLookup(longest=2, count=3).propose([1, 2, 9, 9, 1, 2, 7, 8, 4, 1, 2], 10) == [7, 8, 4]
     assert PromptLookup(count=5).propose([4, 7, 7], 10) == [7, 7, 7, 7, 7]
     assert PromptLookup(count=9).propose([1, 2, 1, 2], 3) == [1, 2, 1]
     assert PromptLookup().propose([1, 2, 3], 10) == []
 
 
-class Bytes:
+class ByteDecoder:
+    """Decodes byte values, replacing incomplete characters."""
+
     def decode(self, ids: list[int]) -> str:
         return bytes(ids).decode(errors="replace")
 
 
-def test_streamed_text_is_whole_at_every_step() -> None:
+def test_streamed_text_never_splits_a_character() -> None:
     text = "나는 🙂 학교에 café"
-    pieces = list(stream_text(text.encode(), Bytes()))
+    pieces = list(stream_text(text.encode(), ByteDecoder()))
     assert "".join(pieces) == text and len(pieces) == len(text)
     assert all("\ufffd" not in piece for piece in pieces)
-    assert "".join(stream_text("가나".encode()[:5], Bytes())) == "가", "a limit in the middle of a character"
-    assert "".join(stream_text(b"\xff!", Bytes())) == "\ufffd!", "what is no character at all is not hidden"
+    assert "".join(stream_text("가나".encode()[:5], ByteDecoder())) == "가", "the limit cuts a character"
+    assert "".join(stream_text(b"\xff!", ByteDecoder())) == "\ufffd!", "an invalid byte is shown"
 
 
-def test_stop_strings_end_the_text_and_are_not_shown() -> None:
-    assert "".join(stream_text(b"one two END three", Bytes(), ["END"])) == "one two "
-    assert "".join(stream_text(b"one EN two", Bytes(), ["END"])) == "one EN two"
-    assert "".join(stream_text("가나다라".encode(), Bytes(), ["다", "라"])) == "가나"
+def test_stop_string_ends_the_text_and_is_not_yielded() -> None:
+    assert "".join(stream_text(b"one two END three", ByteDecoder(), ["END"])) == "one two "
+    assert "".join(stream_text(b"one EN two", ByteDecoder(), ["END"])) == "one EN two"
+    assert "".join(stream_text("가나다라".encode(), ByteDecoder(), ["다", "라"])) == "가나"
 
 
 @pytest.mark.parametrize(
-    ("make", "says"),
+    ("call", "message"),
     [
         (lambda model: generate(model, [[]]), "prompt is empty"),
         (lambda model: generate(model, []), "prompt is empty"),
@@ -223,16 +225,16 @@ def test_stop_strings_end_the_text_and_are_not_shown() -> None:
         (lambda model: PromptLookup(count=0), "at least 1"),
     ],
 )
-def test_what_cannot_be_is_refused_in_a_sentence(make: Any, says: str) -> None:
+def test_invalid_arguments_raise(call: Any, message: str) -> None:
     model = GPT(GPTConfig(vocabulary=50, length=40, width=16, layers=1, heads=2, hidden=16)).eval()
-    with pytest.raises(ArgumentError, match=says):
-        make(model)
+    with pytest.raises(ArgumentError, match=message):
+        call(model)
 
 
-def test_stream_gives_one_token_at_a_time() -> None:
+def test_stream_tokens_yields_one_token_at_a_time() -> None:
     model = GPT(GPTConfig(vocabulary=50, length=40, width=16, layers=1, heads=2, hidden=16)).eval()
-    walked = stream_tokens(model, [[1, 2], [3]], limit=5)
-    first = next(walked)
-    assert len(first) == 2 and [first, *walked] == [
+    steps = stream_tokens(model, [[1, 2], [3]], limit=5)
+    first = next(steps)
+    assert len(first) == 2 and [first, *steps] == [
         list(row) for row in zip(*generate(model, [[1, 2], [3]], limit=5), strict=True)
     ]

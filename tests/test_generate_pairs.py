@@ -1,4 +1,4 @@
-"""Answers of encoder-decoders against transformers' generate, token for token."""
+"""Answers of encoder-decoders compared with transformers' generate, token for token."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import jumok
 from jumok.generate import beam_search, generate
 from jumok.models import Model
 from parity import perturb_parameters
-from test_generate import cut
+from test_generate import cut_after_end
 
 SOURCES = [[5, 9, 11, 2, 40], [7, 8], [12, 30, 31]]
 
 
-def made(name: str) -> Any:
+def build_theirs(name: str) -> Any:
     torch.manual_seed(3)
     if name == "t5":
         return T5ForConditionalGeneration(
@@ -55,33 +55,33 @@ def made(name: str) -> Any:
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Model, Any]]:
-    found = {}
+    models = {}
     for name in ("t5", "marian"):
-        theirs = perturb_parameters(made(name))
+        theirs = perturb_parameters(build_theirs(name))
         folder: Path = tmp_path_factory.mktemp(name)
         theirs.save_pretrained(folder)
-        found[name] = (jumok.load(folder).model, theirs)
-    return found
+        models[name] = (jumok.load(folder).model, theirs)
+    return models
 
 
-def answers(theirs: Any, **settings: Any) -> list[list[int]]:
-    longest = max(len(one) for one in SOURCES)
+def generate_answers(theirs: Any, **settings: Any) -> list[list[int]]:
+    longest = max(len(source) for source in SOURCES)
     pad = theirs.config.pad_token_id
-    tokens = torch.tensor([one + [pad] * (longest - len(one)) for one in SOURCES])
-    real = torch.tensor([[1] * len(one) + [0] * (longest - len(one)) for one in SOURCES])
-    found = theirs.generate(tokens, attention_mask=real, do_sample=False, max_new_tokens=12, **settings)
-    return found[:, 1:].tolist()
+    tokens = torch.tensor([source + [pad] * (longest - len(source)) for source in SOURCES])
+    attention_mask = torch.tensor([[1] * len(source) + [0] * (longest - len(source)) for source in SOURCES])
+    output = theirs.generate(tokens, attention_mask=attention_mask, do_sample=False, max_new_tokens=12, **settings)
+    return output[:, 1:].tolist()
 
 
 @pytest.mark.parametrize("name", ["t5", "marian"])
 @pytest.mark.parametrize("end", [1, 17])
-def test_greedy_answers_are_theirs(pairs: Any, name: str, end: int) -> None:
+def test_greedy_answers_match_transformers(pairs: Any, name: str, end: int) -> None:
     ours, theirs = pairs[name]
-    wanted = answers(theirs, eos_token_id=end)
-    assert generate(ours, SOURCES, limit=12, ends=(end,)) == [cut(one, end) for one in wanted]
+    expected = generate_answers(theirs, eos_token_id=end)
+    assert generate(ours, SOURCES, limit=12, ends=(end,)) == [cut_after_end(row, end) for row in expected]
 
 
-def test_a_recurrent_model_answers_as_when_it_is_taught() -> None:
+def test_recurrent_model_generates_what_teacher_forcing_predicts() -> None:
     from jumok.models import RNNSeq2Seq, RNNSeq2SeqConfig
 
     torch.manual_seed(0)
@@ -92,16 +92,16 @@ def test_a_recurrent_model_answers_as_when_it_is_taught() -> None:
         model.initialise()
         for parameter in model.parameters():
             torch.nn.init.normal_(parameter, std=0.5)
-        found = generate(model, SOURCES, limit=6)
-        for source, answer in zip(SOURCES, found, strict=True):
+        generated = generate(model, SOURCES, limit=6)
+        for source, answer in zip(SOURCES, generated, strict=True):
             with torch.no_grad():
-                taught = model(torch.tensor([source]), torch.tensor([[1, *answer[:-1]]])).logits
-            assert taught.argmax(-1)[0].tolist() == answer
-        assert beam_search(model, SOURCES, beams=1, limit=6) == found
+                forced = model(torch.tensor([source]), torch.tensor([[1, *answer[:-1]]])).logits
+            assert forced.argmax(-1)[0].tolist() == answer
+        assert beam_search(model, SOURCES, beams=1, limit=6) == generated
         assert len(beam_search(model, SOURCES, beams=3, limit=6)) == 3
 
 
-def test_beams_end_where_every_token_is_an_end() -> None:
+def test_beam_search_ends_if_every_token_is_an_end() -> None:
     from jumok.models import GPT, GPTConfig
 
     model = GPT(GPTConfig(vocabulary=3, length=20, width=8, layers=1, heads=2, hidden=8)).eval()
@@ -110,8 +110,8 @@ def test_beams_end_where_every_token_is_an_end() -> None:
 
 @pytest.mark.parametrize("name", ["t5", "marian"])
 @pytest.mark.parametrize(("beams", "penalty", "end"), [(3, 1.0, 1), (4, 0.6, 17), (2, 2.0, 1)])
-def test_beams_are_theirs(pairs: Any, name: str, beams: int, penalty: float, end: int) -> None:
+def test_beam_search_matches_transformers(pairs: Any, name: str, beams: int, penalty: float, end: int) -> None:
     ours, theirs = pairs[name]
-    wanted = answers(theirs, eos_token_id=end, num_beams=beams, length_penalty=penalty, early_stopping=False)
-    found = beam_search(ours, SOURCES, beams=beams, limit=12, length_penalty=penalty, ends=(end,))
-    assert found == [cut(one, end) for one in wanted]
+    expected = generate_answers(theirs, eos_token_id=end, num_beams=beams, length_penalty=penalty, early_stopping=False)
+    texts = beam_search(ours, SOURCES, beams=beams, limit=12, length_penalty=penalty, ends=(end,))
+    assert texts == [cut_after_end(row, end) for row in expected]

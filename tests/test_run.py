@@ -1,4 +1,4 @@
-"""jumok run and jumok models, as a person uses them, on small models of our own."""
+"""jumok.run, jumok run and jumok models, on small models."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from jumok.tasks.run import TASKS
 from parity import perturb_parameters
 
 
-def run(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+def run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "jumok", *arguments]
-    return subprocess.run(command, input=given, capture_output=True, text=True, check=False, encoding="utf-8")
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +43,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     recurrent = RNNSeq2Seq(RNNSeq2SeqConfig(vocabulary=size, embedding_width=8, width=12))
     for parameter in recurrent.parameters():
         torch.nn.init.normal_(parameter, std=0.9)
-    would = generate(recurrent.eval(), [tokenizer.encode("a text")], limit=6)[0]
-    recurrent.config = recurrent.config.replace(end=would[-1])  # so that it comes to an end
+    generated = generate(recurrent.eval(), [tokenizer.encode("a text")], limit=6)[0]
+    recurrent.config = recurrent.config.replace(end=generated[-1])  # a token that it generates
     jumok.save(recurrent, root / "recurrent", tokenizer=tokenizer)
     small = {"vocabulary": size, "length": 9, "width": 16, "layers": 1, "heads": 2, "hidden": 16, "end": 255}
     jumok.save(Transformer(TransformerConfig.from_json(small)), root / "transformer", tokenizer=tokenizer)
@@ -53,61 +53,62 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_text_is_continued_from_arguments_files_and_standard_input(folders: Path, tmp_path: Path) -> None:
-    plain = run("run", str(folders / "gpt"), "나는 학교에", "--limit", "8", "--json")
-    assert plain.returncode == 0, plain.stderr
-    told = json.loads(plain.stdout)
-    assert told["input"] == "나는 학교에"
+def test_text_comes_from_arguments_files_and_standard_input(folders: Path, tmp_path: Path) -> None:
+    process = run("run", str(folders / "gpt"), "나는 학교에", "--limit", "8", "--json")
+    assert process.returncode == 0, process.stderr
+    answer = json.loads(process.stdout)
+    assert answer["input"] == "나는 학교에"
     (tmp_path / "text.txt").write_text("나는 학교에\n", encoding="utf-8")
-    for again in (
+    for process in (
         run("run", str(folders / "gpt"), str(tmp_path / "text.txt"), "--limit", "8", "--json"),
-        run("run", str(folders / "gpt"), "-", "--limit", "8", "--json", given="나는 학교에\n"),
+        run("run", str(folders / "gpt"), "-", "--limit", "8", "--json", stdin="나는 학교에\n"),
     ):
-        assert json.loads(again.stdout) == told
-    for _ in range(2):  # a module of that name exists too, once it is imported
-        assert jumok.run(folders / "gpt", "나는 학교에", limit=8) == told["output"]
+        assert json.loads(process.stdout) == answer
+    for _ in range(2):  # jumok.run must stay the function after jumok.tasks.run is imported
+        assert jumok.run(folders / "gpt", "나는 학교에", limit=8) == answer["output"]
 
 
-def test_an_encoder_gives_vectors(folders: Path) -> None:
-    done = run("run", str(folders / "bert"), "one text", "another", "--json")
-    rows = [json.loads(line) for line in done.stdout.splitlines()]
+def test_encoder_returns_unit_vectors(folders: Path) -> None:
+    process = run("run", str(folders / "bert"), "one text", "another", "--json")
+    rows = [json.loads(line) for line in process.stdout.splitlines()]
     assert [row["input"] for row in rows] == ["one text", "another"] and len(rows[0]["embed"]) == 16
     assert abs(sum(number**2 for number in rows[0]["embed"]) - 1) < 1e-4
 
 
-def test_numbers_give_numbers(folders: Path) -> None:
-    plain = run("run", str(folders / "numeric"), "10,20.5,30", "1 2", "--json")
-    rows = [json.loads(line) for line in plain.stdout.splitlines()]
+def test_numeric_model_predicts_numbers(folders: Path) -> None:
+    process = run("run", str(folders / "numeric"), "10,20.5,30", "1 2", "--json")
+    rows = [json.loads(line) for line in process.stdout.splitlines()]
     loaded = jumok.load(folders / "numeric")
-    for row, given in zip(rows, ([10, 20.5, 30], [1, 2]), strict=True):
-        wanted = loaded.model.predict(torch.tensor([given]), len(given))[0]
-        torch.testing.assert_close(torch.tensor(row["predict"]), wanted)
-        for again in (given, tuple(given), torch.tensor(given)):
-            assert jumok.run(loaded, again) == row["predict"]
-    both = jumok.run(loaded, [[10, 20.5, 30], "1 2"])
-    assert both == [row["predict"] for row in rows]
+    for row, numbers in zip(rows, ([10, 20.5, 30], [1, 2]), strict=True):
+        expected = loaded.model.predict(torch.tensor([numbers]), len(numbers))[0]
+        torch.testing.assert_close(torch.tensor(row["predict"]), expected)
+        for inputs in (numbers, tuple(numbers), torch.tensor(numbers)):
+            assert jumok.run(loaded, inputs) == row["predict"]
+    batch = jumok.run(loaded, [[10, 20.5, 30], "1 2"])
+    assert batch == [row["predict"] for row in rows]
     assert jumok.run(loaded, torch.tensor([[1, 2], [1, 2]])) == [rows[1]["predict"]] * 2
     shown = run("run", str(folders / "numeric"), "10,20.5,30").stdout.split()
-    assert [float(one) for one in shown] == pytest.approx(rows[0]["predict"], rel=1e-4)
+    assert [float(number) for number in shown] == pytest.approx(rows[0]["predict"], rel=1e-4)
 
 
-def test_a_recurrent_model_answers(folders: Path) -> None:
+def test_recurrent_model_stops_at_its_end_token(folders: Path) -> None:
     loaded = jumok.load(folders / "recurrent")
     ids = generate(loaded.model, [loaded.tokenizer.encode("a text")], limit=6)[0]
-    assert ids.index(loaded.config.end) == 5  # where it ends by itself, at the token its config names
-    done = run("run", str(folders / "recurrent"), "a text", "--json")
-    assert json.loads(done.stdout)["output"] == loaded.tokenizer.decode(ids[:-1])
+    assert ids.index(loaded.config.end) == 5  # the end token of its config
+    process = run("run", str(folders / "recurrent"), "a text", "--json")
+    assert json.loads(process.stdout)["output"] == loaded.tokenizer.decode(ids[:-1])
 
 
-def test_an_answer_is_not_longer_than_the_model_reads(folders: Path) -> None:
-    """The default limit must not be an error."""
+def test_default_limit_is_cut_to_the_context_length(folders: Path) -> None:
     loaded = jumok.load(folders / "transformer")
     ids = generate(loaded.model, [loaded.tokenizer.encode("a text")], limit=9)[0]
-    whole = loaded.tokenizer.decode(ids).removesuffix("\N{REPLACEMENT CHARACTER}")  # no part of a character at the end
-    assert len(ids) == 9 and jumok.run(loaded, "a text") == whole
+    text = loaded.tokenizer.decode(ids).removesuffix(
+        "\N{REPLACEMENT CHARACTER}"
+    )  # an incomplete character is not shown
+    assert len(ids) == 9 and jumok.run(loaded, "a text") == text
 
 
-def test_classes_of_a_text_have_names(folders: Path) -> None:
+def test_text_classes_have_names(folders: Path) -> None:
     loaded = jumok.load(folders / "classifier")
     assert loaded.labels == ("좋다", "나쁘다", "글쎄")
     with torch.no_grad():
@@ -117,8 +118,8 @@ def test_classes_of_a_text_have_names(folders: Path) -> None:
     for row in rows:
         assert row["name"] == loaded.labels[row["class"]]
         assert row["share"] == pytest.approx(float(shares[row["class"]]), abs=1e-6)
-    done = run("run", str(folders / "classifier"), "one text")
-    assert [line.split()[1] for line in done.stdout.splitlines()] == [row["name"] for row in rows]
+    process = run("run", str(folders / "classifier"), "one text")
+    assert [line.split()[1] for line in process.stdout.splitlines()] == [row["name"] for row in rows]
 
 
 @pytest.mark.parametrize(
@@ -132,41 +133,41 @@ def test_classes_of_a_text_have_names(folders: Path) -> None:
         (1, "regression"),
     ],
 )
-def test_classes_are_what_the_pipeline_of_transformers_says(labels: int, problem: str | None, tmp_path: Path) -> None:
+def test_classes_match_the_pipeline_of_transformers(labels: int, problem: str | None, tmp_path: Path) -> None:
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    names = {place: f"class number {place}" for place in range(labels)}
-    ids = {name: place for place, name in names.items()}
-    told = BertConfig(vocab_size=256, **sizes, id2label=names, label2id=ids, problem_type=problem)
-    perturb_parameters(BertForSequenceClassification(told)).save_pretrained(tmp_path)
+    names = {index: f"class number {index}" for index in range(labels)}
+    ids = {name: index for index, name in names.items()}
+    config = BertConfig(vocab_size=256, **sizes, id2label=names, label2id=ids, problem_type=problem)
+    perturb_parameters(BertForSequenceClassification(config)).save_pretrained(tmp_path)
     Tokenizer.for_bytes().save(tmp_path)
     theirs = pipeline("text-classification", str(tmp_path), top_k=None)
     text = "a text of some words"
-    wanted = {row["label"]: row["score"] for row in theirs([text])[0]}
+    expected = {row["label"]: row["score"] for row in theirs([text])[0]}
     loaded = jumok.load(tmp_path)
-    found = jumok.run(loaded, text)
+    rows = jumok.run(loaded, text)
     if problem == "regression":
         assert loaded.model.task == "score" and loaded.labels == tuple(names.values())
-        found = [{"name": names[place], "share": number} for place, number in enumerate(found)]
-    assert {row["name"]: row["share"] for row in found} == pytest.approx(wanted, abs=1e-5)
+        rows = [{"name": names[index], "share": number} for index, number in enumerate(rows)]
+    assert {row["name"]: row["share"] for row in rows} == pytest.approx(expected, abs=1e-5)
     assert run("run", str(tmp_path), text).returncode == 0
 
 
-def test_every_family_is_for_something() -> None:
+def test_every_family_declares_a_task_that_runs() -> None:
     for name in FAMILIES:
-        made = get_family(name)
+        family = get_family(name)
         with torch.device("meta"):
-            model = made(made.config_class())
+            model = family(family.config_class())
         assert model.answers == "text" or model.task in TASKS
 
 
-def test_the_families_are_listed() -> None:
-    told = json.loads(run("models", "--json").stdout)
-    assert {row["family"]: row["parameters"] for row in told}["gpt"] == 124_439_808
-    assert len(told) == 11 and all(row["what"] for row in told)
+def test_models_lists_the_families() -> None:
+    rows = json.loads(run("models", "--json").stdout)
+    assert {row["family"]: row["parameters"] for row in rows}["gpt"] == 124_439_808
+    assert len(rows) == 11 and all(row["what"] for row in rows)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["gpt", ""], "the text is empty"),
         (["gpt", "x" * 70], "70 tokens and this model reads at most 64; shorten"),
@@ -183,23 +184,23 @@ def test_the_families_are_listed() -> None:
         (["nowhere", "x"], "there is no folder"),
     ],
 )
-def test_a_mistake_is_one_sentence(folders: Path, arguments: list[str], says: str) -> None:
-    done = run("run", str(folders / arguments[0]), *arguments[1:])
-    assert done.returncode == 2 and says in done.stderr, done.stderr
-    assert done.stderr.count("\n") == 1 and done.stderr.startswith("jumok: ")
+def test_user_error_is_one_line(folders: Path, arguments: list[str], message: str) -> None:
+    process = run("run", str(folders / arguments[0]), *arguments[1:])
+    assert process.returncode == 2 and message in process.stderr, process.stderr
+    assert process.stderr.count("\n") == 1 and process.stderr.startswith("jumok: ")
 
 
-def test_nothing_on_standard_input(folders: Path) -> None:
-    done = run("run", str(folders / "gpt"))
-    assert done.returncode == 2 and "standard input is empty" in done.stderr
+def test_empty_standard_input_is_refused(folders: Path) -> None:
+    process = run("run", str(folders / "gpt"))
+    assert process.returncode == 2 and "standard input is empty" in process.stderr
 
 
 @pytest.mark.parametrize(
-    ("call", "sentence"),
+    ("call", "message"),
     [
         ("jumok.run('tiny', 'a', foo=1)", "unknown setting 'foo'; choose from limit"),
         ("jumok.run('tiny', 'a', limit='x')", "limit must be a number of new tokens"),
-        ("jumok.save('gpt', 'folder')", "save takes a model"),
+        ("jumok.save('gpt', 'folder')", "save needs a jumok model"),
         ("jumok.load(None)", "give a folder, a .gguf file or a name"),
         ("jumok.load('')", "give a folder, a .gguf file or a name"),
         ("generate(jumok.load('tiny').model, torch.tensor([[1, 2]]))", "give its .tolist()"),
@@ -208,10 +209,10 @@ def test_nothing_on_standard_input(folders: Path) -> None:
         ("jumok.load('tiny').model([1, 2])", "tokens must be a tensor [batch, length]"),
     ],
 )
-def test_calls_that_cannot_be_meant_are_a_sentence(call: str, sentence: str) -> None:
-    """In a process of its own: here, the types are checked before the call is made."""
+def test_invalid_calls_raise_readable_errors(call: str, message: str) -> None:
+    """In a separate process, because the tests check types before a call is made."""
     code = (
         f"import jumok, torch\nfrom jumok.generate import generate\ntry: {call}\nexcept jumok.JumokError as e: print(e)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert sentence in done.stdout
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert message in process.stdout

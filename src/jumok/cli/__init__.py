@@ -48,20 +48,26 @@ for command in (demo, steps, attend, mask, data, models, run, train, compare, lo
 
 def main() -> None:
     """Run the command line. A user's mistake prints one line and exits with code 2, without a traceback."""
+    try:
+        _run_command()
+        sys.stdout.flush()  # a closed pipe must fail here, and not when Python exits
+    except BrokenPipeError:  # the reader of a pipe, such as head, has closed it
+        # Python flushes standard output once more at exit; let it write to nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _run_command() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # terminals without Hangul show escapes, not a traceback
     try:
         cli.main(standalone_mode=False)
-        sys.stdout.flush()  # a closed pipe must fail here, and not when Python exits
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
     except (click.exceptions.Abort, KeyboardInterrupt):
         exit_with_message("interrupted", 130)
     except click.ClickException as error:
         exit_with_message(_describe_usage_error(error), 2)
-    except BrokenPipeError:
-        _exit_after_closed_pipe()
     except OSError as error:
         exit_with_message(f"{error.filename or 'a file'}: {error.strerror or error}", 2)
     except Exception as error:
@@ -78,10 +84,3 @@ def _describe_usage_error(error: click.ClickException) -> str:
     if isinstance(error, click.UsageError) and error.ctx is not None:
         return f"{message} (see: {error.ctx.command_path} --help)"
     return message
-
-
-def _exit_after_closed_pipe() -> None:
-    """Exit without a traceback when the reader of a pipe (| head) has closed it."""
-    # Python flushes standard output once more at exit; let it write to nowhere.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(0)

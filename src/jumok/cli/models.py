@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -12,9 +12,6 @@ from jumok import defaults
 
 from .arguments import read_arguments, read_content
 from .command import Command, collect_given_options, json_option
-
-if TYPE_CHECKING:
-    from jumok.tasks import ModelInput
 
 CLASSES_SHOWN = 5
 NUMBERS_SHOWN = 8
@@ -117,7 +114,9 @@ def run(context: click.Context, /, model: str, inputs: tuple[str, ...], as_json:
 
     for text in texts:
         model_input = read_input(loaded, text, chat=settings.chat)
-        _warn_unknown_tokens(model_input)
+        if model_input.unknown_count:
+            unknown = f"{model_input.unknown_count:,} of {len(model_input.token_ids):,} tokens"
+            click.echo(f"jumok: {unknown} are unknown to this model's tokenizer", err=True)
         if reads in ("image", "regions") and len(texts) > 1 and not as_json:
             click.echo(f"{text}:")
 
@@ -136,16 +135,6 @@ def run(context: click.Context, /, model: str, inputs: tuple[str, ...], as_json:
             click.echo(json.dumps({"input": text, key: answer}, ensure_ascii=False))
         else:
             _print_answer(task, answer)
-
-
-def _warn_unknown_tokens(model_input: ModelInput) -> None:
-    """Warn that the tokenizer does not know some tokens; the model answers to them all the same."""
-    if model_input.unknown_count:
-        click.echo(
-            f"jumok: {model_input.unknown_count:,} of {len(model_input.token_ids):,} tokens are unknown to this "
-            "model's tokenizer",
-            err=True,
-        )
 
 
 def _print_answer(task: str, answer: list[Any]) -> None:

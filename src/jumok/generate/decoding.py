@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Protocol, TypeGuard, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -50,11 +50,6 @@ class EncoderDecoder(Protocol):
     ) -> Output:
         """Return the decoder's output for new target tokens."""
         ...
-
-
-def has_decoder(model: Model) -> TypeGuard[EncoderDecoder]:
-    """Return True if the model has ``encode()`` and an attention-based ``decode()``."""
-    return model.is_encoder_decoder and not isinstance(model, RNNSeq2Seq)
 
 
 class IncrementalDecoder(ABC):
@@ -241,12 +236,14 @@ def create_decoder(model: Model, prompts: list[list[int]], limit: int) -> Increm
     if not isinstance(limit, int) or limit < 1:
         raise ArgumentError(f"limit must be at least 1 new token, not {limit!r}")
 
+    if not model.is_encoder_decoder:
+        return CausalDecoder(model, prompts, limit)
     if isinstance(model, RNNSeq2Seq):
         return RecurrentDecoder(model, prompts)
-    if has_decoder(model):
+    if isinstance(model, EncoderDecoder):
         tokens, source_token_mask = pad_right(prompts, model.device)
         return CrossAttentionDecoder(model, tokens, limit, source_token_mask)
-    return CausalDecoder(model, prompts, limit)
+    raise ArgumentError(f"this {model.family} model has no decode() that generates tokens")
 
 
 def pad_right(texts: list[list[int]], device: torch.device) -> tuple[Tensor, Tensor | None]:

@@ -1,8 +1,8 @@
 """Run a model on its task: continue, translate, caption, fill, classify, score, embed or predict."""
 
-from .generate_text import GenerationSettings, stream_answer
+from .generate_text import GenerationSettings, parse_settings, stream_answer
 from .model_inputs import ModelInput, read_input
-from .run import parse_settings, run, run_task
+from .run import run, run_task
 
 __all__ = [
     "GenerationSettings",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -13,7 +13,7 @@ from jumok.checkpoint import Loaded
 from jumok.errors import ArgumentError
 from jumok.generate import Sampling, greedy, stream_text
 from jumok.generate.beam import BeamSettings, search_beams
-from jumok.generate.decoding import CrossAttentionDecoder, IncrementalDecoder, create_decoder, has_decoder
+from jumok.generate.decoding import CrossAttentionDecoder, EncoderDecoder, IncrementalDecoder, create_decoder
 from jumok.generate.token_stream import decode_steps
 
 from .model_inputs import ModelInput, require_tokenizer
@@ -46,33 +46,38 @@ class GenerationSettings:
         if "" in self.stops:
             raise ArgumentError("a stop string is empty; it would end every text before its first character")
 
-    @classmethod
-    def from_options(cls, options: Mapping[str, Any]) -> GenerationSettings:
-        """Return the settings that options by name describe.
 
-        Args:
-            options: Names and values of the fields of this class (except sampling) and of ``Sampling``. An option that
-                only matters for random sampling (top_k, top_p, min_p, seed) sets the temperature to 1 by default.
+def parse_settings(loaded: Loaded, options: Mapping[str, Any]) -> GenerationSettings:
+    """Return the generation settings that options by name describe.
 
-        Raises:
-            ArgumentError: If an option is unknown or invalid.
+    Args:
+        loaded: The model; one that generates no text accepts no options.
+        options: Names and values of the fields of ``GenerationSettings`` (except sampling) and of ``Sampling``; {} =
+            the defaults. An option that only matters for random sampling (top_k, top_p, min_p, seed) sets the
+            temperature to 1 by default.
 
-        >>> GenerationSettings.from_options({"limit": 8, "top_k": 5}).sampling.temperature
-        1.0
-        """
-        for name in options:
-            if name not in (*OPTIONS, *SAMPLING_OPTIONS):
-                choices = ", ".join((*OPTIONS, *SAMPLING_OPTIONS))
-                raise ArgumentError(f"unknown setting {name!r}; choose from {choices}")
+    Raises:
+        ArgumentError: If an option is unknown or invalid, or the model generates no text.
 
-        sampling = {name: options[name] for name in SAMPLING_OPTIONS if name in options}
-        if sampling and options.get("beams", 1) > 1:
-            raise ArgumentError(f"beam search does not sample; remove {', '.join(sampling)}, or use beams=1")
-        is_random = any(name in sampling for name in ("top_k", "top_p", "min_p", "seed"))
-        sampling.setdefault("temperature", 1.0 if is_random else 0.0)
+    >>> import jumok
+    >>> parse_settings(jumok.load("tiny"), {"limit": 8, "top_k": 5}).sampling.temperature
+    1.0
+    """
+    if options and loaded.model.answers != "text":
+        raise ArgumentError(f"{', '.join(options)} cannot be set for a model that does not generate text")
+    for name in options:
+        if name not in (*OPTIONS, *SAMPLING_OPTIONS):
+            choices = ", ".join((*OPTIONS, *SAMPLING_OPTIONS))
+            raise ArgumentError(f"unknown setting {name!r}; choose from {choices}")
 
-        own_fields = {name: options[name] for name in OPTIONS if name in options}
-        return cls(**own_fields, sampling=Sampling(**sampling))
+    sampling = {name: options[name] for name in SAMPLING_OPTIONS if name in options}
+    if sampling and options.get("beams", 1) > 1:
+        raise ArgumentError(f"beam search does not sample; remove {', '.join(sampling)}, or use beams=1")
+    is_random = any(name in sampling for name in ("top_k", "top_p", "min_p", "seed"))
+    sampling.setdefault("temperature", 1.0 if is_random else 0.0)
+
+    settings = {name: options[name] for name in OPTIONS if name in options}
+    return GenerationSettings(**settings, sampling=Sampling(**sampling))
 
 
 def stream_answer(loaded: Loaded, model_input: ModelInput, settings: GenerationSettings) -> Iterator[str]:
@@ -83,13 +88,12 @@ def stream_answer(loaded: Loaded, model_input: ModelInput, settings: GenerationS
         model_input: The prompt or source.
         settings: Settings of text generation.
     """
-    ends = find_end_tokens(loaded)
     tokens = stream_answer_tokens(loaded, model_input, settings)
-    return stream_text((token for token in tokens if token not in ends), require_tokenizer(loaded), settings.stops)
+    return stream_text(tokens, require_tokenizer(loaded), settings.stops)
 
 
-def stream_answer_tokens(loaded: Loaded, model_input: ModelInput, settings: GenerationSettings) -> Iterable[int]:
-    """Return the new tokens, including the end token; without beam search they are computed one by one.
+def stream_answer_tokens(loaded: Loaded, model_input: ModelInput, settings: GenerationSettings) -> Iterator[int]:
+    """Return the new tokens, without end tokens; unless there is beam search, they are computed one by one.
 
     Args:
         loaded: A model that generates text, with its tokenizer.
@@ -97,7 +101,10 @@ def stream_answer_tokens(loaded: Loaded, model_input: ModelInput, settings: Gene
         settings: Settings of text generation.
     """
     model = loaded.model
-    ends = find_end_tokens(loaded)
+    ends = frozenset(require_tokenizer(loaded).ends)
+    if model.end_token is not None:
+        ends |= {model.end_token}
+
     limit = settings.limit
     prompt_length = 0 if model.is_encoder_decoder else len(model_input.token_ids)
     if model.context_length is not None and prompt_length < model.context_length:
@@ -107,25 +114,14 @@ def stream_answer_tokens(loaded: Loaded, model_input: ModelInput, settings: Gene
         decoder: IncrementalDecoder
         if model_input.token_ids:
             decoder = create_decoder(model, [model_input.token_ids], limit)
-        elif has_decoder(model):
+        elif isinstance(model, EncoderDecoder):
             decoder = CrossAttentionDecoder(model, model_input.source, limit)
         else:
             raise ArgumentError(f"this {loaded.family} model generates no text")
         if settings.beams > 1:
-            return search_beams(decoder, 1, BeamSettings(settings.beams, limit, 1.0, ends))[0]
+            tokens = search_beams(decoder, 1, BeamSettings(settings.beams, limit, 1.0, ends))[0]
+            return (token for token in tokens if token not in ends)
 
     texts = [[] if model.is_encoder_decoder else list(model_input.token_ids)]
     steps = decode_steps(decoder, texts, limit, settings.sampling, ends)
-    return (step[0] for step in steps if step[0] is not None)
-
-
-def find_end_tokens(loaded: Loaded) -> frozenset[int]:
-    """Return the tokens that end a text: the tokenizer's, and the end token of an encoder-decoder.
-
-    Args:
-        loaded: A model with its tokenizer.
-    """
-    ends = frozenset(require_tokenizer(loaded).ends)
-    if loaded.model.end_token is not None:
-        ends |= {loaded.model.end_token}
-    return ends
+    return (token for (token,) in steps if token is not None and token not in ends)

@@ -16,7 +16,7 @@ from jumok.checkpoint import Loaded
 from jumok.data.tokenizers.token_labels import group_words, label_tokens
 from jumok.errors import ArgumentError
 
-from .generate_text import GenerationSettings, find_end_tokens, stream_answer_tokens
+from .generate_text import GenerationSettings, stream_answer_tokens
 from .model_inputs import ModelInput, read_input, require_tokenizer
 from .predict import NumberPredictor
 
@@ -123,10 +123,9 @@ def _generate_answer(
     model, tokenizer = loaded.model, require_tokenizer(loaded)
     if model.start_token is None:
         raise ArgumentError(f"this {loaded.family} model declares no start token, so its decoder cannot start")
-    ends = find_end_tokens(loaded)
 
-    generated = list(stream_answer_tokens(loaded, model_input, GenerationSettings(limit=limit)))
-    answer = [token for token in generated if token not in ends]
+    answer = list(stream_answer_tokens(loaded, model_input, GenerationSettings(limit=limit)))
+    is_unfinished = len(answer) == limit
     if model.context_length is not None:
         answer = answer[: model.context_length - 1]  # the start token needs a position too
 
@@ -141,7 +140,7 @@ def _generate_answer(
         answer=tokenizer.decode(answer).replace("\N{REPLACEMENT CHARACTER}", ""),
         tokens=model_input.token_ids,
         unknown=model_input.unknown_count,
-        unfinished=len(generated) == limit and generated[-1] not in ends,
+        unfinished=is_unfinished,
     )
 
 

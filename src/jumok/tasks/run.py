@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from jumok.checkpoint import Loaded, load
 from jumok.errors import ArgumentError
 
-from .generate_text import GenerationSettings, stream_answer
+from .generate_text import GenerationSettings, parse_settings, stream_answer
 from .model_inputs import INPUT_NAMES, ModelInput, read_input, split_batch
 from .predict import classify, embed, fill, predict, score
 
@@ -54,21 +53,6 @@ def run(model: str | Path | Loaded, inputs: Any, **options: Any) -> Any:
     texts = [inputs] if batch is None else batch
     answers = run_task(loaded, [read_input(loaded, text, chat=settings.chat) for text in texts], settings)
     return answers[0] if batch is None else answers
-
-
-def parse_settings(loaded: Loaded, options: Mapping[str, Any]) -> GenerationSettings:
-    """Return the generation settings that the options describe.
-
-    Args:
-        loaded: The model.
-        options: Names and values of ``GenerationSettings`` and ``Sampling`` fields; {} = the defaults.
-
-    Raises:
-        ArgumentError: If an option is unknown or invalid, or the model generates no text and there are options.
-    """
-    if options and loaded.model.answers != "text":
-        raise ArgumentError(f"{', '.join(options)} cannot be set for a model that does not generate text")
-    return GenerationSettings.from_options(options)
 
 
 def run_task(loaded: Loaded, inputs: list[ModelInput], settings: GenerationSettings) -> Any:
