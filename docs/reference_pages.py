@@ -6,6 +6,7 @@ help texts are English.
 
 from __future__ import annotations
 
+import ast
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,12 +21,6 @@ PAGES = Path(__file__).parent / "en" / "reference"
 API_SECTION = "Python API"
 # the command line has a page of its own
 SKIPPED_PACKAGES = ("jumok.cli",)
-# A package re-exports names of its modules. They are documented with their module and not repeated.
-DOCSTRING_ONLY = """\
-    options:
-      members: false
-      show_root_heading: false
-"""
 
 
 def list_packages() -> list[Path]:
@@ -39,12 +34,24 @@ def name_package(folder: Path) -> str:
     return ".".join(folder.relative_to(SOURCE).parts)
 
 
+def list_definitions(path: Path) -> list[str]:
+    """Return the public functions and classes that a file defines, without those that it imports."""
+    statements = ast.parse(path.read_text(encoding="utf-8")).body
+    names = [node.name for node in statements if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    return [name for name in names if not name.startswith("_")]
+
+
 def render_package(folder: Path) -> str:
-    """Return the Markdown of a package's page: its docstring, then each of its modules."""
+    """Return the Markdown of a package's page: its docstring and own definitions, then each of its modules.
+
+    A package re-exports names of its modules. They are documented with their module and not repeated.
+    """
     package = name_package(folder)
+    members = list_definitions(folder / "__init__.py") or "false"
+    options = f"    options:\n      members: {members}\n      show_root_heading: false\n"
     modules = sorted(path.stem for path in folder.glob("*.py") if not path.stem.startswith("_"))
     directives = [f"::: {package}.{module}\n" for module in modules]
-    return "\n".join([f"# {package}\n", f"::: {package}\n{DOCSTRING_ONLY}", *directives])
+    return "\n".join([f"# {package}\n", f"::: {package}\n{options}", *directives])
 
 
 def list_commands(command: click.Command, context: click.Context) -> Iterator[tuple[click.Command, click.Context]]:
@@ -63,7 +70,7 @@ def render_command(command: click.Command, context: click.Context) -> str:
 
     options = [option for option in command.get_params(context) if isinstance(option, click.Option)]
     records = [option.get_help_record(context) for option in options]
-    rows = [f"| {escape_cell(names)} | {escape_cell(text)} |" for names, text in filter(None, records)]
+    rows = [f"| <code>{escape_cell(names)}</code> | {escape_cell(text)} |" for names, text in filter(None, records)]
     if rows:
         parts.append("\n".join(["| option | meaning |", "|---|---|", *rows]))
 
