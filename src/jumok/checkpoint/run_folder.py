@@ -53,8 +53,11 @@ def find_unused_checkpoint_folder(run: Path, step: int) -> Path:
         step: The number of updates.
     """
     first = get_checkpoint_folder(run, step)
-    candidates = [first, *(first.with_name(f"{first.name}-{number}") for number in range(1, 10_000))]
-    return next(folder for folder in candidates if not folder.exists())
+    folder, number = first, 0
+    while folder.exists():
+        number += 1
+        folder = first.with_name(f"{first.name}-{number}")
+    return folder
 
 
 def list_checkpoints(run: Path) -> list[tuple[int, Path]]:

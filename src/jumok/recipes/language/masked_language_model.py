@@ -68,8 +68,7 @@ def get_masked_defaults(request: TrainingRequest) -> Defaults:
     return Defaults(SETTINGS_FROM_SCRATCH, (CONFIG,))
 
 
-@recipe(get_masked_defaults, MaskedOptions)
-def masked(request: TrainingRequest) -> Task:
+def create_masked_task(request: TrainingRequest) -> Task:
     """Train a small BERT to predict masked tokens, or continue with an existing BERT.
 
     Args:
@@ -136,6 +135,9 @@ def masked(request: TrainingRequest) -> Task:
         "tokenizer": fingerprint_tokenizer(tokenizer),
     }  # fmt: skip
     return Task(model, settings, batches, compute_masked_loss, evaluate, tokenizer=tokenizer, data=data, report=report)
+
+
+masked = recipe(get_masked_defaults, MaskedOptions)(create_masked_task)
 
 
 class MaskedExamples:
