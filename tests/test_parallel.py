@@ -39,7 +39,7 @@ def together(kind: str, processes: int, run: Path, told: dict[str, Any]) -> None
     started = []
     for rank in range(processes):
         many = {} if processes == 1 else {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(processes)}
-        where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "PYTHONPATH": str(CHILD.parent)}
+        where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "PYTHONPATH": os.pathsep.join([str(CHILD.parent), os.environ.get("PYTHONPATH", "")])}
         command = [sys.executable, str(CHILD), kind, str(run), json.dumps(told)]
         started.append(
             subprocess.Popen(command, env={**os.environ, **many, **where}, stderr=subprocess.PIPE, text=True)
