@@ -71,7 +71,7 @@ PROMPTS = {"copy": "3 1 2", "reverse": "3 1 2", "sort": "0211=", "add": "7+8=", 
 def test_a_run_stops_and_goes_on_and_is_used(tmp_path: Path, name: str, more: dict[str, Any]) -> None:
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     assert start_run(asked(name, whole, **more)).progress.finished
-    assert start_run(asked(name, cut, **more), show=StopAt(3)).progress.step == 3
+    assert start_run(asked(name, cut, **more), display=StopAt(3)).progress.step == 3
     assert resume_run(cut).progress.finished
     assert (cut / "metrics.jsonl").read_text() == (whole / "metrics.jsonl").read_text()
     assert_equal(parameters(jumok.load(cut).model), parameters(jumok.load(whole).model))
@@ -92,7 +92,7 @@ def test_it_starts_from_a_run_of_its_own(tmp_path: Path, name: str) -> None:
     start_run(asked(name, tmp_path / "first"))
     sizes = {one: SMALL[name][one] for one in ("examples", "held_out", "kinds", "digits") if one in SMALL[name]}
     begun = asked(name, tmp_path / "more", begun=tmp_path / "first", **sizes)
-    assert start_run(begun, show=StopAt(3)).progress.step == 3
+    assert start_run(begun, display=StopAt(3)).progress.step == 3
     shutil.rmtree(tmp_path / "first")
     assert resume_run(tmp_path / "more").progress.finished
 

@@ -1,4 +1,4 @@
-"""The loop: the same gradients however a batch is cut, the same run however often it stops."""
+"""The training loop: the same gradients for any division of a batch, and a resumed run equals an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import math
 import os
 import shutil
 import signal
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,11 +21,15 @@ from jumok.checkpoint import run_folder
 from jumok.errors import ArgumentError, TrainingError
 from jumok.models import Model
 from jumok.models.gpt import GPTConfig
-from jumok.training import Batch, Outcome, Settings, compute_rate_factor, fit, precision, token_loss
+from jumok.training import Batch, Outcome, Settings, World, compute_rate_factor, fit, token_loss
 from jumok.training.metrics_log import read_metrics
 from jumok.training.muon import Muon, orthogonalize
-from jumok.training.progress import LineDisplay, ProgressDisplay
+from jumok.training.progress import BarDisplay, LineDisplay, ProgressDisplay, select_display
 from toys import CONFIG, StopAt, toy
+
+pytestmark = pytest.mark.xdist_group("train")  # the tests share trained runs
+
+Parameters = dict[str, torch.Tensor]
 
 
 def new_run(folder: Path) -> Path:
@@ -32,15 +38,37 @@ def new_run(folder: Path) -> Path:
     return folder
 
 
-def parameters(model: nn.Module) -> dict[str, torch.Tensor]:
-    return {name: one.detach().clone() for name, one in model.named_parameters()}
+def copy_parameters(model: nn.Module) -> Parameters:
+    return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
 
 
-def assert_equal(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> None:
-    assert found.keys() == wanted.keys()
-    for name in wanted:
-        assert torch.equal(found[name], wanted[name]), name
+def assert_equal(actual: Parameters, expected: Parameters) -> None:
+    assert actual.keys() == expected.keys()
+    for name in expected:
+        assert torch.equal(actual[name], expected[name]), name
 
+
+def read_losses(run: Path) -> list[float]:
+    return [row["loss"] for row in read_metrics(run) if "loss" in row]
+
+
+@pytest.fixture(scope="module")
+def train_straight(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[Path, Parameters]]:
+    """A function that trains the toy task without interruption, once for each set of settings."""
+    trained: dict[str, tuple[Path, Parameters]] = {}
+
+    def train(**fields: Any) -> tuple[Path, Parameters]:
+        key = json.dumps(fields)
+        if key not in trained:
+            run, task = new_run(tmp_path_factory.mktemp("straight") / "run"), toy(**fields)
+            assert fit(task, run).progress.finished
+            trained[key] = run, copy_parameters(task.model)
+        return trained[key]
+
+    return train
+
+
+TrainStraight = Callable[..., tuple[Path, Parameters]]
 
 VARIANTS = [
     {},
@@ -54,65 +82,62 @@ VARIANTS = [
 
 @pytest.mark.parametrize("fields", VARIANTS, ids=str)
 @pytest.mark.parametrize("stops", [(1,), (4,), (5, 6, 11), (2, 8)], ids=str)
-def test_a_run_that_stops_is_the_run_that_never_stopped(
-    tmp_path: Path, fields: dict[str, object], stops: tuple[int, ...]
+def test_resumed_run_equals_uninterrupted_run(
+    tmp_path: Path, train_straight: TrainStraight, fields: dict[str, object], stops: tuple[int, ...]
 ) -> None:
-    whole, cut = new_run(tmp_path / "whole"), new_run(tmp_path / "cut")
-    straight = toy(**fields)
-    assert fit(straight, whole).progress.finished
+    straight, parameters = train_straight(**fields)
+    interrupted = new_run(tmp_path / "interrupted")
     for step in stops:
-        outcome = fit(toy(**fields), cut, show=StopAt(step))
+        outcome = fit(toy(**fields), interrupted, display=StopAt(step))
         assert outcome.signal == signal.SIGTERM and outcome.progress.step == step
-    ended = toy(**fields)
-    assert fit(ended, cut).progress.finished
-    assert_equal(parameters(ended.model), parameters(straight.model))
-    assert (cut / "metrics.jsonl").read_text() == (whole / "metrics.jsonl").read_text()
-    for one in (whole, cut):
-        assert run_folder.list_checkpoints(one)[0][0] == 12
-        assert not [left for left in (one / run_folder.CHECKPOINTS_FOLDER).iterdir() if left.name.startswith(".")]
-    assert_equal(parameters(jumok.load(cut).model), parameters(jumok.load(whole).model))
+    resumed = toy(**fields)
+    assert fit(resumed, interrupted).progress.finished
+    assert_equal(copy_parameters(resumed.model), parameters)
+    assert (interrupted / "metrics.jsonl").read_text() == (straight / "metrics.jsonl").read_text()
+    for run in (straight, interrupted):
+        assert run_folder.list_checkpoints(run)[0][0] == 12
+        names = [path.name for path in (run / run_folder.CHECKPOINTS_FOLDER).iterdir()]
+        assert not [name for name in names if name.startswith(".")]
+    assert_equal(copy_parameters(jumok.load(interrupted).model), copy_parameters(jumok.load(straight).model))
 
 
-def test_an_evaluation_that_is_interrupted_is_made_up_for(tmp_path: Path) -> None:
-    whole, cut = new_run(tmp_path / "whole"), new_run(tmp_path / "cut")
-    fit(toy(), whole)
-
-    task = toy()
+def test_interrupted_evaluation_is_repeated(tmp_path: Path, train_straight: TrainStraight) -> None:
+    straight, _ = train_straight()
+    run, task = new_run(tmp_path / "run"), toy()
     evaluate = task.evaluate
 
-    def interrupted(model: Model) -> dict[str, float]:
+    def interrupt(model: Model) -> dict[str, float]:
         os.kill(os.getpid(), signal.SIGINT)
         return evaluate(model)  # not reached: the run ends at once
 
-    outcome = fit(replace(task, evaluate=interrupted), cut)
+    outcome = fit(replace(task, evaluate=interrupt), run)
     assert outcome.signal == signal.SIGINT and outcome.progress.step == 4 and outcome.progress.owed
-    assert not any("evaluation_loss" in one for one in read_metrics(cut))
-    # a signal that comes when the last step is done, before its evaluation
-    assert fit(toy(), cut, show=StopAt(12)).progress.owed
-    fit(toy(), cut)
-    assert (cut / "metrics.jsonl").read_text() == (whole / "metrics.jsonl").read_text()
-
-
-def test_a_finished_run_does_nothing_more(tmp_path: Path) -> None:
-    run = new_run(tmp_path / "run")
+    assert not any("evaluation_loss" in row for row in read_metrics(run))
+    # a signal after the last step and before its evaluation
+    assert fit(toy(), run, display=StopAt(12)).progress.owed
     fit(toy(), run)
+    assert (run / "metrics.jsonl").read_text() == (straight / "metrics.jsonl").read_text()
+
+
+def test_finished_run_is_not_trained_again(tmp_path: Path, train_straight: TrainStraight) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(train_straight()[0], run)
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()}
     outcome = fit(toy(), run)
     assert outcome.progress.finished and outcome.progress.step == 12 and not outcome.metrics
-    changed = [path.name for path, told in before.items() if path.stat().st_mtime_ns != told]
+    changed = [path.name for path, time in before.items() if path.stat().st_mtime_ns != time]
     assert set(changed) <= {"last.json", "metrics.jsonl", "speed.jsonl"}
-    more = fit(toy(steps=15), run)  # somebody wants three steps more
-    assert more.progress.step == 15
+    assert fit(toy(steps=15), run).progress.step == 15, "more steps continue it"
 
 
-def test_accumulation_divides_by_the_whole_step(tmp_path: Path) -> None:
-    """Parts with very unequal numbers of targets: one step in four parts is one step in one."""
-    ended = []
+def test_accumulated_loss_is_divided_by_all_targets(tmp_path: Path) -> None:
+    """Parts with very different numbers of targets: a step in four parts equals a step in one."""
+    outcomes = []
     for accumulate in (1, 4):
         task = toy(CONFIG.replace(dropout=0.0), accumulate=accumulate, steps=3, batch=8, evaluate_every=3)
 
-        def uneven(step: int, part: int, parts: int, whole=task.batches) -> Batch:
-            batch = whole(step, part, parts)
+        def uneven_batches(step: int, part: int, parts: int, batches=task.batches) -> Batch:
+            batch = batches(step, part, parts)
             targets = batch.targets.clone()
             first = part * (8 // parts)
             for row in range(len(targets)):
@@ -120,22 +145,23 @@ def test_accumulation_divides_by_the_whole_step(tmp_path: Path) -> None:
             return Batch(batch.inputs, targets, int((targets != -100).sum()))
 
         run = new_run(tmp_path / str(accumulate))
-        fit(replace(task, batches=uneven), run)
-        ended.append((parameters(task.model), [one["loss"] for one in read_metrics(run) if "loss" in one]))
-    for name in ended[0][0]:
-        torch.testing.assert_close(ended[0][0][name], ended[1][0][name], rtol=1e-4, atol=1e-6)
-    assert ended[0][1] == pytest.approx(ended[1][1], rel=1e-5)
+        fit(replace(task, batches=uneven_batches), run)
+        outcomes.append((copy_parameters(task.model), read_losses(run)))
+    (parameters, losses), (accumulated_parameters, accumulated_losses) = outcomes
+    for name in parameters:
+        torch.testing.assert_close(parameters[name], accumulated_parameters[name], rtol=1e-4, atol=1e-6)
+    assert losses == pytest.approx(accumulated_losses, rel=1e-5)
 
 
-def test_the_loop_is_a_plain_loop_of_torch(tmp_path: Path) -> None:
+def test_fit_equals_a_plain_torch_loop(tmp_path: Path) -> None:
     """The same task in fifteen lines of torch: same losses, same parameters."""
     fields = {"clip": 0.5, "decay": 0.1, "learning_rate": 3e-3, "steps": 6, "evaluate_every": 6}
     task, plain = toy(CONFIG.replace(dropout=0.0), **fields), toy(CONFIG.replace(dropout=0.0), **fields)
     run = new_run(tmp_path / "run")
     fit(task, run)
     groups = [
-        {"params": [one for one in plain.model.parameters() if one.dim() >= 2], "weight_decay": 0.1},
-        {"params": [one for one in plain.model.parameters() if one.dim() < 2], "weight_decay": 0.0},
+        {"params": [parameter for parameter in plain.model.parameters() if parameter.dim() >= 2], "weight_decay": 0.1},
+        {"params": [parameter for parameter in plain.model.parameters() if parameter.dim() < 2], "weight_decay": 0.0},
     ]
     adamw = torch.optim.AdamW(groups, lr=3e-3, betas=(0.9, 0.99))
     losses = []
@@ -150,164 +176,194 @@ def test_the_loop_is_a_plain_loop_of_torch(tmp_path: Path) -> None:
         adamw.step()
         adamw.zero_grad()
         losses.append(float(loss.detach()))
-    assert [one["loss"] for one in read_metrics(run) if "loss" in one] == pytest.approx(losses, rel=1e-5)
-    for (name, found), wanted in zip(parameters(task.model).items(), plain.model.parameters(), strict=True):
-        torch.testing.assert_close(found, wanted.detach(), rtol=1e-4, atol=1e-6, msg=name)
+    assert read_losses(run) == pytest.approx(losses, rel=1e-5)
+    for (name, actual), expected in zip(copy_parameters(task.model).items(), plain.model.parameters(), strict=True):
+        torch.testing.assert_close(actual, expected.detach(), rtol=1e-4, atol=1e-6, msg=name)
 
 
-def test_recomputing_blocks_changes_nothing(tmp_path: Path) -> None:
-    ended = []
+def test_recomputing_blocks_keeps_the_gradients(tmp_path: Path) -> None:
+    trained = []
     for checkpointing in (False, True):
         task = toy(checkpointing=checkpointing, steps=3, evaluate_every=3)
         fit(task, new_run(tmp_path / str(checkpointing)))
-        ended.append(parameters(task.model))
-    for name in ended[0]:
-        torch.testing.assert_close(ended[0][name], ended[1][name], rtol=1e-5, atol=1e-7)
+        trained.append(copy_parameters(task.model))
+    for name in trained[0]:
+        torch.testing.assert_close(trained[0][name], trained[1][name], rtol=1e-5, atol=1e-7)
 
 
-def test_a_run_goes_on_in_the_numbers_it_began_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is fastest is measured; a machine that measures something else later must not change a run."""
+def test_resumed_run_keeps_its_number_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The value "auto" measures the fastest type; another measurement later must not change a run."""
     run = new_run(tmp_path / "run")
-    monkeypatch.setattr(precision, "fastest", lambda device: "bfloat16")
-    fit(toy(precision="auto"), run, show=StopAt(5))
-    monkeypatch.setattr(precision, "fastest", lambda device: "float32")
-    ended = toy(precision="auto")
-    fit(ended, run)
+    monkeypatch.setattr("jumok.training.loop.measure_fastest_type", lambda device: "bfloat16")
+    fit(toy(precision="auto"), run, display=StopAt(5))
+    monkeypatch.setattr("jumok.training.loop.measure_fastest_type", lambda device: "float32")
+    resumed = toy(precision="auto")
+    fit(resumed, run)
     straight = toy(precision="bfloat16")
     fit(straight, new_run(tmp_path / "straight"))
-    assert_equal(parameters(ended.model), parameters(straight.model))
+    assert_equal(copy_parameters(resumed.model), copy_parameters(straight.model))
 
 
-def test_gradients_that_overflow_in_float16_are_not_applied(tmp_path: Path) -> None:
+def test_processes_agree_on_the_number_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each process would measure for itself; the main process decides."""
+    monkeypatch.setattr("jumok.training.loop.measure_fastest_type", lambda device: "bfloat16")
+    monkeypatch.setattr(World, "broadcast", lambda self, content: "float32" if content == "bfloat16" else content)
+    run = new_run(tmp_path / "run")
+    fit(toy(precision="auto", steps=1), run)
+    metadata = json.loads((run_folder.get_checkpoint_folder(run, 1) / "training.json").read_text())
+    assert metadata["precision"] == "float32"
+
+
+def test_overflowing_float16_gradients_are_not_applied(tmp_path: Path) -> None:
     task = toy(precision="float16", steps=12, evaluate_every=12)
-    before, run = parameters(task.model), new_run(tmp_path / "run")
+    before, run = copy_parameters(task.model), new_run(tmp_path / "run")
 
-    def huge(model: nn.Module, batch: Batch) -> torch.Tensor:
+    def huge_loss(model: nn.Module, batch: Batch) -> torch.Tensor:
         return task.loss(model, batch) * 2000
 
-    outcome = fit(replace(task, loss=huge), run, show=StopAt(1))
+    outcome = fit(replace(task, loss=huge_loss), run, display=StopAt(1))
     assert outcome.progress.step == 1
-    assert_equal(parameters(task.model), before)
-    told = json.loads((run_folder.list_checkpoints(run)[0][1] / "training.json").read_text())
-    assert told["scaler"]["scale"] == 2**15, "half of what it was"
-    again = toy(precision="float16", steps=12, evaluate_every=12)
-    fit(replace(again, loss=huge), run)
-    assert any(not torch.equal(one, before[name]) for name, one in parameters(again.model).items())
-    assert all(bool(one.isfinite().all()) for one in parameters(again.model).values())
+    assert_equal(copy_parameters(task.model), before)
+    metadata = json.loads((run_folder.list_checkpoints(run)[0][1] / "training.json").read_text())
+    assert metadata["scaler"]["scale"] == 2**15, "half of the first scale"
+    resumed = toy(precision="float16", steps=12, evaluate_every=12)
+    fit(replace(resumed, loss=huge_loss), run)
+    trained = copy_parameters(resumed.model)
+    assert any(not torch.equal(parameter, before[name]) for name, parameter in trained.items())
+    assert all(bool(parameter.isfinite().all()) for parameter in trained.values())
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_loss_that_is_no_number_stops_before_the_update(tmp_path: Path, value: float) -> None:
+@pytest.mark.parametrize("factor", [math.nan, math.inf])
+def test_nonfinite_loss_stops_before_the_update(tmp_path: Path, factor: float) -> None:
     run = new_run(tmp_path / "run")
     task = toy()
-    before: list[dict[str, torch.Tensor]] = []
+    before: list[Parameters] = []
 
-    def broken(model: nn.Module, batch: Batch) -> torch.Tensor:
-        before.append(parameters(model))
+    def broken_loss(model: nn.Module, batch: Batch) -> torch.Tensor:
+        before.append(copy_parameters(model))
         loss = token_loss(model, batch)
-        return loss * value if len(before) == 6 else loss
+        return loss * factor if len(before) == 6 else loss
 
     with pytest.raises(TrainingError, match=r"the loss is (nan|inf) at step 6 \(batch 5, 8 examples"):
-        fit(replace(task, loss=broken), run)
-    assert_equal(parameters(task.model), before[-1])
+        fit(replace(task, loss=broken_loss), run)
+    assert_equal(copy_parameters(task.model), before[-1])
     assert [step for step, _ in run_folder.list_checkpoints(run)] == [4]
-    fit(toy(), run)  # and it goes on from there
+    fit(toy(), run)  # the run can continue from its checkpoint
 
 
-def test_best_and_last_are_pointers_and_old_ones_go(tmp_path: Path) -> None:
+def test_best_and_last_are_pointers_and_old_checkpoints_are_removed(tmp_path: Path) -> None:
     run = new_run(tmp_path / "run")
     task = toy(steps=20, evaluate_every=2, save_every=2, keep=2)
-    values = iter([5.0, 4.0, 1.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0])
-    fit(replace(task, evaluate=lambda model: {"loss": next(values)}), run)
+    losses = iter([5.0, 4.0, 1.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0])
+    fit(replace(task, evaluate=lambda model: {"loss": next(losses)}), run)
     assert run_folder.read_pointer(run, "best") == run_folder.get_checkpoint_folder(run, 6)
     assert run_folder.read_pointer(run, "last") == run_folder.get_checkpoint_folder(run, 20)
     assert [step for step, _ in run_folder.list_checkpoints(run)] == [20, 18, 6]
-    assert (
-        json.loads((run_folder.get_checkpoint_folder(run, 20) / "training.json").read_text())["progress"]["best"] == 1.0
-    )
+    metadata = json.loads((run_folder.get_checkpoint_folder(run, 20) / "training.json").read_text())
+    assert metadata["progress"]["best"] == 1.0
 
 
-def test_patience_ends_a_run_that_learns_nothing_more(tmp_path: Path) -> None:
+def test_patience_ends_a_run_without_improvement(tmp_path: Path) -> None:
     run = new_run(tmp_path / "run")
     task = toy(steps=40, evaluate_every=2, patience=3)
-    values = iter([5.0, 4.0, 6.0, 6.0, 6.0, 1.0])
-    outcome = fit(replace(task, evaluate=lambda model: {"loss": next(values)}), run)
+    losses = iter([5.0, 4.0, 6.0, 6.0, 6.0, 1.0])
+    outcome = fit(replace(task, evaluate=lambda model: {"loss": next(losses)}), run)
     assert outcome.progress.step == 10 and outcome.progress.finished and outcome.progress.best_step == 4
     assert not fit(toy(steps=40, evaluate_every=2, patience=3), run).metrics
 
 
-def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
+def test_outcome_loads_the_best_model(tmp_path: Path) -> None:
     run = new_run(tmp_path / "run")
-    fit(toy(), run, show=StopAt(4))
+    outcome = fit(toy(), run)
+    assert outcome.folder == run and outcome.metrics.keys() == {"loss"} and outcome.report == {}
+    best = jumok.load(run)
+    assert_equal(copy_parameters(outcome.model), copy_parameters(best.model))
+    assert outcome.model is outcome.model and outcome.load().config == best.config
+
+
+def test_checkpoint_of_another_model_is_refused(tmp_path: Path, stopped_run: Path) -> None:
     other = GPTConfig.from_json({**CONFIG.to_json(), "width": 24, "hidden": 48})
-    with pytest.raises(TrainingError, match=r"another model: hidden is 32 there and 48 here, width is 16 there and 24"):
-        fit(toy(other), run)
+    message = r"another model: hidden was 32 and is now 48, width was 16 and is now 24"
+    with pytest.raises(TrainingError, match=message):
+        fit(toy(other), stopped_run)
+
+
+@pytest.fixture(scope="module")
+def stopped_at_nine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = new_run(tmp_path_factory.mktemp("stopped") / "run")
+    fit(toy(), run, display=StopAt(9))
+    assert [step for step, _ in run_folder.list_checkpoints(run)][:2] == [9, 8]
+    return run
+
+
+@pytest.fixture
+def stopped_run(tmp_path: Path, stopped_at_nine: Path) -> Path:
+    """A copy of a run that was stopped after step 9; its checkpoints are those of steps 9 and 8."""
+    run = tmp_path / "stopped"
+    shutil.copytree(stopped_at_nine, run)
+    return run
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "gone", "manifest"])
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.safetensors", "training.json"])
-def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path, damage: str, name: str) -> None:
-    whole, run = new_run(tmp_path / "whole"), new_run(tmp_path / "run")
-    fit(toy(), whole)
-    fit(toy(), run, show=StopAt(9))
-    assert [step for step, _ in run_folder.list_checkpoints(run)][:2] == [9, 8]
-    path = run_folder.get_checkpoint_folder(run, 9) / ("manifest.json" if damage == "manifest" else name)
-    data = bytearray(path.read_bytes())
+def test_damaged_checkpoint_is_skipped(
+    stopped_run: Path, train_straight: TrainStraight, damage: str, name: str
+) -> None:
+    straight, _ = train_straight()
+    path = run_folder.get_checkpoint_folder(stopped_run, 9) / ("manifest.json" if damage == "manifest" else name)
+    content = bytearray(path.read_bytes())
     if damage == "gone":
         path.unlink()
     elif damage == "flip":
-        data[len(data) // 2] ^= 1
-        path.write_bytes(data)
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
     else:
-        path.write_bytes(data[: len(data) // 2])
-    said: list[str] = []
+        path.write_bytes(content[: len(content) // 2])
+    messages: list[str] = []
 
-    class Heard(ProgressDisplay):
+    class MessageDisplay(ProgressDisplay):
         def show_message(self, line: str, transient: bool = False) -> None:
-            said.append(line)
+            messages.append(line)
 
-    outcome = fit(toy(), run, show=Heard())
+    outcome = fit(toy(), stopped_run, display=MessageDisplay())
     assert outcome.progress.finished
-    assert any("step 9 cannot be used" in line for line in said) and "going back to step 8" in said
-    assert (run / "metrics.jsonl").read_text() == (whole / "metrics.jsonl").read_text()
-    assert_equal(parameters(jumok.load(run).model), parameters(jumok.load(whole).model))
+    assert any("step 9 cannot be used" in line for line in messages) and "going back to step 8" in messages
+    assert (stopped_run / "metrics.jsonl").read_text() == (straight / "metrics.jsonl").read_text()
+    assert_equal(copy_parameters(jumok.load(stopped_run).model), copy_parameters(jumok.load(straight).model))
 
 
-def test_when_every_checkpoint_is_damaged_it_says_so(tmp_path: Path) -> None:
-    run = new_run(tmp_path / "run")
-    fit(toy(), run, show=StopAt(9))
-    for _, place in run_folder.list_checkpoints(run):
-        (place / "model.safetensors").unlink()
+def test_run_with_only_damaged_checkpoints_is_refused(stopped_run: Path) -> None:
+    for _, checkpoint in run_folder.list_checkpoints(stopped_run):
+        (checkpoint / "model.safetensors").unlink()
     with pytest.raises(TrainingError, match=r"none of the \d checkpoints"):
-        fit(toy(), run)
+        fit(toy(), stopped_run)
 
 
-def test_muon_makes_matrices_orthogonal() -> None:
+def test_muon_orthogonalizes_matrices() -> None:
     torch.manual_seed(0)
-    made = orthogonalize(torch.randn(3, 16, 40), 5)
-    values = torch.linalg.svdvals(made)
-    assert values.min() > 0.6 and values.max() < 1.3
+    singular_values = torch.linalg.svdvals(orthogonalize(torch.randn(3, 16, 40), 5))
+    assert singular_values.min() > 0.6 and singular_values.max() < 1.3
     # the directions are those of the exact answer, U V^T
-    given = torch.randn(1, 12, 12)
-    left, _, right = torch.linalg.svd(given[0])
-    cosine = nn.functional.cosine_similarity(orthogonalize(given, 5).flatten(), (left @ right).flatten(), dim=0)
+    matrix = torch.randn(1, 12, 12)
+    u, _, v = torch.linalg.svd(matrix[0])
+    cosine = nn.functional.cosine_similarity(orthogonalize(matrix, 5).flatten(), (u @ v).flatten(), dim=0)
     assert cosine > 0.97
 
 
-def test_muon_cuts_joined_maps() -> None:
-    """A matrix of three joined maps moves as three matrices do."""
+def test_muon_updates_concatenated_maps_separately() -> None:
+    """A matrix of three concatenated maps moves as three matrices do."""
     torch.manual_seed(1)
     joined = nn.Parameter(torch.randn(24, 8))
-    parts = [nn.Parameter(one.clone()) for one in joined.detach().split(8)]
+    maps = [nn.Parameter(part.clone()) for part in joined.detach().split(8)]
     joined.grad = torch.randn(24, 8)
-    for one, grad in zip(parts, joined.grad.split(8), strict=True):
-        one.grad = grad.clone()
+    for parameter, grad in zip(maps, joined.grad.split(8), strict=True):
+        parameter.grad = grad.clone()
     Muon({joined: (8, 8, 8)}).step()
-    Muon(dict.fromkeys(parts, (8,))).step()
-    torch.testing.assert_close(joined, torch.cat(parts))
+    Muon(dict.fromkeys(maps, (8,))).step()
+    torch.testing.assert_close(joined, torch.cat(maps))
 
 
-def test_the_rate_rises_and_falls() -> None:
+def test_learning_rate_warms_up_and_decays() -> None:
     settings = Settings(steps=100, warmup=10, final_rate=0.1)
     rates = [compute_rate_factor(settings, step) for step in range(100)]
     assert rates[0] == pytest.approx(1 / 11) and rates[10] == 1.0 and rates[99] == pytest.approx(0.1, abs=1e-3)
@@ -315,7 +371,15 @@ def test_the_rate_rises_and_falls() -> None:
     assert rates[55] == pytest.approx(0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * 0.5)))
 
 
-def test_settings_refuse_what_cannot_be() -> None:
+@pytest.mark.parametrize(("steps", "warmup", "effective"), [(100, 100, 10), (50, 100, 5), (101, 100, 100), (1, 9, 9)])
+def test_short_run_warms_up_in_a_tenth_of_its_steps(steps: int, warmup: int, effective: int) -> None:
+    settings = Settings(steps=steps, warmup=warmup)
+    assert settings.effective_warmup == effective and settings.warmup == warmup
+    assert compute_rate_factor(settings, 0) == 1 / (effective + 1)
+    assert Settings.from_json(settings.to_json()) == settings
+
+
+def test_settings_refuse_invalid_values() -> None:
     with pytest.raises(ArgumentError, match="does not divide into 3 parts"):
         Settings(batch=8, accumulate=3)
     with pytest.raises(ArgumentError, match="learning_rate of the training config"):
@@ -324,27 +388,67 @@ def test_settings_refuse_what_cannot_be() -> None:
         Settings.from_json({"learningrate": 1.0})
 
 
-def test_lines_are_plain_and_few(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fit(toy(), new_run(tmp_path / "run"), show=LineDisplay(every=1e9))
-    told = capsys.readouterr().err.splitlines()
-    assert told[0].startswith("step 1 of 12  loss ") and told[-1].startswith("evaluation at step 12: loss ")
-    assert len([line for line in told if line.startswith("step ")]) == 2
+def test_line_display_prints_few_plain_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fit(toy(), new_run(tmp_path / "run"), display=LineDisplay(every=1e9))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("step 1 of 12  loss ") and lines[-1].startswith("evaluation at step 12: loss ")
+    assert len([line for line in lines if line.startswith("step ")]) == 2
 
 
-def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_line_display_limits_frequent_evaluations(capsys: pytest.CaptureFixture[str]) -> None:
+    display = LineDisplay(every=1e9, evaluations_every=1e9)
+    display.begin(10_000, 0)
+    for step in range(1, 10_001):
+        display.show_step(step, 1.0, 1.0)
+        display.show_evaluation(step, {"loss": 1.0}, best=False)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 4 and lines[-1] == "evaluation at step 10,000: loss 1.0000"
+
+
+def test_display_is_a_bar_in_terminals_and_notebooks(monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib.util
+    import sys
+    import types
+
+    assert isinstance(select_display(), LineDisplay), "standard error is not a terminal"
+    monkeypatch.setitem(sys.modules, "ipykernel", types.ModuleType("ipykernel"))
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ipywidgets" else find_spec(name))
+    assert isinstance(select_display(), LineDisplay), "rich shows no bar in a notebook without ipywidgets"
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    assert isinstance(select_display(), BarDisplay)
+    monkeypatch.delitem(sys.modules, "ipykernel")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    assert isinstance(select_display(), BarDisplay)
+
+
+def test_bar_display_in_a_file_prints_few_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    display = BarDisplay()
+    display.show_message("training into a folder")
+    display.begin(10_000, 0)
+    for step in range(1, 10_001):
+        display.show_step(step, 1.0, 1.0)
+    display.show_evaluation(10_000, {"loss": 1.0}, best=True)
+    display.end()
+    output = capsys.readouterr().err
+    assert "step 10,000: loss 1.0000  (best)" in output and len(output.splitlines()) < 10
+
+
+def test_full_disk_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = new_run(tmp_path / "run")
-    fit(toy(), run, show=StopAt(4))
-    kept = {path: path.read_bytes() for path in run_folder.get_checkpoint_folder(run, 4).iterdir()}
+    fit(toy(), run, display=StopAt(4))
+    checkpoint = run_folder.get_checkpoint_folder(run, 4)
+    before = {path: path.read_bytes() for path in checkpoint.iterdir()}
 
-    def full(*given: object, **more: object) -> None:
+    def raise_disk_full(*arguments: object, **options: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("jumok.training.resume.save_file", full)
+    monkeypatch.setattr("jumok.training.resume.save_file", raise_disk_full)
     with pytest.raises(TrainingError, match=r"step 4 could not be saved .*No space left on device"):
         fit(toy(), run)
     monkeypatch.undo()
-    assert {path: path.read_bytes() for path in run_folder.get_checkpoint_folder(run, 4).iterdir()} == kept
-    assert not [one for one in (run / run_folder.CHECKPOINTS_FOLDER).iterdir() if one.name.startswith(".")]
+    assert {path: path.read_bytes() for path in checkpoint.iterdir()} == before
+    names = [path.name for path in (run / run_folder.CHECKPOINTS_FOLDER).iterdir()]
+    assert not [name for name in names if name.startswith(".")]
     outcome: Outcome = fit(toy(), run)
     assert outcome.progress.finished
-    shutil.rmtree(run)

@@ -1,4 +1,4 @@
-"""A training task small enough for a test, a GPT of one block that learns to count; and somebody who ends a run."""
+"""A training task small enough for a test: a GPT of one block that learns to count; and a display that stops a run."""
 
 from __future__ import annotations
 
@@ -15,17 +15,21 @@ from jumok.training.progress import ProgressDisplay
 
 CONFIG = GPTConfig(vocabulary=16, length=12, width=16, layers=1, heads=2, hidden=32, dropout=0.1)
 
+# float32: what "auto" measures depends on the machine, and bfloat16 gradients depend on how a batch is divided
+SETTINGS = {
+    "steps": 12, "batch": 8, "evaluate_every": 4, "save_every": 4, "log_every": 1, "warmup": 2, "precision": "float32",
+}  # fmt: skip
+
 
 def toy(config: GPTConfig = CONFIG, **fields: Any) -> Task:
-    """Sequences that count up by one, from any number; the seed is the task's own."""
-    told = {"steps": 12, "batch": 8, "evaluate_every": 4, "save_every": 4, "log_every": 1, "warmup": 2, **fields}
-    settings = Settings.from_json(told)
+    """Return a task: sequences that count up by one from a random number. ``fields`` change its settings."""
+    settings = Settings.from_json({**SETTINGS, **fields})
     torch.manual_seed(settings.seed)
     model = GPT(config)
 
     def batches(step: int, part: int, parts: int) -> Batch:
-        draw = torch.Generator().manual_seed(settings.seed * 1009 + step)
-        first = torch.randint(0, 16, (settings.batch,), generator=draw)
+        generator = torch.Generator().manual_seed(settings.seed * 1009 + step)
+        first = torch.randint(0, 16, (settings.batch,), generator=generator)
         rows = (first[:, None] + torch.arange(9)) % 16
         rows = rows[select_part(list(range(settings.batch)), part, parts)]
         return Batch({"tokens": rows[:, :-1]}, rows[:, 1:], rows[:, 1:].numel())
@@ -34,18 +38,18 @@ def toy(config: GPTConfig = CONFIG, **fields: Any) -> Task:
         rows = (torch.arange(16)[:, None] + torch.arange(9)) % 16
         logits = model(rows[:, :-1]).logits
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
-        torch.rand(3)  # an evaluation that draws must not change the training
+        torch.rand(3)  # an evaluation that draws random numbers must not change the training
         return {"loss": float(loss)}
 
     return Task(model, settings, batches, token_loss, evaluate)
 
 
 class StopAt(ProgressDisplay):
-    """Asks the run to end at a step, as a person does."""
+    """A display that sends a signal to this process at a step."""
 
     def __init__(self, step: int, number: int = signal.SIGTERM) -> None:
-        self.at, self.number = step, number
+        self.step, self.number = step, number
 
-    def step(self, step: int, loss: float, speed: float) -> None:
-        if step == self.at:
+    def show_step(self, step: int, loss: float, speed: float) -> None:
+        if step == self.step:
             os.kill(os.getpid(), self.number)

@@ -1,4 +1,4 @@
-"""Jumok (주목, "attention"): a workbench for Transformers. Every attention passes one door, ``attend``."""
+"""Jumok (주목, "attention"): a workbench for Transformers. One function, ``attend``, computes every attention."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ if TYPE_CHECKING:
     from jumok.checkpoint.save import save
     from jumok.errors import ArgumentError, BackendError, JumokError, ShapeError
     from jumok.lens import Ablate, KnockOut, Lens, Patch, Remask, Scale, effect
+    from jumok.recipes.run import train
     from jumok.tasks.run import run
 
 __version__ = "0.1.0"
 
-# Imported when first asked for: `import jumok` and `jumok --help` must not wait for torch.
+# Imported on first use: `import jumok` and `jumok --help` must not wait for torch.
 _HOME = {
     "attend": "jumok.attention",
     "Cache": "jumok.attention",
     "MultiHead": "jumok.attention",
     "load": "jumok.checkpoint",
     "save": "jumok.checkpoint",
+    "train": "jumok.recipes",
     "run": "jumok.tasks",
     **dict.fromkeys(("Lens", "Ablate", "KnockOut", "Patch", "Scale", "Remask", "effect"), "jumok.lens"),
     "JumokError": "jumok.errors",
@@ -50,6 +52,7 @@ __all__ = [
     "load",
     "run",
     "save",
+    "train",
 ]
 
 

@@ -6,20 +6,50 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from .command import Command
+from .command import Command, align_column
+
+if TYPE_CHECKING:
+    from jumok.training import Outcome
+
+# options that --resume refuses: a run continues with what it began with
+REFUSED_WITH_RESUME = {
+    "out": "--out",
+    "data": "--data",
+    "start": "--from",
+    "changes": "--set",
+    "skip_bad": "--skip-bad",
+    "seed": "--seed",
+    "save_every": "--save-every",
+}
+# options that are not fields
+OPTIONS_ONLY = {
+    "out": "--out",
+    "data": "--data",
+    "start": "--from",
+    "resume": "--resume",
+    "skip_bad": "--skip-bad",
+    "device": "--device",
+    "parallel": "--parallel",
+    "tensorboard": "--tensorboard",
+    "wandb": "--wandb",
+    "display": "--json",
+    "recipe": "RECIPE",
+}
+GROUP_TITLES = {"recipe": "Recipe", "model": "Model config", "training": "Training settings"}
 
 
 @click.command(
     cls=Command,
-    short_help="Train a model by a recipe, or go on training.",
+    short_help="Train a model by a recipe, or resume a run.",
     epilog="""Examples:
   jumok train --list
+  jumok train --list text
   jumok train numbers
   jumok train text --data book.txt --steps 500 --out runs/book
   jumok train text --data letters/ --set width=256 --set layers=6
@@ -29,162 +59,168 @@ from .command import Command
 """,
 )
 @click.argument("recipe", required=False)
-@click.option("--list", "listed", is_flag=True, help="List the recipes.")
-@click.option("--resume", type=click.Path(path_type=Path), help="Go on with the run in this folder.")
-@click.option("--steps", type=click.IntRange(1), help="How many updates.")
+@click.option("--list", "listed", is_flag=True, help="List the recipes, or the fields of RECIPE.")
+@click.option("--resume", type=click.Path(path_type=Path), help="Continue the run in this folder.")
+@click.option("--steps", type=click.IntRange(1), help="Number of updates.")
 @click.option("--save-every", type=click.IntRange(1), help="Updates between checkpoints.")
-@click.option("--seed", type=click.IntRange(0), help="Where every draw begins.")
-@click.option("--out", type=click.Path(path_type=Path), help="A new folder for the run.  [default: runs/RECIPE-1, ...]")
-@click.option("--data", help="A file or folder of your own, instead of the recipe's data.")
-@click.option("--from", "start", help="Start from this model: a folder, a run, a name.")
-@click.option("--set", "changes", multiple=True, metavar="FIELD=VALUE", help="Change a field; as often as you like.")
-@click.option("--skip-bad", is_flag=True, help="Leave out lines that cannot be read, and count them.")
-@click.option("--processes", default=1, show_default=True, type=click.IntRange(1), help="Train in so many processes.")
+@click.option("--seed", type=click.IntRange(0), help="Seed of all random numbers.")
+@click.option("--out", type=click.Path(path_type=Path), help="New folder for the run.  [default: runs/RECIPE-1, ...]")
+@click.option("--data", help="Your own file or folder, instead of the recipe's data.")
+@click.option("--from", "start", help="Start from this model: a folder, a run or a name.")
+@click.option("--set", "changes", multiple=True, metavar="FIELD=VALUE", help="Change a field; can be repeated.")
+@click.option("--skip-bad", is_flag=True, help="Skip lines that cannot be read, and count them.")
+@click.option("--processes", default=1, show_default=True, type=click.IntRange(1), help="Number of processes.")
 @click.option("--parallel", type=click.Choice(["ddp", "fsdp"]), help="How they share the work.  [default: ddp]")
 @click.option(
-    "--restarts", default=0, show_default=True, type=click.IntRange(0), help="Start dead processes again so often."
+    "--restarts", default=0, show_default=True, type=click.IntRange(0), help="How often to restart dead processes."
 )
-@click.option("--device", help="cpu, cuda, mps ...  [default: the best there is]")
-@click.option("--tensorboard", is_flag=True, help="Write events for TensorBoard into the run's folder.")
+@click.option("--device", help="cpu, cuda, mps ...  [default: the fastest]")
+@click.option("--tensorboard", is_flag=True, help="Write TensorBoard events into the run's folder.")
 @click.option("--wandb", is_flag=True, help="Send metrics to Weights & Biases.")
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON; no progress.")
-def train(recipe: str | None, listed: bool, resume: Path | None, as_json: bool, **given: Any) -> None:
-    """Train a model by RECIPE into a new folder, which then holds all that is needed to use it (jumok run FOLDER ...)
-    or to go on (--resume FOLDER)."""
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON, without progress.")
+def train(recipe: str | None, listed: bool, resume: Path | None, as_json: bool, **options: Any) -> None:
+    """Train a model by RECIPE into a new folder, which contains all that is needed to use it (jumok run FOLDER ...) or
+    to continue (--resume FOLDER)."""
     if listed:
-        _list(as_json)
+        _print_list(recipe, as_json, options)
         return
+    _check_usage(recipe, resume, options)
+    if options["processes"] > 1 and "RANK" not in os.environ:
+        sys.exit(_launch(recipe, options))
+
+    from jumok.recipes import train as run_recipe
+    from jumok.recipes.run import find_free_folder
+    from jumok.training.progress import SilentDisplay
+
+    out = options["out"]
+    if recipe is not None and out is None and "RANK" not in os.environ:
+        out = find_free_folder(recipe)
+    try:
+        outcome = run_recipe(
+            recipe,
+            resume=resume,
+            out=out,
+            display=SilentDisplay() if as_json else None,
+            **{name: options[name] for name in ("data", "start", "skip_bad", "device", "parallel")},
+            **{name: options[name] for name in ("tensorboard", "wandb")},
+            **_collect_fields(options),
+        )
+    except KeyboardInterrupt:  # before the first step, or a second Ctrl-C
+        folder = resume or out
+        if folder is None or not (folder / "run.json").is_file():
+            raise
+        click.echo(f"stopped; continue with: jumok train --resume {folder}", err=True)
+        sys.exit(130)
+    _print_outcome(outcome, as_json, options["steps"])
+
+
+def _check_usage(recipe: str | None, resume: Path | None, options: dict[str, Any]) -> None:
     if recipe is not None and resume is not None:
-        raise click.UsageError(f"give either a recipe or --resume, not both; {resume} knows its recipe")
+        raise click.UsageError(f"give either a recipe or --resume, not both; {resume} has its recipe")
     if recipe is None and resume is None:
         raise click.UsageError("give the name of a recipe (jumok train --list shows them), or --resume FOLDER")
-    if given["processes"] > 1 and "RANK" not in os.environ:
-        _launch(recipe, given)
-    if resume is not None:
-        words = {"out": "--out", "data": "--data", "start": "--from", "changes": "--set", "skip_bad": "--skip-bad"}
-        words |= {"seed": "--seed", "save_every": "--save-every"}
-        refused = [word for name, word in words.items() if given[name]]
-        if refused:
-            raise click.UsageError(f"a run goes on as it began; {', '.join(refused)} cannot be given with --resume")
-    _train(recipe, resume, as_json, given)
+    refused = [option for name, option in REFUSED_WITH_RESUME.items() if options[name]]
+    if resume is not None and refused:
+        raise click.UsageError(f"a run continues as it began; {', '.join(refused)} cannot be given with --resume")
 
 
-def _launch(recipe: str | None, given: dict[str, Any]) -> None:
-    """The same command in several processes, which all must know one folder."""
+def _collect_fields(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of --set, and of the options that are fields."""
+    from jumok.recipes import parse_changes
+
+    fields = parse_changes(options["changes"])
+    for name in fields.keys() & OPTIONS_ONLY.keys():
+        raise click.UsageError(f"--set cannot change {name}; use {OPTIONS_ONLY[name]}")
+    for name in ("steps", "save_every", "seed"):
+        if options[name] is not None:
+            fields[name] = options[name]
+    return fields
+
+
+def _launch(recipe: str | None, options: dict[str, Any]) -> int:
+    """Run the same command in several processes with one folder, and return the exit code."""
     from jumok.recipes.launch import launch_processes
+    from jumok.recipes.run import find_free_folder
 
-    arguments = sys.argv[1:]
-    if recipe is not None and given["out"] is None:
-        arguments += ["--out", str(_free(recipe))]
-    code = launch_processes(given["processes"], arguments, given["restarts"])
+    processes, arguments = options["processes"], sys.argv[1:]
+    if recipe is not None and options["out"] is None:
+        arguments += ["--out", str(find_free_folder(recipe))]
+    code = launch_processes(processes, arguments, options["restarts"])
     if code:
         click.echo(
-            f"jumok: a process of {given['processes']} ended with an error; what was saved is whole. Go on with: "
-            f"jumok train --resume FOLDER --processes {given['processes']}",
+            f"jumok: a process of {processes} ended with an error; the saved checkpoints are complete. Continue with: "
+            f"jumok train --resume FOLDER --processes {processes}",
             err=True,
         )
-    sys.exit(code)
+    return code
 
 
-def _list(as_json: bool) -> None:
-    from jumok.recipes import describe_recipes
-
-    rows = describe_recipes()
-    if as_json:
-        click.echo(json.dumps(rows, ensure_ascii=False))
-        return
-    for row in rows:
-        click.echo(f"{row['recipe']:<12} {row['what']}")
-
-
-def _train(recipe: str | None, resume: Path | None, as_json: bool, given: dict[str, Any]) -> None:
-    from jumok.recipes import TrainingRequest, parse_changes
-    from jumok.recipes import resume_run as go_on
-    from jumok.recipes import start_run as begin
-    from jumok.training import connect_world
-    from jumok.training.progress import BarDisplay, LineDisplay, SilentDisplay
-    from jumok.training.trackers import add_trackers
-
-    show = SilentDisplay() if as_json else BarDisplay() if sys.stderr.isatty() else LineDisplay()
-    with connect_world(given["parallel"] or "none", _device(given["device"])) as ours:
-        if not ours.is_main:
-            show = SilentDisplay()
-        if resume is not None:
-            folder = resume
-            watched = add_trackers(folder, given["tensorboard"], given["wandb"], show)
-            outcome = go_on(folder, given["steps"], ours, watched)
-        else:
-            assert recipe is not None
-            changes = parse_changes(given["changes"])
-            for name in ("steps", "save_every", "seed"):
-                if given[name] is not None:
-                    changes[name] = given[name]
-            folder = Path(ours.broadcast(str(given["out"] or _free(recipe))))
-            asked = TrainingRequest(
-                recipe, folder, given["data"], given["start"], changes, given["skip_bad"], show.show_message
-            )
-            watched = add_trackers(folder, given["tensorboard"], given["wandb"], show)
-            if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) and ours.broadcast(
-                (folder / "run.json").is_file()
-            ):
-                outcome = go_on(folder, None, ours, watched)  # a process died, and all were started again
-            else:
-                outcome = _begun(begin, asked, ours, watched)
-        if not ours.is_main:
-            sys.exit(0 if outcome.signal is None else 128 + outcome.signal)
+def _print_outcome(outcome: Outcome, as_json: bool, steps: int | None) -> None:
+    """Print the report, and exit with 128 + the signal's number if a signal stopped the run."""
+    folder, done = outcome.folder, outcome.progress.step
+    is_main = os.environ.get("RANK", "0") == "0"
     if outcome.signal is not None:
-        click.echo(f"stopped at step {outcome.progress.step:,}; go on with: jumok train --resume {folder}", err=True)
+        if is_main:
+            click.echo(f"stopped at step {done:,}; continue with: jumok train --resume {folder}", err=True)
         sys.exit(128 + outcome.signal)
-    if not outcome.metrics and not as_json:
-        fewer = given["steps"] is not None and given["steps"] < outcome.progress.step
-        asked_for = f" ({given['steps']:,} are fewer: nothing to do)" if fewer else ""
-        click.echo(
-            f"this run is finished: {outcome.progress.step:,} steps{asked_for}. Its report is in {folder / 'report.md'}"
-        )
+    if not is_main:
         return
-    told = (folder / ("report.json" if as_json else "report.md")).read_text(encoding="utf-8")
-    click.echo(told.rstrip())
+
+    if not outcome.metrics and not as_json:
+        fewer = f" ({steps:,} are fewer: nothing to do)" if steps is not None and steps < done else ""
+        click.echo(f"this run is finished: {done:,} steps{fewer}. Its report is in {folder / 'report.md'}")
+        return
+    report = (folder / ("report.json" if as_json else "report.md")).read_text(encoding="utf-8")
+    click.echo(report.rstrip())
     if not as_json:
-        click.echo(f"\nuse it: jumok run {folder} {_to_try(folder)}", err=True)
+        click.echo(f"\nuse it: jumok run {folder} {_find_example(outcome)}", err=True)
 
 
-def _begun(begin: Callable[..., Any], asked: Any, ours: Any, watched: Any) -> Any:
-    """A run that is stopped before its first step has a folder all the same, and can go on."""
-    try:
-        return begin(asked, ours, watched)
-    except KeyboardInterrupt:
-        if not (asked.folder / "run.json").is_file():
-            raise
-        click.echo(f"stopped before the first step; go on with: jumok train --resume {asked.folder}", err=True)
-        sys.exit(130)
-
-
-def _to_try(folder: Path) -> str:
-    """Something that the model of this run can be asked, as a shell takes it."""
-    given = json.loads((folder / "report.json").read_text(encoding="utf-8")).get("try")
-    if given is None:
+def _find_example(outcome: Outcome) -> str:
+    """Return an input for the model of this run, quoted for a shell."""
+    example = outcome.report.get("try")
+    if example is None:
         return "..."
-    return shlex.quote(str(folder / given) if (folder / given).is_file() else given)
+    path = outcome.folder / example
+    return shlex.quote(str(path) if path.is_file() else example)
 
 
-def _device(name: str | None) -> Any:
-    import torch
+def _print_list(recipe: str | None, as_json: bool, options: dict[str, Any]) -> None:
+    """Print all recipes, or all fields of one; --set model=..., --data and --from select their defaults."""
+    from jumok.recipes import TrainingRequest, describe_fields, describe_recipes, parse_changes
 
-    from jumok.errors import ArgumentError
-
-    if name is not None:
-        try:
-            return torch.empty(0, device=torch.device(name)).device
-        except (RuntimeError, AssertionError, NotImplementedError):
-            raise ArgumentError(
-                f"there is no device {name!r} here; give cpu, or cuda, cuda:1, mps where there is one"
-            ) from None
-    return torch.device("cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu")
+    if recipe is None:
+        rows: list[Any] = describe_recipes()
+        lines = [f"{row['recipe']:<12} {row['what']}" for row in rows]
+    else:
+        changes = parse_changes(options["changes"])
+        rows = describe_fields(TrainingRequest(recipe, Path(), options["data"], options["start"], changes))
+        lines = _format_fields(rows)
+    click.echo(json.dumps(rows, ensure_ascii=False) if as_json else "\n".join(lines))
 
 
-def _free(recipe: str) -> Path:
-    """The first of runs/RECIPE-1, runs/RECIPE-2, ... that is not there."""
-    number = 1
-    while Path(f"runs/{recipe}-{number}").exists():
-        number += 1
-    return Path(f"runs/{recipe}-{number}")
+def _format_fields(rows: list[dict[str, Any]]) -> list[str]:
+    """Return a table of fields for each group: name, default, and meaning with options and condition."""
+    lines: list[str] = []
+    for group, members in groupby(rows, key=lambda row: str(row["group"])):
+        fields = list(members)
+        names = align_column([row["field"] for row in fields], GROUP_TITLES[group])
+        defaults = align_column([_format_default(row["default"]) for row in fields], "default")
+        meanings = [_describe_meaning(row) for row in fields]
+        cells = zip(names, defaults, ["meaning", *meanings], strict=True)
+        if lines:
+            lines.append("")
+        lines += ["  ".join(row).rstrip() for row in cells]
+    return lines
+
+
+def _format_default(default: Any) -> str:
+    if isinstance(default, str):
+        return default
+    return "-" if default is None else json.dumps(default)
+
+
+def _describe_meaning(row: dict[str, Any]) -> str:
+    options = f" ({', '.join(row['options'])})" if "options" in row else ""
+    condition = f"; {row['condition']}" if row["condition"] else ""
+    return f"{row['help']}{options}{condition}"

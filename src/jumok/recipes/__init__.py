@@ -2,7 +2,7 @@
 
 from .recipe import Defaults, Options, Recipe, describe_fields, describe_recipes, get_recipe
 from .request import TrainingRequest, parse_changes
-from .run import resume_run, start_run
+from .run import resume_run, start_run, train
 
 __all__ = [
     "Defaults",
@@ -15,4 +15,5 @@ __all__ = [
     "parse_changes",
     "resume_run",
     "start_run",
+    "train",
 ]

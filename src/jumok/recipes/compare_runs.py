@@ -1,4 +1,4 @@
-"""The figures of several runs in one table."""
+"""Compare the reports of several runs in one table."""
 
 from __future__ import annotations
 
@@ -9,29 +9,42 @@ from typing import Any
 from jumok.checkpoint.tensor_files import read_json
 from jumok.errors import ArgumentError
 
-LONGEST = 24  # characters; a longer text is no figure
+LONGEST_TEXT = 24  # characters; longer texts do not fit into a table
 
 
 def compare_runs(folders: Iterable[str | Path], columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    """One row for each run: its name, and every number and short word of its report, or those of ``columns``. A figure
-    that a run does not have is None in its row, so that all rows have the same columns."""
-    rows = []
-    for folder in map(Path, folders):
-        if not (folder / "report.json").is_file():
-            missing = f"there is no folder {folder}; name the folders of runs"
-            unfinished = f"there is no report in {folder}: it is written when a run has finished"
-            raise ArgumentError(unfinished if folder.is_dir() else missing)
-        told = read_json(folder, "report.json")
-        rows.append({"run": str(folder), **{name: value for name, value in told.items() if _is_figure(value)}})
-    if not rows:
-        raise ArgumentError("no runs were given to compare")
-    known = list(dict.fromkeys(name for row in rows for name in row))
-    odd = next((name for name in columns or () if name not in known), None)
-    if odd is not None:
-        raise ArgumentError(f"none of these runs tells {odd!r}; they tell {', '.join(known[1:])}")
-    chosen = known if columns is None else ["run", *columns]
-    return [{name: row.get(name) for name in chosen} for row in rows]
+    """Return one row for each run: its folder, and the numbers and short texts of its report.
+
+    All rows have the same columns; what a report does not contain is None.
+
+    Args:
+        folders: The folders of finished runs.
+        columns: The names to include; None = all.
+
+    Raises:
+        ArgumentError: If a folder has no report, or no report contains a column.
+    """
+    reports = [_read_report(folder) for folder in map(Path, folders)]
+    if not reports:
+        raise ArgumentError("there are no runs to compare; give the folders of finished runs")
+
+    names = list(dict.fromkeys(name for report in reports for name in report))
+    unknown = next((name for name in columns or () if name not in names), None)
+    if unknown is not None:
+        raise ArgumentError(f"no report of these runs contains {unknown!r}; choose from {', '.join(names[1:])}")
+    selected = names if columns is None else ["run", *columns]
+    return [{name: report.get(name) for name in selected} for report in reports]
 
 
-def _is_figure(value: object) -> bool:
-    return (isinstance(value, str) and len(value) <= LONGEST) or isinstance(value, int | float)
+def _read_report(folder: Path) -> dict[str, Any]:
+    if not folder.is_dir():
+        raise ArgumentError(f"there is no folder {folder}; give the folders of runs")
+    if not (folder / "report.json").is_file():
+        raise ArgumentError(f"there is no report in {folder}; it is written when a run has finished")
+    report = read_json(folder, "report.json")
+    return {"run": str(folder), **{name: content for name, content in report.items() if _fits_into_table(content)}}
+
+
+def _fits_into_table(content: object) -> bool:
+    is_short_text = isinstance(content, str) and len(content) <= LONGEST_TEXT
+    return is_short_text or isinstance(content, int | float)

@@ -1,4 +1,4 @@
-"""A report as a page to read: numbers as a list, lists of rows as tables."""
+"""Format a report as Markdown: numbers as a list, lists of rows as tables."""
 
 from __future__ import annotations
 
@@ -6,44 +6,50 @@ from collections.abc import Iterable
 from typing import Any
 
 
-def format_markdown(title: str, told: dict[str, Any]) -> str:
+def format_markdown(title: str, report: dict[str, Any]) -> str:
+    """Format a report as a Markdown page.
+
+    Args:
+        title: The heading.
+        report: Numbers, texts, dictionaries, and lists of rows (dictionaries), by name.
+    """
     lines = [f"# {title}", ""]
-    tables = []
-    for name, value in told.items():
-        if isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
-            tables.append((name, value))
+    tables: dict[str, list[dict[str, Any]]] = {}
+    for name, content in report.items():
+        if isinstance(content, list) and content and all(isinstance(row, dict) for row in content):
+            tables[name] = content
         else:
-            lines.append(f"- {name.replace('_', ' ')}: {_told(value)}")
-    for name, rows in tables:
-        columns = list(dict.fromkeys(key for row in rows for key in row))
-        lines += [
-            "",
-            f"## {name.replace('_', ' ')}",
-            "",
-            format_table_row(columns),
-            format_table_row(["---"] * len(columns)),
-        ]
-        lines += [format_table_row([one.get(key) for key in columns]) for one in rows]
+            lines.append(f"- {name.replace('_', ' ')}: {_format_content(content)}")
+
+    for name, rows in tables.items():
+        columns = list(dict.fromkeys(column for row in rows for column in row))
+        lines += ["", f"## {name.replace('_', ' ')}", ""]
+        lines.append(format_table_row(columns))
+        lines.append(format_table_row(["---"] * len(columns)))
+        lines += [format_table_row([row.get(column) for column in columns]) for row in rows]
     return "\n".join(lines) + "\n"
 
 
 def format_table_row(cells: Iterable[Any]) -> str:
-    """One line of a table, which a person can read as it stands; what is not there is left empty.
+    """Format one row of a Markdown table; None becomes an empty cell.
 
-    >>> row(["a|b", 12345, 0.5, None])
+    Args:
+        cells: Numbers, texts or dictionaries.
+
+    >>> format_table_row(["a|b", 12345, 0.5, None])
     '| a\\\\|b | 12,345 | 0.5 |  |'
     """
-    told = ("" if one is None else _told(one) for one in cells)
-    return "| " + " | ".join(one.replace("|", "\\|").replace("\n", " ") for one in told) + " |"
+    texts = ["" if cell is None else _format_content(cell) for cell in cells]
+    return "| " + " | ".join(text.replace("|", "\\|").replace("\n", " ") for text in texts) + " |"
 
 
-def _told(value: Any) -> str:
-    if isinstance(value, float):
-        if 0 < abs(value) < 1e-3:
-            return f"{value:.2g}"
-        return f"{value:.4f}".rstrip("0").rstrip(".") if abs(value) < 1e4 else f"{value:,.0f}"
-    if isinstance(value, int) and not isinstance(value, bool):
-        return f"{value:,}"
-    if isinstance(value, dict):
-        return "; ".join(f"{name.replace('_', ' ')} {_told(one)}" for name, one in value.items())
-    return str(value)
+def _format_content(content: Any) -> str:
+    if isinstance(content, float):
+        if 0 < abs(content) < 1e-3:
+            return f"{content:.2g}"
+        return f"{content:.4f}".rstrip("0").rstrip(".") if abs(content) < 1e4 else f"{content:,.0f}"
+    if isinstance(content, int) and not isinstance(content, bool):
+        return f"{content:,}"
+    if isinstance(content, dict):
+        return "; ".join(f"{name.replace('_', ' ')} {_format_content(inner)}" for name, inner in content.items())
+    return str(content)

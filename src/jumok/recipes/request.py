@@ -1,10 +1,10 @@
-"""What a person asked of a recipe: which data, which model to start from, which fields to change."""
+"""A training request: the recipe, its data, the model to start from and the fields to change."""
 
 from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,22 +13,30 @@ import torch
 
 from jumok.checkpoint import Loaded, load
 from jumok.errors import ArgumentError
-from jumok.fields import Fields
+from jumok.fields import Fields, FieldsType
 from jumok.models import Config, Model
 from jumok.training import Settings
 
-from .recipe import Options
+from .recipe import Options, Recipe
 
-Made = TypeVar("Made", bound=Fields)
-Kind = TypeVar("Kind", bound=Model)
+ModelType = TypeVar("ModelType", bound=Model)
 OptionsType = TypeVar("OptionsType", bound=Options)
 
 
 @dataclass
 class TrainingRequest:
-    """changes: field = value, for the training's settings, the model's config and the recipe's own choices; a recipe
-    asks for each by name, and what nobody asked for is refused at the end. folder: of the run, where a recipe may keep
-    what it made of its data."""
+    """What the user asks a recipe to train.
+
+    Attributes:
+        recipe: The name of the recipe.
+        folder: The folder of the run; a recipe may store its prepared data there.
+        data: A file or folder of the user's own; None = the recipe's data.
+        start: The model to start from: a folder, a run or a name; None = a new model.
+        changes: Values by field name, for the recipe's options, the model's config and the training settings.
+        skip_bad: Skip and count lines that cannot be read, instead of raising an error.
+        report: Called with one-line messages for the user.
+        field_names: The fields that the recipe has used so far; ``refuse_unknown_fields`` refuses all others.
+    """
 
     recipe: str
     folder: Path
@@ -37,33 +45,42 @@ class TrainingRequest:
     changes: Mapping[str, Any] = field(default_factory=dict)
     skip_bad: bool = False
     report: Callable[[str], None] = lambda line: None
-    known: set[str] = field(default_factory=set)
+    field_names: set[str] = field(default_factory=set)
 
     def to_json(self) -> dict[str, Any]:
+        """Return what run.json stores of this request."""
         return {
             "recipe": self.recipe,
-            "data": _lasting(self.data),
+            "data": _make_absolute(self.data),
             "start": self.start,
             "changes": dict(self.changes),
             "skip_bad": self.skip_bad,
         }
 
     def settings(self, **defaults: Any) -> Settings:
-        """The training's settings: the recipe's defaults, and what was asked for."""
-        return self._changed(Settings.from_json(defaults))
+        """Return the training settings of this request.
 
-    def config(self, default: Made) -> Made:
-        """A model's config: the recipe's, and what was asked for."""
-        return self._changed(default)
+        Args:
+            **defaults: The recipe's defaults, by field name.
+        """
+        return self._apply_changes(Settings.from_json(defaults))
 
-    def _changed(self, config: Made) -> Made:
-        names = {one.name for one in fields(config)}
-        self.known |= names
-        wanted = {name: value for name, value in self.changes.items() if name in names}
-        return config.replace(**wanted) if wanted else config
+    def config(self, default: FieldsType) -> FieldsType:
+        """Return the model config of this request.
+
+        Args:
+            default: The recipe's default config.
+        """
+        return self._apply_changes(default)
+
+    def _apply_changes(self, default: FieldsType) -> FieldsType:
+        names = {declared.name for declared in fields(default)}
+        self.field_names |= names
+        changes = {name: value for name, value in self.changes.items() if name in names}
+        return default.replace(**changes) if changes else default
 
     def options(self, kind: type[OptionsType]) -> OptionsType:
-        """The recipe's own fields: their defaults, and what was asked for.
+        """Return the recipe's own fields of this request.
 
         Args:
             kind: The class that declares them.
@@ -72,59 +89,99 @@ class TrainingRequest:
             ArgumentError: If a value is invalid, or its field does not apply to this request.
         """
         names = {declared.name for declared in fields(kind)}
-        self.known |= names
-        changed = {name: value for name, value in self.changes.items() if name in names}
+        self.field_names |= names
+        changes = {name: value for name, value in self.changes.items() if name in names}
         for declared in fields(kind):  # --set source=1: a column named 1
-            if declared.metadata["kind"] is str and type(changed.get(declared.name)) is int:
-                changed[declared.name] = str(changed[declared.name])
+            if declared.metadata["kind"] is str and type(changes.get(declared.name)) is int:
+                changes[declared.name] = str(changes[declared.name])
+
         inapplicable = {
             *(() if self.data is not None else kind.with_data),
             *(() if self.data is None else kind.without_data),
             *(() if self.start is not None else kind.with_start),
             *(() if self.start is None else kind.without_start),
         }
-        for name in changed:
+        for name in changes:
             if name in inapplicable:
                 condition = kind.describe_condition(name)
                 raise ArgumentError(f"{name} of the recipe {self.recipe} applies {condition}; leave it out")
-        return kind.from_json(changed)
+        return kind.from_json(changes)
 
     def load_start(self) -> Loaded | None:
-        """What to start from, where somebody said so (``--from``)."""
+        """Load the model to start from (``--from``); None without one."""
         return None if self.start is None else load(self.start)
 
-    def model(self, kind: type[Kind], config: Config, settings: Settings) -> Kind:
-        """A new model, drawn with the run's seed."""
+    def model(self, kind: type[ModelType], config: Config, settings: Settings) -> ModelType:
+        """Return a new model with random parameters, drawn with the run's seed.
+
+        Args:
+            kind: The model class.
+            config: Its config.
+            settings: Uses the seed.
+        """
         torch.manual_seed(settings.seed)
         return kind(config)  # every family is built from its config
 
-    def finish(self) -> None:
-        """Refuse what no part of the recipe asked for."""
+    def refuse_undeclared_fields(self, recipe: Recipe) -> None:
+        """Refuse changes of fields that the recipe does not declare, before any data is read.
+
+        Args:
+            recipe: The recipe of this request.
+
+        Raises:
+            ArgumentError: If there is no such field; the message names the nearest one.
+        """
+        defaults = recipe.defaults(self)
+        if self.start is None:  # otherwise the loaded model may have fields of its own
+            groups: list[type[Fields]] = [recipe.options, Settings, *(type(config) for config in defaults.configs)]
+            self._refuse_unknown({declared.name for group in groups for declared in fields(group)})
+
+    def refuse_unused_fields(self) -> None:
+        """Refuse changes of fields that the recipe did not use while it built its task.
+
+        Raises:
+            ArgumentError: If there is such a field; the message names the nearest one.
+        """
+        self._refuse_unknown(self.field_names)
+
+    def _refuse_unknown(self, names: Iterable[str]) -> None:
+        names = set(names)
         for name in self.changes:
-            if name not in self.known:
-                near = difflib.get_close_matches(name, self.known, 1)
-                hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(self.known))}"
+            if name not in names:
+                near = difflib.get_close_matches(name, sorted(names), 1)
+                hint = f"did you mean {near[0]!r}?" if near else f"jumok train --list {self.recipe} shows its fields"
                 raise ArgumentError(f"the recipe {self.recipe} has no field {name!r}; {hint}")
 
     def refuse_data(self) -> None:
+        """Raise ArgumentError if the request has data: for a recipe that generates its own."""
         if self.data is not None:
-            raise ArgumentError(f"the recipe {self.recipe} makes its own data; it takes no --data")
+            raise ArgumentError(f"the recipe {self.recipe} generates its own data; leave out --data")
 
 
-def _lasting(data: str | None) -> str | None:
-    """A path that still means the same when the run is taken up from another folder; names as they are."""
+def _make_absolute(data: str | None) -> str | None:
+    """Return an absolute path, so that the run can resume from another folder; names stay as they are."""
     return str(Path(data).absolute()) if data is not None and Path(data).exists() else data
 
 
-def parse_changes(words: tuple[str, ...]) -> dict[str, Any]:
-    """field=value, as people write them: numbers, true and false, lists, or text."""
-    found: dict[str, Any] = {}
+def parse_changes(words: Iterable[str]) -> dict[str, Any]:
+    """Parse FIELD=VALUE: numbers, true and false, JSON lists, or text.
+
+    Args:
+        words: What the user wrote behind each ``--set``.
+
+    Raises:
+        ArgumentError: If a word has no "=".
+
+    >>> parse_changes(["width=128", "tokens=bytes", "tied=false"])
+    {'width': 128, 'tokens': 'bytes', 'tied': False}
+    """
+    changes: dict[str, Any] = {}
     for word in words:
-        name, equals, value = word.partition("=")
+        name, equals, text = word.partition("=")
         if not equals or not name.strip():
-            raise ArgumentError(f"--set takes field=value, not {word!r}; for example --set width=128")
+            raise ArgumentError(f"--set takes FIELD=VALUE, not {word!r}; for example --set width=128")
         try:
-            found[name.strip()] = json.loads(value)
+            changes[name.strip()] = json.loads(text)
         except ValueError:
-            found[name.strip()] = value.strip()
-    return found
+            changes[name.strip()] = text.strip()
+    return changes

@@ -1,11 +1,11 @@
-"""Training: a task in, a run folder out; what is in the folder is enough to go on."""
+"""Train a model: ``fit`` runs a task in a folder, from which training can resume."""
 
 from jumok.errors import TrainingError
 
 from .loop import Outcome, fit
-from .parallel import World, connect_world
+from .parallel import World, connect_world, select_device
 from .settings import Settings, compute_rate_factor
-from .task import IGNORE_INDEX, Batch, Batches, Task, number_loss, select_part, token_loss
+from .task import IGNORE_INDEX, Batch, Batches, Task, select_part, token_loss
 
 __all__ = [
     "IGNORE_INDEX",
@@ -19,7 +19,7 @@ __all__ = [
     "compute_rate_factor",
     "connect_world",
     "fit",
-    "number_loss",
+    "select_device",
     "select_part",
     "token_loss",
 ]

@@ -1,7 +1,7 @@
-"""The training loop, top to bottom.
+"""The training loop.
 
-for every step:  the step's examples -> loss -> gradients -> clip -> update
-                 now and then: evaluate, save
+for each step:   batch -> loss -> gradients -> clip -> update
+every so often:  log, evaluate, save
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import math
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,33 +21,160 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
+from jumok.checkpoint import Loaded, load
+from jumok.checkpoint.tensor_files import read_json
 from jumok.errors import TrainingError
+from jumok.models import Model
 
 from .metrics_log import MetricsLog
 from .optimizer import Optimizers
-from .parallel import World
+from .parallel import World, gather_tensor
 from .parameter_average import ParameterAverage
-from .precision import Precision
+from .precision import Precision, measure_fastest_type
 from .progress import ProgressDisplay, SilentDisplay
 from .resume import Progress, TrainingState, restore_checkpoint, save_checkpoint
 from .settings import compute_rate_factor
 from .signals import SignalListener, StopRequested
 from .task import Task
 
+REPORT_FILE = "report.json"
+
+# Floating-point operations of a step. Below this, two threads wait for each other longer than they compute (LOG.md).
+# A rule and not a measurement: the number of threads can change the last bit, and a resumed run must be the same.
+MINIMUM_WORK_FOR_THREADS = 5e8
+
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended. ``signal``: who ended it before its last step."""
+    """How a training run ended.
 
+    Attributes:
+        folder: The folder of the run.
+        progress: How far the run is.
+        metrics: The metrics of the last evaluation; empty if the run was complete before.
+        signal: The signal that stopped the run before its last step; None if none did.
+    """
+
+    folder: Path
     progress: Progress
     metrics: dict[str, float]
     signal: signal.Signals | None = None
 
+    @property
+    def report(self) -> dict[str, Any]:
+        """The content of report.json, about the best model; empty if the run is not complete."""
+        return read_json(self.folder, REPORT_FILE) if (self.folder / REPORT_FILE).is_file() else {}
 
-def fit(task: Task, run: Path, world: World | None = None, show: ProgressDisplay | None = None) -> Outcome:
-    """Train until the last step, from the newest checkpoint in ``run`` if there is one."""
+    @cached_property
+    def model(self) -> Model:
+        """The best model of the run, loaded on first use."""
+        return self.load().model
+
+    def load(self) -> Loaded:
+        """Load the best model of the run, with its tokenizer and config, as ``jumok.load`` does."""
+        return load(self.folder)
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What an update reports: the mean loss, the norm of the gradients and the number of targets."""
+
+    loss: float
+    norm: float
+    targets: int
+
+
+def fit(task: Task, run: Path, world: World | None = None, display: ProgressDisplay | None = None) -> Outcome:
+    """Train a task, from the newest checkpoint in its folder if there is one.
+
+    Args:
+        task: The model, its batches, its loss, its evaluation and its settings.
+        run: The folder of the run; it must contain a folder ``checkpoints``.
+        world: The processes of the run; None = this process alone, on the CPU.
+        display: Shows the progress; None = silent.
+
+    Returns:
+        How the run ended.
+
+    Raises:
+        TrainingError: If the loss is not finite, a checkpoint cannot be saved, or the run has another model.
+    """
     world = World() if world is None else world
-    show = SilentDisplay() if show is None or not world.is_main else show
+    display = display if display is not None and world.is_main else SilentDisplay()
+    settings = task.settings
+
+    state = _prepare(task, world)
+    if restore_checkpoint(state, run, display.show_message):
+        display.show_message(f"resuming from step {state.progress.step:,}")
+    progress = state.progress
+    log = MetricsLog(run)
+    if world.is_main:
+        log.remove_after(progress.step, evaluations=progress.owed)
+    if progress.finished:
+        return Outcome(run, progress, {})
+
+    display.begin(settings.steps, progress.step)
+    metrics: dict[str, float] = {}
+    stop: signal.Signals | None = None
+    with SignalListener() as signals, _limit_threads(state):
+        speed = SpeedMeter()
+        while progress.step < settings.steps or progress.owed:
+            # update, unless an interrupted run must first repeat its evaluation
+            if not progress.owed:
+                result = _train_step(state)
+                speed.targets += result.targets
+                is_last = progress.step == settings.steps
+                progress.owed = progress.step % settings.evaluate_every == 0 or is_last
+                if progress.step % settings.log_every == 0 or is_last or progress.step == 1:
+                    _log_step(state, log, display, result, speed.read())
+
+            # evaluate, unless a signal asks to stop; then the evaluation stays owed
+            is_best = False
+            stop = _receive_signal(world, signals)
+            if progress.owed and stop is None:
+                display.show_message("evaluating", transient=True)
+                metrics = world.broadcast(_evaluate(state, signals))
+                if metrics:
+                    progress.owed = False
+                    is_best = _judge(task, progress, metrics)
+                    _log_evaluation(state, log, display, metrics, is_best)
+                stop = _receive_signal(world, signals)
+                speed.reset()
+
+            # save, perhaps stop
+            is_exhausted = 0 < settings.patience <= progress.waited
+            progress.finished = (progress.step == settings.steps or is_exhausted) and not progress.owed
+            if stop or is_best or progress.finished or progress.step % settings.save_every == 0:
+                _save(state, run, is_best)
+                speed.reset()
+            if is_exhausted and stop is None:
+                display.show_message(f"no improvement for {progress.waited} evaluations; stopping at {progress.step:,}")
+            if stop or is_exhausted:
+                break
+    display.end()
+    return Outcome(run, progress, metrics, stop)
+
+
+class SpeedMeter:
+    """Counts the targets per second since the last log line, without the time of evaluations and checkpoints."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Start counting from zero."""
+        self.targets = 0
+        self.started_at = time.perf_counter()
+
+    def read(self) -> float:
+        """Return the targets per second, and start counting from zero."""
+        speed = self.targets / max(time.perf_counter() - self.started_at, 1e-9)
+        self.reset()
+        return speed
+
+
+def _prepare(task: Task, world: World) -> TrainingState:
+    """Put the model on its device, and build what trains it."""
     settings = task.settings
     parts = world.size * settings.accumulate
     if settings.batch % parts:
@@ -53,127 +182,114 @@ def fit(task: Task, run: Path, world: World | None = None, show: ProgressDisplay
 
     model = task.model.to(world.device).train()
     model.checkpointing = settings.checkpointing
-    trained: nn.Module = world.wrap(model)
+    wrapped: nn.Module = world.wrap(model)
     if settings.compiled:
-        trained = torch.compile(trained)  # type: ignore[assignment]
-    optimizers = Optimizers(model, settings)
+        wrapped = torch.compile(wrapped)  # type: ignore[assignment]
+
+    number_type = settings.precision
+    if number_type == "auto":  # measurements can differ between processes, and all must use the same type
+        number_type = world.broadcast(measure_fastest_type(world.device.type))
+
     average = ParameterAverage(model, settings.average) if settings.average else None
-    precision = Precision(settings.precision, world.device)
-    progress = Progress()
-    state = TrainingState(task, model, optimizers, precision, average, world, progress)
-    metrics = MetricsLog(run)
+    optimizers = Optimizers(model, settings)
     torch.manual_seed(settings.seed + world.rank)
-    if restore_checkpoint(state, run, show.show_message):
-        show.show_message(f"going on from step {progress.step:,}")
-    if world.is_main:
-        metrics.forget_after(progress.step, evaluations=progress.owed)
-    if progress.finished:
-        return Outcome(progress, {})
-    show.begin(settings.steps, progress.step)
-
-    found: dict[str, float] = {}
-    with SignalListener() as signals, _threads(task, model, world):
-        clock, counted = time.perf_counter(), 0
-        while progress.step < settings.steps or progress.owed:
-            if not progress.owed:
-                # the step's examples: the same for any number of processes and parts
-                mine = range(world.rank * settings.accumulate, (world.rank + 1) * settings.accumulate)
-                batches = [task.batches(progress.step, part, parts).to(world.device) for part in mine]
-                count = round(world.add(sum(batch.count for batch in batches)))
-
-                # loss and gradients, divided by the targets of the whole step
-                loss = 0.0
-                for number, batch in enumerate(batches):
-                    with precision.autocast(), _silent(trained, number + 1 < len(batches)):
-                        share = task.loss(trained, batch) * (world.size / max(1, count))
-                        precision.backward(share)
-                    loss += float(share.detach())
-                loss = world.add(loss) / world.size
-                if not math.isfinite(loss):
-                    raise _lost(loss, task, progress)
-
-                # clip and update
-                precision.unscale([one for one, _ in optimizers.parts])
-                norm = _norm(model, settings.clip)
-                if precision.scaler is None and not math.isfinite(norm):
-                    raise _lost(norm, task, progress, "the gradients' norm")
-                optimizers.step(compute_rate_factor(settings, progress.step), precision.scaler)
-                optimizers.clear()
-                progress.step += 1
-                progress.targets += count
-                if average is not None:
-                    average.update(progress.step)
-
-                # tell
-                counted += count
-                last = progress.step == settings.steps
-                progress.owed = progress.step % settings.evaluate_every == 0 or last
-                if progress.step % settings.log_every == 0 or last or progress.step == 1:
-                    speed = counted / max(time.perf_counter() - clock, 1e-9)
-                    if world.is_main:
-                        metrics.add(
-                            progress.step, loss=loss, norm=norm, rate=compute_rate_factor(settings, progress.step - 1)
-                        )
-                        metrics.add_speed(progress.step, targets_per_second=round(speed, 1))
-                    show.step(progress.step, loss, speed)
-                    clock, counted = time.perf_counter(), 0
-
-            # evaluate; one that is left in the middle stays owed
-            best = False
-            asked = round(world.most(signals.asked or 0))  # processes must agree on it: not all hear a signal
-            if progress.owed and not asked:
-                show.show_message("evaluating", transient=True)
-                found = world.broadcast(_evaluated(state, signals))
-                if found:
-                    progress.owed = False
-                    best = _judged(task, progress, found)
-                    if world.is_main:
-                        metrics.add(progress.step, **{f"evaluation_{name}": value for name, value in found.items()})
-                    show.evaluation(progress.step, found, best)
-                asked = round(world.most(signals.asked or 0))
-                clock, counted = time.perf_counter(), 0
-
-            # save, perhaps stop
-            weary = 0 < settings.patience <= progress.waited
-            progress.finished = (progress.step == settings.steps or weary) and not progress.owed
-            if asked or best or progress.finished or progress.step % settings.save_every == 0:
-                _saved(state, run, best)
-                clock, counted = time.perf_counter(), 0
-            if asked:
-                show.end()
-                return Outcome(progress, found, signal.Signals(asked))
-            if weary:
-                show.show_message(f"no better for {progress.waited} evaluations: stopping at step {progress.step:,}")
-                break
-    show.end()
-    return Outcome(progress, found)
+    precision = Precision(number_type, world.device)
+    return TrainingState(task, world, model, wrapped, optimizers, precision, average, Progress())
 
 
-# operations a step; below that two threads wait for each other longer than they work (LOG.md). A rule and not a
-# measurement: the number of threads can change the last bit, and a run must go on as it began.
-WORTH_SHARING = 5e8
+def _train_step(state: TrainingState) -> StepResult:
+    """Update the model once."""
+    task, world, precision, progress = state.task, state.world, state.precision, state.progress
+    settings = task.settings
+
+    # this process's parts of the batch: together the same examples for any number of processes and parts
+    parts = world.size * settings.accumulate
+    first = world.rank * settings.accumulate
+    batches = [task.batches(progress.step, first + part, parts).to(world.device) for part in range(settings.accumulate)]
+    targets = round(world.all_reduce_sum(sum(batch.count for batch in batches)))
+
+    # loss and gradients, divided by the number of targets of all parts
+    loss = 0.0
+    for part, batch in enumerate(batches):
+        is_last = part == len(batches) - 1
+        with precision.autocast(), _exchange_gradients(state.wrapped, is_last):
+            part_loss = task.loss(state.wrapped, batch) * (world.size / max(1, targets))
+            precision.backward(part_loss)
+        loss += float(part_loss.detach())
+    loss = world.all_reduce_sum(loss) / world.size
+    if not math.isfinite(loss):
+        raise _not_finite("loss", loss, state)
+
+    # clip and update
+    precision.unscale([optimizer for optimizer, _ in state.optimizers.parts])
+    norm = _clip_gradients(state.model, settings.clip)
+    if precision.scaler is None and not math.isfinite(norm):
+        raise _not_finite("norm of the gradients", norm, state)
+    state.optimizers.step(compute_rate_factor(settings, progress.step), precision.scaler)
+
+    progress.step += 1
+    progress.targets += targets
+    if state.average is not None:
+        state.average.update(progress.step)
+    return StepResult(loss, norm, targets)
 
 
-@contextlib.contextmanager
-def _threads(task: Task, model: nn.Module, world: World) -> Iterator[None]:
-    """As many threads as this model's steps are worth, until the run ends."""
-    before, wanted = torch.get_num_threads(), task.settings.threads
-    if not wanted and world.device.type == "cpu":
-        size = sum(parameter.numel() for parameter in model.parameters())
-        work = 6 * size * task.batches(0, 0, world.size * task.settings.accumulate).targets.numel()
-        wanted = 1 if work < WORTH_SHARING else 0
-    torch.set_num_threads(wanted or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+def _exchange_gradients(wrapped: nn.Module, is_last: bool) -> AbstractContextManager[None]:
+    """Return a context in which ddp averages gradients after the last part only."""
+    if isinstance(wrapped, nn.parallel.DistributedDataParallel) and not is_last:
+        return wrapped.no_sync()
+    return contextlib.nullcontext()
 
 
-def _evaluated(state: TrainingState, signals: SignalListener) -> dict[str, float]:
-    """The task's metrics of the model as people would use it, computed by the first process; nothing where somebody
-    asked to stop. The training's random numbers are left alone."""
-    before = torch.get_rng_state()
-    with contextlib.nullcontext() if state.average is None else state.average.used():
+def _clip_gradients(model: nn.Module, clip: float) -> float:
+    """Clip the gradients to a norm (0 = no clipping), and return the norm before."""
+    parameters = [parameter for parameter in model.parameters() if parameter.grad is not None]
+    norm = nn.utils.clip_grad_norm_(parameters, clip if clip else math.inf)
+    return float(gather_tensor(norm))
+
+
+def _not_finite(name: str, number: float, state: TrainingState) -> TrainingError:
+    step, settings = state.progress.step, state.task.settings
+    saved = "the last checkpoint is unchanged" if step else "no checkpoint was saved before"
+    return TrainingError(
+        f"the {name} is {number} at step {step + 1:,} (batch {step}, {settings.batch} examples, seed {settings.seed}); "
+        f"training stopped before the update, and {saved}. Lower learning_rate, or check that batch"
+    )
+
+
+def _log_step(
+    state: TrainingState, log: MetricsLog, display: ProgressDisplay, result: StepResult, targets_per_second: float
+) -> None:
+    step = state.progress.step
+    if state.world.is_main:
+        rate = compute_rate_factor(state.task.settings, step - 1)
+        log.add(step, loss=result.loss, norm=result.norm, rate=rate)
+        log.add_speed(step, targets_per_second=round(targets_per_second, 1))
+    display.show_step(step, result.loss, targets_per_second)
+
+
+def _log_evaluation(
+    state: TrainingState, log: MetricsLog, display: ProgressDisplay, metrics: dict[str, float], is_best: bool
+) -> None:
+    step = state.progress.step
+    if state.world.is_main:
+        log.add(step, **{f"evaluation_{name}": value for name, value in metrics.items()})
+    display.show_evaluation(step, metrics, is_best)
+
+
+def _receive_signal(world: World, signals: SignalListener) -> signal.Signals | None:
+    """Return the signal that any process received: they must agree, and not all receive it."""
+    number = round(world.all_reduce_max(signals.received or 0))
+    return signal.Signals(number) if number else None
+
+
+def _evaluate(state: TrainingState, signals: SignalListener) -> dict[str, float]:
+    """Return the task's metrics, computed by the main process; empty if a signal interrupted the evaluation.
+
+    The evaluation uses the averaged parameters, and leaves the random numbers of the training alone.
+    """
+    generator_state = torch.get_rng_state()
+    with contextlib.nullcontext() if state.average is None else state.average.apply():
         model = state.world.gather_model(state.model)
         if not state.world.is_main:
             return {}
@@ -186,48 +302,48 @@ def _evaluated(state: TrainingState, signals: SignalListener) -> dict[str, float
             return {}
         finally:
             model.train()
-            torch.set_rng_state(before)
+            torch.set_rng_state(generator_state)
 
 
-def _judged(task: Task, progress: Progress, found: dict[str, float]) -> bool:
-    """Whether this is the best so far; counts the evaluations since."""
-    if task.judge not in found:
-        raise TrainingError(f"the evaluation gave no {task.judge!r}, only {', '.join(found)}")
-    value = found[task.judge]
-    if progress.best is None or (value < progress.best if task.better == "lower" else value > progress.best):
+def _judge(task: Task, progress: Progress, metrics: dict[str, float]) -> bool:
+    """Return True if this evaluation is the best so far, and count the evaluations since the best."""
+    if task.judge not in metrics:
+        raise TrainingError(f"the evaluation returned no metric {task.judge!r}, only {', '.join(metrics)}")
+    value = metrics[task.judge]
+    if progress.best is None:
+        is_better = True
+    else:
+        is_better = value < progress.best if task.better == "lower" else value > progress.best
+    if is_better:
         progress.best, progress.best_step, progress.waited = value, progress.step, 0
-        return True
-    progress.waited += 1
-    return False
+    else:
+        progress.waited += 1
+    return is_better
 
 
-def _saved(state: TrainingState, run: Path, best: bool) -> None:
+def _save(state: TrainingState, run: Path, best: bool) -> None:
     try:
         save_checkpoint(state, run, best)
-    except (OSError, SafetensorError) as wrong:  # safetensors has its own error for a full disk
-        why = getattr(wrong, "strerror", None) or str(wrong)
+    except (OSError, SafetensorError) as error:  # safetensors has its own error for a full disk
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise TrainingError(
-            f"step {state.progress.step:,} could not be saved in {run}: {why}; the checkpoint "
-            "before it is untouched. Make room, then go on with --resume"
-        ) from wrong
+            f"step {state.progress.step:,} could not be saved in {run}: {reason}; the checkpoint before it is "
+            "unchanged. Free disk space, then continue with --resume"
+        ) from error
 
 
-def _norm(model: nn.Module, clip: float) -> float:
-    gradients = [one for one in model.parameters() if one.grad is not None]
-    norm: Any = nn.utils.clip_grad_norm_(gradients, clip if clip else math.inf)
-    return float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
-
-
-def _silent(trained: nn.Module, more: bool) -> Any:
-    """Gradients are exchanged once, after the last part."""
-    if isinstance(trained, nn.parallel.DistributedDataParallel) and more:
-        return trained.no_sync()
-    return contextlib.nullcontext()
-
-
-def _lost(value: float, task: Task, progress: Progress, what: str = "the loss") -> TrainingError:
-    saved = "no checkpoint was saved before it" if not progress.step else "the last checkpoint is untouched"
-    return TrainingError(
-        f"{what} is {value} at step {progress.step + 1:,} (batch {progress.step}, {task.settings.batch} examples, "
-        f"seed {task.settings.seed}): stopped before the update; {saved}. Lower learning_rate, or look at that batch"
-    )
+@contextlib.contextmanager
+def _limit_threads(state: TrainingState) -> Iterator[None]:
+    """Use one thread while training if the steps are too small for more."""
+    settings = state.task.settings
+    previous, threads = torch.get_num_threads(), settings.threads
+    if not threads and state.world.device.type == "cpu":
+        first_batch = state.task.batches(0, 0, state.world.size * settings.accumulate)
+        parameters = sum(parameter.numel() for parameter in state.model.parameters())
+        work = 6 * parameters * first_batch.targets.numel()
+        threads = 1 if work < MINIMUM_WORK_FOR_THREADS else 0
+    torch.set_num_threads(threads or previous)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(previous)

@@ -1,7 +1,7 @@
-"""Muon: momentum whose directions are made equally long (Jordan et al. 2024, "Muon: An optimizer for hidden layers").
+"""Muon: momentum with orthogonalised updates (Jordan et al. 2024, "Muon: An optimizer for hidden layers").
 
-A matrix's update is the nearest matrix with orthogonal rows or columns, found without a decomposition by a few steps
-of a polynomial (Newton and Schulz). Done in float32: bfloat16 is slow on most CPUs, and no better anywhere.
+The update of a matrix is the nearest matrix with orthogonal rows or columns, approximated by a few Newton-Schulz
+iterations. They run in float32: bfloat16 is slow on most CPUs, and was not better anywhere.
 """
 
 from __future__ import annotations
@@ -12,16 +12,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .parallel import distribute_like
+from .parallel import distribute_like, gather_tensor
 
-# the polynomial of Jordan et al.: steep at 0, so that a few steps bring every singular value near 1. They take five;
-# four are a fifth cheaper, and no worse (LOG.md)
-FIFTH = (3.4445, -4.7750, 2.0315)
+# Coefficients of x, x^3 and x^5 (Jordan et al.): steep at 0, so that a few iterations bring every singular value near
+# 1. The paper iterates five times; four cost a fifth less and were not worse (LOG.md).
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 
 
 class Muon(torch.optim.Optimizer):
-    """For matrices only. ``matrices``: each with the heights of the maps that are joined in it, which are made
-    orthogonal one by one."""
+    """The Muon optimizer, for matrices only.
+
+    Args:
+        matrices: The parameters, each with the heights of the maps that are concatenated in it. Each map is
+            orthogonalised by itself.
+        lr: The learning rate.
+        momentum: The decay rate of the mean gradient.
+        weight_decay: The weight decay.
+        steps: The number of Newton-Schulz iterations.
+    """
 
     def __init__(
         self,
@@ -36,19 +44,26 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
+        """Update all matrices that have a gradient.
+
+        Args:
+            closure: Not used.
+        """
         for group in self.param_groups:
-            parameters = [one for one in group["params"] if one.grad is not None]
-            directions = [self._direction(one, group["momentum"]) for one in parameters]
-            both = zip(parameters, directions, strict=True)
-            pieces = [piece for one, direction in both for piece in self._cut(one, direction)]
-            made = iter(orthogonalize_all(pieces, group["steps"]))
+            parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
+            maps = []
             for parameter in parameters:
-                update = torch.cat([next(made) for _ in self.heights[parameter]])
+                direction = gather_tensor(self._compute_direction(parameter, group["momentum"]))
+                maps += direction.split(self.heights[parameter])
+
+            updates = iter(orthogonalize_all(maps, group["steps"]))
+            for parameter in parameters:
+                update = torch.cat([next(updates) for _ in self.heights[parameter]])
                 parameter.mul_(1 - group["lr"] * group["weight_decay"])
                 parameter.add_(distribute_like(update.to(parameter.dtype), parameter), alpha=-group["lr"])
 
-    def _direction(self, parameter: Tensor, momentum: float) -> Tensor:
-        """Nesterov's: the gradient, and where the momentum will be."""
+    def _compute_direction(self, parameter: Tensor, momentum: float) -> Tensor:
+        """Update the momentum and return Nesterov's direction."""
         state = self.state[parameter]
         if "momentum" not in state:
             state["momentum"] = torch.zeros_like(parameter)
@@ -57,34 +72,41 @@ class Muon(torch.optim.Optimizer):
         state["momentum"].lerp_(grad, 1 - momentum)
         return grad.lerp(state["momentum"], momentum)
 
-    def _cut(self, parameter: Tensor, direction: Tensor) -> list[Tensor]:
-        whole = direction.full_tensor() if hasattr(direction, "full_tensor") else direction
-        return list(whole.split(self.heights[parameter]))
-
 
 def orthogonalize_all(matrices: list[Tensor], steps: int) -> list[Tensor]:
-    """Every matrix made orthogonal; those of one shape in one product. Scaled so that the root mean square of a step
-    does not depend on the shape."""
-    found: dict[int, Tensor] = {}
-    shapes: dict[tuple[int, int], list[int]] = {}
-    for place, one in enumerate(matrices):
-        rows, columns = one.shape
-        shapes.setdefault((min(rows, columns), max(rows, columns)), []).append(place)
-    for places in shapes.values():
-        tall = [matrices[place].shape[0] > matrices[place].shape[1] for place in places]
-        stacked = torch.stack([matrices[p].T if t else matrices[p] for p, t in zip(places, tall, strict=True)])
-        for place, made, turned in zip(places, orthogonalize(stacked, steps), tall, strict=True):
-            rows, columns = matrices[place].shape
-            found[place] = (made.T if turned else made) * max(1.0, rows / columns) ** 0.5
-    return [found[place] for place in range(len(matrices))]
+    """Orthogonalise matrices, those of one shape in one batched product. The results are scaled so that the root mean
+    square of an update does not depend on the shape.
+
+    Args:
+        matrices: Matrices of any shapes.
+        steps: The number of Newton-Schulz iterations.
+    """
+    # wide matrices: the iteration multiplies by the smaller of the two squares
+    wide = [matrix.T if matrix.shape[0] > matrix.shape[1] else matrix for matrix in matrices]
+    indices_by_shape: dict[torch.Size, list[int]] = {}
+    for index, matrix in enumerate(wide):
+        indices_by_shape.setdefault(matrix.shape, []).append(index)
+
+    orthogonal = list(matrices)
+    for indices in indices_by_shape.values():
+        stacked = orthogonalize(torch.stack([wide[index] for index in indices]), steps)
+        for index, matrix in zip(indices, stacked, strict=True):
+            rows, columns = matrices[index].shape
+            orthogonal[index] = (matrix.T if rows > columns else matrix) * max(1.0, rows / columns) ** 0.5
+    return orthogonal
 
 
 def orthogonalize(stacked: Tensor, steps: int) -> Tensor:
-    """[count, rows, columns] with rows <= columns: nearly orthogonal rows, singular values about 1."""
-    first, third, fifth = FIFTH
-    made = stacked.float()
-    made = made / made.norm(dim=(-2, -1), keepdim=True).clamp_min(1e-7)
+    """Return matrices with nearly orthogonal rows, whose singular values are about 1.
+
+    Args:
+        stacked: Matrices [count, rows, columns] with rows <= columns.
+        steps: The number of Newton-Schulz iterations.
+    """
+    first, third, fifth = COEFFICIENTS
+    x = stacked.float()
+    x = x / x.norm(dim=(-2, -1), keepdim=True).clamp_min(1e-7)
     for _ in range(steps):
-        square = made @ made.mT
-        made = first * made + torch.baddbmm(third * square, square, square, alpha=fifth) @ made
-    return made
+        square = x @ x.mT
+        x = first * x + torch.baddbmm(third * square, square, square, alpha=fifth) @ x
+    return x

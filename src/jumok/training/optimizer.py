@@ -1,4 +1,4 @@
-"""AdamW, and Muon for the matrices inside blocks. State is kept by parameter name, so that it can be saved by name."""
+"""AdamW, and Muon for the matrices inside blocks. The state is saved by parameter name."""
 
 from __future__ import annotations
 
@@ -15,72 +15,94 @@ from .settings import Settings
 
 
 class Optimizers:
-    """One or two torch optimizers that step together."""
+    """One or two torch optimizers that update a model together.
+
+    Args:
+        model: The model whose parameters are updated.
+        settings: Uses the optimizer's name, the learning rates, the betas and the weight decay.
+    """
 
     def __init__(self, model: nn.Module, settings: Settings) -> None:
-        named = model.named_parameters()
-        self.names: dict[Tensor, str] = {parameter: name for name, parameter in named if parameter.requires_grad}
+        self.names: dict[Tensor, str] = {
+            parameter: name for name, parameter in model.named_parameters() if parameter.requires_grad
+        }
         matrices = find_hidden_matrices(model) if settings.optimizer == "muon" else {}
-        rest = [parameter for parameter in self.names if parameter not in matrices]
+        remaining = [parameter for parameter in self.names if parameter not in matrices]
         groups = [
-            {"params": [one for one in rest if one.dim() >= 2], "weight_decay": settings.decay},
-            {"params": [one for one in rest if one.dim() < 2], "weight_decay": 0.0},
+            {"params": [parameter for parameter in remaining if parameter.dim() >= 2], "weight_decay": settings.decay},
+            {"params": [parameter for parameter in remaining if parameter.dim() < 2], "weight_decay": 0.0},
         ]
         groups = [group for group in groups if group["params"]]
+
+        #: each optimizer with its highest learning rate
         self.parts: list[tuple[torch.optim.Optimizer, float]] = []
         if groups:
+            # fused: one kernel for all parameters; it does not accept sharded parameters
+            fused = all(type(parameter.data) is Tensor for parameter in remaining)
             betas = (settings.beta1, settings.beta2)
-            # one kernel for all parameters; a sharded parameter is not a plain tensor, and takes the other way
-            fused = all(type(one.data) is Tensor for one in rest)
             adamw = torch.optim.AdamW(groups, lr=settings.learning_rate, betas=betas, fused=fused)
             self.parts.append((adamw, settings.learning_rate))
         if matrices:
             muon = Muon(matrices, lr=settings.matrix_rate, weight_decay=settings.decay)
             self.parts.append((muon, settings.matrix_rate))
 
-    def step(self, share: float, scaler: torch.amp.GradScaler | None = None) -> None:
-        """One update, at this share of the highest learning rates. A scaler skips it where gradients overflowed."""
-        for optimizer, highest in self.parts:
+    def step(self, rate_factor: float, scaler: torch.amp.GradScaler | None = None) -> None:
+        """Update the parameters and clear their gradients.
+
+        Args:
+            rate_factor: The learning rate as a fraction of the highest.
+            scaler: Skips the update if scaled gradients overflowed; None without loss scaling.
+        """
+        for optimizer, highest_rate in self.parts:
             for group in optimizer.param_groups:
-                group["lr"] = highest * share
+                group["lr"] = highest_rate * rate_factor
             if scaler is None:
                 optimizer.step()
             else:
                 scaler.step(optimizer)
+            optimizer.zero_grad(set_to_none=True)
         if scaler is not None:
             scaler.update()
 
-    def clear(self) -> None:
-        for optimizer, _ in self.parts:
-            optimizer.zero_grad(set_to_none=True)
-
     def state(self) -> Iterator[tuple[str, Tensor]]:
-        """Everything the optimizers remember: "exp_avg.blocks.0.norm.weight" and the like."""
+        """Yield the state of all optimizers by name, such as "exp_avg.blocks.0.norm.weight"."""
         for optimizer, _ in self.parts:
-            for parameter, kept in optimizer.state.items():
-                for what, value in kept.items():
-                    yield f"{what}.{self.names[parameter]}", torch.as_tensor(value)
+            for parameter, tensors in optimizer.state.items():
+                for kind, tensor in tensors.items():
+                    yield f"{kind}.{self.names[parameter]}", torch.as_tensor(tensor)
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        """As ``state`` gave it. Sharded parameters take their own share of each tensor."""
-        places = {name: parameter for parameter, name in self.names.items()}
-        owners = {one: part for part, _ in self.parts for group in part.param_groups for one in group["params"]}
-        for key, value in tensors.items():
-            what, name = key.split(".", 1)
-            parameter = places[name]
-            if value.dim():
-                value = distribute_like(value, parameter)
-            owners[parameter].state[parameter][what] = value.clone()
+        """Restore what ``state`` returned. A sharded parameter takes its shard of each tensor.
+
+        Args:
+            tensors: The state by name.
+        """
+        parameters = {name: parameter for parameter, name in self.names.items()}
+        owners = {
+            parameter: optimizer
+            for optimizer, _ in self.parts
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+        }
+        for key, tensor in tensors.items():
+            kind, name = key.split(".", 1)
+            parameter = parameters[name]
+            shard = distribute_like(tensor, parameter) if tensor.dim() else tensor
+            owners[parameter].state[parameter][kind] = shard.clone()
 
 
 def find_hidden_matrices(model: nn.Module) -> dict[Tensor, tuple[int, ...]]:
-    """The matrices that map hidden vectors to hidden vectors, each with the heights of the maps joined in it."""
-    found: dict[Tensor, tuple[int, ...]] = {}
+    """Return the matrices that map hidden vectors to hidden vectors, each with the heights of the maps in it.
+
+    Args:
+        model: The model; its output map and its embeddings are left out.
+    """
+    matrices: dict[Tensor, tuple[int, ...]] = {}
     outputs = {id(module) for name, module in model.named_children() if name == "output"}
     for module in model.modules():
         if isinstance(module, Fused):
-            found[module.joined.weight] = module.widths
+            matrices[module.joined.weight] = module.widths
     for module in model.modules():
         if isinstance(module, nn.Linear) and id(module) not in outputs and module.weight.requires_grad:
-            found.setdefault(module.weight, (module.weight.shape[0],))
-    return found
+            matrices.setdefault(module.weight, (module.weight.shape[0],))
+    return matrices

@@ -1,7 +1,8 @@
-"""One process or many: who I am, how the model is wrapped, how numbers are added up. Nothing else knows of it.
+"""Train in one process or several. Only this module knows how processes share a model and exchange numbers.
 
-ddp: every process has the whole model, gradients are averaged. fsdp: parameters, gradients and optimizer state are cut
-into shards (FSDP2, Zhao et al. 2023). ``torchrun`` starts the processes; they find each other by its variables.
+ddp: every process has the full model, and gradients are averaged. fsdp: parameters, gradients and optimizer state are
+sharded over the processes (FSDP2, Zhao et al. 2023). ``torchrun`` starts the processes; they connect through the
+environment variables that it sets.
 """
 
 from __future__ import annotations
@@ -18,15 +19,20 @@ import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 
-from jumok.errors import TrainingError
+from jumok.errors import ArgumentError, TrainingError
 from jumok.models import Model
 
-PARALLEL_KINDS = ("none", "ddp", "fsdp")
 
-
-@dataclass
+@dataclass(frozen=True)
 class World:
-    """The processes of one run; by default this one alone."""
+    """The processes of a run; by default this process alone.
+
+    Attributes:
+        kind: "none", "ddp" or "fsdp".
+        rank: The index of this process.
+        size: The number of processes.
+        device: Where this process trains.
+    """
 
     kind: str = "none"
     rank: int = 0
@@ -35,99 +41,170 @@ class World:
 
     @property
     def is_main(self) -> bool:
-        """Whether this process speaks for all: it evaluates, writes and prints."""
+        """True for the process that evaluates, writes files and prints."""
         return self.rank == 0
 
     def wrap(self, model: Model) -> nn.Module:
+        """Return the module whose forward pass trains in all processes; fsdp shards the model's parameters in place.
+
+        Args:
+            model: The model, on this world's device.
+        """
         if self.kind == "ddp":
             return nn.parallel.DistributedDataParallel(model)
         if self.kind == "fsdp":
             _shard(model)
         return model
 
-    def add(self, number: int | float) -> int | float:
-        """The sum over all processes."""
+    def all_reduce_sum(self, number: int | float) -> int | float:
+        """Return the sum of a number over all processes.
+
+        Args:
+            number: The number of this process.
+        """
+        return self._all_reduce(number, dist.ReduceOp.SUM)
+
+    def all_reduce_max(self, number: int | float) -> int | float:
+        """Return the maximum of a number over all processes.
+
+        Args:
+            number: The number of this process.
+        """
+        return self._all_reduce(number, dist.ReduceOp.MAX)
+
+    def _all_reduce(self, number: int | float, operation: dist.ReduceOp.RedOpType) -> int | float:
         if self.size == 1:
             return number
-        told = torch.tensor(number, dtype=torch.float64, device=self.device)
-        dist.all_reduce(told)
-        return float(told)
+        reduced = torch.tensor(number, dtype=torch.float64, device=self.device)
+        dist.all_reduce(reduced, operation)
+        return float(reduced)
 
-    def most(self, number: int | float) -> int | float:
-        """The largest over all processes."""
-        if self.size == 1:
-            return number
-        told = torch.tensor(number, dtype=torch.float64, device=self.device)
-        dist.all_reduce(told, dist.ReduceOp.MAX)
-        return float(told)
+    def broadcast(self, content: Any) -> Any:
+        """Return the main process's content in all processes.
 
-    def broadcast(self, told: Any) -> Any:
-        """What the first process says, in all of them: anything that JSON can write."""
+        Args:
+            content: Anything that JSON can represent; ignored in the other processes.
+        """
         if self.size == 1:
-            return told
-        letters = json.dumps(told).encode() if self.is_main else b""
-        length = torch.tensor([len(letters)], device=self.device)
+            return content
+        encoded = json.dumps(content).encode() if self.is_main else b""
+        length = torch.tensor([len(encoded)], device=self.device)
         dist.broadcast(length, 0)
-        box = torch.empty(int(length), dtype=torch.uint8, device=self.device)
+        buffer = torch.empty(int(length), dtype=torch.uint8, device=self.device)
         if self.is_main:
-            box.copy_(torch.frombuffer(bytearray(letters), dtype=torch.uint8))
-        dist.broadcast(box, 0)
-        return json.loads(bytes(box.tolist()))
+            buffer.copy_(torch.frombuffer(bytearray(encoded), dtype=torch.uint8))
+        dist.broadcast(buffer, 0)
+        return json.loads(bytes(buffer.tolist()))
 
-    def whole(self, tensor: Tensor) -> Tensor:
-        """All shards of a tensor put together, in every process."""
-        return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+    def barrier(self) -> None:
+        """Wait until all processes have reached this line."""
+        if self.size > 1:
+            dist.barrier()
 
     def gather_model(self, model: Model) -> Model:
-        """The model in one piece: itself, or a copy of its shards put together."""
+        """Return the unsharded model: itself, or a copy of its gathered shards.
+
+        Args:
+            model: The model that is trained.
+        """
         if self.kind != "fsdp":
             return model
-        tensors = {name: self.whole(one.detach()) for name, one in model.named_parameters()}
+        tensors = {name: gather_tensor(parameter.detach()) for name, parameter in model.named_parameters()}
         with torch.device("meta"):
-            made = type(model)(model.config)  # every family is built from its config
-        made.load_state_dict(tensors, strict=False, assign=True)
-        return made
+            gathered = type(model)(model.config)  # every family is built from its config
+        gathered.load_state_dict(tensors, strict=False, assign=True)
+        return gathered
 
 
-def distribute_like(whole: Tensor, parameter: Tensor) -> Tensor:
-    """A whole tensor on the parameter's device, cut as the parameter is."""
-    whole = whole.to(parameter.device)
-    mesh = getattr(parameter, "device_mesh", None)
-    if mesh is None:
-        return whole
-    from torch.distributed.tensor import distribute_tensor
+def gather_tensor(tensor: Tensor) -> Tensor:
+    """Return a tensor with all its shards, in every process.
 
-    return distribute_tensor(whole, mesh, getattr(parameter, "placements", None))
+    Args:
+        tensor: A sharded tensor, or an ordinary one, which is returned as it is.
+    """
+    if not dist.is_available() or not dist.is_initialized():
+        return tensor
+    from torch.distributed.tensor import DTensor
+
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def distribute_like(tensor: Tensor, parameter: Tensor) -> Tensor:
+    """Move a full tensor to a parameter's device, and shard it as the parameter is.
+
+    Args:
+        tensor: The full tensor, of the parameter's shape.
+        parameter: A sharded or an ordinary parameter.
+    """
+    tensor = tensor.to(parameter.device)
+    if not dist.is_available() or not dist.is_initialized():
+        return tensor
+    from torch.distributed.tensor import DTensor, distribute_tensor
+
+    if not isinstance(parameter, DTensor):
+        return tensor
+    return distribute_tensor(tensor, parameter.device_mesh, parameter.placements)
 
 
 def _shard(model: Model) -> None:
     from torch.distributed.fsdp import fully_shard
 
-    for stack in (one for one in model.modules() if isinstance(one, nn.ModuleList)):
-        for block in stack:
-            fully_shard(block)
+    for stack in model.modules():
+        if isinstance(stack, nn.ModuleList):
+            for block in stack:
+                fully_shard(block)
     fully_shard(model)
+
+
+def select_device(name: str | None = None) -> torch.device:
+    """Return a device by name, or the fastest one.
+
+    Args:
+        name: "cpu", "cuda", "cuda:1", "mps"; None: CUDA if there is a GPU, else MPS, else the CPU.
+
+    Raises:
+        ArgumentError: If there is no such device.
+    """
+    if name is None:
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        return torch.empty(0, device=torch.device(name)).device
+    except (RuntimeError, AssertionError, NotImplementedError):
+        raise ArgumentError(
+            f"there is no device {name!r} on this machine; choose cpu, or cuda, cuda:1 or mps if available"
+        ) from None
 
 
 @contextmanager
 def connect_world(kind: str, device: torch.device) -> Iterator[World]:
-    """The processes that torchrun started, connected while this is open; or this one alone."""
+    """Connect the processes that torchrun started while the context is open; without torchrun, this process alone.
+
+    Args:
+        kind: "none", "ddp" or "fsdp"; "none" becomes "ddp" if there are several processes.
+        device: The device, or the kind of device: each process on a machine takes its own GPU.
+
+    Raises:
+        TrainingError: If ``kind`` needs processes and torchrun did not start any.
+    """
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1 and kind == "none":
         yield World(device=device)
         return
     if "RANK" not in os.environ:
         raise TrainingError(
-            f"--parallel {kind} needs processes: start them with --processes N, or with torchrun (see the handbook)"
+            f"--parallel {kind} needs processes; start them with --processes N, or with torchrun (see the handbook)"
         )
+
     if kind == "none":
         kind = "ddp"
     if device.type == "cuda":
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
-    # a process that hangs is noticed after this; one that dies, at once
-    limit = timedelta(seconds=int(os.environ.get("JUMOK_TIMEOUT", "600")))
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=limit)
+    # how long to wait for a process that hangs; one that dies is noticed at once
+    timeout = timedelta(seconds=int(os.environ.get("JUMOK_TIMEOUT", "600")))
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timeout)
     try:
         yield World(kind, dist.get_rank(), dist.get_world_size(), device)
     finally:

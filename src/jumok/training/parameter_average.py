@@ -1,4 +1,4 @@
-"""A running average of the parameters: noise of the last steps cancels out (Polyak and Juditsky 1992)."""
+"""A running average of the parameters, in which the noise of the last steps cancels (Polyak and Juditsky 1992)."""
 
 from __future__ import annotations
 
@@ -6,25 +6,38 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 
 class ParameterAverage:
-    def __init__(self, model: nn.Module, memory: float) -> None:
-        self.model, self.memory = model, memory
-        self.kept = {name: one.detach().clone() for name, one in model.named_parameters()}
+    """The exponential moving average of a model's parameters.
+
+    Args:
+        model: The model that is trained.
+        decay: The decay rate, such as 0.999.
+    """
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.model = model
+        self.decay = decay
+        self.tensors = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
 
     @torch.no_grad()
     def update(self, step: int) -> None:
-        # young averages remember less: the first parameters were drawn, not learned
-        share = 1 - min(self.memory, (1 + step) / (10 + step))
+        """Move the average towards the current parameters.
+
+        Args:
+            step: The number of updates so far.
+        """
+        # the decay rate starts low: the first parameters are random
+        weight = 1 - min(self.decay, (1 + step) / (10 + step))
         parameters = dict(self.model.named_parameters())
-        kept = [self.kept[name] for name in parameters]
-        torch._foreach_lerp_(kept, [one.detach() for one in parameters.values()], share)
+        averages = [self.tensors[name] for name in parameters]
+        torch._foreach_lerp_(averages, [parameter.detach() for parameter in parameters.values()], weight)
 
     @contextmanager
-    def used(self) -> Iterator[None]:
-        """While open, the model's parameters are the average."""
+    def apply(self) -> Iterator[None]:
+        """Give the model the averaged parameters while the context is open."""
         self._swap()
         try:
             yield
@@ -34,6 +47,6 @@ class ParameterAverage:
     @torch.no_grad()
     def _swap(self) -> None:
         for name, parameter in self.model.named_parameters():
-            held: Tensor = parameter.detach().clone()
-            parameter.copy_(self.kept[name])
-            self.kept[name].copy_(held)
+            trained = parameter.detach().clone()
+            parameter.copy_(self.tensors[name])
+            self.tensors[name].copy_(trained)

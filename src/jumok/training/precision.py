@@ -1,7 +1,7 @@
-"""Which number type the products of a training step are computed in; chosen by measuring, never by hope.
+"""Choose the number type of the products in a training step, by measurement.
 
-bfloat16 on a CPU without instructions for it is many times slower than float32; float16 has too little range for
-small gradients, so its losses are scaled (Micikevicius et al. 2018).
+bfloat16 is many times slower than float32 on a CPU without instructions for it. float16 has too little range for small
+gradients, so its losses are scaled (Micikevicius et al. 2018).
 """
 
 from __future__ import annotations
@@ -14,83 +14,109 @@ import torch
 from torch import Tensor
 
 TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-WORTH = 1.2  # how much faster it must be than float32 to be chosen
+MINIMUM_SPEEDUP = 1.2  # over float32
 
 
 @functools.cache
 def measure_fastest_type(device: str) -> str:
-    """bfloat16, float16 or float32: the fastest for products on this device."""
-    options = ["bfloat16", "float16"] if device != "cpu" else ["bfloat16"]
+    """Return the fastest type for matrix products: "bfloat16", "float16" or "float32".
+
+    Args:
+        device: The device type, such as "cpu" or "cuda".
+    """
+    candidates = ["bfloat16", "float16"] if device != "cpu" else ["bfloat16"]
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # on a busy machine threads wait for each other, which would be measured instead
+    torch.set_num_threads(1)  # on a busy machine several threads would measure how long they wait for each other
     try:
-        plain = _seconds("float32", device)
-        for name in options:
+        float32_seconds = _time_product("float32", device)
+        for name in candidates:
             try:
-                if _seconds(name, device, give_up=plain) * WORTH < plain:
+                if _time_product(name, device, limit=3 * float32_seconds) * MINIMUM_SPEEDUP < float32_seconds:
                     return name
-            except RuntimeError:  # this device does not have it
+            except RuntimeError:  # the device does not support this type
                 continue
         return "float32"
     finally:
         torch.set_num_threads(threads)
 
 
-def _seconds(name: str, device: str, give_up: float = float("inf")) -> float:
-    # small on a CPU: one without instructions for a type takes seconds for a large product of it
+def _time_product(name: str, device: str, limit: float = float("inf")) -> float:
+    """Return the seconds of a matrix product; stop measuring after one that takes longer than ``limit``."""
+    # small on a CPU: without instructions for the type a large product takes seconds
     size = 256 if device == "cpu" else 4096
     matrix = torch.ones(size, size, device=device, dtype=TYPES[name])
+    torch.mm(matrix[:32, :32], matrix[:32, :32])  # the first product of a type includes its set-up
     times = []
-    small = matrix[:32, :32] @ matrix[:32, :32]  # the first product of a kind sets it up
     for _ in range(6):
-        _wait(device)
+        _synchronize(device)
         start = time.perf_counter()
-        small = matrix @ matrix
-        _wait(device)
+        torch.mm(matrix, matrix)
+        _synchronize(device)
         times.append(time.perf_counter() - start)
-        if times[-1] > 3 * give_up:
+        if times[-1] > limit:
             break
-    del small
     return min(times)
 
 
-def _wait(device: str) -> None:
+def _synchronize(device: str) -> None:
     if device.startswith("cuda"):
         torch.cuda.synchronize()
 
 
 class Precision:
-    """Autocast around the forward pass, and a scaler around the backward pass where the type is float16."""
+    """Autocast for the forward pass, and loss scaling for the backward pass if the type is float16.
+
+    Args:
+        name: "float32", "bfloat16" or "float16".
+        device: Where the model is.
+    """
 
     def __init__(self, name: str, device: torch.device) -> None:
         self.device = device
-        self._begin(measure_fastest_type(device.type) if name == "auto" else name)
+        self._set_type(name)
 
-    def _begin(self, name: str) -> None:
+    def _set_type(self, name: str) -> None:
         self.name = name
         self.scaler = torch.amp.GradScaler(self.device.type) if name == "float16" else None
 
     def autocast(self) -> AbstractContextManager[object]:
+        """Return the context in which the loss is computed."""
         if self.name == "float32":
             return nullcontext()
         return torch.autocast(self.device.type, TYPES[self.name])
 
     def backward(self, loss: Tensor) -> None:
-        (loss if self.scaler is None else self.scaler.scale(loss)).backward()
+        """Compute gradients, of the scaled loss if there is a scaler.
+
+        Args:
+            loss: A scalar.
+        """
+        scaled = loss if self.scaler is None else self.scaler.scale(loss)
+        scaled.backward()
 
     def unscale(self, optimizers: list[torch.optim.Optimizer]) -> None:
-        """Gradients as they are, before they are measured and clipped."""
+        """Divide the gradients by the scale of the loss, before they are clipped.
+
+        Args:
+            optimizers: The optimizers whose parameters have gradients.
+        """
         if self.scaler is not None:
-            for one in optimizers:
-                self.scaler.unscale_(one)
+            for optimizer in optimizers:
+                self.scaler.unscale_(optimizer)
 
     def state(self) -> dict[str, float]:
+        """Return the state of the scaler; empty without one."""
         return {} if self.scaler is None else {name: float(value) for name, value in self.scaler.state_dict().items()}
 
-    def restore(self, name: str, told: dict[str, float]) -> None:
-        """As the run began, even where a measurement would say something else today."""
+    def restore(self, name: str, scaler_state: dict[str, float]) -> None:
+        """Continue with the type the run began with, even if a measurement now prefers another.
+
+        Args:
+            name: The number type.
+            scaler_state: What ``state`` returned.
+        """
         if name != self.name:
-            self._begin(name)
-        if self.scaler is not None and told:
-            whole = {name: int(told[name]) for name in ("growth_interval", "_growth_tracker")}
-            self.scaler.load_state_dict({**told, **whole})
+            self._set_type(name)
+        if self.scaler is not None and scaler_state:
+            integers = {key: int(scaler_state[key]) for key in ("growth_interval", "_growth_tracker")}
+            self.scaler.load_state_dict({**scaler_state, **integers})

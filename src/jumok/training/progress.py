@@ -1,84 +1,119 @@
-"""What a person sees while a model trains: a bar in a terminal, a line now and then elsewhere."""
+"""Show the progress of training: a bar in a terminal or a notebook, a line every few seconds elsewhere."""
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 import time
-from typing import Any, TextIO
+from typing import TextIO
 
 
 class ProgressDisplay:
-    """Does nothing; the others say more."""
+    """Base class of displays; it shows nothing."""
 
-    def begin(self, steps: int, done: int) -> None: ...
+    def begin(self, steps: int, done: int) -> None:
+        """Start showing progress.
 
-    def step(self, step: int, loss: float, speed: float) -> None: ...
+        Args:
+            steps: The number of updates of the run.
+            done: The number of updates that were done before.
+        """
 
-    def evaluation(self, step: int, found: dict[str, float], best: bool) -> None: ...
+    def show_step(self, step: int, loss: float, speed: float) -> None:
+        """Show the progress of the training.
 
-    def show_message(self, line: str, transient: bool = False) -> None: ...
+        Args:
+            step: The number of updates so far.
+            loss: The loss of the last update.
+            speed: Targets per second.
+        """
 
-    def end(self) -> None: ...
+    def show_evaluation(self, step: int, metrics: dict[str, float], best: bool) -> None:
+        """Show the metrics of an evaluation.
+
+        Args:
+            step: The number of updates so far.
+            metrics: Values by name.
+            best: True if no evaluation before was better.
+        """
+
+    def show_message(self, line: str, transient: bool = False) -> None:
+        """Show a message.
+
+        Args:
+            line: The message.
+            transient: True if it matters only until the next message.
+        """
+
+    def end(self) -> None:
+        """Stop showing progress."""
 
 
 class SilentDisplay(ProgressDisplay):
-    """For programs."""
+    """Shows nothing, for programs."""
 
 
 class LineDisplay(ProgressDisplay):
-    """Plain lines, at most one in ``every`` seconds, and one for each evaluation."""
+    """Prints plain lines: one every few seconds, and one for each evaluation.
 
-    def __init__(self, out: TextIO | None = None, every: float = 5.0) -> None:
+    Args:
+        out: Where lines are printed; None = standard error.
+        every: Seconds between two lines of progress.
+        evaluations_every: Seconds between two lines for evaluations; the last evaluation is always printed.
+    """
+
+    def __init__(self, out: TextIO | None = None, every: float = 5.0, evaluations_every: float = 1.0) -> None:
         self.out = sys.stderr if out is None else out
         self.every = every
-        self.told = -1e9
-        self.begun = time.monotonic()
-        self.steps = self.first = 0
+        self.evaluations_every = evaluations_every
+        self.steps = self.first_step = 0
+        self.started_at = time.monotonic()
+        self._step_shown_at = self._evaluation_shown_at = float("-inf")
 
     def begin(self, steps: int, done: int) -> None:
-        self.steps, self.first, self.begun = steps, done, time.monotonic()
+        self.steps, self.first_step = steps, done
+        self.started_at = time.monotonic()
 
-    def step(self, step: int, loss: float, speed: float) -> None:
-        if time.monotonic() - self.told < self.every and step != self.steps:
+    def show_step(self, step: int, loss: float, speed: float) -> None:
+        now = time.monotonic()
+        if now - self._step_shown_at < self.every and step != self.steps:
             return
-        self.told = time.monotonic()
-        print(
-            f"step {step:,} of {self.steps:,}  loss {format_number(loss)}  {speed:,.0f} targets/s  {self._left(step)}",
-            file=self.out,
-            flush=True,
+        self._step_shown_at = now
+        self._print(
+            f"step {step:,} of {self.steps:,}  loss {format_number(loss)}  {speed:,.0f} targets/s  "
+            f"{self._describe_time(step, now - self.started_at)}"
         )
 
-    def _left(self, step: int) -> str:
-        done = step - self.first
-        seconds = (time.monotonic() - self.begun) / max(1, done) * (self.steps - step)
-        return (
-            f"{format_duration(seconds)} left"
-            if step < self.steps
-            else f"{format_duration(time.monotonic() - self.begun)} in all"
-        )
+    def _describe_time(self, step: int, elapsed: float) -> str:
+        if step >= self.steps:
+            return f"{format_duration(elapsed)} in all"
+        remaining = elapsed / max(1, step - self.first_step) * (self.steps - step)
+        return f"{format_duration(remaining)} left"
 
-    def evaluation(self, step: int, found: dict[str, float], best: bool) -> None:
-        if found:
-            print(
-                f"evaluation at step {step:,}: {format_metrics(found)}{'  (best)' if best else ''}",
-                file=self.out,
-                flush=True,
-            )
+    def show_evaluation(self, step: int, metrics: dict[str, float], best: bool) -> None:
+        now = time.monotonic()
+        if now - self._evaluation_shown_at < self.evaluations_every and step != self.steps:
+            return
+        self._evaluation_shown_at = now
+        self._print(f"evaluation at step {step:,}: {format_metrics(metrics)}{'  (best)' if best else ''}")
 
     def show_message(self, line: str, transient: bool = False) -> None:
         if not transient:
-            print(line, file=self.out, flush=True)
+            self._print(line)
+
+    def _print(self, line: str) -> None:
+        print(line, file=self.out, flush=True)
 
 
 class BarDisplay(ProgressDisplay):
-    """A progress bar of rich's, with the loss, the speed and the time left."""
+    """Shows a progress bar with the loss, the speed and the remaining time, in a terminal or a notebook."""
 
     def __init__(self) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         self.console = Console(stderr=True)
-        self.bar: Any = Progress(
+        self.bar = Progress(
             TextColumn("step"),
             MofNCompleteColumn(),
             BarColumn(),
@@ -86,45 +121,73 @@ class BarDisplay(ProgressDisplay):
             TimeRemainingColumn(),
             console=self.console,
         )
-        self.row: Any = None
+        self.row = self.bar.add_task("", start=False, visible=False)
 
     def begin(self, steps: int, done: int) -> None:
-        self.row = self.bar.add_task("", total=steps, completed=done)
+        self.bar.update(self.row, total=steps, completed=done, visible=True)
+        self.bar.start_task(self.row)
         self.bar.start()
 
-    def step(self, step: int, loss: float, speed: float) -> None:
+    def show_step(self, step: int, loss: float, speed: float) -> None:
         self.bar.update(self.row, completed=step, description=f"loss {format_number(loss)}  {speed:,.0f} targets/s")
 
-    def evaluation(self, step: int, found: dict[str, float], best: bool) -> None:
-        if found:
-            self.console.print(f"step {step:,}: {format_metrics(found)}{'  (best)' if best else ''}", highlight=False)
+    def show_evaluation(self, step: int, metrics: dict[str, float], best: bool) -> None:
+        line = f"step {step:,}: {format_metrics(metrics)}{'  (best)' if best else ''}"
+        self.console.print(line, highlight=False)
 
     def show_message(self, line: str, transient: bool = False) -> None:
-        if not transient:
-            self.console.print(line, highlight=False)
-        elif self.row is not None:
+        if transient:
             self.bar.update(self.row, description=line)
+        else:
+            self.console.print(line, highlight=False)
 
     def end(self) -> None:
         self.bar.stop()
 
 
-def format_metrics(found: dict[str, float]) -> str:
-    return "  ".join(f"{name} {format_number(value)}" for name, value in found.items())
+def select_display() -> ProgressDisplay:
+    """Return a bar in a terminal and in a notebook (there rich needs ipywidgets), plain lines elsewhere."""
+    if sys.stderr.isatty():
+        return BarDisplay()
+    if "ipykernel" in sys.modules and importlib.util.find_spec("ipywidgets") is not None:
+        return BarDisplay()
+    return LineDisplay()
 
 
-def format_number(value: float) -> str:
-    """Four decimals; what would be nothing with them keeps two digits.
+def format_metrics(metrics: dict[str, float]) -> str:
+    """Format metrics as one line.
 
-    >>> number(1.8135), number(0.0), number(-0.00002345)
+    Args:
+        metrics: Values by name.
+
+    >>> format_metrics({"loss": 1.5, "right": 0.25})
+    'loss 1.5000  right 0.2500'
+    """
+    return "  ".join(f"{name} {format_number(value)}" for name, value in metrics.items())
+
+
+def format_number(number: int | float) -> str:
+    """Format a number with four decimals, or two significant digits if it is small.
+
+    Args:
+        number: The number.
+
+    >>> format_number(1.8135), format_number(0.0), format_number(-0.00002345)
     ('1.8135', '0.0000', '-2.3e-05')
     """
-    return f"{value:.2g}" if 0 < abs(value) < 1e-3 else f"{value:.4f}"
+    return f"{number:.2g}" if 0 < abs(number) < 1e-3 else f"{number:.4f}"
 
 
-def format_duration(seconds: float) -> str:
-    """1 h 05 min, 3 min 20 s, 12 s."""
-    whole = int(seconds)
-    if whole >= 3600:
-        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-    return f"{whole // 60} min {whole % 60:02d} s" if whole >= 60 else f"{whole} s"
+def format_duration(seconds: int | float) -> str:
+    """Format a duration.
+
+    Args:
+        seconds: The duration in seconds.
+
+    >>> format_duration(3900), format_duration(200), format_duration(12.7)
+    ('1 h 05 min', '3 min 20 s', '12 s')
+    """
+    hours, minutes, seconds = int(seconds) // 3600, int(seconds) // 60 % 60, int(seconds) % 60
+    if hours:
+        return f"{hours} h {minutes:02d} min"
+    return f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"

@@ -1,8 +1,8 @@
-"""Checkpoints of a run: everything that the next step depends on, so that going on is the same as never having stopped.
+"""Save and restore checkpoints of a run, so that a resumed run is the same as one that never stopped.
 
-A checkpoint is a folder of the model, as jumok.save writes it, with three files more: ``optimizer.safetensors`` (what
-the optimizers remember), ``state.safetensors`` (random generators, and the trained parameters where an average is what
-is used), ``training.json`` (step, best, the rest). The manifest over all of them is written last.
+A checkpoint is a model folder as ``jumok.save`` writes it, with three more files: ``optimizer.safetensors`` (the state
+of the optimizers), ``state.safetensors`` (random generators, and the trained parameters if their average is the saved
+model) and ``training.json`` (the progress). The manifest of all files is written last.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from jumok.checkpoint import manifest, run_folder
 from jumok.checkpoint.save import write_model_files
@@ -23,7 +23,7 @@ from jumok.errors import CheckpointError, TrainingError
 from jumok.models import Model
 
 from .optimizer import Optimizers
-from .parallel import World, distribute_like
+from .parallel import World, distribute_like, gather_tensor
 from .parameter_average import ParameterAverage
 from .precision import Precision
 from .task import Task
@@ -31,173 +31,241 @@ from .task import Task
 
 @dataclass
 class Progress:
-    """Where a run stands."""
+    """How far a run is. The names of the attributes are keys in training.json.
 
-    step: int = 0  # updates done
-    best: float | None = None  # of the metric that judges
+    Attributes:
+        step: The number of updates so far.
+        best: The best value of the task's judging metric; None before the first evaluation.
+        best_step: The step of that evaluation.
+        waited: The number of evaluations since then.
+        targets: The number of targets so far.
+        owed: True if this step must still be evaluated.
+        finished: True if the run is complete.
+    """
+
+    step: int = 0
+    best: float | None = None
     best_step: int = 0
-    waited: int = 0  # evaluations since then
-    targets: int = 0  # targets seen
-    owed: bool = False  # this step is still to be evaluated
+    waited: int = 0
+    targets: int = 0
+    owed: bool = False
     finished: bool = False
 
 
 @dataclass
 class TrainingState:
-    """What changes while training."""
+    """Everything that changes during training, and what changes it.
+
+    Attributes:
+        task: The task that is trained.
+        world: The processes of the run.
+        model: The model that is trained.
+        wrapped: The module whose forward pass trains in all processes.
+        optimizers: They update the model.
+        precision: The number type, and the loss scaling.
+        average: The average of the parameters; None if the settings have none.
+        progress: How far the run is.
+    """
 
     task: Task
+    world: World
     model: Model
+    wrapped: nn.Module
     optimizers: Optimizers
     precision: Precision
     average: ParameterAverage | None
-    world: World
     progress: Progress
 
 
 def save_checkpoint(state: TrainingState, run: Path, best: bool) -> Path:
-    """A new checkpoint of this step, the pointers to it, and away with old ones. All processes take part."""
-    world, progress = state.world, state.progress
-    tensors = {name: world.whole(one.detach()) for name, one in state.model.named_parameters()}
+    """Save this step as a new checkpoint, update the pointers, and remove old checkpoints. All processes take part.
+
+    Args:
+        state: What to save.
+        run: The folder of the run.
+        best: True if this is the best checkpoint so far.
+
+    Returns:
+        The folder of the checkpoint.
+    """
+    world, task = state.world, state.task
+    tensors = {name: gather_tensor(parameter.detach()) for name, parameter in state.model.named_parameters()}
     trained: dict[str, Tensor] = {}
-    if state.average is not None:  # the average is the model that people use; what is trained goes beside it
-        trained = {f"trained.{name}": one for name, one in tensors.items()}
-        tensors = {name: world.whole(one) for name, one in state.average.kept.items()}
-    remembered = {name: world.whole(value) for name, value in state.optimizers.state()}
+    if state.average is not None:  # the average is the model that is used; the trained parameters go beside it
+        trained = {f"trained.{name}": tensor for name, tensor in tensors.items()}
+        tensors = {name: gather_tensor(tensor) for name, tensor in state.average.tensors.items()}
+    optimizer_state = {name: gather_tensor(tensor) for name, tensor in state.optimizers.state()}
     generators = gather_generators(world)
-    target = run_folder.find_unused_checkpoint_folder(run, progress.step)
+
+    target = run_folder.find_unused_checkpoint_folder(run, state.progress.step)
     if world.is_main:
-        with manifest.create_folder_atomically(target) as made:
-            task = state.task
+        metadata = {
+            "progress": asdict(state.progress),
+            "precision": state.precision.name,
+            "scaler": state.precision.state(),
+            "steps": task.settings.steps,
+        }
+        with manifest.create_folder_atomically(target) as folder:
             write_model_files(
-                made, state.model, tensors, tokenizer=task.tokenizer, preparation=task.preparation, labels=task.labels
+                folder, state.model, tensors, tokenizer=task.tokenizer, preparation=task.preparation, labels=task.labels
             )
-            save_file(_plain(remembered), made / "optimizer.safetensors")
-            save_file(_plain({**generators, **trained}), made / "state.safetensors")
-            told = {
-                "progress": asdict(progress),
-                "precision": state.precision.name,
-                "scaler": state.precision.state(),
-                "steps": state.task.settings.steps,
-            }
-            (made / "training.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
-            manifest.write_manifest(made)
+            save_file(_make_savable(optimizer_state), folder / "optimizer.safetensors")
+            save_file(_make_savable({**generators, **trained}), folder / "state.safetensors")
+            (folder / "training.json").write_text(json.dumps(metadata, indent=1) + "\n", encoding="utf-8")
+            manifest.write_manifest(folder)
         run_folder.write_pointer(run, "last", target)
         if best:
             run_folder.write_pointer(run, "best", target)
-        _prune(run, state.task.settings.keep)
-    world.broadcast(None)  # nobody goes on before it is there
+        _remove_old_checkpoints(run, task.settings.keep)
+    world.barrier()  # no process continues before the checkpoint is complete
     return target
 
 
-def _plain(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: one.detach().cpu().contiguous() for name, one in tensors.items()}
+def _make_savable(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
 
 
-def _prune(run: Path, keep: int) -> None:
+def _remove_old_checkpoints(run: Path, keep: int) -> None:
+    """Keep the newest checkpoints of ``keep`` steps, and the best."""
     best = run_folder.read_pointer(run, "best")
     steps: set[int] = set()
-    for step, old in run_folder.list_checkpoints(run):
-        again = step in steps  # a newer one of the same step is there
+    for step, checkpoint in run_folder.list_checkpoints(run):
+        is_replaced = step in steps  # a newer checkpoint of the same step exists
         steps.add(step)
-        if old != best and (again or len(steps) > keep):
-            run_folder.remove_checkpoint(old)
+        if checkpoint != best and (is_replaced or len(steps) > keep):
+            run_folder.remove_checkpoint(checkpoint)
 
 
 def restore_checkpoint(state: TrainingState, run: Path, report: Callable[[str], None]) -> bool:
-    """Put the newest whole checkpoint into ``state``; whether there was one. Damaged ones are named and passed over."""
-    found = state.world.broadcast(_newest(run, report) if state.world.is_main else None)
-    if found is None:
+    """Restore the newest undamaged checkpoint.
+
+    Args:
+        state: What to restore.
+        run: The folder of the run.
+        report: Called with a sentence about each damaged checkpoint.
+
+    Returns:
+        True if there was a checkpoint.
+
+    Raises:
+        TrainingError: If all checkpoints are damaged, or the checkpoint has another model.
+    """
+    newest = state.world.broadcast(_find_newest(run, report) if state.world.is_main else None)
+    if newest is None:
         return False
-    place = Path(found)
-    told = json.loads((place / "training.json").read_text(encoding="utf-8"))
-    _check_config(state.model, place)
-    tensors = load_file(place / "model.safetensors")
-    kept = load_file(place / "state.safetensors")
+    checkpoint = Path(newest)
+    metadata = json.loads((checkpoint / "training.json").read_text(encoding="utf-8"))
+    _check_config(state.model, checkpoint)
+
+    tensors = load_file(checkpoint / "model.safetensors")
+    state_tensors = load_file(checkpoint / "state.safetensors")
     with torch.no_grad():
         for name, parameter in state.model.named_parameters():
-            trained = kept.get(f"trained.{name}", tensors[name])
+            trained = state_tensors.get(f"trained.{name}", tensors[name])
             parameter.copy_(distribute_like(trained, parameter))
             if state.average is not None:
-                state.average.kept[name].copy_(distribute_like(tensors[name], parameter))
-    state.optimizers.restore(load_file(place / "optimizer.safetensors"))
-    state.precision.restore(told["precision"], told["scaler"])
-    state.progress.__dict__.update(told["progress"])
-    if told["steps"] != state.task.settings.steps:  # somebody wants more, or less
-        state.progress.finished = state.progress.step >= state.task.settings.steps
-    restore_generators(state.world, kept)
+                state.average.tensors[name].copy_(distribute_like(tensors[name], parameter))
+    state.optimizers.restore(load_file(checkpoint / "optimizer.safetensors"))
+    state.precision.restore(metadata["precision"], metadata["scaler"])
+    restore_generators(state.world, state_tensors)
+
+    state.progress = Progress(**metadata["progress"])
+    steps = state.task.settings.steps
+    if metadata["steps"] != steps:  # the number of steps was changed
+        state.progress.finished = state.progress.step >= steps
     if state.world.is_main:
-        run_folder.write_pointer(run, "last", place)
-        for step, later in run_folder.list_checkpoints(run):
-            if step > state.progress.step:
-                run_folder.remove_checkpoint(later)  # damaged, and named above
-        _point_at_best(run, state.progress.best_step)
+        _restore_pointers(run, checkpoint, state.progress)
     return True
 
 
-def _point_at_best(run: Path, step: int) -> None:
-    """Whoever was killed when a checkpoint was there, but before ``best`` pointed to it, points to it now."""
-    best = next((place for number, place in run_folder.list_checkpoints(run) if number == step), None)
+def _restore_pointers(run: Path, checkpoint: Path, progress: Progress) -> None:
+    """Point ``last`` at the restored checkpoint and ``best`` at the best, and remove damaged later checkpoints.
+
+    A process may have been killed after it saved its best checkpoint and before it pointed ``best`` at it.
+    """
+    run_folder.write_pointer(run, "last", checkpoint)
+    for step, later in run_folder.list_checkpoints(run):
+        if step > progress.step:
+            run_folder.remove_checkpoint(later)
+
+    checkpoints = run_folder.list_checkpoints(run)
+    best = next((folder for step, folder in checkpoints if step == progress.best_step), None)
     if best is not None and best != run_folder.read_pointer(run, "best"):
         run_folder.write_pointer(run, "best", best)
 
 
-def _newest(run: Path, report: Callable[[str], None]) -> str | None:
+def _find_newest(run: Path, report: Callable[[str], None]) -> str | None:
     damaged = 0
-    for step, place in run_folder.list_checkpoints(run):
+    for step, checkpoint in run_folder.list_checkpoints(run):
         try:
-            manifest.verify_manifest(place)
-        except (CheckpointError, OSError) as wrong:
+            manifest.verify_manifest(checkpoint)
+        except (CheckpointError, OSError) as error:
             damaged += 1
-            report(f"the checkpoint of step {step:,} cannot be used: {wrong}")
+            report(f"the checkpoint of step {step:,} cannot be used: {error}")
             continue
         if damaged:
             report(f"going back to step {step:,}")
-        return str(place)
+        return str(checkpoint)
     if damaged:
         raise TrainingError(f"none of the {damaged} checkpoints in {run} can be used; start the run again")
     return None
 
 
-def _check_config(model: Model, place: Path) -> None:
-    """A checkpoint of another model is refused, with what differs."""
-    theirs = json.loads((place / "config.json").read_text(encoding="utf-8"))
-    ours = json.loads(json.dumps(model.config.to_json()))
-    theirs.pop("labels", None)
-    refuse_differences(theirs, ours, f"the checkpoint {place.name} is of another model")
+def _check_config(model: Model, checkpoint: Path) -> None:
+    saved = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
+    saved.pop("labels", None)
+    current = json.loads(json.dumps(model.config.to_json()))
+    refuse_differences(saved, current, f"the checkpoint {checkpoint.name} is of another model")
 
 
-def refuse_differences(theirs: dict[str, Any], ours: dict[str, Any], what: str) -> None:
-    different = [name for name in sorted({*theirs, *ours}) if theirs.get(name) != ours.get(name)]
+def refuse_differences(saved: dict[str, Any], current: dict[str, Any], problem: str) -> None:
+    """Raise TrainingError if two dictionaries differ; the message names the first three differences.
+
+    Args:
+        saved: The facts that the run has saved.
+        current: The same facts now.
+        problem: The beginning of the message.
+    """
+    different = [name for name in sorted({*saved, *current}) if saved.get(name) != current.get(name)]
     if different:
-        first = ", ".join(f"{name} is {theirs.get(name)!r} there and {ours.get(name)!r} here" for name in different[:3])
+        shown = [f"{name} was {saved.get(name)!r} and is now {current.get(name)!r}" for name in different[:3]]
         more = f", and {len(different) - 3} more" if len(different) > 3 else ""
-        raise TrainingError(f"{what}: {first}{more}")
+        raise TrainingError(f"{problem}: {', '.join(shown)}{more}")
 
 
 def gather_generators(world: World) -> dict[str, Tensor]:
-    """The random generators of every process, by rank."""
+    """Return the states of the random generators of all processes, by device and rank.
+
+    Args:
+        world: The processes of the run.
+    """
     states = {"cpu": torch.get_rng_state()}
     if world.device.type == "cuda":
         states["cuda"] = torch.cuda.get_rng_state(world.device)
     if world.size == 1:
-        return {f"generator.{name}.0": one for name, one in states.items()}
-    found = {}
-    for name, one in states.items():
-        box = [torch.empty_like(one).to(world.device) for _ in range(world.size)]
-        torch.distributed.all_gather(box, one.to(world.device))
-        found.update({f"generator.{name}.{rank}": part.cpu() for rank, part in enumerate(box)})
-    return found
+        return {f"generator.{device}.0": state for device, state in states.items()}
+
+    gathered = {}
+    for device, state in states.items():
+        buffers = [torch.empty_like(state).to(world.device) for _ in range(world.size)]
+        torch.distributed.all_gather(buffers, state.to(world.device))
+        gathered.update({f"generator.{device}.{rank}": buffer.cpu() for rank, buffer in enumerate(buffers)})
+    return gathered
 
 
-def restore_generators(world: World, kept: dict[str, Tensor]) -> None:
-    """My own, as it was; a process that was not there before begins at the first one's, moved on by its rank."""
-    mine = kept.get(f"generator.cpu.{world.rank}")
-    if mine is not None:
-        torch.set_rng_state(mine)
+def restore_generators(world: World, states: dict[str, Tensor]) -> None:
+    """Restore this process's random generators. A new process starts from the first one's seed plus its rank.
+
+    Args:
+        world: The processes of the run.
+        states: What ``gather_generators`` returned.
+    """
+    cpu_state = states.get(f"generator.cpu.{world.rank}")
+    if cpu_state is not None:
+        torch.set_rng_state(cpu_state)
     else:
-        torch.set_rng_state(kept["generator.cpu.0"])
+        torch.set_rng_state(states["generator.cpu.0"])
         torch.manual_seed(torch.initial_seed() + world.rank)
-    card = kept.get(f"generator.cuda.{world.rank}")
-    if card is not None and world.device.type == "cuda":
-        torch.cuda.set_rng_state(card, world.device)
+    cuda_state = states.get(f"generator.cuda.{world.rank}")
+    if cuda_state is not None and world.device.type == "cuda":
+        torch.cuda.set_rng_state(cuda_state, world.device)

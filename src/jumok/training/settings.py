@@ -1,4 +1,4 @@
-"""How a model is trained: every number that is not the model's own, checked, as JSON in the run's folder."""
+"""Training settings: every number of a training run that does not belong to the model's config."""
 
 from __future__ import annotations
 
@@ -12,47 +12,66 @@ from jumok.fields import Fields, choice, flag, integer, real
 
 @dataclass(frozen=True)
 class Settings(Fields):
-    """What ``jumok train --set field=value`` may change beside the model's config."""
+    """The fields that ``jumok train --set FIELD=VALUE`` can change beside the model's config.
+
+    >>> Settings(steps=500, learning_rate=3e-4).batch
+    32
+    """
 
     family: ClassVar[str] = "training"
 
-    steps: int = integer(1000, "how many updates")
-    batch: int = integer(32, "examples an update, over all processes")
-    accumulate: int = integer(1, "in how many parts a process does its share of a batch: less memory, same gradients")
-    learning_rate: float = real(1e-3, "the highest learning rate of AdamW", most=100.0)
-    matrix_rate: float = real(2e-2, "the highest learning rate of Muon, for the matrices it has", most=100.0)
-    final_rate: float = real(0.1, "the last learning rate, as a share of the highest", most=1.0)
-    warmup: int = integer(100, "updates until the highest learning rate", least=0)
-    optimizer: str = choice("adamw", ("adamw", "muon"), "muon: the matrices inside blocks by Muon, the rest by AdamW")
-    beta1: float = real(0.9, "AdamW's memory of gradients", most=0.9999)
-    beta2: float = real(0.99, "AdamW's memory of their squares", most=0.99999)
-    decay: float = real(0.1, "weight decay, of matrices alone", most=10.0)
-    clip: float = real(1.0, "the largest norm of the gradients; 0 = any")
-    average: float = real(0.0, "memory of a running average, which is then the model; 0 = none", most=0.99999)
-    evaluate_every: int = integer(250, "updates between evaluations; the last is always evaluated")
-    save_every: int = integer(250, "updates between checkpoints; the last is always saved")
-    log_every: int = integer(10, "updates between lines of metrics")
-    keep: int = integer(2, "how many checkpoints are kept, beside the best")
-    patience: int = integer(0, "stop after so many evaluations that were not better; 0 = never", least=0)
+    steps: int = integer(1000, "number of updates")
+    batch: int = integer(32, "examples per update, over all processes")
+    accumulate: int = integer(1, "parts in which a process computes its share of a batch: less memory, same gradients")
+    learning_rate: float = real(1e-3, "highest learning rate of AdamW", most=100.0)
+    matrix_rate: float = real(2e-2, "highest learning rate of Muon", most=100.0)
+    final_rate: float = real(0.1, "last learning rate, as a fraction of the highest", most=1.0)
+    warmup: int = integer(100, "updates until the highest learning rate; steps / 10 if steps is not larger", least=0)
+    optimizer: str = choice("adamw", ("adamw", "muon"), "muon: Muon for matrices inside blocks, AdamW for the others")
+    beta1: float = real(0.9, "AdamW's decay rate of the mean gradient", most=0.9999)
+    beta2: float = real(0.99, "AdamW's decay rate of the mean squared gradient", most=0.99999)
+    decay: float = real(0.1, "weight decay, applied to matrices only", most=10.0)
+    clip: float = real(1.0, "largest norm of the gradients; 0 = no clipping")
+    average: float = real(0.0, "decay rate of the average of the parameters, which is saved; 0 = none", most=0.99999)
+    evaluate_every: int = integer(250, "updates between evaluations; the last update is always evaluated")
+    save_every: int = integer(250, "updates between checkpoints; the last update is always saved")
+    log_every: int = integer(10, "updates between lines of metrics.jsonl")
+    keep: int = integer(2, "number of checkpoints to keep, beside the best")
+    patience: int = integer(0, "stop after this many evaluations without improvement; 0 = never", least=0)
     precision: str = choice(
-        "auto", ("auto", "float32", "bfloat16", "float16"), "auto: the fastest that was measured here"
+        "auto", ("auto", "float32", "bfloat16", "float16"), "number type of products; auto: the fastest, by measurement"
     )
     checkpointing: bool = flag(False, "recompute blocks in the backward pass: less memory, same gradients")
-    compiled: bool = flag(False, "torch.compile")
-    threads: int = integer(0, "threads on a CPU; 0 = one where a step is too small to be worth sharing", least=0)
-    seed: int = integer(1, "where every draw begins", least=0)
+    compiled: bool = flag(False, "use torch.compile")
+    threads: int = integer(0, "threads on a CPU; 0 = PyTorch's number, or 1 if the steps are small", least=0)
+    seed: int = integer(1, "seed of all random numbers", least=0)
 
     def check(self) -> None:
+        """Raise ArgumentError if the batch does not divide into ``accumulate`` parts."""
         if self.batch % self.accumulate:
             raise ArgumentError(f"a batch of {self.batch} does not divide into {self.accumulate} parts")
-        if self.warmup >= self.steps and self.steps > 1:
-            object.__setattr__(self, "warmup", self.steps // 10)  # short trials of a recipe keep its shape
+
+    @property
+    def effective_warmup(self) -> int:
+        """The updates of the warm-up: ``warmup``, or a tenth of the steps in a run that is shorter than that."""
+        is_short = self.warmup >= self.steps and self.steps > 1
+        return self.steps // 10 if is_short else self.warmup
 
 
 def compute_rate_factor(settings: Settings, step: int) -> float:
-    """The learning rate before update ``step`` (from 0), as a share of the highest: up in a line, down in half a
-    cosine (Loshchilov and Hutter 2017)."""
-    if step < settings.warmup:
-        return (step + 1) / (settings.warmup + 1)
-    past = (step - settings.warmup) / max(1, settings.steps - settings.warmup)
-    return settings.final_rate + (1 - settings.final_rate) * 0.5 * (1 + math.cos(math.pi * min(1.0, past)))
+    """Return the learning rate of an update as a fraction of the highest: linear warm-up, then half a cosine
+    (Loshchilov and Hutter 2017).
+
+    Args:
+        settings: Uses ``steps``, ``warmup`` and ``final_rate``.
+        step: The number of updates before this one.
+
+    >>> settings = Settings(steps=100, warmup=9, final_rate=0.0)
+    >>> [round(compute_rate_factor(settings, step), 2) for step in (0, 9, 99)]
+    [0.1, 1.0, 0.0]
+    """
+    warmup = settings.effective_warmup
+    if step < warmup:
+        return (step + 1) / (warmup + 1)
+    fraction = (step - warmup) / max(1, settings.steps - warmup)
+    return settings.final_rate + (1 - settings.final_rate) * 0.5 * (1 + math.cos(math.pi * min(1.0, fraction)))

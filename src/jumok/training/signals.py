@@ -1,51 +1,58 @@
-"""SIGINT and SIGTERM while training: the step is finished, everything is saved, then the run ends."""
+"""Handle SIGINT and SIGTERM during training: finish the step, save everything, then end the run."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+
+Handler = Callable[[int, FrameType | None], object] | int | signal.Handlers | None
 
 
-class StopRequested(Exception):  # noqa: N818  # it is no error
-    """Somebody asked the run to end while nothing that matters was being computed."""
+class StopRequested(Exception):  # noqa: N818  # not an error
+    """A signal arrived during work that can be abandoned."""
 
 
 class SignalListener:
-    """Remembers the first signal; the second one does what it does by default, at once."""
+    """A context that records the first SIGINT or SIGTERM; the second has its default effect at once.
+
+    Attributes:
+        received: The signal that arrived; None before.
+    """
 
     def __init__(self) -> None:
-        self.asked: signal.Signals | None = None
-        self._at_once = False
-        self._before: dict[signal.Signals, Any] = {}
+        self.received: signal.Signals | None = None
+        self._interrupts = False
+        self._previous: dict[signal.Signals, Handler] = {}
 
     def __enter__(self) -> SignalListener:
-        if threading.current_thread() is threading.main_thread():  # elsewhere Python allows no handlers
-            for one in (signal.SIGINT, signal.SIGTERM):
-                self._before[one] = signal.signal(one, self._hear)
+        if threading.current_thread() is threading.main_thread():  # Python allows handlers in the main thread only
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._previous[number] = signal.signal(number, self._receive)
         return self
 
-    def __exit__(self, *wrong: object) -> None:
-        for one, before in self._before.items():
-            signal.signal(one, before)
+    def __exit__(self, *exception: object) -> None:
+        self._restore_handlers()
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
-        self.asked = signal.Signals(number)
-        for one, before in self._before.items():
-            signal.signal(one, before)
-        if self._at_once:
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        self.received = signal.Signals(number)
+        self._restore_handlers()
+        if self._interrupts:
             raise StopRequested
+
+    def _restore_handlers(self) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Around an evaluation: it changes nothing, so it can be left in the middle."""
-        if self.asked is not None:
+        """Let a signal raise StopRequested inside this context: for an evaluation, which changes nothing."""
+        if self.received is not None:
             raise StopRequested
-        self._at_once = True
+        self._interrupts = True
         try:
             yield
         finally:
-            self._at_once = False
+            self._interrupts = False

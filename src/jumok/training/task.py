@@ -1,9 +1,10 @@
-"""What is trained: a model, its batches, a loss, an evaluation. A recipe makes one of these, and the loop runs it."""
+"""A training task: a model, its batches, a loss and an evaluation. A recipe builds a task, and ``fit`` runs it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,66 +15,97 @@ from jumok.models import Model
 
 from .settings import Settings
 
-IGNORE_INDEX = -100  # a target that is not asked for: padding
+IGNORE_INDEX = -100  # a target that does not count, such as padding
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Some examples. ``count`` is what the loss is divided by: targets that are asked for, over which it is summed."""
+    """Examples of one step, or a part of them.
+
+    Attributes:
+        inputs: The model's arguments by name.
+        targets: What the model should predict; IGNORE_INDEX where nothing is asked.
+        count: The number of targets that count; the summed loss is divided by it.
+    """
 
     inputs: Mapping[str, Tensor]
     targets: Tensor
     count: int
 
     def to(self, device: torch.device) -> Batch:
+        """Return this batch on a device.
+
+        Args:
+            device: Where the tensors should be.
+        """
         if self.targets.device == device:
             return self
-        return Batch({name: one.to(device) for name, one in self.inputs.items()}, self.targets.to(device), self.count)
+        inputs = {name: tensor.to(device) for name, tensor in self.inputs.items()}
+        return Batch(inputs, self.targets.to(device), self.count)
 
 
-#: (step, part, parts) -> that part of the step's batch. A pure function: the same examples in the same order however
-#: many parts they are cut into, and whenever it is asked, so the data's position is the step and nothing else.
+#: (step, part, parts) -> that part of the step's batch. It must be a pure function: the same examples in the same order
+#: for any number of parts and at any time, so that the step alone is the position in the data.
 Batches = Callable[[int, int, int], Batch]
 
 
 @dataclass(frozen=True)
 class Task:
-    """One training run, ready to go."""
+    """Everything that ``fit`` needs to train one model.
+
+    Attributes:
+        model: The model to train.
+        settings: The training settings.
+        batches: Returns a part of the batch of a step.
+        loss: The loss of a batch, summed over its targets.
+        evaluate: Returns metrics; called in evaluation mode, without gradients, with its own random numbers.
+        judge: The metric that decides which checkpoint is best.
+        better: "lower" or "higher": which value of that metric is better.
+        tokenizer: Saved with the model; None without one.
+        preparation: How images are prepared, saved with the model; None without images.
+        labels: The names of the classes, saved with the model; None without classes.
+        data: Facts about the data (files, counts). A run resumes only with the data it started with.
+        report: Returns the final report for the best model and writes figures into the folder; None: the metrics of
+            ``evaluate``.
+    """
 
     model: Model
     settings: Settings
     batches: Batches
-    #: the loss of a batch, summed over its targets
     loss: Callable[[nn.Module, Batch], Tensor]
-    #: metrics of the model as it is; called in evaluation mode, without gradients, with its own random numbers
     evaluate: Callable[[Model], dict[str, float]]
-    #: the metric that says which checkpoint is best, and which way is better
     judge: str = "loss"
     better: str = "lower"
-    #: what is saved with the model
     tokenizer: Any = None
     preparation: Any = None
     labels: tuple[str, ...] | None = None
-    #: facts of the data (files, counts): a run goes on only with the data it began with
     data: Mapping[str, Any] = field(default_factory=dict)
-    #: what is told when all is done, from the best model: goes into report.json, text and pictures into the folder
-    report: Callable[[Model, Any], dict[str, Any]] | None = None
+    report: Callable[[Model, Path], dict[str, Any]] | None = None
 
 
 def select_part(ids: list[int], part: int, parts: int) -> list[int]:
-    """One of ``parts`` equal runs of a step's examples."""
+    """Return one of several equal slices of a step's examples.
+
+    Args:
+        ids: The examples of the step.
+        part: The index of the slice.
+        parts: The number of slices.
+
+    >>> select_part([7, 8, 9, 10], 1, 2)
+    [9, 10]
+    """
     size = len(ids) // parts
     return ids[part * size : (part + 1) * size]
 
 
 def token_loss(model: nn.Module, batch: Batch) -> Tensor:
-    """Cross-entropy of the targets, summed; targets of -100 do not count."""
+    """Return the cross-entropy of the logits, summed over targets other than IGNORE_INDEX.
+
+    Args:
+        model: A model whose output has logits.
+        batch: The inputs and the target ids.
+    """
     logits = model(**batch.inputs).logits
     return functional.cross_entropy(
         logits.flatten(0, -2), batch.targets.flatten(), ignore_index=IGNORE_INDEX, reduction="sum"
     )
-
-
-def number_loss(model: nn.Module, batch: Batch) -> Tensor:
-    """Squared errors, summed."""
-    return functional.mse_loss(model(**batch.inputs).logits, batch.targets, reduction="sum")

@@ -1,4 +1,4 @@
-"""TensorBoard and Weights & Biases, where somebody asked for them: what is shown is also sent there."""
+"""Send metrics to TensorBoard and Weights & Biases."""
 
 from __future__ import annotations
 
@@ -12,16 +12,30 @@ from .progress import ProgressDisplay
 
 
 class Tracker:
-    """Opened when the training begins: before that, the run's folder must stay empty."""
+    """Base class of trackers. They are opened when training begins: until then the run's folder must stay empty."""
 
-    def open(self, folder: Path) -> None: ...
+    def open(self, folder: Path) -> None:
+        """Start tracking.
 
-    def send(self, step: int, numbers: dict[str, float]) -> None: ...
+        Args:
+            folder: The folder of the run.
+        """
 
-    def close(self) -> None: ...
+    def send(self, step: int, metrics: dict[str, float]) -> None:
+        """Send the metrics of a step.
+
+        Args:
+            step: The number of updates so far.
+            metrics: Values by name.
+        """
+
+    def close(self) -> None:
+        """Stop tracking."""
 
 
 class TensorBoard(Tracker):
+    """Writes TensorBoard events into the run's folder."""
+
     def __init__(self) -> None:
         try:
             self.module: Any = importlib.import_module("torch.utils.tensorboard")
@@ -31,8 +45,8 @@ class TensorBoard(Tracker):
     def open(self, folder: Path) -> None:
         self.writer = self.module.SummaryWriter(str(folder / "tensorboard"))
 
-    def send(self, step: int, numbers: dict[str, float]) -> None:
-        for name, value in numbers.items():
+    def send(self, step: int, metrics: dict[str, float]) -> None:
+        for name, value in metrics.items():
             self.writer.add_scalar(name, value, step)
         self.writer.flush()
 
@@ -41,6 +55,8 @@ class TensorBoard(Tracker):
 
 
 class WeightsAndBiases(Tracker):
+    """Sends metrics to Weights & Biases, as a run of the project "jumok"."""
+
     def __init__(self) -> None:
         try:
             self.module: Any = importlib.import_module("wandb")
@@ -50,47 +66,68 @@ class WeightsAndBiases(Tracker):
     def open(self, folder: Path) -> None:
         self.run = self.module.init(project="jumok", name=folder.name, dir=str(folder))
 
-    def send(self, step: int, numbers: dict[str, float]) -> None:
-        self.run.log(numbers, step=step)
+    def send(self, step: int, metrics: dict[str, float]) -> None:
+        self.run.log(metrics, step=step)
 
     def close(self) -> None:
         self.run.finish()
 
 
 class TrackedDisplay(ProgressDisplay):
-    """Shows as ``inner`` does, and hands every number to the trackers."""
+    """Shows progress on another display, and sends all metrics to trackers.
 
-    def __init__(self, inner: ProgressDisplay, folder: Path, sent_to: list[Tracker]) -> None:
-        self.inner, self.folder, self.sent_to = inner, folder, sent_to
+    Args:
+        display: The display to show progress on.
+        folder: The folder of the run.
+        trackers: Where metrics are sent.
+    """
+
+    def __init__(self, display: ProgressDisplay, folder: Path, trackers: list[Tracker]) -> None:
+        self.display = display
+        self.folder = folder
+        self.trackers = trackers
 
     def begin(self, steps: int, done: int) -> None:
-        for one in self.sent_to:
-            one.open(self.folder)
-        self.inner.begin(steps, done)
+        for tracker in self.trackers:
+            tracker.open(self.folder)
+        self.display.begin(steps, done)
 
-    def step(self, step: int, loss: float, speed: float) -> None:
-        self.inner.step(step, loss, speed)
+    def show_step(self, step: int, loss: float, speed: float) -> None:
+        self.display.show_step(step, loss, speed)
         self._send(step, {"loss": loss, "targets_per_second": speed})
 
-    def evaluation(self, step: int, found: dict[str, float], best: bool) -> None:
-        self.inner.evaluation(step, found, best)
-        self._send(step, {f"evaluation/{name}": value for name, value in found.items()})
+    def show_evaluation(self, step: int, metrics: dict[str, float], best: bool) -> None:
+        self.display.show_evaluation(step, metrics, best)
+        self._send(step, {f"evaluation/{name}": value for name, value in metrics.items()})
 
     def show_message(self, line: str, transient: bool = False) -> None:
-        self.inner.show_message(line, transient)
+        self.display.show_message(line, transient)
 
     def end(self) -> None:
-        self.inner.end()
-        for one in self.sent_to:
-            one.close()
+        self.display.end()
+        for tracker in self.trackers:
+            tracker.close()
 
-    def _send(self, step: int, numbers: dict[str, float]) -> None:
-        for one in self.sent_to:
-            one.send(step, numbers)
+    def _send(self, step: int, metrics: dict[str, float]) -> None:
+        for tracker in self.trackers:
+            tracker.send(step, metrics)
 
 
-def add_trackers(folder: Path, tensorboard: bool, wandb: bool, show: ProgressDisplay) -> ProgressDisplay:
-    """``show``, and whatever else was asked for."""
-    sent_to: list[Tracker] = [TensorBoard()] if tensorboard else []
-    sent_to += [WeightsAndBiases()] if wandb else []
-    return TrackedDisplay(show, folder, sent_to) if sent_to else show
+def add_trackers(display: ProgressDisplay, folder: Path, tensorboard: bool, wandb: bool) -> ProgressDisplay:
+    """Return a display that also sends metrics to the selected trackers.
+
+    Args:
+        display: The display to show progress on.
+        folder: The folder of the run.
+        tensorboard: Write TensorBoard events.
+        wandb: Send metrics to Weights & Biases.
+
+    Raises:
+        TrainingError: If the package of a selected tracker is not installed.
+    """
+    trackers: list[Tracker] = []
+    if tensorboard:
+        trackers.append(TensorBoard())
+    if wandb:
+        trackers.append(WeightsAndBiases())
+    return TrackedDisplay(display, folder, trackers) if trackers else display
