@@ -1,47 +1,55 @@
-"""One of several processes of tests/test_parallel.py: trains the toy task and writes down what it saw.
+"""Train the toy task in one of several processes: python parallel_child.py JOBS, a JSON list of jobs.
 
-python parallel_child.py KIND FOLDER JSON; KIND is none, ddp or fsdp, JSON has "config", "fields" and "stop".
+A job has "run" (a folder), "kind" ("none", "ddp" or "fsdp"), and optionally "config", "fields" and "stop" (a step).
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import save_file
+from torch import nn
 
-from jumok.models.gpt import GPTConfig
-from jumok.training import connect_world, fit, loop
+from jumok.training import World, connect_world, fit, loop
+from jumok.training.parallel import gather_tensor
 from toys import CONFIG, StopAt, toy
 
 
-def main() -> None:
-    kind, folder, told = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
-    torch.set_num_threads(1)
-    config = GPTConfig.from_json({**CONFIG.to_json(), **told.get("config", {})})
-    task = toy(config, **told.get("fields", {}))
+def train_job(job: dict[str, Any], world: World) -> None:
+    """Train one job, and save the gradients of all its steps in the run's folder."""
+    run, stop = Path(job["run"]), job.get("stop")
+    task = toy(CONFIG.replace(**job.get("config", {})), **job.get("fields", {}))
     gradients: list[dict[str, torch.Tensor]] = []
-    real = loop._norm
+    clip_gradients = loop._clip_gradients
 
-    def heard(model: Any, clip: float) -> float:
-        whole = {}
-        for name, one in model.named_parameters():
-            grad = one.grad.full_tensor() if hasattr(one.grad, "full_tensor") else one.grad
-            whole[name] = grad.detach().clone()
-        gradients.append(whole)
-        return real(model, clip)
+    def record_gradients(model: nn.Module, clip: float) -> float:
+        step_gradients = {}
+        for name, parameter in model.named_parameters():
+            assert parameter.grad is not None
+            step_gradients[name] = gather_tensor(parameter.grad).detach().clone()
+        gradients.append(step_gradients)
+        return clip_gradients(model, clip)
 
-    loop._norm = heard
-    with connect_world(kind, torch.device("cpu")) as ours:
-        fit(task, folder, ours, StopAt(told["stop"]) if told.get("stop") else None)
-        if ours.is_main:
-            save_file(
-                {f"{step}.{name}": one for step, seen in enumerate(gradients) for name, one in seen.items()},
-                folder / "gradients.safetensors",
-            )
+    loop._clip_gradients = record_gradients
+    try:
+        fit(task, run, replace(world, kind=job["kind"]), StopAt(stop) if stop else None)
+    finally:
+        loop._clip_gradients = clip_gradients
+    if world.is_main:
+        tensors = {f"{step}.{name}": grad for step, grads in enumerate(gradients) for name, grad in grads.items()}
+        save_file(tensors, run / "gradients.safetensors")
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    with connect_world("ddp", torch.device("cpu")) as world:
+        for job in json.loads(sys.argv[1]):
+            train_job(job, world)
 
 
 if __name__ == "__main__":

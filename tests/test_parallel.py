@@ -1,4 +1,4 @@
-"""Several processes: the gradients of one, one format on disk, and nothing lost when one of them dies."""
+"""Several processes: the gradients of one process, one checkpoint format, and no loss when a process dies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,23 @@ import torch
 from safetensors.torch import load_file
 
 from jumok.checkpoint import run_folder
+from jumok.training import World
+from parallel_child import train_job
 
 pytestmark = pytest.mark.xdist_group("parallel")
 
 CHILD = Path(__file__).parent / "parallel_child.py"
-PLAIN = {"config": {"dropout": 0.0}, "fields": {"steps": 6, "evaluate_every": 3, "save_every": 2}}
+FIELDS = {"steps": 6, "evaluate_every": 3, "save_every": 2}
+PLAIN = {"config": {"dropout": 0.0}, "fields": FIELDS}
+DROPOUT = {"fields": FIELDS}  # each process draws its own random numbers
+VARIANTS = {
+    "tied": PLAIN,
+    "untied, in two parts": {"config": {"dropout": 0.0, "tied": False}, "fields": {**FIELDS, "accumulate": 2}},
+    "muon, average": {**PLAIN, "fields": {**FIELDS, "optimizer": "muon", "average": 0.5}},
+}
+STOP = 3
+#: (kind and number of processes until step 3, and after it)
+CHANGES = [(("fsdp", 2), ("none", 1)), (("none", 1), ("fsdp", 2)), (("ddp", 2), ("fsdp", 2))]
 
 
 def new_run(folder: Path) -> Path:
@@ -31,148 +43,156 @@ def new_run(folder: Path) -> Path:
     return folder
 
 
-def together(kind: str, processes: int, run: Path, told: dict[str, Any]) -> None:
-    """The toy task in so many processes, as torchrun would start them."""
+def train_in_processes(jobs: list[dict[str, Any]], processes: int) -> None:
+    """Train jobs one after another: in this process, or in several, as torchrun starts them."""
+    if processes == 1:
+        for job in jobs:
+            train_job(job, World())
+        return
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    started = []
+    path = os.pathsep.join([str(CHILD.parent), os.environ.get("PYTHONPATH", "")])
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(processes), "PYTHONPATH": path}
+    children = []
     for rank in range(processes):
-        many = {} if processes == 1 else {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(processes)}
-        where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "PYTHONPATH": os.pathsep.join([str(CHILD.parent), os.environ.get("PYTHONPATH", "")])}
-        command = [sys.executable, str(CHILD), kind, str(run), json.dumps(told)]
-        started.append(
-            subprocess.Popen(command, env={**os.environ, **many, **where}, stderr=subprocess.PIPE, text=True)
-        )
-    for one in started:
-        _, error = one.communicate(timeout=120)
-        assert one.returncode == 0, error[-2000:]
+        environment = {**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+        command = [sys.executable, str(CHILD), json.dumps(jobs)]
+        children.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
+    for child in children:
+        _, error = child.communicate(timeout=240)
+        assert child.returncode == 0, error[-2000:]
 
 
-def tensors(run: Path, step: int, name: str = "model.safetensors") -> dict[str, torch.Tensor]:
+def read_tensors(run: Path, step: int, name: str = "model.safetensors") -> dict[str, torch.Tensor]:
     return load_file(run_folder.get_checkpoint_folder(run, step) / name)
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Callable[[dict[str, Any]], Path]:
-    """The run of one process, made once for all that are compared with it."""
-    made: dict[str, Path] = {}
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """All runs of this module by name. Processes start slowly, so one start trains many runs; stopped runs resume in
+    new processes."""
+    folder = tmp_path_factory.mktemp("runs")
+    runs: dict[str, Path] = {}
 
-    def run_of(told: dict[str, Any]) -> Path:
-        name = json.dumps(told)
-        if name not in made:
-            made[name] = new_run(tmp_path_factory.mktemp("alone") / "run")
-            together("none", 1, made[name], told)
-        return made[name]
+    def job(name: str, kind: str, settings: dict[str, Any], stop: int | None = None) -> dict[str, Any]:
+        if name not in runs:
+            runs[name] = new_run(folder / str(len(runs)))
+        return {"run": str(runs[name]), "kind": kind, "stop": stop, **settings}
 
-    return run_of
+    straight = [job(f"{variant}, none", "none", settings) for variant, settings in VARIANTS.items()]
+    parallel, resumed = [], []
+    for kind in ("ddp", "fsdp"):
+        parallel += [job(f"{variant}, {kind}", kind, settings) for variant, settings in VARIANTS.items()]
+        parallel += [job(f"straight, {kind}", kind, DROPOUT), job(f"stopped, {kind}", kind, DROPOUT, STOP)]
+        resumed.append(job(f"stopped, {kind}", kind, DROPOUT))
+    first_half, second_half = [], []
+    for before, after in CHANGES:
+        first_half.append((before[1], job(f"{before} to {after}", before[0], PLAIN, STOP)))
+        second_half.append((after[1], job(f"{before} to {after}", after[0], PLAIN)))
 
-
-Alone = Callable[[dict[str, Any]], Path]
-
-
-@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
-@pytest.mark.parametrize(
-    "told",
-    [
-        PLAIN,
-        {**PLAIN, "config": {"dropout": 0.0, "tied": False}, "fields": {**PLAIN["fields"], "accumulate": 2}},
-        {**PLAIN, "fields": {**PLAIN["fields"], "optimizer": "muon", "average": 0.5}},
-    ],
-    ids=["tied", "untied, in two parts", "muon, average"],
-)
-def test_two_processes_have_the_gradients_of_one(tmp_path: Path, alone: Alone, kind: str, told: dict[str, Any]) -> None:
-    one_process, two = alone(told), new_run(tmp_path / "two")
-    together(kind, 2, two, told)
-    wanted, found = load_file(one_process / "gradients.safetensors"), load_file(two / "gradients.safetensors")
-    assert found.keys() == wanted.keys() and len(wanted) > 12
-    for name, one in wanted.items():
-        torch.testing.assert_close(found[name], one, rtol=1e-3, atol=2e-6, msg=f"{name} differs")
-    for name, one in tensors(one_process, 6).items():
-        torch.testing.assert_close(tensors(two, 6)[name], one, rtol=1e-2, atol=1e-3, msg=name)
-    remembered = tensors(one_process, 6, "optimizer.safetensors")
-    assert tensors(two, 6, "optimizer.safetensors").keys() == remembered.keys()
+    train_in_processes([*straight, *(job for count, job in first_half if count == 1)], 1)
+    train_in_processes([*parallel, *(job for count, job in first_half if count == 2)], 2)
+    assert run_folder.list_checkpoints(runs["stopped, ddp"])[0][0] == STOP
+    assert run_folder.list_checkpoints(runs["stopped, fsdp"])[0][0] == STOP
+    train_in_processes([*resumed, *(job for count, job in second_half if count == 2)], 2)
+    train_in_processes([job for count, job in second_half if count == 1], 1)
+    return runs
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
-def test_two_processes_that_stop_go_on_bit_for_bit(tmp_path: Path, kind: str) -> None:
-    whole, cut = new_run(tmp_path / "whole"), new_run(tmp_path / "cut")
-    told = {"fields": PLAIN["fields"]}  # with dropout: each process has its own random numbers
-    together(kind, 2, whole, told)
-    together(kind, 2, cut, {**told, "stop": 3})
-    assert run_folder.list_checkpoints(cut)[0][0] == 3
-    together(kind, 2, cut, told)
-    assert (cut / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_two_processes_have_the_gradients_of_one(runs: dict[str, Path], kind: str, variant: str) -> None:
+    one, two = runs[f"{variant}, none"], runs[f"{variant}, {kind}"]
+    expected, actual = load_file(one / "gradients.safetensors"), load_file(two / "gradients.safetensors")
+    assert actual.keys() == expected.keys() and len(expected) > 12
+    for name, gradient in expected.items():
+        torch.testing.assert_close(actual[name], gradient, rtol=1e-3, atol=2e-6, msg=f"{name} differs")
+    for name, parameter in read_tensors(one, 6).items():
+        torch.testing.assert_close(read_tensors(two, 6)[name], parameter, rtol=1e-2, atol=1e-3, msg=name)
+    names = read_tensors(one, 6, "optimizer.safetensors").keys()
+    assert read_tensors(two, 6, "optimizer.safetensors").keys() == names
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_two_resumed_processes_equal_uninterrupted_ones(runs: dict[str, Path], kind: str) -> None:
+    straight, resumed = runs[f"straight, {kind}"], runs[f"stopped, {kind}"]
+    assert (resumed / "metrics.jsonl").read_bytes() == (straight / "metrics.jsonl").read_bytes()
     for name in ("model.safetensors", "optimizer.safetensors", "state.safetensors"):
-        left, right = tensors(cut, 6, name), tensors(whole, 6, name)
-        assert all(torch.equal(left[key], right[key]) for key in right), name
+        actual, expected = read_tensors(resumed, 6, name), read_tensors(straight, 6, name)
+        assert all(torch.equal(actual[key], expected[key]) for key in expected), name
 
 
-@pytest.mark.parametrize(
-    ("first", "then"), [(("fsdp", 2), ("none", 1)), (("none", 1), ("fsdp", 2)), (("ddp", 2), ("fsdp", 2))]
-)
-def test_one_format_for_any_number_of_processes(
-    tmp_path: Path, alone: Alone, first: tuple[str, int], then: tuple[str, int]
+@pytest.mark.parametrize(("before", "after"), CHANGES)
+def test_checkpoints_do_not_depend_on_the_processes(
+    runs: dict[str, Path], before: tuple[str, int], after: tuple[str, int]
 ) -> None:
-    whole, mixed = alone(PLAIN), new_run(tmp_path / "mixed")
-    together(*first, mixed, {**PLAIN, "stop": 3})
-    together(*then, mixed, PLAIN)
-    for name, one in tensors(whole, 6).items():
-        torch.testing.assert_close(tensors(mixed, 6)[name], one, rtol=1e-2, atol=1e-3, msg=name)
+    straight, changed = runs["tied, none"], runs[f"{before} to {after}"]
+    assert run_folder.list_checkpoints(changed)[0][0] == 6
+    for name, parameter in read_tensors(straight, 6).items():
+        torch.testing.assert_close(read_tensors(changed, 6)[name], parameter, rtol=1e-2, atol=1e-3, msg=name)
 
 
-def jumok(*words: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "jumok", *words], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+def start_jumok(*words: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "jumok", *words]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-def workers(run: Path, count: int) -> list[int]:
-    """The process ids of the ranks, once the run has saved something."""
-    until = time.monotonic() + 120
-    while not run_folder.list_checkpoints(run):
-        assert time.monotonic() < until, "no checkpoint after two minutes"
-        time.sleep(0.05)
-    found = []
-    for place in Path("/proc").glob("[0-9]*"):
+def list_processes() -> Iterator[tuple[int, list[bytes], list[bytes]]]:
+    """Yield the id, the command line and the environment of every process."""
+    for folder in Path("/proc").glob("[0-9]*"):
         try:
-            words = (place / "cmdline").read_bytes().split(b"\0")
-            variables = (place / "environ").read_bytes().split(b"\0")
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+            variables = (folder / "environ").read_bytes().split(b"\0")
         except OSError:
             continue
-        if str(run).encode() in words and any(one.startswith(b"LOCAL_RANK=") for one in variables):
-            found.append(int(place.name))
-    assert len(found) == count, found
-    return sorted(found)
+        yield int(folder.name), words, variables
 
 
-NUMBERS = ["--set", "save_every=20", "--set", "evaluate_every=1000", "--set", "threads=1", "--processes", "2"]
+def has_rank(variables: Iterable[bytes]) -> bool:
+    return any(variable.startswith(b"LOCAL_RANK=") for variable in variables)
+
+
+def find_workers(run: Path, count: int) -> list[int]:
+    """Return the process ids of the ranks, after the run has saved a checkpoint."""
+    deadline = time.monotonic() + 120
+    while not run_folder.list_checkpoints(run):
+        assert time.monotonic() < deadline, "no checkpoint after two minutes"
+        time.sleep(0.05)
+    name = str(run).encode()
+    workers = [number for number, words, variables in list_processes() if name in words and has_rank(variables)]
+    assert len(workers) == count, workers
+    return sorted(workers)
+
+
+FIELDS_SET = ("save_every=20", "evaluate_every=1000", "threads=1", "precision=float32")
+OPTIONS = [*(word for field in FIELDS_SET for word in ("--set", field)), "--processes", "2"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are found through /proc")
-def test_a_killed_process_ends_the_run_with_a_sentence(tmp_path: Path) -> None:
+def test_killed_process_ends_the_run_with_a_sentence(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    started = jumok("train", "numbers", "--steps", "100000", "--out", str(run), *NUMBERS)
-    os.kill(workers(run, 2)[1], signal.SIGKILL)
-    begun = time.monotonic()
-    _, error = started.communicate(timeout=60)
-    assert time.monotonic() - begun < 10
-    assert started.returncode != 0
-    assert "a process of 2 ended with an error; what was saved is whole" in error
+    process = start_jumok("train", "numbers", "--steps", "100000", "--out", str(run), *OPTIONS)
+    os.kill(find_workers(run, 2)[1], signal.SIGKILL)
+    killed_at = time.monotonic()
+    _, error = process.communicate(timeout=60)
+    assert time.monotonic() - killed_at < 10
+    assert process.returncode != 0
+    assert "a process of 2 ended with an error; the saved checkpoints are complete" in error
     assert run_folder.list_checkpoints(run)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are found through /proc")
-def test_processes_that_are_started_again_go_on_bit_for_bit(tmp_path: Path) -> None:
-    whole, hurt = tmp_path / "whole", tmp_path / "hurt"
-    steps = ["--steps", "400"]
-    straight = jumok("train", "numbers", *steps, "--out", str(whole), *NUMBERS)
-    _, error = straight.communicate(timeout=240)
-    assert straight.returncode == 0, error[-2000:]
-    started = jumok("train", "numbers", *steps, "--out", str(hurt), *NUMBERS, "--restarts", "3")
-    os.kill(workers(hurt, 2)[0], signal.SIGKILL)
-    _, error = started.communicate(timeout=240)
-    assert started.returncode == 0, error[-2000:]
-    assert (hurt / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
-    left, right = tensors(hurt, 400), tensors(whole, 400)
-    assert all(torch.equal(left[key], right[key]) for key in right)
+def test_restarted_processes_equal_uninterrupted_ones(tmp_path: Path) -> None:
+    straight, restarted = tmp_path / "straight", tmp_path / "restarted"
+    steps = ["--steps", "200"]
+    process = start_jumok("train", "numbers", *steps, "--out", str(straight), *OPTIONS)
+    _, error = process.communicate(timeout=240)
+    assert process.returncode == 0, error[-2000:]
+    process = start_jumok("train", "numbers", *steps, "--out", str(restarted), *OPTIONS, "--restarts", "3")
+    os.kill(find_workers(restarted, 2)[0], signal.SIGKILL)
+    _, error = process.communicate(timeout=240)
+    assert process.returncode == 0, error[-2000:]
+    assert (restarted / "metrics.jsonl").read_bytes() == (straight / "metrics.jsonl").read_bytes()
+    actual, expected = read_tensors(restarted, 200), read_tensors(straight, 200)
+    assert all(torch.equal(actual[key], expected[key]) for key in expected)

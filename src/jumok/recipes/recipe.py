@@ -50,7 +50,8 @@ class Options(Fields):
     """Base class of a recipe's own fields, which ``--set`` changes beside the model config and the training settings.
 
     The class variables name the fields that apply only with or without ``--data`` (a file of the user's own) and
-    ``--from`` (another model to start from); elsewhere such a field is refused.
+    ``--from`` (another model to start from). Elsewhere such a field is refused, unless the model config has one of the
+    same name.
     """
 
     family: ClassVar[str] = "recipe"
@@ -74,6 +75,19 @@ class Options(Fields):
             "only without --from": cls.without_start,
         }
         return next((condition for condition, names in conditions.items() if name in names), None)
+
+    @classmethod
+    def list_applicable(cls, request: TrainingRequest) -> set[str]:
+        """Return the names of the fields that apply to a request.
+
+        Args:
+            request: Uses its data and the model to start from.
+        """
+        inapplicable = {
+            *(cls.with_data if request.data is None else cls.without_data),
+            *(cls.with_start if request.start is None else cls.without_start),
+        }
+        return {declared.name for declared in dataclasses.fields(cls)} - inapplicable
 
 
 def text_field(default: str, help: str) -> Any:
@@ -167,7 +181,7 @@ def describe_fields(request: TrainingRequest) -> list[dict[str, Any]]:
     rows = [_describe_field(declared, options, "recipe") for declared in dataclasses.fields(options)]
     for row in rows:
         row["condition"] = recipe.options.describe_condition(row["field"])
-    names = {row["field"] for row in rows}
+    names = recipe.options.list_applicable(request)
 
     groups = [*((config, "model") for config in defaults.configs), (Settings.from_json(defaults.settings), "training")]
     for values, group in groups:

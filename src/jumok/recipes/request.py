@@ -86,25 +86,14 @@ class TrainingRequest:
             kind: The class that declares them.
 
         Raises:
-            ArgumentError: If a value is invalid, or its field does not apply to this request.
+            ArgumentError: If a value is invalid.
         """
-        names = {declared.name for declared in fields(kind)}
+        names = kind.list_applicable(self)
         self.field_names |= names
         changes = {name: value for name, value in self.changes.items() if name in names}
         for declared in fields(kind):  # --set source=1: a column named 1
             if declared.metadata["kind"] is str and type(changes.get(declared.name)) is int:
                 changes[declared.name] = str(changes[declared.name])
-
-        inapplicable = {
-            *(() if self.data is not None else kind.with_data),
-            *(() if self.data is None else kind.without_data),
-            *(() if self.start is not None else kind.with_start),
-            *(() if self.start is None else kind.without_start),
-        }
-        for name in changes:
-            if name in inapplicable:
-                condition = kind.describe_condition(name)
-                raise ArgumentError(f"{name} of the recipe {self.recipe} applies {condition}; leave it out")
         return kind.from_json(changes)
 
     def load_start(self) -> Loaded | None:
@@ -129,28 +118,35 @@ class TrainingRequest:
             recipe: The recipe of this request.
 
         Raises:
-            ArgumentError: If there is no such field; the message names the nearest one.
+            ArgumentError: If there is no such field, or it does not apply to this request.
         """
         defaults = recipe.defaults(self)
         if self.start is None:  # otherwise the loaded model may have fields of its own
-            groups: list[type[Fields]] = [recipe.options, Settings, *(type(config) for config in defaults.configs)]
-            self._refuse_unknown({declared.name for group in groups for declared in fields(group)})
+            groups: list[type[Fields]] = [Settings, *(type(config) for config in defaults.configs)]
+            names = {declared.name for group in groups for declared in fields(group)}
+            self._refuse_unknown_fields(recipe, names | recipe.options.list_applicable(self))
 
-    def refuse_unused_fields(self) -> None:
+    def refuse_unused_fields(self, recipe: Recipe) -> None:
         """Refuse changes of fields that the recipe did not use while it built its task.
 
-        Raises:
-            ArgumentError: If there is such a field; the message names the nearest one.
-        """
-        self._refuse_unknown(self.field_names)
+        Args:
+            recipe: The recipe of this request.
 
-    def _refuse_unknown(self, names: Iterable[str]) -> None:
-        names = set(names)
+        Raises:
+            ArgumentError: If there is such a field.
+        """
+        self._refuse_unknown_fields(recipe, self.field_names)
+
+    def _refuse_unknown_fields(self, recipe: Recipe, names: set[str]) -> None:
         for name in self.changes:
-            if name not in names:
-                near = difflib.get_close_matches(name, sorted(names), 1)
-                hint = f"did you mean {near[0]!r}?" if near else f"jumok train --list {self.recipe} shows its fields"
-                raise ArgumentError(f"the recipe {self.recipe} has no field {name!r}; {hint}")
+            if name in names:
+                continue
+            condition = recipe.options.describe_condition(name)
+            if condition is not None:
+                raise ArgumentError(f"{name} of the recipe {self.recipe} applies {condition}; leave it out")
+            near = difflib.get_close_matches(name, sorted(names), 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"jumok train --list {self.recipe} shows its fields"
+            raise ArgumentError(f"the recipe {self.recipe} has no field {name!r}; {hint}")
 
     def refuse_data(self) -> None:
         """Raise ArgumentError if the request has data: for a recipe that generates its own."""

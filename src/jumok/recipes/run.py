@@ -231,7 +231,7 @@ def _build_task(request: TrainingRequest, world: World) -> Task:
     if not world.is_main:
         world.barrier()
     task = recipe.build(request)
-    request.refuse_unused_fields()
+    request.refuse_unused_fields(recipe)
     if world.is_main:
         world.barrier()
     return task
