@@ -99,7 +99,7 @@ def main() -> None:
             theirs += plain.go(STEPS // (chosen.runs + 1))
             place = Path(folder) / str(number)
             clock = Clock()
-            start_run(TrainingRequest("text-fast", place, str(chosen.text), changes={"seed": number + 1}), show=clock)
+            start_run(TrainingRequest("text-fast", place, str(chosen.text), changes={"seed": number + 1}), display=clock)
             ours.append(clock.seconds)
             losses.append(json.loads((place / "report.json").read_text())["loss"])
     theirs += plain.go(STEPS - plain.step)

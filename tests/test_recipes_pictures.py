@@ -122,7 +122,7 @@ def test_a_stop_changes_nothing(name: str, folder: Path, tmp_path: Path) -> None
     changes = {**(VIT if name == "image" else WRITER), "steps": 12, "evaluate_every": 6, "save_every": 6}
     changes |= {"dropout": 0.1, "optimizer": "muon", "average": 0.9}
     assert start_run(asked(name, tmp_path / "whole", folder, changes)).progress.finished
-    outcome = start_run(asked(name, tmp_path / "cut", folder, changes), show=StopAt(8))
+    outcome = start_run(asked(name, tmp_path / "cut", folder, changes), display=StopAt(8))
     assert outcome.progress.step == 8
     assert resume_run(tmp_path / "cut").progress.finished
     one, other = (jumok.load(run_folder.list_checkpoints(tmp_path / run)[0][1]).model for run in ("whole", "cut"))

@@ -55,7 +55,7 @@ def go(name: str, folder: Path, data: Path | None, show: ProgressDisplay | None 
     )
     asked.skip_bad = fields.pop("skip_bad", False)
     asked.changes = fields
-    return start_run(asked, show=show)
+    return start_run(asked, display=show)
 
 
 def report_of(folder: Path) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def test_a_run_is_whole_and_stopping_changes_nothing(way: str, tmp_path: Path, r
         one.name for one in whole.iterdir()
     }
     assert go(name, cut, data, StopAt(3), **fields).signal == signal.SIGTERM
-    assert resume_run(cut, show=StopAt(5)).signal == signal.SIGTERM
+    assert resume_run(cut, display=StopAt(5)).signal == signal.SIGTERM
     assert resume_run(cut).progress.finished
     assert_same_run(whole, cut)
     assert all(value == value for one in read_metrics(whole) for value in one.values())  # no NaN
