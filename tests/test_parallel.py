@@ -20,6 +20,7 @@ from safetensors.torch import load_file
 from jumok.checkpoint import run_folder
 from jumok.training import World
 from parallel_child import train_job
+from toys import new_run
 
 pytestmark = pytest.mark.xdist_group("parallel")
 
@@ -35,12 +36,6 @@ VARIANTS = {
 STOP = 3
 #: (kind and number of processes until step 3, and after it)
 CHANGES = [(("fsdp", 2), ("none", 1)), (("none", 1), ("fsdp", 2)), (("ddp", 2), ("fsdp", 2))]
-
-
-def new_run(folder: Path) -> Path:
-    (folder / run_folder.CHECKPOINTS_FOLDER).mkdir(parents=True)
-    (folder / run_folder.RUN_FILE).write_text("{}")
-    return folder
 
 
 def train_in_processes(jobs: list[dict[str, Any]], processes: int) -> None:

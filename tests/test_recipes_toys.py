@@ -26,7 +26,7 @@ from jumok.recipes.shared.text_scores import compute_bleu, compute_exact_match
 from jumok.recipes.toys import induction as inductions
 from jumok.recipes.toys import repeated_bytes, word_sequences
 from jumok.training import IGNORE_INDEX, Task
-from test_train import StopAt, assert_equal, parameters
+from toys import StopAt, assert_equal, copy_parameters
 
 SMALL: dict[str, dict[str, Any]] = {
     "copy": {"width": 16, "hidden": 16, "layers": 1, "heads": 2, "examples": 60, "held_out": 5},
@@ -74,7 +74,7 @@ def test_a_run_stops_and_goes_on_and_is_used(tmp_path: Path, name: str, more: di
     assert start_run(asked(name, cut, **more), display=StopAt(3)).progress.step == 3
     assert resume_run(cut).progress.finished
     assert (cut / "metrics.jsonl").read_text() == (whole / "metrics.jsonl").read_text()
-    assert_equal(parameters(jumok.load(cut).model), parameters(jumok.load(whole).model))
+    assert_equal(copy_parameters(jumok.load(cut).model), copy_parameters(jumok.load(whole).model))
     there = {path.name for path in whole.iterdir()}
     assert {"run.json", "report.json", "report.md", "loss.png", "best.json", "last.json", "metrics.jsonl"} <= there
     pictures = {"copy": "attention.png", "reverse": "attention.png", "induction": "heads.png"}
@@ -84,7 +84,7 @@ def test_a_run_stops_and_goes_on_and_is_used(tmp_path: Path, name: str, more: di
     assert isinstance(jumok.run(str(whole), PROMPTS[name], limit=8), str)
     if name != "reverse":  # Hugging Face has no LSTMs
         jumok.save(jumok.load(whole), tmp_path / "theirs", format="huggingface")
-        assert_equal(parameters(jumok.load(tmp_path / "theirs").model), parameters(jumok.load(whole).model))
+        assert_equal(copy_parameters(jumok.load(tmp_path / "theirs").model), copy_parameters(jumok.load(whole).model))
 
 
 @pytest.mark.parametrize("name", SMALL)

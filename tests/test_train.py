@@ -25,27 +25,11 @@ from jumok.training import Batch, Outcome, Settings, World, compute_rate_factor,
 from jumok.training.metrics_log import read_metrics
 from jumok.training.muon import Muon, orthogonalize
 from jumok.training.progress import BarDisplay, LineDisplay, ProgressDisplay, select_display
-from toys import CONFIG, StopAt, toy
+from toys import CONFIG, StopAt, assert_equal, copy_parameters, new_run, toy
 
 pytestmark = pytest.mark.xdist_group("train")  # the tests share trained runs
 
 Parameters = dict[str, torch.Tensor]
-
-
-def new_run(folder: Path) -> Path:
-    (folder / run_folder.CHECKPOINTS_FOLDER).mkdir(parents=True)
-    (folder / run_folder.RUN_FILE).write_text("{}")
-    return folder
-
-
-def copy_parameters(model: nn.Module) -> Parameters:
-    return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-
-
-def assert_equal(actual: Parameters, expected: Parameters) -> None:
-    assert actual.keys() == expected.keys()
-    for name in expected:
-        assert torch.equal(actual[name], expected[name]), name
 
 
 def read_losses(run: Path) -> list[float]:

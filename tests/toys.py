@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
+from jumok.checkpoint import run_folder
 from jumok.models import Model
 from jumok.models.gpt import GPT, GPTConfig
 from jumok.training import Batch, Settings, Task, select_part, token_loss
@@ -53,3 +56,21 @@ class StopAt(ProgressDisplay):
     def show_step(self, step: int, loss: float, speed: float) -> None:
         if step == self.step:
             os.kill(os.getpid(), self.number)
+
+
+def new_run(folder: Path) -> Path:
+    """Create the folder of a run."""
+    (folder / run_folder.CHECKPOINTS_FOLDER).mkdir(parents=True)
+    (folder / run_folder.RUN_FILE).write_text("{}")
+    return folder
+
+
+def copy_parameters(model: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+
+
+def assert_equal(actual: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+    """Assert that two models have the same parameters, bit for bit."""
+    assert actual.keys() == expected.keys()
+    for name in expected:
+        assert torch.equal(actual[name], expected[name]), name
