@@ -130,7 +130,7 @@ def test_python_examples_run_and_print_what_is_shown(
             continue
         printed = StringIO()
         # leading empty lines, so that a traceback names the line of the document
-        code = compile("\n" * (block.line - 1) + block.code, str(page), "exec")
+        code = compile("\n" * (block.line - 1) + block.code, str(page), "exec", dont_inherit=True)
         with redirect_stdout(printed):
             exec(code, namespace)
         if block.output is not None:

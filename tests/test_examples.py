@@ -40,6 +40,11 @@ EXPECTED_LINES = {
         "weight of the removed edge: 0.0",
         "logits change: True",
     ],
+    "new_family.py": [
+        "same logits: True",
+        "new tokens: 4",
+        "weights of one head: [3, 3]",
+    ],
     "head_kinds.py": [
         "blocks.0.attention head 0 -> previous",
         "blocks.1.attention head 0 -> induction",

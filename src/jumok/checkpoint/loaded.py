@@ -36,13 +36,6 @@ class Loaded:
     labels: tuple[str, ...] | None = None
 
 
-def classes_of(config: Config) -> int | None:
-    """Return the number of classes of a model."""
-    if getattr(config, "head", "classes") in ("none", "mlm"):
-        return None
-    return getattr(config, "classes", None)
-
-
 def check_labels(labels: object, model: Model) -> tuple[str, ...]:
     """Return the class labels as a tuple, after validating them.
 

@@ -1,0 +1,60 @@
+"""Add a model family: a language model whose only position information is a linear bias (Press et al. 2022, ALiBi).
+
+You learn: a family is a config and a model that declares what it reads, its task and what it answers."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import nn
+
+import jumok
+from jumok.attention import MultiHead, bias
+from jumok.fields import integer
+from jumok.generate import generate
+from jumok.layers import EncoderBlock, FeedForward, LayerNorm
+from jumok.models import Config, Model, Output
+from jumok.models.model import draw_normal, initialise_linear_layers
+from jumok.models.registry import register_family
+from jumok.models.token_inputs import build_causal_mask, check_tokens, compute_token_logits
+
+
+@dataclass(frozen=True)
+class AlibiConfig(Config):
+    family: ClassVar[str] = "alibi"
+    vocabulary: int = integer(256, "number of tokens")
+    width: int = integer(32, "width of the model")
+    layers: int = integer(2, "number of blocks")
+    heads: int = integer(4, "number of attention heads")
+
+
+@register_family
+class Alibi(Model):
+    family, config_class = "alibi", AlibiConfig
+    reads, task, answers = "text", "continue", "text"
+
+    def __init__(self, config):
+        super().__init__()
+        self.config, width = config, config.width
+        self.embedding = nn.Embedding(config.vocabulary, width)
+        parts = [(MultiHead(width, config.heads), FeedForward(width, 4 * width)) for _ in range(config.layers)]
+        self.blocks = nn.ModuleList(EncoderBlock(*part, norm=lambda: LayerNorm(width)) for part in parts)
+        self.finish()
+
+    def initialise(self):
+        initialise_linear_layers(self, lambda parameter: draw_normal(parameter, 0.02))
+
+    def forward(self, tokens, *, token_mask=None, positions=None, cache=None, weights=False, last=None):
+        check_tokens(tokens, self.config.vocabulary)
+        settings = {"mask": build_causal_mask(token_mask), "bias": bias.alibi(self.config.heads), "cache": cache}
+        hidden, layer_weights = self.run_blocks(self.blocks, self.embedding(tokens), weights=weights, **settings)
+        hidden = hidden[:, -(last or hidden.shape[1]) :]
+        return Output(compute_token_logits(hidden, None, self.embedding), hidden, tuple(layer_weights))
+
+
+model = Alibi(AlibiConfig()).eval()
+loaded, tokens = jumok.load(jumok.save(model, "alibi")), torch.tensor([[5, 3, 7]])
+print("same logits:", torch.equal(model(tokens).logits, loaded.model(tokens).logits))
+print("new tokens:", len(generate(loaded.model, tokens.tolist(), limit=4)[0]))
+with jumok.Lens(loaded.model) as lens:
+    print("weights of one head:", list(lens.run(tokens).weights(1, 0).shape))
