@@ -45,7 +45,8 @@ class Sum(Bias):
     """The sum of two biases, made by ``+``.
 
     Args:
-        first, second: The biases.
+        first: A bias.
+        second: The bias to add.
     """
 
     first: Bias

@@ -116,7 +116,8 @@ class Dot(ScaledDot):
 
     Args:
         scale: Factor of the dot product, 1.
-        softcap, sink: As in ``ScaledDot``.
+        softcap: As in ``ScaledDot``.
+        sink: As in ``ScaledDot``.
     """
 
     scale: float | None = 1.0

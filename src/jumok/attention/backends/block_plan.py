@@ -148,7 +148,8 @@ class Plan:
     Args:
         layout: For each block of queries, the runs of keys to read.
         grid: All cells, with their positions.
-        mask, bias: As in the request.
+        mask: As in the request.
+        bias: As in the request.
         score: The score, with the parameters of the forward pass.
         dropout: Probability of dropping a weight.
         seed: Seed of the dropout.

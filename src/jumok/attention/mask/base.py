@@ -172,7 +172,8 @@ class BinaryMask(Mask):
     """Two masks combined: the common part of ``And`` and ``Or``.
 
     Args:
-        left, right: The masks.
+        left: A mask.
+        right: The mask to combine it with.
     """
 
     left: Mask

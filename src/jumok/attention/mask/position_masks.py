@@ -252,8 +252,10 @@ class Edge(Mask):
     """The cells of these queries, keys, heads and batch rows.
 
     Args:
-        query, key: Sorted positions; None = all.
-        head, batch: Sorted indices; None = all.
+        query: Sorted positions; None = all.
+        key: Sorted positions; None = all.
+        head: Sorted indices; None = all.
+        batch: Sorted indices; None = all.
     """
 
     query: tuple[int, ...] | None
