@@ -33,7 +33,11 @@ ARCHITECTURE_ENDS = {"none": "Model", "mlm": "ForMaskedLM", "classes": "ForSeque
 
 
 def read_config(hf_config: JSONObject) -> BERTConfig:
-    """Convert a BERT or RoBERTa config to ours; see ``Dialect.read_config``."""
+    """Convert a BERT or RoBERTa config to ours.
+
+    Args:
+        hf_config: The content of config.json; it may come from an untrusted file.
+    """
     refuse_unless(hf_config, is_decoder=False, add_cross_attention=False, position_embedding_type="absolute")
     roberta = hf_config["model_type"] == "roberta"
     padding_id = take_integer(hf_config, "pad_token_id", 1) if roberta else None
@@ -102,7 +106,11 @@ def write_head_fields(config: BERTConfig, name: str) -> JSONObject:
 
 
 def can_write(config: Config) -> bool:
-    """Return True for a BERT with segments whose positions and head activation BERT or RoBERTa has."""
+    """Return True for a BERT with segments whose positions and head activation BERT or RoBERTa has.
+
+    Args:
+        config: Our config, of any family.
+    """
     if not isinstance(config, BERTConfig) or not config.segments:
         return False
     if config.padding_id is None:
@@ -114,7 +122,11 @@ def can_write(config: Config) -> bool:
 
 
 def write_config(config: Config) -> JSONObject:
-    """Convert our config to a BERT or RoBERTa config; see ``Dialect.write_config``."""
+    """Convert our config to a BERT or RoBERTa config.
+
+    Args:
+        config: A config for which ``can_write`` is True.
+    """
     assert isinstance(config, BERTConfig)
     model_type, name = ("bert", "Bert") if config.padding_id is None else ("roberta", "Roberta")
     return {
@@ -147,7 +159,11 @@ class GammaBetaTable(NameTable):
 
 
 def build_name_table(config: Config) -> NameTable:
-    """Return the table of parameter names; see ``Dialect.build_name_table``."""
+    """Return the table of parameter names.
+
+    Args:
+        config: Our config, from ``read_config`` or with ``can_write``.
+    """
     assert isinstance(config, BERTConfig)
     if config.padding_id is None:
         base, inner, norm = "bert.", "cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm"

@@ -17,7 +17,11 @@ EPSILON = 1e-12  # fixed: the config has no field for it
 
 
 def read_config(hf_config: JSONObject) -> BERTConfig:
-    """Convert a DistilBERT config to ours; see ``Dialect.read_config``."""
+    """Convert a DistilBERT config to ours.
+
+    Args:
+        hf_config: The content of config.json; it may come from an untrusted file.
+    """
     # sinusoidal_pos_embds says how positions were initialised; the file holds them either way
     activation = read_activation(take(hf_config, "activation", "gelu"))
     return BERTConfig.from_json(
@@ -38,7 +42,11 @@ def read_config(hf_config: JSONObject) -> BERTConfig:
 
 
 def can_write(config: Config) -> bool:
-    """Return True for a BERT without segments whose epsilon and head activation DistilBERT has."""
+    """Return True for a BERT without segments whose epsilon and head activation DistilBERT has.
+
+    Args:
+        config: Our config, of any family.
+    """
     if not isinstance(config, BERTConfig):
         return False
     expected = {"none": config.head_activation, "mlm": config.activation, "classes": "relu"}[config.head]
@@ -52,7 +60,11 @@ def can_write(config: Config) -> bool:
 
 
 def write_config(config: Config) -> JSONObject:
-    """Convert our config to a DistilBERT config; see ``Dialect.write_config``."""
+    """Convert our config to a DistilBERT config.
+
+    Args:
+        config: A config for which ``can_write`` is True.
+    """
     assert isinstance(config, BERTConfig)
     return {
         "model_type": "distilbert",
@@ -69,7 +81,11 @@ def write_config(config: Config) -> JSONObject:
 
 
 def build_name_table(config: Config) -> NameTable:
-    """Return the table of parameter names; see ``Dialect.build_name_table``."""
+    """Return the table of parameter names.
+
+    Args:
+        config: Our config, from ``read_config`` or with ``can_write``.
+    """
     assert isinstance(config, BERTConfig)
     layer = "distilbert.transformer.layer.{}."
     projections = [f"{layer}attention.{name}_lin" for name in "qkv"]

@@ -13,7 +13,11 @@ MODEL_CLASS: type[Model] = GPT
 
 
 def read_config(hf_config: JSONObject) -> GPTConfig:
-    """Convert a GPT-2 config to ours; see ``Dialect.read_config``."""
+    """Convert a GPT-2 config to ours.
+
+    Args:
+        hf_config: The content of config.json; it may come from an untrusted file.
+    """
     refuse_unless(hf_config, scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False, add_cross_attention=False)
     width = take(hf_config, "n_embd")
     return GPTConfig.from_json(
@@ -32,7 +36,11 @@ def read_config(hf_config: JSONObject) -> GPTConfig:
 
 
 def can_write(config: Config) -> bool:
-    """Return True for a GPT with learned positions, LayerNorm, biases and as many key/value heads as heads."""
+    """Return True for a GPT with learned positions, LayerNorm, biases and as many key/value heads as heads.
+
+    Args:
+        config: Our config, of any family.
+    """
     return isinstance(config, GPTConfig) and (
         config.positions == "learned"
         and config.norm == "layer"
@@ -47,7 +55,11 @@ def can_write(config: Config) -> bool:
 
 
 def write_config(config: Config) -> JSONObject:
-    """Convert our config to a GPT-2 config; see ``Dialect.write_config``."""
+    """Convert our config to a GPT-2 config.
+
+    Args:
+        config: A config for which ``can_write`` is True.
+    """
     assert isinstance(config, GPTConfig)
     return {
         "model_type": "gpt2",
@@ -67,7 +79,11 @@ def write_config(config: Config) -> JSONObject:
 
 
 def build_name_table(config: Config) -> NameTable:
-    """Return the table of parameter names; see ``Dialect.build_name_table``."""
+    """Return the table of parameter names.
+
+    Args:
+        config: Our config, from ``read_config`` or with ``can_write``.
+    """
     assert isinstance(config, GPTConfig)
     rules = [
         Rule("embedding.weight", ("transformer.wte.weight",)),

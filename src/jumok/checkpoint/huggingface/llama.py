@@ -19,7 +19,11 @@ MOST_LAYERS = 10_000
 
 
 def read_config(hf_config: JSONObject) -> GPTConfig:
-    """Convert a Llama, Mistral or Qwen2 config to ours; see ``Dialect.read_config``."""
+    """Convert a Llama, Mistral or Qwen2 config to ours.
+
+    Args:
+        hf_config: The content of config.json; it may come from an untrusted file.
+    """
     refuse_unless(hf_config, hidden_act="silu", mlp_bias=False)
     model_type = hf_config["model_type"]
     heads = take(hf_config, "num_attention_heads")
@@ -82,7 +86,11 @@ def _find_windowed_layers(layer_types: JSONValue, layers: int) -> list[int]:
 
 
 def can_write(config: Config) -> bool:
-    """Return True for a GPT with rotary positions, RMSNorm and SwiGLU whose biases and windows one of the three has."""
+    """Return True for a GPT with rotary positions, RMSNorm and SwiGLU whose biases and windows one of the three has.
+
+    Args:
+        config: Our config, of any family.
+    """
     return isinstance(config, GPTConfig) and (
         config.positions == "rotary"
         and config.norm == "rms"
@@ -95,7 +103,11 @@ def can_write(config: Config) -> bool:
 
 
 def write_config(config: Config) -> JSONObject:
-    """Convert our config to a Llama, Mistral or Qwen2 config; see ``Dialect.write_config``."""
+    """Convert our config to a Llama, Mistral or Qwen2 config.
+
+    Args:
+        config: A config for which ``can_write`` is True.
+    """
     assert isinstance(config, GPTConfig)
     if config.attention_bias and not config.output_bias:
         model_type = "qwen2"
@@ -134,7 +146,11 @@ def write_config(config: Config) -> JSONObject:
 
 
 def build_name_table(config: Config) -> NameTable:
-    """Return the table of parameter names; see ``Dialect.build_name_table``."""
+    """Return the table of parameter names.
+
+    Args:
+        config: Our config, from ``read_config`` or with ``can_write``.
+    """
     assert isinstance(config, GPTConfig)
     head_width = config.head_width or config.width // config.heads
     groups = config.groups or config.heads

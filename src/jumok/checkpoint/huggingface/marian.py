@@ -32,7 +32,11 @@ class RowRule(Rule):
 
 
 def read_config(hf_config: JSONObject) -> TransformerConfig:
-    """Convert a Marian config to ours; see ``Dialect.read_config``."""
+    """Convert a Marian config to ours.
+
+    Args:
+        hf_config: The content of config.json; it may come from an untrusted file.
+    """
     refuse_unless(
         hf_config,
         is_encoder_decoder=True,
@@ -85,7 +89,11 @@ def read_fields(hf_config: JSONObject, headless: str) -> JSONObject:
 
 
 def can_write(config: Config) -> bool:
-    """Return True for a post-norm Transformer with sinusoidal positions in halves."""
+    """Return True for a post-norm Transformer with sinusoidal positions in halves.
+
+    Args:
+        config: Our config, of any family.
+    """
     return isinstance(config, TransformerConfig) and (
         fits_marian(config) and config.order == "post" and not config.final_norm
     )
@@ -106,7 +114,11 @@ def fits_marian(config: TransformerConfig) -> bool:
 
 
 def write_config(config: Config) -> JSONObject:
-    """Convert our config to a Marian config; see ``Dialect.write_config``."""
+    """Convert our config to a Marian config.
+
+    Args:
+        config: A config for which ``can_write`` is True.
+    """
     assert isinstance(config, TransformerConfig)
     return {
         "model_type": "marian",
@@ -149,7 +161,11 @@ def write_fields(config: TransformerConfig) -> JSONObject:
 
 
 def build_name_table(config: Config) -> NameTable:
-    """Return the table of parameter names; see ``Dialect.build_name_table``."""
+    """Return the table of parameter names.
+
+    Args:
+        config: Our config, from ``read_config`` or with ``can_write``.
+    """
     assert isinstance(config, TransformerConfig)
     return build_table_with(config, [])
 

@@ -16,7 +16,11 @@ MODEL_CLASS: type[Model] = Transformer
 
 
 def read_config(hf_config: JSONObject) -> TransformerConfig:
-    """Convert a Pegasus config to ours; see ``Dialect.read_config``."""
+    """Convert a Pegasus config to ours.
+
+    Args:
+        hf_config: The content of config.json; it may come from an untrusted file.
+    """
     refuse_unless(hf_config, is_encoder_decoder=True)
     fields = read_fields(hf_config, headless="PegasusModel")
     if not fields["shared"]:
@@ -25,14 +29,22 @@ def read_config(hf_config: JSONObject) -> TransformerConfig:
 
 
 def can_write(config: Config) -> bool:
-    """Return True for a pre-norm Transformer with sinusoidal positions in halves and one shared embedding."""
+    """Return True for a pre-norm Transformer with sinusoidal positions in halves and one shared embedding.
+
+    Args:
+        config: Our config, of any family.
+    """
     return isinstance(config, TransformerConfig) and (
         fits_marian(config) and config.order == "pre" and config.final_norm is not False and config.shared
     )
 
 
 def write_config(config: Config) -> JSONObject:
-    """Convert our config to a Pegasus config; see ``Dialect.write_config``."""
+    """Convert our config to a Pegasus config.
+
+    Args:
+        config: A config for which ``can_write`` is True.
+    """
     assert isinstance(config, TransformerConfig)
     fields = write_fields(config)
     del fields["decoder_vocab_size"]
@@ -40,7 +52,11 @@ def write_config(config: Config) -> JSONObject:
 
 
 def build_name_table(config: Config) -> NameTable:
-    """Return the table of parameter names; see ``Dialect.build_name_table``."""
+    """Return the table of parameter names.
+
+    Args:
+        config: Our config, from ``read_config`` or with ``can_write``.
+    """
     assert isinstance(config, TransformerConfig)
     norms = [
         *rename_layer("encoder_norm", "model.encoder.layer_norm"),

@@ -18,7 +18,11 @@ MOST_STAGES = 32  # no image has patches left to merge after so many
 
 
 def read_config(hf_config: JSONObject) -> SwinConfig:
-    """Convert a Swin config to ours; see ``Dialect.read_config``."""
+    """Convert a Swin config to ours.
+
+    Args:
+        hf_config: The content of config.json; it may come from an untrusted file.
+    """
     head = read_head(hf_config, HEADS)
     return SwinConfig.from_json(
         {
@@ -49,12 +53,20 @@ def _read_stages(hf_config: JSONObject, name: str) -> list[int]:
 
 
 def can_write(config: Config) -> bool:
-    """Return True for every Swin."""
+    """Return True for every Swin.
+
+    Args:
+        config: Our config, of any family.
+    """
     return isinstance(config, SwinConfig)
 
 
 def write_config(config: Config) -> JSONObject:
-    """Convert our config to a Swin config; see ``Dialect.write_config``."""
+    """Convert our config to a Swin config.
+
+    Args:
+        config: A config for which ``can_write`` is True.
+    """
     assert isinstance(config, SwinConfig)
     hf_config: JSONObject = {
         "model_type": "swin",
@@ -81,7 +93,11 @@ def write_config(config: Config) -> JSONObject:
 
 
 def build_name_table(config: Config) -> NameTable:
-    """Return the table of parameter names; see ``Dialect.build_name_table``."""
+    """Return the table of parameter names.
+
+    Args:
+        config: Our config, from ``read_config`` or with ``can_write``.
+    """
     assert isinstance(config, SwinConfig)
     stage, block = "swin.encoder.layers.{}.", "swin.encoder.layers.{}.blocks.{}."
     rules = [

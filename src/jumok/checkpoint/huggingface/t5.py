@@ -16,7 +16,11 @@ MODEL_CLASS: type[Model] = T5
 
 
 def read_config(hf_config: JSONObject) -> T5Config:
-    """Convert a T5 config to ours; see ``Dialect.read_config``."""
+    """Convert a T5 config to ours.
+
+    Args:
+        hf_config: The content of config.json; it may come from an untrusted file.
+    """
     refuse_unless(hf_config, is_encoder_decoder=True)
     gated, activation = _read_feedforward(hf_config)
     # Up to version 4 tie_word_embeddings meant two things: the output layer is the embedding, and its input is scaled.
@@ -65,12 +69,20 @@ def _read_feedforward(hf_config: JSONObject) -> tuple[JSONValue, JSONValue]:
 
 
 def can_write(config: Config) -> bool:
-    """Return True for every T5."""
+    """Return True for every T5.
+
+    Args:
+        config: Our config, of any family.
+    """
     return isinstance(config, T5Config)
 
 
 def write_config(config: Config) -> JSONObject:
-    """Convert our config to a T5 config; see ``Dialect.write_config``."""
+    """Convert our config to a T5 config.
+
+    Args:
+        config: A config for which ``can_write`` is True.
+    """
     assert isinstance(config, T5Config)
     activation = write_activation(config.activation)
     gated = config.feedforward == "gated"
@@ -101,7 +113,11 @@ def write_config(config: Config) -> JSONObject:
 
 
 def build_name_table(config: Config) -> NameTable:
-    """Return the table of parameter names; see ``Dialect.build_name_table``."""
+    """Return the table of parameter names.
+
+    Args:
+        config: Our config, from ``read_config`` or with ``can_write``.
+    """
     assert isinstance(config, T5Config)
     rules = [
         Rule("embedding.weight", ("shared.weight",)),

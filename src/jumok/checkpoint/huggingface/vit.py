@@ -30,7 +30,11 @@ DEIT_HEADS = {
 
 
 def read_config(hf_config: JSONObject) -> ViTConfig:
-    """Convert a ViT or DeiT config to ours; see ``Dialect.read_config``."""
+    """Convert a ViT or DeiT config to ours.
+
+    Args:
+        hf_config: The content of config.json; it may come from an untrusted file.
+    """
     width, heads = take(hf_config, "hidden_size"), take(hf_config, "num_attention_heads")
     if isinstance(width, int) and isinstance(heads, int) and heads > 0:
         refuse_unless(hf_config, head_dim=width // heads)
@@ -56,12 +60,20 @@ def read_config(hf_config: JSONObject) -> ViTConfig:
 
 
 def can_write(config: Config) -> bool:
-    """Return True for every ViT."""
+    """Return True for every ViT.
+
+    Args:
+        config: Our config, of any family.
+    """
     return isinstance(config, ViTConfig)
 
 
 def write_config(config: Config) -> JSONObject:
-    """Convert our config to a ViT or DeiT config; see ``Dialect.write_config``."""
+    """Convert our config to a ViT or DeiT config.
+
+    Args:
+        config: A config for which ``can_write`` is True.
+    """
     assert isinstance(config, ViTConfig)
     heads = DEIT_HEADS if config.distilled else VIT_HEADS
     hf_config: JSONObject = {
@@ -86,7 +98,11 @@ def write_config(config: Config) -> JSONObject:
 
 
 def build_name_table(config: Config) -> NameTable:
-    """Return the table of parameter names; see ``Dialect.build_name_table``."""
+    """Return the table of parameter names.
+
+    Args:
+        config: Our config, from ``read_config`` or with ``can_write``.
+    """
     assert isinstance(config, ViTConfig)
     base = "deit." if config.distilled else "vit."
     layer = f"{base}encoder.layer.{{}}."
