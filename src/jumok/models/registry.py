@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TypedDict
 
 import torch
 
@@ -27,15 +26,6 @@ FAMILIES: dict[str, tuple[str, str]] = {
 }
 
 _REGISTERED: dict[str, type[Model]] = {}
-
-
-class FamilyRow(TypedDict):
-    """One row of ``jumok models``: the family's name, the first line of its page, and the number of parameters of its
-    default config."""
-
-    family: str
-    what: str
-    parameters: int
 
 
 def register_family(model_class: type[Model]) -> type[Model]:
@@ -82,9 +72,10 @@ def get_family(name: object) -> type[Model]:
     return model_class
 
 
-def describe_families() -> list[FamilyRow]:
-    """Return a row for every family of this package."""
-    rows: list[FamilyRow] = []
+def describe_families() -> list[dict[str, str | int]]:
+    """Return a row for every family of this package: its name, the first line of its page ("what"), and the number of
+    parameters of its default config."""
+    rows: list[dict[str, str | int]] = []
     for name, (module, _) in FAMILIES.items():
         model_class = get_family(name)
         with torch.device("meta"):  # counts parameters without allocating them
