@@ -1,5 +1,5 @@
-"""The lens: what capturing costs, what a tile costs, how much memory a long text takes, and all heads against one
-forward each. Beside it transformers' eager attention with output_attentions.
+"""Benchmark the lens: the overhead of a capture, the time of a tile, the memory of a long text, and all heads in
+batches compared with one forward pass for each; beside it, transformers' eager attention with output_attentions.
 
     python bench/lens.py [--rounds 9] [--long 32768]
 """
@@ -25,112 +25,123 @@ from measure import compare_interleaved
 METRIC = LogitDifference(11, 12)
 
 
-def small(**fields: int) -> GPT:
+def build_gpt2_small(**fields: int) -> GPT:
+    """A GPT-2 small with random parameters."""
     torch.manual_seed(0)
     return GPT(GPTConfig(**fields)).eval()
 
 
-def capture(rounds: int) -> None:
-    model, tokens = small(), torch.randint(50000, (1, 1024))
+def benchmark_capture(rounds: int) -> None:
+    """Time a forward pass with and without capture, a tile and a row; print the memory of the capture."""
+    model, tokens = build_gpt2_small(), torch.randint(50000, (1, 1024))
     with Lens(model) as lens, torch.inference_mode():
-        found = compare_interleaved(lambda: lens.run(tokens, last=1), lambda: model(tokens, last=1), rounds)
-        run = lens.run(tokens)
-        told("plain forward / forward with capture, GPT-2 small, 1,024 tokens", found)
-        keys = sum(c.query.nbytes + c.key.nbytes + c.logsumexp.nbytes for a in run.attentions.values() for c in a.calls)
-        print(f"  kept: {run.bytes / 2**20:.1f} MiB; queries, keys and log-sum-exps are {keys / 2**20:.1f} MiB")
-        place = slice(512, 768)
-        print(f"  tile 256 x 256: {median(lambda: run.tile(3, 1, place, place)):.2f} ms")
-        print(f"  one row of 1,024: {median(lambda: run.row(3, 1, 900)):.2f} ms")
-        theirs(tokens, lens, rounds)
+        ratio = compare_interleaved(lambda: lens.run(tokens, last=1), lambda: model(tokens, last=1), rounds)
+        print_ratio("plain forward / forward with capture, GPT-2 small, 1,024 tokens", ratio)
+        capture = lens.run(tokens)
+        calls = [call for attention in capture.attentions.values() for call in attention.calls]
+        expected = sum(call.query.nbytes + call.key.nbytes + call.logsumexp.nbytes for call in calls)
+        print(
+            f"  captured: {capture.bytes / 2**20:.1f} MiB; "
+            f"queries, keys and log-sum-exps are {expected / 2**20:.1f} MiB"
+        )
+        part = slice(512, 768)
+        print(f"  tile 256 x 256: {measure_median(lambda: capture.tile(3, 1, part, part)):.2f} ms")
+        print(f"  one row of 1,024: {measure_median(lambda: capture.row(3, 1, 900)):.2f} ms")
+        benchmark_transformers(tokens, lens, rounds)
 
 
-def theirs(tokens: torch.Tensor, lens: Lens, rounds: int) -> None:
+def benchmark_transformers(tokens: torch.Tensor, lens: Lens, rounds: int) -> None:
+    """Compare a capture with transformers' output_attentions."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
     eager = GPT2LMHeadModel(GPT2Config(attn_implementation="eager")).eval()
-    found = compare_interleaved(
+    ratio = compare_interleaved(
         lambda: lens.run(tokens, last=1), lambda: eager(tokens, output_attentions=True, logits_to_keep=1), rounds
     )
-    told("transformers eager with output_attentions / our capture", found)
-    kept = sum(one.nbytes for one in eager(tokens, output_attentions=True, logits_to_keep=1).attentions)
-    print(f"  transformers keeps {kept / 2**20:.1f} MiB of weights")
+    print_ratio("transformers eager with output_attentions / our capture", ratio)
+    attentions = eager(tokens, output_attentions=True, logits_to_keep=1).attentions
+    print(f"  transformers keeps {sum(weights.nbytes for weights in attentions) / 2**20:.1f} MiB of weights")
 
 
-def heads(rounds: int) -> None:
-    model, tokens = small(), torch.randint(50000, (1, 64))
+def benchmark_heads(rounds: int) -> None:
+    """Compare the effects of all heads in restarted batches with one forward pass for each head."""
+    model, tokens = build_gpt2_small(), torch.randint(50000, (1, 64))
 
-    def one_by_one() -> list[float]:
-        """An ordinary forward each, with that head's output zeroed and nothing else kept."""
-        values = []
+    def measure_one_by_one() -> list[float]:
+        """A complete forward pass for each head, with its output set to 0 and nothing captured."""
+        effects = []
         with torch.inference_mode():
-            clean = float(METRIC(logits := model(tokens).logits, logits)[0])
+            clean_logits = model(tokens).logits
+            clean = float(METRIC(clean_logits, clean_logits)[0])
             for layer in range(12):
                 for head in range(12):
-                    with listen(silenced(f"blocks.{layer}.attention.output", head)):
-                        values.append(float(METRIC(model(tokens).logits, logits)[0]) - clean)
-        return values
+                    with listen(create_ablation(f"blocks.{layer}.attention.output", head)):
+                        effects.append(float(METRIC(model(tokens).logits, clean_logits)[0]) - clean)
+        return effects
 
-    batched = effect(model, tokens, metric=METRIC)
-    found = {(one.layer, one.head): one.effect for one in batched.rows}
-    apart = max(abs(found[place // 12, place % 12] - value) for place, value in enumerate(one_by_one()))
-    result = compare_interleaved(lambda: effect(model, tokens, metric=METRIC), one_by_one, rounds)
-    told("one forward for each of 144 heads / all in restarted batches, 64 tokens", result)
-    print(f"  largest difference of an effect: {apart:.1e}")
+    batched = {(row.layer, row.head): row.effect for row in effect(model, tokens, metric=METRIC).rows}
+    differences = [abs(batched[index // 12, index % 12] - single) for index, single in enumerate(measure_one_by_one())]
+    ratio = compare_interleaved(lambda: effect(model, tokens, metric=METRIC), measure_one_by_one, rounds)
+    print_ratio("one forward for each of 144 heads / all in restarted batches, 64 tokens", ratio)
+    print(f"  largest difference of an effect: {max(differences):.1e}")
 
 
-def silenced(where: str, head: int) -> Callable[[str, object], object]:
-    def listener(site: str, value: object) -> object:
-        if site == where and isinstance(value, torch.Tensor):
+def create_ablation(ablated_site: str, head: int) -> Callable[[str, object], object]:
+    """Create a listener that sets the output of one head to 0."""
+
+    def ablate(site: str, value: object) -> object:
+        if site == ablated_site and isinstance(value, torch.Tensor):
             value[:, head] = 0
         return value
 
-    return listener
+    return ablate
 
 
-def long(length: int) -> None:
-    """In a process of its own, whose peak is then this run's."""
+def benchmark_long_text(length: int) -> None:
+    """Capture a long text. Run it in a process of its own, so that the peak memory belongs to this capture."""
     model = GPT(GPTConfig(length=length)).eval()
     tokens = torch.randint(50000, (1, length))
-    began = time.perf_counter()
+    start = time.perf_counter()
     with Lens(model) as lens:
-        run = lens.run(tokens)
+        capture = lens.run(tokens)
+    seconds = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(
-        f"{length:,} tokens: {time.perf_counter() - began:.0f} s, kept {run.bytes / 2**30:.2f} GiB, peak {peak:.2f} GiB"
-    )
+    print(f"{length:,} tokens: {seconds:.0f} s, captured {capture.bytes / 2**30:.2f} GiB, peak {peak:.2f} GiB")
     middle = slice(length // 2, length // 2 + 256)
-    print(f"  tile 256 x 256: {median(lambda: run.tile(3, 1, middle, slice(7000, 7256))):.2f} ms")
-    print(f"  one row: {median(lambda: run.row(3, 1, length - 1)):.2f} ms")
-    tile = run.tile(3, 1, middle, slice(0, None)).double()
+    early = slice(min(7000, length // 4), min(7000, length // 4) + 256)
+    print(f"  tile 256 x 256: {measure_median(lambda: capture.tile(3, 1, middle, early)):.2f} ms")
+    print(f"  one row: {measure_median(lambda: capture.row(3, 1, length - 1)):.2f} ms")
+    tile = capture.tile(3, 1, middle, slice(0, None)).double()
     print(f"  rows sum to 1 within {float((tile.sum(-1) - 1).abs().max()):.1e}")
-    began = time.perf_counter()
-    run.overview(3, 1, 512)
-    print(f"  overview of 512 x 512: {time.perf_counter() - began:.1f} s")
+    start = time.perf_counter()
+    capture.overview(3, 1, 512)
+    print(f"  overview of 512 x 512: {time.perf_counter() - start:.1f} s")
 
 
-def median(work: Callable[[], object], rounds: int = 31) -> float:
+def measure_median(work: Callable[[], object], rounds: int = 31) -> float:
+    """The median time of a call in milliseconds."""
     times = []
     for _ in range(rounds):
-        began = time.perf_counter()
+        start = time.perf_counter()
         work()
-        times.append(time.perf_counter() - began)
+        times.append(time.perf_counter() - start)
     return statistics.median(times) * 1000
 
 
-def told(what: str, found: dict[str, float]) -> None:
-    print(f"{what}: {found['ratio']:.3f}x [{found['low']:.3f}, {found['high']:.3f}]", flush=True)
+def print_ratio(title: str, ratio: dict[str, float]) -> None:
+    print(f"{title}: {ratio['ratio']:.3f}x [{ratio['low']:.3f}, {ratio['high']:.3f}]", flush=True)
 
 
 def main() -> None:
-    reader = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    reader.add_argument("--rounds", type=int, default=9)
-    reader.add_argument("--long", type=int, help="only a text of this length, in this process")
-    given = reader.parse_args()
-    if given.long:
-        long(given.long)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=9, help="interleaved repetitions of each comparison")
+    parser.add_argument("--long", type=int, help="only capture a text of this length, in this process")
+    options = parser.parse_args()
+    if options.long:
+        benchmark_long_text(options.long)
         return
-    capture(given.rounds)
-    heads(max(3, given.rounds // 3))
+    benchmark_capture(options.rounds)
+    benchmark_heads(max(3, options.rounds // 3))
     subprocess.run([sys.executable, __file__, "--long", "32768"], check=True)
 
 

@@ -265,7 +265,8 @@ def test_tiny_copies_with_its_induction_head() -> None:
     tiny = jumok.load("tiny")
     effects = jumok.effect(tiny, "qzv kxw pmf qzv kx", metric=LogProbability("w"))
     assert effects.clean > -0.2
-    assert effects.get(1, 0).effect < -2 and effects.get(1, 1).effect == 0
+    assert effects.get(1, 0).effect < -2
+    assert effects.get(1, 1).effect == pytest.approx(0, abs=1e-6)  # batches of another size round differently
 
 
 def test_the_relation_of_weights_and_effects() -> None:
