@@ -15,6 +15,7 @@ import test_lens
 import test_lens_huggingface
 from jumok.errors import ArgumentError
 from jumok.lens import Ablate, KnockOut, Lens
+from jumok.lens.effects.answer import extract_answer
 from jumok.lens.effects.edge_effects import estimate_edge_effects
 from jumok.lens.effects.edge_tables import Edge, EdgeTables, SimilarWeightFinder
 from jumok.lens.effects.edit_runner import EditRunner
@@ -28,7 +29,6 @@ from jumok.lens.effects.metrics import (
     Metric,
     Similarity,
     Value,
-    extract_answer,
 )
 from jumok.models.numeric import Numeric, NumericConfig
 from jumok.models.rnn_seq2seq import RNNSeq2Seq, RNNSeq2SeqConfig

@@ -26,11 +26,10 @@ from jumok.tap import listen
 from .capture.model_capture import Capture
 from .capture.recorder import Recorder
 from .edits.apply_edits import EditListener
-from .edits.edit_types import Edit, KnockOut, as_tuple
+from .edits.edit_types import Edit
+from .input_checks import check_edges_exist, check_edits, check_keep, convert_token_list, count_shared_words
 from .model_facts import ModelFacts
 from .sites import Sites
-
-KEEP_OPTIONS = ("output", "value", "block_output", "feedforward_output", "input")
 
 
 class Lens:
@@ -122,8 +121,8 @@ class Lens:
             raise ArgumentError("the lens is closed; open it: with jumok.Lens(model) as lens: ...")
         if not inputs and not settings:
             raise ArgumentError("lens.run needs an input: a text, token ids or tensors")
-        keep = _check_keep(keep)
-        edits = _check_edits(edits)
+        keep = check_keep(keep)
+        edits = check_edits(edits)
         prepared = tuple(self.prepare_input(model_input) for model_input in inputs)
         if not logits:
             settings = {**self.facts.limit_logits(1), **settings}
@@ -141,7 +140,7 @@ class Lens:
             recorder.attentions, recorder.activations, output if logits else None, tuple(edits), labels, name
         )
         for edit in edits:
-            _check_edges_exist(edit, capture)
+            check_edges_exist(edit, capture)
         return capture
 
     def prepare_input(self, model_input: Any) -> Any:
@@ -165,7 +164,7 @@ class Lens:
         if isinstance(model_input, Mapping):
             raise ArgumentError("pass a dictionary of inputs by name: lens.run(**inputs)")
         if isinstance(model_input, list | tuple):
-            model_input = _convert_token_list(model_input)
+            model_input = convert_token_list(model_input)
         if not isinstance(model_input, Tensor):
             return model_input
         if model_input.dtype in (torch.int32, torch.int64):
@@ -200,7 +199,7 @@ class Lens:
             return site.rpartition(".")[0]
         from .huggingface.module_names import find_feedforwards
 
-        shared = {block: _count_shared_words(block, site) for block, _ in find_feedforwards(self.model)}
+        shared = {block: count_shared_words(block, site) for block, _ in find_feedforwards(self.model)}
         most = max(shared.values(), default=0)
         blocks = [block for block, count in shared.items() if count == most]
         if len(blocks) != 1:
@@ -263,55 +262,3 @@ class Lens:
             raise ArgumentError(
                 f"token {int(unknown[0])} does not exist; the model has {vocabulary:,} tokens, counted from 0"
             )
-
-
-def _check_keep(keep: str | Sequence[str]) -> tuple[str, ...]:
-    words = (keep,) if isinstance(keep, str) else tuple(keep)
-    unknown = next((word for word in words if word not in KEEP_OPTIONS), None)
-    if unknown is not None:
-        raise ArgumentError(f"unknown keep {unknown!r}; choose from {', '.join(KEEP_OPTIONS)}")
-    return words
-
-
-def _check_edits(edits: Edit | Sequence[Edit]) -> list[Edit]:
-    checked = [edits] if isinstance(edits, Edit) else list(edits)
-    for edit in checked:
-        if not isinstance(edit, Edit):
-            raise ArgumentError(f"{edit!r} is not an edit; use Ablate, KnockOut, Patch, Scale or Remask")
-    return checked
-
-
-def _check_edges_exist(edit: Edit, capture: Capture) -> None:
-    """Raise an ArgumentError if a KnockOut names positions that do not exist; it would silently change nothing."""
-    if not isinstance(edit, KnockOut):
-        return
-    for site in capture.sites.find_all(edit.layer):
-        attention = capture.attentions[site]
-        for axis, requested, positions in (
-            ("query", edit.query, attention.query_positions),
-            ("key", edit.key, attention.key_positions),
-        ):
-            missing = set(as_tuple(requested) or ()) - set(positions)
-            if missing:
-                raise ArgumentError(
-                    f"{site} has no {axis} at {min(missing)}; its positions are {min(positions)} to {max(positions)}"
-                )
-
-
-def _convert_token_list(tokens: list[Any] | tuple[Any, ...]) -> Tensor:
-    """Convert a list of token ids to a tensor ``[length]``."""
-    if any(isinstance(token, str) for token in tokens):
-        raise ArgumentError("a lens reads one text at a time; pass several texts of equal length as a tensor of tokens")
-    if not tokens or not all(isinstance(token, int) for token in tokens):
-        raise ArgumentError("a list must hold the token ids of one text: integers, at least one")
-    return torch.tensor(list(tokens))
-
-
-def _count_shared_words(name: str, other: str) -> int:
-    """Count how many leading words two dotted names share."""
-    count = 0
-    for word, other_word in zip(name.split("."), other.split("."), strict=False):
-        if word != other_word:
-            break
-        count += 1
-    return count

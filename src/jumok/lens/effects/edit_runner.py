@@ -14,6 +14,7 @@ from jumok.errors import ArgumentError
 from jumok.lens.lens import Lens
 from jumok.tap import Listener, listen
 
+from .answer import extract_answer
 from .metrics import (
     ClassScore,
     Divergence,
@@ -24,7 +25,6 @@ from .metrics import (
     Similarity,
     Value,
     choose_default_metric,
-    extract_answer,
     select_position,
 )
 from .restart import Restart, repeat_input

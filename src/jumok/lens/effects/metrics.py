@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -18,22 +18,12 @@ from jumok.data.tokenizers.token_labels import label_tokens
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
 
+from .answer import Answer
+
 #: a model's output: logits [batch, position, token] or [batch, class], numbers, or hidden states
 Logits = Float[Tensor, "batch ..."]
 CleanLogits = Float[Tensor, "1 ..."]
 Values = Float[Tensor, " batch"]
-
-
-class Answer(NamedTuple):
-    """The part of a model's output that metrics read.
-
-    Attributes:
-        tensor: The logits, numbers or hidden states.
-        kind: "logits", "numbers" or "hidden".
-    """
-
-    tensor: Tensor
-    kind: str
 
 
 @dataclass(frozen=True)
@@ -280,22 +270,6 @@ def encode_single_token(text: str, tokenizer: Tokenizer | None) -> int:
     if ids[0] == tokenizer.unknown:
         raise ArgumentError(f"{text!r} is unknown to this model's tokenizer; choose another token")
     return int(ids[0])
-
-
-def extract_answer(output: Any) -> Answer:
-    """Return the part of a model's output that metrics read.
-
-    Args:
-        output: The output of a model of Jumok or transformers.
-
-    Raises:
-        ArgumentError: If the output has no logits, numbers or hidden states.
-    """
-    for name in ("logits", "numbers", "hidden", "last_hidden_state"):
-        tensor = getattr(output, name, None)
-        if isinstance(tensor, Tensor):
-            return Answer(tensor, "hidden" if name == "last_hidden_state" else name)
-    raise ArgumentError(f"{type(output).__name__} has no logits, numbers or hidden states to measure")
 
 
 def choose_default_metric(answer: Answer) -> Metric:

@@ -1,0 +1,37 @@
+"""Extract from a model's output what metrics read."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from jumok.errors import ArgumentError
+
+
+class Answer(NamedTuple):
+    """The part of a model's output that metrics read.
+
+    Attributes:
+        tensor: The logits, numbers or hidden states.
+        kind: "logits", "numbers" or "hidden".
+    """
+
+    tensor: Tensor
+    kind: str
+
+
+def extract_answer(output: Any) -> Answer:
+    """Return the part of a model's output that metrics read.
+
+    Args:
+        output: The output of a model of Jumok or transformers.
+
+    Raises:
+        ArgumentError: If the output has no logits, numbers or hidden states.
+    """
+    for name in ("logits", "numbers", "hidden", "last_hidden_state"):
+        tensor = getattr(output, name, None)
+        if isinstance(tensor, Tensor):
+            return Answer(tensor, "hidden" if name == "last_hidden_state" else name)
+    raise ArgumentError(f"{type(output).__name__} has no logits, numbers or hidden states to measure")
