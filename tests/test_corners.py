@@ -1,4 +1,4 @@
-"""Corners that once were wrong: each of these gave other numbers, or a raw error, before it had a test."""
+"""Regressions: each of these once gave wrong numbers or a raw traceback."""
 
 from __future__ import annotations
 
@@ -17,59 +17,59 @@ from jumok.errors import ArgumentError, BackendError, ShapeError
 pytestmark = pytest.mark.usefixtures("tiny_blocks")
 
 
-def drawn(queries: int = 6, keys: int = 6, heads: int = 2) -> tuple[Tensor, Tensor, Tensor]:
-    shape = [(1, heads, queries, 4), (1, heads, keys, 4), (1, heads, keys, 4)]
-    query, key, value = (torch.randn(one, dtype=torch.float64) for one in shape)
+def draw_tensors(queries: int = 6, keys: int = 6, heads: int = 2) -> tuple[Tensor, Tensor, Tensor]:
+    shapes = [(1, heads, queries, 4), (1, heads, keys, 4), (1, heads, keys, 4)]
+    query, key, value = (torch.randn(shape, dtype=torch.float64) for shape in shapes)
     return query, key, value
 
 
 @pytest.mark.parametrize("backend", ["sdpa", "blocked", "auto"])
-def test_positions_may_run_backwards(backend: str) -> None:
-    back = range(5, -1, -1)
-    given = drawn()
-    settings: dict[str, Any] = {"mask": mask.causal, "query_positions": back, "key_positions": back}
-    assert torch.allclose(attend(*given, **settings, backend=backend), attend(*given, **settings, backend="explicit"))
+def test_positions_may_decrease(backend: str) -> None:
+    backwards = range(5, -1, -1)
+    inputs = draw_tensors()
+    settings: dict[str, Any] = {"mask": mask.causal, "query_positions": backwards, "key_positions": backwards}
+    assert torch.allclose(attend(*inputs, **settings, backend=backend), attend(*inputs, **settings, backend="explicit"))
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.uint8], ids=str)
-def test_positions_of_narrow_integers_mean_the_same(dtype: torch.dtype) -> None:
-    given, places = drawn(), torch.tensor([0, 2, 3, 4, 1, 5])
+def test_narrow_integer_positions_give_equal_outputs(dtype: torch.dtype) -> None:
+    inputs, positions = draw_tensors(), torch.tensor([0, 2, 3, 4, 1, 5])
     numbers = bias.alibi(2)
-    for who in (mask.causal & mask.window(2), mask.random_keys(2, 1, 6), mask.documents([0, 0, 1, 1, 2, 2])):
+    for allowed in (mask.causal & mask.window(2), mask.random_keys(2, 1, 6), mask.documents([0, 0, 1, 1, 2, 2])):
         for backend in ("explicit", "sdpa", "blocked"):
-            one, two = (
-                attend(*given, mask=who, bias=numbers, query_positions=p, key_positions=p, backend=backend)
-                for p in (places, places.to(dtype))
+            wide, narrow = (
+                attend(*inputs, mask=allowed, bias=numbers, query_positions=p, key_positions=p, backend=backend)
+                for p in (positions, positions.to(dtype))
             )
-            assert torch.equal(one, two)
+            assert torch.equal(wide, narrow)
 
 
-def test_blocked_reaches_parameters_that_are_swapped_in() -> None:
-    def gradients(backend: str) -> list[Tensor]:
+def test_blocked_computes_gradients_of_replaced_parameters() -> None:
+    def compute_gradients(backend: str) -> list[Tensor]:
         torch.manual_seed(0)
         attention = MultiHead(16, 4, score=score.Additive(4, 4, 5), backend=backend).double()
         inputs = torch.randn(1, 7, 16).double()
-        swapped = {name: (one.detach() * 1.5).requires_grad_() for name, one in attention.named_parameters()}
+        swapped = {name: (tensor.detach() * 1.5).requires_grad_() for name, tensor in attention.named_parameters()}
         torch.func.functional_call(attention, swapped, (inputs,)).square().sum().backward()
-        return [one.grad for one in swapped.values()]
+        return [tensor.grad for tensor in swapped.values()]
 
-    for one, two in zip(gradients("explicit"), gradients("blocked"), strict=True):
-        assert torch.allclose(one, two)
+    for explicit, blocked in zip(compute_gradients("explicit"), compute_gradients("blocked"), strict=True):
+        assert torch.allclose(explicit, blocked)
 
 
-def test_a_tensor_that_serves_twice_gets_its_gradient_once() -> None:
+def test_gradient_of_a_tensor_used_twice_is_counted_once() -> None:
     table = torch.randn(32, 2, dtype=torch.float64).requires_grad_()
     numbers = bias.t5(table) + bias.t5(table, bidirectional=False)
-    given = drawn()
+    inputs = draw_tensors()
     grads = [
-        torch.autograd.grad(attend(*given, bias=numbers, backend=b).sin().sum(), table)[0]
+        torch.autograd.grad(attend(*inputs, bias=numbers, backend=b).sin().sum(), table)[0]
         for b in ("explicit", "blocked")
     ]
     assert torch.allclose(*grads)
 
 
-def test_blocked_says_that_it_has_no_second_derivative() -> None:
-    query, key, value = drawn()
+def test_blocked_refuses_second_derivatives() -> None:
+    query, key, value = draw_tensors()
     query.requires_grad_()
     output = attend(query, key, value, backend="blocked")
     with pytest.raises(BackendError, match="second derivative; use"):
@@ -79,8 +79,8 @@ def test_blocked_says_that_it_has_no_second_derivative() -> None:
     assert slope.requires_grad
 
 
-def test_blocked_notices_that_a_mask_was_changed() -> None:
-    query, key, value = drawn()
+def test_blocked_detects_a_changed_mask() -> None:
+    query, key, value = draw_tensors()
     query.requires_grad_()
     real = torch.ones(1, 6).bool()
     real[0, 4:] = False
@@ -90,7 +90,7 @@ def test_blocked_notices_that_a_mask_was_changed() -> None:
         output.sum().backward()
 
 
-def test_what_was_refused_was_not_seen() -> None:
+def test_failed_call_leaves_the_cache_unchanged() -> None:
     attention, cache = MultiHead(8, 2), Cache()
     inputs = torch.randn(1, 4, 8)
     with torch.no_grad():
@@ -98,12 +98,12 @@ def test_what_was_refused_was_not_seen() -> None:
         with pytest.raises(ShapeError):
             attention(inputs[:, 3:], mask=mask.padding([3, 3]), cache=cache)
         assert cache.length == 3
-        last = attention(inputs[:, 3:], mask=mask.causal, cache=cache)
-        assert torch.allclose(last, attention(inputs, mask=mask.causal)[:, 3:], atol=1e-6)
+        last_output = attention(inputs[:, 3:], mask=mask.causal, cache=cache)
+        assert torch.allclose(last_output, attention(inputs, mask=mask.causal)[:, 3:], atol=1e-6)
 
 
 @pytest.mark.parametrize("backend", ["explicit", "blocked", "sdpa"])
-def test_autocast_changes_neither_type_nor_backward(backend: str) -> None:
+def test_autocast_changes_neither_dtype_nor_backward(backend: str) -> None:
     torch.manual_seed(0)
     query, key, value = (5 * torch.randn(1, 2, 40, 8) for _ in range(3))
     value.requires_grad_()
@@ -117,13 +117,13 @@ def test_autocast_changes_neither_type_nor_backward(backend: str) -> None:
     assert torch.allclose(value.grad.sum(2), torch.full((1, 2, 8), 40.0), rtol=bound)
 
 
-def test_a_large_bias_stays_finite_in_half_precision() -> None:
-    given = [one.half() for one in drawn()]
-    output = attend(*given, bias=bias.given(torch.full((6, 6), 1e5)), backend="sdpa")
+def test_large_bias_stays_finite_in_half_precision() -> None:
+    inputs = [tensor.half() for tensor in draw_tensors()]
+    output = attend(*inputs, bias=bias.given(torch.full((6, 6), 1e5)), backend="sdpa")
     assert torch.isfinite(output).all()
 
 
-def test_a_learned_sink_is_a_parameter_of_its_attention() -> None:
+def test_learned_sink_is_a_parameter_of_its_attention() -> None:
     attention = MultiHead(8, 2, score=score.ScaledDot(sink=nn.Parameter(torch.zeros(2))))
     assert "sink" in attention.state_dict()
     attention(torch.randn(1, 3, 8)).sum().backward()
@@ -132,19 +132,19 @@ def test_a_learned_sink_is_a_parameter_of_its_attention() -> None:
 
 @pytest.mark.parametrize("backend", ["explicit", "sdpa", "blocked"])
 @pytest.mark.parametrize(("queries", "keys"), [(0, 5), (5, 0), (0, 0)])
-@pytest.mark.parametrize("who", [mask.causal, mask.window(2), mask.padding([3]), ~mask.edge(query=1)], ids=repr)
-def test_nothing_to_ask_or_to_see(backend: str, queries: int, keys: int, who: mask.Mask) -> None:
-    output = attend(*drawn(queries, keys), mask=who, backend=backend)
+@pytest.mark.parametrize("allowed", [mask.causal, mask.window(2), mask.padding([3]), ~mask.edge(query=1)], ids=repr)
+def test_empty_queries_or_keys_give_zeros(backend: str, queries: int, keys: int, allowed: mask.Mask) -> None:
+    output = attend(*draw_tensors(queries, keys), mask=allowed, backend=backend)
     assert output.shape == (1, 2, queries, 4) and not output.any()
 
 
-def test_an_edge_of_a_head_that_is_not_there_is_refused() -> None:
+def test_edge_of_a_missing_head_raises() -> None:
     with pytest.raises(ShapeError, match="head 9, but there are 2"):
-        attend(*drawn(), mask=~mask.edge(head=9))
+        attend(*draw_tensors(), mask=~mask.edge(head=9))
 
 
 @pytest.mark.parametrize(
-    ("make", "says"),
+    ("make", "message"),
     [
         (lambda: MultiHead(8, 2, backend="flash"), "unknown backend 'flash'"),
         (lambda: MultiHead(8, 2, dropout=2.0), "below 1, not 2.0"),
@@ -153,41 +153,41 @@ def test_an_edge_of_a_head_that_is_not_there_is_refused() -> None:
         (lambda: mask.parse("casual"), "did you mean causal"),
     ],
 )
-def test_mistakes_get_a_sentence(make: Any, says: str) -> None:
-    with pytest.raises((ArgumentError, BackendError), match=says):
+def test_wrong_arguments_raise_a_clear_error(make: Any, message: str) -> None:
+    with pytest.raises((ArgumentError, BackendError), match=message):
         make()
 
 
-# What the runtime type checker of these tests would catch first is tried in a process without it.
-PLAIN = """
+# The runtime type checker of these tests would raise first, so these mistakes are tried in a process without it.
+PROGRAM = """
 import torch
 from jumok.attention import MultiHead, mask, score
 from jumok.errors import JumokError
 
 attention, inputs = MultiHead(8, 2), torch.randn(1, 3, 8)
-for mistake, says in (
+for mistake, message in (
     (lambda: attention(inputs, mask.causal), "pass masks as mask="),
     (lambda: attention(inputs[0]), "inputs must be [batch, length, width]"),
     (lambda: MultiHead(8, 2, score=score.Dot), "such as ScaledDot()"),
 ):
     try:
         mistake()
-    except JumokError as refused:
-        assert says in str(refused), refused
+    except JumokError as error:
+        assert message in str(error), error
     else:
-        raise AssertionError(says)
+        raise AssertionError(message)
 compiled = torch.compile(lambda x: attention(x, mask=mask.causal & mask.padding([2])), fullgraph=True, backend="eager")
 assert torch.allclose(compiled(inputs), attention(inputs, mask=mask.causal & mask.padding([2])))
 from jumok.models import GPT, GPTConfig
 
 model = GPT(GPTConfig(vocabulary=8, length=4, width=8, layers=1, heads=2, hidden=8))
 tokens = torch.tensor([[1, 2, 3]])
-whole = torch.compile(model, fullgraph=True, backend="eager")  # a check of the tokens' values would break the graph
-assert torch.allclose(whole(tokens).logits, model(tokens).logits)
+compiled_model = torch.compile(model, fullgraph=True, backend="eager")  # reading the token values would break the graph
+assert torch.allclose(compiled_model(tokens).logits, model(tokens).logits)
 print("ok")
 """
 
 
-def test_mistakes_and_a_compiler_without_the_type_checker() -> None:
-    done = subprocess.run([sys.executable, "-c", PLAIN], capture_output=True, text=True, check=False)
-    assert done.stdout == "ok\n", done.stderr[-1500:]
+def test_errors_and_compilation_without_the_type_checker() -> None:
+    process = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
+    assert process.stdout == "ok\n", process.stderr[-1500:]

@@ -1,4 +1,4 @@
-"""Linear attention: Performer approaches softmax as its features grow; the O(n) form is the formula."""
+"""Linear attention: FAVOR+ converges to softmax attention, and the O(n) backend equals the explicit one."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from jumok.attention.feature_maps import _draw_orthogonal_rows
 from jumok.errors import ArgumentError, BackendError
 
 
-def test_performers_error_falls_as_its_features_grow() -> None:
+def test_favor_error_falls_with_the_number_of_features() -> None:
     query, key, value = 0.5 * torch.randn(3, 1, 4, 50, 16).double()  # the variance grows as exp(|query + key|^2)
     exact = attend(query, key, value, mask=mask.causal, backend="explicit")
 
-    def error(features: int) -> float:
-        drawn = [
+    def compute_error(features: int) -> float:
+        outputs = [
             attend(query, key, value, mask=mask.causal, score=score.Kernel(FavorPlus(features, seed)), backend="linear")
             for seed in range(8)
         ]
-        return sum(float((one - exact).square().mean().sqrt()) for one in drawn) / len(drawn)
+        return sum(float((output - exact).square().mean().sqrt()) for output in outputs) / len(outputs)
 
-    errors = [error(features) for features in (16, 64, 256, 1024, 4096)]
+    errors = [compute_error(features) for features in (16, 64, 256, 1024, 4096)]
     assert errors == sorted(errors, reverse=True)
-    assert errors[-1] < errors[0] / 8  # 256 times the features: sixteen times nearer, on average
+    assert errors[-1] < errors[0] / 8  # 256 times the features: a sixteenth of the error, on average
 
 
-def test_random_features_are_orthogonal_and_as_long_as_gaussian_ones() -> None:
+def test_random_features_are_orthogonal_with_gaussian_lengths() -> None:
     rows = _draw_orthogonal_rows(24, 8, 0)
     first = torch.nn.functional.normalize(rows[:8], dim=-1)
     assert torch.allclose(first @ first.T, torch.eye(8).double(), atol=1e-10)
@@ -58,7 +58,7 @@ def test_long_causal_rows_are_computed_in_chunks(name: str, queries: int, keys: 
 )
 def test_causal_positions_may_start_anywhere(queries: range, keys: range) -> None:
     query, key, value = torch.randn(1, 2, len(queries), 4).double(), *torch.randn(2, 1, 2, len(keys), 4).double()
-    found = [
+    outputs = [
         attend(
             query,
             key,
@@ -71,7 +71,7 @@ def test_causal_positions_may_start_anywhere(queries: range, keys: range) -> Non
         )
         for backend in ("explicit", "linear")
     ]
-    assert torch.allclose(*found, atol=1e-12)
+    assert torch.allclose(*outputs, atol=1e-12)
 
 
 def test_large_numbers_do_not_overflow() -> None:
@@ -82,7 +82,7 @@ def test_large_numbers_do_not_overflow() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "says"),
+    ("settings", "message"),
     [
         ({"mask": mask.window(3)}, r"not window\(3\); use backend=\"blocked\""),
         ({"mask": mask.causal | mask.padding([3])}, "causal and padding"),
@@ -92,18 +92,18 @@ def test_large_numbers_do_not_overflow() -> None:
         ({"score": score.ScaledDot()}, "ScaledDot"),
     ],
 )
-def test_what_linear_cannot_do_it_refuses_and_names_one_that_can(settings: dict, says: str) -> None:
+def test_linear_refuses_requests_and_names_a_backend(settings: dict, message: str) -> None:
     settings = {"score": score.Kernel(), **settings}
-    with pytest.raises(BackendError, match=says):
+    with pytest.raises(BackendError, match=message):
         attend(*torch.randn(3, 1, 2, 5, 4), backend="linear", **settings)
 
 
-def test_fnet_is_the_real_part_of_two_transforms_and_has_no_weights() -> None:
+def test_fnet_equals_two_transforms_and_refuses_weights() -> None:
     inputs = torch.randn(2, 5, 7)
     rows = torch.exp(torch.outer(torch.arange(5), torch.arange(5)) * (-2j * torch.pi / 5))
     columns = torch.exp(torch.outer(torch.arange(7), torch.arange(7)) * (-2j * torch.pi / 7))
-    wanted = (rows @ inputs.to(torch.complex64) @ columns).real
-    assert torch.allclose(FourierMixing()(inputs), wanted, atol=1e-4)
+    expected = (rows @ inputs.to(torch.complex64) @ columns).real
+    assert torch.allclose(FourierMixing()(inputs), expected, atol=1e-4)
     with pytest.raises(ArgumentError, match="no weights"):
         FourierMixing()(inputs, weights=True)
     with pytest.raises(ArgumentError, match="causal"):
