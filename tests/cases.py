@@ -1,5 +1,7 @@
-"""Masks and scores in two languages: ours, and the oracle's. Sizes are different primes, so that no axis can pass
-for another."""
+"""Masks, scores and biases for the tests, each with its counterpart in the oracle.
+
+The sizes are different primes, so that no axis can be mistaken for another.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +19,24 @@ from jumok.attention.mask import Mask
 
 BATCH, HEADS, GROUPS, QUERIES, KEYS, WIDTH, VALUE_WIDTH = 2, 6, 3, 5, 7, 11, 13
 
-# Stated bounds, relative to max(1, largest |number|). Half precision: what is rounded when the output is written.
+# Bounds relative to max(1, largest |number|). Half precision: the rounding of the output.
 BOUNDS = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 2e-3}
 
 
-def close(found: Tensor, expected: np.ndarray | Tensor, bound: float) -> None:
-    """Equal within ``bound`` x max(1, largest); the failure says where."""
-    wanted = torch.as_tensor(expected, dtype=torch.float64).detach()
-    found = found.detach().double()
-    assert found.shape == wanted.shape, f"shapes {list(found.shape)} and {list(wanted.shape)}"
-    if not wanted.numel():
+def assert_close(actual: Tensor, expected: np.ndarray | Tensor, bound: float) -> None:
+    """Assert that two tensors are equal within ``bound`` x max(1, largest number)."""
+    reference = torch.as_tensor(expected, dtype=torch.float64).detach()
+    actual = actual.detach().double()
+    assert actual.shape == reference.shape, f"shapes {list(actual.shape)} and {list(reference.shape)}"
+    if not reference.numel():
         return
-    assert torch.isfinite(found).all() or not torch.isfinite(wanted).all(), "numbers that are not finite"
-    difference = (found - wanted).abs().nan_to_num(nan=0.0 if torch.equal(found.isinf(), wanted.isinf()) else 1e9)
-    allowed = bound * max(1.0, float(wanted[wanted.isfinite()].abs().max()) if wanted.isfinite().any() else 1.0)
+    assert torch.isfinite(actual).all() or not torch.isfinite(reference).all(), "some numbers are not finite"
+    difference = (
+        (actual - reference).abs().nan_to_num(nan=0.0 if torch.equal(actual.isinf(), reference.isinf()) else 1e9)
+    )
+    allowed = bound * max(
+        1.0, float(reference[reference.isfinite()].abs().max()) if reference.isfinite().any() else 1.0
+    )
     worst = int(difference.argmax())
     assert difference.max() <= allowed, f"off by {difference.max():.2e} (> {allowed:.0e}) at flat index {worst}"
 
@@ -41,18 +47,18 @@ class Tensors(NamedTuple):
     value: Tensor
 
 
-def tensors(
+def make_tensors(
     dtype: torch.dtype = torch.float64, seed: int = 0, queries: int = QUERIES, keys: int = KEYS, **sizes: int
 ) -> Tensors:
     generator = torch.Generator().manual_seed(seed)
     width, value_width = sizes.get("width", WIDTH), sizes.get("value_width", VALUE_WIDTH)
     heads, groups, batch = sizes.get("heads", HEADS), sizes.get("groups", GROUPS), sizes.get("batch", BATCH)
 
-    def drawn(*shape: int) -> Tensor:
+    def draw(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype)
 
     return Tensors(
-        drawn(batch, heads, queries, width), drawn(batch, groups, keys, width), drawn(batch, groups, keys, value_width)
+        draw(batch, heads, queries, width), draw(batch, groups, keys, width), draw(batch, groups, keys, value_width)
     )
 
 
@@ -86,7 +92,7 @@ MASKS: dict[str, MaskCase] = {
         mask.causal & ~mask.edge(query=3, key=1, head=2), ("and", ("causal",), ("not", ("edge", 3, 1, 2, None)))
     ),
     "given": MaskCase(mask.given(torch.tensor(TABLE)), ("given", TABLE)),
-    "nobody": MaskCase(~mask.edge(), ("not", ("edge", None, None, None, None))),
+    "nothing": MaskCase(~mask.edge(), ("not", ("edge", None, None, None, None))),
     "empty rows": MaskCase(
         mask.causal & ~mask.edge(query=[0, 2]), ("and", ("causal",), ("not", ("edge", (0, 2), None, None, None)))
     ),
@@ -94,16 +100,16 @@ MASKS: dict[str, MaskCase] = {
 }
 
 
-def allows(case: MaskCase) -> Callable[[int, int, int, int], bool]:
+def make_predicate(case: MaskCase) -> Callable[[int, int, int, int], bool]:
     if case.theirs is None:
         return lambda b, h, i, j: True
-    return lambda b, h, i, j: oracle.mask_allows(case.theirs, b, h, i, j)
+    return lambda b, h, i, j: oracle.is_allowed(case.theirs, b, h, i, j)
 
 
-def score_case(name: str, dtype: torch.dtype = torch.float64) -> tuple[score.Score, Any, dict[str, nn.Parameter]]:
-    """(our score, the oracle's, our parameters by the oracle's names)."""
+def make_score_case(name: str, dtype: torch.dtype = torch.float64) -> tuple[score.Score, Any, dict[str, nn.Parameter]]:
+    """Return our score, the oracle's, and our parameters by the oracle's names."""
     torch.manual_seed(3)
-    made: Any
+    ours: Any
     match name:
         case "scaled_dot":
             return score.ScaledDot(), oracle.ScaledDot(), {}
@@ -114,33 +120,35 @@ def score_case(name: str, dtype: torch.dtype = torch.float64) -> tuple[score.Sco
         case "kernel":
             return score.Kernel(), oracle.EluKernel(), {}
         case "general":
-            made = score.General(WIDTH, WIDTH, heads=HEADS).to(dtype)
-            return made, oracle.General(_numbers(made.matrix)), {"matrix": made.matrix}
+            ours = score.General(WIDTH, WIDTH, heads=HEADS).to(dtype)
+            return ours, oracle.General(_to_numpy(ours.matrix)), {"matrix": ours.matrix}
         case "additive":
-            made = score.Additive(WIDTH, WIDTH, hidden=3).to(dtype)
-            named = {"query_matrix": made.query_matrix, "key_matrix": made.key_matrix, "vector": made.vector}
+            ours = score.Additive(WIDTH, WIDTH, hidden=3).to(dtype)
+            named = {"query_matrix": ours.query_matrix, "key_matrix": ours.key_matrix, "vector": ours.vector}
         case "additive per head":
-            made = score.Additive(WIDTH, WIDTH, hidden=3, heads=HEADS).to(dtype)
-            named = {"query_matrix": made.query_matrix, "key_matrix": made.key_matrix, "vector": made.vector}
+            ours = score.Additive(WIDTH, WIDTH, hidden=3, heads=HEADS).to(dtype)
+            named = {"query_matrix": ours.query_matrix, "key_matrix": ours.key_matrix, "vector": ours.vector}
         case "concat":
-            made = score.Concat(WIDTH, WIDTH, hidden=3).to(dtype)
-            named = {"matrix": made.matrix, "vector": made.vector}
+            ours = score.Concat(WIDTH, WIDTH, hidden=3).to(dtype)
+            named = {"matrix": ours.matrix, "vector": ours.vector}
         case _:
             raise AssertionError(name)
-    theirs = (oracle.Concat if name == "concat" else oracle.Additive)(*(_numbers(one) for one in named.values()))
-    return made, theirs, named
+    reference_score = (oracle.Concat if name == "concat" else oracle.Additive)(
+        *(_to_numpy(parameter) for parameter in named.values())
+    )
+    return ours, reference_score, named
 
 
 SCORES = ("scaled_dot", "scale", "dot", "general", "additive", "additive per head", "concat", "kernel")
 DOT_SCORES = ("scaled_dot", "scale", "dot", "general")
 
 
-def _numbers(parameter: Tensor) -> np.ndarray:
+def _to_numpy(parameter: Tensor) -> np.ndarray:
     return parameter.detach().double().numpy()
 
 
-def bias_case(name: str) -> tuple[bias.Bias | None, Callable[[int, int, int, int], float] | None, Tensor | None]:
-    """(our bias, the oracle's, the tensor that its gradient reaches)."""
+def make_bias_case(name: str) -> tuple[bias.Bias | None, Callable[[int, int, int, int], float] | None, Tensor | None]:
+    """Return our bias, the oracle's, and the tensor that gets a gradient."""
     generator = torch.Generator().manual_seed(11)
     match name:
         case "none":
@@ -151,27 +159,29 @@ def bias_case(name: str) -> tuple[bias.Bias | None, Callable[[int, int, int, int
         case "alibi + given":
             table = torch.randn(QUERIES, KEYS, generator=generator, dtype=torch.float64).requires_grad_()
             slopes = [2 ** (-8 * (step + 1) / 4) for step in range(4)] + [2 ** (-1), 2 ** (-3)]
-            ours = bias.alibi(HEADS) + bias.given(table)
-            return ours, lambda b, h, i, j: -slopes[h] * abs(i - j) + float(table.detach()[i, j]), table
+            summed = bias.alibi(HEADS) + bias.given(table)
+            return summed, lambda b, h, i, j: -slopes[h] * abs(i - j) + float(table.detach()[i, j]), table
     raise AssertionError(name)
 
 
-# -- random expressions: the oracle's tuples are drawn, and read into our masks inside the test -----------------------
-# (reading calls checked functions, and the checker draws random numbers of its own, which a strategy may not)
+# Random expressions are drawn as the oracle's tuples and converted into our masks inside the test: the conversion calls
+# functions with runtime type checks, which draw random numbers, and a strategy must not.
 
 
-def expressions(size: int, batch: int, heads: int) -> strategies.SearchStrategy[Any]:
+def make_expressions(size: int, batch: int, heads: int) -> strategies.SearchStrategy[Any]:
     number = strategies.integers
-    places = strategies.lists(number(0, size - 1), min_size=1, max_size=4).map(lambda found: tuple(sorted(set(found))))
-    maybe = strategies.one_of(strategies.none(), places)
+    positions = strategies.lists(number(0, size - 1), min_size=1, max_size=4).map(
+        lambda numbers: tuple(sorted(set(numbers)))
+    )
+    maybe = strategies.one_of(strategies.none(), positions)
     just = strategies.just
 
-    def rows(each: strategies.SearchStrategy[Any]) -> strategies.SearchStrategy[list[list[Any]]]:
-        line = strategies.lists(each, min_size=size, max_size=size)
+    def rows(entries: strategies.SearchStrategy[Any]) -> strategies.SearchStrategy[list[list[Any]]]:
+        line = strategies.lists(entries, min_size=size, max_size=size)
         return strategies.lists(line, min_size=batch, max_size=batch)
 
-    def square(drawn: tuple[int, int, int, int, int]) -> Any:
-        height, width, down, right, columns = drawn
+    def square(numbers: tuple[int, int, int, int, int]) -> Any:
+        height, width, down, right, columns = numbers
         return ("blocks2d", (height, width), (-(-size // columns), columns), (down, right))
 
     def table(bits: int) -> Any:
@@ -188,7 +198,7 @@ def expressions(size: int, batch: int, heads: int) -> strategies.SearchStrategy[
         just(("causal",)),
         strategies.tuples(just("window"), number(1, size)),
         strategies.tuples(just("prefix"), number(0, size)),
-        strategies.tuples(just("global_at"), places),
+        strategies.tuples(just("global_at"), positions),
         strategies.tuples(just("random_keys"), number(0, 4), number(0, 2**70), number(1, size)),
         strategies.tuples(just("blocks"), number(1, size), number(0, size)),
         strategies.tuples(number(1, 3), number(1, 3), number(0, 3), number(0, 3), number(1, size)).map(square),
@@ -207,25 +217,25 @@ def expressions(size: int, batch: int, heads: int) -> strategies.SearchStrategy[
         number(0, 2 ** (batch * heads * size * size) - 1).map(table),
     )
 
-    def nested(inner: strategies.SearchStrategy[Any]) -> strategies.SearchStrategy[Any]:
+    def nest(inner: strategies.SearchStrategy[Any]) -> strategies.SearchStrategy[Any]:
         return strategies.one_of(
             strategies.tuples(just("and"), inner, inner),
             strategies.tuples(just("or"), inner, inner),
             strategies.tuples(just("not"), inner),
         )
 
-    return strategies.recursive(leaves, nested, max_leaves=6)
+    return strategies.recursive(leaves, nest, max_leaves=6)
 
 
-def ours(expression: Any) -> Mask:
-    """The same mask in our words."""
+def build_mask(expression: Any) -> Mask:
+    """Return our mask for an expression of the oracle."""
     match expression:
         case ("and", left, right):
-            return ours(left) & ours(right)
+            return build_mask(left) & build_mask(right)
         case ("or", left, right):
-            return ours(left) | ours(right)
+            return build_mask(left) | build_mask(right)
         case ("not", inner):
-            return ~ours(inner)
+            return ~build_mask(inner)
         case ("causal",):
             return mask.causal
         case ("blocks", size, shift):

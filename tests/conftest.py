@@ -1,4 +1,4 @@
-"""What every test has: one thread a worker (two workers fill two cores), and the same random numbers each time."""
+"""Settings and fixtures of all tests: one thread per worker, and the same random numbers in every run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from jumok.attention.backends import block_plan
 
-# no deadline and no complaint about slow drawing: the machine may be busy; derandomised: the same run is the same test
+# no deadline and no slowness check, as the machine may be busy; derandomised, so that every run is the same
 settings.register_profile("jumok", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("jumok")
 torch.set_num_threads(1)
@@ -21,32 +21,32 @@ torch.set_num_threads(1)
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """A file that marks an xdist_group goes to one worker, so that what its tests share is made once.
+    """Send a file that marks an xdist_group to one worker, so that its tests share fixtures.
 
-    pytest-xdist 3.8 writes the group into a field that pytest 9.2 no longer reads: there the mark alone does nothing.
+    pytest-xdist 3.8 writes the group into a field that pytest 9.2 does not read, so the mark alone has no effect.
     """
     from xdist.scheduler import LoadGroupScheduling
 
     @cache
-    def together(path: Path) -> bool:
+    def shares_one_worker(path: Path) -> bool:
         return path.is_file() and "xdist_group(" in path.read_text(encoding="utf-8")
 
     class ByFile(LoadGroupScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             path = nodeid.split("::")[0]
-            return path if together(config.rootpath / path) else super()._split_scope(nodeid)
+            return path if shares_one_worker(config.rootpath / path) else super()._split_scope(nodeid)
 
     return ByFile(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 @pytest.fixture(autouse=True)
-def _seeded() -> None:
+def _seed() -> None:
     torch.manual_seed(0)
 
 
 @pytest.fixture
 def tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The blocked backend with blocks of two or three cells: a grid of 5 x 7 then has edges, runs and gaps."""
+    """Give the blocked backend blocks of two or three cells, so that a grid of 5 x 7 has edges, runs and gaps."""
     monkeypatch.setattr(block_plan, "QUERY_BLOCK", 3)
     monkeypatch.setattr(block_plan, "KEY_BLOCK", 2)
     monkeypatch.setattr(block_plan, "MAX_RUN", 4)

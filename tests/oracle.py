@@ -1,4 +1,4 @@
-"""Slow, plain attention to compare a fast one with.
+"""A slow, simple implementation of attention, as the reference of all tests.
 
 Nothing here is vectorised and nothing is shared with the code under test: numpy only holds float64
 numbers, and every formula is written out as loops over single cells.
@@ -36,8 +36,8 @@ class DifferentiableScore(Protocol):
 # Scores ------------------------------------------------------------------------------------------------
 
 
-def _of_head(parameter: Array, h: int) -> int:
-    """Row of a parameter that head h uses: a single row is shared by every head."""
+def _get_row(parameter: Array, h: int) -> int:
+    """Return the row of a parameter that head h uses; a single row is shared by all heads."""
     return 0 if len(parameter) == 1 else h
 
 
@@ -49,7 +49,7 @@ def _dot(left: Vector, right: Vector) -> float:
 
 
 class ScaledDot:
-    """scale * q.k, the scale being 1 / sqrt(width) unless given."""
+    """scale * q.k; the scale is 1 / sqrt(width) by default."""
 
     def __init__(self, scale: float | None = None) -> None:
         self.scale = scale
@@ -81,14 +81,14 @@ class General:
         self.parameters = {"matrix": self.matrix}
 
     def __call__(self, h: int, q: Vector, k: Vector) -> float:
-        matrix = self.matrix[_of_head(self.matrix, h)]
+        matrix = self.matrix[_get_row(self.matrix, h)]
         total = 0.0
         for a, row in zip(q, matrix, strict=True):
             total += float(a) * _dot(row, k)
         return total
 
     def gradient(self, h: int, q: Vector, k: Vector) -> PairGradient:
-        row = _of_head(self.matrix, h)
+        row = _get_row(self.matrix, h)
         matrix = self.matrix[row]
         to_query, to_key, to_matrix = np.zeros(len(q)), np.zeros(len(k)), np.zeros_like(self.matrix)
         for a in range(len(q)):
@@ -117,16 +117,16 @@ class Additive:
         }
 
     def _hidden(self, h: int, q: Vector, k: Vector) -> list[float]:
-        query_matrix = self.query_matrix[_of_head(self.query_matrix, h)]
-        key_matrix = self.key_matrix[_of_head(self.key_matrix, h)]
+        query_matrix = self.query_matrix[_get_row(self.query_matrix, h)]
+        key_matrix = self.key_matrix[_get_row(self.key_matrix, h)]
         return [math.tanh(_dot(w, q) + _dot(u, k)) for w, u in zip(query_matrix, key_matrix, strict=True)]
 
     def __call__(self, h: int, q: Vector, k: Vector) -> float:
-        return _dot(self.vector[_of_head(self.vector, h)], self._hidden(h, q, k))
+        return _dot(self.vector[_get_row(self.vector, h)], self._hidden(h, q, k))
 
     def gradient(self, h: int, q: Vector, k: Vector) -> PairGradient:
-        query_row, key_row = _of_head(self.query_matrix, h), _of_head(self.key_matrix, h)
-        vector_row = _of_head(self.vector, h)
+        query_row, key_row = _get_row(self.query_matrix, h), _get_row(self.key_matrix, h)
+        vector_row = _get_row(self.vector, h)
         to_query, to_key = np.zeros(len(q)), np.zeros(len(k))
         to_parameters = {name: np.zeros_like(parameter) for name, parameter in self.parameters.items()}
         for unit, activation in enumerate(self._hidden(h, q, k)):
@@ -150,15 +150,15 @@ class Concat:
         self.parameters = {"matrix": self.matrix, "vector": self.vector}
 
     def _hidden(self, h: int, joined: Vector) -> list[float]:
-        return [math.tanh(_dot(w, joined)) for w in self.matrix[_of_head(self.matrix, h)]]
+        return [math.tanh(_dot(w, joined)) for w in self.matrix[_get_row(self.matrix, h)]]
 
     def __call__(self, h: int, q: Vector, k: Vector) -> float:
         joined = [*q, *k]
-        return _dot(self.vector[_of_head(self.vector, h)], self._hidden(h, joined))
+        return _dot(self.vector[_get_row(self.vector, h)], self._hidden(h, joined))
 
     def gradient(self, h: int, q: Vector, k: Vector) -> PairGradient:
         joined = [*q, *k]
-        row, vector_row = _of_head(self.matrix, h), _of_head(self.vector, h)
+        row, vector_row = _get_row(self.matrix, h), _get_row(self.vector, h)
         to_joined = np.zeros(len(joined))
         to_matrix, to_vector = np.zeros_like(self.matrix), np.zeros_like(self.vector)
         for unit, activation in enumerate(self._hidden(h, joined)):
@@ -201,13 +201,13 @@ class EluKernel:
 def _heads_per_group(query: Array, key: Array, value: Array) -> int:
     heads, groups = query.shape[1], key.shape[1]
     if heads % groups:
-        raise ValueError(f"{heads} heads cannot be shared out over {groups} groups")
+        raise ValueError(f"{heads} heads do not divide into {groups} groups")
     if key.shape[:3] != value.shape[:3] or key.shape[0] != query.shape[0]:
         raise ValueError(f"shapes disagree: {query.shape}, {key.shape}, {value.shape}")
     return int(heads // groups)
 
 
-def attention(
+def compute_attention(
     query: Array,
     key: Array,
     value: Array,
@@ -218,11 +218,11 @@ def attention(
     sink: Sequence[float] | Array | None = None,
     softcap: float | None = None,
 ) -> tuple[Array, Array, Array]:
-    """Output, weights and logsumexp of every row.
+    """Return output, weights and logsumexp of every row.
 
     Order in one cell: score, softcap, bias, softmax over the allowed cells. A sink adds exp(sink[h]) to the
-    denominator. A row with nothing allowed has zero weights and output; its logsumexp is that of what is
-    left in the denominator: the sink, or -inf without one.
+    denominator. A row without allowed keys has zero weights and output; its logsumexp is the
+    sink, or -inf without one.
     """
     per_group = _heads_per_group(query, key, value)
     batch, heads, queries = query.shape[:3]
@@ -266,7 +266,7 @@ def attention(
     return output, weights, logsumexp
 
 
-def gradients(
+def compute_gradients(
     query: Array,
     key: Array,
     value: Array,
@@ -278,7 +278,7 @@ def gradients(
     sink: Sequence[float] | Array | None = None,
     softcap: float | None = None,
 ) -> dict[str, Any]:
-    """Gradients of sum(output * grad_output).
+    """Return the gradients of sum(output * grad_output).
 
     Keys: "query", "key", "value", "parameters" (name -> array), "bias" [batch, head, query, key] (filled
     with or without a bias: it is the gradient of the capped score) and "sink" [head] (0 without a sink).
@@ -286,7 +286,7 @@ def gradients(
     per_group = _heads_per_group(query, key, value)
     batch, heads, queries = query.shape[:3]
     keys, value_width = value.shape[2:]
-    _, weights, logsumexp = attention(
+    _, weights, logsumexp = compute_attention(
         query, key, value, allowed=allowed, scores=scores, bias=bias, sink=sink, softcap=softcap
     )
     to_query, to_key, to_value = np.zeros(query.shape), np.zeros(key.shape), np.zeros(value.shape)
@@ -341,8 +341,8 @@ def gradients(
 _WORD = 2**64
 
 
-def random_hash(seed: int, i: int, r: int) -> int:
-    """The splitmix64 finaliser of a mix of seed, query position and draw."""
+def hash_position(seed: int, i: int, r: int) -> int:
+    """Hash seed, query position and draw by the finaliser of splitmix64."""
     z = (seed * 0x9E3779B97F4A7C15 + i * 0xBF58476D1CE4E5B9 + r * 0x94D049BB133111EB) % _WORD
     z ^= z >> 30
     z = z * 0xBF58476D1CE4E5B9 % _WORD
@@ -352,34 +352,34 @@ def random_hash(seed: int, i: int, r: int) -> int:
     return z
 
 
-def random_keys(count: int, seed: int, length: int, i: int) -> set[int]:
-    """The distinct keys in range(length) of query position i, by Floyd's sampling."""
+def draw_random_keys(count: int, seed: int, length: int, i: int) -> set[int]:
+    """Draw the distinct keys in range(length) of query position i, by Floyd's algorithm."""
     if count >= length:
         return set(range(length))
-    taken: set[int] = set()
+    chosen: set[int] = set()
     for r in range(count):
         upper = length - count + r
-        candidate = (random_hash(seed, i, r) >> 1) % (upper + 1)
-        # upper cannot have been taken: every earlier draw was below it.
-        taken.add(upper if candidate in taken else candidate)
-    return taken
+        candidate = (hash_position(seed, i, r) >> 1) % (upper + 1)
+        # upper cannot have been drawn: every earlier draw was below it.
+        chosen.add(upper if candidate in chosen else candidate)
+    return chosen
 
 
-def _matches(wanted: int | Sequence[int] | None, actual: int) -> bool:
-    if wanted is None:
+def _matches(selected: int | Sequence[int] | None, actual: int) -> bool:
+    if selected is None:
         return True
-    if isinstance(wanted, int):
-        return actual == wanted
-    return actual in wanted
+    if isinstance(selected, int):
+        return actual == selected
+    return actual in selected
 
 
-def _shared(table: Any, index: int) -> Any:
-    """Entry of a table that may hold one entry for all."""
+def _get_shared(table: Any, index: int) -> Any:
+    """Return the entry of a table that may hold one entry for all indices."""
     return table[0] if len(table) == 1 else table[index]
 
 
-def mask_allows(expression: Expression, b: int, h: int, i: int, j: int) -> bool:
-    """Whether query position i may attend to key position j, in batch b and head h."""
+def is_allowed(expression: Expression, b: int, h: int, i: int, j: int) -> bool:
+    """Return whether query position i may attend to key position j, in batch row b and head h."""
     match expression:
         case ("causal",):
             return j <= i
@@ -394,7 +394,7 @@ def mask_allows(expression: Expression, b: int, h: int, i: int, j: int) -> bool:
         case ("padding_table", table):
             return bool(table[b][j])
         case ("documents", ids):
-            row = _shared(ids, b)
+            row = _get_shared(ids, b)
             return bool(row[i] == row[j])
         case ("blocks", size, shift):
             return bool((i - shift) // size == (j - shift) // size)
@@ -403,25 +403,25 @@ def mask_allows(expression: Expression, b: int, h: int, i: int, j: int) -> bool:
             same_column = (i % columns - column_shift) // column_size == (j % columns - column_shift) // column_size
             return bool(same_row and same_column)
         case ("random_keys", count, seed, length):
-            return j in random_keys(count, seed, length, i)
+            return j in draw_random_keys(count, seed, length, i)
         case ("edge", query, key, head, batch):
             return _matches(query, i) and _matches(key, j) and _matches(head, h) and _matches(batch, b)
         case ("given", table):
-            return bool(_shared(_shared(table, b), h)[i][j])
+            return bool(_get_shared(_get_shared(table, b), h)[i][j])
         case ("and", left, right):
-            return mask_allows(left, b, h, i, j) and mask_allows(right, b, h, i, j)
+            return is_allowed(left, b, h, i, j) and is_allowed(right, b, h, i, j)
         case ("or", left, right):
-            return mask_allows(left, b, h, i, j) or mask_allows(right, b, h, i, j)
+            return is_allowed(left, b, h, i, j) or is_allowed(right, b, h, i, j)
         case ("not", inner):
-            return not mask_allows(inner, b, h, i, j)
+            return not is_allowed(inner, b, h, i, j)
     raise ValueError(f"unknown mask expression: {expression!r}")
 
 
-def mask_dense(
+def evaluate_mask(
     expression: Expression, batch: int, heads: int, queries: Sequence[int], keys: Sequence[int]
 ) -> NDArray[np.bool_]:
-    """The whole mask [batch, head, query, key] at the given query and key positions."""
+    """Return the mask [batch, head, query, key] at these query and key positions."""
     dense = np.zeros((batch, heads, len(queries), len(keys)), dtype=np.bool_)
     for b, h, row, column in np.ndindex(dense.shape):
-        dense[b, h, row, column] = mask_allows(expression, b, h, queries[row], keys[column])
+        dense[b, h, row, column] = is_allowed(expression, b, h, queries[row], keys[column])
     return dense

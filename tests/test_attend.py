@@ -10,7 +10,18 @@ import torch
 from torch import Tensor
 
 import oracle
-from cases import BOUNDS, DOT_SCORES, MASKS, SCORES, Tensors, allows, bias_case, close, score_case, tensors
+from cases import (
+    BOUNDS,
+    DOT_SCORES,
+    MASKS,
+    SCORES,
+    Tensors,
+    assert_close,
+    make_bias_case,
+    make_predicate,
+    make_score_case,
+    make_tensors,
+)
 from jumok import attend
 from jumok.attention import FavorPlus, mask, score
 from jumok.attention.attend import BACKENDS
@@ -29,77 +40,77 @@ BACKEND_SCORES = [
 def run_oracle(inputs: Tensors, case: str, theirs: Any, **settings: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return output, weights and row log-sum-exp of the loops."""
     arrays = (tensor.detach().double().numpy() for tensor in inputs)
-    return oracle.attention(*arrays, allowed=allows(MASKS[case]), scores=theirs, **settings)
+    return oracle.compute_attention(*arrays, allowed=make_predicate(MASKS[case]), scores=theirs, **settings)
 
 
 @pytest.mark.parametrize("case", MASKS)
 @pytest.mark.parametrize(("backend", "name"), BACKEND_SCORES)
 def test_outputs_and_gradients_equal_the_loops(backend: str, name: str, case: str) -> None:
-    ours, theirs, parameters = score_case(name)
-    inputs = Tensors(*(tensor.requires_grad_() for tensor in tensors()))
+    ours, theirs, parameters = make_score_case(name)
+    inputs = Tensors(*(tensor.requires_grad_() for tensor in make_tensors()))
     output = attend(*inputs, mask=MASKS[case].ours, score=ours, backend=backend)
     expected, *_ = run_oracle(inputs, case, theirs)
-    close(output, expected, BOUNDS[torch.float64])
+    assert_close(output, expected, BOUNDS[torch.float64])
 
     pull = torch.randn(output.shape, dtype=torch.float64)
     output.backward(pull)
     arrays = (tensor.detach().numpy() for tensor in inputs)
-    gradients = oracle.gradients(*arrays, pull.numpy(), allowed=allows(MASKS[case]), scores=theirs)
+    gradients = oracle.compute_gradients(*arrays, pull.numpy(), allowed=make_predicate(MASKS[case]), scores=theirs)
     for tensor, axis in zip(inputs, ("query", "key", "value"), strict=True):
         assert tensor.grad is not None
-        close(tensor.grad, gradients[axis], BOUNDS[torch.float64])
+        assert_close(tensor.grad, gradients[axis], BOUNDS[torch.float64])
     for parameter_name, parameter in parameters.items():
         grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-        close(grad, gradients["parameters"][parameter_name], BOUNDS[torch.float64])
+        assert_close(grad, gradients["parameters"][parameter_name], BOUNDS[torch.float64])
 
 
 @pytest.mark.parametrize("case", MASKS)
 @pytest.mark.parametrize("name", SCORES)
 def test_weights_equal_the_loops_and_rows_sum_to_one_or_zero(name: str, case: str) -> None:
-    ours, theirs, _ = score_case(name)
-    inputs = tensors()
+    ours, theirs, _ = make_score_case(name)
+    inputs = make_tensors()
     _, weights = attend(*inputs, mask=MASKS[case].ours, score=ours, weights=True)
-    close(weights, run_oracle(inputs, case, theirs)[1], BOUNDS[torch.float64])
+    assert_close(weights, run_oracle(inputs, case, theirs)[1], BOUNDS[torch.float64])
     allowed = np.ones(weights.shape, bool)
     if MASKS[case].theirs is not None:
-        allowed = oracle.mask_dense(MASKS[case].theirs, *weights.shape[:2], range(5), range(7))
+        allowed = oracle.evaluate_mask(MASKS[case].theirs, *weights.shape[:2], range(5), range(7))
     assert (weights[torch.as_tensor(~allowed)] == 0).all()
-    close(weights.sum(-1), allowed.any(-1).astype(float), 1e-12)
+    assert_close(weights.sum(-1), allowed.any(-1).astype(float), 1e-12)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("case", ["none", "causal", "longformer", "empty rows", "padding table"])
 @pytest.mark.parametrize(("backend", "name"), BACKEND_SCORES)
 def test_lower_precision_stays_within_its_bound(backend: str, name: str, case: str, dtype: torch.dtype) -> None:
-    ours, theirs, _ = score_case(name, torch.float32 if dtype.itemsize < 4 else dtype)
-    inputs = tensors(dtype)
+    ours, theirs, _ = make_score_case(name, torch.float32 if dtype.itemsize < 4 else dtype)
+    inputs = make_tensors(dtype)
     output = attend(*inputs, mask=MASKS[case].ours, score=ours, backend=backend)
     assert output.dtype == dtype
-    close(output, run_oracle(inputs, case, theirs)[0], BOUNDS[dtype])
+    assert_close(output, run_oracle(inputs, case, theirs)[0], BOUNDS[dtype])
 
 
 @pytest.mark.parametrize("case", MASKS)
 @pytest.mark.parametrize("name", ["given", "alibi + given"])
 @pytest.mark.parametrize("backend", ["explicit", "sdpa", "blocked"])
 def test_biases_and_their_gradients_equal_the_loops(backend: str, name: str, case: str) -> None:
-    numbers, theirs, table = bias_case(name)
+    numbers, theirs, table = make_bias_case(name)
     assert table is not None
-    inputs = tensors()
+    inputs = make_tensors()
     output = attend(*inputs, mask=MASKS[case].ours, bias=numbers, backend=backend)
     expected, *_ = run_oracle(inputs, case, oracle.ScaledDot(), bias=theirs)
-    close(output, expected, BOUNDS[torch.float64])
+    assert_close(output, expected, BOUNDS[torch.float64])
     pull = torch.randn(output.shape, dtype=torch.float64)
     output.backward(pull)
-    cells = oracle.gradients(
+    cells = oracle.compute_gradients(
         *(tensor.numpy() for tensor in inputs),
         pull.numpy(),
-        allowed=allows(MASKS[case]),
+        allowed=make_predicate(MASKS[case]),
         scores=oracle.ScaledDot(),
         bias=theirs,
     )["bias"]
     assert table.grad is not None
     summed = cells.sum(0, keepdims=True) if table.dim() == 4 else cells.sum((0, 1))
-    close(table.grad, summed, BOUNDS[torch.float64])
+    assert_close(table.grad, summed, BOUNDS[torch.float64])
 
 
 @pytest.mark.parametrize("case", ["none", "causal", "empty rows", "longformer"])
@@ -109,23 +120,23 @@ def test_biases_and_their_gradients_equal_the_loops(backend: str, name: str, cas
 def test_softcap_and_sink_equal_the_loops(backend: str, has_sink: bool, softcap: float | None, case: str) -> None:
     sink = torch.randn(6, dtype=torch.float64).requires_grad_() if has_sink else None
     numbers = None if sink is None else sink.tolist()
-    inputs = Tensors(*(tensor.requires_grad_() for tensor in tensors()))
+    inputs = Tensors(*(tensor.requires_grad_() for tensor in make_tensors()))
     output = attend(*inputs, mask=MASKS[case].ours, score=score.ScaledDot(softcap=softcap, sink=sink), backend=backend)
-    close(output, run_oracle(inputs, case, oracle.ScaledDot(), softcap=softcap, sink=numbers)[0], 1e-12)
+    assert_close(output, run_oracle(inputs, case, oracle.ScaledDot(), softcap=softcap, sink=numbers)[0], 1e-12)
     pull = torch.randn(output.shape, dtype=torch.float64)
     output.backward(pull)
-    gradients = oracle.gradients(
+    gradients = oracle.compute_gradients(
         *(tensor.detach().numpy() for tensor in inputs),
         pull.numpy(),
-        allowed=allows(MASKS[case]),
+        allowed=make_predicate(MASKS[case]),
         scores=oracle.ScaledDot(),
         softcap=softcap,
         sink=numbers,
     )
     for tensor, axis in zip(inputs, ("query", "key", "value"), strict=True):
-        close(tensor.grad, gradients[axis], 1e-12)
+        assert_close(tensor.grad, gradients[axis], 1e-12)
     if sink is not None:
-        close(sink.grad, gradients["sink"], 1e-12)
+        assert_close(sink.grad, gradients["sink"], 1e-12)
 
 
 @pytest.mark.parametrize("case", MASKS)
@@ -141,38 +152,38 @@ def test_listener_receives_the_row_log_sum_exp(backend: str, case: str) -> None:
             received[site] = value
             return value
 
-    inputs = tensors(value_width=11)
+    inputs = make_tensors(value_width=11)
     with listen(LogSumExpListener()):
         output = attend(*inputs, mask=MASKS[case].ours, backend=backend, site="layer")
     outputs, _, expected = run_oracle(inputs, case, oracle.ScaledDot())
-    close(output, outputs, 1e-12)
+    assert_close(output, outputs, 1e-12)
     logsumexp, is_finite = received["layer.logsumexp"], np.isfinite(expected)
     if backend != "sdpa":  # the kernel leaves rows that attend to no key undefined
         assert torch.equal(torch.isneginf(logsumexp), torch.as_tensor(~is_finite))
-    close(logsumexp[torch.as_tensor(is_finite)], expected[is_finite], 1e-12)
+    assert_close(logsumexp[torch.as_tensor(is_finite)], expected[is_finite], 1e-12)
 
 
 @pytest.mark.parametrize("backend", ["explicit", "sdpa", "blocked"])
 @pytest.mark.parametrize("name", DOT_SCORES[:1])
 def test_query_and_key_lengths_may_differ(backend: str, name: str) -> None:
     # M7: code that reshapes keys by the length of the queries fails here
-    inputs = tensors(queries=25, keys=20)
+    inputs = make_tensors(queries=25, keys=20)
     output = attend(*inputs, backend=backend)
-    close(output, run_oracle(inputs, "none", oracle.ScaledDot())[0], 1e-12)
+    assert_close(output, run_oracle(inputs, "none", oracle.ScaledDot())[0], 1e-12)
 
 
 @pytest.mark.parametrize("backend", ["explicit", "blocked"])
 @pytest.mark.parametrize("name", ["scaled_dot", "additive"])
 @pytest.mark.parametrize("case", ["padding lengths", "padding table", "causal", "swin"])
 def test_nan_in_a_forbidden_key_does_not_reach_the_output(backend: str, name: str, case: str) -> None:
-    ours, _, _ = score_case(name)
-    inputs = Tensors(*(tensor.requires_grad_() for tensor in tensors()))
-    allowed = torch.as_tensor(oracle.mask_dense(MASKS[case].theirs, 2, 6, range(5), range(7)))
+    ours, _, _ = make_score_case(name)
+    inputs = Tensors(*(tensor.requires_grad_() for tensor in make_tensors()))
+    allowed = torch.as_tensor(oracle.evaluate_mask(MASKS[case].theirs, 2, 6, range(5), range(7)))
     unread = ~allowed.any(2).view(2, 3, 2, 7).any(2)  # [batch, group, key]: masked for every query
     assert unread.any()
     key, value = (torch.where(unread[..., None], float("nan"), tensor) for tensor in inputs[1:])
     output = attend(inputs.query, key, value, mask=MASKS[case].ours, score=ours, backend=backend)
-    close(output, attend(*inputs, mask=MASKS[case].ours, score=ours, backend="explicit"), 1e-12)
+    assert_close(output, attend(*inputs, mask=MASKS[case].ours, score=ours, backend="explicit"), 1e-12)
     output.sum().backward()
     for tensor in inputs:
         assert torch.isfinite(tensor.grad).all()
@@ -180,46 +191,46 @@ def test_nan_in_a_forbidden_key_does_not_reach_the_output(backend: str, name: st
 
 @pytest.mark.parametrize("backend", ["explicit", "sdpa", "blocked"])
 def test_no_keys_give_zeros(backend: str) -> None:
-    output = attend(*tensors(keys=0), backend=backend)
+    output = attend(*make_tensors(keys=0), backend=backend)
     assert output.shape == (2, 6, 5, 13)
     assert not output.any()
 
 
 @pytest.mark.parametrize("backend", ["explicit", "sdpa", "blocked"])
 def test_no_queries_give_an_empty_output(backend: str) -> None:
-    assert attend(*tensors(queries=0), backend=backend).shape == (2, 6, 0, 13)
+    assert attend(*make_tensors(queries=0), backend=backend).shape == (2, 6, 0, 13)
 
 
 @pytest.mark.parametrize("backend", ["explicit", "sdpa", "blocked"])
 @pytest.mark.parametrize("case", ["causal", "causal window", "bigbird", "blocks", "documents"])
 def test_query_positions_select_rows(backend: str, case: str) -> None:
     """Some rows, at their real positions, equal the same rows of the full output; the cache relies on it."""
-    inputs = tensors(queries=7)
+    inputs = make_tensors(queries=7)
     full = attend(*inputs, mask=MASKS[case].ours, backend="explicit")
     for positions in (range(3, 7), torch.tensor([6, 0, 3]), torch.tensor([[6, 0, 3], [1, 5, 2]])):
         rows = positions if isinstance(positions, Tensor) else torch.arange(3, 7)
         rows = rows.expand(2, -1)[:, None, :, None].expand(-1, 6, -1, 13)
         query = inputs.query.gather(2, rows[..., :11])
         part = attend(query, *inputs[1:], mask=MASKS[case].ours, query_positions=positions, backend=backend)
-        close(part, full.gather(2, rows), 1e-12)
+        assert_close(part, full.gather(2, rows), 1e-12)
 
 
 def test_keys_may_be_in_any_order() -> None:
-    inputs, order = tensors(), torch.tensor([3, 6, 0, 5, 1, 4, 2])
+    inputs, order = make_tensors(), torch.tensor([3, 6, 0, 5, 1, 4, 2])
     full = attend(*inputs, mask=mask.causal, backend="explicit")
     for backend in ("explicit", "sdpa", "blocked"):
         key, value = inputs.key[:, :, order], inputs.value[:, :, order]
         mixed = attend(inputs.query, key, value, mask=mask.causal, key_positions=order, backend=backend)
-        close(mixed, full, 1e-12)
+        assert_close(mixed, full, 1e-12)
 
 
 @pytest.mark.parametrize("backend", ["explicit", "sdpa", "blocked"])
 def test_dropout_preserves_the_mean_and_the_returned_weights(backend: str) -> None:
-    query, key, value = tensors(torch.float32, queries=3, keys=500)
+    query, key, value = make_tensors(torch.float32, queries=3, keys=500)
     ones = torch.ones_like(value)
     if backend == "explicit":
         _, weights = attend(query, key, ones, dropout=0.5, weights=True)
-        close(weights.sum(-1), torch.ones(2, 6, 3), 1e-5)
+        assert_close(weights.sum(-1), torch.ones(2, 6, 3), 1e-5)
     output = attend(query, key, ones, dropout=0.5, backend=backend)
     assert 0.5 < output.min() < output.mean() < output.max() < 1.8
     assert abs(output.mean() - 1) < 0.1
@@ -231,7 +242,7 @@ def test_dropout_preserves_the_mean_and_the_returned_weights(backend: str) -> No
 
 
 def test_blocked_drops_the_same_weights_in_the_backward_pass() -> None:
-    inputs = Tensors(*(tensor.requires_grad_() for tensor in tensors()))
+    inputs = Tensors(*(tensor.requires_grad_() for tensor in make_tensors()))
 
     def run(value: Tensor) -> Tensor:
         torch.manual_seed(1)
@@ -241,7 +252,7 @@ def test_blocked_drops_the_same_weights_in_the_backward_pass() -> None:
     output = run(inputs.value)
     pull = torch.randn_like(output)
     gradient = torch.autograd.grad(output, inputs.value, pull)[0]
-    close((gradient * inputs.value).sum(), (output * pull).sum().detach(), 1e-10)
+    assert_close((gradient * inputs.value).sum(), (output * pull).sum().detach(), 1e-10)
     # The gradient of the query, by finite differences.
     step = torch.randn_like(inputs.query) * 1e-6
 
@@ -252,22 +263,22 @@ def test_blocked_drops_the_same_weights_in_the_backward_pass() -> None:
 
     slope = ((attend_shifted(1) - attend_shifted(-1)) * pull).sum() / 2
     gradient = torch.autograd.grad(run(inputs.value), inputs.query, pull)[0]
-    close((gradient * step).sum() * 1e6, slope.detach() * 1e6, 1e-4)
+    assert_close((gradient * step).sum() * 1e6, slope.detach() * 1e6, 1e-4)
 
 
 @pytest.mark.parametrize("case", ["none", "causal", "padding lengths", "padding table"])
 @pytest.mark.parametrize("feature_map", [None, FavorPlus(features=19)], ids=["elu", "favor"])
 def test_linear_backend_equals_the_explicit_one(feature_map: FavorPlus | None, case: str) -> None:
     formula = score.Kernel() if feature_map is None else score.Kernel(feature_map)
-    inputs = Tensors(*(tensor.requires_grad_() for tensor in tensors(queries=5, keys=7)))
+    inputs = Tensors(*(tensor.requires_grad_() for tensor in make_tensors(queries=5, keys=7)))
     outputs = [
         attend(*inputs, mask=MASKS[case].ours, score=formula, backend=backend) for backend in ("explicit", "linear")
     ]
-    close(outputs[1], outputs[0].detach(), 1e-11)
+    assert_close(outputs[1], outputs[0].detach(), 1e-11)
     pull = torch.randn_like(outputs[0])
     exact, linear = (torch.autograd.grad(output, list(inputs), pull) for output in outputs)
     for exact_gradient, linear_gradient in zip(exact, linear, strict=True):
-        close(linear_gradient, exact_gradient, 1e-10)
+        assert_close(linear_gradient, exact_gradient, 1e-10)
 
 
 def test_auto_selects_a_backend_that_can_compute_the_request() -> None:
@@ -275,7 +286,7 @@ def test_auto_selects_a_backend_that_can_compute_the_request() -> None:
     from jumok.attention.backends.protocol import AttentionRequest
 
     def select(queries: int, **settings: Any) -> str:
-        query, key, value = tensors(torch.float32, queries=queries, keys=queries, batch=1, heads=1, groups=1)
+        query, key, value = make_tensors(torch.float32, queries=queries, keys=queries, batch=1, heads=1, groups=1)
         plain = {"mask": None, "bias": None, "score": score.ScaledDot(), "dropout": 0.0, "weights": False}
         request = AttentionRequest(
             query,

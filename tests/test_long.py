@@ -12,7 +12,7 @@ import jumok
 from jumok.attention import mask
 from jumok.errors import ArgumentError, ShapeError
 from jumok.models.long import MIXINGS, Long, LongConfig
-from oracle import random_keys
+from oracle import draw_random_keys
 from parity import perturb_parameters
 
 SMALL = {
@@ -35,7 +35,7 @@ def allowed(mixing: str, length: int) -> torch.Tensor:
     for i in range(length):
         for j in range(length):
             near = abs(i - j) < 3 or i in (0, 5) or j in (0, 5)
-            drawn = mixing == "bigbird" and j in random_keys(2, 7, length, i)
+            drawn = mixing == "bigbird" and j in draw_random_keys(2, 7, length, i)
             cells[i, j] = mixing == "full" or near or drawn
     return cells
 

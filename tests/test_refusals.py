@@ -1,4 +1,4 @@
-"""Bad input at the door gets a clear error: what, where, and what to do."""
+"""Wrong arguments of attend() raise an error that says what is wrong, where, and what to do."""
 
 from __future__ import annotations
 
@@ -12,38 +12,50 @@ from jumok.attention import mask, score
 from jumok.errors import ArgumentError, BackendError, JumokError, ShapeError
 
 
-def drawn(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+def make_zeros(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.zeros(*shape, dtype=dtype)
 
 
-FINE = drawn(2, 6, 5, 4)
+VALID = make_zeros(2, 6, 5, 4)
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "says"),
+    ("tensors", "error", "message"),
     [
         (
-            (FINE, drawn(2, 6, 7, 3), drawn(2, 6, 7, 4)),
+            (VALID, make_zeros(2, 6, 7, 3), make_zeros(2, 6, 7, 4)),
             ShapeError,
             r"width 4 and key 3.*\[2, 6, 5, 4\].*6, 7, 3\]",
         ),
-        ((FINE, drawn(2, 6, 7, 4), drawn(2, 6, 8, 4)), ShapeError, r"\[2, 6, 7, 4\] and value \[2, 6, 8, 4\]"),
-        ((FINE, drawn(3, 6, 7, 4), drawn(3, 6, 7, 4)), ShapeError, r"\[2, 6, 5, 4\] and key \[3, 6, 7, 4\].*2 and 3"),
-        ((FINE, drawn(2, 4, 7, 4), drawn(2, 4, 7, 4)), ShapeError, "6 query heads do not divide into 4"),
-        ((drawn(6, 5, 4), FINE, FINE), ShapeError, r"query must be \[batch, head, length, width\]; it is \[6, 5, 4\]"),
-        ((FINE, FINE.long(), FINE), ArgumentError, "key must hold floating-point numbers, not torch.int64"),
-        ((FINE, FINE.double(), FINE), ArgumentError, "float32, torch.float64, torch.float32"),
-        (([1.0], FINE, FINE), ArgumentError, "query must be a tensor, not list"),
+        (
+            (VALID, make_zeros(2, 6, 7, 4), make_zeros(2, 6, 8, 4)),
+            ShapeError,
+            r"\[2, 6, 7, 4\] and value \[2, 6, 8, 4\]",
+        ),
+        (
+            (VALID, make_zeros(3, 6, 7, 4), make_zeros(3, 6, 7, 4)),
+            ShapeError,
+            r"\[2, 6, 5, 4\] and key \[3, 6, 7, 4\].*2 and 3",
+        ),
+        ((VALID, make_zeros(2, 4, 7, 4), make_zeros(2, 4, 7, 4)), ShapeError, "6 query heads do not divide into 4"),
+        (
+            (make_zeros(6, 5, 4), VALID, VALID),
+            ShapeError,
+            r"query must be \[batch, head, length, width\]; it is \[6, 5, 4\]",
+        ),
+        ((VALID, VALID.long(), VALID), ArgumentError, "key must hold floating-point numbers, not torch.int64"),
+        ((VALID, VALID.double(), VALID), ArgumentError, "float32, torch.float64, torch.float32"),
+        (([1.0], VALID, VALID), ArgumentError, "query must be a tensor, not list"),
     ],
 )
-def test_tensors_that_do_not_fit(given: Any, error: type[Exception], says: str) -> None:
-    with pytest.raises(error, match=says) as caught:
-        attend(*given)
+def test_tensors_that_do_not_fit_raise(tensors: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message) as caught:
+        attend(*tensors)
     assert isinstance(caught.value, JumokError) and isinstance(caught.value, ValueError)
 
 
 @pytest.mark.parametrize(
-    ("settings", "error", "says"),
+    ("settings", "error", "message"),
     [
         (
             {"backend": "cuda"},
@@ -75,18 +87,18 @@ def test_tensors_that_do_not_fit(given: Any, error: type[Exception], says: str) 
         ({"backend": "flex", "score": score.General(4, 4)}, BackendError, 'use backend="explicit"'),
     ],
 )
-def test_settings_that_cannot_be(settings: dict[str, Any], error: type[Exception], says: str) -> None:
-    with pytest.raises(error, match=says):
-        attend(FINE, FINE, FINE, **settings)
+def test_wrong_settings_raise(settings: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        attend(VALID, VALID, VALID, **settings)
 
 
 def test_flex_refuses_to_train() -> None:
-    query = FINE.clone().requires_grad_()
+    query = VALID.clone().requires_grad_()
     with pytest.raises(BackendError, match=r"inference.*use backend"):
-        attend(query, FINE, FINE, backend="flex")
+        attend(query, VALID, VALID, backend="flex")
 
 
 @pytest.mark.parametrize("make", [lambda: score.ScaledDot(softcap=0.0), lambda: score.General(0, 4)])
-def test_scores_that_cannot_be(make: Any) -> None:
+def test_wrong_score_arguments_raise(make: Any) -> None:
     with pytest.raises(ArgumentError):
         make()
