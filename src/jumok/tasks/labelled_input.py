@@ -6,8 +6,6 @@ A model that answers (translation, caption, numbers) answers first, and its deco
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -17,7 +15,7 @@ from jumok.data.tokenizers.token_labels import group_words, label_tokens
 from jumok.errors import ArgumentError
 
 from .generate_text import GenerationSettings, stream_answer_tokens
-from .model_inputs import ModelInput, read_input, require_tokenizer
+from .model_inputs import ModelInput, RawInput, read_input, require_tokenizer
 from .predict import NumberPredictor
 
 START = "<start>"
@@ -82,7 +80,7 @@ class LabelledInput:
         return is_decoder, is_decoder
 
 
-def prepare_input(loaded: Loaded, raw: Any, limit: int = defaults.ANSWER_TOKENS) -> LabelledInput:
+def prepare_input(loaded: Loaded, raw: RawInput, limit: int = defaults.ANSWER_TOKENS) -> LabelledInput:
     """Convert user input into model arguments with labels; a model that answers generates its answer first.
 
     Args:

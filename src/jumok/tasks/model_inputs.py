@@ -16,6 +16,9 @@ from jumok.data.images.image_files import is_existing_file, is_image_path
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
 
+# What a user passed. It may be of any type; read_input checks it.
+RawInput = Any
+
 # What a model reads, in the words of an error message.
 INPUT_NAMES = {"text": "text", "image": "images", "regions": "image regions", "numbers": "numbers"}
 # The number of axes of a tensor that holds a batch of inputs.
@@ -37,7 +40,7 @@ class ModelInput:
     unknown_count: int = 0
 
 
-def read_input(loaded: Loaded, raw: Any, *, chat: bool = False) -> ModelInput:
+def read_input(loaded: Loaded, raw: RawInput, *, chat: bool = False) -> ModelInput:
     """Convert one input of the user into a model input on the model's device.
 
     Args:
@@ -58,7 +61,7 @@ def read_input(loaded: Loaded, raw: Any, *, chat: bool = False) -> ModelInput:
     return ModelInput(source.to(loaded.model.device)[None])
 
 
-def split_batch(reads: str, inputs: Any) -> list[Any] | None:
+def split_batch(reads: str, inputs: RawInput) -> list[RawInput] | None:
     """Return the inputs of a batch as a list; None if ``inputs`` is a single input.
 
     Args:
@@ -95,7 +98,7 @@ def require_tokenizer(loaded: Loaded) -> Tokenizer:
     return tokenizer
 
 
-def _read_text(loaded: Loaded, raw: Any, chat: bool) -> ModelInput:
+def _read_text(loaded: Loaded, raw: RawInput, chat: bool) -> ModelInput:
     if not isinstance(raw, str):
         raise ArgumentError(f"this {loaded.family} model reads text, not {_name_type(raw)}")
     if is_image_path(raw):
@@ -112,7 +115,7 @@ def _read_text(loaded: Loaded, raw: Any, chat: bool) -> ModelInput:
     return ModelInput(source, token_ids, unknown_count)
 
 
-def _read_image(loaded: Loaded, raw: Any) -> Float[Tensor, "channel row column"]:
+def _read_image(loaded: Loaded, raw: RawInput) -> Float[Tensor, "channel row column"]:
     """Return a prepared image; a tensor is expected to be prepared already."""
     if isinstance(raw, Tensor):
         return _check_tensor(raw, "an image", "channel", "row", "column")
@@ -129,7 +132,7 @@ def _read_image(loaded: Loaded, raw: Any) -> Float[Tensor, "channel row column"]
     return loaded.preparation.apply(raw)
 
 
-def _read_regions(loaded: Loaded, raw: Any) -> Float[Tensor, "region feature"]:
+def _read_regions(loaded: Loaded, raw: RawInput) -> Float[Tensor, "region feature"]:
     """Return the regions that a detector found in an image, from a tensor or a .safetensors file."""
     if isinstance(raw, str | Path):
         if not str(raw).endswith(".safetensors") or not is_existing_file(Path(raw)):
@@ -143,7 +146,7 @@ def _read_regions(loaded: Loaded, raw: Any) -> Float[Tensor, "region feature"]:
     return _check_tensor(raw, "regions", "region", "feature")
 
 
-def _read_numbers(loaded: Loaded, raw: Any) -> Float[Tensor, " length"]:
+def _read_numbers(loaded: Loaded, raw: RawInput) -> Float[Tensor, " length"]:
     """Return numbers from text such as "10, 20, 30", a list or a tensor."""
     if isinstance(raw, str):
         raw = raw.replace(",", " ").split()
@@ -168,6 +171,6 @@ def _check_tensor(tensor: Tensor, name: str, *axes: str) -> Tensor:
     return tensor
 
 
-def _name_type(raw: Any) -> str:
+def _name_type(raw: RawInput) -> str:
     name = type(raw).__name__
     return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"

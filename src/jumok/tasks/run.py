@@ -9,14 +9,14 @@ from jumok.checkpoint import Loaded, load
 from jumok.errors import ArgumentError
 
 from .generate_text import GenerationSettings, parse_settings, stream_answer
-from .model_inputs import INPUT_NAMES, ModelInput, read_input, split_batch
+from .model_inputs import INPUT_NAMES, ModelInput, RawInput, read_input, split_batch
 from .predict import classify, embed, fill, predict, score
 
 # The tasks that answer in one forward pass; the remaining ones generate text.
 TASKS = {"embed": embed, "fill": fill, "classify": classify, "score": score, "predict": predict}
 
 
-def run(model: str | Path | Loaded, inputs: Any, **options: Any) -> Any:
+def run(model: str | Path | Loaded, inputs: RawInput, **options: Any) -> Any:
     """Run a model on its task: continue, translate, caption, fill, classify, score, embed or predict.
 
     Args:
