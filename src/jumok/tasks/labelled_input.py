@@ -6,6 +6,7 @@ A model that answers (translation, caption, numbers) answers first, and its deco
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+
 import torch
 from torch import Tensor
 
