@@ -1,12 +1,15 @@
-"""A training task small enough for a test: a GPT of one block that learns to count; and a display that stops a run."""
+"""Helpers for training tests: a GPT of one block that learns to count, a display that stops a run, no plots."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
@@ -22,6 +25,13 @@ CONFIG = GPTConfig(vocabulary=16, length=12, width=16, layers=1, heads=2, hidden
 SETTINGS = {
     "steps": 12, "batch": 8, "evaluate_every": 4, "save_every": 4, "log_every": 1, "warmup": 2, "precision": "float32",
 }  # fmt: skip
+
+PLOTS = (
+    "jumok.draw.save_line_plot",
+    "jumok.recipes.toys.sequences.save_heat_map",
+    "jumok.recipes.toys.induction.save_head_grid",
+    "jumok.recipes.images.image_arrays.save_gallery",
+)
 
 
 def toy(config: GPTConfig = CONFIG, **fields: Any) -> Task:
@@ -74,3 +84,21 @@ def assert_equal(actual: dict[str, torch.Tensor], expected: dict[str, torch.Tens
     assert actual.keys() == expected.keys()
     for name in expected:
         assert torch.equal(actual[name], expected[name]), name
+
+
+def assert_same_parameters(model: nn.Module, expected: nn.Module) -> None:
+    """Assert that two models have the same parameters, bit for bit."""
+    assert_equal(copy_parameters(model), copy_parameters(expected))
+
+
+@contextlib.contextmanager
+def skip_plots() -> Iterator[None]:
+    """Train without drawing plots, which take longer than a small model's training; plots have tests of their own."""
+
+    def skip(*arguments: Any, **options: Any) -> Path:
+        return Path()
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in PLOTS:
+            patch.setattr(name, skip)
+        yield
