@@ -1,6 +1,6 @@
-"""What the door costs, and what the blocked backend saves. Run: make bench
+"""The overhead of attend(), and the time and memory that the blocked backend saves. Run: make bench
 
-Ratios of medians in one compare_interleaved run, with the quartiles of the rounds' ratios. Figures go to LOG.md.
+Prints ratios of medians from interleaved runs, with the quartiles of the rounds' ratios. The figures are in LOG.md.
 """
 
 from __future__ import annotations
@@ -18,138 +18,142 @@ from jumok.attention.backends import block_plan
 from jumok.attention.grid import Grid
 from measure import compare_interleaved, measure_peak_memory
 
+Row = dict[str, object]
 
-def door(rounds: int) -> list[dict[str, object]]:
-    """attend() against the bare kernel that it calls."""
-    rows = []
+WINDOW = 256
+
+
+def measure_overhead(rounds: int) -> list[Row]:
+    """Compare attend() with the kernel that it calls."""
+    rows: list[Row] = []
     for shape, calls, name in (((1, 12, 1024, 64), 3, "large"), ((1, 2, 4, 8), 2000, "tiny")):
         query, key, value = torch.randn(3, *shape)
-        for causal in (False, True):
-            who = mask.causal if causal else None
+        for is_causal in (False, True):
+            allowed = mask.causal if is_causal else None
             with torch.no_grad():
-                found = compare_interleaved(
-                    lambda q=query, k=key, v=value, m=who: attend(q, k, v, mask=m),
-                    lambda q=query, k=key, v=value, c=causal: functional.scaled_dot_product_attention(
+                times = compare_interleaved(
+                    lambda q=query, k=key, v=value, m=allowed: attend(q, k, v, mask=m),
+                    lambda q=query, k=key, v=value, c=is_causal: functional.scaled_dot_product_attention(
                         q, k, v, is_causal=c
                     ),
                     rounds,
                     calls,
                 )
-            cost = 100 * (1 / found["ratio"] - 1)
             rows.append(
                 {
-                    "what": f"door {name} {list(shape)}{' causal' if causal else ''}",
-                    "extra_us": round(found["extra"] * 1e6, 2),
-                    "extra_percent": round(cost, 2),
-                    "ratio": found["ratio"],
-                    "spread": [found["low"], found["high"]],
+                    "what": f"attend() {name} {list(shape)}{' causal' if is_causal else ''}",
+                    "extra_us": round(times["extra"] * 1e6, 2),
+                    "extra_percent": round(100 * (1 / times["ratio"] - 1), 2),
+                    "ratio": times["ratio"],
+                    "spread": [times["low"], times["high"]],
                 }
             )
     return rows
 
 
-def sparse(rounds: int, length: int = 8192) -> list[dict[str, object]]:
-    """blocked under a window of 256 against dense kernels over everything, and over the causal half."""
-    rows = []
-    tensors = torch.randn(3, 1, 12, length, 64)
-    pull = torch.randn(1, 12, length, 64)
-    who = mask.causal & mask.window(256)
+def measure_sparse(rounds: int, length: int = 8192) -> list[Row]:
+    """Compare blocked with a window of 256 with dense kernels, over all cells and over the causal half."""
+    rows: list[Row] = []
+    query, key, value = tensors = torch.randn(3, 1, 12, length, 64)
+    grad_output = torch.randn(1, 12, length, 64)
+    windowed = mask.causal & mask.window(WINDOW)
     for dense_causal in (False, True):
-        query, key, value = tensors
         with torch.no_grad():
-            found = compare_interleaved(
-                lambda q=query, k=key, v=value: attend(q, k, v, mask=who, backend="blocked"),
-                lambda q=query, k=key, v=value, c=dense_causal: functional.scaled_dot_product_attention(
-                    q, k, v, is_causal=c
-                ),
+            times = compare_interleaved(
+                lambda: attend(query, key, value, mask=windowed, backend="blocked"),
+                lambda c=dense_causal: functional.scaled_dot_product_attention(query, key, value, is_causal=c),
                 rounds,
             )
-        rows.append(_row(f"blocked forward n={length}", dense_causal, found))
-        leaves = [one.clone().requires_grad_() for one in tensors]
+        rows.append(_make_sparse_row(f"blocked forward n={length}", dense_causal, times))
+        leaves = [tensor.clone().requires_grad_() for tensor in tensors]
 
-        def ours(leaves: list[torch.Tensor] = leaves) -> None:
-            attend(*leaves, mask=who, backend="blocked").backward(pull)
+        def run_blocked(leaves: list[torch.Tensor] = leaves) -> None:
+            attend(*leaves, mask=windowed, backend="blocked").backward(grad_output)
 
-        def theirs(leaves: list[torch.Tensor] = leaves, causal: bool = dense_causal) -> None:
-            functional.scaled_dot_product_attention(*leaves, is_causal=causal).backward(pull)
+        def run_dense(leaves: list[torch.Tensor] = leaves, is_causal: bool = dense_causal) -> None:
+            functional.scaled_dot_product_attention(*leaves, is_causal=is_causal).backward(grad_output)
 
-        found = compare_interleaved(ours, theirs, max(3, rounds // 2))
-        rows.append(_row(f"blocked forward+backward n={length}", dense_causal, found))
+        times = compare_interleaved(run_blocked, run_dense, max(3, rounds // 2))
+        rows.append(_make_sparse_row(f"blocked forward+backward n={length}", dense_causal, times))
     return rows
 
 
-def _row(what: str, dense_causal: bool, found: dict[str, float]) -> dict[str, object]:
+def _make_sparse_row(title: str, dense_causal: bool, times: dict[str, float]) -> Row:
     return {
-        "what": f"{what}, window 256, against dense sdpa{' (is_causal)' if dense_causal else ''}",
-        "ours_s": round(found["ours"], 4),
-        "theirs_s": round(found["theirs"], 4),
-        "ratio": found["ratio"],
-        "spread": [found["low"], found["high"]],
+        "what": f"{title}, window {WINDOW}, against dense sdpa{' (is_causal)' if dense_causal else ''}",
+        "ours_s": round(times["ours"], 4),
+        "theirs_s": round(times["theirs"], 4),
+        "ratio": times["ratio"],
+        "spread": [times["low"], times["high"]],
     }
 
 
-MEMORY = """
+MEMORY_PROGRAM = """
 import torch
 from jumok import attend
 from jumok.attention import mask
 torch.set_num_threads(2)
-who = mask.causal & mask.window(256)
+windowed = mask.causal & mask.window({window})
 def step(length):
     tensors = [torch.randn(1, 12, length, 64, requires_grad=True) for _ in range(3)]
-    attend(*tensors, mask=who, backend={backend!r}).square().mean().backward()
-step(64)  # libraries and their buffers are loaded before the mark
+    attend(*tensors, mask=windowed, backend={backend!r}).square().mean().backward()
+step(64)  # load libraries and allocate their buffers before the mark
 mark()
 step({length})
 """
 
 
-def memory() -> list[dict[str, object]]:
-    """How the peak of a forward and backward pass grows with n: log2 of what doubling n multiplies it by."""
+def measure_memory() -> list[Row]:
+    """Measure how the peak memory of a forward and backward pass grows with n."""
     lengths = [1024, 2048, 4096, 8192, 16384]
-    peaks = [measure_peak_memory(MEMORY.format(backend="blocked", length=length)) for length in lengths]
+    peaks = [_measure_training_peak("blocked", length) for length in lengths]
+    dense_peaks = [_measure_training_peak("explicit", length) for length in lengths[:3]]
     exponent = math.log(peaks[-1] / peaks[0]) / math.log(lengths[-1] / lengths[0])
-    dense = [measure_peak_memory(MEMORY.format(backend="explicit", length=length)) for length in lengths[:3]]
     return [
         {
             "what": "blocked memory, forward+backward, 1,024 to 16,384",
             "MB": [round(peak / 2**20, 1) for peak in peaks],
             "exponent": exponent,
             "exponent_of_the_last_doubling": math.log2(peaks[-1] / peaks[-2]),
-            "explicit_MB_1024_to_4096": [round(peak / 2**20, 1) for peak in dense],
+            "explicit_MB_1024_to_4096": [round(peak / 2**20, 1) for peak in dense_peaks],
         }
     ]
 
 
-def crossover(rounds: int) -> list[dict[str, object]]:
-    """Where blocked begins to beat sdpa with a table: what ``auto`` goes by (SPARSE_FROM, SPARSE_SHARE)."""
-    rows: list[dict[str, object]] = []
+def _measure_training_peak(backend: str, length: int) -> int:
+    return measure_peak_memory(MEMORY_PROGRAM.format(backend=backend, length=length, window=WINDOW))
+
+
+def measure_crossover(rounds: int) -> list[Row]:
+    """Find where blocked becomes faster than sdpa with a mask tensor: MIN_SPARSE_CELLS and MAX_SPARSE_COVERAGE."""
+    rows: list[Row] = []
     for length in (512, 1024, 2048, 4096):
         query, key, value = torch.randn(3, 1, 12, length, 64)
         grid = Grid(range(1), range(12), range(length), range(length))
         for part in (8, 4, 2, 1):
-            who = mask.causal & mask.window(length // part)
+            windowed = mask.causal & mask.window(length // part)
             with torch.no_grad():
-                found = compare_interleaved(
-                    lambda q=query, k=key, v=value, m=who: attend(q, k, v, mask=m, backend="blocked"),
-                    lambda q=query, k=key, v=value, m=who: attend(q, k, v, mask=m, backend="sdpa"),
+                times = compare_interleaved(
+                    lambda q=query, k=key, v=value, m=windowed: attend(q, k, v, mask=m, backend="blocked"),
+                    lambda q=query, k=key, v=value, m=windowed: attend(q, k, v, mask=m, backend="sdpa"),
                     rounds,
                 )
             rows.append(
                 {
-                    "what": f"blocked against sdpa with a table, n={length}, window n/{part}",
-                    "share": block_plan.compute_coverage(who, grid),
-                    "ratio": found["ratio"],
-                    "spread": [found["low"], found["high"]],
+                    "what": f"blocked against sdpa with a mask tensor, n={length}, window n/{part}",
+                    "share": block_plan.compute_coverage(windowed, grid),
+                    "ratio": times["ratio"],
+                    "spread": [times["low"], times["high"]],
                 }
             )
     return rows
 
 
-def linear(rounds: int, length: int = 8192) -> list[dict[str, object]]:
-    """Linear attention against softmax attention, causal."""
+def measure_linear(rounds: int, length: int = 8192) -> list[Row]:
+    """Compare linear attention with softmax attention, both causal."""
     query, key, value = torch.randn(3, 1, 12, length, 64)
     with torch.no_grad():
-        found = compare_interleaved(
+        times = compare_interleaved(
             lambda: attend(query, key, value, mask=mask.causal, score=score.Kernel()),
             lambda: functional.scaled_dot_product_attention(query, key, value, is_causal=True),
             rounds,
@@ -157,41 +161,44 @@ def linear(rounds: int, length: int = 8192) -> list[dict[str, object]]:
     return [
         {
             "what": f"linear (elu+1) causal n={length} against sdpa",
-            "ratio": found["ratio"],
-            "spread": [found["low"], found["high"]],
+            "ratio": times["ratio"],
+            "spread": [times["low"], times["high"]],
         }
     ]
 
 
 def main() -> None:
+    """Run the benchmarks and print one line per row."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=15, help="rounds of each comparison (default 15)")
-    parser.add_argument("--json", action="store_true", help="print JSON, one line a row")
-    parser.add_argument("--only", choices=["door", "sparse", "crossover", "memory", "linear"], help="one part alone")
-    chosen = parser.parse_args()
+    parser.add_argument("--json", action="store_true", help="print JSON, one line per row")
+    parser.add_argument(
+        "--only", choices=["overhead", "sparse", "crossover", "memory", "linear"], help="run only this part"
+    )
+    arguments = parser.parse_args()
     torch.manual_seed(0)
+    fewer_rounds = max(3, arguments.rounds // 3)
     parts = {
-        "door": lambda: door(chosen.rounds),
-        "sparse": lambda: sparse(max(3, chosen.rounds // 3)),
-        "crossover": lambda: crossover(max(3, chosen.rounds // 3)),
-        "memory": memory,
-        "linear": lambda: linear(max(3, chosen.rounds // 3)),
+        "overhead": lambda: measure_overhead(arguments.rounds),
+        "sparse": lambda: measure_sparse(fewer_rounds),
+        "crossover": lambda: measure_crossover(fewer_rounds),
+        "memory": measure_memory,
+        "linear": lambda: measure_linear(fewer_rounds),
     }
-    for name, part in parts.items():
-        if chosen.only in (None, name):
-            for row in part():
-                print(
-                    json.dumps(row)
-                    if chosen.json
-                    else "  ".join(f"{key}={_short(value)}" for key, value in row.items()),
-                    flush=True,
-                )
+    for name, measure in parts.items():
+        if arguments.only not in (None, name):
+            continue
+        for row in measure():
+            line = json.dumps(row) if arguments.json else "  ".join(f"{key}={_format(row[key])}" for key in row)
+            print(line, flush=True)
 
 
-def _short(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:.3g}"
-    return f"[{', '.join(_short(one) for one in value)}]" if isinstance(value, list) else str(value)
+def _format(number: object) -> str:
+    if isinstance(number, float):
+        return f"{number:.3g}"
+    if isinstance(number, list):
+        return f"[{', '.join(_format(entry) for entry in number)}]"
+    return str(number)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A forward pass of 512 tokens against transformers with SDPA. Run: python bench/forward.py"""
+"""Compare a forward pass of 512 tokens with transformers (SDPA). Run: python bench/forward.py"""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from measure import compare_interleaved
 
 def main() -> None:
     torch.manual_seed(0)
-    makers = {
+    model_makers = {
         "GPT-2 small": lambda: GPT2LMHeadModel(GPT2Config(attn_implementation="sdpa")),
         "SmolLM2-135M": lambda: LlamaForCausalLM(
             LlamaConfig(
@@ -30,16 +30,16 @@ def main() -> None:
             )
         ),
     }
-    for name, make in makers.items():
+    for name, make in model_makers.items():
         theirs = make().eval()
         with tempfile.TemporaryDirectory() as folder:
             theirs.save_pretrained(folder)
             ours = jumok.load(Path(folder)).model
         tokens = torch.randint(40000, (1, 512))
         with torch.inference_mode():
-            found = compare_interleaved(lambda m=ours, t=tokens: m(t), lambda m=theirs, t=tokens: m(t), 9)
+            times = compare_interleaved(lambda m=ours, t=tokens: m(t), lambda m=theirs, t=tokens: m(t), 9)
         print(
-            f"forward of 512 tokens, {name}: {found['ratio']:.3f}x [{found['low']:.3f}, {found['high']:.3f}]",
+            f"forward of 512 tokens, {name}: {times['ratio']:.3f}x [{times['low']:.3f}, {times['high']:.3f}]",
             flush=True,
         )
 

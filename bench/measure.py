@@ -1,4 +1,4 @@
-"""How things are measured here: in one run, compare_interleaved, as a ratio with its spread. The machine is shared."""
+"""Measure two programs interleaved in one run, as a ratio with its spread, as the machine may be shared."""
 
 from __future__ import annotations
 
@@ -12,36 +12,51 @@ from collections.abc import Callable
 def compare_interleaved(
     ours: Callable[[], object], theirs: Callable[[], object], rounds: int, calls: int = 1
 ) -> dict[str, float]:
-    """Median times of both, and the median of the rounds' ratios theirs / ours with its quartiles."""
-    for warm in (ours, theirs):
-        for _ in range(max(1, calls // 10)):
-            warm()
+    """Time two functions in alternation.
 
-    def timed(function: Callable[[], object]) -> float:
+    Args:
+        ours: Our function.
+        theirs: The function to compare with.
+        rounds: Number of rounds; each times both functions.
+        calls: Calls of each function per round.
+
+    Returns:
+        "ours" and "theirs": median seconds per call; "ratio", "low" and "high": median and quartiles of the rounds'
+        ratios theirs / ours; "extra": median difference ours - theirs in seconds.
+    """
+    for function in (ours, theirs):
+        for _ in range(max(1, calls // 10)):
+            function()
+
+    def measure_seconds(function: Callable[[], object]) -> float:
         start = time.perf_counter()
         for _ in range(calls):
             function()
         return (time.perf_counter() - start) / calls
 
     pairs = []
-    for turn in range(rounds):  # who goes first takes turns, so that a slow moment hits both
+    for turn in range(rounds):  # the order alternates, so that a slow moment affects both
         first, second = (ours, theirs) if turn % 2 else (theirs, ours)
-        times = {first: timed(first), second: timed(second)}
-        pairs.append((times[ours], times[theirs]))
-    ratios = [slow / fast for fast, slow in pairs]
-    low, middle, high = statistics.quantiles(ratios, n=4)
+        seconds = {first: measure_seconds(first), second: measure_seconds(second)}
+        pairs.append((seconds[ours], seconds[theirs]))
+
+    low, middle, high = statistics.quantiles([their_time / our_time for our_time, their_time in pairs], n=4)
     return {
-        "ours": statistics.median(one for one, _ in pairs),
-        "theirs": statistics.median(two for _, two in pairs),
+        "ours": statistics.median(our_time for our_time, _ in pairs),
+        "theirs": statistics.median(their_time for _, their_time in pairs),
         "ratio": middle,
         "low": low,
         "high": high,
-        "extra": statistics.median(one - two for one, two in pairs),
+        "extra": statistics.median(our_time - their_time for our_time, their_time in pairs),
     }
 
 
 def measure_peak_memory(program: str) -> int:
-    """Bytes by which a fresh process grows, at its highest, after the program's ``mark()`` (Linux)."""
+    """Run a program in a new process and return how many bytes it grows, at its peak, after its call of ``mark()``.
+
+    Args:
+        program: Python source that calls ``mark()`` once. Works on Linux.
+    """
     wrapped = f"""
 import gc
 def status(field):
@@ -50,10 +65,10 @@ def status(field):
 start = []
 def mark():
     gc.collect()
-    open("/proc/self/clear_refs", "w").write("5")  # the high-water mark starts again from here
+    open("/proc/self/clear_refs", "w").write("5")  # reset the peak
     start.append(status("VmRSS"))
 {program}
 print(status("VmHWM") - start[0])
 """
-    done = subprocess.run([sys.executable, "-c", wrapped], capture_output=True, text=True, check=True)
-    return int(done.stdout.split()[-1])
+    process = subprocess.run([sys.executable, "-c", wrapped], capture_output=True, text=True, check=True)
+    return int(process.stdout.split()[-1])

@@ -324,7 +324,7 @@ def test_a_bad_config_is_refused_in_a_sentence(fields: dict[str, Any], says: str
     ("name", "length", "settings", "says"),
     [
         ("bert", 21, {}, "position 20 is outside the 20 positions"),
-        ("roberta", 21, {}, "position 22 was asked for"),
+        ("roberta", 21, {}, "position 22 is outside"),
         ("bert", 9, {"token_mask": torch.ones(2, 8).bool()}, r"token_mask is \[2, 8\], but the tokens are \[2, 9\]"),
         ("bert", 9, {"segments": torch.ones(2, 8).long()}, r"segments are \[2, 8\], but the tokens are \[2, 9\]"),
         ("bert", 9, {"segments": torch.full((2, 9), 2)}, "segment 2 is out of range: this model has 0 to 1"),

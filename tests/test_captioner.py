@@ -186,7 +186,7 @@ def test_wrong_images_are_refused_in_a_sentence() -> None:
         patches(torch.zeros(1, 2, 15, 6), target)
     with pytest.raises(ShapeError, match="floating-point numbers"):
         patches(torch.zeros(1, 6, 15), target)
-    with pytest.raises(ShapeError, match="position 20 was asked for"):
+    with pytest.raises(ShapeError, match="position 20 is outside the 20 positions"):
         regions(torch.zeros(1, 7, 13), torch.zeros(1, 21, dtype=torch.long))
 
 

@@ -217,7 +217,7 @@ def test_a_bad_config_is_refused_in_a_sentence(fields: dict[str, Any], says: str
 
 def test_inputs_that_do_not_fit_are_refused() -> None:
     model = made("longformer")
-    with pytest.raises(ShapeError, match="position 30 was asked for"):
+    with pytest.raises(ShapeError, match="position 30 is outside the 30 positions"):
         model(torch.zeros(1, 31).long())
     with pytest.raises(ShapeError, match=r"token_mask is \[1, 4\], but the tokens are \[1, 5\]"):
         model(torch.zeros(1, 5).long(), token_mask=torch.ones(1, 4).bool())

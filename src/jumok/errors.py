@@ -30,7 +30,7 @@ class DataError(JumokError, ValueError):
 
 
 class FetchError(JumokError):
-    """A catalogue entry could not be downloaded or verified; nothing of it was kept."""
+    """A catalogue entry could not be downloaded or verified; no part of it was stored."""
 
 
 class ImageError(ArgumentError):
