@@ -1,4 +1,4 @@
-"""Places inside a save where a process can be killed; put in from outside, the product knows nothing of them."""
+"""Points inside a save at which a process can be killed. They are patched in from outside, not part of the package."""
 
 from __future__ import annotations
 
@@ -6,106 +6,116 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from jumok.checkpoint import manifest, run_folder
 from jumok.training import metrics_log, resume
 
-save = sys.modules["jumok.checkpoint.save"]  # the package offers the function of that name
+save = sys.modules["jumok.checkpoint.save"]  # the package exports the function of that name
 
-Point = Callable[[Callable[[], None]], None]
+Strike = Callable[[], None]
+Condition = Callable[..., bool]
 
 
 def die() -> None:
-    """No handler runs, nothing is flushed: as if the power went."""
+    """Kill this process: no handler runs, nothing is flushed, as in a power failure."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _before(owner: Any, name: str, strike: Callable[[], None], when: Callable[..., bool] = lambda *given: True) -> None:
-    real = getattr(owner, name)
+def strike_before(owner: Any, name: str, strike: Strike, condition: Condition = lambda *arguments: True) -> None:
+    """Patch a function so that ``strike`` is called before it."""
+    function = getattr(owner, name)
 
-    def struck(*given: Any, **more: Any) -> Any:
-        if when(*given):
+    def patched(*arguments: Any, **options: Any) -> Any:
+        if condition(*arguments):
             strike()
-        return real(*given, **more)
+        return function(*arguments, **options)
 
-    setattr(owner, name, struck)
+    setattr(owner, name, patched)
 
 
-def _after(owner: Any, name: str, strike: Callable[[], None], when: Callable[..., bool] = lambda *given: True) -> None:
-    real = getattr(owner, name)
+def strike_after(owner: Any, name: str, strike: Strike, condition: Condition = lambda *arguments: True) -> None:
+    """Patch a function so that ``strike`` is called after it."""
+    function = getattr(owner, name)
 
-    def struck(*given: Any, **more: Any) -> Any:
-        answer = real(*given, **more)
-        if when(*given):
+    def patched(*arguments: Any, **options: Any) -> Any:
+        returned = function(*arguments, **options)
+        if condition(*arguments):
             strike()
-        return answer
+        return returned
 
-    setattr(owner, name, struck)
+    setattr(owner, name, patched)
 
 
-def _half(owner: Any, name: str, place: int, strike: Callable[[], None]) -> None:
-    """When the end comes, half of the file that was just written is lost."""
-    real = getattr(owner, name)
+def strike_with_half_a_file(owner: Any, name: str, path_index: int, strike: Strike) -> None:
+    """Patch a function that writes a file so that half of the file is missing when ``strike`` is called."""
+    function = getattr(owner, name)
 
-    def struck(*given: Any, **more: Any) -> Any:
-        answer = real(*given, **more)
-        path = Path(given[place])
-        whole = path.read_bytes()
-        os.truncate(path, len(whole) // 2)
+    def patched(*arguments: Any, **options: Any) -> Any:
+        returned = function(*arguments, **options)
+        path = Path(arguments[path_index])
+        content = path.read_bytes()
+        os.truncate(path, len(content) // 2)
         strike()
-        path.write_bytes(whole)  # not yet the end
-        return answer
+        path.write_bytes(content)  # the process was not killed yet
+        return returned
 
-    setattr(owner, name, struck)
+    setattr(owner, name, patched)
 
 
-#: name: what puts a strike there
-POINTS: dict[str, Point] = {
-    "before the model": lambda strike: _before(save, "save_file", strike),
-    "half of the model": lambda strike: _half(save, "save_file", 1, strike),
-    "after the model": lambda strike: _after(save, "save_file", strike),
-    "half of the optimizer": lambda strike: _half(resume, "save_file", 1, strike),
-    "after the optimizer": lambda strike: _after(resume, "save_file", strike),
-    "before the manifest": lambda strike: _before(manifest, "write", strike),
-    "after the manifest": lambda strike: _after(manifest, "write", strike),
-    "before the folder has its name": lambda strike: _before(manifest.os, "replace", strike),
-    "after the folder has its name": lambda strike: _after(
-        manifest.os, "replace", strike, lambda old, new: Path(new).name.startswith("step-")
-    ),
-    "before a pointer": lambda strike: _before(runs, "point", strike),
-    "between the pointers": lambda strike: _before(runs, "point", strike, lambda run, name, to: name == "best"),
-    "in the middle of a pointer": lambda strike: _after(run_folder.os, "fsync", strike),
-    "after a pointer": lambda strike: _after(runs, "point", strike),
-    "before an old one goes": lambda strike: _before(runs, "remove", strike),
-    "while an old one goes": lambda strike: _before(shutil, "rmtree", strike),
-    "in the middle of a line of metrics": lambda strike: _half_line(strike),
+def strike_with_half_a_line(strike: Strike) -> None:
+    """Patch the metrics log so that the end of the last line is missing when ``strike`` is called."""
+    append_line = metrics_log._append_line
+
+    def patched(path: Path, row: Mapping[str, int | float]) -> None:
+        append_line(path, row)
+        content = path.read_bytes()
+        os.truncate(path, len(content) - 9)
+        strike()
+        path.write_bytes(content)
+
+    metrics_log._append_line = patched
+
+
+def is_checkpoint(old: object, new: str | Path) -> bool:
+    return Path(new).name.startswith("step-")
+
+
+def is_best(run: object, pointer: str, checkpoint: object) -> bool:
+    return pointer == "best"
+
+
+#: name of a point: a function that patches it in
+POINTS: dict[str, Callable[[Strike], None]] = {
+    "before the model": lambda strike: strike_before(save, "save_file", strike),
+    "half of the model": lambda strike: strike_with_half_a_file(save, "save_file", 1, strike),
+    "after the model": lambda strike: strike_after(save, "save_file", strike),
+    "half of the optimizer": lambda strike: strike_with_half_a_file(resume, "save_file", 1, strike),
+    "after the optimizer": lambda strike: strike_after(resume, "save_file", strike),
+    "before the manifest": lambda strike: strike_before(manifest, "write_manifest", strike),
+    "after the manifest": lambda strike: strike_after(manifest, "write_manifest", strike),
+    "before the folder has its name": lambda strike: strike_before(manifest.os, "replace", strike),
+    "after the folder has its name": lambda strike: strike_after(manifest.os, "replace", strike, is_checkpoint),
+    "before a pointer": lambda strike: strike_before(run_folder, "write_pointer", strike),
+    "between the pointers": lambda strike: strike_before(run_folder, "write_pointer", strike, is_best),
+    "in the middle of a pointer": lambda strike: strike_after(run_folder.os, "fsync", strike),
+    "after a pointer": lambda strike: strike_after(run_folder, "write_pointer", strike),
+    "before an old checkpoint is removed": lambda strike: strike_before(run_folder, "remove_checkpoint", strike),
+    "while an old checkpoint is removed": lambda strike: strike_before(shutil, "rmtree", strike),
+    "in the middle of a line of metrics": strike_with_half_a_line,
 }
 
 
-def _half_line(strike: Callable[[], None]) -> None:
-    real = metrics_log._append
+def on_call(number: int, strike: Strike) -> Strike:
+    """Return a function that strikes when it is called for the ``number``-th time."""
+    calls = 0
 
-    def struck(path: Path, told: dict[str, Any]) -> None:
-        real(path, told)
-        whole = path.read_bytes()
-        os.truncate(path, len(whole) - 9)
-        strike()
-        path.write_bytes(whole)
-
-    metrics_log._append = struck  # type: ignore[assignment]
-
-
-def nth(count: int, strike: Callable[[], None]) -> Callable[[], None]:
-    """Strikes at the ``count``-th time."""
-    seen = 0
-
-    def counted() -> None:
-        nonlocal seen
-        seen += 1
-        if seen == count:
+    def count() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == number:
             strike()
 
-    return counted
+    return count
