@@ -590,7 +590,7 @@ def test_figures_of_several_runs_stand_in_one_table(translators: Path, bert_run:
     assert f"| {translators / 'lstm'} | translate |" in format_markdown("runs", {"runs": table})
     with pytest.raises(ArgumentError, match="there is no report in"):
         compare_runs([tmp_path])
-    with pytest.raises(ArgumentError, match="no runs were given"):
+    with pytest.raises(ArgumentError, match="there are no runs to compare"):
         compare_runs([])
 
 

@@ -170,7 +170,7 @@ def resume_run(
         run_folder.remove_temporary_files(folder)
     task = _build_task(request, world)
     current_facts = json.loads(json.dumps(dict(task.data)))
-    refuse_differences(data_facts, current_facts, "the data is not the data that this run began with")
+    refuse_differences(data_facts, current_facts, "the data is not what this run began with")
 
     outcome = fit(task, folder, world, display)
     _write_report_if_finished(task, request, outcome, world)
