@@ -120,33 +120,22 @@ def save_head_grid(
             f"There are {len(titles)} titles but {heads} heads; give one title for each head, or omit titles."
         )
 
-    larger = max(weights.shape[1:])
-    values = larger <= GRID_VALUES_LIMIT
-    cell = max(0.34, min(0.5, 1.6 / larger)) if values else 2.7 / larger
-    rows = math.ceil(heads / (4 if heads <= 16 else 8))
-    columns = math.ceil(heads / rows)  # 6 heads become 3 and 3, not 4 and 2
-    map_width, map_height = cell * len(keys), cell * len(queries)
-    across = max(map_width, 0.6) + 0.2  # even a map of one key leaves room for the title "head 10"
-    down = map_height + 0.4
-    width, height = across * (columns - 1) + map_width, down * (rows - 1) + map_height
-
+    grid = _GridLayout(*weights.shape)
     with open_figure_style([*queries, *keys, *titles, title]) as fonts:
         query_labels, key_labels = fonts.format_labels(queries), fonts.format_labels(keys)
-        figure = create_figure(width, height)
+        figure = create_figure(grid.width, grid.height)
         for head in range(heads):
-            row, column = divmod(head, columns)
-            left, bottom = across * column / width, 1 - (down * row + map_height) / height
-            axes = figure.add_axes((left, bottom, map_width / width, map_height / height))
+            axes = figure.add_axes(grid.place_head(head))
             # The maps share their labels: queries at the left, keys below the lowest map of each column.
-            is_leftmost, is_lowest = column == 0, head + columns >= heads
+            is_leftmost, is_lowest = head % grid.columns == 0, head + grid.columns >= heads
             draw_map(
                 axes,
                 weights[head],
                 query_labels if is_leftmost else None,
                 key_labels if is_lowest else None,
-                cell=cell,
-                label_size=8.0 if values else 6.5,
-                value_size=7.0 if values else None,
+                cell=grid.cell,
+                label_size=8.0 if grid.has_values else 6.5,
+                value_size=7.0 if grid.has_values else None,
                 keys_on_top=False,
             )
             axes.set_title(fonts.replace_missing(titles[head]), fontsize=9, pad=4)
@@ -155,6 +144,30 @@ def save_head_grid(
             if is_lowest:
                 axes.set_xlabel("key", fontsize=8)
         if title:
-            figure.text(0.5, 1 + 0.32 / height, fonts.replace_missing(title), ha="center", va="bottom", fontsize=12)
-        draw_color_bar(figure, width, height, gap=0.25)
+            top = 1 + 0.32 / grid.height
+            figure.text(0.5, top, fonts.replace_missing(title), ha="center", va="bottom", fontsize=12)
+        draw_color_bar(figure, grid.width, grid.height, gap=0.25)
         return save_figure(figure, target)
+
+
+class _GridLayout:
+    """The sizes of a grid of heat maps, in inches."""
+
+    def __init__(self, heads: int, queries: int, keys: int) -> None:
+        larger = max(queries, keys)
+        self.has_values = larger <= GRID_VALUES_LIMIT
+        self.cell = max(0.34, min(0.5, 1.6 / larger)) if self.has_values else 2.7 / larger
+        rows = math.ceil(heads / (4 if heads <= 16 else 8))
+        self.columns = math.ceil(heads / rows)  # 6 heads become 3 and 3, not 4 and 2
+        self._map_width, self._map_height = self.cell * keys, self.cell * queries
+        self._across = max(self._map_width, 0.6) + 0.2  # even a map of one key leaves room for the title "head 10"
+        self._down = self._map_height + 0.4
+        self.width = self._across * (self.columns - 1) + self._map_width
+        self.height = self._down * (rows - 1) + self._map_height
+
+    def place_head(self, head: int) -> tuple[float, float, float, float]:
+        """Return left, bottom, width and height of a head's map as shares of the figure."""
+        row, column = divmod(head, self.columns)
+        left = self._across * column / self.width
+        bottom = 1 - (self._down * row + self._map_height) / self.height
+        return left, bottom, self._map_width / self.width, self._map_height / self.height

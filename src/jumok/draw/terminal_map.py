@@ -59,19 +59,7 @@ def render_terminal_heat_map(
 
     row_width = min(max(count_cells(label) for label in query_labels), WIDEST_ROW_LABEL)
     left = row_width + 1  # a plain space, so that the first shade does not touch the label
-    room = (DEFAULT_WIDTH if width is None else width) - left
-    # Without a width no key is omitted, and each column has enough cells for a few letters of its label.
-    narrowest = 6 if width is None else NARROWEST_COLUMN
-    widest = min(max(room // len(key_labels) - 1, narrowest), WIDEST_COLUMN)
-    column = max(NARROWEST_COLUMN, min(max(count_cells(label) for label in key_labels), widest))
-    shown = len(key_labels)
-    if width is not None:
-        shown = min(shown, room // (column + 1))
-        if shown < 1:
-            raise DrawError(
-                f"A width of {width} columns is too narrow for even one key of this map; "
-                f"give a width of at least {left + column + 1}."
-            )
+    column, shown = _fit_columns(key_labels, left, width)
 
     lines = []
     if title:
@@ -84,6 +72,24 @@ def render_terminal_heat_map(
     if hidden := len(key_labels) - shown:
         lines.append(f"… {hidden} more {'key' if hidden == 1 else 'keys'} not shown")
     return "\n".join(lines)
+
+
+def _fit_columns(key_labels: list[str], left: int, width: int | None) -> tuple[int, int]:
+    """Return the width of a column in terminal cells, and how many keys fit beside row labels of ``left`` cells."""
+    room = (DEFAULT_WIDTH if width is None else width) - left
+    # Without a width no key is omitted, and each column has enough cells for a few letters of its label.
+    narrowest = 6 if width is None else NARROWEST_COLUMN
+    widest = min(max(room // len(key_labels) - 1, narrowest), WIDEST_COLUMN)
+    column = max(NARROWEST_COLUMN, min(max(count_cells(label) for label in key_labels), widest))
+    if width is None:
+        return column, len(key_labels)
+    shown = min(len(key_labels), room // (column + 1))
+    if shown < 1:
+        raise DrawError(
+            f"A width of {width} columns is too narrow for even one key of this map; "
+            f"give a width of at least {left + column + 1}."
+        )
+    return column, shown
 
 
 def _render_cell(weight: float, column: int, *, color: bool) -> str:

@@ -121,13 +121,10 @@ def attend_sentence(
     key_words = query_words if source is None else split_words(source)
     torch.manual_seed(seed)
     attention = MultiHead(width, heads, groups=groups, projection=projection)
-    head_width = attention.sizes.head_width
-    score_function = _build_score(score, head_width)
+    score_function = _build_score(score, attention.sizes.head_width)
     attention.score = score_function
     bias_function = _build_bias(bias, heads)
-    for name, parameter in attention.named_parameters():
-        if "projection" in name and parameter.dim() == 2:
-            nn.init.normal_(parameter, std=width**-0.5)  # scores with a deviation of about 1 give visible patterns
+    _sharpen_projections(attention, width)
 
     with torch.no_grad():
         inputs = _embed_words(query_words, width, seed)
@@ -141,21 +138,19 @@ def attend_sentence(
         )
 
     pattern = weights[0]
-    sums = pattern.sum(-1)
-    attending = sums > 0
     return SentenceAttention(
         tokens=query_words,
         source=key_words,
         mask="none" if mask is None else repr(mask),
         score=score,
-        head_width=head_width,
+        head_width=attention.sizes.head_width,
         query_shape=list(query.shape),
         key_shape=list(key.shape),
         output_shape=list(output.shape),
         parameters=sum(parameter.numel() for parameter in attention.parameters()),
         weights=pattern,
         future=pattern.triu(1).sum(-1).amax(0).tolist(),
-        row_error=float((sums - 1).abs()[attending].max()) if bool(attending.any()) else 0.0,
+        row_error=_measure_row_error(pattern),
         backend=backend,
         difference=float((compared - exact).abs().max()),
     )
@@ -168,6 +163,20 @@ def attend_demo_sentence(text: str) -> SentenceAttention:
         text: The sentence, for example one of ``DEMO_SENTENCES``.
     """
     return attend_sentence(text, heads=4, width=64, mask=masks.causal)
+
+
+def _sharpen_projections(attention: MultiHead, width: int) -> None:
+    """Draw projections that give scores a deviation of about 1, so that patterns are visible."""
+    for name, parameter in attention.named_parameters():
+        if "projection" in name and parameter.dim() == 2:
+            nn.init.normal_(parameter, std=width**-0.5)
+
+
+def _measure_row_error(pattern: Tensor) -> float:
+    """Return the largest difference from 1 of the sum of a row, over rows with any weight."""
+    sums = pattern.sum(-1)
+    attending = sums > 0
+    return float((sums - 1).abs()[attending].max()) if bool(attending.any()) else 0.0
 
 
 def _embed_words(words: list[str], width: int, seed: int) -> Tensor:
