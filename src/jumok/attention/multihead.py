@@ -3,77 +3,27 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 from collections.abc import Callable
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from jumok import axes
-from jumok.errors import ArgumentError, BackendError, ShapeError
+from jumok.errors import ArgumentError, ShapeError
 from jumok.small_batch_linear import Linear
 from jumok.tap import tap
 
-from .attend import BACKENDS, attend
+from .attention_layer import AttentionLayer
 from .bias import Bias
 from .cache import Cache
 from .grid import Positions
 from .mask import Mask
 from .projection import PROJECTIONS, Projection, Sizes
-from .score import ScaledDot, Score
+from .score import Score
 
 Rotation = Callable[[Tensor, Positions], Tensor]  # rotates queries and keys by position (layers.RotaryPositions)
 
 
-class _AttentionLayer(nn.Module):
-    """The settings that ``Head`` and ``MultiHead`` pass to ``attend()``."""
-
-    score: Score
-    sink: nn.Parameter | None
-    dropout: float
-    backend: str
-    site: str
-
-    def _configure(self, score: Score | None, dropout: float, backend: str, site: str) -> None:
-        self.score = ScaledDot() if score is None else score
-        check_settings(self.score, dropout, backend)
-        # Registered here, because the score that holds a learned sink is not a module.
-        self.sink = self.score.sink if isinstance(self.score.sink, nn.Parameter) else None
-        self.dropout, self.backend, self.site = dropout, backend, site
-
-    def _attend(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        *,
-        mask: Mask | None,
-        bias: Bias | None,
-        weights: bool,
-        query_positions: Positions | None = None,
-        key_positions: Positions | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Call ``attend()`` with the settings of this layer; the weights are None unless requested."""
-        score = self.score
-        if self.sink is not None and isinstance(score, ScaledDot):
-            score = dataclasses.replace(score, sink=self.sink)
-        attended = attend(
-            query,
-            key,
-            value,
-            mask=mask,
-            bias=bias,
-            score=score,
-            query_positions=query_positions,
-            key_positions=key_positions,
-            dropout=self.dropout if self.training else 0.0,  # attend() has no training mode
-            backend=self.backend,
-            site=self.site,
-            weights=weights,
-        )
-        return attended if isinstance(attended, tuple) else (attended, None)
-
-
-class Head(_AttentionLayer):
+class Head(AttentionLayer):
     """One attention head: three maps from ``width`` to head_width, head_width and value_width.
 
     Args:
@@ -142,7 +92,7 @@ class Head(_AttentionLayer):
         return output if head_weights is None else (output, head_weights)
 
 
-class MultiHead(_AttentionLayer):
+class MultiHead(AttentionLayer):
     """``heads`` heads in parallel, joined by one output map (Vaswani et al. 2017).
 
     Args:
@@ -343,22 +293,6 @@ class MultiHead(_AttentionLayer):
         converted.output.load_state_dict(self.output.state_dict())
         converted.site = self.site
         return converted.to(self.output.weight).train(self.training)
-
-
-def check_settings(score: object, dropout: float, backend: str) -> None:
-    """Raise an error for settings that ``attend()`` would refuse when the model first runs.
-
-    Args:
-        score: Must be a ``Score``.
-        dropout: Must be at least 0 and below 1.
-        backend: Must be "auto" or a name in ``BACKENDS``.
-    """
-    if not isinstance(score, Score):
-        raise ArgumentError(f"score must be a Score of jumok.attention.score, such as ScaledDot(), not {score!r}")
-    if not 0 <= dropout < 1:
-        raise ArgumentError(f"dropout must be at least 0 and below 1, not {dropout}")
-    if backend != "auto" and backend not in BACKENDS:
-        raise BackendError(f"unknown backend {backend!r}; choose one of auto, {', '.join(BACKENDS)}")
 
 
 def _check_at_least_one(**sizes: int | None) -> None:
