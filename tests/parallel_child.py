@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from jumok.training import World, connect_world, fit, loop
+from jumok.training import World, connect_world, fit, step
 from jumok.training.parallel import gather_tensor
 from toys import CONFIG, StopAt, toy
 
@@ -25,7 +25,7 @@ def train_job(job: dict[str, Any], world: World) -> None:
     run, stop = Path(job["run"]), job.get("stop")
     task = toy(CONFIG.replace(**job.get("config", {})), **job.get("fields", {}))
     gradients: list[dict[str, torch.Tensor]] = []
-    clip_gradients = loop._clip_gradients
+    clip_gradients = step.clip_gradients
 
     def record_gradients(model: nn.Module, clip: float) -> float:
         step_gradients = {}
@@ -35,13 +35,13 @@ def train_job(job: dict[str, Any], world: World) -> None:
         gradients.append(step_gradients)
         return clip_gradients(model, clip)
 
-    loop._clip_gradients = record_gradients
+    step.clip_gradients = record_gradients
     try:
         fit(task, run, replace(world, kind=job["kind"]), StopAt(stop) if stop else None)
     finally:
-        loop._clip_gradients = clip_gradients
+        step.clip_gradients = clip_gradients
     if world.is_main:
-        tensors = {f"{step}.{name}": grad for step, grads in enumerate(gradients) for name, grad in grads.items()}
+        tensors = {f"{index}.{name}": grad for index, grads in enumerate(gradients) for name, grad in grads.items()}
         save_file(tensors, run / "gradients.safetensors")
 
 

@@ -98,14 +98,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_two_processes_have_the_gradients_of_one(runs: dict[str, Path], kind: str, variant: str) -> None:
-    one, two = runs[f"{variant}, none"], runs[f"{variant}, {kind}"]
-    expected, actual = load_file(one / "gradients.safetensors"), load_file(two / "gradients.safetensors")
+    single, two = runs[f"{variant}, none"], runs[f"{variant}, {kind}"]
+    expected, actual = load_file(single / "gradients.safetensors"), load_file(two / "gradients.safetensors")
     assert actual.keys() == expected.keys() and len(expected) > 12
     for name, gradient in expected.items():
         torch.testing.assert_close(actual[name], gradient, rtol=1e-3, atol=2e-6, msg=f"{name} differs")
-    for name, parameter in read_tensors(one, 6).items():
+    for name, parameter in read_tensors(single, 6).items():
         torch.testing.assert_close(read_tensors(two, 6)[name], parameter, rtol=1e-2, atol=1e-3, msg=name)
-    names = read_tensors(one, 6, "optimizer.safetensors").keys()
+    names = read_tensors(single, 6, "optimizer.safetensors").keys()
     assert read_tensors(two, 6, "optimizer.safetensors").keys() == names
 
 

@@ -23,25 +23,25 @@ if TYPE_CHECKING:
 
 # name: (module, help); the module is imported when its recipe is used
 RECIPES = {
-    "numbers": ("toys.numbers", "learn the rule +2 on sequences of 5 numbers, and decode unseen ones"),
-    "copy": ("toys.sequences", "give back a sequence: a Transformer, LSTMs with Luong's attention, or a GPT"),
-    "reverse": ("toys.sequences", "give it back from its end; with model=lstm in JoeyNMT's setting"),
-    "sort": ("toys.digits", "a small GPT sorts 6 digits, and is asked every held-out row"),
-    "add": ("toys.digits", "a small GPT adds numbers of two digits, and is asked every held-out sum"),
-    "induction": ("toys.induction", "a GPT of two blocks learns that what came once comes again; the model `tiny`"),
-    "text": (
-        "language.language_model",
-        "a GPT learns a text; the size, batches and steps of nanoGPT's setting for a CPU",
+    "numbers": ("toys.numbers", "a Transformer adds 2 to each of 5 real numbers"),
+    "copy": ("toys.sequences", "a Transformer, LSTMs with Luong's attention or a GPT copies a sequence"),
+    "reverse": ("toys.sequences", "the same models reverse a sequence; model=lstm is JoeyNMT's setting"),
+    "sort": ("toys.digits", "a small GPT sorts 6 digits, tested on all held-out rows"),
+    "add": ("toys.digits", "a small GPT adds two numbers of two digits, tested on all held-out sums"),
+    "induction": (
+        "toys.induction",
+        "a GPT of two blocks learns induction (repeated sequences); the model `tiny`",
     ),
-    "text-fast": ("language.language_model", "the same in a third of the time"),
-    "masked": ("language.masked_language_model", "a BERT learns to guess hidden tokens of a text"),
-    "translate": ("language.translate", "a Transformer or an LSTM learns to translate, English to Korean or back"),
-    "sentiment": (
-        "language.sentiment",
-        "is a text negative, neutral or positive? or classes of your own; beside TF-IDF",
+    "text": ("language.language_model", "a GPT learns a text, with nanoGPT's size, batches and steps for a CPU"),
+    "text-fast": ("language.language_model", "a GPT learns a text to the same loss in a third of the time"),
+    "masked": ("language.masked_language_model", "a BERT learns to predict masked tokens of a text"),
+    "translate": (
+        "language.translate",
+        "a Transformer or LSTMs translate English and Korean, or your own languages",
     ),
-    "caption": ("images.image_captioner", "a picture in, a sentence out: the names of emoji, in English or Korean"),
-    "image": ("images.image_classifier", "a ViT or a Swin tells digits, photographs or your own pictures apart"),
+    "sentiment": ("language.sentiment", "an encoder classifies texts by sentiment or your classes, against TF-IDF"),
+    "caption": ("images.image_captioner", "a captioner names emoji in English or Korean, or describes your images"),
+    "image": ("images.image_classifier", "a ViT or a Swin classifies digits, photographs or your images"),
 }
 
 

@@ -18,8 +18,8 @@ from jumok.checkpoint import load, run_folder
 from jumok.checkpoint.tensor_files import read_json
 from jumok.errors import ArgumentError, DrawError, TrainingError
 from jumok.training import Outcome, Task, World, connect_world, fit, select_device
-from jumok.training.loop import REPORT_FILE
 from jumok.training.metrics_log import read_metrics
+from jumok.training.outcome import REPORT_FILE
 from jumok.training.progress import ProgressDisplay, SilentDisplay, select_display
 from jumok.training.resume import refuse_differences
 from jumok.training.trackers import add_trackers

@@ -2,7 +2,8 @@
 
 from jumok.errors import TrainingError
 
-from .loop import Outcome, fit
+from .loop import fit
+from .outcome import Outcome
 from .parallel import World, connect_world, select_device
 from .settings import Settings, compute_rate_factor
 from .task import IGNORE_INDEX, Batch, Batches, Task, select_part, token_loss

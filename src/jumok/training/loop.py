@@ -7,81 +7,33 @@ every so often:  log, evaluate, save
 from __future__ import annotations
 
 import contextlib
-import math
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from torch import nn
 
-from jumok.checkpoint import Loaded, load
-from jumok.checkpoint.tensor_files import read_json
 from jumok.errors import TrainingError
-from jumok.models import Model
 
 from .metrics_log import MetricsLog
 from .optimizer import Optimizers
-from .parallel import World, gather_tensor
+from .outcome import Outcome
+from .parallel import World
 from .parameter_average import ParameterAverage
 from .precision import Precision, measure_fastest_type
 from .progress import ProgressDisplay, SilentDisplay
 from .resume import Progress, TrainingState, restore_checkpoint, save_checkpoint
 from .settings import compute_rate_factor
 from .signals import SignalListener, StopRequested
+from .step import StepResult, train_step
 from .task import Task
-
-REPORT_FILE = "report.json"
 
 # Floating-point operations of a step. Below this, two threads wait for each other longer than they compute (LOG.md).
 # A rule and not a measurement: the number of threads can change the last bit, and a resumed run must be the same.
 MINIMUM_WORK_FOR_THREADS = 5e8
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a training run ended.
-
-    Attributes:
-        folder: The folder of the run.
-        progress: How far the run is.
-        metrics: The metrics of the last evaluation; empty if the run was complete before.
-        signal: The signal that stopped the run before its last step; None if none did.
-    """
-
-    folder: Path
-    progress: Progress
-    metrics: dict[str, float]
-    signal: signal.Signals | None = None
-
-    @property
-    def report(self) -> dict[str, Any]:
-        """The content of report.json, about the best model; empty if the run is not complete."""
-        return read_json(self.folder, REPORT_FILE) if (self.folder / REPORT_FILE).is_file() else {}
-
-    @cached_property
-    def model(self) -> Model:
-        """The best model of the run, loaded on first use."""
-        return self.load().model
-
-    def load(self) -> Loaded:
-        """Load the best model of the run, with its tokenizer and config, as ``jumok.load`` does."""
-        return load(self.folder)
-
-
-@dataclass(frozen=True)
-class StepResult:
-    """What an update reports: the mean loss, the norm of the gradients and the number of targets."""
-
-    loss: float
-    norm: float
-    targets: int
 
 
 def fit(task: Task, run: Path, world: World | None = None, display: ProgressDisplay | None = None) -> Outcome:
@@ -113,31 +65,25 @@ def fit(task: Task, run: Path, world: World | None = None, display: ProgressDisp
     if progress.finished:
         return Outcome(run, progress, {})
 
-    display.begin(settings.steps, progress.step)
     metrics: dict[str, float] = {}
     stop: signal.Signals | None = None
-    with SignalListener() as signals, _limit_threads(state):
+    with display.run(settings.steps, progress.step), SignalListener() as signals, _limit_threads(state):
         speed = SpeedMeter()
         while progress.step < settings.steps or progress.owed:
             # update, unless an interrupted run must first repeat its evaluation
             if not progress.owed:
-                result = _train_step(state)
-                speed.targets += result.targets
+                update = train_step(state)
+                speed.targets += update.targets
                 is_last = progress.step == settings.steps
                 progress.owed = progress.step % settings.evaluate_every == 0 or is_last
                 if progress.step % settings.log_every == 0 or is_last or progress.step == 1:
-                    _log_step(state, log, display, result, speed.read())
+                    _log_step(state, log, display, update, speed.read())
 
             # evaluate, unless a signal asks to stop; then the evaluation stays owed
             is_best = False
             stop = _receive_signal(world, signals)
             if progress.owed and stop is None:
-                display.show_message("evaluating", transient=True)
-                metrics = world.broadcast(_evaluate(state, signals))
-                if metrics:
-                    progress.owed = False
-                    is_best = _judge(task, progress, metrics)
-                    _log_evaluation(state, log, display, metrics, is_best)
+                metrics, is_best = _evaluate(state, log, display, signals)
                 stop = _receive_signal(world, signals)
                 speed.reset()
 
@@ -151,7 +97,6 @@ def fit(task: Task, run: Path, world: World | None = None, display: ProgressDisp
                 display.show_message(f"no improvement for {progress.waited} evaluations; stopping at {progress.step:,}")
             if stop or is_exhausted:
                 break
-    display.end()
     return Outcome(run, progress, metrics, stop)
 
 
@@ -197,84 +142,15 @@ def _prepare(task: Task, world: World) -> TrainingState:
     return TrainingState(task, world, model, wrapped, optimizers, precision, average, Progress())
 
 
-def _train_step(state: TrainingState) -> StepResult:
-    """Update the model once."""
-    task, world, precision, progress = state.task, state.world, state.precision, state.progress
-    settings = task.settings
-
-    # this process's parts of the batch: together the same examples for any number of processes and parts
-    parts = world.size * settings.accumulate
-    first = world.rank * settings.accumulate
-    batches = [task.batches(progress.step, first + part, parts).to(world.device) for part in range(settings.accumulate)]
-    targets = round(world.all_reduce_sum(sum(batch.count for batch in batches)))
-
-    # loss and gradients, divided by the number of targets of all parts
-    loss = 0.0
-    for part, batch in enumerate(batches):
-        is_last = part == len(batches) - 1
-        with precision.autocast(), _exchange_gradients(state.wrapped, is_last):
-            part_loss = task.loss(state.wrapped, batch) * (world.size / max(1, targets))
-            precision.backward(part_loss)
-        loss += float(part_loss.detach())
-    loss = world.all_reduce_sum(loss) / world.size
-    if not math.isfinite(loss):
-        raise _not_finite("loss", loss, state)
-
-    # clip and update
-    precision.unscale([optimizer for optimizer, _ in state.optimizers.parts])
-    norm = _clip_gradients(state.model, settings.clip)
-    if precision.scaler is None and not math.isfinite(norm):
-        raise _not_finite("norm of the gradients", norm, state)
-    state.optimizers.step(compute_rate_factor(settings, progress.step), precision.scaler)
-
-    progress.step += 1
-    progress.targets += targets
-    if state.average is not None:
-        state.average.update(progress.step)
-    return StepResult(loss, norm, targets)
-
-
-def _exchange_gradients(wrapped: nn.Module, is_last: bool) -> AbstractContextManager[None]:
-    """Return a context in which ddp averages gradients after the last part only."""
-    if isinstance(wrapped, nn.parallel.DistributedDataParallel) and not is_last:
-        return wrapped.no_sync()
-    return contextlib.nullcontext()
-
-
-def _clip_gradients(model: nn.Module, clip: float) -> float:
-    """Clip the gradients to a norm (0 = no clipping), and return the norm before."""
-    parameters = [parameter for parameter in model.parameters() if parameter.grad is not None]
-    norm = nn.utils.clip_grad_norm_(parameters, clip if clip else math.inf)
-    return float(gather_tensor(norm))
-
-
-def _not_finite(name: str, number: float, state: TrainingState) -> TrainingError:
-    step, settings = state.progress.step, state.task.settings
-    saved = "the last checkpoint is unchanged" if step else "no checkpoint was saved before"
-    return TrainingError(
-        f"the {name} is {number} at step {step + 1:,} (batch {step}, {settings.batch} examples, seed {settings.seed}); "
-        f"training stopped before the update, and {saved}. Lower learning_rate, or check that batch"
-    )
-
-
 def _log_step(
-    state: TrainingState, log: MetricsLog, display: ProgressDisplay, result: StepResult, targets_per_second: float
+    state: TrainingState, log: MetricsLog, display: ProgressDisplay, update: StepResult, targets_per_second: float
 ) -> None:
     step = state.progress.step
     if state.world.is_main:
         rate = compute_rate_factor(state.task.settings, step - 1)
-        log.add(step, loss=result.loss, norm=result.norm, rate=rate)
+        log.add(step, loss=update.loss, norm=update.norm, rate=rate)
         log.add_speed(step, targets_per_second=round(targets_per_second, 1))
-    display.show_step(step, result.loss, targets_per_second)
-
-
-def _log_evaluation(
-    state: TrainingState, log: MetricsLog, display: ProgressDisplay, metrics: dict[str, float], is_best: bool
-) -> None:
-    step = state.progress.step
-    if state.world.is_main:
-        log.add(step, **{f"evaluation_{name}": value for name, value in metrics.items()})
-    display.show_evaluation(step, metrics, is_best)
+    display.show_step(step, update.loss, targets_per_second)
 
 
 def _receive_signal(world: World, signals: SignalListener) -> signal.Signals | None:
@@ -283,7 +159,23 @@ def _receive_signal(world: World, signals: SignalListener) -> signal.Signals | N
     return signal.Signals(number) if number else None
 
 
-def _evaluate(state: TrainingState, signals: SignalListener) -> dict[str, float]:
+def _evaluate(
+    state: TrainingState, log: MetricsLog, display: ProgressDisplay, signals: SignalListener
+) -> tuple[dict[str, float], bool]:
+    """Return the metrics, and True if they are the best so far; no metrics if a signal interrupted the evaluation."""
+    display.show_message("evaluating", transient=True)
+    metrics: dict[str, float] = state.world.broadcast(_compute_metrics(state, signals))
+    if not metrics:
+        return {}, False
+    state.progress.owed = False
+    is_best = _judge(state.task, state.progress, metrics)
+    if state.world.is_main:
+        log.add(state.progress.step, **{f"evaluation_{name}": value for name, value in metrics.items()})
+    display.show_evaluation(state.progress.step, metrics, is_best)
+    return metrics, is_best
+
+
+def _compute_metrics(state: TrainingState, signals: SignalListener) -> dict[str, float]:
     """Return the task's metrics, computed by the main process; empty if a signal interrupted the evaluation.
 
     The evaluation uses the averaged parameters, and leaves the random numbers of the training alone.

@@ -5,11 +5,27 @@ from __future__ import annotations
 import importlib.util
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TextIO
 
 
 class ProgressDisplay:
     """Base class of displays; it shows nothing."""
+
+    @contextmanager
+    def run(self, steps: int, done: int) -> Iterator[None]:
+        """Show progress while the context is open, and stop also if an error is raised.
+
+        Args:
+            steps: The number of updates of the run.
+            done: The number of updates that were done before.
+        """
+        self.begin(steps, done)
+        try:
+            yield
+        finally:
+            self.end()
 
     def begin(self, steps: int, done: int) -> None:
         """Start showing progress.

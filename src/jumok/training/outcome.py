@@ -1,0 +1,48 @@
+"""The outcome of a training run: its folder, its metrics, its report and its model."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from jumok.checkpoint import Loaded, load
+from jumok.checkpoint.tensor_files import read_json
+from jumok.models import Model
+
+from .resume import Progress
+
+REPORT_FILE = "report.json"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a training run ended.
+
+    Attributes:
+        folder: The folder of the run.
+        progress: How far the run is.
+        metrics: The metrics of the last evaluation; empty if the run was complete before.
+        signal: The signal that stopped the run before its last step; None if none did.
+    """
+
+    folder: Path
+    progress: Progress
+    metrics: dict[str, float]
+    signal: signal.Signals | None = None
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """The content of report.json, about the best model; empty if the run is not complete."""
+        return read_json(self.folder, REPORT_FILE) if (self.folder / REPORT_FILE).is_file() else {}
+
+    @cached_property
+    def model(self) -> Model:
+        """The best model of the run, loaded on first use."""
+        return self.load().model
+
+    def load(self) -> Loaded:
+        """Load the best model of the run, with its tokenizer and config, as ``jumok.load`` does."""
+        return load(self.folder)
