@@ -186,9 +186,9 @@ def _missing_parameters(node: ast.FunctionDef, name: str, docstring: str) -> lis
 
 
 def _names(docstring: str, parameter: str) -> bool:
-    """Whether an ``Args:`` or ``Attributes:`` section has a line for ``parameter``; one line may name several."""
+    """Whether an ``Args:`` or ``Attributes:`` section has a line of its own for ``parameter``."""
     sections = re.split(r"^\s*(?:Args|Attributes):\s*$", docstring, flags=re.MULTILINE)[1:]
-    pattern = rf"^\s*(?:\*{{0,2}}\w+, )*\*{{0,2}}{re.escape(parameter)}(?:, \*{{0,2}}\w+)*(?: \([^)]*\))?:"
+    pattern = rf"^\s*\*{{0,2}}{re.escape(parameter)}(?: \([^)]*\))?:"
     return any(re.search(pattern, section, flags=re.MULTILINE) for section in sections)
 
 

@@ -90,7 +90,7 @@ def integers(default: tuple[int, ...], help: str, least: int = 1, most: int = LA
     return field(default=default, metadata={"kind": tuple, "help": help, "least": least, "most": most})
 
 
-def nested(default: Fields, classes: tuple[type[Fields], ...], help: str) -> Any:
+def subconfig(default: Fields, classes: tuple[type[Fields], ...], help: str) -> Any:
     """Declare a field that holds another config; JSON stores it as an object with its own "family".
 
     Args:

@@ -19,7 +19,11 @@ DEFAULT_MODEL = "tiny"  # comes with the package
 
 
 def read_arguments(arguments: tuple[str, ...]) -> list[str]:
-    """Return the arguments; the text of standard input if there are none, or only "-"."""
+    """Return the arguments; the text of standard input if there are none, or only "-".
+
+    Args:
+        arguments: The positional arguments of the command.
+    """
     from jumok.errors import ArgumentError
 
     if arguments and arguments != ("-",):
@@ -37,7 +41,11 @@ def read_arguments(arguments: tuple[str, ...]) -> list[str]:
 
 
 def read_content(argument: str) -> str:
-    """Return the content of the text file that an argument names; any other argument is returned unchanged."""
+    """Return the content of the text file that an argument names; any other argument is returned unchanged.
+
+    Args:
+        argument: Text, or the path of a text file or an image.
+    """
     from jumok.errors import ArgumentError
 
     path = Path(argument)
@@ -57,7 +65,13 @@ def read_content(argument: str) -> str:
 
 
 def load_and_prepare(arguments: tuple[str, ...], limit: int, quiet: bool) -> tuple[Loaded, LabelledInput]:
-    """Load the model and prepare its input from the arguments [MODEL] INPUT."""
+    """Load the model and prepare its input from the arguments [MODEL] INPUT.
+
+    Args:
+        arguments: The positional arguments of the command.
+        limit: The largest number of answer tokens.
+        quiet: Whether to show no spinner.
+    """
     model, text = _split_model_and_input(arguments)
     if text == "-":
         (text,) = read_arguments((text,))

@@ -28,27 +28,46 @@ class Group(Command, click.Group):
 
 
 def is_user_error(error: Exception) -> bool:
-    """Return True for errors that the user can correct: they are printed as one sentence, without a traceback."""
+    """Return True for errors that the user can correct: they are printed as one sentence, without a traceback.
+
+    Args:
+        error: The error.
+    """
     from jumok.errors import JumokError
 
     return isinstance(error, JumokError | OSError)
 
 
 def exit_with_message(message: str, code: int) -> NoReturn:
-    """Print one line to standard error and exit."""
+    """Print one line to standard error and exit.
+
+    Args:
+        message: The line; line breaks become spaces.
+        code: The exit code.
+    """
     click.echo(f"jumok: {' '.join(message.split())}", err=True)
     sys.exit(code)
 
 
 def collect_given_options(context: click.Context, *names: str) -> dict[str, Any]:
-    """Return those of the named options that are on the command line, without the ones that have their default."""
+    """Return those of the named options that are on the command line, without the ones that have their default.
+
+    Args:
+        context: The context of the running command.
+        *names: The options.
+    """
     commandline = click.core.ParameterSource.COMMANDLINE
     return {name: context.params[name] for name in names if context.get_parameter_source(name) is commandline}
 
 
 @contextmanager
 def show_status(message: str, quiet: bool) -> Iterator[None]:
-    """Show a spinner with a message while the block runs, if standard error is a terminal."""
+    """Show a spinner with a message while the block runs, if standard error is a terminal.
+
+    Args:
+        message: The message.
+        quiet: Whether to show nothing.
+    """
     if quiet or not sys.stderr.isatty():
         yield
         return
@@ -63,6 +82,10 @@ def show_progress(title: str, quiet: bool) -> Iterator[Callable[[int, int], None
     """Show a progress bar while the block runs, if standard error is a terminal.
 
     Yields a function that takes the finished and the total number of steps; None if there is no bar.
+
+    Args:
+        title: The text beside the bar.
+        quiet: Whether to show nothing.
     """
     if quiet or not sys.stderr.isatty():
         yield None
@@ -77,7 +100,12 @@ def show_progress(title: str, quiet: bool) -> Iterator[Callable[[int, int], None
 
 
 def align_column(texts: Sequence[str], title: str) -> list[str]:
-    """Return a title and texts, padded to one width on a terminal, where a Hangul letter is two cells wide."""
+    """Return a title and texts, padded to one width on a terminal, where a Hangul letter is two cells wide.
+
+    Args:
+        texts: The cells of the column.
+        title: The heading of the column.
+    """
     from rich.cells import cell_len
 
     width = max(map(cell_len, [title, *texts]))

@@ -98,6 +98,7 @@ def get(names: tuple[str, ...], as_json: bool) -> None:
 
 
 @data.command(
+    "where",
     short_help="Print the folder of a cached entry.",
     epilog="""Examples:
   jumok data where smollm2
@@ -106,7 +107,7 @@ def get(names: tuple[str, ...], as_json: bool) -> None:
 )
 @click.argument("name")
 @json_option
-def where(name: str, as_json: bool) -> None:
+def locate(name: str, as_json: bool) -> None:
     """Print the folder of NAME, if it is cached."""
     from jumok.data import catalogue
     from jumok.errors import ArgumentError

@@ -30,7 +30,16 @@ OVER_OPTIONS = {"heads": ("by",), "edges": ("verify", "controls")}
 
 @dataclass(frozen=True)
 class MetricRequest:
-    """The options that choose the metric."""
+    """The options that choose the metric.
+
+    Args:
+        metric: The name of the metric; None selects it from the model.
+        token: The token whose log-probability is measured.
+        right: The token that should be likely, for the logit difference.
+        wrong: The token that should be unlikely.
+        label: The class whose logit is measured.
+        position: The position at which the metric reads the logits; None means the last.
+    """
 
     metric: str | None
     token: str | None

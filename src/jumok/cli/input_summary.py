@@ -21,7 +21,11 @@ limit_option = click.option(
 
 
 def input_to_json(labelled: LabelledInput) -> dict[str, Any]:
-    """Return the labels of the source and, for a model that answers, the answer."""
+    """Return the labels of the source and, for a model that answers, the answer.
+
+    Args:
+        labelled: The prepared input.
+    """
     fields: dict[str, Any] = {"source": labelled.source, "unknown": labelled.unknown}
     if labelled.target:
         fields |= {"target": labelled.target, "answer": labelled.answer, "unfinished": labelled.unfinished}
@@ -29,7 +33,11 @@ def input_to_json(labelled: LabelledInput) -> dict[str, Any]:
 
 
 def summarize_input(labelled: LabelledInput) -> str:
-    """Return one line: the number of positions, and the answer."""
+    """Return one line: the number of positions, and the answer.
+
+    Args:
+        labelled: The prepared input.
+    """
     count = len(labelled.source)
     summary = f"{count:,} position{'s' if count != 1 else ''}"
     if labelled.unknown:

@@ -33,7 +33,12 @@ class BeamSettings:
     ends: frozenset[int]
 
     def score(self, log_probability: float, length: int) -> float:
-        """Return the score of a text of this log-probability and length."""
+        """Return the score of a text of this log-probability and length.
+
+        Args:
+            log_probability: Sum of the log-probabilities of its tokens.
+            length: Number of its tokens.
+        """
         return log_probability / length**self.length_penalty
 
 

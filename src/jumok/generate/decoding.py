@@ -35,7 +35,12 @@ class EncoderDecoder(Protocol):
         ...
 
     def encode(self, source: Tensor, /, *, source_token_mask: Tensor | None = None) -> Tensor:
-        """Return the encoder's output, [batch, source, width]."""
+        """Return the encoder's output, [batch, source, width].
+
+        Args:
+            source: Token ids, [batch, source], or images or regions.
+            source_token_mask: True = real token, [batch, source]; None if there is no padding.
+        """
         ...
 
     def decode(
@@ -48,7 +53,15 @@ class EncoderDecoder(Protocol):
         cache: Cache | None = None,
         last: int | None = None,
     ) -> Output:
-        """Return the decoder's output for new target tokens."""
+        """Return the decoder's output for new target tokens.
+
+        Args:
+            target: New token ids, [batch, target].
+            encoded: The encoder's output.
+            source_token_mask: True = real source token; None if there is no padding.
+            cache: Keys and values of the earlier target tokens.
+            last: Compute logits of only this many last tokens; None means all.
+        """
         ...
 
 
@@ -61,15 +74,27 @@ class IncrementalDecoder(ABC):
 
     @abstractmethod
     def step(self, tokens: Int[Tensor, "batch step"]) -> StepLogits:
-        """Append tokens to each text and return the logits after each of them."""
+        """Append tokens to each text and return the logits after each of them.
+
+        Args:
+            tokens: Token ids, [batch, step].
+        """
 
     @abstractmethod
     def select_rows(self, rows: Int[Tensor, " selected"]) -> None:
-        """Continue with these batch rows, in this order."""
+        """Continue with these batch rows, in this order.
+
+        Args:
+            rows: Indices of batch rows; an index may repeat.
+        """
 
     @abstractmethod
     def remove_last(self, count: int) -> None:
-        """Remove the last ``count`` tokens of each text."""
+        """Remove the last ``count`` tokens of each text.
+
+        Args:
+            count: Number of tokens.
+        """
 
 
 class CausalDecoder(IncrementalDecoder):
@@ -105,7 +130,11 @@ class CausalDecoder(IncrementalDecoder):
         return logits
 
     def step(self, tokens: Int[Tensor, "batch step"]) -> StepLogits:
-        """Append tokens to each text and return the logits after each of them."""
+        """Append tokens to each text and return the logits after each of them.
+
+        Args:
+            tokens: Token ids, [batch, step].
+        """
         if self.token_mask is not None:
             appended = torch.ones(tokens.shape, dtype=torch.bool, device=tokens.device)
             self.token_mask = torch.cat([self.token_mask[:, : self.cache.length], appended], -1)
@@ -114,13 +143,21 @@ class CausalDecoder(IncrementalDecoder):
         return output.logits
 
     def select_rows(self, rows: Int[Tensor, " selected"]) -> None:
-        """Continue with these batch rows, in this order."""
+        """Continue with these batch rows, in this order.
+
+        Args:
+            rows: Indices of batch rows; an index may repeat.
+        """
         self.cache.select(rows)
         if self.token_mask is not None:
             self.token_mask = self.token_mask.index_select(0, rows)
 
     def remove_last(self, count: int) -> None:
-        """Remove the last ``count`` tokens of each text."""
+        """Remove the last ``count`` tokens of each text.
+
+        Args:
+            count: Number of tokens.
+        """
         self.cache.truncate(self.cache.length - count)
 
 
@@ -166,7 +203,11 @@ class CrossAttentionDecoder(IncrementalDecoder):
         return output.logits
 
     def select_rows(self, rows: Int[Tensor, " selected"]) -> None:
-        """Continue with these batch rows, in this order."""
+        """Continue with these batch rows, in this order.
+
+        Args:
+            rows: Indices of batch rows; an index may repeat.
+        """
         self.cache.select(rows)
         self.encoded = self.encoded.index_select(0, rows)
         if self.source_token_mask is not None:
@@ -202,7 +243,11 @@ class RecurrentDecoder(IncrementalDecoder):
         return logits
 
     def select_rows(self, rows: Int[Tensor, " selected"]) -> None:
-        """Continue with these batch rows, in this order."""
+        """Continue with these batch rows, in this order.
+
+        Args:
+            rows: Indices of batch rows; an index may repeat.
+        """
         self.encoded = self.encoded.select(rows)
         if self.state is not None:
             self.state = self.state.select(rows)

@@ -50,7 +50,11 @@ class Sampling:
                 raise ArgumentError(f"{name} must be above 0 and at most 1, not {probability}")
 
     def create_generator(self, device: torch.device) -> torch.Generator:
-        """Return a random number generator on ``device`` that starts from the seed."""
+        """Return a random number generator on ``device`` that starts from the seed.
+
+        Args:
+            device: Device of the logits.
+        """
         return torch.Generator(device).manual_seed(self.seed)
 
     def choose(self, logits: Logits, texts: list[list[int]], generator: torch.Generator) -> Int[Tensor, " batch"]:

@@ -24,11 +24,21 @@ class Proposer(Protocol):
     """Proposes the tokens that may come next."""
 
     def begin(self, tokens: list[int], limit: int) -> None:
-        """Prepare for a text with these prompt tokens and at most ``limit`` new ones."""
+        """Prepare for a text with these prompt tokens and at most ``limit`` new ones.
+
+        Args:
+            tokens: Token ids of the prompt.
+            limit: The largest number of new tokens.
+        """
         ...
 
     def propose(self, tokens: list[int], count: int) -> list[int]:
-        """Return at most ``count`` tokens that may follow ``tokens``."""
+        """Return at most ``count`` tokens that may follow ``tokens``.
+
+        Args:
+            tokens: The text so far.
+            count: The largest number of tokens to return.
+        """
         ...
 
 
@@ -52,7 +62,12 @@ class PromptLookup:
         self.count = count
 
     def begin(self, tokens: list[int], limit: int) -> None:
-        """Do nothing: a lookup needs no preparation."""
+        """Do nothing: a lookup needs no preparation.
+
+        Args:
+            tokens: Not used.
+            limit: Not used.
+        """
 
     def propose(self, tokens: list[int], count: int) -> list[int]:
         """Return the tokens that followed the latest earlier occurrence of the last tokens.

@@ -13,7 +13,11 @@ class TokenDecoder(Protocol):
     """Converts token ids into text; every tokenizer does."""
 
     def decode(self, ids: list[int]) -> str:
-        """Return the text of these token ids."""
+        """Return the text of these token ids.
+
+        Args:
+            ids: Token ids.
+        """
         ...
 
 

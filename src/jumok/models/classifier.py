@@ -12,7 +12,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from jumok.errors import ArgumentError
-from jumok.fields import choice, integer, nested, real
+from jumok.fields import choice, integer, real, subconfig
 
 from .bert import BERTConfig
 from .config import Config
@@ -28,7 +28,7 @@ class ClassifierConfig(Config):
 
     family: ClassVar[str] = "classifier"
 
-    encoder: BERTConfig | LongConfig = nested(  # noqa: RUF009  # a frozen default can be shared
+    encoder: BERTConfig | LongConfig = subconfig(  # noqa: RUF009  # a frozen default can be shared
         BERTConfig(), (BERTConfig, LongConfig), "the encoder that reads the text"
     )
     pool: str = choice("mean", ("mean", "first"), "the vector of a text: the mean of its real tokens, or its first")

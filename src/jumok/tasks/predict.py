@@ -32,7 +32,12 @@ class NumberPredictor(Protocol):
     """A model that continues sequences of numbers."""
 
     def predict(self, source: Tensor, length: int) -> Tensor:
-        """Return ``length`` predicted numbers for each sequence, [batch, length]."""
+        """Return ``length`` predicted numbers for each sequence, [batch, length].
+
+        Args:
+            source: The given numbers, [batch, source].
+            length: How many numbers to predict.
+        """
         ...
 
 

@@ -18,7 +18,13 @@ from .settings import compute_rate_factor
 
 @dataclass(frozen=True)
 class StepResult:
-    """What an update reports: the mean loss, the norm of the gradients and the number of targets."""
+    """What an update reports: the mean loss, the norm of the gradients and the number of targets.
+
+    Args:
+        loss: Mean loss over the targets of the step.
+        norm: Norm of the gradients before clipping.
+        targets: Number of targets in the step.
+    """
 
     loss: float
     norm: float

@@ -77,7 +77,7 @@ class CapturedCall:
         # a row that may attend to nothing has a log-sum-exp of -inf and weights of 0
         return torch.exp(scores - total).masked_fill(total == -torch.inf, 0.0)
 
-    def allowed(self, batch: int, head: int, queries: slice, keys: slice) -> AllowedTile:
+    def evaluate_mask(self, batch: int, head: int, queries: slice, keys: slice) -> AllowedTile:
         """Evaluate the mask of a tile: True where the query may attend to the key.
 
         Args:
@@ -200,7 +200,7 @@ class CapturedAttention:
         """
         return self._join_calls(CapturedCall.tile, batch, head, queries, keys)
 
-    def allowed(self, batch: int, head: int, queries: slice, keys: slice) -> AllowedTile:
+    def evaluate_mask(self, batch: int, head: int, queries: slice, keys: slice) -> AllowedTile:
         """Evaluate the masks of a tile: True where the query may attend to the key.
 
         Args:
@@ -209,7 +209,7 @@ class CapturedAttention:
             queries: The rows of the tile, counted over all calls.
             keys: The columns of the tile, counted over all calls.
         """
-        return self._join_calls(CapturedCall.allowed, batch, head, queries, keys).bool()
+        return self._join_calls(CapturedCall.evaluate_mask, batch, head, queries, keys).bool()
 
     @property
     def _first_columns(self) -> list[int]:

@@ -147,7 +147,7 @@ def _score_syntactic(
         ends[tuple(torch.tensor(arcs).T)] = True
         ends |= ends.T.clone()
         for site in capture.sites.names if sites is None else sites:
-            allowed = capture.attentions[site].allowed(0, 0, slice(None), slice(None)).cpu()
+            allowed = capture.attentions[site].evaluate_mask(0, 0, slice(None), slice(None)).cpu()
             for head in range(capture.heads(site)):
                 weight = (capture.weights(site, head).float().cpu() * ends).sum(-1)
                 excess, is_defined = subtract_uniform(weight, ends, allowed)

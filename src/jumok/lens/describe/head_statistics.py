@@ -61,7 +61,7 @@ class TileReader:
 
     def _compute(self, rows: slice) -> Tile:
         weights = self._capture.tile(self._site, self._head, rows, slice(None), self._batch).float().cpu()
-        allowed = self._capture.attentions[self._site].allowed(self._batch, self._head, rows, slice(None)).cpu()
+        allowed = self._capture.attentions[self._site].evaluate_mask(self._batch, self._head, rows, slice(None)).cpu()
         return Tile(torch.arange(rows.start, rows.stop), weights, allowed)
 
 
