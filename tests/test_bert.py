@@ -1,4 +1,4 @@
-"""BERT, RoBERTa and DistilBERT against transformers."""
+"""Compare BERT, RoBERTa and DistilBERT with transformers."""
 
 from __future__ import annotations
 
@@ -74,58 +74,58 @@ CASES: dict[str, Any] = {
 CLASSES = [name for name in CASES if "class" in name or "number" in name]
 
 LENGTH = 11
-REAL = {
+TOKEN_MASKS = {
     "none": None,
     "right": [[1] * LENGTH, [1] * 7 + [0] * 4],
     "left": [[1] * LENGTH, [0] * 4 + [1] * 7],
 }
 
 
-@pytest.mark.parametrize("side", REAL)
+@pytest.mark.parametrize("side", TOKEN_MASKS)
 @pytest.mark.parametrize("name", CASES)
-def test_it_is_transformers(name: str, side: str, tmp_path: Path) -> None:
-    theirs = CASES[name]()
+def test_outputs_equal_transformers(name: str, side: str, tmp_path: Path) -> None:
+    reference = CASES[name]()
     tokens = torch.randint(5, 97, (2, LENGTH))
     if "roberta" in name:
-        tokens[0, 3] = theirs.config.pad_token_id  # in the middle, and real: it takes no position
+        tokens[0, 3] = reference.config.pad_token_id  # a real padding token in the middle has no position
     settings: dict[str, Any] = {}
-    real = None if REAL[side] is None else torch.tensor(REAL[side]).bool()
-    if real is not None:
-        tokens[~real] = theirs.config.pad_token_id
-        settings["attention_mask"] = real.long()
-        if "roberta" not in name:  # which counts by itself; the others would count padding on the left
-            settings["position_ids"] = (real.long().cumsum(-1) - 1).clamp_min(0)
+    token_mask = None if TOKEN_MASKS[side] is None else torch.tensor(TOKEN_MASKS[side]).bool()
+    if token_mask is not None:
+        tokens[~token_mask] = reference.config.pad_token_id
+        settings["attention_mask"] = token_mask.long()
+        if "roberta" not in name:  # RoBERTa counts real tokens; the others would count padding on the left
+            settings["position_ids"] = (token_mask.long().cumsum(-1) - 1).clamp_min(0)
     segments = None
     if name.startswith("bert"):
-        segments = settings["token_type_ids"] = torch.randint(theirs.config.type_vocab_size, (2, LENGTH))
+        segments = settings["token_type_ids"] = torch.randint(reference.config.type_vocab_size, (2, LENGTH))
 
-    def check(ours: Model, theirs: Any) -> None:
-        found, wanted = ours(tokens, token_mask=real, segments=segments), theirs(tokens, **settings)
+    def check(ours: Model, reference: Any) -> None:
+        actual, expected = ours(tokens, token_mask=token_mask, segments=segments), reference(tokens, **settings)
         if name in CLASSES:
-            assert_parity(found.logits, their_logits(theirs, tokens, real, settings))
-            found, wanted = ours(tokens).logits, theirs(tokens).logits
+            assert_parity(actual.logits, compute_reference_logits(reference, tokens, token_mask, settings))
+            actual, expected = ours(tokens).logits, reference(tokens).logits
         elif "mlm" in name:
-            assert_parity(found.logits, wanted.logits, real)
-            found, wanted = ours(tokens).logits, theirs(tokens).logits
+            assert_parity(actual.logits, expected.logits, token_mask)
+            actual, expected = ours(tokens).logits, reference(tokens).logits
         else:
-            assert found.logits is None
-            assert_parity(found.hidden, wanted.last_hidden_state, real)
-            found, wanted = ours(tokens).hidden, theirs(tokens).last_hidden_state
-        assert_parity(found, wanted)  # nothing told, nothing masked: padding tokens are tokens
+            assert actual.logits is None
+            assert_parity(actual.hidden, expected.last_hidden_state, token_mask)
+            actual, expected = ours(tokens).hidden, reference(tokens).last_hidden_state
+        assert_parity(actual, expected)  # without a mask nothing is masked: padding tokens are ordinary tokens
 
-    check_round_trip(theirs, tmp_path, check)
+    check_round_trip(reference, tmp_path, check)
 
 
-def their_logits(
-    theirs: Any, tokens: torch.Tensor, real: torch.Tensor | None, settings: dict[str, Any]
+def compute_reference_logits(
+    reference: Any, tokens: torch.Tensor, token_mask: torch.Tensor | None, settings: dict[str, Any]
 ) -> torch.Tensor:
-    """Of a text alone where padding stands before it: they would read the first token, which is padding."""
-    if real is None or real[:, 0].all():
-        return theirs(tokens, **settings).logits
+    """Return the logits of each text without its padding on the left: transformers would read the first token."""
+    if token_mask is None or token_mask[:, 0].all():
+        return reference(tokens, **settings).logits
     rows = []
-    for row, kept in enumerate(real):
-        alone = {name: one[row : row + 1, kept] for name, one in settings.items()}
-        rows.append(theirs(tokens[row : row + 1, kept], **alone).logits)
+    for row, row_mask in enumerate(token_mask):
+        row_settings = {name: first[row : row + 1, row_mask] for name, first in settings.items()}
+        rows.append(reference(tokens[row : row + 1, row_mask], **row_settings).logits)
     return torch.cat(rows)
 
 
@@ -139,9 +139,9 @@ def their_logits(
         ({"num_labels": 1}, "several"),
     ],
 )
-def test_what_the_classes_are_is_read_and_written(change: dict[str, Any], answer: str, tmp_path: Path) -> None:
-    theirs = BertForSequenceClassification(BertConfig(**SIZES, **change))
-    theirs.save_pretrained(tmp_path / "made")
+def test_problem_type_is_read_and_written(change: dict[str, Any], answer: str, tmp_path: Path) -> None:
+    reference = BertForSequenceClassification(BertConfig(**SIZES, **change))
+    reference.save_pretrained(tmp_path / "made")
     loaded = jumok.load(tmp_path / "made")
     assert (loaded.config.head, loaded.config.answer) == ("classes", answer)
     assert loaded.config.classes == change.get("num_labels", 2)
@@ -152,30 +152,30 @@ def test_what_the_classes_are_is_read_and_written(change: dict[str, Any], answer
     assert again.problem_type == change.get("problem_type", again.problem_type)
 
 
-def test_the_folder_says_which_head(tmp_path: Path) -> None:
-    theirs = BertForPreTraining(BertConfig(**SIZES)).eval()  # a second head is there too, and is left out
-    theirs.save_pretrained(tmp_path / "both")
+def test_architecture_decides_the_head(tmp_path: Path) -> None:
+    reference = BertForPreTraining(BertConfig(**SIZES)).eval()  # it has a second head, which is ignored
+    reference.save_pretrained(tmp_path / "both")
     tokens = torch.randint(97, (1, 6))
     with torch.no_grad():
-        assert_parity(jumok.load(tmp_path / "both").model(tokens).logits, theirs(tokens).prediction_logits)
+        assert_parity(jumok.load(tmp_path / "both").model(tokens).logits, reference(tokens).prediction_logits)
     BertForTokenClassification(BertConfig(**SIZES)).save_pretrained(tmp_path / "classes")
     with pytest.raises(CheckpointError, match="does not have: classifier"):
         jumok.load(tmp_path / "classes")
     BertForSequenceClassification(BertConfig(**SIZES)).save_pretrained(tmp_path / "texts")
     file = tmp_path / "texts" / "config.json"
-    told = json.loads(file.read_text())
-    file.write_text(json.dumps({**told, "problem_type": "evil"}))
+    config_json = json.loads(file.read_text())
+    file.write_text(json.dumps({**config_json, "problem_type": "evil"}))
     with pytest.raises(CheckpointError, match="problem_type = 'evil'; supported are single_label"):
         jumok.load(tmp_path / "texts")
-    file.write_text(json.dumps({**told, "id2label": {str(place): "x" for place in range(3)}}))
+    file.write_text(json.dumps({**config_json, "id2label": {str(index): "x" for index in range(3)}}))
     with pytest.raises(CheckpointError, match=r"classifier.weight give \[2, 30\], but by its config"):
         jumok.load(tmp_path / "texts")
 
 
 def test_old_names_of_norms_load(tmp_path: Path) -> None:
-    """Files converted from the first BERT's say gamma and beta, and hold the positions' numbers."""
-    theirs = BertForMaskedLM(BertConfig(**SIZES)).eval()
-    theirs.save_pretrained(tmp_path / "old")
+    """Files converted from the first BERT use gamma and beta, and store the position ids."""
+    reference = BertForMaskedLM(BertConfig(**SIZES)).eval()
+    reference.save_pretrained(tmp_path / "old")
     file = tmp_path / "old" / "model.safetensors"
     renamed = {
         name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): tensor
@@ -185,11 +185,11 @@ def test_old_names_of_norms_load(tmp_path: Path) -> None:
     save_file({**renamed, "bert.embeddings.position_ids": torch.arange(29)[None]}, file, {"format": "pt"})
     tokens = torch.randint(97, (1, 6))
     with torch.no_grad():
-        assert_parity(jumok.load(tmp_path / "old").model(tokens).logits, theirs(tokens).logits)
+        assert_parity(jumok.load(tmp_path / "old").model(tokens).logits, reference(tokens).logits)
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         ({"is_decoder": True}, "is_decoder = 'True'; only False"),
         ({"position_embedding_type": "relative_key"}, "'relative_key'; only 'absolute'"),
@@ -198,11 +198,11 @@ def test_old_names_of_norms_load(tmp_path: Path) -> None:
         ({"hidden_size": 31}, "width 31 does not divide into 5 heads"),
     ],
 )
-def test_what_is_not_supported_is_refused_in_a_sentence(change: dict[str, Any], says: str, tmp_path: Path) -> None:
+def test_unsupported_configs_are_refused(change: dict[str, Any], message: str, tmp_path: Path) -> None:
     BertModel(BertConfig(**SIZES)).save_pretrained(tmp_path / "made")
     file = tmp_path / "made" / "config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
-    with pytest.raises((CheckpointError, ArgumentError), match=says):
+    with pytest.raises((CheckpointError, ArgumentError), match=message):
         jumok.load(tmp_path / "made")
 
 
@@ -215,53 +215,53 @@ CONFIGS = {
 CLASSIFIER = BERTConfig(**SMALL, head="classes", head_activation="tanh", classes=3)
 
 
-def real_tokens(side: str) -> torch.Tensor:
-    real = torch.ones(2, 9).bool()
-    real[1, slice(0, 3) if side == "left" else slice(6, 9)] = False
-    return real
+def build_token_mask(side: str) -> torch.Tensor:
+    token_mask = torch.ones(2, 9).bool()
+    token_mask[1, slice(0, 3) if side == "left" else slice(6, 9)] = False
+    return token_mask
 
 
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_nothing_moves_when_the_padding_changes(name: str, side: str) -> None:
+def test_padding_does_not_change_the_output(name: str, side: str) -> None:
     model = BERT(CONFIGS[name]).eval()
-    tokens, real = torch.randint(2, 50, (2, 9)), real_tokens(side)
-    other = torch.where(real, tokens, (tokens + 11) % 50)
+    tokens, token_mask = torch.randint(2, 50, (2, 9)), build_token_mask(side)
+    other = torch.where(token_mask, tokens, (tokens + 11) % 50)
     with torch.no_grad():
-        one, two = model(tokens, token_mask=real).logits, model(other, token_mask=real).logits
-        alone = model(tokens[1:, real[1]]).logits
-    assert torch.equal(one[real], two[real])
-    assert torch.allclose(one[1, real[1]], alone[0], atol=1e-5)
+        first, second = model(tokens, token_mask=token_mask).logits, model(other, token_mask=token_mask).logits
+        unpadded = model(tokens[1:, token_mask[1]]).logits
+    assert torch.equal(first[token_mask], second[token_mask])
+    assert torch.allclose(first[1, token_mask[1]], unpadded[0], atol=1e-5)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_no_class_moves_when_the_padding_changes(side: str) -> None:
+def test_padding_does_not_change_class_logits(side: str) -> None:
     model = BERT(CLASSIFIER).eval()
-    tokens, real = torch.randint(2, 50, (2, 9)), real_tokens(side)
-    other = torch.where(real, tokens, (tokens + 11) % 50)
+    tokens, token_mask = torch.randint(2, 50, (2, 9)), build_token_mask(side)
+    other = torch.where(token_mask, tokens, (tokens + 11) % 50)
     with torch.no_grad():
-        one, two = model(tokens, token_mask=real).logits, model(other, token_mask=real).logits
-        assert torch.allclose(one[1:], model(tokens[1:, real[1]]).logits, atol=1e-5)
-    assert torch.equal(one, two) and list(one.shape) == [2, 3]
+        first, second = model(tokens, token_mask=token_mask).logits, model(other, token_mask=token_mask).logits
+        assert torch.allclose(first[1:], model(tokens[1:, token_mask[1]]).logits, atol=1e-5)
+    assert torch.equal(first, second) and list(first.shape) == [2, 3]
 
 
-def test_every_token_sees_every_other_and_the_segments() -> None:
+def test_every_token_depends_on_all_tokens_and_segments() -> None:
     model = BERT(CONFIGS["bert"]).eval()
     tokens = torch.randint(50, (1, 9))
     other = tokens.clone()
     other[0, 8] = (other[0, 8] + 1) % 50
     segments = torch.tensor([[0] * 5 + [1] * 4])
     with torch.no_grad():
-        one, two, three = model(tokens).hidden, model(other).hidden, model(tokens, segments=segments).hidden
-        assert torch.equal(model(tokens, segments=torch.zeros_like(segments)).hidden, one)
-    assert ((one - two).abs().amax(-1) > 0).all() and ((one - three).abs().amax(-1) > 0).all()
+        first, second, third = model(tokens).hidden, model(other).hidden, model(tokens, segments=segments).hidden
+        assert torch.equal(model(tokens, segments=torch.zeros_like(segments)).hidden, first)
+    assert ((first - second).abs().amax(-1) > 0).all() and ((first - third).abs().amax(-1) > 0).all()
 
 
-def test_every_layers_weights() -> None:
+def test_weights_of_every_layer_are_returned() -> None:
     model = BERT(CONFIGS["bert"]).eval()
-    real = real_tokens("left")
-    output = model(torch.randint(50, (2, 9)), token_mask=real, weights=True)
-    assert [list(one.shape) for one in output.weights] == [[2, 4, 9, 9]] * 2
+    token_mask = build_token_mask("left")
+    output = model(torch.randint(50, (2, 9)), token_mask=token_mask, weights=True)
+    assert [list(layer.shape) for layer in output.weights] == [[2, 4, 9, 9]] * 2
     assert torch.allclose(output.weights[1].sum(-1), torch.ones(2, 4, 9), atol=1e-6)
     assert not output.weights[0][1, :, :, :3].any()
     assert model(torch.randint(50, (2, 9))).weights is None
@@ -275,22 +275,22 @@ def test_backends_and_checkpointing_give_the_same_gradients(backend: str) -> Non
         model.use_backend(backend)
         model.checkpointing = checkpointing
         tokens = torch.arange(18).view(2, 9)
-        model(tokens, token_mask=real_tokens("right")).logits.square().mean().backward()
+        model(tokens, token_mask=build_token_mask("right")).logits.square().mean().backward()
         return [parameter.grad for parameter in model.parameters()]
 
-    for one, two in zip(gradients("explicit", False), gradients(backend, True), strict=True):
-        assert torch.allclose(one, two, atol=1e-6)
+    for first, second in zip(gradients("explicit", False), gradients(backend, True), strict=True):
+        assert torch.allclose(first, second, atol=1e-6)
 
 
-def test_dropout_drops_while_training_alone() -> None:
+def test_dropout_applies_only_in_training() -> None:
     model = BERT(CONFIGS["bert"].replace(dropout=0.5))
     tokens = torch.randint(50, (2, 9))
     assert not torch.equal(model.train()(tokens).hidden, model(tokens).hidden)
     assert torch.equal(model.eval()(tokens).hidden, model(tokens).hidden)
 
 
-def test_the_published_numbers_of_parameters() -> None:
-    # the papers' encoders, poolers (768 x 768 + 768) left out
+def test_parameter_counts_are_the_published_ones() -> None:
+    # the encoders of the papers, without poolers (768 x 768 + 768)
     published = {
         "bert": (BERTConfig(), 109_482_240 - 590_592),
         "roberta": (
@@ -306,7 +306,7 @@ def test_the_published_numbers_of_parameters() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "says"),
+    ("fields", "message"),
     [
         ({"heads": 5}, "width 24 does not divide into 5 heads"),
         ({"head": "nsp"}, "head of the bert config must be one of none, mlm, classes, not 'nsp'"),
@@ -315,24 +315,24 @@ def test_the_published_numbers_of_parameters() -> None:
         ({"segment": 2}, "did you mean 'segments'"),
     ],
 )
-def test_a_bad_config_is_refused_in_a_sentence(fields: dict[str, Any], says: str) -> None:
-    with pytest.raises(ArgumentError, match=says):
+def test_invalid_configs_are_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
         BERTConfig.from_json({**SMALL, **fields})
 
 
 @pytest.mark.parametrize(
-    ("name", "length", "settings", "says"),
+    ("name", "length", "settings", "message"),
     [
         ("bert", 21, {}, "position 20 is outside the 20 positions"),
-        ("roberta", 21, {}, "position 22 is outside"),
+        ("roberta", 21, {}, "position 22 is outside the"),
         ("bert", 9, {"token_mask": torch.ones(2, 8).bool()}, r"token_mask is \[2, 8\], but the tokens are \[2, 9\]"),
         ("bert", 9, {"segments": torch.ones(2, 8).long()}, r"segments are \[2, 8\], but the tokens are \[2, 9\]"),
         ("bert", 9, {"segments": torch.full((2, 9), 2)}, "segment 2 is out of range: this model has 0 to 1"),
         ("distilbert", 9, {"segments": torch.zeros(2, 9).long()}, "this model has no segments"),
     ],
 )
-def test_inputs_that_do_not_fit_are_refused(name: str, length: int, settings: dict[str, Any], says: str) -> None:
-    with pytest.raises((ArgumentError, ShapeError), match=says):
+def test_invalid_inputs_are_refused(name: str, length: int, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises((ArgumentError, ShapeError), match=message):
         BERT(CONFIGS[name])(torch.full((2, length), 7), **settings)
 
 

@@ -1,4 +1,4 @@
-"""Classifiers: what stands for a text is made of its real tokens alone."""
+"""Check that classifiers pool only real tokens, learn, save and load."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ENCODERS: dict[str, Any] = {
 }
 
 
-def made(encoder: str, pool: str, **fields: Any) -> Classifier:
+def build_classifier(encoder: str, pool: str, **fields: Any) -> Classifier:
     torch.manual_seed(0)
     model: Classifier = perturb_parameters(
         Classifier(ClassifierConfig(encoder=ENCODERS[encoder], pool=pool, classes=3, **fields))
@@ -38,39 +38,37 @@ def made(encoder: str, pool: str, **fields: Any) -> Classifier:
 @pytest.mark.parametrize("pool", ["mean", "first"])
 @pytest.mark.parametrize("side", ["left", "right"])
 @torch.no_grad()
-def test_nothing_moves_when_the_padding_changes(encoder: str, pool: str, side: str) -> None:
-    # B9: the document's mean counted padding
-    model = made(encoder, pool)
+def test_padding_does_not_change_the_output(encoder: str, pool: str, side: str) -> None:
+    model = build_classifier(encoder, pool)
     tokens = torch.randint(2, 50, (2, 11))
-    real = torch.ones(2, 11).bool()
-    real[1, slice(0, 4) if side == "left" else slice(7, 11)] = False
-    other = torch.where(real, tokens, (tokens + 11) % 50)
-    one, two = model(tokens, token_mask=real).logits, model(other, token_mask=real).logits
-    assert one.shape == (2, 3) and torch.equal(one, two)
-    assert torch.allclose(one[1:], model(tokens[1:, real[1]]).logits, atol=2e-4)
-    # and it would have moved, had padding been counted
-    assert not torch.allclose(model(tokens).logits[1], model(other).logits[1], atol=1e-3)
+    token_mask = torch.ones(2, 11).bool()
+    token_mask[1, slice(0, 4) if side == "left" else slice(7, 11)] = False
+    changed = torch.where(token_mask, tokens, (tokens + 11) % 50)
+    first, second = model(tokens, token_mask=token_mask).logits, model(changed, token_mask=token_mask).logits
+    assert first.shape == (2, 3) and torch.equal(first, second)
+    assert torch.allclose(first[1:], model(tokens[1:, token_mask[1]]).logits, atol=2e-4)
+    # it would have changed if padding were counted
+    assert not torch.allclose(model(tokens).logits[1], model(changed).logits[1], atol=1e-3)
 
 
 @torch.no_grad()
-def test_the_pooled_vector_is_the_mean_or_the_first() -> None:
+def test_pooled_vector_is_the_mean_or_the_first() -> None:
     tokens = torch.randint(50, (2, 7))
-    real = torch.tensor([[1] * 7, [0, 0, 1, 1, 1, 0, 0]]).bool()
+    token_mask = torch.tensor([[1] * 7, [0, 0, 1, 1, 1, 0, 0]]).bool()
     for pool in ("mean", "first"):
-        model = made("bert", pool)
-        output = model(tokens, token_mask=real)
+        model = build_classifier("bert", pool)
+        output = model(tokens, token_mask=token_mask)
         for row in (0, 1):
-            vectors = output.hidden[row, real[row]]
+            vectors = output.hidden[row, token_mask[row]]
             pooled = vectors[0] if pool == "first" else sum(vectors) / len(vectors)
-            wanted = model.output.weight @ pooled + model.output.bias
-            assert torch.allclose(output.logits[row], wanted, atol=1e-5)
+            expected = model.output.weight @ pooled + model.output.bias
+            assert torch.allclose(output.logits[row], expected, atol=1e-5)
         everything = torch.ones(2, 7).bool()
         assert torch.allclose(model(tokens).logits, model(tokens, token_mask=everything).logits, atol=1e-5)
         assert model(tokens, token_mask=~everything).logits.isfinite().all()
 
 
-def test_the_sentiment_classifier_is_the_documents() -> None:
-    # B9: width 256, 4 layers, mean over tokens, 3 classes
+def test_sentiment_config_has_the_documented_sizes() -> None:
     config = sentiment_config()
     assert (config.encoder.width, config.encoder.layers, config.pool, config.classes) == (256, 4, "mean", 3)
     assert sentiment_config(vocabulary=500).encoder == config.encoder.replace(vocabulary=500)
@@ -79,7 +77,7 @@ def test_the_sentiment_classifier_is_the_documents() -> None:
     assert model.output.weight.std().item() == pytest.approx(0.02, rel=0.2) and not model.output.bias.any()
 
 
-def test_it_learns_whether_a_token_is_there() -> None:
+def test_classifier_learns_whether_a_token_is_present() -> None:
     torch.manual_seed(0)
     model = Classifier(ClassifierConfig(encoder=BERTConfig(**{**SMALL, "segments": 0}), classes=2))
     optimizer = torch.optim.Adam(model.parameters(), 3e-3)
@@ -87,54 +85,54 @@ def test_it_learns_whether_a_token_is_there() -> None:
     def batch() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         tokens, answers = torch.randint(2, 50, (64, 9)), torch.arange(64) % 2
         tokens[answers == 1, torch.randint(6, (32,))] = 1
-        real = torch.arange(9) < torch.randint(6, 10, (64, 1))
-        tokens[~real] = 1  # padding looks like the answer, and must not be taken for it
-        return tokens, real, answers
+        token_mask = torch.arange(9) < torch.randint(6, 10, (64, 1))
+        tokens[~token_mask] = 1  # padding looks like the answer and must be ignored
+        return tokens, token_mask, answers
 
     for _ in range(60):
-        tokens, real, answers = batch()
-        loss = torch.nn.functional.cross_entropy(model(tokens, token_mask=real).logits, answers)
+        tokens, token_mask, answers = batch()
+        loss = torch.nn.functional.cross_entropy(model(tokens, token_mask=token_mask).logits, answers)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    tokens, real, answers = batch()
-    assert (model.eval()(tokens, token_mask=real).logits.argmax(-1) == answers).float().mean() > 0.95
+    tokens, token_mask, answers = batch()
+    assert (model.eval()(tokens, token_mask=token_mask).logits.argmax(-1) == answers).float().mean() > 0.95
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
 @torch.no_grad()
-def test_it_is_saved_and_loaded(encoder: str, tmp_path: Path) -> None:
-    model = made(encoder, "mean")
+def test_saved_model_loads_with_equal_outputs(encoder: str, tmp_path: Path) -> None:
+    model = build_classifier(encoder, "mean")
     jumok.save(model, tmp_path / "own")
-    told = json.loads((tmp_path / "own" / "config.json").read_text())
-    assert told["family"] == "classifier" and told["encoder"]["family"] == ENCODERS[encoder].family
+    config_json = json.loads((tmp_path / "own" / "config.json").read_text())
+    assert config_json["family"] == "classifier" and config_json["encoder"]["family"] == ENCODERS[encoder].family
     loaded = jumok.load(tmp_path / "own")
     assert loaded.config == model.config and loaded.family == "classifier"
     tokens = torch.randint(50, (2, 7))
     assert torch.equal(loaded.model(tokens).logits, model(tokens).logits)
 
 
-def test_weights_backends_and_checkpointing_are_the_encoders() -> None:
+def test_weights_backends_and_checkpointing_reach_the_encoder() -> None:
     tokens = torch.randint(50, (2, 7))
 
     def gradients(backend: str, checkpointing: bool) -> list[torch.Tensor]:
-        model = made("bert", "mean")
+        model = build_classifier("bert", "mean")
         model.use_backend(backend)
         model.checkpointing = checkpointing
         assert model.encoder.checkpointing is checkpointing
         model(tokens).logits.square().mean().backward()
         return [parameter.grad for parameter in model.parameters()]
 
-    for one, two in zip(gradients("explicit", False), gradients("sdpa", True), strict=True):
-        assert torch.allclose(one, two, atol=1e-5)
-    model = made("bert", "mean")
-    assert [list(one.shape) for one in model(tokens, weights=True).weights] == [[2, 4, 7, 7]] * 2
+    for first, second in zip(gradients("explicit", False), gradients("sdpa", True), strict=True):
+        assert torch.allclose(first, second, atol=1e-5)
+    model = build_classifier("bert", "mean")
+    assert [list(layer.shape) for layer in model(tokens, weights=True).weights] == [[2, 4, 7, 7]] * 2
     assert model(tokens).weights is None
     assert model.encoder.blocks[1].attention.site == "encoder.blocks.1.attention"
 
 
 @pytest.mark.parametrize(
-    ("encoder", "says"),
+    ("encoder", "message"),
     [
         (BERTConfig(**SMALL, head="mlm"), "needs an encoder with head \"none\", not 'mlm'"),
         ({"family": "gpt"}, "encoder of the classifier config must be a config of the family bert or long"),
@@ -145,12 +143,12 @@ def test_weights_backends_and_checkpointing_are_the_encoders() -> None:
         ({"family": "long", "heads": 0}, "heads of the long config must be from 1"),
     ],
 )
-def test_a_bad_encoder_is_refused_in_a_sentence(encoder: Any, says: str) -> None:
-    with pytest.raises(ArgumentError, match=says):
+def test_invalid_encoders_are_refused(encoder: Any, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
         ClassifierConfig.from_json({"encoder": encoder})
 
 
-def test_a_config_within_a_config_reads_back() -> None:
+def test_nested_config_reads_back() -> None:
     config = ClassifierConfig(encoder=ENCODERS["bigbird"], pool="first", classes=5)
     assert ClassifierConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
     assert config.replace(classes=2).encoder == config.encoder

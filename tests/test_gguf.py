@@ -1,4 +1,4 @@
-"""GGUF files made here, with the gguf package, of a small Llama of transformers: how rotations are scaled in them."""
+"""Write a small Llama of transformers as GGUF files and load them: names, permutations and rotary scaling."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ NAMES = {
 }
 
 
-def their_name(name: str) -> str:
+def convert_name(name: str) -> str:
     if name in NAMES:
         return NAMES[name]
-    _, _, layer, rest = name.split(".", 3)
-    return f"blk.{layer}.{NAMES[rest]}"
+    _, _, layer, suffix = name.split(".", 3)
+    return f"blk.{layer}.{NAMES[suffix]}"
 
 
-def as_llama_cpp(name: str, tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    """Rows of query and key as neighbours, not as halves, which is how llama.cpp turns them."""
+def permute_rows(name: str, tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    """Reorder the rows of query and key from halves to neighbours, as llama.cpp rotates them."""
     for part, heads in (("q_proj", HEADS), ("k_proj", GROUPS)):
         if part in name:
             rows = tensor.shape[0] // heads
@@ -55,8 +55,8 @@ def as_llama_cpp(name: str, tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     return tensor.detach().numpy()
 
 
-def written(path: Path, theirs: Any, fields: dict[str, Any], factors: Any = None) -> Path:
-    config, fields = theirs.config, dict(fields)
+def write_gguf(path: Path, reference: Any, fields: dict[str, Any], factors: Any = None) -> Path:
+    config, fields = reference.config, dict(fields)
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
@@ -73,8 +73,8 @@ def written(path: Path, theirs: Any, fields: dict[str, Any], factors: Any = None
     for name, value in fields.items():
         add = {str: writer.add_string, int: writer.add_uint32, float: writer.add_float32, bool: writer.add_bool}
         add[type(value)](name, value)
-    for name, parameter in theirs.named_parameters():
-        writer.add_tensor(their_name(name), as_llama_cpp(name, parameter))
+    for name, parameter in reference.named_parameters():
+        writer.add_tensor(convert_name(name), permute_rows(name, parameter))
     if factors is not None:
         writer.add_tensor("rope_freqs.weight", np.asarray(factors, dtype=np.float32))
     writer.write_header_to_file()
@@ -84,10 +84,10 @@ def written(path: Path, theirs: Any, fields: dict[str, Any], factors: Any = None
     return path
 
 
-def made(**scaling: Any) -> Any:
-    told = {"rope_type": "default", "rope_theta": 10_000.0, **scaling}
+def build_reference(**scaling: Any) -> Any:
+    rope_parameters = {"rope_type": "default", "rope_theta": 10_000.0, **scaling}
     return perturb_parameters(
-        LlamaForCausalLM(LlamaConfig(**SIZES, max_position_embeddings=LENGTH, rope_parameters=told))
+        LlamaForCausalLM(LlamaConfig(**SIZES, max_position_embeddings=LENGTH, rope_parameters=rope_parameters))
     )
 
 
@@ -98,28 +98,28 @@ def llama3(factor: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def their_factors(theirs: Any) -> torch.Tensor:
-    """By how much transformers turn each pair slower than without a scaling."""
-    rotary = theirs.model.rotary_emb
-    plain, _ = rotary.compute_default_rope_parameters(theirs.config)
+def compute_reference_factors(reference: Any) -> torch.Tensor:
+    """Return by how much transformers slow down the rotation of each pair."""
+    rotary = reference.model.rotary_emb
+    plain, _ = rotary.compute_default_rope_parameters(reference.config)
     return plain / rotary.inv_freq
 
 
-def same(path: Path, theirs: Any) -> Any:
+def check_logits(path: Path, reference: Any) -> Any:
     loaded, tokens = jumok.load(path), torch.randint(23, (1, LENGTH))
     with torch.no_grad():
-        assert_parity(loaded.model(tokens).logits, theirs(tokens).logits)
+        assert_parity(loaded.model(tokens).logits, reference(tokens).logits)
     return loaded
 
 
 SCALINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "none": ({}, {}),
-    "none, said": ({}, {"llama.rope.scaling.type": "none", "llama.rope.dimension_count": 24}),
+    "none, stated": ({}, {"llama.rope.scaling.type": "none", "llama.rope.dimension_count": 24}),
     "linear": (
         {"rope_type": "linear", "factor": 4.0},
         {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0},
     ),
-    "linear, by a factor alone": ({"rope_type": "linear", "factor": 4.0}, {"llama.rope.scaling.factor": 4.0}),
+    "linear, only a factor": ({"rope_type": "linear", "factor": 4.0}, {"llama.rope.scaling.factor": 4.0}),
     "yarn": (
         {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16},
         {
@@ -131,25 +131,25 @@ SCALINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", SCALINGS)
-def test_logits_are_transformers(name: str, tmp_path: Path) -> None:
+def test_logits_equal_transformers(name: str, tmp_path: Path) -> None:
     scaling, fields = SCALINGS[name]
-    same(written(tmp_path / "a.gguf", theirs := made(**scaling), fields), theirs)
+    check_logits(write_gguf(tmp_path / "a.gguf", reference := build_reference(**scaling), fields), reference)
 
 
 @pytest.mark.parametrize("factor", [8.0, 32.0])
-def test_llama3_is_known_by_its_factors(factor: float, tmp_path: Path) -> None:
-    theirs = made(**llama3(factor))
-    factors = their_factors(theirs)
+def test_llama3_scaling_is_recognised_by_its_factors(factor: float, tmp_path: Path) -> None:
+    reference = build_reference(**llama3(factor))
+    factors = compute_reference_factors(reference)
     assert factors[0] == 1 and factors[-1] == pytest.approx(factor) and ((factors > 1) & (factors < factor)).any()
-    config = same(written(tmp_path / "a.gguf", theirs, {}, factors), theirs).config
+    config = check_logits(write_gguf(tmp_path / "a.gguf", reference, {}, factors), reference).config
     assert (config.rotary_scaling, config.rotary_factor) == ("llama3", pytest.approx(factor))
     assert jumok.load(tmp_path / "a.gguf", dtype=torch.bfloat16).config == config
-    plain = made()
-    same(written(tmp_path / "b.gguf", plain, {}, torch.ones(12)), plain)  # factors of one, which some files have
+    plain = build_reference()
+    check_logits(write_gguf(tmp_path / "b.gguf", plain, {}, torch.ones(12)), plain)  # some files store factors of 1
 
 
 BAD: dict[str, tuple[dict[str, Any], Any, str]] = {
-    "unknown kind": ({"llama.rope.scaling.type": "longrope"}, None, "rotary positions: longrope"),
+    "unknown type": ({"llama.rope.scaling.type": "longrope"}, None, "rotary positions: longrope"),
     "unknown field": (
         {"llama.rope.scaling.type": "yarn", "llama.rope.scaling.yarn_beta_fast": 8.0}, None, "yarn yarn_beta_fast"
     ),
@@ -158,10 +158,10 @@ BAD: dict[str, tuple[dict[str, Any], Any, str]] = {
     "not a number": (
         {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": float("nan")}, None, "factor .* not 'nan'"
     ),
-    "a part of each head": ({"llama.rope.dimension_count": 12}, None, "dimension_count = 12; only 24"),
+    "part of each head": ({"llama.rope.dimension_count": 12}, None, "dimension_count = 12; only 24"),
     "a billion blocks": ({"llama.block_count": 10**9}, None, "1,000,000,000 blocks, but holds"),
     "other factors": ({}, [1.0] * 11 + [3.0], "are not those of Llama 3.1's scaling"),
-    "factors that are no numbers": ({}, [float("nan")] * 12, "are not those of Llama 3.1's scaling"),
+    "factors are NaN": ({}, [float("nan")] * 12, "are not those of Llama 3.1's scaling"),
     "factors below one": ({}, [0.5] * 12, "are not those of Llama 3.1's scaling"),
     "too many factors": ({}, [1.0] * 13, "are not those of Llama 3.1's scaling"),
     "two scalings": (
@@ -171,8 +171,8 @@ BAD: dict[str, tuple[dict[str, Any], Any, str]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_what_is_not_known_is_refused_in_a_sentence(name: str, tmp_path: Path) -> None:
-    fields, factors, says = BAD[name]
-    path = written(tmp_path / "a.gguf", made(), fields, factors)
-    with pytest.raises(JumokError, match=says):
+def test_unsupported_files_are_refused(name: str, tmp_path: Path) -> None:
+    fields, factors, message = BAD[name]
+    path = write_gguf(tmp_path / "a.gguf", build_reference(), fields, factors)
+    with pytest.raises(JumokError, match=message):
         jumok.load(path)

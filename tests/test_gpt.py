@@ -1,4 +1,4 @@
-"""GPT-2 and the Llama line against transformers."""
+"""Compare GPT-2 and the Llama line with transformers."""
 
 from __future__ import annotations
 
@@ -51,56 +51,61 @@ CASES: dict[str, Any] = {
         Qwen2Config(**LLAMA, use_sliding_window=True, sliding_window=4, max_window_layers=0)
     ),
     "qwen2 window in the layer between": lambda: Qwen2ForCausalLM(
-        Qwen2Config(**LLAMA, use_sliding_window=True, sliding_window=4, layer_types=_kinds("full sliding full"))
+        Qwen2Config(
+            **LLAMA, use_sliding_window=True, sliding_window=4, layer_types=name_layer_types("full sliding full")
+        )
     ),
 }
 
 
-def _kinds(told: str) -> list[str]:
-    return [f"{kind}_attention" for kind in told.split()]
+def name_layer_types(names: str) -> list[str]:
+    return [f"{name}_attention" for name in names.split()]
 
 
 LENGTH = 11
-REAL = {
+TOKEN_MASKS = {
     "none": None,
     "right": [[1] * LENGTH, [1] * 7 + [0] * 4],
     "left": [[1] * LENGTH, [0] * 4 + [1] * 7],
 }
 
 
-@pytest.mark.parametrize("side", REAL)
+@pytest.mark.parametrize("side", TOKEN_MASKS)
 @pytest.mark.parametrize("name", CASES)
-def test_logits_are_transformers(name: str, side: str, tmp_path: Path) -> None:
+def test_logits_equal_transformers(name: str, side: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
     tokens = torch.randint(97, (2, LENGTH))
-    real = None if REAL[side] is None else torch.tensor(REAL[side]).bool()
+    token_mask = None if TOKEN_MASKS[side] is None else torch.tensor(TOKEN_MASKS[side]).bool()
 
-    def check(ours: Model, theirs: Any) -> None:
+    def check(ours: Model, reference: Any) -> None:
         settings: dict[str, Any] = {}
-        if real is not None:
-            settings = {"attention_mask": real.long(), "position_ids": (real.long().cumsum(-1) - 1).clamp_min(0)}
-        assert_parity(ours(tokens, token_mask=real).logits, theirs(tokens, **settings).logits, real)
+        if token_mask is not None:
+            settings = {
+                "attention_mask": token_mask.long(),
+                "position_ids": (token_mask.long().cumsum(-1) - 1).clamp_min(0),
+            }
+        assert_parity(ours(tokens, token_mask=token_mask).logits, reference(tokens, **settings).logits, token_mask)
 
-    theirs = CASES[name]()
-    their_class = LlamaForCausalLM if name == "mistral" else None  # without a window the two are one
-    check_round_trip(theirs, tmp_path, check, their_class)
+    reference = CASES[name]()
+    reference_class = LlamaForCausalLM if name == "mistral" else None  # without a window Mistral is a Llama
+    check_round_trip(reference, tmp_path, check, reference_class)
 
 
-def test_a_folder_without_a_head_loads(tmp_path: Path) -> None:
-    theirs = GPT2Model(GPT2Config(**GPT2)).eval()
-    theirs.save_pretrained(tmp_path / "bare")
+def test_folder_without_a_head_loads(tmp_path: Path) -> None:
+    reference = GPT2Model(GPT2Config(**GPT2)).eval()
+    reference.save_pretrained(tmp_path / "bare")
     tokens = torch.randint(97, (1, 6))
     with torch.no_grad():
-        assert_parity(jumok.load(tmp_path / "bare").model(tokens).hidden, theirs(tokens).last_hidden_state)
+        assert_parity(jumok.load(tmp_path / "bare").model(tokens).hidden, reference(tokens).last_hidden_state)
 
 
-def test_shards_load(tmp_path: Path) -> None:
-    theirs = LlamaForCausalLM(LlamaConfig(**LLAMA)).eval()
-    theirs.save_pretrained(tmp_path / "shards", max_shard_size="20KB")
+def test_sharded_folder_loads(tmp_path: Path) -> None:
+    reference = LlamaForCausalLM(LlamaConfig(**LLAMA)).eval()
+    reference.save_pretrained(tmp_path / "shards", max_shard_size="20KB")
     assert len(list((tmp_path / "shards").glob("*.safetensors"))) > 2
     tokens = torch.randint(97, (1, 6))
     with torch.no_grad():
-        assert_parity(jumok.load(tmp_path / "shards").model(tokens).logits, theirs(tokens).logits)
+        assert_parity(jumok.load(tmp_path / "shards").model(tokens).logits, reference(tokens).logits)
 
 
 SMALL = {"vocabulary": 50, "length": 20, "width": 24, "layers": 2, "heads": 4, "hidden": 40}
@@ -116,51 +121,50 @@ CONFIGS = {
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_nothing_moves_when_the_future_changes(name: str) -> None:
+def test_later_tokens_do_not_change_earlier_logits(name: str) -> None:
     model = GPT(CONFIGS[name]).eval()
     tokens = torch.randint(50, (2, 9))
-    later = tokens.clone()
-    later[:, 5:] = (later[:, 5:] + 7) % 50
+    changed = tokens.clone()
+    changed[:, 5:] = (changed[:, 5:] + 7) % 50
     with torch.no_grad():
-        one, two = model(tokens).logits, model(later).logits
-    assert torch.equal(one[:, :5], two[:, :5]) and not torch.allclose(one[:, 5:], two[:, 5:])
+        first, second = model(tokens).logits, model(changed).logits
+    assert torch.equal(first[:, :5], second[:, :5]) and not torch.allclose(first[:, 5:], second[:, 5:])
 
 
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_nothing_moves_when_the_padding_changes(name: str, side: str) -> None:
+def test_padding_does_not_change_the_output(name: str, side: str) -> None:
     model = GPT(CONFIGS[name]).eval()
     tokens = torch.randint(50, (2, 9))
-    real = torch.ones(2, 9).bool()
-    real[1, : 3 if side == "left" else None] = side != "left"
+    token_mask = torch.ones(2, 9).bool()
+    token_mask[1, : 3 if side == "left" else None] = side != "left"
     if side == "right":
-        real[1, 6:] = False
-    other = torch.where(real, tokens, (tokens + 11) % 50)
+        token_mask[1, 6:] = False
+    changed = torch.where(token_mask, tokens, (tokens + 11) % 50)
     with torch.no_grad():
-        one, two = model(tokens, token_mask=real).logits, model(other, token_mask=real).logits
-        alone = model(tokens[1:, real[1]]).logits
-    assert torch.equal(one[real], two[real])
-    assert torch.allclose(one[1, real[1]], alone[0], atol=1e-5)
+        first, second = model(tokens, token_mask=token_mask).logits, model(changed, token_mask=token_mask).logits
+        unpadded = model(tokens[1:, token_mask[1]]).logits
+    assert torch.equal(first[token_mask], second[token_mask])
+    assert torch.allclose(first[1, token_mask[1]], unpadded[0], atol=1e-5)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_step_by_step_with_a_cache_is_the_whole(name: str) -> None:
+def test_decoding_with_a_cache_equals_one_pass(name: str) -> None:
     model = GPT(CONFIGS[name]).eval()
     tokens = torch.randint(50, (2, 9))
     with torch.no_grad():
-        whole = model(tokens).logits
+        full_logits = model(tokens).logits
         for capacity in (None, 9):
             cache = Cache(capacity)
             parts = [model(part, cache=cache).logits for part in tokens.split([4, 1, 1, 3], 1)]
-            assert torch.allclose(torch.cat(parts, 1), whole, atol=1e-5)
-        assert torch.allclose(model(tokens, last=2).logits, whole[:, -2:], atol=1e-6)
+            assert torch.allclose(torch.cat(parts, 1), full_logits, atol=1e-5)
+        assert torch.allclose(model(tokens, last=2).logits, full_logits[:, -2:], atol=1e-6)
 
 
-def test_every_layers_weights() -> None:
-    # B3: returns every layer's weights when asked
+def test_weights_of_every_layer_are_returned() -> None:
     model = GPT(CONFIGS["gpt"]).eval()
     output = model(torch.randint(50, (2, 9)), weights=True)
-    assert [list(one.shape) for one in output.weights] == [[2, 4, 9, 9]] * 2
+    assert [list(layer.shape) for layer in output.weights] == [[2, 4, 9, 9]] * 2
     assert torch.allclose(output.weights[1].sum(-1), torch.ones(2, 4, 9), atol=1e-6)
     assert model(torch.randint(50, (2, 9))).weights is None
 
@@ -176,8 +180,8 @@ def test_backends_and_checkpointing_give_the_same_gradients(backend: str) -> Non
         model(tokens).logits.square().mean().backward()
         return [parameter.grad for parameter in model.parameters()]
 
-    for one, two in zip(gradients("explicit", False), gradients(backend, True), strict=True):
-        assert torch.allclose(one, two, atol=1e-6)
+    for first, second in zip(gradients("explicit", False), gradients(backend, True), strict=True):
+        assert torch.allclose(first, second, atol=1e-6)
 
 
 def test_gpt2_small_has_the_published_number_of_parameters() -> None:

@@ -1,4 +1,4 @@
-"""Scaled rotary positions against transformers: the same logits, below the length of the training and beyond it."""
+"""Compare scaled rotary positions with transformers, within the training length and beyond it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jumok.layers import Llama3Scaling, RotaryPositions, RotaryScaling, YarnScal
 from jumok.models import GPT, Model, llama_config
 from parity import assert_parity, check_round_trip
 
-TRAINED, LONGEST = 32, 128  # the length of the training, and that which the scaling is for
+TRAINED, LONGEST = 32, 128  # the training length, and the length that the scaling is for
 SIZES = {
     "vocab_size": 97, "max_position_embeddings": LONGEST, "hidden_size": 48, "num_hidden_layers": 2,
     "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 53,
@@ -46,23 +46,23 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-def made(told: dict[str, Any]) -> Any:
-    return LlamaForCausalLM(LlamaConfig(**SIZES, rope_parameters={"rope_theta": 10_000.0, **told}))
+def build_reference(config_json: dict[str, Any]) -> Any:
+    return LlamaForCausalLM(LlamaConfig(**SIZES, rope_parameters={"rope_theta": 10_000.0, **config_json}))
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_logits_are_transformers_at_every_length(name: str, tmp_path: Path) -> None:
+def test_logits_equal_transformers_at_every_length(name: str, tmp_path: Path) -> None:
     tokens = torch.randint(97, (1, LONGEST))
 
-    def check(ours: Model, theirs: Any) -> None:
+    def check(ours: Model, reference: Any) -> None:
         for length in (TRAINED // 2, TRAINED, TRAINED + 1, LONGEST):
-            assert_parity(ours(tokens[:, :length]).logits, theirs(tokens[:, :length]).logits)
+            assert_parity(ours(tokens[:, :length]).logits, reference(tokens[:, :length]).logits)
 
-    model = check_round_trip(made(KINDS[name]), tmp_path, check)
-    written = json.loads((tmp_path / "again" / "config.json").read_text())
+    model = check_round_trip(build_reference(KINDS[name]), tmp_path, check)
+    saved = json.loads((tmp_path / "again" / "config.json").read_text())
     kind = KINDS[name]["rope_type"]
-    assert written["rope_parameters"]["rope_type"] == kind
-    if kind not in ("default", "dynamic"):  # it matters: without it the logits are others
+    assert saved["rope_parameters"]["rope_type"] == kind
+    if kind not in ("default", "dynamic"):  # without the scaling the logits differ
         plain = GPT(model.config.replace(rotary_scaling="none")).eval()
         plain.load_state_dict(model.state_dict())
         with torch.no_grad():
@@ -70,32 +70,32 @@ def test_logits_are_transformers_at_every_length(name: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", [name for name in KINDS if "too short" not in name])
-def test_both_ways_of_writing_it_are_read(name: str, tmp_path: Path) -> None:
-    """rope_parameters of version 5; rope_scaling and rope_theta before; "type" before that."""
-    theirs = made(KINDS[name]).eval()
-    theirs.save_pretrained(tmp_path / "made")
+def test_old_and_new_config_fields_are_read(name: str, tmp_path: Path) -> None:
+    """Read rope_parameters of version 5, rope_scaling and rope_theta of older versions, and "type" of the oldest."""
+    reference = build_reference(KINDS[name]).eval()
+    reference.save_pretrained(tmp_path / "made")
     file, tokens = tmp_path / "made" / "config.json", torch.randint(97, (1, LONGEST))
-    wanted = jumok.load(tmp_path / "made").config
-    told = json.loads(file.read_text())
-    scaling = told.pop("rope_parameters")
+    expected = jumok.load(tmp_path / "made").config
+    config_json = json.loads(file.read_text())
+    scaling = config_json.pop("rope_parameters")
     base, kind = scaling.pop("rope_theta"), scaling.pop("rope_type")
-    for word in ("rope_type", "type"):
-        file.write_text(json.dumps({**told, "rope_theta": base, "rope_scaling": {word: kind, **scaling}}))
+    for type_field in ("rope_type", "type"):
+        file.write_text(json.dumps({**config_json, "rope_theta": base, "rope_scaling": {type_field: kind, **scaling}}))
         loaded = jumok.load(tmp_path / "made")
-        assert loaded.config == wanted
+        assert loaded.config == expected
         with torch.no_grad():
-            again = LlamaForCausalLM.from_pretrained(tmp_path / "made").eval()
-            assert_parity(loaded.model(tokens).logits, again(tokens).logits)
+            reloaded = LlamaForCausalLM.from_pretrained(tmp_path / "made").eval()
+            assert_parity(loaded.model(tokens).logits, reloaded(tokens).logits)
 
 
-def test_the_older_field_counts_where_both_are_there_as_in_transformers(tmp_path: Path) -> None:
-    theirs = LlamaForCausalLM(LlamaConfig(**SIZES)).eval()
-    theirs.save_pretrained(tmp_path / "made")
+def test_older_field_wins_as_in_transformers(tmp_path: Path) -> None:
+    reference = LlamaForCausalLM(LlamaConfig(**SIZES)).eval()
+    reference.save_pretrained(tmp_path / "made")
     file, tokens = tmp_path / "made" / "config.json", torch.randint(97, (1, LONGEST))
-    told = json.loads(file.read_text())
-    told["rope_parameters"] = {"rope_type": "linear", "factor": 2.0, "rope_theta": 50.0}
-    told |= {"rope_scaling": {"type": "linear", "factor": 4.0}, "rope_theta": 700.0}
-    file.write_text(json.dumps(told))
+    config_json = json.loads(file.read_text())
+    config_json["rope_parameters"] = {"rope_type": "linear", "factor": 2.0, "rope_theta": 50.0}
+    config_json |= {"rope_scaling": {"type": "linear", "factor": 4.0}, "rope_theta": 700.0}
+    file.write_text(json.dumps(config_json))
     loaded = jumok.load(tmp_path / "made")
     assert (loaded.config.rotary_factor, loaded.config.rotary_base) == (4.0, 700.0)
     with torch.no_grad():
@@ -104,9 +104,9 @@ def test_the_older_field_counts_where_both_are_there_as_in_transformers(tmp_path
         )
 
 
-def test_a_training_length_beside_the_scaling_counts(tmp_path: Path) -> None:
-    theirs = made({**YARN, "beta_fast": 4}).eval()
-    theirs.save_pretrained(tmp_path / "made")
+def test_training_length_beside_the_scaling_wins(tmp_path: Path) -> None:
+    reference = build_reference({**YARN, "beta_fast": 4}).eval()
+    reference.save_pretrained(tmp_path / "made")
     file, tokens = tmp_path / "made" / "config.json", torch.randint(97, (1, LONGEST))
     file.write_text(json.dumps({**json.loads(file.read_text()), "original_max_position_embeddings": 61}))
     loaded = jumok.load(tmp_path / "made")
@@ -117,15 +117,15 @@ def test_a_training_length_beside_the_scaling_counts(tmp_path: Path) -> None:
         )
 
 
-def test_yarn_in_a_config_that_still_says_the_old_length(tmp_path: Path) -> None:
-    """As Qwen2's page tells people to write it: factor 4, and max_position_embeddings as before."""
-    told = {**SIZES, "max_position_embeddings": TRAINED}
-    theirs = Qwen2ForCausalLM(Qwen2Config(**told, rope_parameters={**YARN, "rope_theta": 1e6})).eval()
-    theirs.save_pretrained(tmp_path / "made")
+def test_yarn_in_a_config_with_the_old_length(tmp_path: Path) -> None:
+    """Read a config as Qwen2's page describes it: factor 4 with the old max_position_embeddings."""
+    config_json = {**SIZES, "max_position_embeddings": TRAINED}
+    reference = Qwen2ForCausalLM(Qwen2Config(**config_json, rope_parameters={**YARN, "rope_theta": 1e6})).eval()
+    reference.save_pretrained(tmp_path / "made")
     loaded, tokens = jumok.load(tmp_path / "made"), torch.randint(97, (1, LONGEST))
     assert loaded.config.length == LONGEST
     with torch.no_grad():
-        assert_parity(loaded.model(tokens).logits, theirs(tokens).logits)
+        assert_parity(loaded.model(tokens).logits, reference(tokens).logits)
 
 
 PUBLISHED = {
@@ -147,30 +147,32 @@ PUBLISHED = {
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_published_scalings_turn_as_transformers_turn_them(name: str) -> None:
-    told, scaling, base = PUBLISHED[name]
-    config = LlamaConfig(hidden_size=256, num_attention_heads=2, max_position_embeddings=131072, rope_parameters=told)
+def test_published_scalings_equal_transformers(name: str) -> None:
+    config_json, scaling, base = PUBLISHED[name]
+    config = LlamaConfig(
+        hidden_size=256, num_attention_heads=2, max_position_embeddings=131072, rope_parameters=config_json
+    )
     positions = torch.tensor([[0, 1, 2, 100, 8191, 8192, 40_000, 131_071]])
     ones = torch.zeros(1, 1, 8, 128)
-    ones[..., :64] = 1.0  # turned, these are the cosines and the sines
+    ones[..., :64] = 1.0  # rotated, these are the cosines and sines
     cosine, sine = LlamaRotaryEmbedding(config)(ones, positions)
-    wanted = torch.cat([cosine[..., :64], sine[..., :64]], -1)[:, None]
-    # one unit in the last place of a frequency is 131,071 times that in the last angle
-    assert (RotaryPositions(128, base, scaling=scaling)(ones, positions) - wanted).abs().max() < 2e-2
-    assert (RotaryPositions(128, base, scaling=scaling)(ones, positions) - wanted)[:, :, :6].abs().max() < 2e-3
-    assert (RotaryPositions(128, base)(ones, positions) - wanted)[:, :, :6].abs().max() > 0.5
+    expected = torch.cat([cosine[..., :64], sine[..., :64]], -1)[:, None]
+    # a rounding error of a frequency is multiplied by 131,071 in the last angle
+    assert (RotaryPositions(128, base, scaling=scaling)(ones, positions) - expected).abs().max() < 2e-2
+    assert (RotaryPositions(128, base, scaling=scaling)(ones, positions) - expected)[:, :, :6].abs().max() < 2e-3
+    assert (RotaryPositions(128, base)(ones, positions) - expected)[:, :, :6].abs().max() > 0.5
 
 
-def test_by_turns_in_plain_numbers() -> None:
-    """A pair of 8 turns in the length keeps its pace, one of half a turn is 4 times slower, one of 2.5 is between."""
+def test_scaling_by_turns_in_plain_numbers() -> None:
+    """A pair with 8 turns keeps its frequency, one with half a turn is 4 times slower, one with 2.5 is in between."""
     frequencies = torch.tensor([8.0, 2.5, 0.5]) * 2 * math.pi / 100
-    slowed = Llama3Scaling(4.0, 100, slow=1.0, fast=4.0).scale_frequencies(frequencies, 10_000.0) / frequencies
-    assert torch.allclose(slowed, torch.tensor([1.0, 0.5 + 0.5 / 4, 0.25]))
+    factors = Llama3Scaling(4.0, 100, slow=1.0, fast=4.0).scale_frequencies(frequencies, 10_000.0) / frequencies
+    assert torch.allclose(factors, torch.tensor([1.0, 0.5 + 0.5 / 4, 0.25]))
     assert torch.allclose(RotaryScaling(4.0).scale_frequencies(frequencies, 10_000.0), frequencies / 4)
 
 
 @pytest.mark.parametrize(
-    "make",
+    "build",
     [
         lambda: RotaryScaling(0.0),
         lambda: RotaryScaling(-1.0),
@@ -192,13 +194,13 @@ def test_by_turns_in_plain_numbers() -> None:
         lambda: llama_config(window=4, layers=3, windowed=[1, 1]),
     ],
 )
-def test_what_cannot_be_is_refused_in_a_sentence(make: Any) -> None:
+def test_invalid_scalings_are_refused(build: Any) -> None:
     with pytest.raises(ArgumentError, match=r"must be|needs|can be scaled|must list|window is None"):
-        make()
+        build()
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         (
             {"rope_scaling": {"rope_type": "longrope", "factor": 2.0}},
@@ -210,18 +212,21 @@ def test_what_cannot_be_is_refused_in_a_sentence(make: Any) -> None:
         ({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.25}}, "partial_rotary_factor = 0.25"),
         ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "for each layer type"),
         ({"rope_scaling": {"rope_type": "linear"}}, "has no field 'factor'"),
-        ({"rope_scaling": {key: one for key, one in LLAMA3.items() if "low" not in key}}, "no field 'low_freq_factor'"),
+        (
+            {"rope_scaling": {key: setting for key, setting in LLAMA3.items() if "low" not in key}},
+            "no field 'low_freq_factor'",
+        ),
     ],
 )
-def test_what_is_not_supported_is_refused_in_a_sentence(change: dict[str, Any], says: str, tmp_path: Path) -> None:
+def test_unsupported_configs_are_refused(change: dict[str, Any], message: str, tmp_path: Path) -> None:
     LlamaForCausalLM(LlamaConfig(**SIZES)).save_pretrained(tmp_path / "made")
     file = tmp_path / "made" / "config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
-    with pytest.raises(CheckpointError, match=says):
+    with pytest.raises(CheckpointError, match=message):
         jumok.load(tmp_path / "made")
 
 
-def test_what_transformers_has_no_model_for_is_saved_in_our_format_alone(tmp_path: Path) -> None:
+def test_model_without_an_equivalent_saves_only_in_our_format(tmp_path: Path) -> None:
     sizes = {"vocabulary": 50, "length": 20, "width": 24, "layers": 3, "heads": 4, "hidden": 40}
     model = GPT(llama_config(**sizes, window=3, windowed=[0, 2])).eval()
     with pytest.raises(CheckpointError, match="save it with format='jumok'"):

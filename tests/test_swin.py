@@ -1,4 +1,4 @@
-"""Swin against transformers, and its windows against the mask that they are on the whole map."""
+"""Compare Swin with transformers, and its windows with the equivalent mask on the whole grid."""
 
 from __future__ import annotations
 
@@ -44,76 +44,76 @@ CASES: dict[str, tuple[dict[str, Any], int, int]] = {
 }
 
 
-def filled(theirs: Any) -> Any:
-    """Tables and tokens that start at zero get numbers: a zero is right in any place."""
+def fill_zeros(reference: Any) -> Any:
+    """Draw parameters that start at zero: zeros would hide a wrong order."""
     with torch.no_grad():
-        for parameter in theirs.parameters():
+        for parameter in reference.parameters():
             if not parameter.any():
                 parameter.normal_(std=0.3)
-    return theirs
+    return reference
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_logits_are_transformers(name: str, tmp_path: Path) -> None:
+def test_logits_equal_transformers(name: str, tmp_path: Path) -> None:
     changes, rows, columns = CASES[name]
-    theirs = filled(SwinForImageClassification(TheirConfig(**{**SMALL, **changes})))
-    images = torch.randn(2, theirs.config.num_channels, rows, columns)
+    reference = fill_zeros(SwinForImageClassification(TheirConfig(**{**SMALL, **changes})))
+    images = torch.randn(2, reference.config.num_channels, rows, columns)
 
-    def check(ours: Model, theirs: Any) -> None:
-        found, wanted = ours(images, weights=True), theirs(images)
-        assert_parity(found.logits, wanted.logits)
-        assert_parity(ours(images).logits, wanted.logits)
+    def check(ours: Model, reference: Any) -> None:
+        actual, expected = ours(images, weights=True), reference(images)
+        assert_parity(actual.logits, expected.logits)
+        assert_parity(ours(images).logits, expected.logits)
 
-    check_round_trip(theirs, tmp_path, check)
+    check_round_trip(reference, tmp_path, check)
 
 
 def test_a_folder_without_a_head_is_transformers(tmp_path: Path) -> None:
     images = torch.randn(2, 3, 28, 34)
 
-    def check(ours: Model, theirs: Any) -> None:
-        found = ours(images)
-        assert found.logits is None
-        assert_parity(found.hidden, theirs(images).last_hidden_state)
+    def check(ours: Model, reference: Any) -> None:
+        actual = ours(images)
+        assert actual.logits is None
+        assert_parity(actual.hidden, reference(images).last_hidden_state)
 
-    check_round_trip(filled(SwinModel(TheirConfig(**SMALL), use_mask_token=True)), tmp_path, check)
+    check_round_trip(fill_zeros(SwinModel(TheirConfig(**SMALL), use_mask_token=True)), tmp_path, check)
 
 
-def test_weights_are_transformers(tmp_path: Path) -> None:
-    theirs = filled(SwinModel(TheirConfig(**{**SMALL, "window_size": 4}, attn_implementation="eager")).eval())
-    theirs.save_pretrained(tmp_path / "swin")
+def test_weights_equal_transformers(tmp_path: Path) -> None:
+    reference = fill_zeros(SwinModel(TheirConfig(**{**SMALL, "window_size": 4}, attn_implementation="eager")).eval())
+    reference.save_pretrained(tmp_path / "swin")
     images = torch.randn(2, 3, 30, 30)
     with torch.no_grad():
         ours = jumok.load(tmp_path / "swin").model
-        found = ours(images, weights=True).weights
-        wanted = theirs(images, output_attentions=True).attentions  # the last block's of each stage
+        actual = ours(images, weights=True).weights
+        expected = reference(images, output_attentions=True).attentions  # the last block's of each stage
     shapes = [[2 * 16, 2, 16, 16]] * 2 + [[2 * 4, 3, 16, 16]] + [[2, 4, 16, 16]] * 2
-    assert [list(one.shape) for one in found] == shapes
-    for one, two in zip((found[1], found[2], found[4]), wanted, strict=True):
-        assert_parity(one, two)
-    assert all(torch.allclose(one.sum(-1), torch.ones(one.shape[:-1]), atol=1e-6) for one in found)
+    assert [list(layer.shape) for layer in actual] == shapes
+    for first, second in zip((actual[1], actual[2], actual[4]), expected, strict=True):
+        assert_parity(first, second)
+    assert all(torch.allclose(first.sum(-1), torch.ones(first.shape[:-1]), atol=1e-6) for first in actual)
     assert ours(images).weights is None
 
 
 @pytest.mark.parametrize("shift", [0, 1])
-def test_windows_of_a_rolled_map_are_blocks_of_the_map(shift: int) -> None:
-    # the published way (roll, cut, mask the pieces) is attention over the whole map under mask.blocks
+def test_windows_of_a_rolled_grid_equal_blocks_of_the_grid(shift: int) -> None:
+    # the published method (roll, split, mask) equals attention over the whole grid with mask.blocks
     batch, heads, window, grid = 2, 3, 3, (6, 9)
     query, key, value = torch.randn(3, batch, heads, 54, 5)
-    whole = attend(query, key, value, mask=mask.blocks((window, window), grid=grid, shift=(shift, shift)))
-    places = list_window_patches(grid, window, shift)
-    assert sorted(places.flatten().tolist()) == list(range(54))
+    full_output = attend(query, key, value, mask=mask.blocks((window, window), grid=grid, shift=(shift, shift)))
+    patches = list_window_patches(grid, window, shift)
+    assert sorted(patches.flatten().tolist()) == list(range(54))
 
-    def cut(tensor: torch.Tensor) -> torch.Tensor:  # [batch, head, place, width] -> a row a window
-        return tensor[:, :, places].transpose(1, 2).flatten(0, 1)
+    def split_windows(tensor: torch.Tensor) -> torch.Tensor:  # [batch, head, patch, width] -> one row per window
+        return tensor[:, :, patches].transpose(1, 2).flatten(0, 1)
 
-    who = build_neighbour_mask(grid, window, shift, batch) if shift else None
-    found = attend(cut(query), cut(key), cut(value), mask=who)
-    assert torch.allclose(found, cut(whole), atol=1e-6)
+    neighbours = build_neighbour_mask(grid, window, shift, batch) if shift else None
+    actual = attend(split_windows(query), split_windows(key), split_windows(value), mask=neighbours)
+    assert torch.allclose(actual, split_windows(full_output), atol=1e-6)
 
 
 @pytest.mark.parametrize("side", [3, 2])
-def test_distances_have_a_number_each(side: int) -> None:
-    # by hand: the number at (rows + window - 1, columns + window - 1) of a head's square table
+def test_each_distance_has_its_own_bias(side: int) -> None:
+    # expected: the entry (rows + window - 1, columns + window - 1) of a head's square table
     window, heads = 3, 2
     table = torch.randn(25, heads)
     distance = WindowDistance(table, window, side)
@@ -129,7 +129,7 @@ def test_distances_have_a_number_each(side: int) -> None:
         distance.check(Grid(range(1), range(2), range(side**2 + 1), range(4)))
 
 
-def test_a_map_smaller_than_a_window_is_one_window() -> None:
+def test_grid_smaller_than_a_window_is_one_window() -> None:
     attention = WindowAttention(6, 2, 5, True, bias=True, dropout=0.0)
     torch.nn.init.normal_(attention.table)
     inputs = torch.randn(2, 9, 6)
@@ -148,17 +148,17 @@ TINY = {
 }  # fmt: skip
 
 
-def test_a_pixel_reaches_its_window_and_no_farther() -> None:
-    # one block, not shifted: places outside the window of the changed pixel stay what they were
+def test_pixel_affects_only_its_window() -> None:
+    # one block, not shifted: patches outside the window of the changed pixel do not change
     model = Swin(SwinConfig.from_json({**TINY, "image": (16, 16), "depths": (1,), "heads": (2,), "head": "none"}))
     images = torch.randn(1, 3, 16, 16)
     changed = images.clone()
     changed[..., 0, 0] += 1
     with torch.no_grad():
-        moved = (model(images).hidden != model(changed).hidden).any(-1).view(8, 8)
+        changed_patches = (model(images).hidden != model(changed).hidden).any(-1).view(8, 8)
     inside = torch.zeros(8, 8, dtype=torch.bool)
     inside[:4, :4] = True
-    assert torch.equal(moved, inside)
+    assert torch.equal(changed_patches, inside)
 
 
 @pytest.mark.parametrize("backend", ["explicit", "sdpa", "blocked"])
@@ -171,11 +171,11 @@ def test_backends_and_checkpointing_give_the_same_gradients(backend: str) -> Non
         model(torch.linspace(-1, 1, 864).view(2, 3, 12, 12).sin()).logits.square().sum().backward()
         return [parameter.grad for parameter in model.parameters()]
 
-    for one, two in zip(gradients("explicit", False), gradients(backend, True), strict=True):
-        assert one is not None and torch.allclose(one, two, atol=1e-6)
+    for first, second in zip(gradients("explicit", False), gradients(backend, True), strict=True):
+        assert first is not None and torch.allclose(first, second, atol=1e-6)
 
 
-def test_wrong_images_are_refused_in_a_sentence() -> None:
+def test_invalid_images_are_refused() -> None:
     with pytest.raises(ShapeError, match="reads images of 3 channels, not 4"):
         Swin(SwinConfig(**TINY))(torch.zeros(1, 4, 12, 12))
     with pytest.raises(ShapeError, match="have no pixels"):
@@ -184,43 +184,43 @@ def test_wrong_images_are_refused_in_a_sentence() -> None:
         Swin(SwinConfig(**TINY, positions="learned"))(torch.zeros(1, 3, 12, 14))
 
 
-def test_bad_configs_are_refused_in_a_sentence(tmp_path: Path) -> None:
-    for fields, sentence in (
+def test_invalid_configs_are_refused(tmp_path: Path) -> None:
+    for fields, message in (
         ({"heads": (2,)}, "need one number for each stage"),
         ({"depths": (), "heads": ()}, "need one number for each stage"),
         ({"heads": (2, 3)}, "stage 1 is 16 wide, which does not divide into 3 heads"),
         ({"image": (12,)}, "must be (rows, columns) each"),
         ({"image": (13, 12), "positions": "learned"}, "13 x 12 pixels does not divide into patches of 2 x 2"),
     ):
-        with pytest.raises((ArgumentError, ShapeError), match=re.escape(sentence)):
+        with pytest.raises((ArgumentError, ShapeError), match=re.escape(message)):
             SwinConfig.from_json({**TINY, **fields})
     SwinForMaskedImageModeling(TheirConfig(**SMALL)).save_pretrained(tmp_path / "masked")
     with pytest.raises(CheckpointError, match="SwinForMaskedImageModeling"):
         jumok.load(tmp_path / "masked")
     SwinModel(TheirConfig(**SMALL)).save_pretrained(tmp_path / "swin")
-    told = json.loads((tmp_path / "swin" / "config.json").read_text())
-    for name, value, sentence in (
+    config_json = json.loads((tmp_path / "swin" / "config.json").read_text())
+    for name, value, message in (
         ("depths", ["2", 1, 2], "depths in config.json must be a list of integers"),
         ("num_heads", 3, "num_heads in config.json must be a list of integers"),
         ("window_size", 4, "relative_position_bias_table give [25, 2], but by its config"),
         ("depths", [2, 1, 1], "does not have: swin.encoder.layers.2.blocks.1."),
     ):
-        (tmp_path / "swin" / "config.json").write_text(json.dumps({**told, name: value}))
-        with pytest.raises(JumokError, match=re.escape(sentence)):
+        (tmp_path / "swin" / "config.json").write_text(json.dumps({**config_json, name: value}))
+        with pytest.raises(JumokError, match=re.escape(message)):
             jumok.load(tmp_path / "swin")
 
 
-def test_old_files_hold_an_index_that_is_not_learned(tmp_path: Path) -> None:
+def test_old_files_with_a_stored_index_load(tmp_path: Path) -> None:
     from safetensors.torch import load_file, save_file
 
-    theirs = SwinModel(TheirConfig(**SMALL)).eval()
-    theirs.save_pretrained(tmp_path / "swin")
+    reference = SwinModel(TheirConfig(**SMALL)).eval()
+    reference.save_pretrained(tmp_path / "swin")
     tensors = load_file(tmp_path / "swin" / "model.safetensors")
     index = {"encoder.layers.2.blocks.1.attention.self.relative_position_index": torch.zeros(9, 9, dtype=torch.long)}
     save_file({**tensors, **index}, tmp_path / "swin" / "model.safetensors")
     images = torch.randn(1, 3, 30, 30)
     with torch.no_grad():
-        assert_parity(jumok.load(tmp_path / "swin").model(images).hidden, theirs(images).last_hidden_state)
+        assert_parity(jumok.load(tmp_path / "swin").model(images).hidden, reference(images).last_hidden_state)
 
 
 def test_swin_tiny_has_the_published_number_of_parameters() -> None:

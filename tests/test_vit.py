@@ -1,4 +1,4 @@
-"""ViT and DeiT against transformers, and patches against a linear map."""
+"""Compare ViT and DeiT with transformers, and patch embeddings with a linear layer."""
 
 from __future__ import annotations
 
@@ -51,62 +51,62 @@ CASES: dict[str, Any] = {
 }
 
 
-def filled(theirs: Any) -> Any:
-    """Tables and tokens that start at zero get numbers: a zero is right in any place."""
+def fill_zeros(reference: Any) -> Any:
+    """Draw parameters that start at zero: zeros would hide a wrong order."""
     with torch.no_grad():
-        for parameter in theirs.parameters():
+        for parameter in reference.parameters():
             if not parameter.any():
                 parameter.normal_(std=0.3)
-    return theirs
+    return reference
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_logits_are_transformers(name: str, tmp_path: Path) -> None:
-    theirs = filled(CASES[name]())
-    size = theirs.config.image_size
+def test_logits_equal_transformers(name: str, tmp_path: Path) -> None:
+    reference = fill_zeros(CASES[name]())
+    size = reference.config.image_size
     rows, columns = (size, size) if isinstance(size, int) else size
-    images = torch.randn(2, theirs.config.num_channels, rows, columns)
+    images = torch.randn(2, reference.config.num_channels, rows, columns)
 
-    def check(ours: Model, theirs: Any) -> None:
-        found, wanted = ours(images), theirs(images)
+    def check(ours: Model, reference: Any) -> None:
+        actual, expected = ours(images), reference(images)
         if "bare" in name:
-            assert found.logits is None
-            assert_parity(found.hidden, wanted.last_hidden_state)
+            assert actual.logits is None
+            assert_parity(actual.hidden, expected.last_hidden_state)
         else:
-            assert_parity(found.logits, wanted.logits)
+            assert_parity(actual.logits, expected.logits)
 
-    check_round_trip(theirs, tmp_path, check)
+    check_round_trip(reference, tmp_path, check)
 
 
-def test_weights_are_transformers(tmp_path: Path) -> None:
-    theirs = ViTModel(TheirConfig(**SMALL, attn_implementation="eager")).eval()
-    theirs.save_pretrained(tmp_path / "vit")
+def test_weights_equal_transformers(tmp_path: Path) -> None:
+    reference = ViTModel(TheirConfig(**SMALL, attn_implementation="eager")).eval()
+    reference.save_pretrained(tmp_path / "vit")
     images = torch.randn(2, 3, 30, 30)
     with torch.no_grad():
         ours = jumok.load(tmp_path / "vit").model
-        found = ours(images, weights=True).weights
-        wanted = theirs(images, output_attentions=True).attentions
+        actual = ours(images, weights=True).weights
+        expected = reference(images, output_attentions=True).attentions
         assert ours(images).weights is None
-    assert [list(one.shape) for one in found] == [[2, 5, 37, 37]] * 3
-    for one, two in zip(found, wanted, strict=True):
-        assert_parity(one, two)
+    assert [list(layer.shape) for layer in actual] == [[2, 5, 37, 37]] * 3
+    for first, second in zip(actual, expected, strict=True):
+        assert_parity(first, second)
 
 
-def test_a_mask_token_is_nobodys(tmp_path: Path) -> None:
-    theirs = ViTModel(TheirConfig(**SMALL), use_mask_token=True).eval()
-    theirs.save_pretrained(tmp_path / "vit")
+def test_mask_token_is_ignored(tmp_path: Path) -> None:
+    reference = ViTModel(TheirConfig(**SMALL), use_mask_token=True).eval()
+    reference.save_pretrained(tmp_path / "vit")
     images = torch.randn(1, 3, 30, 30)
     with torch.no_grad():
-        assert_parity(jumok.load(tmp_path / "vit").model(images).hidden, theirs(images).last_hidden_state)
+        assert_parity(jumok.load(tmp_path / "vit").model(images).hidden, reference(images).last_hidden_state)
 
 
-def test_what_changes_the_arithmetic_is_refused(tmp_path: Path) -> None:
+def test_unsupported_configs_are_refused(tmp_path: Path) -> None:
     ViTForMaskedImageModeling(TheirConfig(**SMALL)).save_pretrained(tmp_path / "masked")
     with pytest.raises(CheckpointError, match="ViTForMaskedImageModeling"):
         jumok.load(tmp_path / "masked")
     ViTModel(TheirConfig(**SMALL)).save_pretrained(tmp_path / "vit")
-    told = json.loads((tmp_path / "vit" / "config.json").read_text())
-    for change, sentence in {
+    config_json = json.loads((tmp_path / "vit" / "config.json").read_text())
+    for change, message in {
         ("head_dim", 9): "head_dim = '9'",
         ("hidden_act", "quick_gelu"): "activation of the vit config must be one of",
         ("image_size", 31): "31 x 31 pixels does not divide into patches of 5 x 5",
@@ -116,11 +116,11 @@ def test_what_changes_the_arithmetic_is_refused(tmp_path: Path) -> None:
         ("num_attention_heads", 0): "heads of the vit config must be from 1",
         ("architectures", "text"): None,
     }.items():
-        (tmp_path / "vit" / "config.json").write_text(json.dumps({**told, change[0]: change[1]}))
-        if sentence is None:
+        (tmp_path / "vit" / "config.json").write_text(json.dumps({**config_json, change[0]: change[1]}))
+        if message is None:
             assert jumok.load(tmp_path / "vit").model.config.head == "none"
         else:
-            with pytest.raises(JumokError, match=re.escape(sentence)):
+            with pytest.raises(JumokError, match=re.escape(message)):
                 jumok.load(tmp_path / "vit")
 
 
@@ -136,14 +136,14 @@ def test_images_of_another_size_are_refused(size: tuple[int, int]) -> None:
         model(torch.zeros(2, 1, 6, 8))
 
 
-def test_bad_configs_are_refused_in_a_sentence() -> None:
-    for fields, sentence in (
+def test_invalid_configs_are_refused() -> None:
+    for fields, message in (
         ({"image": (7, 8)}, "7 x 8 pixels does not divide into patches of 3 x 2"),
         ({"image": (8,)}, "an image must be (rows, columns)"),
         ({"heads": 5}, "width 12 does not divide into 5 heads"),
         ({"head": "teacher"}, "it needs distilled=True"),
     ):
-        with pytest.raises((ArgumentError, ShapeError), match=re.escape(sentence)):
+        with pytest.raises((ArgumentError, ShapeError), match=re.escape(message)):
             ViTConfig.from_json({**TINY, **fields})
 
 
@@ -157,23 +157,23 @@ def test_backends_and_checkpointing_give_the_same_gradients(backend: str) -> Non
         model(torch.linspace(-1, 1, 288).view(2, 3, 6, 8)).logits.square().sum().backward()
         return [parameter.grad for parameter in model.parameters()]
 
-    for one, two in zip(gradients("explicit", False), gradients(backend, True), strict=True):
-        assert one is not None and torch.allclose(one, two, atol=1e-6)
+    for first, second in zip(gradients("explicit", False), gradients(backend, True), strict=True):
+        assert first is not None and torch.allclose(first, second, atol=1e-6)
 
 
-def test_patches_are_a_linear_map_of_their_pixels() -> None:
+def test_patch_embedding_is_linear_in_the_pixels() -> None:
     patches = PatchEmbedding(2, (3, 5), 7)
     images = torch.randn(2, 2, 6, 20)
-    found = patches(images)
-    assert list(found.shape) == [2, 2 * 4, 7]
+    actual = patches(images)
+    assert list(actual.shape) == [2, 2 * 4, 7]
     for row in range(2):
         for column in range(4):
             pixels = images[:, :, 3 * row : 3 * row + 3, 5 * column : 5 * column + 5].flatten(1)
-            wanted = torch.nn.functional.linear(pixels, patches.map.weight.flatten(1), patches.map.bias)
-            assert torch.allclose(found[:, 4 * row + column], wanted, atol=1e-6)
+            expected = torch.nn.functional.linear(pixels, patches.map.weight.flatten(1), patches.map.bias)
+            assert torch.allclose(actual[:, 4 * row + column], expected, atol=1e-6)
 
 
-def test_patches_refuse_in_a_sentence() -> None:
+def test_invalid_patches_are_refused() -> None:
     with pytest.raises(ShapeError, match="an image of 6 x 19 pixels does not divide into patches of 3 x 5; resize"):
         PatchEmbedding(2, (3, 5), 7)(torch.zeros(1, 2, 6, 19))
     with pytest.raises(ShapeError, match="reads images of 2 channels, not 3"):
@@ -187,7 +187,7 @@ def test_patches_refuse_in_a_sentence() -> None:
             check_images(images, 3)
 
 
-def test_the_published_sizes() -> None:
+def test_parameter_counts_are_the_published_ones() -> None:
     with torch.device("meta"):
         assert ViT(ViTConfig()).parameter_count == 86_567_656  # ViT-B/16
         tiny = ViTConfig(width=192, heads=3, hidden=768, distilled=True, head="teacher")
