@@ -1,4 +1,4 @@
-"""Our models against transformers': the same folder, the same logits; and what we save, they load."""
+"""Compare our models with transformers': the same folder gives the same logits, and they load what we save."""
 
 from __future__ import annotations
 
@@ -13,41 +13,42 @@ import jumok
 from jumok.models import Model
 
 
-def assert_parity(found: Tensor, wanted: Tensor, real: Tensor | None = None) -> None:
-    """Within 1e-5 x max(1, largest |logit|), on real (not padding) tokens."""
-    assert found.shape == wanted.shape, (found.shape, wanted.shape)
-    if real is not None:
-        found, wanted = found[real], wanted[real]
-    bound = 1e-5 * max(1.0, float(wanted.abs().max()))
-    assert (found - wanted).abs().max() <= bound, f"off by {float((found - wanted).abs().max()):.2e} (> {bound:.0e})"
+def assert_parity(actual: Tensor, expected: Tensor, token_mask: Tensor | None = None) -> None:
+    """Assert a difference of at most 1e-5 x max(1, largest |logit|), on real (not padding) tokens."""
+    assert actual.shape == expected.shape, (actual.shape, expected.shape)
+    if token_mask is not None:
+        actual, expected = actual[token_mask], expected[token_mask]
+    bound = 1e-5 * max(1.0, float(expected.abs().max()))
+    difference = float((actual - expected).abs().max())
+    assert difference <= bound, f"off by {difference:.2e} (> {bound:.0e})"
 
 
-def perturb_parameters(theirs: Any) -> Any:
-    """Norms start at one and biases at zero: with other numbers a forgotten one is seen. Larger matrices make heads
-    that differ."""
+def perturb_parameters(model: Any) -> Any:
+    """Add noise to all parameters, so that a forgotten norm (initially 1) or bias (initially 0) changes the output and
+    heads differ."""
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
-        for parameter in theirs.parameters():
-            if not parameter.requires_grad:  # sinusoids and the like are what they are
+        for parameter in model.parameters():
+            if not parameter.requires_grad:  # sinusoids and the like stay unchanged
                 continue
             spread = float(parameter.std()) if parameter.dim() > 1 else 0.0
-            scale = min(2 * spread, 0.3) or 0.3  # what starts at zero must move too
+            scale = min(2 * spread, 0.3) or 0.3  # parameters that start at zero must change too
             parameter.add_(torch.randn(parameter.shape, generator=generator) * scale)
-    return theirs.eval()
+    return model.eval()
 
 
 def check_round_trip(
-    theirs: Any, tmp_path: Path, check: Callable[[Model, Any], None], their_class: type | None = None
+    reference: Any, tmp_path: Path, check: Callable[[Model, Any], None], reference_class: type | None = None
 ) -> Model:
-    """Save theirs, load ours, compare; save ours in their format, load theirs, compare again; and in our own."""
-    theirs = perturb_parameters(theirs)
-    theirs.save_pretrained(tmp_path / "theirs")
+    """Save a model of transformers, load and compare ours; save ours in both formats, load and compare again."""
+    reference = perturb_parameters(reference)
+    reference.save_pretrained(tmp_path / "theirs")
     loaded = jumok.load(tmp_path / "theirs")
     with torch.no_grad():
-        check(loaded.model, theirs)
+        check(loaded.model, reference)
         jumok.save(loaded.model, tmp_path / "again", format="huggingface")
-        again = (their_class or type(theirs)).from_pretrained(tmp_path / "again").eval()
-        check(loaded.model, again)
+        reloaded = (reference_class or type(reference)).from_pretrained(tmp_path / "again").eval()
+        check(loaded.model, reloaded)
         jumok.save(loaded.model, tmp_path / "own")
-        check(jumok.load(tmp_path / "own").model, theirs)
+        check(jumok.load(tmp_path / "own").model, reference)
     return loaded.model

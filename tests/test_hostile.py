@@ -1,5 +1,4 @@
-"""A model folder is hostile until proven otherwise: each of these is refused in a sentence, quickly, in little memory,
-and nothing outside the folder is read."""
+"""Load hostile model folders: each is refused with a message, quickly, in little memory, reading no other files."""
 
 from __future__ import annotations
 
@@ -15,77 +14,79 @@ import pytest
 import hostile
 import hostile_types
 
-# what each is done to
+# the function that writes a good folder, and the changes to it
 GOOD = (
-    (hostile.good, hostile.FOLDERS),
-    (hostile.own, hostile.OWN),
-    (hostile.pictures, hostile.PICTURES),
-    (hostile.own_pictures, hostile.OWN_PICTURES),
-    (hostile_types.turning, hostile_types.TURNING),
-    (hostile_types.sorting, hostile_types.SORTING),
+    (hostile.write_good_folder, hostile.FOLDERS),
+    (hostile.write_own_folder, hostile.OWN),
+    (hostile.write_image_folder, hostile.IMAGES),
+    (hostile.write_own_image_folder, hostile.OWN_IMAGES),
+    (hostile_types.write_rotary_folder, hostile_types.ROTARY),
+    (hostile_types.write_classifier_folder, hostile_types.CLASSIFIER),
 )
 CASES = {name: change for _, changes in GOOD for name, change in changes.items()}
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     root = tmp_path_factory.mktemp("hostile")
     folders: dict[str, str] = {}
-    for made, changes in GOOD:
-        made(root / made.__name__)
+    for make_folder, changes in GOOD:
+        make_folder(root / make_folder.__name__)
         for name, change in changes.items():
             folder = root / f"case{len(folders)}"
-            shutil.copytree(root / made.__name__, folder)
+            shutil.copytree(root / make_folder.__name__, folder)
             change(folder)
             folders[str(folder)] = name
-    command = [sys.executable, hostile.__file__, str(root / "good"), *folders]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr[-2000:]
-    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    command = [sys.executable, hostile.__file__, str(root / "write_good_folder"), *folders]
+    completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert completed.returncode == 0, completed.stderr[-2000:]
+    rows = [json.loads(line) for line in completed.stdout.splitlines()]
     return {folders[row["folder"]]: row for row in rows}
 
 
 @pytest.mark.xdist_group("hostile")
 @pytest.mark.parametrize("name", CASES)
-def test_it_is_refused_in_a_sentence(told: dict[str, dict[str, Any]], name: str) -> None:
-    row = told[name]
+def test_hostile_folder_is_refused(outcomes: dict[str, dict[str, Any]], name: str) -> None:
+    row = outcomes[name]
     assert row["kind"] == "refused", row
-    assert len(row["said"].split()) >= 4 and "Traceback" not in row["said"] and len(row["said"]) < 700, row["said"]
-    assert row["seconds"] < 2, row  # of this process's own time, whatever else the machine does
+    assert len(row["message"].split()) >= 4 and "Traceback" not in row["message"] and len(row["message"]) < 700, row[
+        "message"
+    ]
+    assert row["seconds"] < 2, row  # CPU time of the process, independent of the machine's load
     assert row["bytes"] < 500 * 2**20, row
     assert not row["outside"], row
 
 
-def test_there_are_enough_of_them() -> None:
+def test_there_are_at_least_40_cases() -> None:
     assert len(CASES) >= 40
 
 
-def test_the_good_folders_load(tmp_path: Path) -> None:
+def test_good_folders_load(tmp_path: Path) -> None:
     import jumok
 
-    hostile.good(tmp_path / "good")
-    hostile.own(tmp_path / "own")
+    hostile.write_good_folder(tmp_path / "good")
+    hostile.write_own_folder(tmp_path / "own")
     assert (
         jumok.load(tmp_path / "good").tokenizer.decode(jumok.load(tmp_path / "good").tokenizer.encode("abc")) == "abc"
     )
     assert jumok.load(tmp_path / "own").tokenizer is None
-    hostile.own_pictures(tmp_path / "pictures")
+    hostile.write_own_image_folder(tmp_path / "pictures")
     assert jumok.load(tmp_path / "pictures").labels == ("cat", "dog")
-    hostile_types.turning(tmp_path / "turning")
-    hostile_types.sorting(tmp_path / "sorting")
-    turning = jumok.load(tmp_path / "turning")
-    assert (turning.config.rotary_scaling, turning.config.windowed, turning.tokenizer.ends) == ("yarn", (1,), (0, 3))
-    assert jumok.load(tmp_path / "sorting").config.classes == 3
+    hostile_types.write_rotary_folder(tmp_path / "rotary")
+    hostile_types.write_classifier_folder(tmp_path / "classifier")
+    rotary = jumok.load(tmp_path / "rotary")
+    assert (rotary.config.rotary_scaling, rotary.config.windowed, rotary.tokenizer.ends) == ("yarn", (1,), (0, 3))
+    assert jumok.load(tmp_path / "classifier").config.classes == 3
 
 
-def test_a_pickle_is_read_only_when_asked_for(tmp_path: Path) -> None:
+def test_pickle_is_read_only_with_pickled(tmp_path: Path) -> None:
     import torch
     from safetensors.torch import load_file
 
     import jumok
     from jumok.errors import CheckpointError
 
-    hostile.good(tmp_path / "good")
+    hostile.write_good_folder(tmp_path / "good")
     tensors = load_file(tmp_path / "good" / "model.safetensors")
     (tmp_path / "good" / "model.safetensors").unlink()
     torch.save(tensors, tmp_path / "good" / "pytorch_model.bin")

@@ -1,4 +1,4 @@
-"""What every family must do: read and write its config, be saved and loaded, be built empty, know its own names."""
+"""Test what every family must do: serialise its config, save and load, build on the meta device, name its sites."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ SMALL: dict[str, dict[str, Any]] = {
     "numeric": {"width": 6, "heads": 3, "layers": 1, "hidden": 11, "scale": 10.0},
 }  # fmt: skip
 
-every = pytest.mark.parametrize("name", FAMILIES)
+every_family = pytest.mark.parametrize("name", FAMILIES)
 
 
-def small(name: str) -> Config:
-    """A config of this family that is built in no time; as a file would tell it."""
+def build_small_config(name: str) -> Config:
+    """Return a small config of a family, read as from a file."""
     return get_family(name).config_class.from_json(SMALL[name])
 
 
-def built(name: str) -> Model:
+def build_model(name: str) -> Model:
     torch.manual_seed(7)
-    return get_family(name)(small(name))
+    return get_family(name)(build_small_config(name))
 
 
 def test_every_family_has_a_small_config() -> None:
@@ -52,8 +52,8 @@ def test_every_family_has_a_small_config() -> None:
         get_family("gtp")
 
 
-@every
-def test_a_family_says_who_it_is(name: str) -> None:
+@every_family
+def test_family_is_named_and_documented(name: str) -> None:
     model = get_family(name)
     assert model.family == model.config_class.family == name
     assert model.__doc__ and model.config_class.__doc__
@@ -61,30 +61,30 @@ def test_a_family_says_who_it_is(name: str) -> None:
         assert field.metadata.get("help"), f"{name}: no help for {field.name}"
 
 
-@every
-def test_a_config_goes_through_json(name: str) -> None:
-    made = get_family(name).config_class
-    for config in (small(name), made()):
-        told = json.loads(json.dumps(config.to_json()))
-        assert told["family"] == name
-        assert made.from_json(told) == config
-        assert hash(made.from_json(told)) == hash(config)
-    assert made() != small(name)
-    changed = small(name).replace(dropout=0.25)
-    assert changed.dropout == 0.25 and changed != small(name)
-    assert changed.replace(dropout=small(name).dropout) == small(name)
+@every_family
+def test_config_survives_json(name: str) -> None:
+    config_class = get_family(name).config_class
+    for config in (build_small_config(name), config_class()):
+        config_json = json.loads(json.dumps(config.to_json()))
+        assert config_json["family"] == name
+        assert config_class.from_json(config_json) == config
+        assert hash(config_class.from_json(config_json)) == hash(config)
+    assert config_class() != build_small_config(name)
+    changed = build_small_config(name).replace(dropout=0.25)
+    assert changed.dropout == 0.25 and changed != build_small_config(name)
+    assert changed.replace(dropout=build_small_config(name).dropout) == build_small_config(name)
 
 
-@every
-def test_an_unknown_field_is_refused_with_a_suggestion(name: str) -> None:
-    made = get_family(name).config_class
+@every_family
+def test_unknown_field_is_refused_with_a_suggestion(name: str) -> None:
+    config_class = get_family(name).config_class
     with pytest.raises(ArgumentError, match=f"the {name} config has no field 'dropuot'; did you mean 'dropout'"):
-        made.from_json({**SMALL[name], "dropuot": 0.1})
+        config_class.from_json({**SMALL[name], "dropuot": 0.1})
     with pytest.raises(ArgumentError, match=f"the {name} config has no field 'zzz'; choose one of "):
-        made.from_json({"zzz": 1})
+        config_class.from_json({"zzz": 1})
 
 
-WRONG: dict[type, tuple[Any, ...]] = {
+INVALID: dict[type, tuple[Any, ...]] = {
     int: ("12", 1.5, True, [3], None, {}),
     float: ("0.5", True, [0.5], None, {}),
     bool: ("yes", 1, 0, None, []),
@@ -94,37 +94,37 @@ WRONG: dict[type, tuple[Any, ...]] = {
 }
 
 
-@every
-def test_what_is_no_such_value_is_refused(name: str) -> None:
-    # from_json is how files come in: whatever a file holds, the answer is a sentence
-    made = get_family(name).config_class
-    for field in dataclasses.fields(made):
-        for wrong in WRONG[field.metadata["kind"]]:
-            if wrong is None and field.metadata.get("optional"):
+@every_family
+def test_invalid_values_are_refused(name: str) -> None:
+    # files are read with from_json: whatever a file holds, the error is an ArgumentError
+    config_class = get_family(name).config_class
+    for field in dataclasses.fields(config_class):
+        for invalid in INVALID[field.metadata["kind"]]:
+            if invalid is None and field.metadata.get("optional"):
                 continue
             with pytest.raises(ArgumentError, match=f"{field.name} of the {name} config must be"):
-                made.from_json({**SMALL[name], field.name: wrong})
+                config_class.from_json({**SMALL[name], field.name: invalid})
         if "least" in field.metadata:
-            for far in (field.metadata["least"] - 1, field.metadata["most"] * 2):
-                told = [far] if field.metadata["kind"] is tuple else far
+            for bound in (field.metadata["least"] - 1, field.metadata["most"] * 2):
+                invalid = [bound] if field.metadata["kind"] is tuple else bound
                 with pytest.raises(ArgumentError, match=f"{field.name} of the {name} config must be from"):
-                    made.from_json({**SMALL[name], field.name: told})
+                    config_class.from_json({**SMALL[name], field.name: invalid})
         if "options" in field.metadata:
             with pytest.raises(ArgumentError, match=f"{field.name} of the {name} config must be one of"):
-                made.from_json({**SMALL[name], field.name: "nonsense"})
+                config_class.from_json({**SMALL[name], field.name: "nonsense"})
 
 
-@every
-def test_a_number_that_is_no_number_is_refused(name: str) -> None:
-    for wrong in (float("nan"), float("inf"), float("-inf")):
+@every_family
+def test_nan_and_infinity_are_refused(name: str) -> None:
+    for invalid in (float("nan"), float("inf"), float("-inf")):
         with pytest.raises(ArgumentError, match=f"dropout of the {name} config must be from"):
-            small(name).replace(dropout=wrong)
+            build_small_config(name).replace(dropout=invalid)
 
 
-@every
+@every_family
 def test_save_and_load_give_the_same_bits(name: str, tmp_path: Path) -> None:
-    model = built(name)
-    with torch.no_grad():  # what starts at zero or one could be made anew and look loaded
+    model = build_model(name)
+    with torch.no_grad():  # parameters that start at 0 or 1 could look loaded without being so
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter))
     jumok.save(model, tmp_path / "saved")
@@ -133,76 +133,76 @@ def test_save_and_load_give_the_same_bits(name: str, tmp_path: Path) -> None:
     assert not loaded.model.training
     before, after = dict(model.named_parameters()), dict(loaded.model.named_parameters())
     assert list(before) == list(after)
-    for place, parameter in before.items():
-        assert after[place].dtype == torch.float32 and torch.equal(parameter, after[place]), place
-        assert after[place].requires_grad == parameter.requires_grad, place
-    for place, buffer in loaded.model.named_buffers():
-        assert not buffer.is_meta, f"{place} was left without numbers"
+    for key, parameter in before.items():
+        assert after[key].dtype == torch.float32 and torch.equal(parameter, after[key]), key
+        assert after[key].requires_grad == parameter.requires_grad, key
+    for key, buffer in loaded.model.named_buffers():
+        assert not buffer.is_meta, f"{key} has no memory"
 
 
-@every
-def test_a_loaded_model_can_go_on_learning(name: str, tmp_path: Path) -> None:
-    # a part that keeps a second list of its parameters (torch's LSTM does) must have the loaded ones in it
-    jumok.save(built(name), tmp_path / "saved")
+@every_family
+def test_loaded_model_can_be_trained_further(name: str, tmp_path: Path) -> None:
+    # a module with a second list of its parameters (torch's LSTM) must hold the loaded ones in it
+    jumok.save(build_model(name), tmp_path / "saved")
     model = jumok.load(tmp_path / "saved").model
-    for place, parameter in model.named_parameters():
-        assert parameter.is_leaf, place
-    for place, module in model.named_modules():
-        for twin in getattr(module, "_flat_weights", ()):
-            assert any(twin is parameter for parameter in module.parameters()), place
+    for key, parameter in model.named_parameters():
+        assert parameter.is_leaf, key
+    for key, module in model.named_modules():
+        for empty in getattr(module, "_flat_weights", ()):
+            assert any(empty is parameter for parameter in module.parameters()), key
 
 
-@every
+@every_family
 def test_parameters_are_counted_once(name: str) -> None:
-    model = built(name)
+    model = build_model(name)
     assert model.parameter_count > 0
-    names = [place for place, _ in model.named_parameters(remove_duplicate=False)]
-    assert len(names) == len(list(model.parameters())), "a parameter stands at two places"
+    names = [key for key, _ in model.named_parameters(remove_duplicate=False)]
+    assert len(names) == len(list(model.parameters())), "a parameter has two names"
     storages = [parameter.data_ptr() for parameter in model.parameters()]
     assert len(set(storages)) == len(storages)
-    # a state dict is the parameters, and nothing else
+    # the state dict holds the parameters and nothing else
     assert set(model.state_dict()) == set(names)
     assert model.device == torch.device("cpu")
 
 
-@every
-def test_the_default_model_is_built_without_memory(name: str) -> None:
+@every_family
+def test_default_model_can_be_built_on_the_meta_device(name: str) -> None:
     with torch.device("meta"):
         model = get_family(name)(get_family(name).config_class())
     assert model.parameter_count > 0
     assert all(parameter.is_meta for parameter in model.parameters())
     with torch.device("meta"):
-        twin = get_family(name)(small(name))
-    real = built(name)
-    assert {place: one.shape for place, one in twin.named_parameters()} == {
-        place: one.shape for place, one in real.named_parameters()
+        empty = get_family(name)(build_small_config(name))
+    real = build_model(name)
+    assert {key: parameter.shape for key, parameter in empty.named_parameters()} == {
+        key: parameter.shape for key, parameter in real.named_parameters()
     }
 
 
-@every
-def test_every_part_knows_its_own_name(name: str) -> None:
-    model = built(name)
-    sites = {place: module.site for place, module in model.named_modules() if place and hasattr(module, "site")}
-    assert sites, "nothing of this model can be watched"
-    for place, site in sites.items():
-        assert site == place
+@every_family
+def test_every_site_has_its_module_name(name: str) -> None:
+    model = build_model(name)
+    sites = {key: module.site for key, module in model.named_modules() if key and hasattr(module, "site")}
+    assert sites, "the model has no sites"
+    for key, site in sites.items():
+        assert site == key
     assert len(set(sites.values())) == len(sites)
 
 
-@every
-def test_the_same_seed_draws_the_same_model(name: str) -> None:
-    one, two = built(name), built(name)
-    for (place, first), second in zip(one.named_parameters(), two.parameters(), strict=True):
-        assert torch.equal(first, second), place
-        assert torch.isfinite(first).all(), place
+@every_family
+def test_same_seed_draws_the_same_model(name: str) -> None:
+    model, same = build_model(name), build_model(name)
+    for (key, first), second in zip(model.named_parameters(), same.parameters(), strict=True):
+        assert torch.equal(first, second), key
+        assert torch.isfinite(first).all(), key
     torch.manual_seed(8)
-    other = get_family(name)(small(name))
+    other = get_family(name)(build_small_config(name))
     assert any(
-        not torch.equal(first, second) for first, second in zip(one.parameters(), other.parameters(), strict=True)
+        not torch.equal(first, second) for first, second in zip(model.parameters(), other.parameters(), strict=True)
     )
 
 
-@every
-def test_a_backend_that_is_not_there_is_refused(name: str) -> None:
+@every_family
+def test_unknown_backend_is_refused(name: str) -> None:
     with pytest.raises(BackendError, match="unknown backend 'fastest'; choose one of auto, explicit"):
-        built(name).use_backend("fastest")
+        build_model(name).use_backend("fastest")
