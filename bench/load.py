@@ -1,4 +1,4 @@
-"""Loading SmolLM2 from its GGUF file against transformers: time, and peak memory beside the model's size.
+"""Measure loading SmolLM2 from its GGUF file against transformers: time, and peak memory relative to the model's size.
 
 Run: jumok data get smollm2; python bench/load.py
 """
@@ -20,16 +20,19 @@ THEIRS = (
 )
 
 
-def seconds(program: str) -> float:
+def measure_seconds(program: str) -> float:
+    """Return the seconds that a program takes in a fresh process, after its imports."""
     program = f"import time; {program}; print(time.perf_counter() - start)"
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=True)
-    return float(done.stdout.split()[-1])
+    completed = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=True
+    )
+    return float(completed.stdout.split()[-1])
 
 
 def main() -> None:
     path = resolve_model_path("smollm2")
     names = {"path": str(path), "folder": str(path.parent), "file": path.name}
-    pairs = [(seconds(OURS.format(**names)), seconds(THEIRS.format(**names))) for _ in range(3)]
+    pairs = [(measure_seconds(OURS.format(**names)), measure_seconds(THEIRS.format(**names))) for _ in range(3)]
     ratio = statistics.median(theirs / ours for ours, theirs in pairs)
     ours, theirs = (statistics.median(column) for column in zip(*pairs, strict=True))
     print(f"load SmolLM2 and its tokenizer: {ratio:.1f}x (ours {ours:.1f} s, theirs {theirs:.1f} s)")

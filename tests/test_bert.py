@@ -336,13 +336,13 @@ def test_invalid_inputs_are_refused(name: str, length: int, settings: dict[str, 
         BERT(CONFIGS[name])(torch.full((2, length), 7), **settings)
 
 
-def test_what_transformers_has_no_model_for_is_saved_in_our_format_alone(tmp_path: Path) -> None:
+def test_model_without_an_equivalent_saves_only_in_our_format(tmp_path: Path) -> None:
     model = BERT(CONFIGS["distilbert"].replace(epsilon=1e-5)).eval()
     with pytest.raises(CheckpointError, match="save it with format='jumok'"):
         jumok.save(model, tmp_path / "theirs", format="huggingface")
-    for wrong in (CLASSIFIER.replace(head_activation="relu"), CLASSIFIER.replace(segments=0)):
+    for config in (CLASSIFIER.replace(head_activation="relu"), CLASSIFIER.replace(segments=0)):
         with pytest.raises(CheckpointError, match="save it with format='jumok'"):
-            jumok.save(BERT(wrong), tmp_path / "theirs", format="huggingface")
+            jumok.save(BERT(config), tmp_path / "theirs", format="huggingface")
     jumok.save(model, tmp_path / "own")
     tokens = torch.randint(50, (1, 9))
     assert torch.equal(jumok.load(tmp_path / "own").model(tokens).logits, model(tokens).logits)

@@ -37,7 +37,7 @@ def copy_attention(ours: MultiHead, theirs: nn.MultiheadAttention) -> None:
 
 
 def build_torch_reference(model: Captioner) -> tuple[nn.Module, nn.Module]:
-    """torch's encoder and decoder with this model's parameters."""
+    """Return torch's encoder and decoder with this model's parameters."""
     config = model.config
     settings = {"dim_feedforward": config.hidden, "activation": "gelu", "norm_first": True, "batch_first": True}
     encoder = nn.Sequential(

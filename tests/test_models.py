@@ -13,7 +13,8 @@ import torch
 import jumok
 from jumok import ArgumentError, BackendError
 from jumok.fields import Fields
-from jumok.models import Config, Model
+from jumok.models import BERT, BERTConfig, Captioner, CaptionerConfig, Config, Model, ViT, ViTConfig
+from jumok.models.model import ANSWERS, SOURCES, TASKS
 from jumok.models.registry import FAMILIES, get_family
 
 TEXT = {"vocabulary": 37, "width": 12, "layers": 2, "heads": 3, "hidden": 17}
@@ -206,3 +207,34 @@ def test_same_seed_draws_the_same_model(name: str) -> None:
 def test_unknown_backend_is_refused(name: str) -> None:
     with pytest.raises(BackendError, match="unknown backend 'fastest'; choose one of auto, explicit"):
         build_model(name).use_backend("fastest")
+
+
+@every_family
+def test_family_declares_its_task(name: str) -> None:
+    model = build_model(name)
+    assert model.reads in SOURCES and model.task in TASKS and model.answers in ANSWERS
+    assert model.is_encoder_decoder == (hasattr(model, "encode") and hasattr(model, "decode"))
+    writes_text = model.is_encoder_decoder and model.answers == "text"
+    assert (model.start_token is not None) == (model.end_token is not None) == writes_text
+    assert (model.class_count is not None) == (model.task in ("classify", "score"))
+    assert (model.image_size is not None) == (model.reads == "image") == (model.patch_grid is not None)
+
+
+def test_config_overrides_the_declared_task() -> None:
+    sizes = SMALL["bert"]
+    for fields, task, answers, classes in (
+        ({"head": "none"}, "embed", "vector", None),
+        ({"head": "mlm"}, "fill", "tokens", None),
+        ({"head": "classes", "answer": "one", "classes": 5}, "classify", "classes", 5),
+        ({"head": "classes", "answer": "several", "classes": 5}, "classify", "classes", 5),
+        ({"head": "classes", "answer": "number", "classes": 1}, "score", "numbers", 1),
+    ):
+        model = BERT(BERTConfig.from_json({**sizes, **fields}))
+        assert (model.task, model.answers, model.class_count) == (task, answers, classes)
+        assert model.independent_classes == (fields.get("answer") == "several")
+    bare = ViT(ViTConfig.from_json({**SMALL["vit"], "head": "none", "distilled": True}))
+    assert (bare.task, bare.class_count, bare.prefix_tokens) == ("embed", None, ("[class]", "[distilled]"))
+    assert (bare.patch_grid, bare.image_size, bare.image_channels) == ((3, 2), (12, 8), 3)
+    patches = {"source": "patches", "image": [12, 8], "patch": [4, 4]}
+    captioner = Captioner(CaptionerConfig.from_json({**SMALL["captioner"], **patches}))
+    assert (captioner.reads, captioner.image_size, captioner.context_length) == ("image", (12, 8), 19)

@@ -112,8 +112,8 @@ def test_weights_of_every_stack_are_returned() -> None:
     shapes = {name: [list(layer.shape) for layer in layers] for name, layers in output.weights.items()}
     assert shapes == {"encoder": [[2, 2, 5, 5]] * 3, "decoder": [[2, 2, 7, 7]] * 3, "cross": [[2, 2, 7, 5]] * 3}
     for layers in output.weights.values():
-        for first in layers:
-            assert torch.allclose(first.sum(-1), torch.ones(first.shape[:-1]), atol=1e-6)
+        for weights in layers:
+            assert torch.allclose(weights.sum(-1), torch.ones(weights.shape[:-1]), atol=1e-6)
     assert output.weights["cross"][2][1, :, :, 3:].eq(0).all()
     assert output.weights["decoder"][0].triu(1).eq(0).all()
     assert output.logits is None and model(draw_numbers(2, 5), draw_numbers(2, 6)).weights is None
@@ -147,13 +147,13 @@ def test_backends_and_checkpointing_give_the_same_gradients(backend: str) -> Non
         assert first is not None and torch.allclose(first, second, atol=1e-5)
 
 
-def test_whole_numbers_are_numbers() -> None:
+def test_integers_are_accepted() -> None:
     model = build_model()
-    full_logits = torch.tensor([[10, 20, 30]])
-    assert torch.equal(model.predict(full_logits, 2), model.predict(full_logits.float(), 2))
+    integers = torch.tensor([[10, 20, 30]])
+    assert torch.equal(model.predict(integers, 2), model.predict(integers.float(), 2))
 
 
-def test_what_cannot_be_meant_is_refused_in_a_sentence() -> None:
+def test_invalid_inputs_are_refused() -> None:
     model = build_model()
     with pytest.raises(ArgumentError, match="width 15 does not divide into 2 heads"):
         NumericConfig(width=15)

@@ -26,12 +26,12 @@ SMALL = {
     "num_labels": 5,
 }  # fmt: skip
 
-# name -> (changes, rows, columns): maps of 15 x 15, 8 x 8, 4 x 4 places and others, few of them whole windows
+# name -> (changes, rows, columns): grids of 15 x 15, 8 x 8, 4 x 4 patches and others, few a multiple of the window
 CASES: dict[str, tuple[dict[str, Any], int, int]] = {
     "window 3": ({}, 30, 30),
     "window 4": ({"window_size": 4}, 30, 30),
     "not square": ({"window_size": 4}, 26, 46),
-    "pixels filled up": ({}, 29, 41),
+    "padded pixels": ({}, 29, 41),
     "patches not square": ({"patch_size": [3, 2], "window_size": 4}, 45, 30),
     "one side as large as a window": ({"window_size": 4, "depths": [1, 2], "num_heads": [3, 2]}, 16, 26),
     "grey, no biases, relu": (
@@ -67,7 +67,7 @@ def test_logits_equal_transformers(name: str, tmp_path: Path) -> None:
     check_round_trip(reference, tmp_path, check)
 
 
-def test_a_folder_without_a_head_is_transformers(tmp_path: Path) -> None:
+def test_folder_without_a_head_equals_transformers(tmp_path: Path) -> None:
     images = torch.randn(2, 3, 28, 34)
 
     def check(ours: Model, reference: Any) -> None:
@@ -85,12 +85,12 @@ def test_weights_equal_transformers(tmp_path: Path) -> None:
     with torch.no_grad():
         ours = jumok.load(tmp_path / "swin").model
         actual = ours(images, weights=True).weights
-        expected = reference(images, output_attentions=True).attentions  # the last block's of each stage
+        expected = reference(images, output_attentions=True).attentions  # of the last block of each stage
     shapes = [[2 * 16, 2, 16, 16]] * 2 + [[2 * 4, 3, 16, 16]] + [[2, 4, 16, 16]] * 2
     assert [list(layer.shape) for layer in actual] == shapes
     for first, second in zip((actual[1], actual[2], actual[4]), expected, strict=True):
         assert_parity(first, second)
-    assert all(torch.allclose(first.sum(-1), torch.ones(first.shape[:-1]), atol=1e-6) for first in actual)
+    assert all(torch.allclose(layer.sum(-1), torch.ones(layer.shape[:-1]), atol=1e-6) for layer in actual)
     assert ours(images).weights is None
 
 

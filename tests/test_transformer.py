@@ -29,18 +29,18 @@ MARIAN = {
     "activation_function": "swish", "scale_embedding": True, "static_position_embeddings": True,
     "normalize_before": False,
 }  # fmt: skip
-APART = {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 101}
+SEPARATE = {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 101}
 
 
 def build_reference(**fields: Any) -> Any:
-    """Theirs, with a bias on the logits that is not zero: a buffer, which ``perturb_parameters`` does not reach."""
+    """Build a Marian of transformers; its logit bias is a buffer, which ``perturb_parameters`` does not change."""
     reference = MarianMTModel(MarianConfig(**{**MARIAN, **fields}))
     reference.final_logits_bias.normal_()
-    return with_still_sinusoids(reference)
+    return freeze_sinusoids(reference)
 
 
-def with_still_sinusoids(reference: Any) -> Any:
-    """Their sinusoids are frozen parameters, which ``perturb_parameters`` would shake: plain tensors are let be."""
+def freeze_sinusoids(reference: Any) -> Any:
+    """Replace the sinusoids, which are frozen parameters, by tensors, so that ``perturb_parameters`` skips them."""
     for module in reference.modules():
         if isinstance(module, MarianSinusoidalPositionalEmbedding | PegasusSinusoidalPositionalEmbedding):
             sinusoids = module.weight.detach()
@@ -49,20 +49,20 @@ def with_still_sinusoids(reference: Any) -> Any:
     return reference
 
 
-def pegasus(**fields: Any) -> Any:
-    """The same with norms in front, and one behind each stack."""
-    known = {name: value for name, value in MARIAN.items() if name in PegasusConfig().to_dict()}
-    reference = PegasusForConditionalGeneration(PegasusConfig(**{**known, "activation_function": "relu", **fields}))
+def build_pegasus(**fields: Any) -> Any:
+    """Build a Pegasus of transformers: pre-norm, with a norm after each stack."""
+    shared = {name: MARIAN[name] for name in MARIAN if name in PegasusConfig().to_dict()}
+    reference = PegasusForConditionalGeneration(PegasusConfig(**{**shared, "activation_function": "relu", **fields}))
     reference.final_logits_bias.normal_()
-    return with_still_sinusoids(reference)
+    return freeze_sinusoids(reference)
 
 
 CASES: dict[str, Any] = {
-    "pegasus": pegasus,
-    "pegasus, uneven, unscaled": lambda: pegasus(decoder_layers=2, scale_embedding=False),
+    "pegasus": build_pegasus,
+    "pegasus, uneven, unscaled": lambda: build_pegasus(decoder_layers=2, scale_embedding=False),
     "shared": build_reference,
-    "two vocabularies": lambda: build_reference(**APART),
-    "two vocabularies, untied": lambda: build_reference(**APART, tie_word_embeddings=False),
+    "two vocabularies": lambda: build_reference(**SEPARATE),
+    "two vocabularies, untied": lambda: build_reference(**SEPARATE, tie_word_embeddings=False),
     "three embeddings of one size": lambda: build_reference(tie_word_embeddings=False),
     "odd width, uneven, relu, unscaled": lambda: build_reference(
         d_model=35, decoder_layers=2, activation_function="relu", scale_embedding=False
@@ -73,7 +73,7 @@ SOURCE, TARGET = 25, 20
 
 
 def build_token_masks(side: str) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    """The second row is shorter in both; the two lengths differ."""
+    """Return masks of source and target; the second row is shorter in both, by different lengths."""
     if side == "none":
         return None, None
     source, target = torch.ones(2, SOURCE).bool(), torch.ones(2, TARGET).bool()
@@ -83,7 +83,7 @@ def build_token_masks(side: str) -> tuple[torch.Tensor | None, torch.Tensor | No
 
 @pytest.mark.parametrize("side", ["none", "right", "left"])
 @pytest.mark.parametrize("name", CASES)
-def test_logits_are_marians(name: str, side: str, tmp_path: Path) -> None:
+def test_logits_equal_marian_and_pegasus(name: str, side: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
     source, target = torch.randint(97, (2, SOURCE)), torch.randint(97, (2, TARGET))
     source_mask, target_mask = build_token_masks(side)
@@ -96,7 +96,7 @@ def test_logits_are_marians(name: str, side: str, tmp_path: Path) -> None:
             settings = {"attention_mask": source_mask.long(), "decoder_attention_mask": target_mask.long()}
             assert_parity(actual.logits, reference(source, decoder_input_ids=target, **settings).logits, target_mask)
         else:
-            # theirs count padding on the left as positions, and take no others: row by row, without it
+            # transformers counts padding on the left as positions: compare row by row, without it
             for row in range(2):
                 inputs, decoder_input = source[row, source_mask[row]][None], target[row, target_mask[row]][None]
                 assert_parity(
@@ -154,9 +154,9 @@ def test_only_marian_and_pegasus_are_saved_for_hugging_face(tmp_path: Path) -> N
     for name, order in (("marian", "post"), ("pegasus", "pre")):
         jumok.save(Transformer(SMALL.replace(**marian, order=order)), tmp_path / name, format="huggingface")
         assert json.loads((tmp_path / name / "config.json").read_text())["model_type"] == name
-    apart = {"order": "pre", "shared": False, "target_vocabulary": 53}
+    separate = {"order": "pre", "shared": False, "target_vocabulary": 53}
     early = {"order": "pre", "final_norm": False}
-    for changed_source in ({"layout": "interleaved"}, apart, early, {"positions": "learned"}, {"final_norm": True}):
+    for changed_source in ({"layout": "interleaved"}, separate, early, {"positions": "learned"}, {"final_norm": True}):
         with pytest.raises(CheckpointError, match="Hugging Face has no model like this transformer"):
             jumok.save(
                 Transformer(SMALL.replace(**{**marian, **changed_source})), tmp_path / "other", format="huggingface"
