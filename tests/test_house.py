@@ -1,4 +1,4 @@
-"""The house: imports point one way, nothing heavy is imported before it is needed, no file says where it was made."""
+"""Rules for the whole repository: import order, names, documentation, folder sizes, lazy imports, forbidden content."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from source_rules import count_generic_names, find_banned_names, find_undocumented
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "jumok"
 
@@ -18,7 +20,7 @@ PACKAGE = ROOT / "src" / "jumok"
 # data imports only axes and errors; draw imports only errors; lens never imports training.
 BASE = {"axes", "defaults", "errors", "fields", "small_batch_linear", "tap"}
 MODELS = {"attention", "layers", "models", *BASE}
-ARROWS: dict[str, set[str]] = {
+ALLOWED_IMPORTS: dict[str, set[str]] = {
     "defaults": set(),
     "errors": set(),
     "axes": {"errors"},
@@ -43,16 +45,16 @@ ARROWS: dict[str, set[str]] = {
 }
 
 
-def room(module: str) -> str:
+def package_of(module: str) -> str:
     """jumok.attention.mask -> attention; jumok -> __init__."""
     parts = module.split(".")
     return parts[1] if len(parts) > 1 else "__init__"
 
 
 def imports(path: Path) -> set[str]:
-    """The rooms of ours that a file imports, lazily or not."""
+    """Return the packages of ours that a file imports, lazily or not."""
     module = ["jumok", *path.relative_to(PACKAGE).with_suffix("").parts]
-    found: set[str] = set()
+    packages: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -60,31 +62,60 @@ def imports(path: Path) -> set[str]:
             base = node.module or ""
             if node.level:
                 base = ".".join([*module[: len(module) - node.level], *([node.module] if node.module else [])])
-            # "from jumok import tap" imports the room tap
+            # "from jumok import tap" imports the module tap
             names = [f"{base}.{alias.name}" for alias in node.names] if base == "jumok" else [base]
         else:
             continue
-        found |= {room(name) for name in names if name.split(".")[0] == "jumok"}
-    return found
+        packages |= {package_of(name) for name in names if name.split(".")[0] == "jumok"}
+    return packages
 
 
-def test_imports_point_one_way() -> None:
+def test_imports_follow_the_package_order() -> None:
     files = sorted(PACKAGE.rglob("*.py"))
     assert len(files) > 20
     for path in files:
-        own = room(".".join(["jumok", *path.relative_to(PACKAGE).with_suffix("").parts]))
-        allowed = ARROWS[own] | {own}
-        wanted = {name for name in imports(path) if name in ARROWS or (PACKAGE / name).exists()}
-        assert wanted <= allowed, f"{path.relative_to(ROOT)} imports {sorted(wanted - allowed)}"
+        package = package_of(".".join(["jumok", *path.relative_to(PACKAGE).with_suffix("").parts]))
+        allowed = ALLOWED_IMPORTS[package] | {package}
+        imported = {name for name in imports(path) if name in ALLOWED_IMPORTS or (PACKAGE / name).exists()}
+        assert imported <= allowed, f"{path.relative_to(ROOT)} imports {sorted(imported - allowed)}"
 
 
-def test_every_room_has_its_arrows() -> None:
-    rooms = {path.stem if path.is_file() else path.name for path in PACKAGE.iterdir() if path.suffix in (".py", "")}
-    assert rooms - {"__pycache__"} == ARROWS.keys()
+@pytest.mark.parametrize("folder", ["src", "tests", "bench", "examples"])
+def test_names_say_what_they_hold(folder: str) -> None:
+    assert [str(binding) for binding in find_banned_names(ROOT / folder)] == []
+
+
+# How often each generic name was bound when the rule was introduced; it must not replace a banned name.
+@pytest.mark.parametrize(
+    ("folder", "limits"),
+    [
+        ("src", {"value": 101, "data": 17, "item": 2, "result": 0, "obj": 0}),
+        ("tests", {"value": 65, "data": 20, "item": 1, "result": 1, "obj": 0}),
+        ("bench", {"value": 8, "data": 0, "item": 0, "result": 1, "obj": 0}),
+    ],
+)
+def test_generic_names_do_not_spread(folder: str, limits: dict[str, int]) -> None:
+    counts = count_generic_names(ROOT / folder)
+    assert {name: count for name, count in counts.items() if count > limits[name]} == {}
+
+
+def test_every_public_function_and_parameter_is_documented() -> None:
+    assert find_undocumented(PACKAGE) == []
+
+
+def test_folders_have_at_most_16_files() -> None:
+    for folder in [path for root in ("src", "tests", "bench") for path in (ROOT / root).rglob("*") if path.is_dir()]:
+        files = sorted(path.name for path in folder.glob("*.py"))
+        assert len(files) <= 16, f"{folder.relative_to(ROOT)} has {len(files)} files; split it by subject"
+
+
+def test_every_package_has_an_import_rule() -> None:
+    packages = {path.stem if path.is_file() else path.name for path in PACKAGE.iterdir() if path.suffix in (".py", "")}
+    assert packages - {"__pycache__"} == ALLOWED_IMPORTS.keys()
 
 
 @pytest.mark.parametrize("command", [["--help"], ["--version"], ["attend", "--help"], ["run", "--help"]])
-def test_help_does_not_wait_for_torch(command: list[str]) -> None:
+def test_help_does_not_import_torch(command: list[str]) -> None:
     program = (
         "import sys; from jumok.cli import cli\n"
         f"try: cli.main({command!r})\n"
@@ -92,13 +123,13 @@ def test_help_does_not_wait_for_torch(command: list[str]) -> None:
         "heavy = {'torch', 'numpy', 'matplotlib', 'transformers', 'rich'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
     if "--help" in command:
-        assert "Examples:" in done.stdout
+        assert "Examples:" in process.stdout
 
 
-def test_public_names_are_there_and_lazy() -> None:
+def test_public_names_exist_and_are_imported_lazily() -> None:
     program = (
         "import sys, jumok\n"
         "assert 'torch' not in sys.modules\n"
@@ -107,11 +138,11 @@ def test_public_names_are_there_and_lazy() -> None:
         "from jumok import attend; from jumok.attention import mask, score, bias\n"
         "assert callable(attend)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
 
 
-def test_no_file_names_a_machine_or_a_registry() -> None:
+def test_no_file_contains_a_local_path_or_registry_host() -> None:
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
     forbidden = re.compile(
         "/" + "work/|/" + "root/|/" + r"tmp/w|pypi\." + r"org|files\.python" + "hosted|registry\\.npm"
@@ -120,14 +151,14 @@ def test_no_file_names_a_machine_or_a_registry() -> None:
         path = ROOT / name
         if path.suffix in {".png", ".svg", ".safetensors"} or not path.is_file():
             continue
-        found = forbidden.search(path.read_text())
-        assert found is None, f"{name} says {found}"
+        match = forbidden.search(path.read_text())
+        assert match is None, f"{name} contains {match}"
 
 
-def test_nothing_is_pickled_and_nothing_is_executed() -> None:
+def test_no_pickle_and_no_dynamic_execution() -> None:
     forbidden = re.compile(r"\bpickle\b|\btorch\.load\b|trust_remote_code|(?<![.\w])(eval|exec)\(")
     for path in PACKAGE.rglob("*.py"):
         code = re.sub(r"#.*|\"\"\"[\s\S]*?\"\"\"", "", path.read_text())
-        # the one exception: tensors alone, and only when somebody asked for it
+        # the only exception: tensors only, when the user passes pickled=True
         code = code.replace('torch.load(path, map_location="cpu", weights_only=True, mmap=True)', "")
         assert not forbidden.search(code), path

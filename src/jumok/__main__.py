@@ -1,3 +1,5 @@
+"""Run the command line: ``python -m jumok``."""
+
 from jumok.cli import main
 
 main()

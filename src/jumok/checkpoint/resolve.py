@@ -1,5 +1,8 @@
-"""Find the folder or file that a model name stands for: a path, a training run, the model that comes with the package,
-a name of the catalogue, or a hub name in Hugging Face's cache."""
+"""Find the folder or file that a model name stands for.
+
+A name is a path, a training run, the model that comes with the package, a name of the catalogue, or a hub name in
+Hugging Face's cache.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Read the files of a model folder. The folder is not trusted: nothing in it is executed or unpickled, nothing outside
-it is read, and every size it states is checked."""
+"""Read the files of an untrusted model folder.
+
+Nothing in it is executed or unpickled, nothing outside it is read, and every size it states is checked.
+"""
 
 from __future__ import annotations
 
