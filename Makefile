@@ -50,7 +50,7 @@ transformerlens: $(VENV)/.dev  ## Regenerate the TransformerLens reference for t
 	$(BIN)/python -c "import jumok; jumok.save(jumok.load('tiny'), '.venv-transformerlens/tiny', 'huggingface')"
 	HF_HUB_OFFLINE=1 .venv-transformerlens/bin/python bench/transformerlens.py .venv-transformerlens/tiny > tests/references/transformerlens.json
 	HF_HUB_OFFLINE=1 .venv-transformerlens/bin/python bench/transformerlens.py .venv-transformerlens/tiny --speed
-	$(BIN)/python -m pytest -n 0 tests/test_transformerlens.py
+	$(BIN)/python -m pytest -n 0 tests/lens/test_transformerlens.py
 
 format: $(VENV)/.dev  ## Format the code and fix what the linter can fix.
 	$(BIN)/ruff check --fix $(CODE)

@@ -26,7 +26,7 @@ IRREGULAR_PARTICIPLES = frozenset(
 )
 VERBS_IN_ED = frozenset(["embed", "feed", "seed", "need", "speed", "shed"])
 GENERIC_NAMES = ("result", "item", "data", "value", "obj")
-PROPERTIES = frozenset(["property", "cached_property", "setter"])
+PROPERTIES = frozenset(["property", "cached_property", "setter", "fixture"])  # functions that are read like values
 # Names that a public API or another library fixes.
 ALLOWED = {
     "given": {"attention/mask/__init__.py", "attention/bias.py"},  # mask.given, bias.given

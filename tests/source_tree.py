@@ -1,6 +1,6 @@
 """Write the source tree of ARCHITECTURE.md from the first line of each module's docstring.
 
-``python tests/source_tree.py`` updates the page; tests/test_documents.py checks that it is up to date.
+``python tests/source_tree.py`` updates the page; tests/documents/test_documents.py checks that it is up to date.
 """
 
 from __future__ import annotations

@@ -104,7 +104,8 @@ def test_every_public_function_and_parameter_is_documented() -> None:
 
 
 def test_folders_have_at_most_16_files() -> None:
-    for folder in [path for root in ("src", "tests", "bench") for path in (ROOT / root).rglob("*") if path.is_dir()]:
+    roots = [ROOT / root for root in ("src", "tests", "bench", "examples")]
+    for folder in [*roots, *(path for root in roots for path in root.rglob("*") if path.is_dir())]:
         files = sorted(path.name for path in folder.glob("*.py"))
         assert len(files) <= 16, f"{folder.relative_to(ROOT)} has {len(files)} files; split it by subject"
 

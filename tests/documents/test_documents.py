@@ -24,7 +24,7 @@ from jumok.cli import cli
 from jumok.data.catalogue import find_entry, format_megabytes
 from jumok.models.registry import FAMILIES, describe_families
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PAIRS = [(ROOT / "README.md", ROOT / "README.ko.md")] + [
     (ROOT / "docs" / "en" / name, ROOT / "docs" / "ko" / name)
     for name in sorted({page.name for language in ("en", "ko") for page in (ROOT / "docs" / language).glob("*.md")})

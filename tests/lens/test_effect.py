@@ -7,12 +7,12 @@ import math
 from typing import Any
 
 import pytest
+import test_lens
+import test_lens_huggingface
 import torch
 from torch import Tensor
 
 import jumok
-import test_lens
-import test_lens_huggingface
 from jumok.errors import ArgumentError
 from jumok.lens import Ablate, KnockOut, Lens
 from jumok.lens.effects.answer import extract_answer

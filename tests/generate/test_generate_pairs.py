@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from test_generate import cut_after_end
 from transformers import MarianConfig, MarianMTModel, T5Config, T5ForConditionalGeneration
 
 import jumok
 from jumok.generate import beam_search, generate
 from jumok.models import Model
 from parity import perturb_parameters
-from test_generate import cut_after_end
 
 SOURCES = [[5, 9, 11, 2, 40], [7, 8], [12, 30, 31]]
 

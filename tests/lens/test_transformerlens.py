@@ -15,7 +15,7 @@ import torch
 import jumok
 from jumok.lens import classify_heads, score_induction
 
-REFERENCE: dict[str, Any] = json.loads((Path(__file__).parent / "references" / "transformerlens.json").read_text())
+REFERENCE: dict[str, Any] = json.loads((Path(__file__).parents[1] / "references" / "transformerlens.json").read_text())
 NAMES = {"previous": "previous_token_head", "duplicate": "duplicate_token_head", "induction": "induction_head"}
 
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import test_lens
+import test_lens_huggingface
 import torch
 
 import jumok
-import test_lens
-import test_lens_huggingface
 from jumok.errors import ArgumentError
 from jumok.lens import (
     Lens,

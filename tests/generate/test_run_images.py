@@ -14,6 +14,7 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import save_file
+from test_images import draw_image
 from transformers import (
     DeiTConfig,
     DeiTForImageClassificationWithTeacher,
@@ -35,7 +36,6 @@ from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import CheckpointError, JumokError
 from jumok.models import GPT, Captioner, CaptionerConfig, GPTConfig, Swin, SwinConfig, ViT, ViTConfig
 from parity import assert_parity, perturb_parameters
-from test_images import draw_image
 
 NAMES = {0: "tabby cat", 1: "개", 2: "crane", 3: "crane", 4: "an\x1b[2Jescape"}  # ImageNet has two cranes as well
 SMALL = {

@@ -24,7 +24,7 @@ from toys import new_run
 
 pytestmark = pytest.mark.xdist_group("parallel")
 
-CHILD = Path(__file__).parent / "parallel_child.py"
+CHILD = Path(__file__).parents[1] / "parallel_child.py"
 FIELDS = {"steps": 6, "evaluate_every": 3, "save_every": 2}
 PLAIN = {"config": {"dropout": 0.0}, "fields": FIELDS}
 DROPOUT = {"fields": FIELDS}  # each process draws its own random numbers

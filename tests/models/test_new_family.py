@@ -15,7 +15,7 @@ from jumok.models import Model
 from jumok.models.gpt import GPT
 from jumok.models.registry import FAMILIES, get_family, register_family
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 LONGEST_FAMILY = 60
 
 

@@ -284,7 +284,7 @@ print(catalogue.download_entry("sample", lambda line: print(line, file=sys.stder
 
 
 def start_download() -> subprocess.Popen[str]:
-    program = PROGRAM.format(tests=str(Path(__file__).parent))
+    program = PROGRAM.format(tests=str(Path(__file__).parents[1]))
     return subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8"
     )
