@@ -1,4 +1,4 @@
-"""Points inside a save at which a process can be killed. They are patch_point in from outside, not part of the package."""
+"""Points inside a save at which a process can be killed. They are patched in from outside, not part of the package."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ def strike_before(owner: Any, name: str, strike: Strike, condition: Condition = 
     """Patch a function so that ``strike`` is called before it."""
     function = getattr(owner, name)
 
-    def patch_point(*arguments: Any, **options: Any) -> Any:
+    def call_and_strike(*arguments: Any, **options: Any) -> Any:
         if condition(*arguments):
             strike()
         return function(*arguments, **options)
 
-    setattr(owner, name, patch_point)
+    setattr(owner, name, call_and_strike)
 
 
 def strike_after(owner: Any, name: str, strike: Strike, condition: Condition = lambda *arguments: True) -> None:
     """Patch a function so that ``strike`` is called after it."""
     function = getattr(owner, name)
 
-    def patch_point(*arguments: Any, **options: Any) -> Any:
+    def call_and_strike(*arguments: Any, **options: Any) -> Any:
         returned = function(*arguments, **options)
         if condition(*arguments):
             strike()
         return returned
 
-    setattr(owner, name, patch_point)
+    setattr(owner, name, call_and_strike)
 
 
 def strike_with_half_a_file(owner: Any, name: str, path_index: int, strike: Strike) -> None:
     """Patch a function that writes a file so that half of the file is missing when ``strike`` is called."""
     function = getattr(owner, name)
 
-    def patch_point(*arguments: Any, **options: Any) -> Any:
+    def call_and_strike(*arguments: Any, **options: Any) -> Any:
         returned = function(*arguments, **options)
         path = Path(arguments[path_index])
         content = path.read_bytes()
@@ -62,21 +62,21 @@ def strike_with_half_a_file(owner: Any, name: str, path_index: int, strike: Stri
         path.write_bytes(content)  # the process was not killed yet
         return returned
 
-    setattr(owner, name, patch_point)
+    setattr(owner, name, call_and_strike)
 
 
 def strike_with_half_a_line(strike: Strike) -> None:
     """Patch the metrics log so that the end of the last line is missing when ``strike`` is called."""
     append_line = metrics_log._append_line
 
-    def patch_point(path: Path, row: Mapping[str, int | float]) -> None:
+    def call_and_strike(path: Path, row: Mapping[str, int | float]) -> None:
         append_line(path, row)
         content = path.read_bytes()
         os.truncate(path, len(content) - 9)
         strike()
         path.write_bytes(content)
 
-    metrics_log._append_line = patch_point
+    metrics_log._append_line = call_and_strike
 
 
 def is_checkpoint(old: object, new: str | Path) -> bool:
