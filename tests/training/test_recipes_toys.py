@@ -76,7 +76,7 @@ def _few_test_sequences() -> Any:
 
 
 @pytest.fixture(scope="module")
-def finished_runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """One finished run of each recipe, with its plots, and one of ``copy`` by a GPT."""
     runs = {name: tmp_path_factory.mktemp("runs") / name for name in (*SMALL, "copy-gpt")}
     for name, folder in runs.items():
@@ -89,8 +89,8 @@ def finished_runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("name", [*SMALL, "copy-gpt"])
-def test_resumed_run_equals_uninterrupted_run(finished_runs: dict[str, Path], tmp_path: Path, name: str) -> None:
-    finished, interrupted = finished_runs[name], tmp_path / "interrupted"
+def test_resumed_run_equals_uninterrupted_run(runs: dict[str, Path], tmp_path: Path, name: str) -> None:
+    finished, interrupted = runs[name], tmp_path / "interrupted"
     changes = {"model": "gpt"} if name == "copy-gpt" else {}
     with skip_plots():
         request = create_request(name.removesuffix("-gpt"), interrupted, **changes)
@@ -101,8 +101,8 @@ def test_resumed_run_equals_uninterrupted_run(finished_runs: dict[str, Path], tm
 
 
 @pytest.mark.parametrize("name", [*SMALL, "copy-gpt"])
-def test_finished_run_is_complete_and_usable(finished_runs: dict[str, Path], tmp_path: Path, name: str) -> None:
-    run, recipe = finished_runs[name], name.removesuffix("-gpt")
+def test_finished_run_is_complete_and_usable(runs: dict[str, Path], tmp_path: Path, name: str) -> None:
+    run, recipe = runs[name], name.removesuffix("-gpt")
     files = {path.name for path in run.iterdir()}
     assert {"run.json", "report.json", "report.md", "loss.png", "best.json", "last.json", "metrics.jsonl"} <= files
     plots = {"copy": "attention.png", "reverse": "attention.png", "induction": "heads.png"}
@@ -116,9 +116,9 @@ def test_finished_run_is_complete_and_usable(finished_runs: dict[str, Path], tmp
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_recipe_continues_its_own_model(finished_runs: dict[str, Path], tmp_path: Path, name: str) -> None:
+def test_recipe_continues_its_own_model(runs: dict[str, Path], tmp_path: Path, name: str) -> None:
     start = tmp_path / "start"
-    jumok.save(jumok.load(finished_runs[name]), start)
+    jumok.save(jumok.load(runs[name]), start)
     with skip_plots():
         request = create_request(name, tmp_path / "run", start=start, **get_data_sizes(name))
         assert start_run(request, display=StopAt(3)).progress.step == 3
@@ -134,15 +134,15 @@ def test_recipe_refuses_model_of_another_family(tmp_path: Path, name: str) -> No
     assert not (tmp_path / "run").exists()
 
 
-def test_recipe_refuses_model_with_another_vocabulary(finished_runs: dict[str, Path], tmp_path: Path) -> None:
+def test_recipe_refuses_model_with_another_vocabulary(runs: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "own.txt").write_text("a b c\n" * 3 + "b c d\nd e a\nf a b\nc c d\n")
     with pytest.raises(ArgumentError, match="does not know the word 'a', and 5 more"):
-        start_run(create_request("copy", tmp_path / "run", tmp_path / "own.txt", finished_runs["copy"]))
+        start_run(create_request("copy", tmp_path / "run", tmp_path / "own.txt", runs["copy"]))
     sizes = get_data_sizes("copy")
     with pytest.raises(ArgumentError, match="is a transformer, not a gpt"):
-        start_run(create_request("copy", tmp_path / "run", start=finished_runs["copy"], model="gpt", **sizes))
+        start_run(create_request("copy", tmp_path / "run", start=runs["copy"], model="gpt", **sizes))
     with pytest.raises(ArgumentError, match="must encode each digit as one token"):
-        start_run(create_request("add", tmp_path / "run", start=finished_runs["sort"], digits=1))
+        start_run(create_request("add", tmp_path / "run", start=runs["sort"], digits=1))
 
 
 def test_lstm_trains_in_bfloat16(tmp_path: Path) -> None:

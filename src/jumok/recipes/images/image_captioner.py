@@ -115,11 +115,7 @@ def caption(request: TrainingRequest) -> Task:
     if loaded is None:
         preparation = measure_preparation(train.pixels, preparation)
         tokenizer = _load_or_learn_tokenizer(request, train.texts)
-        longest = max(len(tokenizer.encode(text)) for part in parts for text in part.texts)
-        config = config.replace(
-            vocabulary=tokenizer.vocabulary, length=max(config.length, min(longest, MAX_TOKENS) + 1),
-            pad=tokenizer.pad, start=tokenizer.begin, end=tokenizer.end,
-        )  # fmt: skip
+        config = _set_tokens(config, tokenizer, [text for part in parts for text in part.texts])
     else:
         tokenizer = loaded.tokenizer
     model = request.model(Captioner, config, settings)
@@ -159,6 +155,15 @@ def caption(request: TrainingRequest) -> Task:
     return Task(
         model, settings, batches, token_loss, evaluate, "chrf", "higher", tokenizer=tokenizer, preparation=preparation,
         data=data, report=report,
+    )  # fmt: skip
+
+
+def _set_tokens(config: CaptionerConfig, tokenizer: Tokenizer, texts: list[str]) -> CaptionerConfig:
+    """Return the config with the tokenizer's tokens and a length that fits the longest caption."""
+    longest = max(len(tokenizer.encode(text)) for text in texts)
+    return config.replace(
+        vocabulary=tokenizer.vocabulary, length=max(config.length, min(longest, MAX_TOKENS) + 1), pad=tokenizer.pad,
+        start=tokenizer.begin, end=tokenizer.end,
     )  # fmt: skip
 
 

@@ -8,23 +8,18 @@ With ``--from minilm`` the encoder is a pretrained one; with ``--data`` the clas
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import tokenizers
 import torch
 from jaxtyping import Float, Int
-from tokenizers import models, normalizers, pre_tokenizers, trainers
 from torch import Tensor, nn
 from torch.nn import functional
 
 from jumok.checkpoint import Loaded
 from jumok.data.batches.batch_order import LengthGroups, ShuffledEpochs, pad_sequences
-from jumok.data.batches.split import normalize_text
-from jumok.data.datasets import text_corpora
-from jumok.data.readers.labelled_texts import read_labelled_texts
-from jumok.data.readers.lines import ProblemLog
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
 from jumok.fields import choice, integer, optional
@@ -44,14 +39,13 @@ from jumok.recipes.shared.class_scores import (
     set_class_count,
 )
 from jumok.recipes.shared.run_tokenizer import load_or_create_tokenizer
-from jumok.recipes.shared.splits import fingerprint, split_by_key
+from jumok.recipes.shared.splits import fingerprint
 from jumok.recipes.shared.start_model import copy_parameters
-from jumok.training import Batch, Task, select_part
+from jumok.training import Batch, Settings, Task, select_part
 
+from .sentiment_texts import encode_text, learn_words, read_split_texts
 from .tfidf_baseline import LabelledTexts, predict_baseline, require_scikit_learn
 
-HELD_OUT = 0.1  # of the user's own file; the catalogue's texts have a held-out part of their own
-VALIDATION = 0.1  # of the rest
 MAX_TOKENS = 64  # of a text in training; default of the field "longest"
 REPORTED_SAMPLES = 12
 EVALUATION_BATCH = 128
@@ -66,6 +60,8 @@ SETTINGS_FINE_TUNING: dict[str, Any] = {
     "steps": 700, "batch": 32, "learning_rate": 1e-4, "final_rate": 0.0, "warmup": 70, "beta2": 0.99, "decay": 0.01,
     "evaluate_every": 100, "save_every": 200,
 }  # fmt: skip
+Loss = Callable[[nn.Module, Batch], Tensor]
+
 ENCODER = BERTConfig(length=128, width=128, layers=2, heads=4, hidden=256, segments=0, dropout=0.3)
 
 
@@ -84,20 +80,6 @@ class SentimentOptions(Options):
         integer(10, "percent of the words to hide at each step; None = 10, with --from 0", 0, 90)
     )
     smooth: int = integer(10, "label smoothing in percent", 0, 90)
-
-
-class SplitTexts(NamedTuple):
-    """Labelled texts in three parts.
-
-    Attributes:
-        train: The training texts.
-        validation: The texts that choose the best checkpoint.
-        held_out: The texts of the report.
-    """
-
-    train: LabelledTexts
-    validation: LabelledTexts
-    held_out: LabelledTexts
 
 
 def get_sentiment_defaults(request: TrainingRequest) -> Defaults:
@@ -121,27 +103,21 @@ def sentiment(request: TrainingRequest) -> Task:
         request: The training request; ``--data`` is labelled texts, by default the catalogue's.
     """
     require_scikit_learn()
-    texts = _read_texts(request)
+    texts = read_split_texts(request)
     names = list_class_names([label for part in texts for _, label in part], request.data or "the sentiment set")
-    loaded = request.load_start()
     options = request.options(SentimentOptions)
     settings = request.settings(**get_sentiment_defaults(request).settings)
-    tokenizer = _load_or_learn_tokenizer(request, texts.train) if loaded is None else loaded.tokenizer
-    config = _create_config(request, tokenizer) if loaded is None else _adapt_config(request, loaded)
-    model = request.model(Classifier, set_class_count(request, config, names), settings)
-    if loaded is not None:
-        _copy_loaded_parameters(model, loaded, names)
-
-    max_tokens = min(options.longest, config.encoder.length)
-    default_percent = 10 if loaded is None else 0
+    model, tokenizer = _create_or_continue_model(request, texts.train, names, settings)
+    max_tokens = min(options.longest, model.config.encoder.length)
+    default_percent = 10 if request.start is None else 0
     masked_share = (default_percent if options.hidden_words is None else options.hidden_words) / 100
     train_rows, validation_rows, held_out_rows = (
-        [_encode(text, tokenizer, max_tokens) for text, _ in part] for part in texts
+        [encode_text(text, tokenizer, max_tokens) for text, _ in part] for part in texts
     )
     train_labels, validation_labels, held_out_labels = (
         torch.tensor([names.index(label) for _, label in part]) for part in texts
     )
-    class_weights = weight_classes(train_labels, len(names))
+    loss = create_weighted_loss(weight_classes(train_labels, len(names)), options.smooth / 100)
     order = LengthGroups(ShuffledEpochs(len(train_rows), settings.seed), lambda index: len(train_rows[index]))
 
     def batches(step: int, part: int, parts: int) -> Batch:
@@ -153,14 +129,6 @@ def sentiment(request: TrainingRequest) -> Task:
         rows = select_part(list(range(len(indices))), part, parts)
         inputs = {"tokens": tokens[rows], "token_mask": token_mask[rows]}
         return Batch(inputs, train_labels[indices][rows], len(rows))
-
-    def loss(model: nn.Module, batch: Batch) -> Tensor:
-        """Weight the classes equally, as macro-F1 does."""
-        logits = model(**batch.inputs).logits
-        weights = class_weights.to(logits.device)
-        return functional.cross_entropy(
-            logits, batch.targets, weights, label_smoothing=options.smooth / 100, reduction="sum"
-        )
 
     def evaluate(model: Model) -> dict[str, float]:
         predictions = compute_logits(model, validation_rows).argmax(-1)
@@ -190,25 +158,34 @@ def sentiment(request: TrainingRequest) -> Task:
     )  # fmt: skip
 
 
-def _read_texts(request: TrainingRequest) -> SplitTexts:
-    if request.data is None:
-        texts = list(text_corpora.read_sentiment("train", request.report))
-        train, validation, _ = split_by_key([text for text, _ in texts], 0.0, VALIDATION / 2)
-        held_out = list(text_corpora.read_sentiment("held-out", request.report))
-    else:
-        problems = ProblemLog(skip=request.skip_bad)
-        texts = list(read_labelled_texts(request.data, problems))
-        if problems.count:
-            request.report(str(problems))
-        keys = [normalize_text(text) for text, _ in texts]
-        train, validation, held_out_indices = split_by_key(keys, HELD_OUT, VALIDATION)
-        held_out = [texts[index] for index in held_out_indices]
-    train_texts = [texts[index] for index in train]
-    if len({label for _, label in train_texts}) < 2:
-        raise ArgumentError(
-            f"all training texts have the label {train_texts[0][1]!r}; give texts of at least one other class"
-        )
-    return SplitTexts(train_texts, [texts[index] for index in validation], held_out)
+def _create_or_continue_model(
+    request: TrainingRequest, train: LabelledTexts, names: tuple[str, ...], settings: Settings
+) -> tuple[Classifier, Tokenizer]:
+    loaded = request.load_start()
+    if loaded is None:
+        tokenizer = _load_or_learn_tokenizer(request, train)
+        config = set_class_count(request, _create_config(request, tokenizer), names)
+        return request.model(Classifier, config, settings), tokenizer
+    config = set_class_count(request, _adapt_config(request, loaded), names)
+    model = request.model(Classifier, config, settings)
+    _copy_loaded_parameters(model, loaded, names)
+    return model, loaded.tokenizer
+
+
+def create_weighted_loss(class_weights: Float[Tensor, " classes"], smoothing: float) -> Loss:
+    """Return a function that computes the cross-entropy with a weight for each class, summed over the texts.
+
+    Args:
+        class_weights: The weight of each class; see ``weight_classes``.
+        smoothing: The share of each target that is spread over all classes, from 0 to 1.
+    """
+
+    def loss(model: nn.Module, batch: Batch) -> Tensor:
+        logits = model(**batch.inputs).logits
+        weights = class_weights.to(logits.device)
+        return functional.cross_entropy(logits, batch.targets, weights, label_smoothing=smoothing, reduction="sum")
+
+    return loss
 
 
 def _load_or_learn_tokenizer(request: TrainingRequest, train: LabelledTexts) -> Tokenizer:
@@ -223,28 +200,6 @@ def _load_or_learn_tokenizer(request: TrainingRequest, train: LabelledTexts) -> 
         return Tokenizer.train(texts, vocabulary, SPECIAL_TOKENS)
 
     return load_or_create_tokenizer(request, learn)
-
-
-def learn_words(texts: list[str], vocabulary: int, special: dict[str, str]) -> Tokenizer:
-    """Learn a tokenizer of lower-case words and punctuation marks that occur at least twice.
-
-    Args:
-        texts: The training texts.
-        vocabulary: The largest number of tokens; the most frequent words are kept.
-        special: The special tokens by their role; "unknown" is required.
-
-    >>> tokenizer = learn_words(["Good film, good cast", "A good film."], 300, {"unknown": "<unk>"})
-    >>> [tokenizer.id_to_token(token) for token in tokenizer.encode("GOOD film!")]
-    ['good', 'film', '<unk>']
-    """
-    inner = tokenizers.Tokenizer(models.WordLevel(unk_token=special["unknown"]))
-    inner.normalizer = normalizers.Lowercase()
-    inner.pre_tokenizer = pre_tokenizers.Whitespace()
-    trainer = trainers.WordLevelTrainer(
-        vocab_size=vocabulary, min_frequency=2, special_tokens=list(special.values()), show_progress=False
-    )
-    inner.train_from_iterator(texts, trainer)
-    return Tokenizer(inner, special)
 
 
 def _create_config(request: TrainingRequest, tokenizer: Tokenizer) -> ClassifierConfig:
@@ -274,13 +229,6 @@ def _copy_loaded_parameters(model: Classifier, loaded: Loaded, names: tuple[str,
     elif loaded.labels != names:
         parameters = {name: tensor for name, tensor in parameters.items() if not name.startswith("output.")}
     copy_parameters(model, parameters)
-
-
-def _encode(text: str, tokenizer: Tokenizer, max_tokens: int) -> list[int]:
-    tokens = tokenizer.encode(text) or [0]
-    if len(tokens) <= max_tokens:
-        return tokens
-    return [*tokens[: max_tokens - 1], tokens[-1]]  # the last token may be one that ends every text
 
 
 def _get_masking_token(tokenizer: Tokenizer) -> int:

@@ -168,26 +168,32 @@ def _create_task(
         }
 
     def report(model: Model, folder: Path) -> dict[str, Any]:
-        rows = [
-            {"question": question, "answer": answer, "should_be": correct}
-            for answer, (question, correct) in zip(answer_questions(model, held_out), held_out, strict=True)
-        ]
-        mistakes = [row for row in rows if row["answer"] != row["should_be"]]
-        return {
-            "right": 1 - len(mistakes) / len(held_out),
-            "try": held_out[0][0],
-            "what": f"right: share of all {len(held_out):,} held-out questions with every digit correct; "
-            f"{len(train):,} other questions were used for training and {len(validation):,} to choose the checkpoint",
-            "wrong": len(mistakes),
-            "wrong_answers": mistakes[:REPORTED_MISTAKES] or "none",
-            "samples": rows[:REPORTED_SAMPLES],
-        }
+        counts = (
+            f"{len(train):,} other questions were used for training and {len(validation):,} to choose the checkpoint"
+        )
+        return _write_report(answer_questions(model, held_out), held_out, counts)
 
     data = {
         "questions": len(held_out) + len(questions), "held_out": len(held_out), "first": "".join(held_out[0]),
         "letters": question_length,
     }  # fmt: skip
     return Task(model, settings, batches, token_loss, evaluate, tokenizer=tokenizer, data=data, report=report)
+
+
+def _write_report(answers: list[str], questions: list[Question], counts: str) -> dict[str, Any]:
+    rows = [
+        {"question": question, "answer": answer, "should_be": correct}
+        for answer, (question, correct) in zip(answers, questions, strict=True)
+    ]
+    mistakes = [row for row in rows if row["answer"] != row["should_be"]]
+    return {
+        "right": 1 - len(mistakes) / len(questions),
+        "try": questions[0][0],
+        "what": f"right: share of all {len(questions):,} held-out questions with every digit correct; {counts}",
+        "wrong": len(mistakes),
+        "wrong_answers": mistakes[:REPORTED_MISTAKES] or "none",
+        "samples": rows[:REPORTED_SAMPLES],
+    }
 
 
 def _create_or_continue_model(

@@ -79,25 +79,14 @@ def induction(request: TrainingRequest) -> Task:
     train_text, held_out_text = text[: len(text) * 9 // 10], text[len(text) * 9 // 10 :]
 
     def batches(step: int, part: int, parts: int) -> Batch:
-        """Generate one of three lessons.
-
-        First random bytes with one period in short windows, which only attention to earlier tokens can predict; then
-        pieces of every kind in longer windows; then the same in windows of the full length.
-        """
-        periodic = step < settings.steps // 6
-        window = min(length, 32 if periodic else 128 if step < settings.steps // 3 else length)
-        generated = [
-            row
-            for index in select_part(list(range(settings.batch)), part, parts)
-            for row in generate_rows(
-                f"{settings.seed} {step} {index}", length // window, window + 1, periodic, train_text
-            )
-        ]
-        rows = torch.tensor([row for row, _ in generated])
-        first_targets = torch.tensor([first for _, first in generated])[:, None]
-        is_target = torch.arange(window + 1) >= first_targets
-        targets = rows.masked_fill(~is_target, IGNORE_INDEX)[:, 1:]
-        return Batch({"tokens": rows[:, :-1]}, targets, int((targets != IGNORE_INDEX).sum()))
+        indices = select_part(list(range(settings.batch)), part, parts)
+        names = [f"{settings.seed} {step} {index}" for index in indices]
+        # first random bytes with one period in short windows, which only attention to earlier tokens can predict; then
+        # pieces of every kind in longer windows; then the same in windows of the full length
+        if step < settings.steps // 6:
+            return _create_batch(names, length, min(length, 32), True, train_text)
+        window = min(length, 128) if step < settings.steps // 3 else length
+        return _create_batch(names, length, window, False, train_text)
 
     def evaluate(model: Model) -> dict[str, float]:
         sequences = create_test_sequences(length, held_out_text)
@@ -128,6 +117,16 @@ def induction(request: TrainingRequest) -> Task:
     return Task(
         model, settings, batches, token_loss, evaluate, "right", "higher", tokenizer=tokenizer, data=data, report=report
     )
+
+
+def _create_batch(names: list[str], length: int, window: int, periodic: bool, text: bytes) -> Batch:
+    """Generate ``length // window`` rows for each name."""
+    generated = [row for name in names for row in generate_rows(name, length // window, window + 1, periodic, text)]
+    rows = torch.tensor([row for row, _ in generated])
+    first_targets = torch.tensor([first for _, first in generated])[:, None]
+    is_target = torch.arange(window + 1) >= first_targets
+    targets = rows.masked_fill(~is_target, IGNORE_INDEX)[:, 1:]
+    return Batch({"tokens": rows[:, :-1]}, targets, int((targets != IGNORE_INDEX).sum()))
 
 
 def _create_or_continue_model(request: TrainingRequest, settings: Settings) -> tuple[GPT, Tokenizer]:

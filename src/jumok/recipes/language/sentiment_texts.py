@@ -1,0 +1,101 @@
+"""Read labelled texts for the recipe ``sentiment``, split them, and turn them into tokens."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import tokenizers
+from tokenizers import models, normalizers, pre_tokenizers, trainers
+
+from jumok.data.batches.split import normalize_text
+from jumok.data.datasets import text_corpora
+from jumok.data.readers.labelled_texts import read_labelled_texts
+from jumok.data.readers.lines import ProblemLog
+from jumok.data.tokenizers.tokenizer import Tokenizer
+from jumok.errors import ArgumentError
+from jumok.recipes.request import TrainingRequest
+from jumok.recipes.shared.splits import split_by_key
+
+from .tfidf_baseline import LabelledTexts
+
+HELD_OUT = 0.1  # of the user's own file; the catalogue's texts have a held-out part of their own
+VALIDATION = 0.1  # of the rest
+
+
+class SplitTexts(NamedTuple):
+    """Labelled texts in three parts.
+
+    Attributes:
+        train: The training texts.
+        validation: The texts that choose the best checkpoint.
+        held_out: The texts of the report.
+    """
+
+    train: LabelledTexts
+    validation: LabelledTexts
+    held_out: LabelledTexts
+
+
+def read_split_texts(request: TrainingRequest) -> SplitTexts:
+    """Read the labelled texts and split them into three parts.
+
+    Args:
+        request: The training request; ``--data`` is the user's own texts, by default the catalogue's.
+
+    Raises:
+        ArgumentError: All training texts have the same label.
+    """
+    if request.data is None:
+        texts = list(text_corpora.read_sentiment("train", request.report))
+        train, validation, _ = split_by_key([text for text, _ in texts], 0.0, VALIDATION / 2)
+        held_out = list(text_corpora.read_sentiment("held-out", request.report))
+    else:
+        problems = ProblemLog(skip=request.skip_bad)
+        texts = list(read_labelled_texts(request.data, problems))
+        if problems.count:
+            request.report(str(problems))
+        keys = [normalize_text(text) for text, _ in texts]
+        train, validation, held_out_indices = split_by_key(keys, HELD_OUT, VALIDATION)
+        held_out = [texts[index] for index in held_out_indices]
+    train_texts = [texts[index] for index in train]
+    if len({label for _, label in train_texts}) < 2:
+        raise ArgumentError(
+            f"all training texts have the label {train_texts[0][1]!r}; give texts of at least one other class"
+        )
+    return SplitTexts(train_texts, [texts[index] for index in validation], held_out)
+
+
+def learn_words(texts: list[str], vocabulary: int, special: dict[str, str]) -> Tokenizer:
+    """Learn a tokenizer of lower-case words and punctuation marks that occur at least twice.
+
+    Args:
+        texts: The training texts.
+        vocabulary: The largest number of tokens; the most frequent words are kept.
+        special: The special tokens by their role; "unknown" is required.
+
+    >>> tokenizer = learn_words(["Good film, good cast", "A good film."], 300, {"unknown": "<unk>"})
+    >>> [tokenizer.id_to_token(token) for token in tokenizer.encode("GOOD film!")]
+    ['good', 'film', '<unk>']
+    """
+    inner = tokenizers.Tokenizer(models.WordLevel(unk_token=special["unknown"]))
+    inner.normalizer = normalizers.Lowercase()
+    inner.pre_tokenizer = pre_tokenizers.Whitespace()
+    trainer = trainers.WordLevelTrainer(
+        vocab_size=vocabulary, min_frequency=2, special_tokens=list(special.values()), show_progress=False
+    )
+    inner.train_from_iterator(texts, trainer)
+    return Tokenizer(inner, special)
+
+
+def encode_text(text: str, tokenizer: Tokenizer, max_tokens: int) -> list[int]:
+    """Encode a text; of a long text return the first tokens and the last one.
+
+    Args:
+        text: The text.
+        tokenizer: The model's tokenizer.
+        max_tokens: The largest number of tokens.
+    """
+    tokens = tokenizer.encode(text) or [0]
+    if len(tokens) <= max_tokens:
+        return tokens
+    return [*tokens[: max_tokens - 1], tokens[-1]]  # the last token may be one that ends every text
