@@ -32,6 +32,7 @@ class Bias:
             grid: The cells, with their positions.
         """
 
+    @property
     def gradient_tensors(self) -> tuple[Tensor, ...]:
         """Return the tensors that may require gradients."""
         return ()
@@ -59,8 +60,9 @@ class Sum(Bias):
         self.first.check(grid)
         self.second.check(grid)
 
+    @property
     def gradient_tensors(self) -> tuple[Tensor, ...]:
-        return self.first.gradient_tensors() + self.second.gradient_tensors()
+        return self.first.gradient_tensors + self.second.gradient_tensors
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +106,7 @@ class T5Buckets(Bias):
     def check(self, grid: Grid) -> None:
         _check_heads("t5", self.table.shape[1], grid)
 
+    @property
     def gradient_tensors(self) -> tuple[Tensor, ...]:
         return (self.table,)
 
@@ -151,6 +154,7 @@ class Given(Bias):
         for axis, size in (("query", query), ("key", key)):
             grid.check_covered(axis, size, "bias.given")
 
+    @property
     def gradient_tensors(self) -> tuple[Tensor, ...]:
         return (self.table,)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -19,14 +20,21 @@ from jumok.errors import ArgumentError
 Vectors = Float[Tensor, "batch head length inner"]
 
 
+class ScaledFeatures(NamedTuple):
+    """Features with a common factor: phi is ``features * exp(log_scale)``."""
+
+    features: Tensor
+    log_scale: Tensor
+
+
 class FeatureMap:
     """The map phi, for queries and for keys.
 
-    Both methods return ``(features, log_scale)``; phi is ``features * exp(log_scale)``. The scale is returned
-    separately so that the features neither overflow nor underflow. It cancels when rows are normalised.
+    Both methods return the scale separately, so that the features neither overflow nor underflow. It cancels when rows
+    are normalised.
     """
 
-    def map_queries(self, vectors: Vectors) -> tuple[Tensor, Tensor]:
+    def map_queries(self, vectors: Vectors) -> ScaledFeatures:
         """Return the features of queries and their log scale.
 
         Args:
@@ -34,7 +42,7 @@ class FeatureMap:
         """
         raise NotImplementedError
 
-    def map_keys(self, vectors: Vectors) -> tuple[Tensor, Tensor]:
+    def map_keys(self, vectors: Vectors) -> ScaledFeatures:
         """Return the features of keys and their log scale.
 
         Args:
@@ -47,8 +55,8 @@ class FeatureMap:
 class EluPlusOne(FeatureMap):
     """phi(x) = elu(x) + 1: positive, as many features as inputs."""
 
-    def map_queries(self, vectors: Vectors) -> tuple[Tensor, Tensor]:
-        return functional.elu(vectors) + 1, vectors.new_zeros(())
+    def map_queries(self, vectors: Vectors) -> ScaledFeatures:
+        return ScaledFeatures(functional.elu(vectors) + 1, vectors.new_zeros(()))
 
     map_keys = map_queries
 
@@ -71,31 +79,31 @@ class FavorPlus(FeatureMap):
         if self.features < 1:
             raise ArgumentError(f"FavorPlus takes at least 1 feature, not {self.features}")
 
-    def map_queries(self, vectors: Vectors) -> tuple[Tensor, Tensor]:
-        exponent = self._exponent(vectors)
+    def map_queries(self, vectors: Vectors) -> ScaledFeatures:
+        exponent = self._compute_exponent(vectors)
         # The maximum of each row cancels when the row is normalised.
         largest = exponent.detach().amax(-1, keepdim=True)
-        return torch.exp(exponent - largest), largest
+        return ScaledFeatures(torch.exp(exponent - largest), largest)
 
-    def map_keys(self, vectors: Vectors) -> tuple[Tensor, Tensor]:
-        exponent = self._exponent(vectors)
+    def map_keys(self, vectors: Vectors) -> ScaledFeatures:
+        exponent = self._compute_exponent(vectors)
         if exponent.shape[-2] == 0:
-            return exponent, exponent.new_zeros(())
+            return ScaledFeatures(exponent, exponent.new_zeros(()))
 
         # One maximum for all keys of a head: a different one for each key would not cancel.
         largest = exponent.detach().amax((-2, -1), keepdim=True)
-        return torch.exp(exponent - largest), largest
+        return ScaledFeatures(torch.exp(exponent - largest), largest)
 
-    def _exponent(self, vectors: Tensor) -> Tensor:
+    def _compute_exponent(self, vectors: Tensor) -> Tensor:
         width = vectors.shape[-1]
         vectors = vectors * width**-0.25  # queries and keys together give the 1/sqrt(head_width) of the scaled dot
-        projection = _draw_orthogonal_rows(self.features, width, self.seed).to(vectors)
+        projection = _sample_orthogonal_rows(self.features, width, self.seed).to(vectors)
         half_log_count = 0.5 * torch.log(torch.tensor(float(self.features))).item()
         return vectors @ projection.T - vectors.square().sum(-1, keepdim=True) / 2 - half_log_count
 
 
 @lru_cache(maxsize=32)
-def _draw_orthogonal_rows(count: int, width: int, seed: int) -> Tensor:
+def _sample_orthogonal_rows(count: int, width: int, seed: int) -> Tensor:
     """Draw rows with the lengths of Gaussian vectors, orthogonal within each block of ``width`` rows."""
     generator = torch.Generator().manual_seed(seed)
     blocks = []

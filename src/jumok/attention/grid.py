@@ -159,7 +159,7 @@ class Grid:
         Args:
             axis: ``"query"`` or ``"key"``.
         """
-        positions = self._positions_on(axis)
+        positions = self._get_positions(axis)
         if isinstance(positions, range):
             return max(positions[0], positions[-1]) if len(positions) else -1
         return int(positions.max()) if positions.numel() else -1
@@ -170,7 +170,7 @@ class Grid:
         Args:
             axis: ``"query"`` or ``"key"``.
         """
-        positions = self._positions_on(axis)
+        positions = self._get_positions(axis)
         if isinstance(positions, range):
             return min(positions[0], positions[-1]) if len(positions) else 0
         return int(positions.min()) if positions.numel() else 0
@@ -183,13 +183,13 @@ class Grid:
             limit: Number of positions in the table that is indexed.
             name: Name of the table's mask or bias, for the error message.
         """
-        if not count_positions(self._positions_on(axis)):
+        if not count_positions(self._get_positions(axis)):
             return
         for position in (self.max_position(axis), self.min_position(axis)):
             if not 0 <= position < limit:
                 raise ShapeError(f"{name} covers {limit} {axis} positions, but there is a {axis} at {position}")
 
-    def _positions_on(self, axis: str) -> Positions:
+    def _get_positions(self, axis: str) -> Positions:
         return self.query_positions if axis == "query" else self.key_positions
 
     def _as_tensor(self, positions: Positions) -> Tensor:

@@ -22,32 +22,32 @@ def multiply_by_group(
         One matrix per head, ``[batch, head, query, column]``.
     """
     batch, head, query, inner = left.shape
-    group = right.shape[1]
-    if head == group:
+    groups = right.shape[1]
+    if head == groups:
         return left @ right
 
     # The rows of all heads of a group are stacked, so one product serves them.
-    stacked = left.reshape(batch, group, head // group * query, inner) @ right
+    stacked = left.reshape(batch, groups, head // groups * query, inner) @ right
     return stacked.view(batch, head, query, right.shape[-1])
 
 
-def multiply_transposed_by_group(
-    left: Float[Tensor, "batch head query row"], right: Float[Tensor, "batch head query column"], group: int
-) -> Float[Tensor, "batch group row column"]:
+def sum_products_by_group(
+    left: Float[Tensor, "batch head query row"], right: Float[Tensor, "batch head query column"], groups: int
+) -> Float[Tensor, "batch {groups} row column"]:
     """Compute ``left.T @ right`` summed over the heads of each group: the gradient of shared keys and values.
 
     Args:
         left: One matrix per head, ``[batch, head, query, row]``.
         right: One matrix per head, ``[batch, head, query, column]``.
-        group: Number of groups.
+        groups: Number of groups.
 
     Returns:
         One matrix per group, ``[batch, group, row, column]``.
     """
     batch, head, query, row = left.shape
-    rows = head // group * query
-    stacked = left.reshape(batch, group, rows, row).transpose(-1, -2)
-    return stacked @ right.reshape(batch, group, rows, right.shape[-1])
+    rows = head // groups * query
+    stacked = left.reshape(batch, groups, rows, row).transpose(-1, -2)
+    return stacked @ right.reshape(batch, groups, rows, right.shape[-1])
 
 
 def expand_groups(
@@ -62,7 +62,7 @@ def expand_groups(
     Returns:
         One matrix per head, ``[batch, head, key, inner]``.
     """
-    batch, group, key, inner = shared.shape
-    if group == heads:
+    batch, groups, key, inner = shared.shape
+    if groups == heads:
         return shared
-    return shared[:, :, None].expand(batch, group, heads // group, key, inner).reshape(batch, heads, key, inner)
+    return shared[:, :, None].expand(batch, groups, heads // groups, key, inner).reshape(batch, heads, key, inner)

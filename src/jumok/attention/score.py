@@ -49,7 +49,7 @@ class Score:
         """
         raise NotImplementedError
 
-    def as_dot(self, query: axes.Query) -> ScaledQuery | None:
+    def fold_into_query(self, query: axes.Query) -> ScaledQuery | None:
         """Return ``(new_query, scale)`` with scores = scale * new_query . key, or None for other formulas.
 
         Args:
@@ -57,6 +57,7 @@ class Score:
         """
         return None
 
+    @property
     def gradient_tensors(self) -> tuple[Tensor, ...]:
         """Return the tensors that may require gradients, besides query and key."""
         return () if self.sink is None else (self.sink,)
@@ -96,7 +97,7 @@ class ScaledDot(Score):
             return scores
         return self.softcap * torch.tanh(scores / self.softcap)
 
-    def as_dot(self, query: axes.Query) -> ScaledQuery | None:
+    def fold_into_query(self, query: axes.Query) -> ScaledQuery | None:
         if self.softcap is not None or self.sink is not None:
             return None
         return query, self.get_scale(query)
@@ -143,6 +144,7 @@ class _ParametricScore(nn.Module, Score):
         if self.heads not in (1, query.shape[1]):
             raise ShapeError(f"{name} has parameters for {self.heads} heads, but the query has {query.shape[1]}")
 
+    @property
     def gradient_tensors(self) -> tuple[Tensor, ...]:
         return tuple(self.parameters())
 
@@ -170,7 +172,7 @@ class General(_ParametricScore):
     def evaluate(self, query: axes.Query, key: axes.Key) -> axes.Scores:
         return multiply_by_group(query @ self.matrix.to(query.dtype), key.transpose(-1, -2))
 
-    def as_dot(self, query: axes.Query) -> ScaledQuery | None:
+    def fold_into_query(self, query: axes.Query) -> ScaledQuery | None:
         return query @ self.matrix.to(query.dtype), 1.0
 
 

@@ -103,7 +103,7 @@ class NameTable:
         Raises:
             CheckpointError: If a tensor is missing, has the wrong shape, or belongs to no parameter.
         """
-        stored = self._match_names(names)
+        stored = self._find_stored_names(names)
         used: set[str] = set()
         for name, parameter in list(model.named_parameters()):
             rule, numbers = self._find_rule(name)
@@ -152,9 +152,9 @@ class NameTable:
     def _is_ignored(self, name: str) -> bool:
         return any(pattern.fullmatch(name) for pattern in self.ignored)
 
-    def _match_names(self, names: Iterable[str]) -> Mapping[str, str]:
+    def _find_stored_names(self, stored_names: Iterable[str]) -> Mapping[str, str]:
         """Return the stored name of each tensor by the name that the rules use."""
-        listed = list(names)
+        listed = list(stored_names)
         without_base = bool(self.base) and not any(name.startswith(self.base) for name in listed)
         return {self.base + name if without_base else name: name for name in listed}
 

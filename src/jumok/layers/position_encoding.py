@@ -124,9 +124,9 @@ class RotaryPositions(nn.Module):
         if scaling is not None and base <= 1:
             raise ArgumentError(f"base must be above 1 for scaled rotary positions, not {base}")
         self.head_width, self.base, self.pairing, self.scaling = head_width, base, pairing, scaling
-        # The angles of the last range, because every layer of a model uses the same ones.
+        # The cosines and sines of the last range, because every layer of a model uses the same ones.
         self._cached_range: tuple[range, torch.device, torch.dtype] | None = None
-        self._cached_angles: tuple[Tensor, Tensor] | None = None
+        self._cached_cos_sin: tuple[Tensor, Tensor] | None = None
 
     def forward(
         self, vectors: Float[Tensor, "batch head length head_width"], positions: Positions
@@ -140,7 +140,7 @@ class RotaryPositions(nn.Module):
         if vectors.shape[-1] != self.head_width:
             raise ShapeError(f"these rotary positions need heads of width {self.head_width}, not {list(vectors.shape)}")
 
-        cosine, sine = self._get_angles(positions, vectors)
+        cosine, sine = self._get_cos_sin(positions, vectors)
         if self.pairing == "halves":
             first, second = vectors.chunk(2, -1)
             return torch.cat([first * cosine - second * sine, second * cosine + first * sine], -1)
@@ -148,18 +148,18 @@ class RotaryPositions(nn.Module):
         rotated = [first * cosine - second * sine, second * cosine + first * sine]
         return torch.stack(rotated, -1).flatten(-2)
 
-    def _get_angles(self, positions: Positions, vectors: Tensor) -> tuple[Tensor, Tensor]:
+    def _get_cos_sin(self, positions: Positions, vectors: Tensor) -> tuple[Tensor, Tensor]:
         """Return cosines and sines, [length, pair] or [batch, 1, length, pair]."""
         if not isinstance(positions, range):
-            return self._compute_angles(positions, vectors)
+            return self._compute_cos_sin(positions, vectors)
         requested = (positions, vectors.device, vectors.dtype)
-        if self._cached_angles is None or self._cached_range != requested:
+        if self._cached_cos_sin is None or self._cached_range != requested:
             self._cached_range = requested
-            self._cached_angles = self._compute_angles(positions, vectors)
-        return self._cached_angles
+            self._cached_cos_sin = self._compute_cos_sin(positions, vectors)
+        return self._cached_cos_sin
 
     @torch.no_grad()
-    def _compute_angles(self, positions: Positions, vectors: Tensor) -> tuple[Tensor, Tensor]:
+    def _compute_cos_sin(self, positions: Positions, vectors: Tensor) -> tuple[Tensor, Tensor]:
         step = torch.arange(0, self.head_width, 2, dtype=torch.float32, device=vectors.device) / self.head_width
         frequencies, gain = 1.0 / self.base**step, 1.0
         if self.scaling is not None:

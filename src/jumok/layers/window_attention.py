@@ -49,7 +49,7 @@ class WindowAttention(MultiHead):
             grid: Rows and columns of the patches.
             weights: Return the weights, too.
         """
-        window, shift = self.select_window(grid)
+        window, shift = self.select_window_and_shift(grid)
         rows, columns = grid
         padded = functional.pad(inputs.unflatten(1, grid), (0, 0, 0, -columns % window, 0, -rows % window))
         windows = _split_windows(padded.roll((-shift, -shift), (1, 2)), window)
@@ -71,7 +71,7 @@ class WindowAttention(MultiHead):
         """
         raise ArgumentError("the projection of WindowAttention cannot be converted: its table would be lost")
 
-    def select_window(self, grid: tuple[int, int]) -> tuple[int, int]:
+    def select_window_and_shift(self, grid: tuple[int, int]) -> tuple[int, int]:
         """Return window and shift for a grid; one that is no larger than a window is not shifted.
 
         Args:
@@ -121,6 +121,7 @@ class WindowDistance(Bias):
         for axis in ("query", "key"):
             grid.check_covered(axis, self.side**2, f"a window of {self.side} x {self.side}")
 
+    @property
     def gradient_tensors(self) -> tuple[Tensor, ...]:
         """Return the tensors that gradients flow to."""
         return (self.table,)

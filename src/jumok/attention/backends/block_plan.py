@@ -127,8 +127,8 @@ def collect_gradient_tensors(request: AttentionRequest) -> tuple[Tensor, ...]:
     Args:
         request: The checked arguments of ``attend()``.
     """
-    bias_tensors = () if request.bias is None else request.bias.gradient_tensors()
-    parameters = {id(tensor): tensor for tensor in (*request.score.gradient_tensors(), *bias_tensors)}
+    bias_tensors = () if request.bias is None else request.bias.gradient_tensors
+    parameters = {id(tensor): tensor for tensor in (*request.score.gradient_tensors, *bias_tensors)}
     return request.query, request.key, request.value, *parameters.values()
 
 
@@ -253,18 +253,20 @@ class Plan:
         unused = None if bool(used.all()) else ~used
         return TileMask(slice(keys.start + first, keys.start + end), ~allowed[..., first:end], unused)
 
-    def compute_scores(self, query: Tensor, key: Tensor, queries: slice, keys: slice) -> Tensor:
-        """Return the scores of one tile, with the bias added.
+    def compute_unmasked_scores(
+        self, tile_query: Tensor, tile_key: Tensor, query_indices: slice, key_indices: slice
+    ) -> Tensor:
+        """Return the scores of one tile with the bias added; the mask is not applied.
 
         Args:
-            query: Queries of the tile.
-            key: Keys of the tile.
-            queries: Their indices on the query axis.
-            keys: Their indices on the key axis.
+            tile_query: Queries of the tile.
+            tile_key: Keys of the tile.
+            query_indices: Their indices on the query axis.
+            key_indices: Their indices on the key axis.
         """
-        scores = self.score.evaluate(query, key)
+        scores = self.score.evaluate(tile_query, tile_key)
         if self.bias is not None:
-            scores = scores + self.bias.evaluate(self.grid.tile(queries, keys)).to(scores.dtype)
+            scores = scores + self.bias.evaluate(self.grid.tile(query_indices, key_indices)).to(scores.dtype)
         return scores
 
     def make_dropout_factor(self, shape: torch.Size, queries: slice, keys: slice) -> Tensor | None:
@@ -284,4 +286,4 @@ class Plan:
 
 
 def _get_versions(mask: Mask | None) -> list[int]:
-    return [] if mask is None else [table._version for table in mask.tables()]
+    return [] if mask is None else [table._version for table in mask.tables]

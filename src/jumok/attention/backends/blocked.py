@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from jumok.attention.groups import multiply_by_group, multiply_transposed_by_group
+from jumok.attention.groups import multiply_by_group, sum_products_by_group
 from jumok.errors import BackendError
 
 from .block_plan import KeyRun, Plan, collect_gradient_tensors
@@ -145,7 +145,7 @@ def _add_tile_gradients(
     with torch.enable_grad():
         query_leaf = block.query.detach().requires_grad_()
         key_leaf = tile_key.detach().requires_grad_()
-        scores = plan.compute_scores(query_leaf, key_leaf, block.queries, keys)
+        scores = plan.compute_unmasked_scores(query_leaf, key_leaf, block.queries, keys)
 
     masked = scores.detach()
     if forbidden is not None:
@@ -153,7 +153,7 @@ def _add_tile_gradients(
     weights = torch.exp(masked - block.total)
     dropout_factor = plan.make_dropout_factor(weights.shape, block.queries, keys)
     dropped = weights if dropout_factor is None else weights * dropout_factor
-    gradients.value[:, :, keys] += multiply_transposed_by_group(dropped, block.grad_output, value.shape[1])
+    gradients.value[:, :, keys] += sum_products_by_group(dropped, block.grad_output, value.shape[1])
 
     grad_weights = multiply_by_group(block.grad_output, tile_value.transpose(-1, -2))
     if dropout_factor is not None:
@@ -231,7 +231,7 @@ def _compute_masked_scores(
     unused: Tensor | None,
 ) -> Tensor:
     tile_key = _zero_unused_keys(key[:, :, keys].to(plan.dtype), unused)
-    scores = plan.compute_scores(query, tile_key, queries, keys)
+    scores = plan.compute_unmasked_scores(query, tile_key, queries, keys)
     if forbidden is not None:
         scores.masked_fill_(forbidden, float("-inf"))
     return scores

@@ -12,7 +12,7 @@ from jumok.attention.score import ScaledDot, Score
 
 from .protocol import AttentionOutput, AttentionRequest
 
-_NOT_A_DOT_PRODUCT = Score.as_dot  # scores that are dot products override it
+_NOT_A_DOT_PRODUCT = Score.fold_into_query  # scores that are dot products override it
 
 
 def explain_refusal(request: AttentionRequest) -> str | None:
@@ -34,7 +34,7 @@ def explain_refusal(request: AttentionRequest) -> str | None:
             'for values as wide as keys; use backend="blocked" or "explicit"'
         )
     # The method is compared, not called: General's product is computed once, in compute().
-    if type(score).as_dot is _NOT_A_DOT_PRODUCT:
+    if type(score).fold_into_query is _NOT_A_DOT_PRODUCT:
         return f'sdpa computes dot products, not {type(score).__name__}; use backend="explicit" or "blocked"'
     return None
 
@@ -55,11 +55,11 @@ def compute(request: AttentionRequest) -> AttentionOutput:
     Args:
         request: The checked arguments of ``attend()``.
     """
-    scaled_query = request.score.as_dot(request.query)
+    scaled_query = request.score.fold_into_query(request.query)
     assert scaled_query is not None, "explain_refusal() refuses scores that are not dot products"
     query, scale = scaled_query
     key, value, heads = request.key, request.value, request.query.shape[1]
-    is_causal, table = _make_mask_arguments(request)
+    is_causal, table = _make_mask_and_bias_arguments(request)
     if request.logsumexp:
         return _compute_with_logsumexp(query, key, value, scale, is_causal, table)
 
@@ -96,7 +96,7 @@ def _compute_with_logsumexp(
     return AttentionOutput(output, logsumexp=logsumexp)
 
 
-def _make_mask_arguments(request: AttentionRequest) -> tuple[bool, Tensor | None]:
+def _make_mask_and_bias_arguments(request: AttentionRequest) -> tuple[bool, Tensor | None]:
     """Return (is_causal, attn_mask) for the kernel."""
     mask, bias = request.mask, request.bias
     if is_kernel_causal(request):

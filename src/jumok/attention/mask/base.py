@@ -60,10 +60,12 @@ class Mask:
         """
         return False
 
+    @property
     def table_sizes(self) -> dict[str, int]:
         """Return the sizes of this mask's tables on the axes batch, head, query and key, without unlimited axes."""
         return {}
 
+    @property
     def tables(self) -> tuple[Tensor, ...]:
         """Return the tensors that this mask reads."""
         return ()
@@ -74,7 +76,7 @@ class Mask:
         Args:
             grid: The cells, with their positions.
         """
-        for axis, size in self.table_sizes().items():
+        for axis, size in self.table_sizes.items():
             name = repr(self).partition("(")[0]
             if axis in ("query", "key"):
                 grid.check_covered(axis, size, f"mask.{name}")
@@ -83,6 +85,7 @@ class Mask:
             if size not in (1, count):
                 raise ShapeError(f"mask.{name} has size {size} on the {axis} axis, but the query has {count}")
 
+    @property
     def drawing_size(self) -> int:
         """Return how many positions a drawing needs to show the pattern of this mask."""
         return 8
@@ -187,19 +190,22 @@ class BinaryMask(Mask):
     def needs_check(self) -> bool:
         return self.left.needs_check or self.right.needs_check
 
+    @property
     def table_sizes(self) -> dict[str, int]:
-        left, right = self.left.table_sizes(), self.right.table_sizes()
+        left, right = self.left.table_sizes, self.right.table_sizes
         return {axis: min(sizes[axis] for sizes in (left, right) if axis in sizes) for axis in {**left, **right}}
 
+    @property
     def tables(self) -> tuple[Tensor, ...]:
-        return self.left.tables() + self.right.tables()
+        return self.left.tables + self.right.tables
 
     def check(self, grid: Grid) -> None:
         self.left.check(grid)
         self.right.check(grid)
 
+    @property
     def drawing_size(self) -> int:
-        return max(self.left.drawing_size(), self.right.drawing_size())
+        return max(self.left.drawing_size, self.right.drawing_size)
 
 
 @dataclass(frozen=True, repr=False)
@@ -260,17 +266,20 @@ class Not(Mask):
     def classify_blocks(self, blocks: BlockGrid) -> BlockClasses:
         return FULL - self.inner.classify_blocks(blocks)
 
+    @property
     def table_sizes(self) -> dict[str, int]:
-        return self.inner.table_sizes()
+        return self.inner.table_sizes
 
+    @property
     def tables(self) -> tuple[Tensor, ...]:
-        return self.inner.tables()
+        return self.inner.tables
 
     def check(self, grid: Grid) -> None:
         self.inner.check(grid)
 
+    @property
     def drawing_size(self) -> int:
-        return self.inner.drawing_size()
+        return self.inner.drawing_size
 
     def __repr__(self) -> str:
         return f"~({self.inner!r})" if isinstance(self.inner, And | Or) else f"~{self.inner!r}"

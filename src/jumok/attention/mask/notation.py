@@ -36,8 +36,8 @@ def draw(mask: Mask, queries: int | None = None, keys: int | None = None) -> str
         keys: Number of columns, likewise.
     """
     rows = [" ".join("■" if allowed else "·" for allowed in row) for row in evaluate_cells(mask, queries, keys)]
-    if queries is None and keys is None and mask.drawing_size() > MAX_DRAWING_SIZE:
-        rows.append(f"(the first {MAX_DRAWING_SIZE} of {mask.drawing_size():,} positions)")
+    if queries is None and keys is None and mask.drawing_size > MAX_DRAWING_SIZE:
+        rows.append(f"(the first {MAX_DRAWING_SIZE} of {mask.drawing_size:,} positions)")
     return "\n".join([repr(mask), *rows])
 
 
@@ -49,8 +49,8 @@ def evaluate_cells(mask: Mask, queries: int | None = None, keys: int | None = No
         queries: Number of queries; by default as many as show the pattern, and at most as many as its tables cover.
         keys: Number of keys, likewise.
     """
-    size = min(max(mask.drawing_size(), 4), MAX_DRAWING_SIZE)
-    table_sizes = mask.table_sizes()
+    size = min(max(mask.drawing_size, 4), MAX_DRAWING_SIZE)
+    table_sizes = mask.table_sizes
     rows = min(queries or size, table_sizes.get("query", queries or size))
     columns = min(keys or size, table_sizes.get("key", keys or size))
     grid = Grid(range(1), range(1), range(rows), range(columns))

@@ -61,6 +61,7 @@ class Window(Mask):
         largest_ahead = grid.max_position("key") - grid.min_position("query")
         return max(largest_behind, largest_ahead) < self.size
 
+    @property
     def drawing_size(self) -> int:
         return self.size + 3
 
@@ -87,6 +88,7 @@ class Prefix(Mask):
     def allows_all(self, grid: Grid) -> bool:
         return grid.contiguous and grid.max_position("key") < self.size
 
+    @property
     def drawing_size(self) -> int:
         return self.size + 4
 
@@ -114,6 +116,7 @@ class GlobalAt(Mask):
         all_allowed = queries.all(-1)[:, None, :, None] | keys.all(-1)[:, None, None, :]
         return classify(any_allowed, all_allowed)
 
+    @property
     def drawing_size(self) -> int:
         return max(self.positions, default=0) + 4
 
@@ -167,6 +170,7 @@ class RandomKeys(Mask):
             draws.append(pick)
         return draws
 
+    @property
     def drawing_size(self) -> int:
         return self.length
 
@@ -208,23 +212,23 @@ class BlocksOf(Mask):
 
     def evaluate(self, grid: Grid) -> Allowed:
         same = torch.ones((), dtype=torch.bool, device=grid.key.device)
-        query_blocks = self._block_indices(grid.query)
-        key_blocks = self._block_indices(grid.key)
+        query_blocks = self._compute_block_indices(grid.query)
+        key_blocks = self._compute_block_indices(grid.key)
         for query_block, key_block in zip(query_blocks, key_blocks, strict=True):
             same = same & (query_block == key_block)
         return same
 
     def classify_blocks(self, blocks: BlockGrid) -> BlockClasses:
         classes = torch.full((), FULL, dtype=torch.int8, device=blocks.keys.device)
-        query_blocks = self._block_indices(blocks.queries)
-        key_blocks = self._block_indices(blocks.keys)
+        query_blocks = self._compute_block_indices(blocks.queries)
+        key_blocks = self._compute_block_indices(blocks.keys)
         for query, key in zip(query_blocks, key_blocks, strict=True):
             query, key = query[:, None, :, None], key[:, None, None, :]
             equal = classify_equality(query.amin(-1), query.amax(-1), key.amin(-1), key.amax(-1))
             classes = torch.minimum(classes, equal)
         return classes
 
-    def _block_indices(self, position: Tensor) -> list[Tensor]:
+    def _compute_block_indices(self, position: Tensor) -> list[Tensor]:
         """Return the block index of each position on every axis."""
         coordinates = [position // self.grid[1], position % self.grid[1]] if self.grid else [position]
         return [
@@ -232,12 +236,14 @@ class BlocksOf(Mask):
             for coordinate, size, shift in zip(coordinates, self.size, self.shift, strict=True)
         ]
 
+    @property
     def table_sizes(self) -> dict[str, int]:
         if not self.grid:
             return {}
         cells = self.grid[0] * self.grid[1]
         return {"query": cells, "key": cells}
 
+    @property
     def drawing_size(self) -> int:
         return self.grid[0] * self.grid[1] if self.grid else 2 * self.size[0] + self.shift[0]
 
@@ -299,6 +305,7 @@ class Edge(Mask):
             if indices is not None and indices[-1] >= len(axis):
                 raise ShapeError(f"mask.edge names {name} {indices[-1]}, but there are {len(axis)}, counted from 0")
 
+    @property
     def drawing_size(self) -> int:
         return max((*(self.query or ()), *(self.key or ()), 5)) + 3
 

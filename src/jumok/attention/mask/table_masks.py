@@ -25,22 +25,24 @@ class PaddingLengths(Mask):
     lengths: tuple[int, ...]
 
     def evaluate(self, grid: Grid) -> Allowed:
-        return grid.key < self._lengths_of_rows(grid)
+        return grid.key < self._select_row_lengths(grid)
 
     def classify_blocks(self, blocks: BlockGrid) -> BlockClasses:
-        lengths = self._lengths_of_rows(blocks.grid)
+        lengths = self._select_row_lengths(blocks.grid)
         return classify(blocks.key_low < lengths, blocks.key_high < lengths)
 
-    def _lengths_of_rows(self, grid: Grid) -> Tensor:
+    def _select_row_lengths(self, grid: Grid) -> Tensor:
         lengths = torch.tensor(self.lengths, device=grid.key.device)
-        return lengths[_batch_index(lengths, grid)]
+        return lengths[_find_batch_indices(lengths, grid)]
 
     def allows_all(self, grid: Grid) -> bool:
         return grid.contiguous and grid.max_position("key") < min(self.lengths)
 
+    @property
     def table_sizes(self) -> dict[str, int]:
         return {"batch": len(self.lengths)}
 
+    @property
     def drawing_size(self) -> int:
         return max(self.lengths) + 2
 
@@ -53,21 +55,22 @@ class _TableMask(Mask):
 
     __hash__ = None  # type: ignore[assignment]
 
+    @property
     def tables(self) -> tuple[Tensor, ...]:
         raise NotImplementedError
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and all(
-            torch.equal(table, other_table) for table, other_table in zip(self.tables(), other.tables(), strict=True)
+            torch.equal(table, other_table) for table, other_table in zip(self.tables, other.tables, strict=True)
         )
 
 
-def _batch_index(table: Tensor, grid: Grid) -> Tensor:
+def _find_batch_indices(table: Tensor, grid: Grid) -> Tensor:
     """Return the row of a [batch or 1, ...] table for each batch row."""
     return grid.batch if table.shape[0] > 1 else torch.zeros_like(grid.batch)
 
 
-def _head_index(table: Tensor, grid: Grid) -> Tensor:
+def _find_head_indices(table: Tensor, grid: Grid) -> Tensor:
     """Return the index on axis 1 of a [batch or 1, head or 1, ...] table for each head."""
     return grid.head if table.shape[1] > 1 else torch.zeros_like(grid.head)
 
@@ -82,20 +85,23 @@ class PaddingTable(_TableMask):
 
     table: Bool[Tensor, "batch key"]
 
+    @property
     def tables(self) -> tuple[Tensor, ...]:
         return (self.table,)
 
     def evaluate(self, grid: Grid) -> Allowed:
-        return self.table.to(grid.key.device)[_batch_index(self.table, grid), grid.key]
+        return self.table.to(grid.key.device)[_find_batch_indices(self.table, grid), grid.key]
 
     def classify_blocks(self, blocks: BlockGrid) -> BlockClasses:
-        batch = _batch_index(self.table, blocks.grid).view(-1, 1, 1)
+        batch = _find_batch_indices(self.table, blocks.grid).view(-1, 1, 1)
         real = self.table.to(blocks.keys.device)[batch, blocks.keys]
         return classify(real.any(-1), real.all(-1))[:, None, None, :]
 
+    @property
     def table_sizes(self) -> dict[str, int]:
         return {"batch": self.table.shape[0], "key": self.table.shape[1]}
 
+    @property
     def drawing_size(self) -> int:
         return self.table.shape[1]
 
@@ -115,27 +121,30 @@ class Documents(_TableMask):
     ids: Tensor
     key_ids: Tensor
 
+    @property
     def tables(self) -> tuple[Tensor, ...]:
         return (self.ids, self.key_ids)
 
     def evaluate(self, grid: Grid) -> Allowed:
         device = grid.key.device
-        query_ids = self.ids.to(device)[_batch_index(self.ids, grid), grid.query]
-        key_ids = self.key_ids.to(device)[_batch_index(self.key_ids, grid), grid.key]
+        query_ids = self.ids.to(device)[_find_batch_indices(self.ids, grid), grid.query]
+        key_ids = self.key_ids.to(device)[_find_batch_indices(self.key_ids, grid), grid.key]
         return query_ids == key_ids
 
     def classify_blocks(self, blocks: BlockGrid) -> BlockClasses:
         device = blocks.keys.device
-        query_batch = _batch_index(self.ids, blocks.grid).view(-1, 1, 1)
-        key_batch = _batch_index(self.key_ids, blocks.grid).view(-1, 1, 1)
+        query_batch = _find_batch_indices(self.ids, blocks.grid).view(-1, 1, 1)
+        key_batch = _find_batch_indices(self.key_ids, blocks.grid).view(-1, 1, 1)
         query_ids = self.ids.to(device)[query_batch, blocks.queries][:, None, :, None]
         key_ids = self.key_ids.to(device)[key_batch, blocks.keys][:, None, None, :]
         return classify_equality(query_ids.amin(-1), query_ids.amax(-1), key_ids.amin(-1), key_ids.amax(-1))
 
+    @property
     def table_sizes(self) -> dict[str, int]:
         batch = max(self.ids.shape[0], self.key_ids.shape[0])
         return {"batch": batch, "query": self.ids.shape[1], "key": self.key_ids.shape[1]}
 
+    @property
     def drawing_size(self) -> int:
         return self.ids.shape[1]
 
@@ -154,25 +163,28 @@ class Given(_TableMask):
 
     table: Bool[Tensor, "batch head query key"]
 
+    @property
     def tables(self) -> tuple[Tensor, ...]:
         return (self.table,)
 
     def evaluate(self, grid: Grid) -> Allowed:
         table = self.table.to(grid.key.device)
-        return table[_batch_index(table, grid), _head_index(table, grid), grid.query, grid.key]
+        return table[_find_batch_indices(table, grid), _find_head_indices(table, grid), grid.query, grid.key]
 
     def classify_blocks(self, blocks: BlockGrid) -> BlockClasses:
         table = self.table.to(blocks.keys.device)
-        batch = _batch_index(table, blocks.grid).view(-1, 1, 1, 1, 1, 1)
-        head = _head_index(table, blocks.grid).view(1, -1, 1, 1, 1, 1)
+        batch = _find_batch_indices(table, blocks.grid).view(-1, 1, 1, 1, 1, 1)
+        head = _find_head_indices(table, blocks.grid).view(1, -1, 1, 1, 1, 1)
         queries = blocks.queries[:, None, :, :, None, None]
         keys = blocks.keys[:, None, None, None, :, :]
         cells = table[batch, head, queries, keys]
         return classify(cells.any(-1).any(3), cells.all(-1).all(3))
 
+    @property
     def table_sizes(self) -> dict[str, int]:
         return dict(zip(("batch", "head", "query", "key"), self.table.shape, strict=True))
 
+    @property
     def drawing_size(self) -> int:
         return max(self.table.shape[2:])
 

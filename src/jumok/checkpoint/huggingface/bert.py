@@ -149,10 +149,10 @@ def write_config(config: Config) -> JSONObject:
 class GammaBetaTable(NameTable):
     """A name table that also reads files converted from the first BERT, where a norm has "gamma" and "beta"."""
 
-    def _match_names(self, names: Iterable[str]) -> Mapping[str, str]:
+    def _find_stored_names(self, stored_names: Iterable[str]) -> Mapping[str, str]:
         ends = {"gamma": "weight", "beta": "bias"}
         renamed = {}
-        for name, stored in super()._match_names(names).items():
+        for name, stored in super()._find_stored_names(stored_names).items():
             path, dot, end = name.rpartition(".")
             renamed[path + dot + ends.get(end, end)] = stored
         return renamed

@@ -47,7 +47,7 @@ class TiedTable(NameTable):
             read: Returns a tensor of the file by its name.
             origin: The file's name, for error messages.
         """
-        stored = self._match_names(names)
+        stored = self._find_stored_names(names)
         for copy, original in self.copies.items():
             if copy not in stored or original not in stored:
                 continue

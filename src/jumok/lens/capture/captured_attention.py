@@ -58,11 +58,11 @@ class CapturedCall:
         """The number of keys."""
         return self.key.shape[2]
 
-    def tile(self, batch: int, head: int, queries: slice, keys: slice) -> Tile:
+    def tile(self, row: int, head: int, queries: slice, keys: slice) -> Tile:
         """Compute the weights of a tile.
 
         Args:
-            batch: The batch row.
+            row: The index of the batch row.
             head: The head.
             queries: The rows of the tile, counted from 0 within this call.
             keys: The columns of the tile, counted from 0 within this call.
@@ -70,23 +70,23 @@ class CapturedCall:
         # The kernels' log-sum-exp is float32; for large scores its last bit changes the weights noticeably. Short rows
         # are cheap to compute completely in float64. The linear backend has no log-sum-exp.
         if self.keys <= FULL_ROW_KEYS or self.logsumexp is None:
-            rows = self._compute_full_rows(batch, head, queries)
+            rows = self._compute_full_rows(row, head, queries)
             return rows[:, keys].to(self._result_dtype)
-        scores = self._compute_scores(batch, head, queries, keys, self._result_dtype)
-        total = self.logsumexp[batch, head, queries, None].to(scores)
+        scores = self._compute_scores(row, head, queries, keys, self._result_dtype)
+        total = self.logsumexp[row, head, queries, None].to(scores)
         # a row that may attend to nothing has a log-sum-exp of -inf and weights of 0
         return torch.exp(scores - total).masked_fill(total == -torch.inf, 0.0)
 
-    def evaluate_mask(self, batch: int, head: int, queries: slice, keys: slice) -> AllowedTile:
+    def evaluate_mask(self, row: int, head: int, queries: slice, keys: slice) -> AllowedTile:
         """Evaluate the mask of a tile: True where the query may attend to the key.
 
         Args:
-            batch: The batch row.
+            row: The index of the batch row.
             head: The head.
             queries: The rows of the tile, counted from 0 within this call.
             keys: The columns of the tile, counted from 0 within this call.
         """
-        grid = self._build_grid(batch, head, queries, keys)
+        grid = self._build_grid(row, head, queries, keys)
         if self.mask is None:
             return torch.ones(grid.shape[2:], dtype=torch.bool, device=self.query.device)
         return self.mask.evaluate(grid)[0, 0].expand(grid.shape[2:])
@@ -96,7 +96,7 @@ class CapturedCall:
         """The dtype of the queries, but at least float32."""
         return torch.promote_types(self.query.dtype, torch.float32)
 
-    def _compute_scores(self, batch: int, head: int, queries: slice, keys: slice, dtype: torch.dtype) -> Tile:
+    def _compute_scores(self, row: int, head: int, queries: slice, keys: slice, dtype: torch.dtype) -> Tile:
         """Compute the scores with bias, -inf where the mask forbids."""
         # a score with parameters for each head must be evaluated on all heads at once
         all_heads = getattr(self.score, "heads", 1) > 1
@@ -104,30 +104,30 @@ class CapturedCall:
         heads = slice(None) if all_heads else slice(head, head + 1)
         groups = slice(None) if all_heads else slice(group, group + 1)
 
-        query = self.query[batch : batch + 1, heads, queries].to(dtype)
-        key = self.key[batch : batch + 1, groups, keys].to(dtype)
+        query = self.query[row : row + 1, heads, queries].to(dtype)
+        key = self.key[row : row + 1, groups, keys].to(dtype)
         scores = self.score.evaluate(query, key)[0, head if all_heads else 0]
 
-        grid = self._build_grid(batch, head, queries, keys)
+        grid = self._build_grid(row, head, queries, keys)
         if self.bias is not None:
             scores = scores + self.bias.evaluate(grid).to(dtype)[0, 0]
         if self.mask is not None:
             scores = scores.masked_fill(~self.mask.evaluate(grid)[0, 0].expand(scores.shape), -torch.inf)
         return scores
 
-    def _build_grid(self, batch: int, head: int, queries: slice, keys: slice) -> Grid:
+    def _build_grid(self, row: int, head: int, queries: slice, keys: slice) -> Grid:
         return Grid(
-            range(batch, batch + 1),
+            range(row, row + 1),
             range(head, head + 1),
-            _slice_positions(self.query_positions, batch, queries),
-            _slice_positions(self.key_positions, batch, keys),
+            _slice_row_positions(self.query_positions, row, queries),
+            _slice_row_positions(self.key_positions, row, keys),
             self.query.device,
         )
 
-    def _compute_full_rows(self, batch: int, head: int, queries: slice) -> Tile:
+    def _compute_full_rows(self, row: int, head: int, queries: slice) -> Tile:
         """Compute complete rows by softmax, in float64 where the device supports it."""
         dtype = torch.float32 if self.query.device.type == "mps" else torch.float64
-        scores = self._compute_scores(batch, head, queries, slice(None), dtype)
+        scores = self._compute_scores(row, head, queries, slice(None), dtype)
         if self.score.sink is not None:
             sink = self.score.sink[head].to(scores).expand(scores.shape[0], 1)
             return torch.cat([scores, sink], -1).softmax(-1)[:, :-1].nan_to_num(0.0)
@@ -189,27 +189,27 @@ class CapturedAttention:
         storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
         return sum(storages.values())
 
-    def tile(self, batch: int, head: int, queries: slice, keys: slice) -> Tile:
+    def tile(self, row: int, head: int, queries: slice, keys: slice) -> Tile:
         """Compute the weights of a tile; keys that a call did not have get weight 0.
 
         Args:
-            batch: The batch row.
+            row: The index of the batch row.
             head: The head.
             queries: The rows of the tile, counted over all calls.
             keys: The columns of the tile, counted over all calls.
         """
-        return self._join_calls(CapturedCall.tile, batch, head, queries, keys)
+        return self._join_calls(CapturedCall.tile, row, head, queries, keys)
 
-    def evaluate_mask(self, batch: int, head: int, queries: slice, keys: slice) -> AllowedTile:
+    def evaluate_mask(self, row: int, head: int, queries: slice, keys: slice) -> AllowedTile:
         """Evaluate the masks of a tile: True where the query may attend to the key.
 
         Args:
-            batch: The batch row.
+            row: The index of the batch row.
             head: The head.
             queries: The rows of the tile, counted over all calls.
             keys: The columns of the tile, counted over all calls.
         """
-        return self._join_calls(CapturedCall.evaluate_mask, batch, head, queries, keys).bool()
+        return self._join_calls(CapturedCall.evaluate_mask, row, head, queries, keys).bool()
 
     @property
     def _first_columns(self) -> list[int]:
@@ -217,7 +217,7 @@ class CapturedAttention:
         starts = [call.key_positions.start if isinstance(call.key_positions, range) else 0 for call in self.calls]
         return [start - min(starts) for start in starts]
 
-    def _join_calls(self, compute: Callable[..., Tensor], batch: int, head: int, queries: slice, keys: slice) -> Tensor:
+    def _join_calls(self, compute: Callable[..., Tensor], row: int, head: int, queries: slice, keys: slice) -> Tensor:
         """Compute a tile call by call, pad each part to the columns of the tile, and stack the rows."""
         first_row, last_row, _ = queries.indices(self.queries)
         left, right, _ = keys.indices(self.keys)
@@ -229,7 +229,7 @@ class CapturedAttention:
             if low >= high:
                 continue
             start, stop = (min(max(edge - first_column, 0), call.keys) for edge in (left, right))
-            part = compute(call, batch, head, slice(low, high), slice(start, stop))
+            part = compute(call, row, head, slice(low, high), slice(start, stop))
             before = min(max(first_column - left, 0), right - left)  # columns whose keys this call no longer had
             after = right - left - before - part.shape[1]
             parts.append(torch.nn.functional.pad(part, (before, after)))
@@ -249,10 +249,10 @@ def list_positions(positions: Positions) -> list[int]:
     return (positions[0] if positions.dim() == 2 else positions).tolist()
 
 
-def _slice_positions(positions: Positions, batch: int, part: slice) -> Positions:
+def _slice_row_positions(positions: Positions, row: int, indices: slice) -> Positions:
     """Return a slice of the positions of one batch row."""
     if isinstance(positions, range):
-        return positions[part]
+        return positions[indices]
     if positions.dim() == 2:
-        return positions[batch if len(positions) > 1 else 0, part]
-    return positions[part]
+        return positions[row if len(positions) > 1 else 0, indices]
+    return positions[indices]

@@ -254,18 +254,19 @@ class TemperatureScore(Score):
         """
         return self.inner.evaluate(query, key) * self._get_factors(query)
 
-    def as_dot(self, query: Tensor) -> tuple[Tensor, float] | None:
+    def fold_into_query(self, query: Tensor) -> tuple[Tensor, float] | None:
         """Return the scaled queries and the scale if the inner score is a dot product, else None.
 
         Args:
             query: Queries ``[batch, head, query, head_width]``.
         """
-        product = self.inner.as_dot(query)
+        product = self.inner.fold_into_query(query)
         return None if product is None else (product[0] * self._get_factors(query), product[1])
 
+    @property
     def gradient_tensors(self) -> tuple[Tensor, ...]:
         """Return the parameters of the inner score."""
-        return self.inner.gradient_tensors()
+        return self.inner.gradient_tensors
 
     def _get_factors(self, query: Tensor) -> Tensor:
         """Return the factor of each head, ``[head, 1, 1]``."""

@@ -65,6 +65,7 @@ class TableBias(biases.Bias):
         head = grid.head if self.table.shape[1] > 1 else torch.zeros_like(grid.head)
         return self.table[batch, head, grid.query - self.first_query, grid.key - self.first_key]
 
+    @property
     def gradient_tensors(self) -> tuple[Tensor, ...]:
         """Return the table."""
         return (self.table,)
