@@ -32,7 +32,8 @@ def test_random_features_are_orthogonal_with_gaussian_lengths() -> None:
     first = torch.nn.functional.normalize(rows[:8], dim=-1)
     assert torch.allclose(first @ first.T, torch.eye(8).double(), atol=1e-10)
     assert abs(_sample_orthogonal_rows(8000, 8, 0).square().sum(-1).mean() - 8) < 0.2
-    assert torch.equal(rows, _sample_orthogonal_rows(24, 8, 0)) and not torch.equal(rows, _sample_orthogonal_rows(24, 8, 1))
+    assert torch.equal(rows, _sample_orthogonal_rows(24, 8, 0))
+    assert not torch.equal(rows, _sample_orthogonal_rows(24, 8, 1))
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(300, 300), (128, 128), (129, 129), (1, 1)])

@@ -61,7 +61,7 @@ def load_gguf(path: Path, dtype: torch.dtype) -> Loaded:
             ) from None
         return tensor
 
-    config = _read_config(path, metadata, tensors)
+    config = _parse_config(path, metadata, tensors)
     if ROPE_FACTORS in tensors:
         config = _add_llama3_scaling(path, config, read_stored(ROPE_FACTORS, torch.float32))
 
@@ -74,7 +74,7 @@ def load_gguf(path: Path, dtype: torch.dtype) -> Loaded:
     return Loaded(model.eval(), Tokenizer.from_gguf(metadata), config, model.family)
 
 
-def _read_config(path: Path, metadata: JSONObject, tensors: dict[str, StoredTensor]) -> GPTConfig:
+def _parse_config(path: Path, metadata: JSONObject, tensors: dict[str, StoredTensor]) -> GPTConfig:
     architecture = metadata.get("general.architecture")
     if architecture != "llama":
         raise CheckpointError(f"{path.name} has the architecture {str(architecture)[:40]!r}; only 'llama' is supported")
@@ -100,7 +100,7 @@ def _read_config(path: Path, metadata: JSONObject, tensors: dict[str, StoredTens
         hidden=take("feed_forward_length"),
         epsilon=take("attention.layer_norm_rms_epsilon"),
         tied="output.weight" not in tensors,
-        **{"length": length, **_read_rotary(path, metadata, hf_config)},
+        **{"length": length, **_parse_rotary(path, metadata, hf_config)},
     )
     if config.layers > len(tensors):  # before the blocks are built
         raise CheckpointError(f"{path.name} claims {config.layers:,} blocks, but holds {len(tensors)} tensors")
@@ -115,7 +115,7 @@ def _read_config(path: Path, metadata: JSONObject, tensors: dict[str, StoredTens
     return config
 
 
-def _read_rotary(path: Path, metadata: JSONObject, hf_config: JSONObject) -> JSONObject:
+def _parse_rotary(path: Path, metadata: JSONObject, hf_config: JSONObject) -> JSONObject:
     """Return the rotary fields of our config; the scaling types mean what they mean in Hugging Face's configs."""
     prefix = "llama.rope.scaling."
     scaling = {name.removeprefix(prefix): value for name, value in metadata.items() if name.startswith(prefix)}
@@ -128,9 +128,9 @@ def _read_rotary(path: Path, metadata: JSONObject, hf_config: JSONObject) -> JSO
             f"{', '.join(sorted(scaling))[:200]}"
         )
     if rope_type == "none":
-        return rope.read_rotary(hf_config)
+        return rope.parse_rotary(hf_config)
     rope_scaling = {"rope_type": rope_type, "factor": factor, "original_max_position_embeddings": length}
-    return rope.read_rotary({**hf_config, "rope_scaling": rope_scaling})
+    return rope.parse_rotary({**hf_config, "rope_scaling": rope_scaling})
 
 
 def _add_llama3_scaling(path: Path, config: GPTConfig, factors: Tensor) -> GPTConfig:

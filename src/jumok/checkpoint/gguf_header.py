@@ -11,6 +11,7 @@ import mmap
 import struct
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from jumok.errors import CheckpointError
 from jumok.fields import JSONObject, JSONValue
@@ -126,10 +127,17 @@ def read_header(path: Path, block_sizes: dict[int, tuple[int, int]]) -> tuple[JS
     return metadata, tensors
 
 
-def _read_tensor_entry(
-    cursor: _Cursor, block_sizes: dict[int, tuple[int, int]]
-) -> tuple[str, tuple[int, ...], int, int, int]:
-    """Return a tensor's name, shape, type number, offset and length in bytes."""
+class _TensorEntry(NamedTuple):
+    """The header entry of a tensor; offset and length are in bytes."""
+
+    name: str
+    shape: tuple[int, ...]
+    type_number: int
+    offset: int
+    length: int
+
+
+def _read_tensor_entry(cursor: _Cursor, block_sizes: dict[int, tuple[int, int]]) -> _TensorEntry:
     name, rank = cursor.read_text(), cursor.read_integer("I")
     if not 1 <= rank <= 4:
         raise CheckpointError(f"{cursor.name}: {name[:80]!r} has {rank} axes; 1 to 4 are supported")
@@ -140,4 +148,4 @@ def _read_tensor_entry(
     numbers, block_bytes = block_sizes[type_number]
     if math.prod(shape) >= 2**48 or shape[-1] % numbers:
         raise CheckpointError(f"{cursor.name}: {name[:80]!r} has the impossible shape {list(shape)}")
-    return name, shape, type_number, offset, math.prod(shape) // numbers * block_bytes
+    return _TensorEntry(name, shape, type_number, offset, math.prod(shape) // numbers * block_bytes)

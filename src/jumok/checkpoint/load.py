@@ -18,7 +18,7 @@ from jumok.models.registry import get_family
 
 from . import manifest
 from .huggingface import get_dialect
-from .loaded import Loaded, check_labels, read_id2label
+from .loaded import Loaded, check_labels, parse_id2label
 from .name_table import IdentityTable, NameTable
 from .tensor_files import TensorFiles, read_json, read_pickled_tensors, safe_join
 
@@ -79,10 +79,10 @@ def _load_own_folder(path: Path, stored: JSONObject, dtype: torch.dtype, pickled
 
 def _load_hugging_face_folder(path: Path, stored: JSONObject, dtype: torch.dtype, pickled: bool) -> Loaded:
     dialect = get_dialect(stored.get("model_type"))
-    config = dialect.read_config(stored)
+    config = dialect.from_hf_config(stored)
     table = dialect.build_name_table(config)
     model = _load_model(path, dialect.MODEL_CLASS, config, table, dtype, pickled)
-    return _add_files(path, model, read_id2label(stored.get("id2label"), model))
+    return _add_files(path, model, parse_id2label(stored.get("id2label"), model))
 
 
 def _load_model(

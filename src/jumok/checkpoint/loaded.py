@@ -64,7 +64,7 @@ def _has_surrogate(name: str) -> bool:
     return any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
-def read_id2label(id2label: JSONValue, model: Model) -> tuple[str, ...] | None:
+def parse_id2label(id2label: JSONValue, model: Model) -> tuple[str, ...] | None:
     """Return the class labels in a Hugging Face config; None if it has none, or only placeholders.
 
     Args:

@@ -108,7 +108,7 @@ def _convert_to_hugging_face(model: Model, labels: Sequence[str] | None) -> tupl
     """Return config.json and the tensors as Hugging Face stores them."""
     dialect = find_dialect_for(model.config)
     tensors = dialect.build_name_table(model.config).collect_tensors(model)
-    config = dialect.write_config(model.config)
+    config = dialect.to_hf_config(model.config)
     config["dtype"] = str(next(model.parameters()).dtype).removeprefix("torch.")
     if labels is not None:
         names = check_labels(labels, model)

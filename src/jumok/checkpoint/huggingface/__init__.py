@@ -41,6 +41,6 @@ def find_dialect_for(config: Config) -> Dialect:
         CheckpointError: If Hugging Face has no equivalent model.
     """
     for module in _MODULES:
-        if module.can_write(config):
+        if module.can_express(config):
             return module
     raise CheckpointError(f"Hugging Face has no model like this {config.family}; save it with format='jumok'")

@@ -11,13 +11,13 @@ from jumok.models import Config, Model
 from jumok.models.bert import BERT, BERTConfig
 
 from .common import (
-    read_activation,
-    read_architectures,
-    read_class_count,
+    format_activation,
+    get_field,
+    get_integer_field,
+    parse_activation,
+    parse_architectures,
+    parse_class_count,
     refuse_unless,
-    take,
-    take_integer,
-    write_activation,
 )
 
 MODEL_TYPES: tuple[str, ...] = ("bert", "roberta")
@@ -32,7 +32,7 @@ ANSWERS = {
 ARCHITECTURE_ENDS = {"none": "Model", "mlm": "ForMaskedLM", "classes": "ForSequenceClassification"}
 
 
-def read_config(hf_config: JSONObject) -> BERTConfig:
+def from_hf_config(hf_config: JSONObject) -> BERTConfig:
     """Convert a BERT or RoBERTa config to ours.
 
     Args:
@@ -40,31 +40,31 @@ def read_config(hf_config: JSONObject) -> BERTConfig:
     """
     refuse_unless(hf_config, is_decoder=False, add_cross_attention=False, position_embedding_type="absolute")
     roberta = hf_config["model_type"] == "roberta"
-    padding_id = take_integer(hf_config, "pad_token_id", 1) if roberta else None
+    padding_id = get_integer_field(hf_config, "pad_token_id", 1) if roberta else None
     offset = 0 if padding_id is None else padding_id + 1
-    activation = read_activation(take(hf_config, "hidden_act", "gelu"))
+    activation = parse_activation(get_field(hf_config, "hidden_act", "gelu"))
     # RoBERTa's head for masked tokens uses gelu whatever the blocks use
-    head = read_head_fields(hf_config, mlm_activation="gelu" if roberta else activation, class_activation="tanh")
+    head = parse_head_fields(hf_config, mlm_activation="gelu" if roberta else activation, class_activation="tanh")
     return BERTConfig.from_json(
         {
-            "vocabulary": take(hf_config, "vocab_size"),
-            "length": take_integer(hf_config, "max_position_embeddings", 512) - offset,
-            "width": take(hf_config, "hidden_size"),
-            "layers": take(hf_config, "num_hidden_layers"),
-            "heads": take(hf_config, "num_attention_heads"),
-            "hidden": take(hf_config, "intermediate_size"),
-            "segments": take_integer(hf_config, "type_vocab_size", 2),
+            "vocabulary": get_field(hf_config, "vocab_size"),
+            "length": get_integer_field(hf_config, "max_position_embeddings", 512) - offset,
+            "width": get_field(hf_config, "hidden_size"),
+            "layers": get_field(hf_config, "num_hidden_layers"),
+            "heads": get_field(hf_config, "num_attention_heads"),
+            "hidden": get_field(hf_config, "intermediate_size"),
+            "segments": get_integer_field(hf_config, "type_vocab_size", 2),
             "offset": offset,
             "padding_id": padding_id,
-            "epsilon": take(hf_config, "layer_norm_eps", 1e-12),
+            "epsilon": get_field(hf_config, "layer_norm_eps", 1e-12),
             "activation": activation,
             **head,
-            "tied": take(hf_config, "tie_word_embeddings", True),
+            "tied": get_field(hf_config, "tie_word_embeddings", True),
         }
     )
 
 
-def read_head_fields(hf_config: JSONObject, mlm_activation: JSONValue, class_activation: str) -> JSONObject:
+def parse_head_fields(hf_config: JSONObject, mlm_activation: JSONValue, class_activation: str) -> JSONObject:
     """Return our fields of the head that a folder's architecture has.
 
     Args:
@@ -72,7 +72,7 @@ def read_head_fields(hf_config: JSONObject, mlm_activation: JSONValue, class_act
         mlm_activation: The activation of a head for masked tokens.
         class_activation: The activation of a head for classes.
     """
-    architectures = read_architectures(hf_config)
+    architectures = parse_architectures(hf_config)
     if any(name.endswith(("ForMaskedLM", "ForPreTraining")) for name in architectures):
         head: JSONObject = {"head": "mlm", "head_activation": mlm_activation}
     else:
@@ -80,7 +80,7 @@ def read_head_fields(hf_config: JSONObject, mlm_activation: JSONValue, class_act
     if not any(name.endswith("ForSequenceClassification") for name in architectures):
         return head
 
-    classes = read_class_count(hf_config)
+    classes = parse_class_count(hf_config)
     # like transformers' pipeline: a single class has a probability of its own
     default = "multi_label_classification" if classes == 1 else "single_label_classification"
     problem = hf_config.get("problem_type") or default
@@ -91,7 +91,7 @@ def read_head_fields(hf_config: JSONObject, mlm_activation: JSONValue, class_act
     return {"head": "classes", "head_activation": class_activation, "classes": classes, "answer": ANSWERS[problem]}
 
 
-def write_head_fields(config: BERTConfig, name: str) -> JSONObject:
+def build_head_fields(config: BERTConfig, name: str) -> JSONObject:
     """Return Hugging Face's fields of our head.
 
     Args:
@@ -105,7 +105,7 @@ def write_head_fields(config: BERTConfig, name: str) -> JSONObject:
     return fields
 
 
-def can_write(config: Config) -> bool:
+def can_express(config: Config) -> bool:
     """Return True for a BERT with segments whose positions and head activation BERT or RoBERTa has.
 
     Args:
@@ -121,17 +121,17 @@ def can_write(config: Config) -> bool:
     return config.offset == offset and config.head_activation == expected
 
 
-def write_config(config: Config) -> JSONObject:
+def to_hf_config(config: Config) -> JSONObject:
     """Convert our config to a BERT or RoBERTa config.
 
     Args:
-        config: A config for which ``can_write`` is True.
+        config: A config for which ``can_express`` is True.
     """
     assert isinstance(config, BERTConfig)
     model_type, name = ("bert", "Bert") if config.padding_id is None else ("roberta", "Roberta")
     return {
         "model_type": model_type,
-        **write_head_fields(config, name),
+        **build_head_fields(config, name),
         "vocab_size": config.vocabulary,
         "max_position_embeddings": config.offset + config.length,
         "hidden_size": config.width,
@@ -141,7 +141,7 @@ def write_config(config: Config) -> JSONObject:
         "type_vocab_size": config.segments,
         "pad_token_id": config.padding_id or 0,
         "layer_norm_eps": config.epsilon,
-        "hidden_act": write_activation(config.activation),
+        "hidden_act": format_activation(config.activation),
         "tie_word_embeddings": config.tied,
     }
 
@@ -162,7 +162,7 @@ def build_name_table(config: Config) -> NameTable:
     """Return the table of parameter names.
 
     Args:
-        config: Our config, from ``read_config`` or with ``can_write``.
+        config: Our config, from ``from_hf_config`` or with ``can_express``.
     """
     assert isinstance(config, BERTConfig)
     if config.padding_id is None:

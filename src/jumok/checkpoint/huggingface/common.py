@@ -19,7 +19,7 @@ ACTIVATIONS = {
 }
 
 
-def take(hf_config: JSONObject, name: str, default: JSONValue | EllipsisType = ...) -> JSONValue:
+def get_field(hf_config: JSONObject, name: str, default: JSONValue | EllipsisType = ...) -> JSONValue:
     """Return a field of a config; a null counts as missing.
 
     Args:
@@ -38,7 +38,7 @@ def take(hf_config: JSONObject, name: str, default: JSONValue | EllipsisType = .
     return default
 
 
-def take_integer(hf_config: JSONObject, name: str, default: int) -> int:
+def get_integer_field(hf_config: JSONObject, name: str, default: int) -> int:
     """Return an integer field of a config.
 
     Args:
@@ -49,7 +49,7 @@ def take_integer(hf_config: JSONObject, name: str, default: int) -> int:
     Raises:
         CheckpointError: If the field is not an integer.
     """
-    value = take(hf_config, name, default)
+    value = get_field(hf_config, name, default)
     if not isinstance(value, int):
         raise CheckpointError(f"{name} in config.json must be an integer, not {str(value)[:40]!r}")
     return value
@@ -71,7 +71,7 @@ def refuse_unless(hf_config: JSONObject, **supported: JSONValue) -> None:
             raise CheckpointError(f"config.json has {name} = {str(stored)[:80]!r}; only {value!r} is supported")
 
 
-def read_activation(name: JSONValue) -> JSONValue:
+def parse_activation(name: JSONValue) -> JSONValue:
     """Return our name of an activation; an unknown one is returned as it is, and our config refuses it.
 
     Args:
@@ -80,7 +80,7 @@ def read_activation(name: JSONValue) -> JSONValue:
     return ACTIVATIONS.get(name, name) if isinstance(name, str) else name
 
 
-def write_activation(activation: str, preferred: str = "") -> str:
+def format_activation(activation: str, preferred: str = "") -> str:
     """Return Hugging Face's name of an activation.
 
     Args:
@@ -91,7 +91,7 @@ def write_activation(activation: str, preferred: str = "") -> str:
     return preferred if preferred in names else names[0]
 
 
-def read_architectures(hf_config: JSONObject) -> list[str]:
+def parse_architectures(hf_config: JSONObject) -> list[str]:
     """Return the class names that a config lists under "architectures".
 
     Args:
@@ -101,7 +101,7 @@ def read_architectures(hf_config: JSONObject) -> list[str]:
     return [str(name) for name in architectures] if isinstance(architectures, list) else []
 
 
-def read_head(hf_config: JSONObject, heads: Mapping[str, str]) -> str:
+def find_head(hf_config: JSONObject, heads: Mapping[str, str]) -> str:
     """Return our name of the head that the first architecture has; "none" if the config names no architecture.
 
     Args:
@@ -111,7 +111,7 @@ def read_head(hf_config: JSONObject, heads: Mapping[str, str]) -> str:
     Raises:
         CheckpointError: If the architecture is not in ``heads``.
     """
-    architectures = read_architectures(hf_config)
+    architectures = parse_architectures(hf_config)
     if not architectures:
         return "none"
     if architectures[0] not in heads:
@@ -121,17 +121,17 @@ def read_head(hf_config: JSONObject, heads: Mapping[str, str]) -> str:
     return heads[architectures[0]]
 
 
-def read_class_count(hf_config: JSONObject) -> JSONValue:
+def parse_class_count(hf_config: JSONObject) -> JSONValue:
     """Return the number of classes: the length of id2label, else num_labels, else 2, which transformers leaves out.
 
     Args:
         hf_config: The content of config.json.
     """
     labels = hf_config.get("id2label")
-    return len(labels) if isinstance(labels, dict) else take(hf_config, "num_labels", 2)
+    return len(labels) if isinstance(labels, dict) else get_field(hf_config, "num_labels", 2)
 
 
-def read_size(hf_config: JSONObject, name: str, default: int) -> list[int]:
+def parse_size(hf_config: JSONObject, name: str, default: int) -> list[int]:
     """Return [rows, columns] of a field that holds one or two integers.
 
     Args:
@@ -142,14 +142,14 @@ def read_size(hf_config: JSONObject, name: str, default: int) -> list[int]:
     Raises:
         CheckpointError: If the field is neither one nor two integers.
     """
-    size = take(hf_config, name, default)
+    size = get_field(hf_config, name, default)
     pair = [size, size] if isinstance(size, int) else size
     if not (isinstance(pair, list) and len(pair) == 2 and all(type(number) is int for number in pair)):
         raise CheckpointError(f"{name} in config.json must be one or two integers, not {str(size)[:80]!r}")
     return pair
 
 
-def write_size(size: Sequence[int]) -> int | list[int]:
+def format_size(size: Sequence[int]) -> int | list[int]:
     """Return (rows, columns) as Hugging Face stores it: one number for a square.
 
     Args:

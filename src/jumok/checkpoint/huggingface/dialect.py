@@ -22,7 +22,7 @@ class Dialect(Protocol):
     MODEL_TYPES: tuple[str, ...]
     MODEL_CLASS: type[Model]
 
-    def read_config(self, hf_config: JSONObject) -> Config:
+    def from_hf_config(self, hf_config: JSONObject) -> Config:
         """Convert Hugging Face's config to ours.
 
         Args:
@@ -32,23 +32,23 @@ class Dialect(Protocol):
             CheckpointError: If a field is missing, or has a value that our model does not implement.
         """
 
-    def can_write(self, config: Config) -> bool:
+    def can_express(self, config: Config) -> bool:
         """Return True if a Hugging Face model computes the same as ours.
 
         Args:
             config: Our config, of any family.
         """
 
-    def write_config(self, config: Config) -> JSONObject:
+    def to_hf_config(self, config: Config) -> JSONObject:
         """Convert our config to the content of config.json.
 
         Args:
-            config: A config for which ``can_write`` is True.
+            config: A config for which ``can_express`` is True.
         """
 
     def build_name_table(self, config: Config) -> NameTable:
         """Return the table of parameter names.
 
         Args:
-            config: Our config, from ``read_config`` or with ``can_write``.
+            config: Our config, from ``from_hf_config`` or with ``can_express``.
         """

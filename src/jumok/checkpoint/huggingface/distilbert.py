@@ -7,8 +7,8 @@ from jumok.fields import JSONObject
 from jumok.models import Config, Model
 from jumok.models.bert import BERT, BERTConfig
 
-from .bert import read_head_fields, write_head_fields
-from .common import read_activation, take, write_activation
+from .bert import build_head_fields, parse_head_fields
+from .common import format_activation, get_field, parse_activation
 
 MODEL_TYPES: tuple[str, ...] = ("distilbert",)
 MODEL_CLASS: type[Model] = BERT
@@ -16,32 +16,32 @@ MODEL_CLASS: type[Model] = BERT
 EPSILON = 1e-12  # fixed: the config has no field for it
 
 
-def read_config(hf_config: JSONObject) -> BERTConfig:
+def from_hf_config(hf_config: JSONObject) -> BERTConfig:
     """Convert a DistilBERT config to ours.
 
     Args:
         hf_config: The content of config.json; it may come from an untrusted file.
     """
     # sinusoidal_pos_embds says how positions were initialised; the file holds them either way
-    activation = read_activation(take(hf_config, "activation", "gelu"))
+    activation = parse_activation(get_field(hf_config, "activation", "gelu"))
     return BERTConfig.from_json(
         {
-            "vocabulary": take(hf_config, "vocab_size"),
-            "length": take(hf_config, "max_position_embeddings", 512),
-            "width": take(hf_config, "dim"),
-            "layers": take(hf_config, "n_layers"),
-            "heads": take(hf_config, "n_heads"),
-            "hidden": take(hf_config, "hidden_dim"),
+            "vocabulary": get_field(hf_config, "vocab_size"),
+            "length": get_field(hf_config, "max_position_embeddings", 512),
+            "width": get_field(hf_config, "dim"),
+            "layers": get_field(hf_config, "n_layers"),
+            "heads": get_field(hf_config, "n_heads"),
+            "hidden": get_field(hf_config, "hidden_dim"),
             "segments": 0,
             "epsilon": EPSILON,
             "activation": activation,
-            **read_head_fields(hf_config, mlm_activation=activation, class_activation="relu"),
-            "tied": take(hf_config, "tie_word_embeddings", True),
+            **parse_head_fields(hf_config, mlm_activation=activation, class_activation="relu"),
+            "tied": get_field(hf_config, "tie_word_embeddings", True),
         }
     )
 
 
-def can_write(config: Config) -> bool:
+def can_express(config: Config) -> bool:
     """Return True for a BERT without segments whose epsilon and head activation DistilBERT has.
 
     Args:
@@ -59,23 +59,23 @@ def can_write(config: Config) -> bool:
     )
 
 
-def write_config(config: Config) -> JSONObject:
+def to_hf_config(config: Config) -> JSONObject:
     """Convert our config to a DistilBERT config.
 
     Args:
-        config: A config for which ``can_write`` is True.
+        config: A config for which ``can_express`` is True.
     """
     assert isinstance(config, BERTConfig)
     return {
         "model_type": "distilbert",
-        **write_head_fields(config, "DistilBert"),
+        **build_head_fields(config, "DistilBert"),
         "vocab_size": config.vocabulary,
         "max_position_embeddings": config.length,
         "dim": config.width,
         "n_layers": config.layers,
         "n_heads": config.heads,
         "hidden_dim": config.hidden,
-        "activation": write_activation(config.activation),
+        "activation": format_activation(config.activation),
         "tie_word_embeddings": config.tied,
     }
 
@@ -84,7 +84,7 @@ def build_name_table(config: Config) -> NameTable:
     """Return the table of parameter names.
 
     Args:
-        config: Our config, from ``read_config`` or with ``can_write``.
+        config: Our config, from ``from_hf_config`` or with ``can_express``.
     """
     assert isinstance(config, BERTConfig)
     layer = "distilbert.transformer.layer.{}."

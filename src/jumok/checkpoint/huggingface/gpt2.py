@@ -6,36 +6,36 @@ from jumok.checkpoint.name_table import NameTable, Rule, rename_layer
 from jumok.fields import JSONObject
 from jumok.models import GPT, Config, GPTConfig, Model
 
-from .common import read_activation, refuse_unless, take, write_activation
+from .common import format_activation, get_field, parse_activation, refuse_unless
 
 MODEL_TYPES: tuple[str, ...] = ("gpt2",)
 MODEL_CLASS: type[Model] = GPT
 
 
-def read_config(hf_config: JSONObject) -> GPTConfig:
+def from_hf_config(hf_config: JSONObject) -> GPTConfig:
     """Convert a GPT-2 config to ours.
 
     Args:
         hf_config: The content of config.json; it may come from an untrusted file.
     """
     refuse_unless(hf_config, scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False, add_cross_attention=False)
-    width = take(hf_config, "n_embd")
+    width = get_field(hf_config, "n_embd")
     return GPTConfig.from_json(
         {
-            "vocabulary": take(hf_config, "vocab_size"),
-            "length": take(hf_config, "n_positions"),
+            "vocabulary": get_field(hf_config, "vocab_size"),
+            "length": get_field(hf_config, "n_positions"),
             "width": width,
-            "layers": take(hf_config, "n_layer"),
-            "heads": take(hf_config, "n_head"),
-            "hidden": take(hf_config, "n_inner", 4 * width if isinstance(width, int) else width),
-            "epsilon": take(hf_config, "layer_norm_epsilon", 1e-5),
-            "activation": read_activation(take(hf_config, "activation_function", "gelu_new")),
-            "tied": take(hf_config, "tie_word_embeddings", True),
+            "layers": get_field(hf_config, "n_layer"),
+            "heads": get_field(hf_config, "n_head"),
+            "hidden": get_field(hf_config, "n_inner", 4 * width if isinstance(width, int) else width),
+            "epsilon": get_field(hf_config, "layer_norm_epsilon", 1e-5),
+            "activation": parse_activation(get_field(hf_config, "activation_function", "gelu_new")),
+            "tied": get_field(hf_config, "tie_word_embeddings", True),
         }
     )
 
 
-def can_write(config: Config) -> bool:
+def can_express(config: Config) -> bool:
     """Return True for a GPT with learned positions, LayerNorm, biases and as many key/value heads as heads.
 
     Args:
@@ -54,11 +54,11 @@ def can_write(config: Config) -> bool:
     )
 
 
-def write_config(config: Config) -> JSONObject:
+def to_hf_config(config: Config) -> JSONObject:
     """Convert our config to a GPT-2 config.
 
     Args:
-        config: A config for which ``can_write`` is True.
+        config: A config for which ``can_express`` is True.
     """
     assert isinstance(config, GPTConfig)
     return {
@@ -71,7 +71,7 @@ def write_config(config: Config) -> JSONObject:
         "n_head": config.heads,
         "n_inner": config.hidden,
         "layer_norm_epsilon": config.epsilon,
-        "activation_function": write_activation(config.activation),
+        "activation_function": format_activation(config.activation),
         "tie_word_embeddings": config.tied,
         "bos_token_id": None,  # the default is GPT-2's own token, which a smaller vocabulary does not have
         "eos_token_id": None,
@@ -82,7 +82,7 @@ def build_name_table(config: Config) -> NameTable:
     """Return the table of parameter names.
 
     Args:
-        config: Our config, from ``read_config`` or with ``can_write``.
+        config: Our config, from ``from_hf_config`` or with ``can_express``.
     """
     assert isinstance(config, GPTConfig)
     rules = [

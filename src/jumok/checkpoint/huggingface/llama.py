@@ -8,7 +8,7 @@ from jumok.fields import JSONObject, JSONValue
 from jumok.models import GPT, Config, GPTConfig, Model, llama_config
 
 from . import rope
-from .common import refuse_unless, take
+from .common import get_field, refuse_unless
 
 MODEL_TYPES: tuple[str, ...] = ("llama", "mistral", "qwen2")
 MODEL_CLASS: type[Model] = GPT
@@ -18,7 +18,7 @@ LAYER_TYPES = ("full_attention", "sliding_attention")
 MOST_LAYERS = 10_000
 
 
-def read_config(hf_config: JSONObject) -> GPTConfig:
+def from_hf_config(hf_config: JSONObject) -> GPTConfig:
     """Convert a Llama, Mistral or Qwen2 config to ours.
 
     Args:
@@ -26,40 +26,40 @@ def read_config(hf_config: JSONObject) -> GPTConfig:
     """
     refuse_unless(hf_config, hidden_act="silu", mlp_bias=False)
     model_type = hf_config["model_type"]
-    heads = take(hf_config, "num_attention_heads")
-    bias = take(hf_config, "attention_bias", False)
+    heads = get_field(hf_config, "num_attention_heads")
+    bias = get_field(hf_config, "attention_bias", False)
     return llama_config(
-        vocabulary=take(hf_config, "vocab_size"),
-        width=take(hf_config, "hidden_size"),
-        layers=take(hf_config, "num_hidden_layers"),
+        vocabulary=get_field(hf_config, "vocab_size"),
+        width=get_field(hf_config, "hidden_size"),
+        layers=get_field(hf_config, "num_hidden_layers"),
         heads=heads,
-        groups=take(hf_config, "num_key_value_heads", heads),
-        head_width=take(hf_config, "head_dim", None),
-        hidden=take(hf_config, "intermediate_size"),
-        epsilon=take(hf_config, "rms_norm_eps", 1e-6),
+        groups=get_field(hf_config, "num_key_value_heads", heads),
+        head_width=get_field(hf_config, "head_dim", None),
+        hidden=get_field(hf_config, "intermediate_size"),
+        epsilon=get_field(hf_config, "rms_norm_eps", 1e-6),
         attention_bias=model_type == "qwen2" or bias,
         output_bias=model_type == "llama" and bias,
-        tied=take(hf_config, "tie_word_embeddings", False),
-        **{"length": take(hf_config, "max_position_embeddings", 2048), **rope.read_rotary(hf_config)},
-        **_read_window(hf_config),
+        tied=get_field(hf_config, "tie_word_embeddings", False),
+        **{"length": get_field(hf_config, "max_position_embeddings", 2048), **rope.parse_rotary(hf_config)},
+        **_parse_window(hf_config),
     )
 
 
-def _read_window(hf_config: JSONObject) -> JSONObject:
+def _parse_window(hf_config: JSONObject) -> JSONObject:
     """Mistral's window applies to every layer; Qwen2's to those in layer_types, or from max_window_layers on."""
     if hf_config["model_type"] == "mistral":
         return {"window": hf_config.get("sliding_window")}
     if hf_config["model_type"] != "qwen2":
         return {}
 
-    layers = take(hf_config, "num_hidden_layers")
+    layers = get_field(hf_config, "num_hidden_layers")
     if not isinstance(layers, int) or not 1 <= layers <= MOST_LAYERS:
         raise CheckpointError(f"num_hidden_layers in config.json must be 1 to {MOST_LAYERS}, not {str(layers)[:40]!r}")
     window = hf_config.get("sliding_window", 4096) if hf_config.get("use_sliding_window") else None
     if hf_config.get("layer_types") is not None:
         windowed = _find_windowed_layers(hf_config["layer_types"], layers)
     else:
-        first = take(hf_config, "max_window_layers", 28)
+        first = get_field(hf_config, "max_window_layers", 28)
         if isinstance(first, bool) or not isinstance(first, int) or first < 0:
             raise CheckpointError(f"max_window_layers in config.json must be a number of layers, not {str(first)[:40]}")
         windowed = [] if window is None else list(range(first, layers))
@@ -85,7 +85,7 @@ def _find_windowed_layers(layer_types: JSONValue, layers: int) -> list[int]:
     return [layer for layer, layer_type in enumerate(layer_types) if layer_type == "sliding_attention"]
 
 
-def can_write(config: Config) -> bool:
+def can_express(config: Config) -> bool:
     """Return True for a GPT with rotary positions, RMSNorm and SwiGLU whose biases and windows one of the three has.
 
     Args:
@@ -102,11 +102,11 @@ def can_write(config: Config) -> bool:
     )
 
 
-def write_config(config: Config) -> JSONObject:
+def to_hf_config(config: Config) -> JSONObject:
     """Convert our config to a Llama, Mistral or Qwen2 config.
 
     Args:
-        config: A config for which ``can_write`` is True.
+        config: A config for which ``can_express`` is True.
     """
     assert isinstance(config, GPTConfig)
     if config.attention_bias and not config.output_bias:
@@ -127,7 +127,7 @@ def write_config(config: Config) -> JSONObject:
         "intermediate_size": config.hidden,
         "hidden_act": "silu",
         "rms_norm_eps": config.epsilon,
-        **rope.write_rotary(config),
+        **rope.build_rotary_fields(config),
         "tie_word_embeddings": config.tied,
     }
     if model_type == "llama":
@@ -149,7 +149,7 @@ def build_name_table(config: Config) -> NameTable:
     """Return the table of parameter names.
 
     Args:
-        config: Our config, from ``read_config`` or with ``can_write``.
+        config: Our config, from ``from_hf_config`` or with ``can_express``.
     """
     assert isinstance(config, GPTConfig)
     head_width = config.head_width or config.width // config.heads

@@ -12,7 +12,7 @@ from jumok.fields import JSONObject
 from jumok.models import Config, Model
 from jumok.models.transformer import Transformer, TransformerConfig
 
-from .common import read_activation, refuse_unless, take, write_activation
+from .common import format_activation, get_field, parse_activation, refuse_unless
 from .tied_table import TiedTable
 
 MODEL_TYPES: tuple[str, ...] = ("marian",)
@@ -31,7 +31,7 @@ class RowRule(Rule):
         return [parameter[None].contiguous()]
 
 
-def read_config(hf_config: JSONObject) -> TransformerConfig:
+def from_hf_config(hf_config: JSONObject) -> TransformerConfig:
     """Convert a Marian config to ours.
 
     Args:
@@ -45,10 +45,10 @@ def read_config(hf_config: JSONObject) -> TransformerConfig:
         add_final_layer_norm=False,
         static_position_embeddings=True,
     )
-    return TransformerConfig.from_json(read_fields(hf_config, headless="MarianModel"))
+    return TransformerConfig.from_json(parse_fields(hf_config, headless="MarianModel"))
 
 
-def read_fields(hf_config: JSONObject, headless: str) -> JSONObject:
+def parse_fields(hf_config: JSONObject, headless: str) -> JSONObject:
     """Return our fields for a config of Marian or Pegasus.
 
     Args:
@@ -56,39 +56,39 @@ def read_fields(hf_config: JSONObject, headless: str) -> JSONObject:
         headless: The architecture without a head, which has no bias on the logits.
     """
     for name in ("attention_heads", "ffn_dim"):
-        encoder, decoder = take(hf_config, f"encoder_{name}"), take(hf_config, f"decoder_{name}")
+        encoder, decoder = get_field(hf_config, f"encoder_{name}"), get_field(hf_config, f"decoder_{name}")
         if encoder != decoder:
             raise CheckpointError(
                 f"config.json has encoder_{name} {str(encoder)[:20]} and decoder_{name} {str(decoder)[:20]}; "
                 "they must be equal"
             )
-    tied = take(hf_config, "tie_word_embeddings", True)
+    tied = get_field(hf_config, "tie_word_embeddings", True)
     # transformers 5 shares the embeddings only if the output layer is tied as well
-    shared = take(hf_config, "share_encoder_decoder_embeddings", True) and tied
-    vocabulary = take(hf_config, "vocab_size")
-    pad = take(hf_config, "pad_token_id")
+    shared = get_field(hf_config, "share_encoder_decoder_embeddings", True) and tied
+    vocabulary = get_field(hf_config, "vocab_size")
+    pad = get_field(hf_config, "pad_token_id")
     return {
         "vocabulary": vocabulary,
-        "target_vocabulary": None if shared else take(hf_config, "decoder_vocab_size", vocabulary),
-        "length": take(hf_config, "max_position_embeddings", 1024),
-        "width": take(hf_config, "d_model"),
-        "layers": take(hf_config, "encoder_layers"),
-        "decoder_layers": take(hf_config, "decoder_layers"),
-        "heads": take(hf_config, "encoder_attention_heads"),
-        "hidden": take(hf_config, "encoder_ffn_dim"),
+        "target_vocabulary": None if shared else get_field(hf_config, "decoder_vocab_size", vocabulary),
+        "length": get_field(hf_config, "max_position_embeddings", 1024),
+        "width": get_field(hf_config, "d_model"),
+        "layers": get_field(hf_config, "encoder_layers"),
+        "decoder_layers": get_field(hf_config, "decoder_layers"),
+        "heads": get_field(hf_config, "encoder_attention_heads"),
+        "hidden": get_field(hf_config, "encoder_ffn_dim"),
         "layout": "halves",
-        "activation": read_activation(take(hf_config, "activation_function", "gelu")),
-        "scaled_embedding": take(hf_config, "scale_embedding", False),
+        "activation": parse_activation(get_field(hf_config, "activation_function", "gelu")),
+        "scaled_embedding": get_field(hf_config, "scale_embedding", False),
         "shared": shared,
         "tied": tied,
-        "output_bias": take(hf_config, "architectures", None) != [headless],
-        "start": take(hf_config, "decoder_start_token_id", pad),
-        "end": take(hf_config, "eos_token_id", 0),
+        "output_bias": get_field(hf_config, "architectures", None) != [headless],
+        "start": get_field(hf_config, "decoder_start_token_id", pad),
+        "end": get_field(hf_config, "eos_token_id", 0),
         "pad": pad,
     }
 
 
-def can_write(config: Config) -> bool:
+def can_express(config: Config) -> bool:
     """Return True for a post-norm Transformer with sinusoidal positions in halves.
 
     Args:
@@ -113,17 +113,17 @@ def fits_marian(config: TransformerConfig) -> bool:
     )
 
 
-def write_config(config: Config) -> JSONObject:
+def to_hf_config(config: Config) -> JSONObject:
     """Convert our config to a Marian config.
 
     Args:
-        config: A config for which ``can_write`` is True.
+        config: A config for which ``can_express`` is True.
     """
     assert isinstance(config, TransformerConfig)
     return {
         "model_type": "marian",
         "architectures": ["MarianMTModel"],
-        **write_fields(config),
+        **build_fields(config),
         "static_position_embeddings": True,
         "normalize_before": False,
         "normalize_embedding": False,
@@ -131,7 +131,7 @@ def write_config(config: Config) -> JSONObject:
     }
 
 
-def write_fields(config: TransformerConfig) -> JSONObject:
+def build_fields(config: TransformerConfig) -> JSONObject:
     """Return the fields that the configs of Marian and Pegasus share.
 
     Args:
@@ -149,7 +149,7 @@ def write_fields(config: TransformerConfig) -> JSONObject:
         "decoder_attention_heads": config.heads,
         "encoder_ffn_dim": config.hidden,
         "decoder_ffn_dim": config.hidden,
-        "activation_function": write_activation(config.activation, preferred="swish"),
+        "activation_function": format_activation(config.activation, preferred="swish"),
         "scale_embedding": config.scaled_embedding,
         "share_encoder_decoder_embeddings": config.shared,
         "tie_word_embeddings": config.tied,
@@ -164,7 +164,7 @@ def build_name_table(config: Config) -> NameTable:
     """Return the table of parameter names.
 
     Args:
-        config: Our config, from ``read_config`` or with ``can_write``.
+        config: Our config, from ``from_hf_config`` or with ``can_express``.
     """
     assert isinstance(config, TransformerConfig)
     return build_table_with(config, [])

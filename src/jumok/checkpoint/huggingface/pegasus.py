@@ -9,26 +9,26 @@ from jumok.models import Config, Model
 from jumok.models.transformer import Transformer, TransformerConfig
 
 from .common import refuse_unless
-from .marian import build_table_with, fits_marian, read_fields, write_fields
+from .marian import build_fields, build_table_with, fits_marian, parse_fields
 
 MODEL_TYPES: tuple[str, ...] = ("pegasus",)
 MODEL_CLASS: type[Model] = Transformer
 
 
-def read_config(hf_config: JSONObject) -> TransformerConfig:
+def from_hf_config(hf_config: JSONObject) -> TransformerConfig:
     """Convert a Pegasus config to ours.
 
     Args:
         hf_config: The content of config.json; it may come from an untrusted file.
     """
     refuse_unless(hf_config, is_encoder_decoder=True)
-    fields = read_fields(hf_config, headless="PegasusModel")
+    fields = parse_fields(hf_config, headless="PegasusModel")
     if not fields["shared"]:
         raise CheckpointError("config.json does not tie the embeddings; only a Pegasus with tied ones is supported")
     return TransformerConfig.from_json({**fields, "order": "pre"})
 
 
-def can_write(config: Config) -> bool:
+def can_express(config: Config) -> bool:
     """Return True for a pre-norm Transformer with sinusoidal positions in halves and one shared embedding.
 
     Args:
@@ -39,14 +39,14 @@ def can_write(config: Config) -> bool:
     )
 
 
-def write_config(config: Config) -> JSONObject:
+def to_hf_config(config: Config) -> JSONObject:
     """Convert our config to a Pegasus config.
 
     Args:
-        config: A config for which ``can_write`` is True.
+        config: A config for which ``can_express`` is True.
     """
     assert isinstance(config, TransformerConfig)
-    fields = write_fields(config)
+    fields = build_fields(config)
     del fields["decoder_vocab_size"]
     return {**fields, "model_type": "pegasus", "architectures": ["PegasusForConditionalGeneration"]}
 
@@ -55,7 +55,7 @@ def build_name_table(config: Config) -> NameTable:
     """Return the table of parameter names.
 
     Args:
-        config: Our config, from ``read_config`` or with ``can_write``.
+        config: Our config, from ``from_hf_config`` or with ``can_express``.
     """
     assert isinstance(config, TransformerConfig)
     norms = [

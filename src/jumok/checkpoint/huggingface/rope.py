@@ -11,13 +11,13 @@ from jumok.errors import CheckpointError
 from jumok.fields import JSONObject
 from jumok.models import GPTConfig
 
-from .common import take
+from .common import get_field
 
 ROPE_TYPES = ("default", "linear", "llama3", "yarn", "dynamic")
 LARGEST_FACTOR = 1e6  # no real factor is near it
 
 
-def read_rotary(hf_config: JSONObject) -> JSONObject:
+def parse_rotary(hf_config: JSONObject) -> JSONObject:
     """Return the rotary fields of our config, and "length" where the scaling decides it.
 
     Args:
@@ -44,38 +44,38 @@ def read_rotary(hf_config: JSONObject) -> JSONObject:
             f"config.json has the rope_type {str(rope_type)[:40]!r}; supported are {', '.join(ROPE_TYPES)}"
         )
 
-    base = _take_number(rope if rope.get("rope_theta") is not None else hf_config, "rope_theta", 1.0, 1e30, 10_000.0)
+    base = _get_number(rope if rope.get("rope_theta") is not None else hf_config, "rope_theta", 1.0, 1e30, 10_000.0)
     if rope_type == "default":
         return {"rotary_base": base}
     fields: JSONObject = {"rotary_base": base, "rotary_scaling": rope_type}
     if rope_type == "yarn":
-        return fields | _read_yarn(hf_config, rope)
-    fields["rotary_factor"] = _take_number(rope, "factor", 1.0, LARGEST_FACTOR)
+        return fields | _parse_yarn(hf_config, rope)
+    fields["rotary_factor"] = _get_number(rope, "factor", 1.0, LARGEST_FACTOR)
     if rope_type == "llama3":
-        fields["rotary_length"] = _read_trained_length(hf_config, rope)
-        fields["rotary_slow"] = _take_number(rope, "low_freq_factor", 1e-6, LARGEST_FACTOR)
-        fields["rotary_fast"] = _take_number(rope, "high_freq_factor", 1e-6, LARGEST_FACTOR)
+        fields["rotary_length"] = _parse_trained_length(hf_config, rope)
+        fields["rotary_slow"] = _get_number(rope, "low_freq_factor", 1e-6, LARGEST_FACTOR)
+        fields["rotary_fast"] = _get_number(rope, "high_freq_factor", 1e-6, LARGEST_FACTOR)
     return fields
 
 
-def _read_yarn(hf_config: JSONObject, rope: JSONObject) -> JSONObject:
+def _parse_yarn(hf_config: JSONObject, rope: JSONObject) -> JSONObject:
     if rope.get("truncate", True) is not True:
         raise CheckpointError("config.json has yarn with truncate = false; only true is supported")
-    trained = _read_trained_length(hf_config, rope)
-    length = _take_number(hf_config, "max_position_embeddings", 1.0, 2.0**31, 2048.0)
-    factor = _take_number(rope, "factor", 1.0, LARGEST_FACTOR, length / trained)
+    trained = _parse_trained_length(hf_config, rope)
+    length = _get_number(hf_config, "max_position_embeddings", 1.0, 2.0**31, 2048.0)
+    factor = _get_number(rope, "factor", 1.0, LARGEST_FACTOR, length / trained)
 
     # stored, or computed from the factor as in the paper, or from DeepSeek's two multipliers
-    gain = _take_number(rope, "attention_factor", 1e-6, LARGEST_FACTOR, _compute_gain(factor))
+    gain = _get_number(rope, "attention_factor", 1e-6, LARGEST_FACTOR, _compute_gain(factor))
     if rope.get("attention_factor") is None and rope.get("mscale") and rope.get("mscale_all_dim"):
-        multiplier = _take_number(rope, "mscale", 1e-6, LARGEST_FACTOR)
-        divisor = _take_number(rope, "mscale_all_dim", 1e-6, LARGEST_FACTOR)
+        multiplier = _get_number(rope, "mscale", 1e-6, LARGEST_FACTOR)
+        divisor = _get_number(rope, "mscale_all_dim", 1e-6, LARGEST_FACTOR)
         gain = _compute_gain(factor, multiplier) / _compute_gain(factor, divisor)
     return {
         "rotary_factor": factor,
         "rotary_length": trained,
-        "rotary_fast": _take_number(rope, "beta_fast", 0.0, LARGEST_FACTOR, 32.0) or 32.0,
-        "rotary_slow": _take_number(rope, "beta_slow", 0.0, LARGEST_FACTOR, 1.0) or 1.0,
+        "rotary_fast": _get_number(rope, "beta_fast", 0.0, LARGEST_FACTOR, 32.0) or 32.0,
+        "rotary_slow": _get_number(rope, "beta_slow", 0.0, LARGEST_FACTOR, 1.0) or 1.0,
         "rotary_gain": gain,
         # Qwen2's configs still hold the length before the scaling
         "length": max(int(length), round(factor * trained)),
@@ -86,7 +86,7 @@ def _compute_gain(factor: float, multiplier: float = 1.0) -> float:
     return 0.1 * multiplier * math.log(factor) + 1.0 if factor > 1 else 1.0
 
 
-def _read_trained_length(hf_config: JSONObject, rope: JSONObject) -> int:
+def _parse_trained_length(hf_config: JSONObject, rope: JSONObject) -> int:
     """Return the longest text before the scaling; a value beside the scaling wins over one inside it."""
     name = "original_max_position_embeddings"
     for level, field in ((hf_config, name), (rope, name), (hf_config, "max_position_embeddings")):
@@ -99,8 +99,8 @@ def _read_trained_length(hf_config: JSONObject, rope: JSONObject) -> int:
     return 2048
 
 
-def _take_number(values: JSONObject, name: str, least: float, most: float, default: float | None = None) -> float:
-    number = take(values, name) if default is None else take(values, name, default)
+def _get_number(values: JSONObject, name: str, least: float, most: float, default: float | None = None) -> float:
+    number = get_field(values, name) if default is None else get_field(values, name, default)
     if isinstance(number, bool) or not isinstance(number, int | float) or not least <= number <= most:
         raise CheckpointError(
             f"{name} in config.json must be a number from {least:g} to {most:g}, not {str(number)[:40]!r}"
@@ -108,7 +108,7 @@ def _take_number(values: JSONObject, name: str, least: float, most: float, defau
     return float(number)
 
 
-def write_rotary(config: GPTConfig) -> JSONObject:
+def build_rotary_fields(config: GPTConfig) -> JSONObject:
     """Return Hugging Face's rotary fields: rope_parameters for version 5 and later, the older ones for all others.
 
     Args:

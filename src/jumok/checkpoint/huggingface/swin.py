@@ -8,7 +8,15 @@ from jumok.fields import JSONObject
 from jumok.models import Config, Model
 from jumok.models.swin import Swin, SwinConfig
 
-from .common import read_activation, read_class_count, read_head, read_size, take, write_activation, write_size
+from .common import (
+    find_head,
+    format_activation,
+    format_size,
+    get_field,
+    parse_activation,
+    parse_class_count,
+    parse_size,
+)
 
 MODEL_TYPES: tuple[str, ...] = ("swin",)
 MODEL_CLASS: type[Model] = Swin
@@ -17,42 +25,42 @@ HEADS = {"SwinModel": "none", "SwinForImageClassification": "classes"}
 MOST_STAGES = 32  # no image has patches left to merge after so many
 
 
-def read_config(hf_config: JSONObject) -> SwinConfig:
+def from_hf_config(hf_config: JSONObject) -> SwinConfig:
     """Convert a Swin config to ours.
 
     Args:
         hf_config: The content of config.json; it may come from an untrusted file.
     """
-    head = read_head(hf_config, HEADS)
+    head = find_head(hf_config, HEADS)
     return SwinConfig.from_json(
         {
-            "image": read_size(hf_config, "image_size", 224),
-            "patch": read_size(hf_config, "patch_size", 4),
-            "channels": take(hf_config, "num_channels", 3),
-            "width": take(hf_config, "embed_dim"),
-            "depths": _read_stages(hf_config, "depths"),
-            "heads": _read_stages(hf_config, "num_heads"),
-            "window": take(hf_config, "window_size", 7),
-            "ratio": take(hf_config, "mlp_ratio", 4.0),
-            "activation": read_activation(take(hf_config, "hidden_act", "gelu")),
-            "attention_bias": take(hf_config, "qkv_bias", True),
-            "epsilon": take(hf_config, "layer_norm_eps", 1e-5),
-            "positions": "learned" if take(hf_config, "use_absolute_embeddings", False) else "none",
+            "image": parse_size(hf_config, "image_size", 224),
+            "patch": parse_size(hf_config, "patch_size", 4),
+            "channels": get_field(hf_config, "num_channels", 3),
+            "width": get_field(hf_config, "embed_dim"),
+            "depths": _parse_stages(hf_config, "depths"),
+            "heads": _parse_stages(hf_config, "num_heads"),
+            "window": get_field(hf_config, "window_size", 7),
+            "ratio": get_field(hf_config, "mlp_ratio", 4.0),
+            "activation": parse_activation(get_field(hf_config, "hidden_act", "gelu")),
+            "attention_bias": get_field(hf_config, "qkv_bias", True),
+            "epsilon": get_field(hf_config, "layer_norm_eps", 1e-5),
+            "positions": "learned" if get_field(hf_config, "use_absolute_embeddings", False) else "none",
             "head": head,
-            **({} if head == "none" else {"classes": read_class_count(hf_config)}),
+            **({} if head == "none" else {"classes": parse_class_count(hf_config)}),
         }
     )
 
 
-def _read_stages(hf_config: JSONObject, name: str) -> list[int]:
+def _parse_stages(hf_config: JSONObject, name: str) -> list[int]:
     """Return a field that holds an integer for each stage."""
-    counts = take(hf_config, name)
+    counts = get_field(hf_config, name)
     if not (isinstance(counts, list) and len(counts) <= MOST_STAGES and all(type(count) is int for count in counts)):
         raise CheckpointError(f"{name} in config.json must be a list of integers, not {str(counts)[:80]!r}")
     return counts
 
 
-def can_write(config: Config) -> bool:
+def can_express(config: Config) -> bool:
     """Return True for every Swin.
 
     Args:
@@ -61,25 +69,25 @@ def can_write(config: Config) -> bool:
     return isinstance(config, SwinConfig)
 
 
-def write_config(config: Config) -> JSONObject:
+def to_hf_config(config: Config) -> JSONObject:
     """Convert our config to a Swin config.
 
     Args:
-        config: A config for which ``can_write`` is True.
+        config: A config for which ``can_express`` is True.
     """
     assert isinstance(config, SwinConfig)
     hf_config: JSONObject = {
         "model_type": "swin",
         "architectures": [architecture for architecture, head in HEADS.items() if head == config.head],
-        "image_size": write_size(config.image),
-        "patch_size": write_size(config.patch),
+        "image_size": format_size(config.image),
+        "patch_size": format_size(config.patch),
         "num_channels": config.channels,
         "embed_dim": config.width,
         "depths": list(config.depths),
         "num_heads": list(config.heads),
         "window_size": config.window,
         "mlp_ratio": config.ratio,
-        "hidden_act": write_activation(config.activation, preferred="gelu_pytorch_tanh"),
+        "hidden_act": format_activation(config.activation, preferred="gelu_pytorch_tanh"),
         "hidden_dropout_prob": config.dropout,
         "attention_probs_dropout_prob": config.dropout,
         "drop_path_rate": 0.0,
@@ -96,7 +104,7 @@ def build_name_table(config: Config) -> NameTable:
     """Return the table of parameter names.
 
     Args:
-        config: Our config, from ``read_config`` or with ``can_write``.
+        config: Our config, from ``from_hf_config`` or with ``can_express``.
     """
     assert isinstance(config, SwinConfig)
     stage, block = "swin.encoder.layers.{}.", "swin.encoder.layers.{}.blocks.{}."

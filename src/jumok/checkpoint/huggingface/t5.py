@@ -2,60 +2,68 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from jumok.checkpoint.name_table import NameTable, Rule
 from jumok.errors import CheckpointError
 from jumok.fields import JSONObject, JSONValue
 from jumok.models import Config, Model
 from jumok.models.t5 import T5, T5Config
 
-from .common import read_activation, refuse_unless, take, write_activation
+from .common import format_activation, get_field, parse_activation, refuse_unless
 from .tied_table import TiedTable
 
 MODEL_TYPES: tuple[str, ...] = ("t5",)
 MODEL_CLASS: type[Model] = T5
 
 
-def read_config(hf_config: JSONObject) -> T5Config:
+def from_hf_config(hf_config: JSONObject) -> T5Config:
     """Convert a T5 config to ours.
 
     Args:
         hf_config: The content of config.json; it may come from an untrusted file.
     """
     refuse_unless(hf_config, is_encoder_decoder=True)
-    gated, activation = _read_feedforward(hf_config)
+    feedforward = _parse_feedforward(hf_config)
     # Up to version 4 tie_word_embeddings meant two things: the output layer is the embedding, and its input is scaled.
     # Version 5 always writes true, has a field of its own for the second, and ties if the file has no output layer.
-    tied = take(hf_config, "tie_word_embeddings", True)
-    scaled = take(hf_config, "scale_decoder_outputs", tied)
-    pad = take(hf_config, "pad_token_id", 0)
-    layers = take(hf_config, "num_layers", 6)
+    tied = get_field(hf_config, "tie_word_embeddings", True)
+    scaled = get_field(hf_config, "scale_decoder_outputs", tied)
+    pad = get_field(hf_config, "pad_token_id", 0)
+    layers = get_field(hf_config, "num_layers", 6)
     return T5Config.from_json(
         {
-            "vocabulary": take(hf_config, "vocab_size"),
-            "width": take(hf_config, "d_model"),
+            "vocabulary": get_field(hf_config, "vocab_size"),
+            "width": get_field(hf_config, "d_model"),
             "layers": layers,
-            "decoder_layers": take(hf_config, "num_decoder_layers", layers),
-            "heads": take(hf_config, "num_heads"),
-            "head_width": take(hf_config, "d_kv"),
-            "hidden": take(hf_config, "d_ff"),
-            "buckets": take(hf_config, "relative_attention_num_buckets", 32),
-            "max_distance": take(hf_config, "relative_attention_max_distance", 128),
-            "epsilon": take(hf_config, "layer_norm_epsilon", 1e-6),
-            "feedforward": "gated" if gated else "plain",
-            "activation": read_activation(activation),
+            "decoder_layers": get_field(hf_config, "num_decoder_layers", layers),
+            "heads": get_field(hf_config, "num_heads"),
+            "head_width": get_field(hf_config, "d_kv"),
+            "hidden": get_field(hf_config, "d_ff"),
+            "buckets": get_field(hf_config, "relative_attention_num_buckets", 32),
+            "max_distance": get_field(hf_config, "relative_attention_max_distance", 128),
+            "epsilon": get_field(hf_config, "layer_norm_epsilon", 1e-6),
+            "feedforward": "gated" if feedforward.gated else "plain",
+            "activation": parse_activation(feedforward.activation),
             "tied": tied and scaled,
             "scaled_output": scaled,
-            "start": take(hf_config, "decoder_start_token_id", pad),
-            "end": take(hf_config, "eos_token_id", 1),
+            "start": get_field(hf_config, "decoder_start_token_id", pad),
+            "end": get_field(hf_config, "eos_token_id", 1),
             "pad": pad,
         }
     )
 
 
-def _read_feedforward(hf_config: JSONObject) -> tuple[JSONValue, JSONValue]:
-    """Return (is it gated, Hugging Face's activation name) from "relu", "gated-gelu", ... and from two newer fields,
-    which win."""
-    name = take(hf_config, "feed_forward_proj", "relu")
+class _FeedForwardKind(NamedTuple):
+    """Whether a feedforward layer is gated, and Hugging Face's name of its activation."""
+
+    gated: JSONValue
+    activation: JSONValue
+
+
+def _parse_feedforward(hf_config: JSONObject) -> _FeedForwardKind:
+    """Parse "relu", "gated-gelu", ... and two newer fields, which win."""
+    name = get_field(hf_config, "feed_forward_proj", "relu")
     if not isinstance(name, str):
         raise CheckpointError(f"feed_forward_proj in config.json must be text, not {str(name)[:40]!r}")
     gate, _, activation = name.rpartition("-")
@@ -65,10 +73,12 @@ def _read_feedforward(hf_config: JSONObject) -> tuple[JSONValue, JSONValue]:
         )
     if name == "gated-gelu":
         activation = "gelu_new"  # T5 1.1 was trained with the tanh approximation
-    return take(hf_config, "is_gated_act", gate == "gated"), take(hf_config, "dense_act_fn", activation)
+    return _FeedForwardKind(
+        get_field(hf_config, "is_gated_act", gate == "gated"), get_field(hf_config, "dense_act_fn", activation)
+    )
 
 
-def can_write(config: Config) -> bool:
+def can_express(config: Config) -> bool:
     """Return True for every T5.
 
     Args:
@@ -77,14 +87,14 @@ def can_write(config: Config) -> bool:
     return isinstance(config, T5Config)
 
 
-def write_config(config: Config) -> JSONObject:
+def to_hf_config(config: Config) -> JSONObject:
     """Convert our config to a T5 config.
 
     Args:
-        config: A config for which ``can_write`` is True.
+        config: A config for which ``can_express`` is True.
     """
     assert isinstance(config, T5Config)
-    activation = write_activation(config.activation)
+    activation = format_activation(config.activation)
     gated = config.feedforward == "gated"
     projection = f"gated-{'gelu' if activation == 'gelu_new' else activation}" if gated else activation
     return {
@@ -116,7 +126,7 @@ def build_name_table(config: Config) -> NameTable:
     """Return the table of parameter names.
 
     Args:
-        config: Our config, from ``read_config`` or with ``can_write``.
+        config: Our config, from ``from_hf_config`` or with ``can_express``.
     """
     assert isinstance(config, T5Config)
     rules = [

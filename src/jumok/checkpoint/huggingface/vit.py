@@ -8,14 +8,14 @@ from jumok.models import Config, Model
 from jumok.models.vit import ViT, ViTConfig
 
 from .common import (
-    read_activation,
-    read_class_count,
-    read_head,
-    read_size,
+    find_head,
+    format_activation,
+    format_size,
+    get_field,
+    parse_activation,
+    parse_class_count,
+    parse_size,
     refuse_unless,
-    take,
-    write_activation,
-    write_size,
 )
 
 MODEL_TYPES: tuple[str, ...] = ("vit", "deit")
@@ -29,37 +29,37 @@ DEIT_HEADS = {
 }
 
 
-def read_config(hf_config: JSONObject) -> ViTConfig:
+def from_hf_config(hf_config: JSONObject) -> ViTConfig:
     """Convert a ViT or DeiT config to ours.
 
     Args:
         hf_config: The content of config.json; it may come from an untrusted file.
     """
-    width, heads = take(hf_config, "hidden_size"), take(hf_config, "num_attention_heads")
+    width, heads = get_field(hf_config, "hidden_size"), get_field(hf_config, "num_attention_heads")
     if isinstance(width, int) and isinstance(heads, int) and heads > 0:
         refuse_unless(hf_config, head_dim=width // heads)
     distilled = hf_config["model_type"] == "deit"
-    head = read_head(hf_config, DEIT_HEADS if distilled else VIT_HEADS)
+    head = find_head(hf_config, DEIT_HEADS if distilled else VIT_HEADS)
     return ViTConfig.from_json(
         {
-            "image": read_size(hf_config, "image_size", 224),
-            "patch": read_size(hf_config, "patch_size", 16),
-            "channels": take(hf_config, "num_channels", 3),
+            "image": parse_size(hf_config, "image_size", 224),
+            "patch": parse_size(hf_config, "patch_size", 16),
+            "channels": get_field(hf_config, "num_channels", 3),
             "width": width,
-            "layers": take(hf_config, "num_hidden_layers"),
+            "layers": get_field(hf_config, "num_hidden_layers"),
             "heads": heads,
-            "hidden": take(hf_config, "intermediate_size"),
-            "activation": read_activation(take(hf_config, "hidden_act", "gelu")),
-            "attention_bias": take(hf_config, "qkv_bias", True),
-            "epsilon": take(hf_config, "layer_norm_eps", 1e-12),
+            "hidden": get_field(hf_config, "intermediate_size"),
+            "activation": parse_activation(get_field(hf_config, "hidden_act", "gelu")),
+            "attention_bias": get_field(hf_config, "qkv_bias", True),
+            "epsilon": get_field(hf_config, "layer_norm_eps", 1e-12),
             "distilled": distilled,
             "head": head,
-            **({} if head == "none" else {"classes": read_class_count(hf_config)}),
+            **({} if head == "none" else {"classes": parse_class_count(hf_config)}),
         }
     )
 
 
-def can_write(config: Config) -> bool:
+def can_express(config: Config) -> bool:
     """Return True for every ViT.
 
     Args:
@@ -68,25 +68,25 @@ def can_write(config: Config) -> bool:
     return isinstance(config, ViTConfig)
 
 
-def write_config(config: Config) -> JSONObject:
+def to_hf_config(config: Config) -> JSONObject:
     """Convert our config to a ViT or DeiT config.
 
     Args:
-        config: A config for which ``can_write`` is True.
+        config: A config for which ``can_express`` is True.
     """
     assert isinstance(config, ViTConfig)
     heads = DEIT_HEADS if config.distilled else VIT_HEADS
     hf_config: JSONObject = {
         "model_type": "deit" if config.distilled else "vit",
         "architectures": [architecture for architecture, head in heads.items() if head == config.head],
-        "image_size": write_size(config.image),
-        "patch_size": write_size(config.patch),
+        "image_size": format_size(config.image),
+        "patch_size": format_size(config.patch),
         "num_channels": config.channels,
         "hidden_size": config.width,
         "num_hidden_layers": config.layers,
         "num_attention_heads": config.heads,
         "intermediate_size": config.hidden,
-        "hidden_act": write_activation(config.activation, preferred="gelu_pytorch_tanh"),
+        "hidden_act": format_activation(config.activation, preferred="gelu_pytorch_tanh"),
         "hidden_dropout_prob": config.dropout,
         "attention_probs_dropout_prob": config.dropout,
         "qkv_bias": config.attention_bias,
@@ -101,7 +101,7 @@ def build_name_table(config: Config) -> NameTable:
     """Return the table of parameter names.
 
     Args:
-        config: Our config, from ``read_config`` or with ``can_write``.
+        config: Our config, from ``from_hf_config`` or with ``can_express``.
     """
     assert isinstance(config, ViTConfig)
     base = "deit." if config.distilled else "vit."

@@ -8,12 +8,21 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from jumok.data.batches.split import hash_to_fraction
 from jumok.errors import ArgumentError
 
 
-def split_by_key(keys: Sequence[str], held_out: float, validation: float) -> tuple[list[int], list[int], list[int]]:
+class SplitIndices(NamedTuple):
+    """The indices of the examples of each part."""
+
+    train: list[int]
+    validation: list[int]
+    held_out: list[int]
+
+
+def split_by_key(keys: Sequence[str], held_out_share: float, validation_share: float) -> SplitIndices:
     """Return the indices of the training, validation and held-out examples.
 
     The part of an example is a function of its key alone, and equal keys are in the same part. If a share is so small
@@ -21,21 +30,26 @@ def split_by_key(keys: Sequence[str], held_out: float, validation: float) -> tup
 
     Args:
         keys: The key of each example, such as its text.
-        held_out: The share of keys that is held out, from 0 to 1.
-        validation: The share of the remaining keys that is used for validation, from 0 to 1.
+        held_out_share: The share of keys that is held out, from 0 to 1.
+        validation_share: The share of the remaining keys that is used for validation, from 0 to 1.
 
     Raises:
         ArgumentError: No example is left for training.
 
     >>> split_by_key(["a", "b", "b", "c", "d"], 0.2, 0.2)
-    ([0], [1, 2], [3, 4])
+    SplitIndices(train=[0], validation=[1, 2], held_out=[3, 4])
     """
-    held_out_keys = _select_share(set(keys), held_out, "")
-    validation_keys = _select_share(set(keys) - held_out_keys, validation, "choosing ")
-    parts: tuple[list[int], list[int], list[int]] = ([], [], [])
+    held_out_keys = _select_share(set(keys), held_out_share, "")
+    validation_keys = _select_share(set(keys) - held_out_keys, validation_share, "choosing ")
+    parts = SplitIndices([], [], [])
     for index, key in enumerate(keys):
-        parts[2 if key in held_out_keys else 1 if key in validation_keys else 0].append(index)
-    if not parts[0]:
+        if key in held_out_keys:
+            parts.held_out.append(index)
+        elif key in validation_keys:
+            parts.validation.append(index)
+        else:
+            parts.train.append(index)
+    if not parts.train:
         raise ArgumentError(
             f"the data has {len(set(keys))} different examples, and after the validation and held-out examples none is "
             "left for training; give more data"
