@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from reprlib import repr as shorten  # bounds the depth and the length
-from typing import Any
 
 from jumok.data.images.preparation import Preparation
-from jumok.errors import CheckpointError
+from jumok.data.tokenizers.tokenizer import Tokenizer
+from jumok.errors import ArgumentError, CheckpointError
 from jumok.fields import JSONValue
 from jumok.models import Config, Model
 
@@ -29,11 +29,24 @@ class Loaded:
     """
 
     model: Model
-    tokenizer: Any
+    tokenizer: Tokenizer | None
     config: Config
     family: str
     preparation: Preparation | None = None
     labels: tuple[str, ...] | None = None
+
+    def require_tokenizer(self) -> Tokenizer:
+        """Return the tokenizer.
+
+        Raises:
+            ArgumentError: If the model was loaded without one.
+        """
+        if self.tokenizer is None:
+            raise ArgumentError(
+                "this model has no tokenizer, so it cannot read or write text; pass token ids to the model from "
+                "Python, or save it with a tokenizer"
+            )
+        return self.tokenizer
 
 
 def check_labels(labels: object, model: Model) -> tuple[str, ...]:

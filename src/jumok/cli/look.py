@@ -136,7 +136,7 @@ def _profile_heads(
 
     if not labelled.tokens or labelled.target or lens.loaded is None:
         return None
-    tokenizer = lens.loaded.tokenizer
+    tokenizer = lens.loaded.require_tokenizer()
 
     def tokenize_words(text: str) -> tuple[list[int], list[range]]:
         token_ids = tokenizer.encode(text)

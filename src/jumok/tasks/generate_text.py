@@ -16,7 +16,7 @@ from jumok.generate.beam import BeamSettings, search_beams
 from jumok.generate.decoding import CrossAttentionDecoder, EncoderDecoder, IncrementalDecoder, create_decoder
 from jumok.generate.token_stream import decode_steps
 
-from .model_inputs import ModelInput, require_tokenizer
+from .model_inputs import ModelInput
 
 OPTIONS = ("limit", "beams", "stops", "chat")
 SAMPLING_OPTIONS = tuple(field.name for field in fields(Sampling))
@@ -89,7 +89,7 @@ def stream_answer(loaded: Loaded, model_input: ModelInput, settings: GenerationS
         settings: Settings of text generation.
     """
     tokens = stream_answer_tokens(loaded, model_input, settings)
-    return stream_text(tokens, require_tokenizer(loaded), settings.stops)
+    return stream_text(tokens, loaded.require_tokenizer(), settings.stops)
 
 
 def stream_answer_tokens(loaded: Loaded, model_input: ModelInput, settings: GenerationSettings) -> Iterator[int]:
@@ -101,7 +101,7 @@ def stream_answer_tokens(loaded: Loaded, model_input: ModelInput, settings: Gene
         settings: Settings of text generation.
     """
     model = loaded.model
-    ends = frozenset(require_tokenizer(loaded).ends)
+    ends = frozenset(loaded.require_tokenizer().ends)
     if model.end_token is not None:
         ends |= {model.end_token}
 

@@ -16,7 +16,7 @@ from jumok.data.tokenizers.token_labels import group_words, label_tokens
 from jumok.errors import ArgumentError
 
 from .generate_text import GenerationSettings, stream_answer_tokens
-from .model_inputs import ModelInput, RawInput, read_input, require_tokenizer
+from .model_inputs import ModelInput, RawInput, read_input
 from .predict import NumberPredictor
 
 START = "<start>"
@@ -99,7 +99,7 @@ def prepare_input(loaded: Loaded, raw: RawInput, limit: int = defaults.ANSWER_TO
     labels = _label_source(loaded, model_input)
     words = None
     if model_input.token_ids:
-        words = group_words(require_tokenizer(loaded), model_input.token_ids)
+        words = group_words(loaded.require_tokenizer(), model_input.token_ids)
     if loaded.model.is_encoder_decoder:
         return _generate_answer(loaded, model_input, labels, words, limit)
 
@@ -119,7 +119,7 @@ def _generate_answer(
     loaded: Loaded, model_input: ModelInput, labels: list[str], words: Words | None, limit: int
 ) -> LabelledInput:
     """Generate the answer greedily and make it the decoder's input, behind the start token."""
-    model, tokenizer = loaded.model, require_tokenizer(loaded)
+    model, tokenizer = loaded.model, loaded.require_tokenizer()
     if model.start_token is None:
         raise ArgumentError(f"this {loaded.family} model declares no start token, so its decoder cannot start")
 
@@ -161,7 +161,7 @@ def _label_source(loaded: Loaded, model_input: ModelInput) -> list[str]:
     """Return a label for each source position: tokens, region numbers, or rows and columns of patches (from 1)."""
     model = loaded.model
     if model_input.token_ids:
-        return label_tokens(require_tokenizer(loaded), model_input.token_ids)
+        return label_tokens(loaded.require_tokenizer(), model_input.token_ids)
     if model.patch_grid is None:
         return [f"region {index}" for index in range(model_input.source.shape[1])]
     rows, columns = model.patch_grid

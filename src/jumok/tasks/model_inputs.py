@@ -13,7 +13,6 @@ from torch import Tensor
 from jumok.checkpoint import Loaded
 from jumok.checkpoint.tensor_files import read_tensor
 from jumok.data.images.image_files import is_existing_file, is_image_path
-from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
 
 # What a user passed. It may be of any type; read_input checks it.
@@ -80,31 +79,13 @@ def split_batch(reads: str, inputs: RawInput) -> list[RawInput] | None:
     return list(inputs)
 
 
-def require_tokenizer(loaded: Loaded) -> Tokenizer:
-    """Return the model's tokenizer.
-
-    Args:
-        loaded: A model that reads or writes text.
-
-    Raises:
-        ArgumentError: If the model was loaded without a tokenizer.
-    """
-    if loaded.tokenizer is None:
-        raise ArgumentError(
-            "this model has no tokenizer, so it cannot read or write text; pass token ids to the model from Python, or "
-            "save it with a tokenizer"
-        )
-    tokenizer: Tokenizer = loaded.tokenizer
-    return tokenizer
-
-
 def _read_text(loaded: Loaded, raw: RawInput, chat: bool) -> ModelInput:
     if not isinstance(raw, str):
         raise ArgumentError(f"this {loaded.family} model reads text, not {_name_type(raw)}")
     if is_image_path(raw):
         raise ArgumentError(f"{raw} is an image, but this {loaded.family} model reads text")
 
-    tokenizer = require_tokenizer(loaded)
+    tokenizer = loaded.require_tokenizer()
     text = tokenizer.apply_chat_template([{"role": "user", "content": raw}]) if chat else raw
     token_ids = tokenizer.encode(text)
     if not token_ids:

@@ -12,7 +12,7 @@ from jumok.checkpoint import Loaded
 from jumok.errors import ArgumentError
 from jumok.generate.decoding import pad_right
 
-from .model_inputs import ModelInput, require_tokenizer
+from .model_inputs import ModelInput
 
 FILL_COUNT = 5  # tokens returned for each masked position
 
@@ -73,7 +73,7 @@ def fill(loaded: Loaded, inputs: list[ModelInput]) -> list[list[list[TokenShare]
     Raises:
         ArgumentError: If no text contains the mask token.
     """
-    tokenizer = require_tokenizer(loaded)
+    tokenizer = loaded.require_tokenizer()
     tokens, token_mask = _pad_texts(loaded, inputs)
     if tokenizer.mask is None:
         raise ArgumentError("this model's tokenizer has no mask token, so it cannot fill masks")

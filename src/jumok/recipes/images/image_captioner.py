@@ -117,7 +117,7 @@ def caption(request: TrainingRequest) -> Task:
         tokenizer = _load_or_learn_tokenizer(request, train.texts)
         config = _set_tokens(config, tokenizer, [text for part in parts for text in part.texts])
     else:
-        tokenizer = loaded.tokenizer
+        tokenizer = loaded.require_tokenizer()
     model = request.model(Captioner, config, settings)
     if loaded is not None:
         model.load_state_dict(loaded.model.state_dict())

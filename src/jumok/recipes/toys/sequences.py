@@ -123,8 +123,8 @@ def _create_task(request: TrainingRequest, generate_examples: ExampleGenerator, 
         config = _create_config(kind, tokenizer.vocabulary, max_tokens)
         model = request.model(MODELS[kind], request.config(config), settings)
     else:
-        model, tokenizer = loaded.model, loaded.tokenizer
-        _check_start(request, kind, default_kind, tokenizer, words)
+        _check_start(request, kind, default_kind, loaded.tokenizer, words)
+        model, tokenizer = loaded.model, loaded.require_tokenizer()
     needed = 2 * max_tokens if kind == "gpt" else max_tokens
     if model.context_length is not None and model.context_length < needed:
         raise ArgumentError(f"the model reads at most {model.context_length} tokens, and these sequences need {needed}")
