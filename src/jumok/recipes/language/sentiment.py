@@ -169,7 +169,7 @@ def _create_or_continue_model(
     config = set_class_count(request, _adapt_config(request, loaded), names)
     model = request.model(Classifier, config, settings)
     _copy_loaded_parameters(model, loaded, names)
-    return model, loaded.tokenizer
+    return model, loaded.require_tokenizer()
 
 
 def create_weighted_loss(class_weights: Float[Tensor, " classes"], smoothing: float) -> Loss:
