@@ -177,7 +177,7 @@ FOLDERS: dict[str, Callable[[Path], None]] = {
     "a billion layers": change_config(n_layer=10**9),
     "a hundred thousand layers": change_config(n_layer=100_000),
     "a width of 2**30": change_config(n_embd=2**30, n_head=1),
-    "heads that do not divide": change_config(n_head=3),
+    "heads that do not divide the width": change_config(n_head=3),
     "no heads": change_config(n_head=0),
     "unknown activation": change_config(activation_function="eval"),
     "arithmetic that is not ours": change_config(scale_attn_by_inverse_layer_idx=True),

@@ -201,7 +201,7 @@ class EluKernel:
 def _heads_per_group(query: Array, key: Array, value: Array) -> int:
     heads, groups = query.shape[1], key.shape[1]
     if heads % groups:
-        raise ValueError(f"{heads} heads do not divide into {groups} groups")
+        raise ValueError(f"{heads} heads cannot be split evenly into {groups} groups")
     if key.shape[:3] != value.shape[:3] or key.shape[0] != query.shape[0]:
         raise ValueError(f"shapes disagree: {query.shape}, {key.shape}, {value.shape}")
     return int(heads // groups)

@@ -26,14 +26,14 @@ JSONObject = dict[str, JSONValue]
 
 # The functions below return Any, as dataclasses.field does: at runtime a Field, in the annotated class its value.
 
-LARGEST_INTEGER = 2**31  # no real size is larger; a file that holds a larger one is damaged
+MAX_INTEGER = 2**31  # no real size is larger; a file that holds a larger one is damaged
 
 KIND_NAMES = {int: "an integer", float: "a number", str: "text", bool: "true or false", tuple: "a list of integers"}
 
 FieldsType = TypeVar("FieldsType", bound="Fields")
 
 
-def integer(default: int, help: str, least: int = 1, most: int = LARGEST_INTEGER) -> Any:
+def integer(default: int, help: str, least: int = 1, most: int = MAX_INTEGER) -> Any:
     """Declare an integer field.
 
     Args:
@@ -78,7 +78,7 @@ def flag(default: bool, help: str) -> Any:
     return field(default=default, metadata={"kind": bool, "help": help})
 
 
-def integers(default: tuple[int, ...], help: str, least: int = 1, most: int = LARGEST_INTEGER) -> Any:
+def integers(default: tuple[int, ...], help: str, least: int = 1, most: int = MAX_INTEGER) -> Any:
     """Declare a field that holds several integers; JSON stores them as a list.
 
     Args:

@@ -244,8 +244,8 @@ def test_dropout_is_off_in_evaluation() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: MultiHead(10, 3), "width 10 does not divide into 3 heads"),
-        (lambda: MultiHead(12, 6, groups=4), "6 heads do not divide into 4 groups"),
+        (lambda: MultiHead(10, 3), "width 10 cannot be split evenly into 3 heads"),
+        (lambda: MultiHead(12, 6, groups=4), "6 heads cannot be split evenly into 4 groups"),
         (lambda: MultiHead(12, 0), "heads must be at least 1, not 0"),
         (lambda: MultiHead(12, 3, head_width=-1), "head_width must be at least 1, not -1"),
         (lambda: MultiHead(12, 3, projection="magic"), "'magic'; choose one of fused, batched, single"),

@@ -37,7 +37,11 @@ VALID = make_zeros(2, 6, 5, 4)
             ShapeError,
             r"\[2, 6, 5, 4\] and key \[3, 6, 7, 4\].*2 and 3",
         ),
-        ((VALID, make_zeros(2, 4, 7, 4), make_zeros(2, 4, 7, 4)), ShapeError, "6 query heads do not divide into 4"),
+        (
+            (VALID, make_zeros(2, 4, 7, 4), make_zeros(2, 4, 7, 4)),
+            ShapeError,
+            "6 query heads cannot be split evenly into 4",
+        ),
         (
             (make_zeros(6, 5, 4), VALID, VALID),
             ShapeError,

@@ -149,7 +149,7 @@ def test_llama3_scaling_is_recognised_by_its_factors(factor: float, tmp_path: Pa
 
 
 BAD: dict[str, tuple[dict[str, Any], Any, str]] = {
-    "unknown type": ({"llama.rope.scaling.type": "longrope"}, None, "rotary positions: longrope"),
+    "unknown type": ({"llama.rope.scaling.type": "longrope"}, None, "rotary position scaling: longrope"),
     "unknown field": (
         {"llama.rope.scaling.type": "yarn", "llama.rope.scaling.yarn_beta_fast": 8.0}, None, "yarn yarn_beta_fast"
     ),
@@ -160,12 +160,12 @@ BAD: dict[str, tuple[dict[str, Any], Any, str]] = {
     ),
     "part of each head": ({"llama.rope.dimension_count": 12}, None, "dimension_count = 12; only 24"),
     "a billion blocks": ({"llama.block_count": 10**9}, None, "1,000,000,000 blocks, but holds"),
-    "other factors": ({}, [1.0] * 11 + [3.0], "are not those of Llama 3.1's scaling"),
-    "factors are NaN": ({}, [float("nan")] * 12, "are not those of Llama 3.1's scaling"),
-    "factors below one": ({}, [0.5] * 12, "are not those of Llama 3.1's scaling"),
-    "too many factors": ({}, [1.0] * 13, "are not those of Llama 3.1's scaling"),
+    "other factors": ({}, [1.0] * 11 + [3.0], "do not match Llama 3.1's scaling"),
+    "factors are NaN": ({}, [float("nan")] * 12, "do not match Llama 3.1's scaling"),
+    "factors below one": ({}, [0.5] * 12, "do not match Llama 3.1's scaling"),
+    "too many factors": ({}, [1.0] * 13, "do not match Llama 3.1's scaling"),
     "two scalings": (
-        {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 2.0}, [1.0] * 12, "not those of Llama 3.1"
+        {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 2.0}, [1.0] * 12, "do not match Llama 3.1"
     ),
 }  # fmt: skip
 

@@ -94,5 +94,5 @@ def test_pickle_is_read_only_with_pickled(tmp_path: Path) -> None:
         jumok.load(tmp_path / "good")
     assert jumok.load(tmp_path / "good", pickled=True).family == "gpt"
     torch.save({"a": object}, tmp_path / "good" / "pytorch_model.bin")
-    with pytest.raises(CheckpointError, match=r"cannot be read as tensors|more than named tensors"):
+    with pytest.raises(CheckpointError, match=r"cannot be read as tensors|other than named tensors"):
         jumok.load(tmp_path / "good", pickled=True)

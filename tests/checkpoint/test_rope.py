@@ -40,7 +40,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "yarn with its own gain": {**YARN, "attention_factor": 1.3, "rope_theta": 1_000_000.0},
     "yarn with two scales": {**YARN, "mscale": 1.4, "mscale_all_dim": 0.7},
     "yarn with one scale": {**YARN, "mscale": 1.4},
-    "yarn of a training too short to turn": {**YARN, "original_max_position_embeddings": 3, "beta_fast": 2},
+    "yarn with a trained length shorter than one turn": {**YARN, "original_max_position_embeddings": 3, "beta_fast": 2},
     "yarn of a small base": {**YARN, "beta_fast": 4, "rope_theta": 2.0},
     "dynamic": {"rope_type": "dynamic", "factor": 4.0},
 }
@@ -204,13 +204,13 @@ def test_invalid_scalings_are_refused(build: Any) -> None:
     [
         (
             {"rope_scaling": {"rope_type": "longrope", "factor": 2.0}},
-            "'longrope'; supported are default, linear, llama3",
+            "'longrope'; supported: default, linear, llama3",
         ),
         ({"rope_scaling": {"rope_type": "mrope", "mrope_section": [1, 1, 2]}}, "rope_type 'mrope'"),
         ({"rope_scaling": {**YARN, "truncate": False}}, "truncate = false"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor = 0.5"),
         ({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.25}}, "partial_rotary_factor = 0.25"),
-        ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "for each layer type"),
+        ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "per layer type"),
         ({"rope_scaling": {"rope_type": "linear"}}, "has no field 'factor'"),
         (
             {"rope_scaling": {key: setting for key, setting in LLAMA3.items() if "low" not in key}},

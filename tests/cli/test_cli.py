@@ -107,7 +107,7 @@ def test_demo_draws_its_figures(tmp_path: Path) -> None:
         (["attend"], "Missing argument 'TEXT'"),
         (["attend", "  "], "the text is empty"),
         (["attend", "a " * 70], "70 words; give at most 64"),
-        (["attend", "a b", "--heads", "5"], "does not divide into 5 heads"),
+        (["attend", "a b", "--heads", "5"], "cannot be split evenly into 5 heads"),
         (["attend", "a b", "--heads", "x"], "not a valid integer"),
         (["attend", "a b", "--head", "2"], "heads 0 to 1"),
         (["attend", "a b", "--mask", "window(2.5)"], "integers, not 2.5"),

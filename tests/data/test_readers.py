@@ -336,7 +336,7 @@ def test_unusable_captions_are_reported(tmp_path: Path) -> None:
     assert list(read_captioned_images(folder, problems)) == [(folder / "a.png", "fine")]
     assert problems.count == 5
     assert [f"{table}:{number}: " in message for number, message in enumerate(problems.first, 2)] == [True] * 5
-    assert ["leads out" in message for message in problems.first] == [True, True, True, False, False]
+    assert ["is outside" in message for message in problems.first] == [True, True, True, False, False]
     table.unlink()
     with pytest.raises(DataError, match=r"a.png: the image has no caption; write one into a.txt"):
         list(read_captioned_images(folder))

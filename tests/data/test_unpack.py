@@ -73,7 +73,7 @@ def build_tar_of(name: str, content: bytes = POEM) -> bytes:
     return build_tar((tarfile.TarInfo(name), content))
 
 
-OUTSIDE = "leads out of the folder"
+OUTSIDE = "is outside the folder"
 SPECIAL = "a link or a device"
 # name of the case: archive, suffix of its name, message of the error
 HOSTILE = {
@@ -90,10 +90,10 @@ HOSTILE = {
     "duplicate": (build_tar_with_duplicate(), ".tar.gz", "contains a/poem.txt twice"),
     "large file": (build_tar_of("a/poem.txt", bytes(2000)), ".tar.gz", "larger than the expected 9 bytes"),
     "large file that is not extracted": (build_tar_of("b", bytes(200_000)), ".tar.gz", "unpacks to more than"),
-    "wrong size in the header": (build_zip_bomb(), ".whl", "was refused"),
+    "wrong size in the header": (build_zip_bomb(), ".whl", "was rejected"),
     "broken zip": (b"PK\x03\x04 and then nothing", ".whl", "cannot be read"),
     "broken tar": (b"\x1f\x8b\x08 and then nothing", ".tar.gz", "cannot be read"),
-    "truncated": (build_tar_of("a/poem.txt", os.urandom(4000))[:2000], ".tar.gz", "was refused"),
+    "truncated": (build_tar_of("a/poem.txt", os.urandom(4000))[:2000], ".tar.gz", "was rejected"),
     "plain text": (b"plain text", ".tar.gz", "cannot be read"),
 }
 
@@ -101,7 +101,7 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_archive_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content, suffix, message = HOSTILE[name]
-    monkeypatch.setattr(unpack, "LARGEST_ARCHIVE", 100_000)
+    monkeypatch.setattr(unpack, "MAX_ARCHIVE_BYTES", 100_000)
     path = tmp_path / f"archive{suffix}"
     path.write_bytes(content)
     size = len(POEM) * 2 if name == "duplicate" else 9

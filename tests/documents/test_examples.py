@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-LONGEST_EXAMPLE = 60
+MAX_EXAMPLE_LINES = 60
 
 # Lines that each script must print, in this order.
 EXPECTED_LINES = {
@@ -65,7 +65,7 @@ def test_every_example_has_expected_lines() -> None:
 @pytest.mark.parametrize("path", list_examples(), ids=lambda path: path.name)
 def test_example_is_short_and_says_what_you_learn(path: Path) -> None:
     source = path.read_text(encoding="utf-8")
-    assert len(source.splitlines()) <= LONGEST_EXAMPLE
+    assert len(source.splitlines()) <= MAX_EXAMPLE_LINES
     assert "You learn:" in source
 
 

@@ -200,7 +200,7 @@ def test_empty_standard_input_is_refused(folders: Path) -> None:
     [
         ("jumok.run('tiny', 'a', foo=1)", "unknown setting 'foo'; choose from limit"),
         ("jumok.run('tiny', 'a', limit='x')", "limit must be a number of new tokens"),
-        ("jumok.save('gpt', 'folder')", "save needs a jumok model"),
+        ("jumok.save('gpt', 'folder')", "save takes a jumok model"),
         ("jumok.load(None)", "give a folder, a .gguf file or a name"),
         ("jumok.load('')", "give a folder, a .gguf file or a name"),
         ("generate(jumok.load('tiny').model, torch.tensor([[1, 2]]))", "give its .tolist()"),

@@ -191,8 +191,8 @@ def test_invalid_images_are_refused() -> None:
 
 def test_invalid_configs_are_refused() -> None:
     for fields, message in (
-        ({"heads": 5}, "width 24 does not divide into 5 heads"),
-        ({"source": "patches", "image": (6, 16), "patch": (3, 5)}, "6 x 16 pixels does not divide"),
+        ({"heads": 5}, "width 24 cannot be split evenly into 5 heads"),
+        ({"source": "patches", "image": (6, 16), "patch": (3, 5)}, "6 x 16 pixels cannot be split evenly"),
         ({"source": "sounds"}, "must be one of regions, patches"),
         ({"end": 50}, "end is token 50, but the vocabulary has 50 tokens"),
     ):

@@ -1,4 +1,4 @@
-"""Compare GPT-2 and the Llama line with transformers."""
+"""Compare GPT-2 and Llama-style models with transformers."""
 
 from __future__ import annotations
 

@@ -206,7 +206,7 @@ def test_saved_model_loads_with_equal_outputs(mixing: str, head: str, tmp_path: 
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"heads": 5}, "width 24 does not divide into 5 heads"),
+        ({"heads": 5}, "width 24 cannot be split evenly into 5 heads"),
         ({"mixing": "reformer"}, "mixing of the long config must be one of longformer, bigbird, performer, fnet, full"),
         ({"window": 0}, "window of the long config must be from 1"),
         ({"globals": (-1,)}, "globals of the long config must be from 0"),

@@ -16,7 +16,7 @@ from jumok.models.gpt import GPT
 from jumok.models.registry import FAMILIES, get_family, register_family
 
 ROOT = Path(__file__).parents[2]
-LONGEST_FAMILY = 60
+MAX_FAMILY_LINES = 60
 
 
 def read_code_block() -> str:
@@ -37,7 +37,7 @@ def namespace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]
 def test_block_is_the_example_and_short() -> None:
     code = read_code_block()
     assert code == (ROOT / "examples" / "new_family.py").read_text(encoding="utf-8")
-    assert len(code.splitlines()) <= LONGEST_FAMILY
+    assert len(code.splitlines()) <= MAX_FAMILY_LINES
 
 
 def test_new_family_builds_runs_saves_and_loads(namespace: dict[str, Any], tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_new_family_cannot_take_the_name_of_another() -> None:
     class Impostor(GPT):
         pass
 
-    with pytest.raises(ArgumentError, match="the family 'gpt' exists already; choose another name"):
+    with pytest.raises(ArgumentError, match="the family 'gpt' already exists; choose another name"):
         register_family(Impostor)
 
 

@@ -155,7 +155,7 @@ def test_integers_are_accepted() -> None:
 
 def test_invalid_inputs_are_refused() -> None:
     model = build_model()
-    with pytest.raises(ArgumentError, match="width 15 does not divide into 2 heads"):
+    with pytest.raises(ArgumentError, match="width 15 cannot be split evenly into 2 heads"):
         NumericConfig(width=15)
     with pytest.raises(ArgumentError, match="scale of the numeric config must be from"):
         NumericConfig(scale=0.0)

@@ -188,9 +188,9 @@ def test_invalid_configs_are_refused(tmp_path: Path) -> None:
     for fields, message in (
         ({"heads": (2,)}, "need one number for each stage"),
         ({"depths": (), "heads": ()}, "need one number for each stage"),
-        ({"heads": (2, 3)}, "stage 1 is 16 wide, which does not divide into 3 heads"),
+        ({"heads": (2, 3)}, "stage 1 is 16 wide, which cannot be split evenly into 3 heads"),
         ({"image": (12,)}, "must be (rows, columns) each"),
-        ({"image": (13, 12), "positions": "learned"}, "13 x 12 pixels does not divide into patches of 2 x 2"),
+        ({"image": (13, 12), "positions": "learned"}, "13 x 12 pixels cannot be split evenly into patches of 2 x 2"),
     ):
         with pytest.raises((ArgumentError, ShapeError), match=re.escape(message)):
             SwinConfig.from_json({**TINY, **fields})
@@ -203,7 +203,7 @@ def test_invalid_configs_are_refused(tmp_path: Path) -> None:
         ("depths", ["2", 1, 2], "depths in config.json must be a list of integers"),
         ("num_heads", 3, "num_heads in config.json must be a list of integers"),
         ("window_size", 4, "relative_position_bias_table give [25, 2], but by its config"),
-        ("depths", [2, 1, 1], "does not have: swin.encoder.layers.2.blocks.1."),
+        ("depths", [2, 1, 1], "match no parameter of this model: swin.encoder.layers.2.blocks.1."),
     ):
         (tmp_path / "swin" / "config.json").write_text(json.dumps({**config_json, name: value}))
         with pytest.raises(JumokError, match=re.escape(message)):

@@ -374,7 +374,7 @@ def test_sinusoids_interleaved_and_in_halves() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"heads": 5}, "width 24 does not divide into 5 heads"),
+        ({"heads": 5}, "width 24 cannot be split evenly into 5 heads"),
         ({"target_vocabulary": 60}, "50 and 60 tokens cannot share one embedding; say shared=False"),
         ({"end": 50}, "end is token 50, but the vocabulary has 50 tokens"),
         ({"pad": 55, "target_vocabulary": 60, "shared": False}, "pad is token 55, but the vocabulary has 50 tokens"),

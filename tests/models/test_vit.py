@@ -109,10 +109,10 @@ def test_unsupported_configs_are_refused(tmp_path: Path) -> None:
     for change, message in {
         ("head_dim", 9): "head_dim = '9'",
         ("hidden_act", "quick_gelu"): "activation of the vit config must be one of",
-        ("image_size", 31): "31 x 31 pixels does not divide into patches of 5 x 5",
+        ("image_size", 31): "31 x 31 pixels cannot be split evenly into patches of 5 x 5",
         ("image_size", 1.5): "image_size in config.json must be one or two integers",
         ("patch_size", "5"): "patch_size in config.json must be one or two integers",
-        ("num_attention_heads", 4): "does not divide into 4 heads",
+        ("num_attention_heads", 4): "cannot be split evenly into 4 heads",
         ("num_attention_heads", 0): "heads of the vit config must be from 1",
         ("architectures", "text"): None,
     }.items():
@@ -138,9 +138,9 @@ def test_images_of_another_size_are_refused(size: tuple[int, int]) -> None:
 
 def test_invalid_configs_are_refused() -> None:
     for fields, message in (
-        ({"image": (7, 8)}, "7 x 8 pixels does not divide into patches of 3 x 2"),
+        ({"image": (7, 8)}, "7 x 8 pixels cannot be split evenly into patches of 3 x 2"),
         ({"image": (8,)}, "an image must be (rows, columns)"),
-        ({"heads": 5}, "width 12 does not divide into 5 heads"),
+        ({"heads": 5}, "width 12 cannot be split evenly into 5 heads"),
         ({"head": "teacher"}, "it needs distilled=True"),
     ):
         with pytest.raises((ArgumentError, ShapeError), match=re.escape(message)):
@@ -174,7 +174,9 @@ def test_patch_embedding_is_linear_in_the_pixels() -> None:
 
 
 def test_invalid_patches_are_refused() -> None:
-    with pytest.raises(ShapeError, match="an image of 6 x 19 pixels does not divide into patches of 3 x 5; resize"):
+    with pytest.raises(
+        ShapeError, match="an image of 6 x 19 pixels cannot be split evenly into patches of 3 x 5; resize"
+    ):
         PatchEmbedding(2, (3, 5), 7)(torch.zeros(1, 2, 6, 19))
     with pytest.raises(ShapeError, match="reads images of 2 channels, not 3"):
         PatchEmbedding(2, 3, 7)(torch.zeros(1, 3, 6, 6))

@@ -124,7 +124,7 @@ def test_text_continues_a_trained_gpt(tmp_path: Path, book: Path, gpt_run: Path)
 
 @pytest.mark.parametrize("recipe", ["text", "text-fast"])
 def test_window_longer_than_the_model_is_refused(recipe: str, tmp_path: Path, book: Path, gpt_run: Path) -> None:
-    with pytest.raises(ArgumentError, match=r"window of the recipe .* must be from 2 to 16, not 17"):
+    with pytest.raises(ArgumentError, match=r"window of the .* recipe must be from 2 to 16, not 17"):
         train(recipe, tmp_path / "run", book, start=gpt_run, **SHORT, window=17)
     assert not (tmp_path / "run").exists()
 

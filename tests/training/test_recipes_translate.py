@@ -206,7 +206,7 @@ def test_translate_refuses_invalid_data_and_fields(tmp_path: Path, pairs: Path) 
         train("translate", tmp_path / "run", tmp_path / "bad.tsv", **TRANSFORMER)
     with pytest.raises(ArgumentError, match="direction of the recipe config must be one of en-ko, ko-en"):
         train("translate", tmp_path / "run", None, direction="en-fr")
-    with pytest.raises(ArgumentError, match="direction of the recipe translate applies only without --data"):
+    with pytest.raises(ArgumentError, match="direction of the translate recipe applies only without --data"):
         train("translate", tmp_path / "run", pairs, **TRANSFORMER, direction="en-ko")
     (tmp_path / "few.tsv").write_text("one\t하나\n", encoding="utf-8")
     with pytest.raises(ArgumentError, match="none of the pairs was held out"):

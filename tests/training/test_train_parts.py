@@ -60,7 +60,7 @@ def test_short_run_warms_up_in_a_tenth_of_its_steps(steps: int, warmup: int, eff
 
 
 def test_settings_refuse_invalid_values() -> None:
-    with pytest.raises(ArgumentError, match="does not divide into 3 parts"):
+    with pytest.raises(ArgumentError, match="cannot be split evenly into 3 parts"):
         Settings(batch=8, accumulate=3)
     with pytest.raises(ArgumentError, match="learning_rate of the training config"):
         Settings(learning_rate=-1.0)

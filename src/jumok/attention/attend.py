@@ -247,7 +247,7 @@ def _check_tensors(query: Any, key: Any, value: Any) -> None:
         )
     if key_sizes[1] == 0 or query_sizes[1] % key_sizes[1]:
         raise ShapeError(
-            f"{query_sizes[1]} query heads do not divide into {key_sizes[1]} key/value heads "
+            f"{query_sizes[1]} query heads cannot be split evenly into {key_sizes[1]} key/value heads "
             f"(query {list(query_sizes)}, key {list(key_sizes)})"
         )
     if not (query.dtype is key.dtype is value.dtype):

@@ -140,10 +140,12 @@ class MultiHead(AttentionLayer):
         _check_at_least_one(width=width, heads=heads, groups=groups, head_width=head_width, value_width=value_width)
         if head_width is None:
             if width % heads:
-                raise ArgumentError(f"width {width} does not divide into {heads} heads; change one, or set head_width")
+                raise ArgumentError(
+                    f"width {width} cannot be split evenly into {heads} heads; change one, or set head_width"
+                )
             head_width = width // heads
         if heads % groups:
-            raise ArgumentError(f"{heads} heads do not divide into {groups} groups")
+            raise ArgumentError(f"{heads} heads cannot be split evenly into {groups} groups")
         if projection not in PROJECTIONS:
             raise ArgumentError(f"unknown projection {projection!r}; choose one of {', '.join(PROJECTIONS)}")
 

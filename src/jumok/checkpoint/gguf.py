@@ -1,4 +1,4 @@
-"""Load GGUF files of the Llama line; the gguf package dequantises the tensors."""
+"""Load GGUF files of Llama-style models; the gguf package dequantises the tensors."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from .loaded import Loaded
 from .name_table import NameTable, Rule, concatenate_layers
 
 ROPE_FACTORS = "rope_freqs.weight"
-LLAMA3_LENGTH = 8192  # the training length, before scaling, of all models with such factors
-ROWS_AT_ONCE = 2048  # dequantising a whole embedding at once would need several times its memory
+LLAMA3_LENGTH = 8192  # Llama 3.1's context length before scaling, which the file does not store
+ROWS_PER_CHUNK = 2048  # dequantising a whole embedding at once would need several times its memory
 
 
 def load_gguf(path: Path, dtype: torch.dtype) -> Loaded:
@@ -30,7 +30,7 @@ def load_gguf(path: Path, dtype: torch.dtype) -> Loaded:
 
     Args:
         path: The file.
-        dtype: The number type of the parameters.
+        dtype: The dtype of the parameters.
 
     Raises:
         CheckpointError: If the gguf package is missing, or the file is damaged or not supported.
@@ -52,12 +52,12 @@ def load_gguf(path: Path, dtype: torch.dtype) -> Loaded:
         quantization = GGMLQuantizationType(stored.type_number)
         tensor = torch.empty(stored.shape, dtype=dtype)
         try:
-            for start in range(0, size[0], ROWS_AT_ONCE) if len(size) > 1 else (0,):
-                part = slice(start, start + ROWS_AT_ONCE) if len(size) > 1 else slice(None)
+            for start in range(0, size[0], ROWS_PER_CHUNK) if len(size) > 1 else (0,):
+                part = slice(start, start + ROWS_PER_CHUNK) if len(size) > 1 else slice(None)
                 tensor[part] = torch.from_numpy(dequantize(np.array(raw[part]), quantization))
         except (NotImplementedError, ValueError) as error:
             raise CheckpointError(
-                f"{path.name}: {name!r} has the type {quantization.name}, which cannot be read: {error}"
+                f"{path.name}: {name!r} cannot be dequantised from {quantization.name}: {error}"
             ) from None
         return tensor
 
@@ -77,7 +77,7 @@ def load_gguf(path: Path, dtype: torch.dtype) -> Loaded:
 def _parse_config(path: Path, metadata: JSONObject, tensors: dict[str, StoredTensor]) -> GPTConfig:
     architecture = metadata.get("general.architecture")
     if architecture != "llama":
-        raise CheckpointError(f"{path.name} has the architecture {str(architecture)[:40]!r}; only 'llama' is supported")
+        raise CheckpointError(f"{path.name} has architecture {str(architecture)[:40]!r}; only 'llama' is supported")
 
     def take(name: str, default: JSONValue | EllipsisType = ...) -> JSONValue:
         if f"llama.{name}" in metadata:
@@ -102,21 +102,20 @@ def _parse_config(path: Path, metadata: JSONObject, tensors: dict[str, StoredTen
         tied="output.weight" not in tensors,
         **{"length": length, **_parse_rotary(path, metadata, hf_config)},
     )
-    if config.layers > len(tensors):  # before the blocks are built
+    if config.layers > len(tensors):  # checked before the blocks are built: a damaged file may claim millions
         raise CheckpointError(f"{path.name} claims {config.layers:,} blocks, but holds {len(tensors)} tensors")
     head_width = config.head_width or config.width // config.heads
     for name in ("rope.dimension_count", "attention.value_length"):
         stored = take(name, head_width)
         if stored != head_width:
             raise CheckpointError(
-                f"{path.name} has llama.{name} = {str(stored)[:40]}; only {head_width}, the width of a head, is "
-                "supported"
+                f"{path.name} has llama.{name} = {str(stored)[:40]}; only the head width, {head_width}, is supported"
             )
     return config
 
 
 def _parse_rotary(path: Path, metadata: JSONObject, hf_config: JSONObject) -> JSONObject:
-    """Return the rotary fields of our config; the scaling types mean what they mean in Hugging Face's configs."""
+    """Return the rotary fields of our config. GGUF uses the names that Hugging Face's configs use for scaling types."""
     prefix = "llama.rope.scaling."
     scaling = {name.removeprefix(prefix): value for name, value in metadata.items() if name.startswith(prefix)}
     rope_type = scaling.pop("type", "linear" if scaling.get("factor") else "none")  # llama.cpp's default
@@ -124,7 +123,7 @@ def _parse_rotary(path: Path, metadata: JSONObject, hf_config: JSONObject) -> JS
     factor, length = scaling.pop("factor", None), scaling.pop("original_context_length", None)
     if rope_type not in ("none", "linear", "yarn") or scaling or "llama.rope.scale_linear" in metadata:
         raise CheckpointError(
-            f"{path.name} has an unsupported scaling of its rotary positions: {str(rope_type)[:40]} "
+            f"{path.name} has an unsupported rotary position scaling: {str(rope_type)[:40]} "
             f"{', '.join(sorted(scaling))[:200]}"
         )
     if rope_type == "none":
@@ -134,13 +133,13 @@ def _parse_rotary(path: Path, metadata: JSONObject, hf_config: JSONObject) -> JS
 
 
 def _add_llama3_scaling(path: Path, config: GPTConfig, factors: Tensor) -> GPTConfig:
-    """Return a config with Llama 3.1's scaling, of which the file stores only the factor of each rotated pair."""
+    """Return a config with Llama 3.1's scaling, derived from the factor that the file stores per rotated pair."""
     pairs = (config.head_width or config.width // config.heads) // 2
-    unsupported = CheckpointError(f"{path.name}: its {ROPE_FACTORS} are not those of Llama 3.1's scaling")
+    unsupported = CheckpointError(f"{path.name}: the values of {ROPE_FACTORS} do not match Llama 3.1's scaling")
     if factors.shape != (pairs,) or config.rotary_scaling != "none":
         raise unsupported
     factor = float(factors.max())
-    if not 1 <= factor <= rope.LARGEST_FACTOR:  # NaN fails too
+    if not 1 <= factor <= rope.MAX_FACTOR:  # NaN fails too
         raise unsupported
     scaling = Llama3Scaling(factor, LLAMA3_LENGTH)
     frequencies = 1.0 / config.rotary_base ** (torch.arange(pairs) / pairs)
@@ -157,13 +156,13 @@ def _add_llama3_scaling(path: Path, config: GPTConfig, factors: Tensor) -> GPTCo
 
 
 def _undo_permutation(name: str, tensor: Tensor, config: GPTConfig) -> Tensor:
-    """llama.cpp rotates neighbouring numbers and reorders the rows of query and key for it; return them in halves."""
+    """Undo llama.cpp's reordering of query and key rows: it rotates adjacent pairs, our layers rotate two halves."""
     if not name.endswith(("attn_q.weight", "attn_k.weight")):
         return tensor
     heads = config.heads if name.endswith("attn_q.weight") else config.groups or config.heads
     rows, columns = tensor.shape
     if rows % (2 * heads):
-        raise CheckpointError(f"{name!r} has {rows} rows, which do not divide into {heads} heads of pairs")
+        raise CheckpointError(f"{name!r} has {rows} rows, which cannot be split evenly into {heads} heads of pairs")
     return tensor.view(heads, rows // heads // 2, 2, columns).transpose(1, 2).reshape(rows, columns)
 
 
@@ -181,4 +180,4 @@ def _build_name_table() -> NameTable:
         Rule("norm.weight", ("output_norm.weight",)),
         Rule("output.weight", ("output.weight",)),
     ]
-    return NameTable(rules, [ROPE_FACTORS])  # read with the config
+    return NameTable(rules, [ROPE_FACTORS])  # ignored here: _add_llama3_scaling has read it already

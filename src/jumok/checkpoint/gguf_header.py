@@ -1,7 +1,7 @@
-"""Read the header of a GGUF file: its metadata, and where its tensors lie.
+"""Read the header of a GGUF file: its metadata, and the shapes, types and offsets of its tensors.
 
-The gguf package's own reader takes seconds for a vocabulary's strings and trusts every length in the file, so the
-header is read here. The package's tables of types and its dequantisation are used unchanged.
+The gguf package's own reader takes seconds to read a vocabulary and trusts every length in the file, so this module
+reads the header itself. The package's tables of types and its dequantisation are used unchanged.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import NamedTuple
 from jumok.errors import CheckpointError
 from jumok.fields import JSONObject, JSONValue
 
-LARGEST_HEADER = 128 * 2**20
-MOST_ITEMS = 4_000_000
-MOST_ENTRIES = 100_000  # tensors, or fields
+MAX_HEADER_BYTES = 128 * 2**20
+MAX_ARRAY_LENGTH = 4_000_000
+MAX_ENTRIES = 100_000  # of tensors, and of metadata fields
 # GGUF's value types: number -> struct format; 8 is a string, 9 an array
 NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 STRING, ARRAY = 8, 9
@@ -30,7 +30,7 @@ class StoredTensor:
 
     Attributes:
         shape: Its shape, rows first.
-        type_number: GGUF's number of its quantisation type.
+        type_number: The number of its quantisation type in GGUF.
         start: The offset of its first byte in the file.
     """
 
@@ -48,7 +48,7 @@ class _Cursor:
             raise CheckpointError(f"{path.name} is too short to be a GGUF file")
         with path.open("rb") as file:  # mapped, not read: most of the file is tensors
             self.bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        self.end = min(len(self.bytes), LARGEST_HEADER)
+        self.end = min(len(self.bytes), MAX_HEADER_BYTES)
         self.at = 0
 
     def read_numbers(self, form: str, count: int) -> list[int | float]:
@@ -63,10 +63,11 @@ class _Cursor:
         return int(self.read_numbers(form, 1)[0])
 
     def read_text(self) -> str:
-        length = int.from_bytes(self.bytes[self.at : self.at + 8], "little")  # faster than struct, for 100,000 strings
+        # int.from_bytes is faster than struct, and a vocabulary has 100,000 strings
+        length = int.from_bytes(self.bytes[self.at : self.at + 8], "little")
         self.at += 8
         if length > self.end - self.at:
-            raise CheckpointError(f"{self.name} claims a text of {length:,} bytes, more than its header has")
+            raise CheckpointError(f"{self.name} claims a string of {length:,} bytes, longer than its header")
         text = self.bytes[self.at : self.at + length]
         self.at += length
         return text.decode("utf-8", errors="replace")
@@ -76,13 +77,13 @@ class _Cursor:
             return self.read_text()
         if type_number == ARRAY:
             inner, count = self.read_integer("I"), self.read_integer("Q")
-            if count > min(MOST_ITEMS, self.end) or depth > 2:
-                raise CheckpointError(f"{self.name} claims an array of {count:,} values, more than its header has")
+            if count > min(MAX_ARRAY_LENGTH, self.end) or depth > 2:
+                raise CheckpointError(f"{self.name} claims an array of {count:,} values, longer than its header")
             if inner in NUMBERS:
                 return self.read_numbers(NUMBERS[inner], count)
             return [self.read_value(inner, depth + 1) for _ in range(count)]
         if type_number not in NUMBERS:
-            raise CheckpointError(f"{self.name} has a field of the unknown type {type_number}; the file is damaged")
+            raise CheckpointError(f"{self.name} has a field of unknown type {type_number}; the file is damaged")
         return self.read_numbers(NUMBERS[type_number], 1)[0]
 
 
@@ -91,21 +92,21 @@ def read_header(path: Path, block_sizes: dict[int, tuple[int, int]]) -> tuple[JS
 
     Args:
         path: The file.
-        block_sizes: For each type number, how many numbers make a block and how many bytes a block has.
+        block_sizes: Values per block and bytes per block, by type number.
 
     Raises:
         CheckpointError: If the file is damaged, or not of GGUF version 2 or 3.
     """
     cursor = _Cursor(path)
     if cursor.bytes[:4] != b"GGUF":
-        raise CheckpointError(f"{path.name} is not a GGUF file: it does not begin with GGUF")
+        raise CheckpointError(f"{path.name} is not a GGUF file: its first four bytes are not "GGUF"")
     cursor.at = 4
     version, tensor_count, field_count = cursor.read_integer("I"), cursor.read_integer("Q"), cursor.read_integer("Q")
     if version not in (2, 3):
         raise CheckpointError(f"{path.name} has GGUF version {version}; versions 2 and 3 are supported")
-    if max(tensor_count, field_count) > MOST_ENTRIES:
+    if max(tensor_count, field_count) > MAX_ENTRIES:
         raise CheckpointError(
-            f"{path.name} claims {tensor_count:,} tensors and {field_count:,} fields; the limit is {MOST_ENTRIES:,}"
+            f"{path.name} claims {tensor_count:,} tensors and {field_count:,} fields; the limit is {MAX_ENTRIES:,}"
         )
 
     metadata: JSONObject = {}
@@ -116,13 +117,13 @@ def read_header(path: Path, block_sizes: dict[int, tuple[int, int]]) -> tuple[JS
 
     alignment = metadata.get("general.alignment", 32)
     if not isinstance(alignment, int) or not 1 <= alignment <= 2**20:
-        raise CheckpointError(f"{path.name} has the invalid alignment {alignment!r}")
+        raise CheckpointError(f"{path.name} has an invalid alignment: {alignment!r}")
     start = -(-cursor.at // alignment) * alignment
     size = path.stat().st_size
     tensors = {}
     for name, shape, type_number, offset, length in entries:
         if start + offset + length > size:
-            raise CheckpointError(f"{path.name} ends before its tensor {name[:80]!r} does; the file is incomplete")
+            raise CheckpointError(f"{path.name} ends before the end of tensor {name[:80]!r}; the file is incomplete")
         tensors[name] = StoredTensor(shape, type_number, start + offset)
     return metadata, tensors
 
@@ -144,7 +145,7 @@ def _read_tensor_entry(cursor: _Cursor, block_sizes: dict[int, tuple[int, int]])
     shape = tuple(cursor.read_integer("Q") for _ in range(rank))[::-1]
     type_number, offset = cursor.read_integer("I"), cursor.read_integer("Q")
     if type_number not in block_sizes:
-        raise CheckpointError(f"{cursor.name}: {name[:80]!r} has the unknown type {type_number}")
+        raise CheckpointError(f"{cursor.name}: {name[:80]!r} has unknown type {type_number}")
     numbers, block_bytes = block_sizes[type_number]
     if math.prod(shape) >= 2**48 or shape[-1] % numbers:
         raise CheckpointError(f"{cursor.name}: {name[:80]!r} has the impossible shape {list(shape)}")

@@ -19,7 +19,7 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 def locate_hub_cache() -> Path:
-    """Return the cache's folder, by the environment variables that Hugging Face's own programs use."""
+    """Return the cache folder, found by the same environment variables that huggingface_hub reads."""
     for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         if os.environ.get(variable):
             return _expand_path(os.environ[variable])
@@ -46,14 +46,14 @@ def find_snapshot(name: str) -> Path | None:
         return None
     revision = revision if at else "main"
     if not REVISION.fullmatch(revision) or ".." in revision:
-        raise CheckpointError(f"{revision[:80]!r} is not a revision; give a branch, a tag or a commit")
+        raise CheckpointError(f"{revision[:80]!r} is not a valid revision; give a branch, a tag or a commit")
 
     repository = locate_hub_cache() / ("models--" + name.replace("/", "--"))
     if not repository.is_dir():
-        if "/" not in name:  # more likely a mistyped folder or catalogue name
+        if "/" not in name:  # without a slash it is more likely a mistyped folder or catalogue name
             return None
         raise CheckpointError(
-            f"there is no folder {name}, and no such model in Hugging Face's cache on this machine; if the Hub has it, "
+            f"there is no folder {name}, and the local Hugging Face cache has no such model; if it is on the Hub, "
             f"{_suggest_download(name)}"
         )
     commit = revision if COMMIT.fullmatch(revision) else _read_commit(repository, name, revision)
@@ -63,15 +63,15 @@ def find_snapshot(name: str) -> Path | None:
             f"the cache does not have revision {revision} of {name}; {_suggest_download(name, revision)}"
         )
     if snapshot.resolve() != repository.resolve() / "snapshots" / commit:
-        raise CheckpointError(f"{name} in the cache is a link that leads elsewhere; it is not read")
+        raise CheckpointError(f"{name} in the cache is a symlink that points outside the cache; it is not read")
     return snapshot
 
 
 def _read_commit(repository: Path, name: str, revision: str) -> str:
-    """Return the commit of a branch or a tag when it was last downloaded."""
+    """Return the commit that a branch or tag pointed to when it was last downloaded."""
     reference = repository / "refs" / revision
     if not reference.resolve().is_relative_to(repository.resolve() / "refs"):
-        raise CheckpointError(f"revision {revision} of {name} in the cache is a link that leads elsewhere")
+        raise CheckpointError(f"revision {revision} of {name} in the cache is a symlink that points outside the cache")
     if not reference.is_file():
         raise CheckpointError(
             f"the cache does not have revision {revision} of {name}; {_suggest_download(name, revision)}"

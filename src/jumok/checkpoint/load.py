@@ -1,4 +1,4 @@
-"""jumok.load: a model, its tokenizer and its config from a folder, a GGUF file, a catalogue name or a hub name."""
+"""jumok.load: load a model, its tokenizer and its config from a folder, a GGUF file, a catalogue name or a hub name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .loaded import Loaded, check_labels, parse_id2label
 from .name_table import IdentityTable, NameTable
 from .tensor_files import TensorFiles, read_json, read_pickled_tensors, safe_join
 
-# the files of a tokenizer; none of them may be a link that leads outside the folder
+# the files of a tokenizer; none of them may be a symlink that points outside the folder
 TOKENIZER_FILES = (
     "tokenizer.json", "vocab.json", "merges.txt", "vocab.txt", "tokenizer_config.json", "special_tokens_map.json",
     "added_tokens.json", "chat_template.jinja", "generation_config.json",
@@ -33,11 +33,11 @@ def load(name: str | Path, *, dtype: torch.dtype = torch.float32, pickled: bool 
     """Load a model. Nothing is downloaded: ``jumok data get NAME`` does that.
 
     Args:
-        name: A folder (Hugging Face's, ours, or a training run), a .gguf file, a name of the catalogue, or the hub
-            name of a model in Hugging Face's cache.
-        dtype: The number type of the parameters.
+        name: A folder (Hugging Face or jumok format, or a training run), a .gguf file, a catalogue name, or the hub
+            name of a model in the local Hugging Face cache.
+        dtype: The dtype of the parameters.
         pickled: Read .bin or .pt files too, restricted to tensors (``weights_only``).
-        verify: Compare our own folders with their SHA-256 manifest.
+        verify: Compare the files of a jumok folder with its SHA-256 manifest.
 
     Returns:
         The model in evaluation mode, with its tokenizer, config, image preparation and class labels.
@@ -67,7 +67,7 @@ def _load_own_folder(path: Path, stored: JSONObject, dtype: torch.dtype, pickled
     if verify:
         if not safe_join(path, manifest.MANIFEST_FILE).is_file():
             raise CheckpointError(
-                f"{path} has no {manifest.MANIFEST_FILE} and may be damaged; verify=False loads it anyway"
+                f"{path} has no {manifest.MANIFEST_FILE}, so damage cannot be detected; verify=False loads it anyway"
             )
         manifest.verify_manifest(path)
     labels = stored.pop("labels", None)
@@ -105,7 +105,7 @@ def _open_tensors(path: Path, pickled: bool) -> tuple[list[str], Callable[[str],
 
 
 def _check_depth(config: Config, tensors: int, origin: str) -> None:
-    """Refuse more layers than tensors: building a model of a million layers takes hours, even without parameters."""
+    """Raise an error if there are more layers than tensors: building a million layers takes hours, even on meta."""
     for field in dataclasses.fields(config):
         if not field.name.endswith(("layers", "depths")):
             continue
@@ -116,11 +116,11 @@ def _check_depth(config: Config, tensors: int, origin: str) -> None:
 
 
 def _build_on_meta(family: type[Model], config: Config, dtype: torch.dtype) -> Model:
-    """Build the model without memory for its parameters: they come from the file, and are in memory once."""
+    """Build the model on the meta device, so that only the parameters read from the file take memory."""
     try:
         with torch.device("meta"):
             model = family(config)
-    except RuntimeError as error:  # sizes that no tensor can have
+    except RuntimeError as error:  # a size in the config is too large for any tensor
         raise CheckpointError(f"config.json describes an impossible model: {str(error)[:200]}") from None
     return model.to(dtype)
 
@@ -131,7 +131,7 @@ def _add_files(path: Path, model: Model, labels: tuple[str, ...] | None) -> Load
 
 
 def _load_preparation(path: Path, model: Model) -> Preparation | None:
-    """Return how images are prepared: as the folder says, or the model's size with mean and deviation 0.5."""
+    """Return the folder's image preparation; by default, resize to the model's size with mean and deviation 0.5."""
     size, channels = model.image_size, model.image_channels
     if size is None or channels not in (1, 3):
         return None

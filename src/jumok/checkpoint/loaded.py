@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from reprlib import repr as shorten  # bounds the depth and the length
+from reprlib import repr as shorten  # limits the depth and length of its output
 
 from jumok.data.images.preparation import Preparation
 from jumok.data.tokenizers.tokenizer import Tokenizer
@@ -12,7 +12,7 @@ from jumok.errors import ArgumentError, CheckpointError
 from jumok.fields import JSONValue
 from jumok.models import Config, Model
 
-LONGEST_LABEL = 1000  # characters
+MAX_LABEL_LENGTH = 1000  # characters
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def check_labels(labels: object, model: Model) -> tuple[str, ...]:
         model: The model whose classes they name.
 
     Raises:
-        CheckpointError: If the model has no classes, or another number of them, or a label is not a short text.
+        CheckpointError: If the model has no classes or a different number of them, or a label is not a short text.
     """
     if model.class_count is None:
         raise CheckpointError(f"this {model.family} model has no classes to label")
@@ -67,13 +67,15 @@ def check_labels(labels: object, model: Model) -> tuple[str, ...]:
     if len(names) != model.class_count:
         raise CheckpointError(f"there are {len(names):,} labels, but the model has {model.class_count:,} classes")
     for index, name in enumerate(names):
-        if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_LABEL or _has_surrogate(name):
-            raise CheckpointError(f"label {index} must be text of 1 to {LONGEST_LABEL} characters, not {shorten(name)}")
+        if not isinstance(name, str) or not 1 <= len(name) <= MAX_LABEL_LENGTH or _has_surrogate(name):
+            raise CheckpointError(
+                f"label {index} must be text of 1 to {MAX_LABEL_LENGTH} characters, not {shorten(name)}"
+            )
     return names
 
 
 def _has_surrogate(name: str) -> bool:
-    """Half a character (a lone surrogate) can be escaped in JSON but not written in UTF-8."""
+    """Return True if a name contains a lone surrogate, which JSON can escape but UTF-8 cannot encode."""
     return any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
@@ -90,7 +92,9 @@ def parse_id2label(id2label: JSONValue, model: Model) -> tuple[str, ...] | None:
     if id2label is None or model.class_count is None:  # transformers writes two labels for models without classes too
         return None
     if not isinstance(id2label, dict):
-        raise CheckpointError(f"id2label in config.json must name every class, not be a {type(id2label).__name__}")
+        raise CheckpointError(
+            f"id2label in config.json must be an object that names every class, not a {type(id2label).__name__}"
+        )
     ids = [str(index) for index in range(len(id2label))]
     missing = next((key for key in ids if key not in id2label), None)
     if missing is not None:

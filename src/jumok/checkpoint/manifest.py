@@ -1,4 +1,4 @@
-"""Checksums of a folder: SHA-256 of every file, written last, so that loading detects changed and missing files."""
+"""Write and verify a folder's manifest: the SHA-256 of every file, so that loading detects damaged files."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def verify_manifest(folder: Path) -> None:
     """Compare every file with the manifest.
 
     Args:
-        folder: A folder of our own format.
+        folder: A folder in jumok format.
 
     Raises:
-        CheckpointError: For the first file that is missing or was changed.
+        CheckpointError: If a file is missing or changed; the message names the first one.
     """
     files = read_json(folder, MANIFEST_FILE).get("files")
     if not isinstance(files, dict) or not files:
@@ -77,13 +77,13 @@ def create_folder_atomically(target: Path) -> Iterator[Path]:
         CheckpointError: If ``target`` exists.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise CheckpointError(f"{target} exists already; choose another folder, or remove it first")
+        raise CheckpointError(f"{target} already exists; choose another folder, or remove it first")
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
         yield temporary
         for path in temporary.iterdir():
-            path.chmod(0o666 & ~_read_umask())  # safetensors makes its files readable by their owner only
+            path.chmod(0o666 & ~_read_umask())  # safetensors writes files that only their owner can read
             _flush_to_disk(path)
         temporary.chmod(0o777 & ~_read_umask())
         os.replace(temporary, target)

@@ -1,7 +1,7 @@
 """Translate between the parameter names of a model and the tensor names in a file, with one table for both directions.
 
 A table is a list of rules. A rule says which tensors of the file make up a parameter of the model; ``{}`` stands for a
-number (the layer). Several tensors are concatenated along the first axis; a transposed one is turned on the way.
+number (the layer). Several tensors are concatenated along the first axis; a rule can also transpose them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Rule:
     Args:
         parameter: The name in the model; ``{}`` stands for a layer number.
         tensors: The names in the file, concatenated along the first axis.
-        sizes: The rows of each tensor, needed to split the parameter again.
+        sizes: The number of rows of each tensor, needed to split the parameter when saving.
         transposed: True if the file stores [in, out] instead of [out, in].
     """
 
@@ -52,7 +52,7 @@ class Rule:
 
 
 def rename_layer(parameter: str, tensor: str) -> list[Rule]:
-    """Return rules for the weight and the bias of a layer that only has another name in the file.
+    """Return rules for the weight and bias of a layer that has a different name in the file.
 
     Args:
         parameter: The layer's name in the model, without ".weight".
@@ -62,7 +62,7 @@ def rename_layer(parameter: str, tensor: str) -> list[Rule]:
 
 
 def concatenate_layers(parameter: str, tensors: Iterable[str], sizes: Sequence[int]) -> list[Rule]:
-    """Return rules for linear layers of the file that are one layer in the model.
+    """Return rules for several linear layers of the file that are one layer in the model.
 
     Args:
         parameter: The layer's name in the model, without ".weight".
@@ -80,7 +80,7 @@ class NameTable:
 
     Args:
         rules: One rule for each parameter name.
-        ignored: Names in the file that hold nothing the model needs.
+        ignored: Names in the file that the model does not need.
         base: The prefix that is missing from every name in files saved without a head.
     """
 
@@ -92,7 +92,7 @@ class NameTable:
     def load_parameters(
         self, model: nn.Module, names: Iterable[str], read: Callable[[str], Tensor], origin: str
     ) -> None:
-        """Fill ``model`` one parameter at a time, so that nothing is in memory twice.
+        """Load the parameters one at a time, so that no second copy of the model is in memory.
 
         Args:
             model: The model; its parameters may be on the meta device.
@@ -101,7 +101,7 @@ class NameTable:
             origin: The file's name, for error messages.
 
         Raises:
-            CheckpointError: If a tensor is missing, has the wrong shape, or belongs to no parameter.
+            CheckpointError: If a tensor is missing, has the wrong shape, or matches no parameter.
         """
         stored = self._find_stored_names(names)
         used: set[str] = set()
@@ -110,12 +110,12 @@ class NameTable:
             tensors = [_insert_numbers(tensor, numbers) for tensor in rule.tensors]
             missing = [tensor for tensor in tensors if tensor not in stored]
             if missing:
-                raise CheckpointError(f"{origin} has no tensor {missing[0]!r}, which the parameter {name!r} needs")
+                raise CheckpointError(f"{origin} has no tensor {missing[0]!r}, which parameter {name!r} needs")
 
             loaded = rule.join([read(stored[tensor]) for tensor in tensors])
             if loaded.shape != parameter.shape:
                 raise CheckpointError(
-                    f"{origin}: {', '.join(tensors)} give {list(loaded.shape)}, but by its config {name!r} is "
+                    f"{origin}: {', '.join(tensors)} give {list(loaded.shape)}, but by its config {name!r} has shape "
                     f"{list(parameter.shape)}"
                 )
             _set_parameter(model, name, loaded.to(parameter.dtype).contiguous())
@@ -125,7 +125,7 @@ class NameTable:
         if unused:
             more = f" and {len(unused) - 3} more" if len(unused) > 3 else ""
             raise CheckpointError(
-                f"{origin} holds tensors that this model does not have: {', '.join(sorted(unused)[:3])}{more}"
+                f"{origin} holds tensors that match no parameter of this model: {', '.join(sorted(unused)[:3])}{more}"
             )
 
     def collect_tensors(self, model: nn.Module) -> dict[str, Tensor]:
@@ -160,7 +160,7 @@ class NameTable:
 
 
 class IdentityTable(NameTable):
-    """Store every parameter under its own name, as our own folders do."""
+    """A name table that stores every parameter under its name in the model, as jumok folders do."""
 
     def __init__(self) -> None:
         super().__init__([])
@@ -178,7 +178,7 @@ def _insert_numbers(name: str, numbers: tuple[str, ...]) -> str:
 
 
 def _set_parameter(model: nn.Module, name: str, tensor: Tensor) -> None:
-    """Replace a parameter without copying, so that there is no second model in memory."""
+    """Replace a parameter without copying it, so that no second copy of the model is in memory."""
     path, _, attribute = name.rpartition(".")
     learned = model.get_parameter(name).requires_grad
     setattr(model.get_submodule(path), attribute, nn.Parameter(tensor, requires_grad=learned))

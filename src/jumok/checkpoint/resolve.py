@@ -1,7 +1,7 @@
-"""Find the folder or file that a model name stands for.
+"""Resolve a model name to a folder or file.
 
-A name is a path, a training run, the model that comes with the package, a name of the catalogue, or a hub name in
-Hugging Face's cache.
+A name is a path, a training run, the model that comes with the package, a catalogue name, or the hub name of a model in
+the local Hugging Face cache.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from jumok.errors import CheckpointError
 from . import hub_cache, run_folder
 
 TINY = "tiny"  # two blocks on bytes, trained by the recipe "induction"; stored beside this file
-LOADABLE = ("smollm2", "minilm")  # the models of the catalogue that one of our families can hold
+LOADABLE = ("smollm2", "minilm")  # the catalogue models that one of our families can load
 
 
 def resolve_model_path(name: str | Path) -> Path:
-    """Return the model folder or .gguf file that a name stands for.
+    """Return the model folder or .gguf file for a name.
 
     Args:
         name: A path, "tiny", a name of the catalogue, or a hub name (owner/name, owner/name@revision).
@@ -52,7 +52,9 @@ def _find_by_name(name: str) -> Path:
             )
         return next(iter(sorted(folder.glob("*.gguf"))), folder)
     if name in entries:
-        raise CheckpointError(f"{name} is not a model that jumok can load; {' and '.join(LOADABLE)} are")
+        raise CheckpointError(
+            f"{name} is in the catalogue, but is not a model that jumok can load; choose one of {', '.join(LOADABLE)}"
+        )
 
     snapshot = hub_cache.find_snapshot(name)
     if snapshot is not None:

@@ -22,7 +22,7 @@ from .tensor_files import read_json
 
 RUN_FILE = "run.json"
 CHECKPOINTS_FOLDER = "checkpoints"
-# the number at the end: a step that is saved again gets a new folder before the old one is removed
+# the optional suffix: saving a step again writes a new folder before the old one is removed
 CHECKPOINT_NAME = re.compile(r"step-(\d{8,12})(?:-(\d{1,4}))?")
 
 
@@ -115,7 +115,7 @@ def select_checkpoint(run: Path) -> Path:
 
 
 def write_pointer(run: Path, pointer: str, checkpoint: Path) -> None:
-    """Let a pointer name another checkpoint, atomically.
+    """Atomically point ``best`` or ``last`` to another checkpoint.
 
     Args:
         run: The run's folder.
@@ -126,7 +126,7 @@ def write_pointer(run: Path, pointer: str, checkpoint: Path) -> None:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Replace a file so that at every moment it has its old or its new content, never a part.
+    """Replace a file atomically: readers see either the old content or the new content.
 
     Args:
         path: The file.
@@ -145,7 +145,7 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def remove_checkpoint(checkpoint: Path) -> None:
-    """Remove a checkpoint: renamed first, so that no half-removed folder keeps its name.
+    """Remove a checkpoint. It is renamed first, so that an interruption leaves no incomplete folder under its name.
 
     Args:
         checkpoint: The checkpoint's folder.

@@ -1,4 +1,4 @@
-"""jumok.save: write a model as a folder that Hugging Face's transformers load, or as our own folder with checksums."""
+"""jumok.save: write a model in Hugging Face format, which transformers can load, or in jumok format with checksums."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def save(
     preparation: Preparation | None = None,
     labels: Sequence[str] | None = None,
 ) -> Path:
-    """Write a model into a new folder. The folder appears complete or not at all.
+    """Write a model into a new folder. If writing fails, no folder is left behind.
 
     Args:
-        model: The model, or what ``load`` returned, which brings its own tokenizer, preparation and labels.
+        model: A model, or the ``Loaded`` that ``load`` returned, whose tokenizer, preparation and labels are saved too.
         folder: The folder; it must not exist, or be empty.
-        format: "jumok" (our own, with checksums) or "huggingface" (which transformers load).
+        format: "jumok" (with checksums) or "huggingface" (which transformers can load).
         tokenizer: The tokenizer to write beside the model.
         preparation: How images are prepared.
         labels: The names of the classes, in order.
@@ -57,7 +57,7 @@ def save(
         model = model.model
     if not isinstance(model, Model):
         raise ArgumentError(
-            f"save needs a jumok model, or what load returned, not a {type(model).__name__}; for example "
+            f"save takes a jumok model or the result of jumok.load, not a {type(model).__name__}; for example "
             'save(model, "folder")'
         )
 
@@ -83,12 +83,12 @@ def write_model_files(
     preparation: Preparation | None = None,
     labels: Sequence[str] | None = None,
 ) -> None:
-    """Write all files of our own format but the manifest; training adds more files before it writes that.
+    """Write all files of the jumok format except the manifest; training adds more files before it writes the manifest.
 
     Args:
         folder: An existing folder.
         model: The model, for its config.
-        tensors: The parameters to write by name; they may differ from the model's (a running average).
+        tensors: The parameters to write, by name; training passes a running average here instead of the model's own.
         tokenizer: The tokenizer to write beside the model.
         preparation: How images are prepared.
         labels: The names of the classes, in order.
@@ -97,7 +97,7 @@ def write_model_files(
 
 
 def _describe_model(model: Model, labels: Sequence[str] | None) -> JSONObject:
-    """Return config.json of our own format."""
+    """Return the content of config.json in jumok format."""
     config = model.config.to_json()
     if labels is not None:
         config["labels"] = list(check_labels(labels, model))

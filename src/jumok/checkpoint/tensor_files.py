@@ -1,6 +1,6 @@
 """Read the files of an untrusted model folder.
 
-Nothing in it is executed or unpickled, nothing outside it is read, and every size it states is checked.
+No code in it is executed, nothing is unpickled, no file outside it is read, and every stated size is checked.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from torch import Tensor
 
 from jumok.errors import CheckpointError
 
-LARGEST_JSON = 8 * 2**20
-LARGEST_HEADER = 32 * 2**20
-LARGEST_TENSOR = 256 * 2**20
-MOST_SHARDS = 1000
+MAX_JSON_BYTES = 8 * 2**20
+MAX_HEADER_BYTES = 32 * 2**20
+MAX_TENSOR_BYTES = 256 * 2**20
+MAX_SHARDS = 1000
 INDEX_FILE = "model.safetensors.index.json"
 DTYPE_SIZES = {
     "F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1, "F8_E4M3": 1,
@@ -36,27 +36,29 @@ def safe_join(folder: Path, name: str) -> Path:
         name: The file's base name; it may come from an untrusted file.
 
     Raises:
-        CheckpointError: If the name or a link leads outside the folder, or is not a file.
+        CheckpointError: If the name or a symlink points outside the folder, or is not a file.
     """
     if not name or name != os.path.basename(name) or name in (".", "..") or "\0" in name or "\\" in name:
         raise CheckpointError(f"{folder.name}: the file name {name[:80]!r} is not a plain name inside the folder")
     path = folder / name
     try:
         target = path.resolve()
-    except (OSError, RuntimeError):  # a link to itself; Python 3.11 and 3.12 raise RuntimeError
-        raise CheckpointError(f"{path.name} in {folder.name} is a link in a circle") from None
+    except (OSError, RuntimeError):  # a circular symlink; Python 3.11 and 3.12 raise RuntimeError
+        raise CheckpointError(f"{path.name} in {folder.name} is a circular symlink") from None
     if not any(target.is_relative_to(root) for root in _find_roots(folder)):
-        raise CheckpointError(f"{path.name} in {folder.name} is a link that leads outside the folder; it is not read")
+        raise CheckpointError(
+            f"{path.name} in {folder.name} is a symlink that points outside the folder; it is not read"
+        )
     if path.is_symlink() and not path.exists():
-        raise CheckpointError(f"{path.name} in {folder.name} is a link to a missing file; download it again")
+        raise CheckpointError(f"{path.name} in {folder.name} is a symlink to a missing file; download it again")
     if path.exists() and not path.is_file():
         raise CheckpointError(f"{path.name} in {folder.name} is not a file")
     return path
 
 
 def _find_roots(folder: Path) -> tuple[Path, ...]:
-    """Return the folders that files may lie in: the folder itself, and for a snapshot in a Hugging Face cache, whose
-    files are links, the blobs of the same repository."""
+    """Return the folders that files may be in: the folder itself and, for a snapshot in a Hugging Face cache (whose
+    files are symlinks), the blobs folder of the same repository."""
     resolved = folder.resolve()
     repository = resolved.parent.parent
     cached = resolved.parent.name == "snapshots" and repository.name.startswith("models--")
@@ -76,9 +78,9 @@ def read_json(folder: Path, name: str) -> dict[str, Any]:
     path = safe_join(folder, name)
     if not path.is_file():
         raise CheckpointError(f"{folder} has no {name}; is it a model folder?")
-    if path.stat().st_size > LARGEST_JSON:
+    if path.stat().st_size > MAX_JSON_BYTES:
         raise CheckpointError(
-            f"{name} in {folder.name} has {path.stat().st_size:,} bytes; the limit is {LARGEST_JSON:,}"
+            f"{name} in {folder.name} has {path.stat().st_size:,} bytes; the limit is {MAX_JSON_BYTES:,}"
         )
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -125,11 +127,11 @@ class TensorFiles:
         """Return the file of each tensor."""
         weight_map = read_json(self.folder, INDEX_FILE).get("weight_map")
         if not isinstance(weight_map, dict) or not all(isinstance(shard, str) for shard in weight_map.values()):
-            raise CheckpointError(f"the index in {self.folder.name} has no weight_map of names and files")
+            raise CheckpointError(f"the index in {self.folder.name} has no weight_map that maps tensor names to files")
         shards = sorted(set(weight_map.values()))
-        if len(shards) > MOST_SHARDS:
+        if len(shards) > MAX_SHARDS:
             raise CheckpointError(
-                f"the index in {self.folder.name} lists {len(shards)} files; the limit is {MOST_SHARDS}"
+                f"the index in {self.folder.name} lists {len(shards)} files; the limit is {MAX_SHARDS}"
             )
         stored: dict[str, Path] = {}
         for shard in shards:
@@ -144,7 +146,7 @@ class TensorFiles:
         for name, shard in weight_map.items():
             if name not in stored or stored[name].name != shard:
                 raise CheckpointError(
-                    f"the index in {self.folder.name} says that {name!r} is in {shard}, but it is not"
+                    f"the index in {self.folder.name} lists {name!r} in {shard}, but that file does not contain it"
                 )
         return {name: stored[name] for name in weight_map}
 
@@ -186,7 +188,7 @@ def check_header(path: Path) -> list[str]:
     size = path.stat().st_size
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little") if size >= 8 else size
-        if length > min(size - 8, LARGEST_HEADER):
+        if length > min(size - 8, MAX_HEADER_BYTES):
             raise CheckpointError(f"{path.name} claims a header of {length:,} bytes, but the file has {size:,}")
         try:
             header = json.loads(file.read(length))
@@ -201,12 +203,12 @@ def check_header(path: Path) -> list[str]:
             raise CheckpointError(f"{path.name}: {name!r} does not begin where the tensor before it ends")
         end = stop
     if end != size - 8 - length:
-        raise CheckpointError(f"{path.name} should hold {end:,} bytes of tensors but holds {size - 8 - length:,}")
+        raise CheckpointError(f"{path.name} should contain {end:,} bytes of tensors but contains {size - 8 - length:,}")
     return list(header)
 
 
 def _read_span(path: Path, name: str, entry: object) -> tuple[int, int, str]:
-    """Return where a tensor begins and ends, and its name."""
+    """Return the start and end offset of a tensor, and its name."""
     try:
         dtype, shape, (start, stop) = entry["dtype"], entry["shape"], entry["data_offsets"]  # type: ignore[index]
         numbers = [*shape, start, stop]
@@ -232,8 +234,8 @@ def read_tensor(path: Path) -> Tensor:
     """
     if not path.is_file() or path.suffix != ".safetensors":
         raise CheckpointError(f"there is no .safetensors file {str(path)[:200]!r}")
-    if path.stat().st_size > LARGEST_TENSOR:
-        raise CheckpointError(f"{path} has {path.stat().st_size:,} bytes; the limit is {LARGEST_TENSOR:,}")
+    if path.stat().st_size > MAX_TENSOR_BYTES:
+        raise CheckpointError(f"{path} has {path.stat().st_size:,} bytes; the limit is {MAX_TENSOR_BYTES:,}")
     names = check_header(path)
     if len(names) != 1:
         raise CheckpointError(f"{path} holds {len(names):,} tensors; give a file with one")
@@ -252,7 +254,7 @@ def read_pickled_tensors(folder: Path) -> dict[str, Tensor]:
         folder: A folder with one such file.
 
     Raises:
-        CheckpointError: If there is not exactly one such file, or it holds anything but tensors.
+        CheckpointError: If there is not exactly one such file, or it contains anything but tensors.
     """
     files = sorted(path for path in folder.glob("*") if path.suffix in (".bin", ".pt", ".pth"))
     if len(files) != 1:
@@ -263,5 +265,5 @@ def read_pickled_tensors(folder: Path) -> dict[str, Tensor]:
     except Exception as error:  # an untrusted pickle may raise anything
         raise CheckpointError(f"{path.name} cannot be read as tensors: {str(error)[:200]}") from None
     if not isinstance(tensors, dict) or not all(isinstance(tensor, Tensor) for tensor in tensors.values()):
-        raise CheckpointError(f"{path.name} holds more than named tensors; it is not read")
+        raise CheckpointError(f"{path.name} contains objects other than named tensors; it was not loaded")
     return tensors

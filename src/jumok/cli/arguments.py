@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 TEXT_SUFFIXES = (".txt", ".md")
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp")
-LONGEST_PATH = 255  # longer arguments are text, not the path of a file
+MAX_PATH_LENGTH = 255  # longer arguments are text, not the path of a file
 DEFAULT_MODEL = "tiny"  # comes with the package
 
 
@@ -50,7 +50,11 @@ def read_content(argument: str) -> str:
 
     path = Path(argument)
     suffix = path.suffix.lower()
-    if len(argument) > LONGEST_PATH or suffix not in (*TEXT_SUFFIXES, *IMAGE_SUFFIXES) or argument != argument.strip():
+    if (
+        len(argument) > MAX_PATH_LENGTH
+        or suffix not in (*TEXT_SUFFIXES, *IMAGE_SUFFIXES)
+        or argument != argument.strip()
+    ):
         return argument
     if not path.is_file():
         if len(argument.split()) > 1:
@@ -111,6 +115,6 @@ def _is_model_name(word: str) -> bool:
 
     if word == DEFAULT_MODEL or any(entry.name == word and entry.kind == "model" for entry in list_entries()):
         return True
-    if len(word) > LONGEST_PATH:
+    if len(word) > MAX_PATH_LENGTH:
         return False
     return any((Path(word) / name).is_file() for name in ("config.json", "run.json"))

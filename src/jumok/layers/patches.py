@@ -20,7 +20,7 @@ def compute_patch_grid(image: Sequence[int], patch: Sequence[int]) -> tuple[int,
         patch: (rows, columns) of a patch, in pixels.
 
     Raises:
-        ShapeError: If the image does not divide into patches.
+        ShapeError: If the image cannot be split evenly into patches.
 
     >>> compute_patch_grid((30, 40), (5, 10))
     (6, 4)
@@ -30,8 +30,8 @@ def compute_patch_grid(image: Sequence[int], patch: Sequence[int]) -> tuple[int,
             raise ShapeError(f"{name} must be (rows, columns) of at least 1 pixel each, not {list(sides)}")
     if image[0] % patch[0] or image[1] % patch[1]:
         raise ShapeError(
-            f"an image of {image[0]} x {image[1]} pixels does not divide into patches of {patch[0]} x {patch[1]}; "
-            "resize or crop the image, or choose another patch size"
+            f"an image of {image[0]} x {image[1]} pixels cannot be split evenly into patches of "
+            f"{patch[0]} x {patch[1]}; resize or crop the image, or choose another patch size"
         )
     return image[0] // patch[0], image[1] // patch[1]
 

@@ -21,7 +21,7 @@ class Config(Fields):
             heads: The number of attention heads.
         """
         if width % heads:
-            raise ArgumentError(f"width {width} does not divide into {heads} heads")
+            raise ArgumentError(f"width {width} cannot be split evenly into {heads} heads")
 
     def check_special_tokens(self, vocabulary: int, **tokens: int) -> None:
         """Raise ArgumentError if a special token is not in the vocabulary.

@@ -1,8 +1,8 @@
-"""GPT: tokens in, the next token's logits out. GPT-2, and the Llama line (Llama, Mistral, Qwen2, SmolLM2).
+"""GPT: tokens in, the next token's logits out. GPT-2, and Llama-style models (Llama, Mistral, Qwen2, SmolLM2).
 
     tokens -> embedding (+ learned positions) -> blocks: norm, causal attention, norm, feed-forward -> norm -> logits
 
-GPT-2 (Radford et al. 2019): learned positions, LayerNorm, GELU, biases. The Llama line (Touvron et al. 2023): rotary
+GPT-2 (Radford et al. 2019): learned positions, LayerNorm, GELU, biases. Llama (Touvron et al. 2023): rotary
 positions, RMSNorm, SwiGLU, grouped heads, no biases; Qwen2 has biases on query, key and value, Mistral a window, and
 Llama 3.1 scaled rotations for longer texts.
 """
@@ -88,9 +88,9 @@ class GPTConfig(Config):
     def check(self) -> None:
         """Raise ArgumentError if fields contradict each other."""
         if self.head_width is None and self.width % self.heads:
-            raise ArgumentError(f"width {self.width} does not divide into {self.heads} heads; give head_width")
+            raise ArgumentError(f"width {self.width} cannot be split evenly into {self.heads} heads; give head_width")
         if self.heads % (self.groups or self.heads):
-            raise ArgumentError(f"{self.heads} heads do not divide into {self.groups} groups")
+            raise ArgumentError(f"{self.heads} heads cannot be split evenly into {self.groups} groups")
         if self.rotary_scaling in ("llama3", "yarn") and not self.rotary_slow < self.rotary_fast:
             raise ArgumentError(
                 f"rotary_slow must be below rotary_fast, but they are {self.rotary_slow} and {self.rotary_fast}"
@@ -123,7 +123,7 @@ class GPTConfig(Config):
 
 
 def llama_config(**fields: object) -> GPTConfig:
-    """Return a config of the Llama line: rotary positions, RMSNorm, SwiGLU, no biases.
+    """Return the config of a Llama-style model: rotary positions, RMSNorm, SwiGLU, no biases.
 
     Args:
         **fields: Other fields of ``GPTConfig``, such as the sizes.

@@ -45,7 +45,7 @@ def register_family(model_class: type[Model]) -> type[Model]:
         raise ArgumentError(f"the family {name!r} has a config of the family {model_class.config_class.family!r}")
     other = _REGISTERED.get(name, model_class)
     if name in FAMILIES or other.__qualname__ != model_class.__qualname__:  # a notebook may define its class again
-        raise ArgumentError(f"the family {name!r} exists already; choose another name")
+        raise ArgumentError(f"the family {name!r} already exists; choose another name")
     _REGISTERED[name] = model_class
     return model_class
 

@@ -62,7 +62,7 @@ class SwinConfig(Config):
         for stage, heads in enumerate(self.heads):
             if self.stage_width(stage) % heads:
                 raise ArgumentError(
-                    f"stage {stage} is {self.stage_width(stage)} wide, which does not divide into {heads} heads"
+                    f"stage {stage} is {self.stage_width(stage)} wide, which cannot be split evenly into {heads} heads"
                 )
 
     def stage_width(self, stage: int) -> int:

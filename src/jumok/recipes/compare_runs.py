@@ -9,7 +9,7 @@ from typing import Any
 from jumok.checkpoint.tensor_files import read_json
 from jumok.errors import ArgumentError
 
-LONGEST_TEXT = 24  # characters; longer texts do not fit into a table
+MAX_TEXT_LENGTH = 24  # characters; longer texts do not fit into a table
 
 
 def compare_runs(folders: Iterable[str | Path], columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
@@ -46,5 +46,5 @@ def _read_report(folder: Path) -> dict[str, Any]:
 
 
 def _fits_into_table(content: object) -> bool:
-    is_short_text = isinstance(content, str) and len(content) <= LONGEST_TEXT
+    is_short_text = isinstance(content, str) and len(content) <= MAX_TEXT_LENGTH
     return is_short_text or isinstance(content, int | float)

@@ -143,15 +143,15 @@ class TrainingRequest:
                 continue
             condition = recipe.options.describe_condition(name)
             if condition is not None:
-                raise ArgumentError(f"{name} of the recipe {self.recipe} applies {condition}; leave it out")
+                raise ArgumentError(f"{name} of the {self.recipe} recipe applies {condition}; leave it out")
             near = difflib.get_close_matches(name, sorted(names), 1)
             hint = f"did you mean {near[0]!r}?" if near else f"jumok train --list {self.recipe} shows its fields"
-            raise ArgumentError(f"the recipe {self.recipe} has no field {name!r}; {hint}")
+            raise ArgumentError(f"the {self.recipe} recipe has no field {name!r}; {hint}")
 
     def refuse_data(self) -> None:
         """Raise ArgumentError if the request has data: for a recipe that generates its own."""
         if self.data is not None:
-            raise ArgumentError(f"the recipe {self.recipe} generates its own data; leave out --data")
+            raise ArgumentError(f"the {self.recipe} recipe generates its own data; leave out --data")
 
 
 def _make_absolute(data: str | None) -> str | None:

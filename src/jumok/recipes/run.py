@@ -186,7 +186,7 @@ def _create_folder(folder: Path, world: World) -> Iterator[None]:
     if folder.exists() and any(folder.iterdir()):
         resume_hint = f"resume it: jumok train --resume {folder}"
         hint = resume_hint if run_folder.is_run(folder) else "choose another with --out"
-        raise ArgumentError(f"{folder} exists already; {hint}")
+        raise ArgumentError(f"{folder} already exists; {hint}")
     new_folders = [path for path in (folder, *folder.parents) if not path.exists()]
     (folder / run_folder.CHECKPOINTS_FOLDER).mkdir(parents=True, exist_ok=True)
     try:

@@ -123,7 +123,7 @@ def _prepare(task: Task, world: World) -> TrainingState:
     settings = task.settings
     parts = world.size * settings.accumulate
     if settings.batch % parts:
-        raise TrainingError(f"a batch of {settings.batch} does not divide into {parts} parts; change batch")
+        raise TrainingError(f"a batch of {settings.batch} cannot be split evenly into {parts} parts; change batch")
 
     model = task.model.to(world.device).train()
     model.checkpointing = settings.checkpointing

@@ -47,9 +47,9 @@ class Settings(Fields):
     seed: int = integer(1, "seed of all random numbers", least=0)
 
     def check(self) -> None:
-        """Raise ArgumentError if the batch does not divide into ``accumulate`` parts."""
+        """Raise ArgumentError if the batch cannot be split evenly into ``accumulate`` parts."""
         if self.batch % self.accumulate:
-            raise ArgumentError(f"a batch of {self.batch} does not divide into {self.accumulate} parts")
+            raise ArgumentError(f"a batch of {self.batch} cannot be split evenly into {self.accumulate} parts")
 
     @property
     def effective_warmup(self) -> int:

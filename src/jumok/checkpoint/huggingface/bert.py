@@ -1,4 +1,4 @@
-"""BERT and RoBERTa, with a head for masked tokens or classes, or without. A pooler that no head reads is ignored."""
+"""Convert BERT and RoBERTa, without a head or with one for masked tokens or classes. Unused poolers are ignored."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def from_hf_config(hf_config: JSONObject) -> BERTConfig:
     padding_id = get_integer_field(hf_config, "pad_token_id", 1) if roberta else None
     offset = 0 if padding_id is None else padding_id + 1
     activation = parse_activation(get_field(hf_config, "hidden_act", "gelu"))
-    # RoBERTa's head for masked tokens uses gelu whatever the blocks use
+    # RoBERTa's masked-language-model head always uses gelu, even if the blocks use another activation
     head = parse_head_fields(hf_config, mlm_activation="gelu" if roberta else activation, class_activation="tanh")
     return BERTConfig.from_json(
         {
@@ -65,12 +65,12 @@ def from_hf_config(hf_config: JSONObject) -> BERTConfig:
 
 
 def parse_head_fields(hf_config: JSONObject, mlm_activation: JSONValue, class_activation: str) -> JSONObject:
-    """Return our fields of the head that a folder's architecture has.
+    """Return our config fields for the head that the folder's architecture has.
 
     Args:
         hf_config: The content of config.json.
-        mlm_activation: The activation of a head for masked tokens.
-        class_activation: The activation of a head for classes.
+        mlm_activation: The activation of a masked-language-model head.
+        class_activation: The activation of a classification head.
     """
     architectures = parse_architectures(hf_config)
     if any(name.endswith(("ForMaskedLM", "ForPreTraining")) for name in architectures):
@@ -81,22 +81,20 @@ def parse_head_fields(hf_config: JSONObject, mlm_activation: JSONValue, class_ac
         return head
 
     classes = parse_class_count(hf_config)
-    # like transformers' pipeline: a single class has a probability of its own
+    # as in transformers' pipeline: a single class gets a sigmoid, not a softmax
     default = "multi_label_classification" if classes == 1 else "single_label_classification"
     problem = hf_config.get("problem_type") or default
     if not isinstance(problem, str) or problem not in ANSWERS:
-        raise CheckpointError(
-            f"config.json has problem_type = {str(problem)[:80]!r}; supported are {', '.join(ANSWERS)}"
-        )
+        raise CheckpointError(f"config.json has problem_type = {str(problem)[:80]!r}; supported: {', '.join(ANSWERS)}")
     return {"head": "classes", "head_activation": class_activation, "classes": classes, "answer": ANSWERS[problem]}
 
 
 def build_head_fields(config: BERTConfig, name: str) -> JSONObject:
-    """Return Hugging Face's fields of our head.
+    """Return Hugging Face's config fields for our head.
 
     Args:
         config: The config of a BERT.
-        name: What the architecture's name begins with, such as "Bert".
+        name: The prefix of the architecture's name, such as "Bert".
     """
     fields: JSONObject = {"architectures": [name + ARCHITECTURE_ENDS[config.head]]}
     if config.head == "classes":

@@ -8,7 +8,7 @@ from types import EllipsisType
 from jumok.errors import CheckpointError
 from jumok.fields import JSONObject, JSONValue
 
-# Hugging Face's name of an activation -> ours. The first of several names is written.
+# Hugging Face's name of an activation -> ours; when saving, the first of several names is written
 ACTIVATIONS = {
     "relu": "relu",
     "gelu": "gelu",
@@ -20,12 +20,12 @@ ACTIVATIONS = {
 
 
 def get_field(hf_config: JSONObject, name: str, default: JSONValue | EllipsisType = ...) -> JSONValue:
-    """Return a field of a config; a null counts as missing.
+    """Return a field of a config; null is treated as missing.
 
     Args:
         hf_config: The content of config.json, or an object in it.
         name: The field's name.
-        default: The value of a missing field; without it the field is required.
+        default: The value to return if the field is missing; if not given, the field is required.
 
     Raises:
         CheckpointError: If a required field is missing.
@@ -56,7 +56,7 @@ def get_integer_field(hf_config: JSONObject, name: str, default: int) -> int:
 
 
 def refuse_unless(hf_config: JSONObject, **supported: JSONValue) -> None:
-    """Refuse a config whose arithmetic our models do not implement.
+    """Raise CheckpointError for a config whose arithmetic our models do not implement.
 
     Args:
         hf_config: The content of config.json.
@@ -72,7 +72,7 @@ def refuse_unless(hf_config: JSONObject, **supported: JSONValue) -> None:
 
 
 def parse_activation(name: JSONValue) -> JSONValue:
-    """Return our name of an activation; an unknown one is returned as it is, and our config refuses it.
+    """Return our name of an activation. An unknown name is returned unchanged; our config raises the error for it.
 
     Args:
         name: Hugging Face's name.
@@ -85,7 +85,7 @@ def format_activation(activation: str, preferred: str = "") -> str:
 
     Args:
         activation: Our name.
-        preferred: The name to use for it, where it has several.
+        preferred: The name to write if Hugging Face has several for it.
     """
     names = [name for name, ours in ACTIVATIONS.items() if ours == activation]
     return preferred if preferred in names else names[0]
@@ -106,7 +106,7 @@ def find_head(hf_config: JSONObject, heads: Mapping[str, str]) -> str:
 
     Args:
         hf_config: The content of config.json.
-        heads: Our name of the head by the name of the architecture.
+        heads: Our name of the head, by architecture name.
 
     Raises:
         CheckpointError: If the architecture is not in ``heads``.
@@ -115,14 +115,12 @@ def find_head(hf_config: JSONObject, heads: Mapping[str, str]) -> str:
     if not architectures:
         return "none"
     if architectures[0] not in heads:
-        raise CheckpointError(
-            f"config.json has the architecture {architectures[0][:80]!r}; supported are {', '.join(heads)}"
-        )
+        raise CheckpointError(f"config.json has architecture {architectures[0][:80]!r}; supported: {', '.join(heads)}")
     return heads[architectures[0]]
 
 
 def parse_class_count(hf_config: JSONObject) -> JSONValue:
-    """Return the number of classes: the length of id2label, else num_labels, else 2, which transformers leaves out.
+    """Return the number of classes: the length of id2label, else num_labels, else transformers' default of 2.
 
     Args:
         hf_config: The content of config.json.

@@ -11,8 +11,8 @@ from jumok.models import Config, Model
 
 @runtime_checkable
 class Dialect(Protocol):
-    """How Hugging Face stores one of our families. Each module of this folder that is listed in ``DIALECTS``
-    implements it with module-level names; it converts names and configs and never computes.
+    """How Hugging Face stores one of our families. Each module listed in ``DIALECTS`` implements this protocol with
+    module-level functions and constants. It converts names and configs and contains no model arithmetic.
 
     Attributes:
         MODEL_TYPES: The values of "model_type" in config.json that this module reads.
@@ -33,7 +33,7 @@ class Dialect(Protocol):
         """
 
     def can_express(self, config: Config) -> bool:
-        """Return True if a Hugging Face model computes the same as ours.
+        """Return True if Hugging Face has a model that computes the same outputs as ours.
 
         Args:
             config: Our config, of any family.

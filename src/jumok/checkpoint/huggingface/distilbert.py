@@ -1,4 +1,4 @@
-"""DistilBERT: a BERT without segments, under other names."""
+"""Convert DistilBERT: a BERT without segments, with different parameter names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def from_hf_config(hf_config: JSONObject) -> BERTConfig:
     Args:
         hf_config: The content of config.json; it may come from an untrusted file.
     """
-    # sinusoidal_pos_embds says how positions were initialised; the file holds them either way
+    # sinusoidal_pos_embds is ignored: it only decides how positions were initialised, and the file stores them
     activation = parse_activation(get_field(hf_config, "activation", "gelu"))
     return BERTConfig.from_json(
         {

@@ -1,4 +1,4 @@
-"""GPT-2. Linear layers are stored [in, out], with query, key and value in one."""
+"""Convert GPT-2. Its linear layers are stored as [in, out], with query, key and value in one layer."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def to_hf_config(config: Config) -> JSONObject:
         "layer_norm_epsilon": config.epsilon,
         "activation_function": format_activation(config.activation),
         "tie_word_embeddings": config.tied,
-        "bos_token_id": None,  # the default is GPT-2's own token, which a smaller vocabulary does not have
+        "bos_token_id": None,  # the default is 50256, which is out of range for a smaller vocabulary
         "eos_token_id": None,
     }
 
@@ -97,7 +97,7 @@ def build_name_table(config: Config) -> NameTable:
         *rename_layer("norm", "transformer.ln_f"),
         Rule("output.weight", ("lm_head.weight",)),
     ]
-    # old files hold the causal mask of every layer; a tied output layer repeats the embedding
+    # ignored: old files store the causal mask of every layer, and a tied output layer repeats the embedding
     ignored = [
         "transformer.h.{}.attn.bias",
         "transformer.h.{}.attn.masked_bias",

@@ -1,4 +1,4 @@
-"""The Llama line: Llama, Mistral (sliding window), Qwen2 (biases on query, key and value; a window in some layers)."""
+"""Convert Llama, Mistral (sliding window) and Qwen2 (biases on query, key and value; a window in some layers)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MODEL_CLASS: type[Model] = GPT
 
 ARCHITECTURES = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM"}
 LAYER_TYPES = ("full_attention", "sliding_attention")
-MOST_LAYERS = 10_000
+MAX_LAYERS = 10_000
 
 
 def from_hf_config(hf_config: JSONObject) -> GPTConfig:
@@ -46,22 +46,25 @@ def from_hf_config(hf_config: JSONObject) -> GPTConfig:
 
 
 def _parse_window(hf_config: JSONObject) -> JSONObject:
-    """Mistral's window applies to every layer; Qwen2's to those in layer_types, or from max_window_layers on."""
+    """Return our window fields. Mistral's window applies to every layer; Qwen2's to the layers marked in layer_types,
+    or without that field to those from max_window_layers on."""
     if hf_config["model_type"] == "mistral":
         return {"window": hf_config.get("sliding_window")}
     if hf_config["model_type"] != "qwen2":
         return {}
 
     layers = get_field(hf_config, "num_hidden_layers")
-    if not isinstance(layers, int) or not 1 <= layers <= MOST_LAYERS:
-        raise CheckpointError(f"num_hidden_layers in config.json must be 1 to {MOST_LAYERS}, not {str(layers)[:40]!r}")
+    if not isinstance(layers, int) or not 1 <= layers <= MAX_LAYERS:
+        raise CheckpointError(f"num_hidden_layers in config.json must be 1 to {MAX_LAYERS}, not {str(layers)[:40]!r}")
     window = hf_config.get("sliding_window", 4096) if hf_config.get("use_sliding_window") else None
     if hf_config.get("layer_types") is not None:
         windowed = _find_windowed_layers(hf_config["layer_types"], layers)
     else:
         first = get_field(hf_config, "max_window_layers", 28)
         if isinstance(first, bool) or not isinstance(first, int) or first < 0:
-            raise CheckpointError(f"max_window_layers in config.json must be a number of layers, not {str(first)[:40]}")
+            raise CheckpointError(
+                f"max_window_layers in config.json must be an integer of at least 0, not {str(first)[:40]}"
+            )
         windowed = [] if window is None else list(range(first, layers))
 
     if not windowed:
@@ -76,17 +79,19 @@ def _parse_window(hf_config: JSONObject) -> JSONObject:
 def _find_windowed_layers(layer_types: JSONValue, layers: int) -> list[int]:
     if not isinstance(layer_types, list) or len(layer_types) != layers:
         shown = f"{len(layer_types):,}" if isinstance(layer_types, list) else str(layer_types)[:40]
-        raise CheckpointError(f"layer_types in config.json must name the type of each of {layers} layers, not {shown}")
+        raise CheckpointError(
+            f"layer_types in config.json must be a list with the type of each of the {layers} layers, not {shown}"
+        )
     for layer_type in layer_types:
         if layer_type not in LAYER_TYPES:
             raise CheckpointError(
-                f"config.json has a layer of the type {str(layer_type)[:40]!r}; supported are {', '.join(LAYER_TYPES)}"
+                f"config.json has a layer of type {str(layer_type)[:40]!r}; supported: {', '.join(LAYER_TYPES)}"
             )
     return [layer for layer, layer_type in enumerate(layer_types) if layer_type == "sliding_attention"]
 
 
 def can_express(config: Config) -> bool:
-    """Return True for a GPT with rotary positions, RMSNorm and SwiGLU whose biases and windows one of the three has.
+    """Return True for a GPT with rotary positions, RMSNorm and SwiGLU whose biases and windows match one of the three.
 
     Args:
         config: Our config, of any family.
@@ -139,7 +144,7 @@ def to_hf_config(config: Config) -> JSONObject:
         hf_config |= {
             "use_sliding_window": True,
             "sliding_window": config.window,
-            "max_window_layers": windowed[0],  # what older versions read
+            "max_window_layers": windowed[0],  # for transformers versions that do not read layer_types
             "layer_types": [LAYER_TYPES[layer in windowed] for layer in range(config.layers)],
         }
     return hf_config

@@ -1,4 +1,4 @@
-"""Marian, the translator of the OPUS-MT models: post-norm, sinusoidal positions in halves, a bias on the logits."""
+"""Convert Marian, the architecture of OPUS-MT: post-norm, sinusoidal positions in halves, a bias on the logits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MODEL_CLASS: type[Model] = Transformer
 
 
 class RowRule(Rule):
-    """The file stores a matrix of one row, the model a vector: the bias on the logits."""
+    """A rule for the bias on the logits, which the file stores as a matrix of one row and the model as a vector."""
 
     def join(self, tensors: Sequence[Tensor]) -> Tensor:
         """Return the row as a vector; see ``Rule.join``."""
@@ -53,7 +53,7 @@ def parse_fields(hf_config: JSONObject, headless: str) -> JSONObject:
 
     Args:
         hf_config: The content of config.json.
-        headless: The architecture without a head, which has no bias on the logits.
+        headless: The name of the architecture without a head, which has no bias on the logits.
     """
     for name in ("attention_heads", "ffn_dim"):
         encoder, decoder = get_field(hf_config, f"encoder_{name}"), get_field(hf_config, f"decoder_{name}")
@@ -193,7 +193,7 @@ def build_table_with(config: TransformerConfig, more: Sequence[Rule]) -> NameTab
         *_build_stack_rules(config, "decoder", {"attention": "self_attn", "cross": "encoder_attn"}),
     ]
 
-    # the sinusoids are computed, not stored; a third embedding beside two separate ones is not used
+    # ignored: the sinusoids are computed, and with separate source and target embeddings the shared one is unused
     ignored = ["model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight"]
     copies = {}
     if config.shared:

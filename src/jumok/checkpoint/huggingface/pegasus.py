@@ -1,4 +1,4 @@
-"""Pegasus (Zhang et al. 2020): like Marian, but pre-norm, and with a norm after each stack."""
+"""Convert Pegasus (Zhang et al. 2020): like Marian, but pre-norm, and with a norm after each stack."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def from_hf_config(hf_config: JSONObject) -> TransformerConfig:
     refuse_unless(hf_config, is_encoder_decoder=True)
     fields = parse_fields(hf_config, headless="PegasusModel")
     if not fields["shared"]:
-        raise CheckpointError("config.json does not tie the embeddings; only a Pegasus with tied ones is supported")
+        raise CheckpointError(
+            "config.json does not tie the embeddings; only a Pegasus with tied embeddings is supported"
+        )
     return TransformerConfig.from_json({**fields, "order": "pre"})
 
 

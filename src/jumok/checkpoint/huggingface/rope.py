@@ -1,6 +1,6 @@
-"""Rotary positions in Hugging Face's configs: rope_theta with rope_scaling, or since version 5 one rope_parameters.
+"""Convert the rotary position fields: rope_theta and rope_scaling, or rope_parameters since transformers 5.
 
-Each type means what transformers computes for it; an unknown type is refused.
+Each scaling type is computed as transformers computes it; an unknown type is an error.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from jumok.models import GPTConfig
 from .common import get_field
 
 ROPE_TYPES = ("default", "linear", "llama3", "yarn", "dynamic")
-LARGEST_FACTOR = 1e6  # no real factor is near it
+MAX_FACTOR = 1e6  # far above any published factor; a larger one means a damaged file
 
 
 def parse_rotary(hf_config: JSONObject) -> JSONObject:
-    """Return the rotary fields of our config, and "length" where the scaling decides it.
+    """Return the rotary fields of our config, and "length" if the scaling determines it.
 
     Args:
         hf_config: The content of config.json.
@@ -26,13 +26,13 @@ def parse_rotary(hf_config: JSONObject) -> JSONObject:
     Raises:
         CheckpointError: If the scaling is unknown, or one of its numbers is missing or out of bounds.
     """
-    # a config may have both: transformers then reads the older one
+    # if a config has both, transformers reads the older one
     rope = hf_config.get("rope_scaling") or hf_config.get("rope_parameters") or {}
     if not isinstance(rope, dict):
         raise CheckpointError("rope_scaling or rope_parameters in config.json must be an object")
     if "full_attention" in rope or "sliding_attention" in rope:
         raise CheckpointError(
-            "config.json has different rotary positions for each layer type; only one for all layers is supported"
+            "config.json sets rotary positions per layer type; only one setting for all layers is supported"
         )
     for level in (hf_config, rope):
         share = level.get("partial_rotary_factor")
@@ -40,9 +40,7 @@ def parse_rotary(hf_config: JSONObject) -> JSONObject:
             raise CheckpointError(f"config.json has partial_rotary_factor = {str(share)[:40]}; only 1 is supported")
     rope_type = rope.get("rope_type", rope.get("type", "default"))
     if rope_type not in ROPE_TYPES:
-        raise CheckpointError(
-            f"config.json has the rope_type {str(rope_type)[:40]!r}; supported are {', '.join(ROPE_TYPES)}"
-        )
+        raise CheckpointError(f"config.json has rope_type {str(rope_type)[:40]!r}; supported: {', '.join(ROPE_TYPES)}")
 
     base = _get_number(rope if rope.get("rope_theta") is not None else hf_config, "rope_theta", 1.0, 1e30, 10_000.0)
     if rope_type == "default":
@@ -50,11 +48,11 @@ def parse_rotary(hf_config: JSONObject) -> JSONObject:
     fields: JSONObject = {"rotary_base": base, "rotary_scaling": rope_type}
     if rope_type == "yarn":
         return fields | _parse_yarn(hf_config, rope)
-    fields["rotary_factor"] = _get_number(rope, "factor", 1.0, LARGEST_FACTOR)
+    fields["rotary_factor"] = _get_number(rope, "factor", 1.0, MAX_FACTOR)
     if rope_type == "llama3":
         fields["rotary_length"] = _parse_trained_length(hf_config, rope)
-        fields["rotary_slow"] = _get_number(rope, "low_freq_factor", 1e-6, LARGEST_FACTOR)
-        fields["rotary_fast"] = _get_number(rope, "high_freq_factor", 1e-6, LARGEST_FACTOR)
+        fields["rotary_slow"] = _get_number(rope, "low_freq_factor", 1e-6, MAX_FACTOR)
+        fields["rotary_fast"] = _get_number(rope, "high_freq_factor", 1e-6, MAX_FACTOR)
     return fields
 
 
@@ -63,21 +61,21 @@ def _parse_yarn(hf_config: JSONObject, rope: JSONObject) -> JSONObject:
         raise CheckpointError("config.json has yarn with truncate = false; only true is supported")
     trained = _parse_trained_length(hf_config, rope)
     length = _get_number(hf_config, "max_position_embeddings", 1.0, 2.0**31, 2048.0)
-    factor = _get_number(rope, "factor", 1.0, LARGEST_FACTOR, length / trained)
+    factor = _get_number(rope, "factor", 1.0, MAX_FACTOR, length / trained)
 
-    # stored, or computed from the factor as in the paper, or from DeepSeek's two multipliers
-    gain = _get_number(rope, "attention_factor", 1e-6, LARGEST_FACTOR, _compute_gain(factor))
+    # the attention factor is stored, or computed from DeepSeek's two multipliers, or from the factor as in the paper
+    gain = _get_number(rope, "attention_factor", 1e-6, MAX_FACTOR, _compute_gain(factor))
     if rope.get("attention_factor") is None and rope.get("mscale") and rope.get("mscale_all_dim"):
-        multiplier = _get_number(rope, "mscale", 1e-6, LARGEST_FACTOR)
-        divisor = _get_number(rope, "mscale_all_dim", 1e-6, LARGEST_FACTOR)
+        multiplier = _get_number(rope, "mscale", 1e-6, MAX_FACTOR)
+        divisor = _get_number(rope, "mscale_all_dim", 1e-6, MAX_FACTOR)
         gain = _compute_gain(factor, multiplier) / _compute_gain(factor, divisor)
     return {
         "rotary_factor": factor,
         "rotary_length": trained,
-        "rotary_fast": _get_number(rope, "beta_fast", 0.0, LARGEST_FACTOR, 32.0) or 32.0,
-        "rotary_slow": _get_number(rope, "beta_slow", 0.0, LARGEST_FACTOR, 1.0) or 1.0,
+        "rotary_fast": _get_number(rope, "beta_fast", 0.0, MAX_FACTOR, 32.0) or 32.0,
+        "rotary_slow": _get_number(rope, "beta_slow", 0.0, MAX_FACTOR, 1.0) or 1.0,
         "rotary_gain": gain,
-        # Qwen2's configs still hold the length before the scaling
+        # Qwen2's configs store the context length before the scaling
         "length": max(int(length), round(factor * trained)),
     }
 
@@ -87,7 +85,7 @@ def _compute_gain(factor: float, multiplier: float = 1.0) -> float:
 
 
 def _parse_trained_length(hf_config: JSONObject, rope: JSONObject) -> int:
-    """Return the longest text before the scaling; a value beside the scaling wins over one inside it."""
+    """Return the context length before the scaling; a top-level field takes precedence over one inside rope_scaling."""
     name = "original_max_position_embeddings"
     for level, field in ((hf_config, name), (rope, name), (hf_config, "max_position_embeddings")):
         length = level.get(field)

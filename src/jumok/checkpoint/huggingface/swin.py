@@ -1,4 +1,4 @@
-"""Swin. Names hold two numbers, stage and block; query, key and value are stored separately, as wide as their stage."""
+"""Convert Swin. Parameter names contain a stage and a block number; query, key and value are stored separately."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MODEL_TYPES: tuple[str, ...] = ("swin",)
 MODEL_CLASS: type[Model] = Swin
 
 HEADS = {"SwinModel": "none", "SwinForImageClassification": "classes"}
-MOST_STAGES = 32  # no image has patches left to merge after so many
+MAX_STAGES = 32  # each stage halves the grid: no image has patches left to merge after 32
 
 
 def from_hf_config(hf_config: JSONObject) -> SwinConfig:
@@ -55,7 +55,7 @@ def from_hf_config(hf_config: JSONObject) -> SwinConfig:
 def _parse_stages(hf_config: JSONObject, name: str) -> list[int]:
     """Return a field that holds an integer for each stage."""
     counts = get_field(hf_config, name)
-    if not (isinstance(counts, list) and len(counts) <= MOST_STAGES and all(type(count) is int for count in counts)):
+    if not (isinstance(counts, list) and len(counts) <= MAX_STAGES and all(type(count) is int for count in counts)):
         raise CheckpointError(f"{name} in config.json must be a list of integers, not {str(counts)[:80]!r}")
     return counts
 
@@ -128,6 +128,6 @@ def build_name_table(config: Config) -> NameTable:
         projections = [attention + name for name in ("query", "key", "value")]
         widths = (config.stage_width(index),) * 3
         rules += concatenate_layers(f"stages.{index}.blocks.{{}}.attention.projection.joined", projections, widths)
-    # the index of each distance is computed; the mask token is for pretraining
+    # ignored: the index of each distance is computed, and the mask token is for pretraining
     ignored = [f"{block}attention.self.relative_position_index", "swin.embeddings.mask_token"]
     return NameTable(rules, ignored, base="swin.")

@@ -1,4 +1,4 @@
-"""T5, versions 1 and 1.1. Each stack stores its table of relative biases in its first block."""
+"""Convert T5, versions 1.0 and 1.1. Each stack stores its table of relative biases in its first block."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def from_hf_config(hf_config: JSONObject) -> T5Config:
     refuse_unless(hf_config, is_encoder_decoder=True)
     feedforward = _parse_feedforward(hf_config)
     # Up to version 4 tie_word_embeddings meant two things: the output layer is the embedding, and its input is scaled.
-    # Version 5 always writes true, has a field of its own for the second, and ties if the file has no output layer.
+    # Version 5 always writes true, has a separate field for the scaling, and ties if the file has no output layer.
     tied = get_field(hf_config, "tie_word_embeddings", True)
     scaled = get_field(hf_config, "scale_decoder_outputs", tied)
     pad = get_field(hf_config, "pad_token_id", 0)
@@ -62,14 +62,14 @@ class _FeedForwardKind(NamedTuple):
 
 
 def _parse_feedforward(hf_config: JSONObject) -> _FeedForwardKind:
-    """Parse "relu", "gated-gelu", ... and two newer fields, which win."""
+    """Parse feed_forward_proj ("relu", "gated-gelu", ...) and the two newer fields that take precedence over it."""
     name = get_field(hf_config, "feed_forward_proj", "relu")
     if not isinstance(name, str):
         raise CheckpointError(f"feed_forward_proj in config.json must be text, not {str(name)[:40]!r}")
     gate, _, activation = name.rpartition("-")
     if gate not in ("", "gated"):
         raise CheckpointError(
-            f"feed_forward_proj in config.json is {name[:40]!r}; supported are ACTIVATION and gated-ACTIVATION"
+            f"feed_forward_proj in config.json is {name[:40]!r}; supported: ACTIVATION and gated-ACTIVATION"
         )
     if name == "gated-gelu":
         activation = "gelu_new"  # T5 1.1 was trained with the tanh approximation
@@ -137,7 +137,7 @@ def build_name_table(config: Config) -> NameTable:
             config, "decoder", {"attention": "layer.0.SelfAttention", "cross": "layer.1.EncDecAttention"}, feedforward=2
         ),
     ]
-    # old files have a bias for the first cross-attention, which nothing reads
+    # ignored: old files have a bias for the first cross-attention, which transformers does not use either
     ignored = ["decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"]
     copies = [
         "encoder.embed_tokens.weight",
@@ -149,7 +149,7 @@ def build_name_table(config: Config) -> NameTable:
 
 
 def _build_stack_rules(config: T5Config, stack: str, attentions: dict[str, str], feedforward: int) -> list[Rule]:
-    """Return the rules of the encoder or the decoder; ``feedforward``: which sublayer is the feed-forward network."""
+    """Return the rules of the encoder or decoder; ``feedforward`` is the index of the feed-forward sublayer."""
     block = f"{stack}.block.{{}}."
     relative_bias = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
     rules = [

@@ -1,4 +1,4 @@
-"""A name table for models whose embedding has several names; files hold some of them, and configs do not say which."""
+"""A name table for models whose embedding is stored under one or more of several names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class TiedTable(NameTable):
 
     Args:
         rules: One rule for each parameter name.
-        ignored: Names in the file that hold nothing the model needs.
+        ignored: Names in the file that the model does not need.
         base: The prefix that is missing from every name in files saved without a head.
         copies: Names that may repeat another tensor, with the name of that tensor. If the two differ the file is
             refused, because transformers would use the copy.
@@ -52,7 +52,9 @@ class TiedTable(NameTable):
             if copy not in stored or original not in stored:
                 continue
             if not torch.equal(read(stored[copy]), read(stored[original])):
-                raise CheckpointError(f"{origin}: by its config {copy!r} is a copy of {original!r}, but they differ")
+                raise CheckpointError(
+                    f"{origin}: config.json ties {copy!r} to {original!r}, but the two tensors differ"
+                )
 
         missing = {
             name: original for name, original in self.substitutes.items() if name not in stored and original in stored

@@ -1,4 +1,4 @@
-"""ViT and DeiT. DeiT has one more token; the architecture's name says which head a folder has."""
+"""Convert ViT and DeiT. DeiT has a distillation token; the architecture's name decides which head is read."""
 
 from __future__ import annotations
 
@@ -122,6 +122,6 @@ def build_name_table(config: Config) -> NameTable:
         *rename_layer("output", "cls_classifier" if config.head == "teacher" else "classifier"),
         *rename_layer("teacher_output", "distillation_classifier"),
     ]
-    # no classifier reads the pooler behind the last norm; the mask token is for pretraining
+    # ignored: no classifier uses the pooler after the last norm, and the mask token is for pretraining
     ignored = [f"{base}{name}" for name in ("pooler.dense.weight", "pooler.dense.bias", "embeddings.mask_token")]
     return NameTable(rules, ignored, base=base)

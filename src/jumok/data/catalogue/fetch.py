@@ -56,7 +56,7 @@ def download_archive(name: str, archive: Archive, work: Path, report: Callable[[
 
 def _make_hash_error(name: str, archive: Archive) -> FetchError:
     return FetchError(
-        f"{name} was refused: {archive.requirement} from {archive.client} does not have the expected SHA-256; "
+        f"{name} was rejected: {archive.requirement} from {archive.client} does not have the expected SHA-256; "
         "nothing was kept"
     )
 

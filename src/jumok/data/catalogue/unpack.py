@@ -16,7 +16,7 @@ from pathlib import Path
 from jumok.data.catalogue.entry import Archive, FileSet
 from jumok.errors import FetchError
 
-LARGEST_ARCHIVE = 1 << 30  # bytes; no archive of the catalogue unpacks to more
+MAX_ARCHIVE_BYTES = 1 << 30  # bytes; no archive of the catalogue unpacks to more
 _READ_ERRORS = (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, RuntimeError)
 
 
@@ -62,14 +62,14 @@ def unpack_archive(name: str, archive: Archive, path: Path, target: Path) -> dic
                 sizes[local] = size
                 hashes[local] = sha256
     except _READ_ERRORS as error:
-        raise FetchError(f"{name} was refused: its archive cannot be read ({error})") from error
+        raise FetchError(f"{name} was rejected: its archive cannot be read ({error})") from error
     except _UnsafeArchiveError as error:
-        raise FetchError(f"{name} was refused: {error}; nothing was kept") from error
+        raise FetchError(f"{name} was rejected: {error}; nothing was kept") from error
 
     for file_set in archive.file_sets:
         fault = file_set.find_fault(hashes)
         if fault is not None:
-            raise FetchError(f"{name} was refused: {fault}; nothing was kept")
+            raise FetchError(f"{name} was rejected: {fault}; nothing was kept")
     return sizes
 
 
@@ -98,7 +98,7 @@ def _extract_file(path: Path, source: str, target: Path) -> None:
     for name, open_member in _iterate_members(path):
         if name == source:
             with open_member() as file:
-                _copy_file(file, target, LARGEST_ARCHIVE, source)
+                _copy_file(file, target, MAX_ARCHIVE_BYTES, source)
             return
     raise _UnsafeArchiveError(f"the archive does not contain {source}")
 
@@ -141,8 +141,8 @@ def _check_member(name: str, is_special: bool, total: int) -> None:
     """Refuse a path outside the folder, a link or device, and an archive that is too large."""
     path = name.replace("\\", "/")
     if path.startswith("/") or re.match("[A-Za-z]:", path) or ".." in path.split("/"):
-        raise _UnsafeArchiveError(f"the archive contains the path {name!r}, which leads out of the folder")
+        raise _UnsafeArchiveError(f"the archive contains the path {name!r}, which is outside the folder")
     if is_special:
         raise _UnsafeArchiveError(f"the archive contains {name!r}, which is a link or a device, not a file")
-    if total > LARGEST_ARCHIVE:
-        raise _UnsafeArchiveError(f"the archive unpacks to more than {LARGEST_ARCHIVE >> 30} GB")
+    if total > MAX_ARCHIVE_BYTES:
+        raise _UnsafeArchiveError(f"the archive unpacks to more than {MAX_ARCHIVE_BYTES >> 30} GB")

@@ -99,8 +99,8 @@ def _check_images(root: Path, table: Path, rows: Iterator[Row], problems: Proble
     for number, (name, caption) in rows:
         path = root / name
         location = f"{table}:{number}"
-        if not path.resolve().is_relative_to(resolved_root):  # the table may come from anyone
-            problems.report(location, f"{name!r} leads out of the folder")
+        if not path.resolve().is_relative_to(resolved_root):  # the table is untrusted
+            problems.report(location, f"{name!r} is outside the folder")
         elif path.suffix.lower() not in IMAGE_EXTENSIONS:
             problems.report(location, f"{name!r} is not an image ({', '.join(IMAGE_EXTENSIONS)})")
         elif not path.is_file():

@@ -188,7 +188,7 @@ class TokenShards:
         for shard in shards:
             name = shard["file"]
             tokens = _check_count(shard["tokens"])
-            if not tokens or not SHARD_NAME.fullmatch(name):  # a name from an index must not lead out of the folder
+            if not tokens or not SHARD_NAME.fullmatch(name):  # a name from an index must not point outside the folder
                 raise ValueError(f"shard {str(name)[:40]!r} with {tokens} tokens")
             self._check_file_size(name, tokens * self._type.itemsize)
             self._names.append(name)

@@ -55,7 +55,7 @@ def render_chat(
             if length > MAX_CHARACTERS:
                 raise TemplateError(f"it writes more than {MAX_CHARACTERS:,} characters")
     except TemplateError as error:
-        raise ArgumentError(f"the chat template refuses this conversation: {error}") from error
+        raise ArgumentError(f"the chat template rejects this conversation: {error}") from error
     except Exception as error:  # a template is a program that can fail in any way
         raise ArgumentError(f"the chat template fails with {type(error).__name__}: {error}") from error
     return "".join(chunks)

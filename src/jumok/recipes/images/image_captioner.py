@@ -72,7 +72,7 @@ SplitImages = tuple[LabelledPixels, LabelledPixels, LabelledPixels]  # training,
 
 @dataclass(frozen=True)
 class CaptionOptions(Options):
-    """Fields of the recipe caption."""
+    """Fields of the caption recipe."""
 
     without_data = ("language", "tones")
     without_start = ("vocabulary",)
@@ -171,7 +171,7 @@ def _get_loaded_config(request: TrainingRequest, loaded: Loaded) -> CaptionerCon
     config = loaded.config
     if not isinstance(config, CaptionerConfig) or config.source != "patches" or loaded.tokenizer is None:
         raise ArgumentError(
-            "the recipe caption continues a captioner that reads patches and has a tokenizer; "
+            "the caption recipe continues a captioner that reads patches and has a tokenizer; "
             f"{request.start} is not one"
         )
     return config

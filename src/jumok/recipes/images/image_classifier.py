@@ -91,7 +91,7 @@ STEPS = {
 
 @dataclass(frozen=True)
 class ImageOptions(Options):
-    """Fields of the recipe image."""
+    """Fields of the image recipe."""
 
     without_data = ("set",)
 
@@ -215,7 +215,7 @@ def _read_folder(request: TrainingRequest, preparation: Preparation) -> SplitIma
 def _get_loaded_config(request: TrainingRequest, loaded: Loaded) -> ClassifierConfig:
     config = loaded.config
     if not isinstance(config, ViTConfig | SwinConfig):
-        raise ArgumentError(f"the recipe image continues a vit or a swin; {request.start} is a {loaded.family}")
+        raise ArgumentError(f"the image recipe continues a vit or a swin; {request.start} is a {loaded.family}")
     return config.replace(head="classes") if config.head == "none" else config
 
 

@@ -68,7 +68,7 @@ class TextOptions(Options):
 
 
 def get_text_defaults(request: TrainingRequest) -> Defaults:
-    """Return the default config and settings of the recipe text.
+    """Return the default config and settings of the text recipe.
 
     Args:
         request: The training request.
@@ -77,7 +77,7 @@ def get_text_defaults(request: TrainingRequest) -> Defaults:
 
 
 def get_text_fast_defaults(request: TrainingRequest) -> Defaults:
-    """Return the default config and settings of the recipe text-fast.
+    """Return the default config and settings of the text-fast recipe.
 
     Args:
         request: The training request.
@@ -170,12 +170,12 @@ def _create_or_continue_model(
         return request.model(GPT, config, settings), tokenizer, config.length
     if not isinstance(loaded.model, GPT) or loaded.tokenizer is None:
         raise ArgumentError(
-            f"the recipe {request.recipe} continues a gpt that has a tokenizer; {request.start} is not one"
+            f"the {request.recipe} recipe continues a gpt that has a tokenizer; {request.start} is not one"
         )
     length = loaded.model.config.length
     window = request.options(TextOptions).window or min(length, 256)
     if window > length:
-        raise ArgumentError(f"window of the recipe {request.recipe} must be from 2 to {length}, not {window}")
+        raise ArgumentError(f"window of the {request.recipe} recipe must be from 2 to {length}, not {window}")
     loaded.tokenizer.save(request.folder / FOLDER)
     return loaded.model, loaded.tokenizer, window
 

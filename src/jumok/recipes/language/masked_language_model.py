@@ -46,7 +46,7 @@ SETTINGS_FINE_TUNING: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class MaskedOptions(ParagraphOptions):
-    """Fields of the recipe masked."""
+    """Fields of the masked recipe."""
 
     with_start = ("window",)
 
@@ -147,10 +147,10 @@ def _initialise_as_waves(table: Tensor) -> None:
 def _continue_model(request: TrainingRequest, loaded: Loaded, settings: Settings) -> tuple[Tokenizer, BERT]:
     """Return the loaded BERT; without a masked-language-model head it gets a new one."""
     if not isinstance(loaded.model, BERT):
-        raise ArgumentError(f"the recipe masked continues a bert; {request.start} is a {loaded.family}")
+        raise ArgumentError(f"the masked recipe continues a bert; {request.start} is a {loaded.family}")
     tokenizer = loaded.tokenizer
     if tokenizer is None or tokenizer.mask is None:
-        raise ArgumentError(f"the recipe masked needs a tokenizer with a mask token; {request.start} has none")
+        raise ArgumentError(f"the masked recipe needs a tokenizer with a mask token; {request.start} has none")
     config, parameters = loaded.model.config, loaded.model.state_dict()
     if config.head != "mlm":
         activation = config.activation if config.padding_id is None else "gelu"  # as in BERT's and RoBERTa's heads

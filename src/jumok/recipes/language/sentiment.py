@@ -67,7 +67,7 @@ ENCODER = BERTConfig(length=128, width=128, layers=2, heads=4, hidden=256, segme
 
 @dataclass(frozen=True)
 class SentimentOptions(Options):
-    """Fields of the recipe sentiment."""
+    """Fields of the sentiment recipe."""
 
     without_start = ("tokens", "vocabulary")
 
@@ -212,7 +212,7 @@ def _adapt_config(request: TrainingRequest, loaded: Loaded) -> ClassifierConfig:
     config = loaded.config
     if loaded.tokenizer is None or not isinstance(config, ClassifierConfig | BERTConfig | LongConfig):
         raise ArgumentError(
-            "the recipe sentiment starts from an encoder or a classifier that has a tokenizer; "
+            "the sentiment recipe starts from an encoder or a classifier that has a tokenizer; "
             f"{request.start} is not one"
         )
     if not isinstance(config, ClassifierConfig):

@@ -16,7 +16,7 @@ def require_scikit_learn() -> None:
     """Raise an ArgumentError if scikit-learn is not installed. The recipe calls this before it trains."""
     if importlib.util.find_spec("sklearn") is None:
         raise ArgumentError(
-            "the recipe sentiment compares its model with scikit-learn's logistic regression: "
+            "the sentiment recipe compares its model with scikit-learn's logistic regression: "
             "pip install 'jumok[train]'"
         )
 

@@ -69,7 +69,7 @@ COMMON_SETTINGS = {"beta2": 0.98, "decay": 0.01, "clip": 1.0, "evaluate_every": 
 
 @dataclass(frozen=True)
 class TranslateOptions(PairOptions):
-    """Fields of the recipe translate."""
+    """Fields of the translate recipe."""
 
     without_start: ClassVar[tuple[str, ...]] = (*PairOptions.without_start, "model")
 
@@ -197,7 +197,7 @@ def _continue_model(request: TrainingRequest, loaded: Loaded) -> tuple[Translato
     if not isinstance(loaded.model, FAMILIES) or loaded.tokenizer is None:
         names = ", ".join(family.family for family in FAMILIES)
         raise ArgumentError(
-            f"the recipe translate continues a model that has a tokenizer and is one of {names}; {request.start} is a "
+            f"the translate recipe continues a model that has a tokenizer and is one of {names}; {request.start} is a "
             f"{loaded.family}" + (" without a tokenizer" if loaded.tokenizer is None else "")
         )
     loaded.tokenizer.save(request.folder / FOLDER)

@@ -41,7 +41,7 @@ ADD_CONFIG = GPTConfig(width=128, layers=2, heads=4, hidden=512)  # the size of 
 
 @dataclass(frozen=True)
 class SortOptions(Options):
-    """Fields of the recipe sort."""
+    """Fields of the sort recipe."""
 
     digits: int = integer(6, "number of digits to sort", 1, 20)
     kinds: int = integer(3, "number of different digits", 2, 10)
@@ -49,14 +49,14 @@ class SortOptions(Options):
 
 @dataclass(frozen=True)
 class AddOptions(Options):
-    """Fields of the recipe add."""
+    """Fields of the add recipe."""
 
     digits: int = integer(2, "number of digits of each summand", 1, 3)
     answer: str = choice("backwards", ("backwards", "forwards"), "order of the answer's digits; backwards: ones first")
 
 
 def get_sort_defaults(request: TrainingRequest) -> Defaults:
-    """Return the default config and settings of the recipe sort.
+    """Return the default config and settings of the sort recipe.
 
     Args:
         request: The training request.
@@ -70,7 +70,7 @@ def get_sort_defaults(request: TrainingRequest) -> Defaults:
 
 
 def get_add_defaults(request: TrainingRequest) -> Defaults:
-    """Return the default config and settings of the recipe add.
+    """Return the default config and settings of the add recipe.
 
     Args:
         request: The training request.
@@ -207,7 +207,7 @@ def _create_or_continue_model(
         return request.model(GPT, config, settings), tokenizer
     if not isinstance(loaded.model, GPT) or loaded.tokenizer is None:
         raise ArgumentError(
-            f"the recipe {request.recipe} continues a gpt that has a tokenizer; {request.start} is not one"
+            f"the {request.recipe} recipe continues a gpt that has a tokenizer; {request.start} is not one"
         )
     rows = {tuple(loaded.tokenizer.encode(question + answer, special=False)) for question, answer in questions}
     if any(len(row) != length or loaded.tokenizer.unknown in row for row in rows):

@@ -136,7 +136,7 @@ def _create_or_continue_model(request: TrainingRequest, settings: Settings) -> t
         letters = "§\n가"
         tokens = [] if loaded.tokenizer is None else loaded.tokenizer.encode(letters)
         if not isinstance(loaded.model, GPT) or tokens != list(letters.encode()):
-            raise ArgumentError(f"the recipe induction continues a gpt that reads bytes; {request.start} is not one")
+            raise ArgumentError(f"the induction recipe continues a gpt that reads bytes; {request.start} is not one")
         return loaded.model, tokenizer
     model = request.model(GPT, request.config(CONFIG), settings)
     _disable_heads(model)

@@ -52,7 +52,7 @@ def numbers(request: TrainingRequest) -> Task:
     loaded = request.load_start()
     model = request.model(Numeric, request.config(CONFIG), settings) if loaded is None else loaded.model
     if not isinstance(model, Numeric):
-        raise ArgumentError(f"the recipe numbers continues a numeric; {request.start} is a {model.family}")
+        raise ArgumentError(f"the numbers recipe continues a numeric; {request.start} is a {model.family}")
 
     def batches(step: int, part: int, parts: int) -> Batch:
         generator = torch.Generator().manual_seed(settings.seed * 1_000_003 + step)

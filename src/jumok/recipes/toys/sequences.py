@@ -230,7 +230,7 @@ def _find_kind(request: TrainingRequest, model: Model) -> str:
         if isinstance(model, family):
             return kind
     raise ArgumentError(
-        f"the recipe {request.recipe} continues a transformer, an rnn_seq2seq or a gpt; {request.start} is a "
+        f"the {request.recipe} recipe continues a transformer, an rnn_seq2seq or a gpt; {request.start} is a "
         f"{model.family}"
     )
 
