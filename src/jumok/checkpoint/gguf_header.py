@@ -99,7 +99,7 @@ def read_header(path: Path, block_sizes: dict[int, tuple[int, int]]) -> tuple[JS
     """
     cursor = _Cursor(path)
     if cursor.bytes[:4] != b"GGUF":
-        raise CheckpointError(f"{path.name} is not a GGUF file: its first four bytes are not "GGUF"")
+        raise CheckpointError(f"{path.name} is not a GGUF file: the first four bytes must be GGUF")
     cursor.at = 4
     version, tensor_count, field_count = cursor.read_integer("I"), cursor.read_integer("Q"), cursor.read_integer("Q")
     if version not in (2, 3):
