@@ -158,7 +158,7 @@ BAD: dict[str, tuple[dict[str, Any], Any, str]] = {
     "not a number": (
         {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": float("nan")}, None, "factor .* not 'nan'"
     ),
-    "part of each head": ({"llama.rope.dimension_count": 12}, None, "dimension_count = 12; only 24"),
+    "part of each head": ({"llama.rope.dimension_count": 12}, None, "dimension_count = 12; only the head width, 24"),
     "a billion blocks": ({"llama.block_count": 10**9}, None, "1,000,000,000 blocks, but holds"),
     "other factors": ({}, [1.0] * 11 + [3.0], "do not match Llama 3.1's scaling"),
     "factors are NaN": ({}, [float("nan")] * 12, "do not match Llama 3.1's scaling"),
