@@ -21,7 +21,7 @@ from jumok.checkpoint import run_folder
 from jumok.data.batches.batch_order import RandomWindows
 from jumok.data.token_store import token_shards
 from jumok.models.gpt import GPT, GPTConfig
-from jumok.training import Batch, Settings, Task, fit, token_loss
+from jumok.training import Batch, Settings, Task, compute_token_loss, fit
 from measure import compare_interleaved, measure_peak_memory
 
 VOCABULARY = 65
@@ -108,7 +108,7 @@ def train_ours(model: GPT, text: Tensor, length: int, batch: int, steps: int, co
         rows = torch.stack([text[start : start + length + 1] for start in starts])
         return Batch({"tokens": rows[:, :-1]}, rows[:, 1:], rows[:, 1:].numel())
 
-    task = Task(model, settings, batches, token_loss, lambda model: {"loss": 0.0})
+    task = Task(model, settings, batches, compute_token_loss, lambda model: {"loss": 0.0})
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / run_folder.CHECKPOINTS_FOLDER).mkdir()
         fit(task, Path(folder))
@@ -151,7 +151,7 @@ def compare(
         windows = RandomWindows(len(shards), length + 1, 0)
         start = time.perf_counter()
         for step in range(200):
-            torch.stack([shards.read_tokens(index, length + 1) for index in windows.batch_indices(step, batch)])
+            torch.stack([shards.read_tokens(index, length + 1) for index in windows.select_indices(step, batch)])
         seconds = (time.perf_counter() - start) / 200
     print(f"{name}: batches are read {times['ours'] / steps / seconds:.0f} times as fast as steps use them")
 
@@ -159,14 +159,14 @@ def compare(
 STEP = """
 import torch
 from jumok.models.gpt import GPT, GPTConfig
-from jumok.training import Batch, token_loss
+from jumok.training import Batch, compute_token_loss
 model = GPT(GPTConfig(vocabulary=65, length=1024, width=384, layers=6, heads=6, hidden=1536)).train()
 model.checkpointing = {checkpointing}
 rows = torch.randint(0, 65, (4, 1025))
 # the first use of checkpointing imports modules, which is not part of a step
-token_loss(model, Batch({{"tokens": rows[:1, :16]}}, rows[:1, 1:17], 16)).backward()
+compute_token_loss(model, Batch({{"tokens": rows[:1, :16]}}, rows[:1, 1:17], 16)).backward()
 mark()
-token_loss(model, Batch({{"tokens": rows[:, :-1]}}, rows[:, 1:], 4096)).backward()
+compute_token_loss(model, Batch({{"tokens": rows[:, :-1]}}, rows[:, 1:], 4096)).backward()
 """
 
 

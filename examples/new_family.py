@@ -14,7 +14,7 @@ from jumok.fields import integer
 from jumok.generate import generate
 from jumok.layers import EncoderBlock, FeedForward, LayerNorm
 from jumok.models import Config, Model, Output
-from jumok.models.model import draw_normal, initialise_linear_layers
+from jumok.models.model import initialise_normal, initialise_linear_layers
 from jumok.models.registry import register_family
 from jumok.models.token_inputs import build_causal_mask, check_tokens, compute_token_logits
 
@@ -39,10 +39,10 @@ class Alibi(Model):
         self.embedding = nn.Embedding(config.vocabulary, width)
         parts = [(MultiHead(width, config.heads), FeedForward(width, 4 * width)) for _ in range(config.layers)]
         self.blocks = nn.ModuleList(EncoderBlock(*part, norm=lambda: LayerNorm(width)) for part in parts)
-        self.finish()
+        self.finish_construction()
 
     def initialise(self):
-        initialise_linear_layers(self, lambda parameter: draw_normal(parameter, 0.02))
+        initialise_linear_layers(self, lambda parameter: initialise_normal(parameter, 0.02))
 
     def forward(self, tokens, *, token_mask=None, positions=None, cache=None, weights=False, last=None):
         check_tokens(tokens, self.config.vocabulary)

@@ -16,7 +16,7 @@ from torch import nn
 from jumok.checkpoint import run_folder
 from jumok.models import Model
 from jumok.models.gpt import GPT, GPTConfig
-from jumok.training import Batch, Settings, Task, select_part, token_loss
+from jumok.training import Batch, Settings, Task, compute_token_loss, select_part
 from jumok.training.progress import ProgressDisplay
 
 CONFIG = GPTConfig(vocabulary=16, length=12, width=16, layers=1, heads=2, hidden=32, dropout=0.1)
@@ -54,7 +54,7 @@ def toy(config: GPTConfig = CONFIG, **fields: Any) -> Task:
         torch.rand(3)  # an evaluation that draws random numbers must not change the training
         return {"loss": float(loss)}
 
-    return Task(model, settings, batches, token_loss, evaluate)
+    return Task(model, settings, batches, compute_token_loss, evaluate)
 
 
 class StopAt(ProgressDisplay):

@@ -193,10 +193,12 @@ def test_source_cache_is_filled_once_and_rows_can_be_selected() -> None:
         self_attention(inputs, mask=mask.causal, cache=cache)
         assert cache.length == 5
         cache.select(torch.tensor([1, 1]))
-        assert torch.equal(cache.slot(self_attention).key[0], cache.slot(self_attention).key[1])
-        assert torch.equal(cache.source(cross).key[0], cache.source(cross).key[1])
+        assert torch.equal(
+            cache.get_or_create_slot(self_attention).key[0], cache.get_or_create_slot(self_attention).key[1]
+        )
+        assert torch.equal(cache.get_or_create_source_slot(cross).key[0], cache.get_or_create_source_slot(cross).key[1])
         cache.truncate(3)
-        assert cache.length == 3 and cache.source(cross).length == 8
+        assert cache.length == 3 and cache.get_or_create_source_slot(cross).length == 8
         again = self_attention(inputs[1:, 3:].expand(2, -1, -1), mask=mask.causal, cache=cache)
         assert torch.allclose(again[0], self_attention(inputs, mask=mask.causal)[1, 3:], atol=1e-6)
 
@@ -228,7 +230,7 @@ def test_cache_refuses_wrong_inputs() -> None:
     with pytest.raises(ArgumentError, match="at least 0, not -1"):
         Cache().truncate(-1)
     with pytest.raises(ArgumentError, match="slot is empty"):
-        _ = Cache().slot("attention").key
+        _ = Cache().get_or_create_slot("attention").key
 
 
 def test_dropout_is_off_in_evaluation() -> None:

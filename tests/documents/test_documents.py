@@ -255,7 +255,7 @@ def test_models_page_names_every_family_type_and_model(page: Path) -> None:
     assert not [kind for kind in DIALECTS if f"`{kind}`" not in text]
     for entry in (find_entry("smollm2"), find_entry("minilm")):
         row = next(row for row in rows if row.startswith(f"| `{entry.name}` |"))
-        assert format_megabytes(entry.download) in row and entry.licence in row
+        assert format_megabytes(entry.download_size) in row and entry.licence in row
 
 
 def test_architecture_has_the_present_source_tree() -> None:

@@ -20,7 +20,7 @@ from jumok.draw import save_gallery
 from jumok.errors import ArgumentError, DataError, DrawError, TrainingError
 from jumok.models.gpt import GPT, GPTConfig
 from jumok.recipes import TrainingRequest, get_recipe, resume_run, start_run
-from jumok.recipes.images.image_arrays import draw_moves, hash_images, measure_preparation, move_images, normalise
+from jumok.recipes.images.image_arrays import hash_images, measure_preparation, move_images, normalise, sample_moves
 from jumok.recipes.images.image_captioner import _get_first_code
 from jumok.recipes.shared.splits import split_by_key
 from jumok.training import Task
@@ -377,10 +377,10 @@ def test_move_images_rotates_without_shearing() -> None:
 
 
 def test_moves_are_a_function_of_seed_and_step() -> None:
-    moves = draw_moves(5, 1, 7)
-    assert torch.equal(draw_moves(5, 1, 7), moves) and torch.equal(draw_moves(9, 1, 7)[:5], moves)
-    assert not torch.equal(draw_moves(5, 1, 8), moves) and not torch.equal(draw_moves(5, 2, 7), moves)
-    many = draw_moves(4000, 0, 0)
+    moves = sample_moves(5, 1, 7)
+    assert torch.equal(sample_moves(5, 1, 7), moves) and torch.equal(sample_moves(9, 1, 7)[:5], moves)
+    assert not torch.equal(sample_moves(5, 1, 8), moves) and not torch.equal(sample_moves(5, 2, 7), moves)
+    many = sample_moves(4000, 0, 0)
     assert many.min() >= -1 and many.max() <= 1
     assert many.mean().abs() < 0.05 and many.std() == pytest.approx(0.577, abs=0.02)
 

@@ -21,7 +21,7 @@ from jumok.checkpoint import run_folder
 from jumok.errors import TrainingError
 from jumok.models import Model
 from jumok.models.gpt import GPTConfig
-from jumok.training import Batch, Outcome, World, compute_rate_factor, fit, token_loss
+from jumok.training import Batch, Outcome, World, compute_rate_factor, compute_token_loss, fit
 from jumok.training.metrics_log import read_metrics
 from jumok.training.progress import ProgressDisplay
 from toys import CONFIG, StopAt, assert_equal, copy_parameters, new_run, toy
@@ -224,7 +224,7 @@ def test_nonfinite_loss_stops_before_the_update(tmp_path: Path, factor: float) -
 
     def broken_loss(model: nn.Module, batch: Batch) -> torch.Tensor:
         before.append(copy_parameters(model))
-        loss = token_loss(model, batch)
+        loss = compute_token_loss(model, batch)
         return loss * factor if len(before) == 6 else loss
 
     class EndDisplay(ProgressDisplay):

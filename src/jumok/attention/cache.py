@@ -118,7 +118,7 @@ class Cache:
         self.slots: dict[Hashable, Slot] = {}
         self.sources: dict[Hashable, Slot] = {}
 
-    def slot(self, owner: Hashable) -> Slot:
+    def get_or_create_slot(self, owner: Hashable) -> Slot:
         """Return the self-attention slot of a module, creating it on first use.
 
         Args:
@@ -128,7 +128,7 @@ class Cache:
             self.slots[owner] = Slot(self.capacity)
         return self.slots[owner]
 
-    def source(self, owner: Hashable) -> Slot:
+    def get_or_create_source_slot(self, owner: Hashable) -> Slot:
         """Return the cross-attention slot of a module: keys and values of the source, computed once.
 
         Args:

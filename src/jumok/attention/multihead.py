@@ -191,7 +191,7 @@ class MultiHead(AttentionLayer):
         if cache is None:
             return self._forward(inputs, source, mask, bias, positions, None, weights)
 
-        slot, source_slot = cache.slot(self), cache.source(self)
+        slot, source_slot = cache.get_or_create_slot(self), cache.get_or_create_source_slot(self)
         length, query_count = slot.length, source_slot.query_count
         try:
             return self._forward(inputs, source, mask, bias, positions, cache, weights)
@@ -233,13 +233,13 @@ class MultiHead(AttentionLayer):
     ) -> tuple[Tensor, Tensor, Tensor, int]:
         """Return query, key, value and the position of the first query."""
         query, key, value = self.projection(inputs)
-        start = 0 if cache is None else cache.slot(self).length
+        start = 0 if cache is None else cache.get_or_create_slot(self).length
         if self.rotation is not None:
             if positions is None:
                 positions = range(start, start + inputs.shape[1])
             query, key = self.rotation(query, positions), self.rotation(key, positions)
         if cache is not None:
-            key, value = cache.slot(self).append(key, value)
+            key, value = cache.get_or_create_slot(self).append(key, value)
         return query, key, value, start
 
     def _project_cross(self, inputs: Tensor, source: Tensor, cache: Cache | None) -> tuple[Tensor, Tensor, Tensor, int]:
@@ -248,7 +248,7 @@ class MultiHead(AttentionLayer):
         if cache is None:
             return query, *self.projection.project_keys_values(source), 0
 
-        slot = cache.source(self)
+        slot = cache.get_or_create_source_slot(self)
         if not slot.length:
             slot.append(*self.projection.project_keys_values(source))
         start = slot.query_count

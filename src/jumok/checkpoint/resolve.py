@@ -46,7 +46,7 @@ def _find_by_name(name: str) -> Path:
     if name in LOADABLE:
         folder = catalogue.locate_entry(name)
         if folder is None:
-            megabytes = entries[name].download / 1e6
+            megabytes = entries[name].download_size / 1e6
             raise CheckpointError(
                 f"{name} is not on this machine yet; download its {megabytes:.0f} MB with: jumok data get {name}"
             )

@@ -37,7 +37,7 @@ def data(context: click.Context, /, as_json: bool) -> None:
     Downloads are verified and cached in one folder: JUMOK_CACHE, or ~/.cache/jumok if it is not set.
     """
     if context.invoked_subcommand is None:
-        context.invoke(list_, korean=False, as_json=as_json)
+        context.invoke(list_entries, in_korean=False, as_json=as_json)
     elif as_json:
         raise click.UsageError(f"write --json after {context.invoked_subcommand}", context)
 
@@ -51,9 +51,9 @@ def data(context: click.Context, /, as_json: bool) -> None:
   jumok data list --json
 """,
 )
-@click.option("--korean", is_flag=True, help="Print the descriptions in Korean.")
+@click.option("--korean", "in_korean", is_flag=True, help="Print the descriptions in Korean.")
 @json_option
-def list_(korean: bool, as_json: bool) -> None:
+def list_entries(in_korean: bool, as_json: bool) -> None:
     """List the entries: name, kind, size of the download, whether it is cached, and a description."""
     from jumok.data import catalogue
 
@@ -61,10 +61,10 @@ def list_(korean: bool, as_json: bool) -> None:
         click.echo(json.dumps([_to_json(entry) for entry in catalogue.list_entries()], ensure_ascii=False))
         return
     for entry in catalogue.list_entries():
-        size = catalogue.format_megabytes(entry.download)
+        size = catalogue.format_megabytes(entry.download_size)
         is_cached = catalogue.locate_entry(entry.name) is not None
-        _print_row(entry.name, entry.kind, size, is_cached, entry.korean if korean else entry.english)
-    _print_row("tiny", "model", "-", True, TINY_KOREAN if korean else TINY_ENGLISH)
+        _print_row(entry.name, entry.kind, size, is_cached, entry.korean if in_korean else entry.english)
+    _print_row("tiny", "model", "-", True, TINY_KOREAN if in_korean else TINY_ENGLISH)
 
 
 @data.command(
@@ -83,7 +83,7 @@ def get(names: tuple[str, ...], as_json: bool) -> None:
     entries = [catalogue.find_entry(name) for name in dict.fromkeys(names)]  # check all names before any download
     missing = [entry for entry in entries if catalogue.locate_entry(entry.name) is None]
     for entry in missing:
-        download, size = catalogue.format_megabytes(entry.download), catalogue.format_megabytes(entry.size)
+        download, size = catalogue.format_megabytes(entry.download_size), catalogue.format_megabytes(entry.size)
         click.echo(
             f"{entry.name}: downloading {download} ({entry.packages}; {entry.licence}), {size} when unpacked", err=True
         )
@@ -182,7 +182,7 @@ def _to_json(entry: Entry) -> dict[str, Any]:
         "kind": entry.kind,
         "packages": entry.packages,
         "licence": entry.licence,
-        "download": entry.download,
+        "download": entry.download_size,
         "size": entry.size,
         "english": entry.english,
         "korean": entry.korean,

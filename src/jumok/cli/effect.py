@@ -289,14 +289,14 @@ def _describe_source(head: Effect, labelled: LabelledInput) -> str:
     """Return the key that a head attends to most, with its weight."""
     if head.looks_at is None:
         return ""
-    keys = labelled.axes(str(head.layer))[1]
+    keys = labelled.get_axis_labels(str(head.layer))[1]
     return f"{_label_position(keys, head.looks_at)} {head.weight:.2f}"
 
 
 def _describe_edge(edge: Effect, labelled: LabelledInput) -> str:
     """Return "query <- key", with labels and positions."""
     assert edge.query is not None and edge.key is not None
-    queries, keys = labelled.axes(str(edge.layer))
+    queries, keys = labelled.get_axis_labels(str(edge.layer))
     return f"{_label_position(queries, edge.query)} <- {_label_position(keys, edge.key)}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from numpy.typing import ArrayLike
 
@@ -58,38 +59,45 @@ def render_terminal_heat_map(
     check_labels(weights, query_labels, key_labels)
 
     row_width = min(max(count_cells(label) for label in query_labels), WIDEST_ROW_LABEL)
-    left = row_width + 1  # a plain space, so that the first shade does not touch the label
-    column, shown = _fit_columns(key_labels, left, width)
+    label_width = row_width + 1  # a plain space, so that the first shade does not touch the label
+    column, shown = _fit_columns(key_labels, label_width, width)
 
     lines = []
     if title:
         lines.append(make_visible(title) if width is None else truncate(make_visible(title), width))
     header = "".join(" " + center(truncate(label, column), column) for label in key_labels[:shown])
-    lines.append(" " * left + header)
+    lines.append(" " * label_width + header)
     for label, row in zip(query_labels, weights, strict=True):
         cells = "".join(_render_cell(float(weight), column, color=color) for weight in row[:shown])
-        lines.append(pad(truncate(label, row_width), left) + cells)
+        lines.append(pad(truncate(label, row_width), label_width) + cells)
     if hidden := len(key_labels) - shown:
         lines.append(f"… {hidden} more {'key' if hidden == 1 else 'keys'} not shown")
     return "\n".join(lines)
 
 
-def _fit_columns(key_labels: list[str], left: int, width: int | None) -> tuple[int, int]:
-    """Return the width of a column in terminal cells, and how many keys fit beside row labels of ``left`` cells."""
-    room = (DEFAULT_WIDTH if width is None else width) - left
+class _ColumnFit(NamedTuple):
+    """The width of a column in terminal cells, and how many keys are shown."""
+
+    width: int
+    shown: int
+
+
+def _fit_columns(key_labels: list[str], label_width: int, width: int | None) -> _ColumnFit:
+    """Choose columns that fit beside row labels of ``label_width`` cells."""
+    room = (DEFAULT_WIDTH if width is None else width) - label_width
     # Without a width no key is omitted, and each column has enough cells for a few letters of its label.
     narrowest = 6 if width is None else NARROWEST_COLUMN
     widest = min(max(room // len(key_labels) - 1, narrowest), WIDEST_COLUMN)
     column = max(NARROWEST_COLUMN, min(max(count_cells(label) for label in key_labels), widest))
     if width is None:
-        return column, len(key_labels)
+        return _ColumnFit(column, len(key_labels))
     shown = min(len(key_labels), room // (column + 1))
     if shown < 1:
         raise DrawError(
             f"A width of {width} columns is too narrow for even one key of this map; "
-            f"give a width of at least {left + column + 1}."
+            f"give a width of at least {label_width + column + 1}."
         )
-    return column, shown
+    return _ColumnFit(column, shown)
 
 
 def _render_cell(weight: float, column: int, *, color: bool) -> str:

@@ -73,7 +73,7 @@ class _TextSearch:
             self.is_open = self.is_open and best_running > worst_finished
         return parents
 
-    def best(self) -> list[int]:
+    def select_best(self) -> list[int]:
         """Return the tokens of the finished text with the highest score."""
         return max(self.finished, key=lambda scored: scored[0])[1]
 
@@ -135,7 +135,7 @@ def search_beams(decoder: IncrementalDecoder, text_count: int, settings: BeamSet
             newest = [[tokens[-1]] for search in searches for _, tokens in search.running]
             logits = decoder.step(torch.tensor(newest, device=logits.device))[:, -1]
 
-    return [search.best() for search in searches]
+    return [search.select_best() for search in searches]
 
 
 def _advance_all(

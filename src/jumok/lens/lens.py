@@ -125,7 +125,7 @@ class Lens:
         edits = check_edits(edits)
         prepared = tuple(self.prepare_input(model_input) for model_input in inputs)
         if not logits:
-            settings = {**self.facts.limit_logits(1), **settings}
+            settings = {**self.facts.build_last_logits_arguments(1), **settings}
 
         recorder = Recorder(keep)
         output = self._forward(recorder, edits, gradients, prepared, settings)

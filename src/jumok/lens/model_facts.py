@@ -62,7 +62,7 @@ class ModelFacts:
             has_cache_setting=_read_setting(config, "use_cache") is not None,
         )
 
-    def limit_logits(self, count: int) -> dict[str, int]:
+    def build_last_logits_arguments(self, count: int) -> dict[str, int]:
         """Return the ``forward`` argument that limits the logits to the last positions; empty if there is none.
 
         Args:
@@ -70,7 +70,7 @@ class ModelFacts:
         """
         return {} if self.last_logits_argument is None else {self.last_logits_argument: count}
 
-    def disable_cache(self) -> dict[str, bool]:
+    def build_no_cache_arguments(self) -> dict[str, bool]:
         """Return the ``forward`` argument that disables the key/value cache; empty if there is none."""
         return {"use_cache": False} if self.has_cache_setting else {}
 

@@ -49,7 +49,7 @@ class Sites:
             ArgumentError: If no site or several sites match.
         """
         if isinstance(layer, str):
-            return self._find_by_words(layer)
+            return self._find_by_partial_name(layer)
         if not is_integer(layer):
             raise ArgumentError(f"a layer is a number or a name, not {layer!r}; the sites are {self._list_examples()}")
         stacks = self.stacks
@@ -78,7 +78,7 @@ class Sites:
         """
         return self.names.index(site) if len(self.stacks) == 1 else site
 
-    def _find_by_words(self, layer: str) -> str:
+    def _find_by_partial_name(self, layer: str) -> str:
         if layer in self.names:
             return layer
         words = layer.split(".")

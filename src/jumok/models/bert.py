@@ -26,7 +26,7 @@ from jumok.layers.embedding import make_embedding
 from jumok.layers.feedforward import get_activation
 
 from .config import Config
-from .model import Model, Output, draw_normal, initialise_linear_layers
+from .model import Model, Output, initialise_linear_layers, initialise_normal
 from .token_inputs import build_padding_mask, check_token_mask, check_tokens, select_first_token
 
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
@@ -101,7 +101,7 @@ class BERT(Model):
         self.dropout = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList(_build_block(config) for _ in range(config.layers))
         self.head = _build_head(config)
-        self.finish()
+        self.finish_construction()
 
     @property
     def context_length(self) -> int:
@@ -115,7 +115,7 @@ class BERT(Model):
 
     def initialise(self) -> None:
         """Draw the parameters as BERT: deviation 0.02."""
-        initialise_linear_layers(self, lambda parameter: draw_normal(parameter, 0.02))
+        initialise_linear_layers(self, lambda parameter: initialise_normal(parameter, 0.02))
 
     def forward(
         self,

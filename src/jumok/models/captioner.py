@@ -27,7 +27,7 @@ from jumok.layers.embedding import make_embedding
 from jumok.layers.patches import Images, check_images, compute_patch_grid
 
 from .config import Config
-from .model import LayerWeights, Model, Output, collect_decoder_weights, draw_normal, initialise_linear_layers
+from .model import LayerWeights, Model, Output, collect_decoder_weights, initialise_linear_layers, initialise_normal
 from .token_inputs import build_causal_mask, build_padding_mask, check_tokens, compute_positions, compute_token_logits
 
 Regions = Float[Tensor, "batch region feature"]
@@ -114,7 +114,7 @@ class Captioner(Model):
         self.decoder = nn.ModuleList(_build_decoder_block(config) for _ in range(config.decoder_layers))
         self.decoder_norm = _build_norm(config)
         self.output = None if config.tied else nn.Linear(config.width, config.vocabulary, bias=False)
-        self.finish()
+        self.finish_construction()
 
     @property
     def context_length(self) -> int:
@@ -149,9 +149,9 @@ class Captioner(Model):
 
     def initialise(self) -> None:
         """Draw the parameters as GPT-2, which is pre-norm too: deviation 0.02."""
-        initialise_linear_layers(self, lambda parameter: draw_normal(parameter, 0.02))
+        initialise_linear_layers(self, lambda parameter: initialise_normal(parameter, 0.02))
         if self.patch_positions is not None:
-            draw_normal(self.patch_positions, 0.02)
+            initialise_normal(self.patch_positions, 0.02)
 
     def forward(
         self,

@@ -17,7 +17,7 @@ from jumok.fields import choice, integer, real, subconfig
 from .bert import BERTConfig
 from .config import Config
 from .long import LongConfig
-from .model import Model, Output, draw_normal
+from .model import Model, Output, initialise_normal
 from .registry import get_family
 from .token_inputs import average_tokens, select_first_token
 
@@ -79,7 +79,7 @@ class Classifier(Model):
         self.encoder = get_family(config.encoder.family)(config.encoder)
         self.dropout = nn.Dropout(config.dropout)
         self.output = nn.Linear(config.encoder.width, config.classes)
-        self.finish()
+        self.finish_construction()
 
     @property
     def context_length(self) -> int | None:
@@ -93,7 +93,7 @@ class Classifier(Model):
 
     def initialise(self) -> None:
         """Draw the output layer; the encoder has drawn its own parameters."""
-        draw_normal(self.output.weight, 0.02)
+        initialise_normal(self.output.weight, 0.02)
         nn.init.zeros_(self.output.bias)
 
     @property

@@ -39,7 +39,7 @@ from jumok.layers.embedding import make_embedding
 from jumok.small_batch_linear import Linear
 
 from .config import Config
-from .model import Model, Output, draw_normal, initialise_linear_layers
+from .model import Model, Output, initialise_linear_layers, initialise_normal
 from .token_inputs import build_causal_mask, check_tokens, compute_positions, compute_token_logits
 
 
@@ -172,7 +172,7 @@ class GPT(Model):
         self.blocks = nn.ModuleList(_build_block(config, rotary) for _ in range(config.layers))
         self.norm = _build_norm(config)
         self.output = None if config.tied else Linear(config.width, config.vocabulary, bias=False)
-        self.finish()
+        self.finish_construction()
 
     @property
     def context_length(self) -> int:
@@ -182,10 +182,10 @@ class GPT(Model):
     def initialise(self) -> None:
         """Draw the parameters as GPT-2: deviation 0.02, and less for layers that add to the residual stream, the more
         layers there are."""
-        initialise_linear_layers(self, lambda parameter: draw_normal(parameter, 0.02))
+        initialise_linear_layers(self, lambda parameter: initialise_normal(parameter, 0.02))
         for name, parameter in self.named_parameters():
             if name.endswith(("attention.output.weight", "feedforward.outer.weight")):
-                draw_normal(parameter, 0.02 / math.sqrt(2 * self.config.layers))
+                initialise_normal(parameter, 0.02 / math.sqrt(2 * self.config.layers))
 
     def forward(
         self,
@@ -219,7 +219,7 @@ class GPT(Model):
 
         hidden = self.dropout(hidden)
         layer_weights: list[Tensor] = []
-        for attention_mask, blocks in self._group_blocks_by_mask(token_mask):
+        for attention_mask, blocks in self._split_blocks_by_mask(token_mask):
             hidden, group_weights = self.run_blocks(
                 blocks, hidden, mask=attention_mask, positions=positions, cache=cache, weights=weights
             )
@@ -229,7 +229,7 @@ class GPT(Model):
         logits = compute_token_logits(hidden, self.output, self.embedding)
         return Output(logits, hidden, tuple(layer_weights) if weights else None)
 
-    def _group_blocks_by_mask(self, token_mask: Tensor | None) -> Iterator[tuple[Mask, list[nn.Module]]]:
+    def _split_blocks_by_mask(self, token_mask: Tensor | None) -> Iterator[tuple[Mask, list[nn.Module]]]:
         """Yield each mask with the consecutive blocks that use it."""
         window, windowed = self.config.window, self.config.windowed
         causal = build_causal_mask(token_mask)

@@ -28,7 +28,7 @@ from jumok.layers.embedding import make_embedding
 
 from .bert import ACTIVATIONS
 from .config import Config
-from .model import Model, Output, draw_normal, initialise_linear_layers
+from .model import Model, Output, initialise_linear_layers, initialise_normal
 from .token_inputs import build_padding_mask, check_token_mask, check_tokens
 
 MIXINGS = ("longformer", "bigbird", "performer", "fnet", "full")
@@ -96,7 +96,7 @@ class Long(Model):
             self.head = MaskedOutput(
                 config.width, config.vocabulary, config.activation, epsilon=config.epsilon, tied=config.tied
             )
-        self.finish()
+        self.finish_construction()
 
     @property
     def context_length(self) -> int:
@@ -105,7 +105,7 @@ class Long(Model):
 
     def initialise(self) -> None:
         """Draw the parameters as BERT: deviation 0.02."""
-        initialise_linear_layers(self, lambda parameter: draw_normal(parameter, 0.02))
+        initialise_linear_layers(self, lambda parameter: initialise_normal(parameter, 0.02))
 
     def forward(
         self,

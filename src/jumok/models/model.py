@@ -51,8 +51,8 @@ class Model(nn.Module):
     """Base class of all families.
 
     A family declares what it reads, its task and what it answers as class attributes, builds its layers in
-    ``__init__`` and then calls ``finish()``. Where the config decides (BERT with a masked-language-model head fills
-    masks), ``__init__`` overrides the attribute on the instance.
+    ``__init__`` and then calls ``finish_construction()``. Where the config decides (BERT with a masked-language-model
+    head fills masks), ``__init__`` overrides the attribute on the instance.
 
     Attributes:
         family: The family's name in the registry and in config.json.
@@ -126,7 +126,7 @@ class Model(nn.Module):
         """The device of the parameters."""
         return next(self.parameters()).device
 
-    def finish(self) -> None:
+    def finish_construction(self) -> None:
         """Name every layer for the lens and initialise the parameters. Call it at the end of ``__init__``.
 
         Raises:
@@ -200,7 +200,7 @@ def collect_decoder_weights(pairs: Sequence[tuple[Tensor, Tensor]]) -> dict[str,
     }
 
 
-def draw_normal(parameter: Tensor, deviation: float) -> None:
+def initialise_normal(parameter: Tensor, deviation: float) -> None:
     """Fill a parameter from a normal distribution with mean 0.
 
     Args:

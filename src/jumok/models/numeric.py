@@ -83,7 +83,7 @@ class Numeric(Model):
         self.encoder = nn.ModuleList(_build_encoder_block(config) for _ in range(config.layers))
         self.decoder = nn.ModuleList(_build_decoder_block(config) for _ in range(config.layers))
         self.output = nn.Linear(config.width, 1)
-        self.finish()
+        self.finish_construction()
 
     def initialise(self) -> None:
         """Draw the parameters as Glorot and Bengio 2010."""

@@ -178,7 +178,7 @@ class RNNSeq2Seq(Model):
         self.readout = _build_readout(config)
         self.dropout = nn.Dropout(config.dropout)
         self.output = None if config.tied else nn.Linear(width, config.target_vocabulary_size, bias=False)
-        self.finish()
+        self.finish_construction()
 
     @property
     def start_token(self) -> int:

@@ -60,12 +60,11 @@ class SwinConfig(Config):
         if self.positions == "learned":
             compute_patch_grid(self.image, self.patch)
         for stage, heads in enumerate(self.heads):
-            if self.stage_width(stage) % heads:
-                raise ArgumentError(
-                    f"stage {stage} is {self.stage_width(stage)} wide, which cannot be split evenly into {heads} heads"
-                )
+            width = self.compute_stage_width(stage)
+            if width % heads:
+                raise ArgumentError(f"stage {stage} is {width} wide, which cannot be split evenly into {heads} heads")
 
-    def stage_width(self, stage: int) -> int:
+    def compute_stage_width(self, stage: int) -> int:
         """Return the width of a stage.
 
         Args:
@@ -108,10 +107,10 @@ class Swin(Model):
             self.positions = nn.Parameter(torch.zeros(1, rows * columns, config.width))
         self.dropout = nn.Dropout(config.dropout)
         self.stages = nn.ModuleList(Stage(config, stage) for stage in range(len(config.depths)))
-        last_width = config.stage_width(len(config.depths) - 1)
+        last_width = config.compute_stage_width(len(config.depths) - 1)
         self.norm = LayerNorm(last_width, eps=config.epsilon)
         self.output = None if config.head == "none" else nn.Linear(last_width, config.classes)
-        self.finish()
+        self.finish_construction()
 
     @property
     def class_count(self) -> int | None:
@@ -137,10 +136,10 @@ class Swin(Model):
 
     def initialise(self) -> None:
         """Draw the parameters as published: deviation 0.02, the tables of distances too."""
-        initialise_linear_layers(self, _draw_truncated)
+        initialise_linear_layers(self, _initialise_truncated)
         for name, parameter in self.named_parameters():
             if name == "positions" or name.endswith("attention.table"):
-                _draw_truncated(parameter)
+                _initialise_truncated(parameter)
 
     def forward(self, images: Images, *, weights: bool = False) -> Output:
         """Return the logits of the classes, hidden vectors and (if requested) attention weights.
@@ -193,7 +192,7 @@ class Stage(nn.Module):
         self.blocks = nn.ModuleList(
             _build_block(config, stage, shifted=bool(block % 2)) for block in range(config.depths[stage])
         )
-        self.merge = Merge(config.stage_width(stage)) if stage + 1 < len(config.depths) else None
+        self.merge = Merge(config.compute_stage_width(stage)) if stage + 1 < len(config.depths) else None
 
 
 class Merge(nn.Module):
@@ -223,12 +222,12 @@ class Merge(nn.Module):
         return merged.flatten(1, 2), (merged.shape[1], merged.shape[2])
 
 
-def _draw_truncated(parameter: Tensor) -> None:
+def _initialise_truncated(parameter: Tensor) -> None:
     nn.init.trunc_normal_(parameter, std=0.02)
 
 
 def _build_block(config: SwinConfig, stage: int, shifted: bool) -> EncoderBlock:
-    width = config.stage_width(stage)
+    width = config.compute_stage_width(stage)
     attention = WindowAttention(
         width, config.heads[stage], config.window, shifted, bias=config.attention_bias, dropout=config.dropout
     )

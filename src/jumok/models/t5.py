@@ -28,7 +28,7 @@ from jumok.layers.embedding import make_embedding
 from jumok.small_batch_linear import Linear
 
 from .config import Config
-from .model import LayerWeights, Model, Output, collect_decoder_weights, draw_normal
+from .model import LayerWeights, Model, Output, collect_decoder_weights, initialise_normal
 from .token_inputs import build_causal_mask, build_padding_mask, check_tokens, compute_token_logits
 
 
@@ -100,7 +100,7 @@ class T5(Model):
         self.decoder_bias = make_embedding(config.buckets, config.heads)
         self.decoder_norm = _build_norm(config)
         self.output = None if config.tied else Linear(config.width, config.vocabulary, bias=False)
-        self.finish()
+        self.finish_construction()
 
     @property
     def start_token(self) -> int:
@@ -119,13 +119,13 @@ class T5(Model):
         config = self.config
         for module in self.modules():
             if isinstance(module, nn.Linear):
-                draw_normal(module.weight, module.in_features**-0.5)
+                initialise_normal(module.weight, module.in_features**-0.5)
         for module in self.modules():
             if isinstance(module, Fused):
-                draw_normal(module.joined.weight[: module.widths[0]], (config.width * config.head_width) ** -0.5)
-        draw_normal(self.embedding.weight, 1.0)
-        draw_normal(self.encoder_bias.weight, config.width**-0.5)
-        draw_normal(self.decoder_bias.weight, config.width**-0.5)
+                initialise_normal(module.joined.weight[: module.widths[0]], (config.width * config.head_width) ** -0.5)
+        initialise_normal(self.embedding.weight, 1.0)
+        initialise_normal(self.encoder_bias.weight, config.width**-0.5)
+        initialise_normal(self.decoder_bias.weight, config.width**-0.5)
 
     def forward(
         self,

@@ -27,7 +27,7 @@ from jumok.layers.embedding import make_embedding
 from jumok.small_batch_linear import Linear
 
 from .config import Config
-from .model import LayerWeights, Model, Output, collect_decoder_weights, draw_normal, initialise_linear_layers
+from .model import LayerWeights, Model, Output, collect_decoder_weights, initialise_linear_layers, initialise_normal
 from .token_inputs import build_causal_mask, build_padding_mask, check_tokens, compute_positions, compute_token_logits
 
 
@@ -109,7 +109,7 @@ class Transformer(Model):
         self.decoder_norm = _build_norm(config) if final_norm else None
         self.output = None if config.tied else Linear(config.width, config.target_vocabulary_size, bias=False)
         self.output_bias = nn.Parameter(torch.zeros(config.target_vocabulary_size)) if config.output_bias else None
-        self.finish()
+        self.finish_construction()
 
     @property
     def context_length(self) -> int:
@@ -137,7 +137,7 @@ class Transformer(Model):
                 for part in module.joined.weight.split(module.widths):
                     nn.init.xavier_uniform_(part)
             if isinstance(module, nn.Embedding):
-                draw_normal(module.weight, self.config.width**-0.5)
+                initialise_normal(module.weight, self.config.width**-0.5)
 
     def forward(
         self,

@@ -95,7 +95,7 @@ class ViT(Model):
         self.norm = LayerNorm(config.width, eps=config.epsilon)
         self.output = None if config.head == "none" else nn.Linear(config.width, config.classes)
         self.teacher_output = nn.Linear(config.width, config.classes) if config.head == "teacher" else None
-        self.finish()
+        self.finish_construction()
 
     @property
     def class_count(self) -> int | None:
@@ -120,10 +120,10 @@ class ViT(Model):
 
     def initialise(self) -> None:
         """Draw the parameters as DeiT: deviation 0.02, tokens and positions too."""
-        initialise_linear_layers(self, _draw_truncated)
+        initialise_linear_layers(self, _initialise_truncated)
         for parameter in (self.class_token, self.distillation_token, self.positions):
             if parameter is not None:
-                _draw_truncated(parameter)
+                _initialise_truncated(parameter)
 
     def forward(self, images: Images, *, weights: bool = False) -> Output:
         """Return the logits of the classes, hidden vectors and (if requested) attention weights.
@@ -159,7 +159,7 @@ class ViT(Model):
         return logits
 
 
-def _draw_truncated(parameter: Tensor) -> None:
+def _initialise_truncated(parameter: Tensor) -> None:
     nn.init.trunc_normal_(parameter, std=0.02)
 
 

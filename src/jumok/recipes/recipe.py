@@ -175,7 +175,7 @@ def describe_fields(request: TrainingRequest) -> list[dict[str, Any]]:
         request: The recipe's name, and the changes to consider.
     """
     recipe = get_recipe(request.recipe)
-    options = request.options(recipe.options)
+    options = request.take_options(recipe.options)
     defaults = recipe.defaults(request)
 
     rows = [_describe_field(declared, options, "recipe") for declared in dataclasses.fields(options)]

@@ -35,7 +35,7 @@ class TrainingRequest:
         changes: Values by field name, for the recipe's options, the model's config and the training settings.
         skip_bad: Skip and count lines that cannot be read, instead of raising an error.
         report: Called with one-line messages for the user.
-        field_names: The fields that the recipe has used so far; ``refuse_unknown_fields`` refuses all others.
+        used_fields: The fields that the recipe has taken so far; ``refuse_unused_fields`` refuses all others.
     """
 
     recipe: str
@@ -45,7 +45,7 @@ class TrainingRequest:
     changes: Mapping[str, Any] = field(default_factory=dict)
     skip_bad: bool = False
     report: Callable[[str], None] = lambda line: None
-    field_names: set[str] = field(default_factory=set)
+    used_fields: set[str] = field(default_factory=set)
 
     def to_json(self) -> dict[str, Any]:
         """Return what run.json stores of this request."""
@@ -57,30 +57,30 @@ class TrainingRequest:
             "skip_bad": self.skip_bad,
         }
 
-    def settings(self, **defaults: Any) -> Settings:
-        """Return the training settings of this request.
+    def take_settings(self, **defaults: Any) -> Settings:
+        """Return the training settings of this request, and mark their fields as used.
 
         Args:
             **defaults: The recipe's defaults, by field name.
         """
-        return self._apply_changes(Settings.from_json(defaults))
+        return self._take_fields(Settings.from_json(defaults))
 
-    def config(self, default: FieldsType) -> FieldsType:
-        """Return the model config of this request.
+    def take_config(self, default: FieldsType) -> FieldsType:
+        """Return the model config of this request, and mark its fields as used.
 
         Args:
             default: The recipe's default config.
         """
-        return self._apply_changes(default)
+        return self._take_fields(default)
 
-    def _apply_changes(self, default: FieldsType) -> FieldsType:
+    def _take_fields(self, default: FieldsType) -> FieldsType:
         names = {declared.name for declared in fields(default)}
-        self.field_names |= names
+        self.used_fields |= names
         changes = {name: value for name, value in self.changes.items() if name in names}
         return default.replace(**changes) if changes else default
 
-    def options(self, kind: type[OptionsType]) -> OptionsType:
-        """Return the recipe's own fields of this request.
+    def take_options(self, kind: type[OptionsType]) -> OptionsType:
+        """Return the recipe's own options of this request, and mark their fields as used.
 
         Args:
             kind: The class that declares them.
@@ -89,7 +89,7 @@ class TrainingRequest:
             ArgumentError: If a value is invalid.
         """
         names = kind.list_applicable(self)
-        self.field_names |= names
+        self.used_fields |= names
         changes = {name: value for name, value in self.changes.items() if name in names}
         for declared in fields(kind):  # --set source=1: a column named 1
             if declared.metadata["kind"] is str and type(changes.get(declared.name)) is int:
@@ -100,7 +100,7 @@ class TrainingRequest:
         """Load the model to start from (``--from``); None without one."""
         return None if self.start is None else load(self.start)
 
-    def model(self, kind: type[ModelType], config: Config, settings: Settings) -> ModelType:
+    def create_model(self, kind: type[ModelType], config: Config, settings: Settings) -> ModelType:
         """Return a new model with random parameters, drawn with the run's seed.
 
         Args:
@@ -135,7 +135,7 @@ class TrainingRequest:
         Raises:
             ArgumentError: If there is such a field.
         """
-        self._refuse_unknown_fields(recipe, self.field_names)
+        self._refuse_unknown_fields(recipe, self.used_fields)
 
     def _refuse_unknown_fields(self, recipe: Recipe, names: set[str]) -> None:
         for name in self.changes:

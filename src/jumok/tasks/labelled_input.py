@@ -6,6 +6,7 @@ A model that answers (translation, caption, numbers) answers first, and its deco
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,6 +22,13 @@ from .predict import NumberPredictor
 
 START = "<start>"
 Words = list[tuple[str, range]]
+
+
+class _TargetAxes(NamedTuple):
+    """Whether the queries and whether the keys of an attention come from the target; otherwise from the source."""
+
+    queries: bool
+    keys: bool
 
 
 @dataclass(frozen=True)
@@ -49,36 +57,36 @@ class LabelledInput:
     unknown: int = 0
     unfinished: bool = False
 
-    def axes(self, site: str) -> tuple[list[str], list[str]]:
+    def get_axis_labels(self, site: str) -> tuple[list[str], list[str]]:
         """Return the labels of an attention's queries and of its keys.
 
         Args:
             site: The name of the attention.
         """
-        query_is_target, key_is_target = self._read_sides(site)
-        queries = self.target if query_is_target else self.source
-        keys = self.target if key_is_target else self.source
+        from_target = self._find_target_axes(site)
+        queries = self.target if from_target.queries else self.source
+        keys = self.target if from_target.keys else self.source
         return queries, keys
 
-    def words(self, site: str) -> tuple[Words | None, Words | None]:
+    def get_axis_words(self, site: str) -> tuple[Words | None, Words | None]:
         """Return the words of an attention's queries and of its keys; None where they are not text.
 
         Args:
             site: The name of the attention.
         """
-        query_is_target, key_is_target = self._read_sides(site)
-        queries = self.target_words if query_is_target else self.source_words
-        keys = self.target_words if key_is_target else self.source_words
+        from_target = self._find_target_axes(site)
+        queries = self.target_words if from_target.queries else self.source_words
+        keys = self.target_words if from_target.keys else self.source_words
         return queries, keys
 
-    def _read_sides(self, site: str) -> tuple[bool, bool]:
-        """Return whether the queries and whether the keys of an attention come from the target."""
+    def _find_target_axes(self, site: str) -> _TargetAxes:
+        """Return which axes of an attention belong to the target."""
         if not self.target:
-            return False, False
+            return _TargetAxes(False, False)
         if "cross" in site:
-            return True, False
+            return _TargetAxes(True, False)
         is_decoder = site.startswith("decoder")
-        return is_decoder, is_decoder
+        return _TargetAxes(is_decoder, is_decoder)
 
 
 def prepare_input(loaded: Loaded, raw: RawInput, limit: int = defaults.ANSWER_TOKENS) -> LabelledInput:

@@ -6,7 +6,7 @@ from .loop import fit
 from .outcome import Outcome
 from .parallel import World, connect_world, select_device
 from .settings import Settings, compute_rate_factor
-from .task import IGNORE_INDEX, Batch, Batches, Task, select_part, token_loss
+from .task import IGNORE_INDEX, Batch, Batches, Task, compute_token_loss, select_part
 
 __all__ = [
     "IGNORE_INDEX",
@@ -18,9 +18,9 @@ __all__ = [
     "TrainingError",
     "World",
     "compute_rate_factor",
+    "compute_token_loss",
     "connect_world",
     "fit",
     "select_device",
     "select_part",
-    "token_loss",
 ]

@@ -55,7 +55,7 @@ def fit(task: Task, run: Path, world: World | None = None, display: ProgressDisp
     display = display if display is not None and world.is_main else SilentDisplay()
     settings = task.settings
 
-    state = _prepare(task, world)
+    state = _build_fresh_state(task, world)
     if restore_checkpoint(state, run, display.show_message):
         display.show_message(f"resuming from step {state.progress.step:,}")
     progress = state.progress
@@ -77,7 +77,7 @@ def fit(task: Task, run: Path, world: World | None = None, display: ProgressDisp
                 is_last = progress.step == settings.steps
                 progress.owed = progress.step % settings.evaluate_every == 0 or is_last
                 if progress.step % settings.log_every == 0 or is_last or progress.step == 1:
-                    _log_step(state, log, display, update, speed.read())
+                    _log_step(state, log, display, update, speed.read_and_reset())
 
             # evaluate, unless a signal asks to stop; then the evaluation stays owed
             is_best = False
@@ -111,14 +111,14 @@ class SpeedMeter:
         self.targets = 0
         self.started_at = time.perf_counter()
 
-    def read(self) -> float:
+    def read_and_reset(self) -> float:
         """Return the targets per second, and start counting from zero."""
         speed = self.targets / max(time.perf_counter() - self.started_at, 1e-9)
         self.reset()
         return speed
 
 
-def _prepare(task: Task, world: World) -> TrainingState:
+def _build_fresh_state(task: Task, world: World) -> TrainingState:
     """Put the model on its device, and build what trains it."""
     settings = task.settings
     parts = world.size * settings.accumulate
@@ -168,7 +168,7 @@ def _evaluate(
     if not metrics:
         return {}, False
     state.progress.owed = False
-    is_best = _judge(state.task, state.progress, metrics)
+    is_best = _update_best(state.task, state.progress, metrics)
     if state.world.is_main:
         log.add(state.progress.step, **{f"evaluation_{name}": value for name, value in metrics.items()})
     display.show_evaluation(state.progress.step, metrics, is_best)
@@ -197,7 +197,7 @@ def _compute_metrics(state: TrainingState, signals: SignalListener) -> dict[str,
             torch.set_rng_state(generator_state)
 
 
-def _judge(task: Task, progress: Progress, metrics: dict[str, float]) -> bool:
+def _update_best(task: Task, progress: Progress, metrics: dict[str, float]) -> bool:
     """Return True if this evaluation is the best so far, and count the evaluations since the best."""
     if task.judge not in metrics:
         raise TrainingError(f"the evaluation returned no metric {task.judge!r}, only {', '.join(metrics)}")

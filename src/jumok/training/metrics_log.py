@@ -57,7 +57,7 @@ class MetricsLog:
                 continue
 
             lines = []
-            for line in _read_complete_lines(path):
+            for line in _read_valid_lines(path):
                 row = json.loads(line)
                 is_evaluation = any(key.startswith("evaluation_") for key in row)
                 is_repeated = evaluations and row["step"] == step and is_evaluation
@@ -77,7 +77,7 @@ def read_metrics(folder: Path, name: str = METRICS_FILE) -> list[dict[str, Any]]
         name: The file: "metrics.jsonl" or "speed.jsonl".
     """
     path = folder / name
-    return [json.loads(line) for line in _read_complete_lines(path)] if path.exists() else []
+    return [json.loads(line) for line in _read_valid_lines(path)] if path.exists() else []
 
 
 def _append_line(path: Path, row: Mapping[str, int | float]) -> None:
@@ -85,7 +85,7 @@ def _append_line(path: Path, row: Mapping[str, int | float]) -> None:
         file.write(json.dumps(row) + "\n")
 
 
-def _read_complete_lines(path: Path) -> Iterator[str]:
+def _read_valid_lines(path: Path) -> Iterator[str]:
     """Yield the lines that are complete: a killed process may leave half a line."""
     with path.open(encoding="utf-8") as file:
         for line in file:

@@ -64,7 +64,7 @@ class Optimizers:
         if scaler is not None:
             scaler.update()
 
-    def state(self) -> Iterator[tuple[str, Tensor]]:
+    def iterate_state(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the state of all optimizers by name, such as "exp_avg.blocks.0.norm.weight"."""
         for optimizer, _ in self.parts:
             for parameter, tensors in optimizer.state.items():

@@ -104,7 +104,7 @@ class Precision:
             for optimizer in optimizers:
                 self.scaler.unscale_(optimizer)
 
-    def state(self) -> dict[str, float]:
+    def get_state(self) -> dict[str, float]:
         """Return the state of the scaler; empty without one."""
         return {} if self.scaler is None else {name: float(value) for name, value in self.scaler.state_dict().items()}
 

@@ -94,7 +94,7 @@ def save_checkpoint(state: TrainingState, run: Path, best: bool) -> Path:
     if state.average is not None:  # the average is the model that is used; the trained parameters go beside it
         trained = {f"trained.{name}": tensor for name, tensor in tensors.items()}
         tensors = {name: gather_tensor(tensor) for name, tensor in state.average.tensors.items()}
-    optimizer_state = {name: gather_tensor(tensor) for name, tensor in state.optimizers.state()}
+    optimizer_state = {name: gather_tensor(tensor) for name, tensor in state.optimizers.iterate_state()}
     generators = gather_generators(world)
 
     target = run_folder.find_unused_checkpoint_folder(run, state.progress.step)
@@ -102,15 +102,15 @@ def save_checkpoint(state: TrainingState, run: Path, best: bool) -> Path:
         metadata = {
             "progress": asdict(state.progress),
             "precision": state.precision.name,
-            "scaler": state.precision.state(),
+            "scaler": state.precision.get_state(),
             "steps": task.settings.steps,
         }
         with manifest.create_folder_atomically(target) as folder:
             write_model_files(
                 folder, state.model, tensors, tokenizer=task.tokenizer, preparation=task.preparation, labels=task.labels
             )
-            save_file(_make_savable(optimizer_state), folder / "optimizer.safetensors")
-            save_file(_make_savable({**generators, **trained}), folder / "state.safetensors")
+            save_file(_move_to_cpu(optimizer_state), folder / "optimizer.safetensors")
+            save_file(_move_to_cpu({**generators, **trained}), folder / "state.safetensors")
             (folder / "training.json").write_text(json.dumps(metadata, indent=1) + "\n", encoding="utf-8")
             manifest.write_manifest(folder)
         run_folder.write_pointer(run, "last", target)
@@ -121,7 +121,7 @@ def save_checkpoint(state: TrainingState, run: Path, best: bool) -> Path:
     return target
 
 
-def _make_savable(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def _move_to_cpu(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
 
 

@@ -53,19 +53,19 @@ def train_step(state: TrainingState) -> StepResult:
     loss = 0.0
     for part, batch in enumerate(batches):
         is_last = part == len(batches) - 1
-        with precision.autocast(), _exchange_gradients(state.wrapped, is_last):
+        with precision.autocast(), _delay_gradient_exchange(state.wrapped, is_last):
             part_loss = task.loss(state.wrapped, batch) * (world.size / max(1, targets))
             precision.backward(part_loss)
         loss += float(part_loss.detach())
     loss = world.all_reduce_sum(loss) / world.size
     if not math.isfinite(loss):
-        raise _not_finite("loss", loss, state)
+        raise _make_not_finite_error("loss", loss, state)
 
     # clip and update
     precision.unscale([optimizer for optimizer, _ in state.optimizers.parts])
     norm = clip_gradients(state.model, settings.clip)
     if precision.scaler is None and not math.isfinite(norm):
-        raise _not_finite("norm of the gradients", norm, state)
+        raise _make_not_finite_error("norm of the gradients", norm, state)
     state.optimizers.step(compute_rate_factor(settings, progress.step), precision.scaler)
 
     progress.step += 1
@@ -75,7 +75,7 @@ def train_step(state: TrainingState) -> StepResult:
     return StepResult(loss, norm, targets)
 
 
-def _exchange_gradients(wrapped: nn.Module, is_last: bool) -> AbstractContextManager[None]:
+def _delay_gradient_exchange(wrapped: nn.Module, is_last: bool) -> AbstractContextManager[None]:
     """Return a context in which ddp averages gradients after the last part only."""
     if isinstance(wrapped, nn.parallel.DistributedDataParallel) and not is_last:
         return wrapped.no_sync()
@@ -94,7 +94,7 @@ def clip_gradients(model: nn.Module, clip: float) -> float:
     return float(gather_tensor(norm))
 
 
-def _not_finite(name: str, number: float, state: TrainingState) -> TrainingError:
+def _make_not_finite_error(name: str, number: float, state: TrainingState) -> TrainingError:
     step, settings = state.progress.step, state.task.settings
     saved = "the last checkpoint is unchanged" if step else "no checkpoint was saved before"
     return TrainingError(

@@ -98,7 +98,7 @@ def select_part(ids: list[int], part: int, parts: int) -> list[int]:
     return ids[part * size : (part + 1) * size]
 
 
-def token_loss(model: nn.Module, batch: Batch) -> Tensor:
+def compute_token_loss(model: nn.Module, batch: Batch) -> Tensor:
     """Return the cross-entropy of the logits, summed over targets other than IGNORE_INDEX.
 
     Args:

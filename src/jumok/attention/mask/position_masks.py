@@ -143,7 +143,7 @@ class RandomKeys(Mask):
             return (grid.key < self.length) & (grid.query == grid.query)
 
         allowed = torch.zeros_like(grid.key, dtype=torch.bool)
-        for drawn in self._draw_keys(grid.query):
+        for drawn in self._sample_keys(grid.query):
             allowed = allowed | (drawn == grid.key)
         return allowed
 
@@ -153,12 +153,12 @@ class RandomKeys(Mask):
 
         low, high = blocks.key_low.unsqueeze(-2), blocks.key_high.unsqueeze(-2)
         any_allowed = torch.zeros_like(blocks.key_low, dtype=torch.bool)
-        for drawn in self._draw_keys(blocks.queries):  # [batch, query block, query in block]
+        for drawn in self._sample_keys(blocks.queries):  # [batch, query block, query in block]
             position = drawn[:, None, :, :, None]
             any_allowed = any_allowed | ((low <= position) & (position <= high)).any(-2)
         return classify(any_allowed, torch.zeros_like(any_allowed))
 
-    def _draw_keys(self, query: Tensor) -> list[Tensor]:
+    def _sample_keys(self, query: Tensor) -> list[Tensor]:
         """Draw ``count`` distinct keys per query by Floyd's algorithm: every set of keys is equally likely."""
         draws: list[Tensor] = []
         for turn in range(self.count):

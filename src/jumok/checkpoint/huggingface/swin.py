@@ -126,7 +126,7 @@ def build_name_table(config: Config) -> NameTable:
     for index in range(len(config.depths)):
         attention = f"swin.encoder.layers.{index}.blocks.{{}}.attention.self."
         projections = [attention + name for name in ("query", "key", "value")]
-        widths = (config.stage_width(index),) * 3
+        widths = (config.compute_stage_width(index),) * 3
         rules += concatenate_layers(f"stages.{index}.blocks.{{}}.attention.projection.joined", projections, widths)
     # ignored: the index of each distance is computed, and the mask token is for pretraining
     ignored = [f"{block}attention.self.relative_position_index", "swin.embeddings.mask_token"]

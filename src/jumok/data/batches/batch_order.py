@@ -25,7 +25,7 @@ _FEISTEL_ROUNDS = 8
 class BatchOrder(Protocol):
     """Selects the examples of each step."""
 
-    def batch_indices(self, step: int, size: int) -> list[int]:
+    def select_indices(self, step: int, size: int) -> list[int]:
         """Return the indices of the examples of a step.
 
         Args:
@@ -47,9 +47,9 @@ class ShuffledEpochs:
         seed: Seed of the order.
 
     >>> order = ShuffledEpochs(5, seed=0)
-    >>> sorted(order.batch_indices(0, 5))
+    >>> sorted(order.select_indices(0, 5))
     [0, 1, 2, 3, 4]
-    >>> order.batch_indices(0, 3) + order.batch_indices(1, 3) == order.batch_indices(0, 6)
+    >>> order.select_indices(0, 3) + order.select_indices(1, 3) == order.select_indices(0, 6)
     True
     """
 
@@ -60,7 +60,7 @@ class ShuffledEpochs:
         if not 0 < self.count < 2**62:
             raise ArgumentError(f"the number of examples must be at least 1, not {self.count}")
 
-    def batch_indices(self, step: int, size: int) -> list[int]:
+    def select_indices(self, step: int, size: int) -> list[int]:
         """Return the indices of the examples of a step.
 
         Args:
@@ -118,7 +118,7 @@ def _mix(half: numpy.ndarray, key: int) -> numpy.ndarray:
 
 @dataclass(frozen=True)
 class RandomWindows:
-    """Random windows in a long text; `batch_indices` returns where they begin.
+    """Random windows in a long text; `select_indices` returns where they begin.
 
     A language model that predicts the next token at n positions needs windows of n + 1 tokens.
 
@@ -139,7 +139,7 @@ class RandomWindows:
                 "give more text or a shorter window"
             )
 
-    def batch_indices(self, step: int, size: int) -> list[int]:
+    def select_indices(self, step: int, size: int) -> list[int]:
         """Return the first positions of the windows of a step.
 
         Args:
@@ -173,7 +173,7 @@ class LengthGroups:
         if self.pool < 1:
             raise ArgumentError(f"pool must be at least 1 step, not {self.pool}")
 
-    def batch_indices(self, step: int, size: int) -> list[int]:
+    def select_indices(self, step: int, size: int) -> list[int]:
         """Return the indices of the examples of a step.
 
         Args:
@@ -189,9 +189,9 @@ class LengthGroups:
 def _group_by_length(
     order: ShuffledEpochs, length_of: Callable[[int], int], pool: int, pool_index: int, size: int
 ) -> tuple[tuple[int, ...], ...]:
-    examples = sorted(order.batch_indices(pool_index, pool * size), key=length_of)
+    examples = sorted(order.select_indices(pool_index, pool * size), key=length_of)
     batches = [tuple(examples[start : start + size]) for start in range(0, pool * size, size)]
-    batch_order = ShuffledEpochs(pool, order.seed).batch_indices(pool_index, pool)
+    batch_order = ShuffledEpochs(pool, order.seed).select_indices(pool_index, pool)
     return tuple(batches[index] for index in batch_order)
 
 

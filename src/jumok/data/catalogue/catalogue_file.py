@@ -55,56 +55,56 @@ class _Table:
     def read_text(self, key: str, default: str | None = None) -> str:
         text = self._read(key, default)
         if not isinstance(text, str):
-            raise self.error(f"{key} must be a string")
+            raise self.make_error(f"{key} must be a string")
         return text
 
     def read_count(self, key: str, default: int | None = None) -> int:
         count = self._read(key, default)
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-            raise self.error(f"{key} must be a positive integer")
+            raise self.make_error(f"{key} must be a positive integer")
         return count
 
     def read_flag(self, key: str) -> bool:
         flag = self._read(key, False)
         if not isinstance(flag, bool):
-            raise self.error(f"{key} must be true or false")
+            raise self.make_error(f"{key} must be true or false")
         return flag
 
     def read_hash(self, key: str) -> str:
         sha256 = self.read_text(key)
         if not re.fullmatch("[0-9a-f]{64}", sha256):
-            raise self.error(f"{key} must be 64 hexadecimal digits")
+            raise self.make_error(f"{key} must be 64 hexadecimal digits")
         return sha256
 
     def read_tables(self, key: str) -> list[_Table]:
         tables = self._read(key, None)
         if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
-            raise self.error(f"{key} must be a list of tables with at least one table")
+            raise self.make_error(f"{key} must be a list of tables with at least one table")
         return [_Table(table, f"{self.description}, {key} {number}") for number, table in enumerate(tables, 1)]
 
     def reject_unknown_fields(self) -> None:
         unknown = sorted(self.fields.keys() - self.read_fields)
         if unknown:
-            raise self.error(f"unknown field {unknown[0]!r}")
+            raise self.make_error(f"unknown field {unknown[0]!r}")
 
-    def error(self, message: str) -> DataError:
+    def make_error(self, message: str) -> DataError:
         return DataError(f"{self.description}: {message}")
 
     def _read(self, key: str, default: str | int | bool | None) -> Any:
         self.read_fields.add(key)
         if key not in self.fields and default is None:
-            raise self.error(f"the field {key!r} is missing")
+            raise self.make_error(f"the field {key!r} is missing")
         return self.fields.get(key, default)
 
 
 def _parse_entry(table: _Table) -> Entry:
     name = table.read_text("name")
     if not re.fullmatch("[a-z0-9][a-z0-9-]*", name):
-        raise table.error(f"the name {name!r} must consist of lower-case letters, digits and hyphens")
+        raise table.make_error(f"the name {name!r} must consist of lower-case letters, digits and hyphens")
 
     kind = table.read_text("kind")
     if kind not in KINDS:
-        raise table.error(f"unknown kind {kind!r}; choose one of {', '.join(KINDS)}")
+        raise table.make_error(f"unknown kind {kind!r}; choose one of {', '.join(KINDS)}")
 
     entry = Entry(
         name=name,
@@ -122,7 +122,7 @@ def _parse_entry(table: _Table) -> Entry:
 def _parse_archive(table: _Table) -> Archive:
     client = table.read_text("client")
     if client not in CLIENTS:
-        raise table.error(f"unknown client {client!r}; choose one of {', '.join(CLIENTS)}")
+        raise table.make_error(f"unknown client {client!r}; choose one of {', '.join(CLIENTS)}")
 
     archive = Archive(
         client=CLIENTS[client],
@@ -136,7 +136,7 @@ def _parse_archive(table: _Table) -> Archive:
     )
     table.reject_unknown_fields()
     if archive.client != "pip" and (archive.sdist or archive.python):
-        raise table.error("sdist and python apply to pip only")
+        raise table.make_error("sdist and python apply to pip only")
     return archive
 
 
@@ -153,9 +153,9 @@ def _parse_file_set(table: _Table) -> FileSet:
 
     stars = file_set.source.count("*"), file_set.local.count("*")
     if stars not in ((0, 0), (1, 1)) or (file_set.count > 1) != (stars == (1, 1)):
-        raise table.error("source and local must contain one * each if count is larger than 1, and none otherwise")
+        raise table.make_error("source and local must contain one * each if count is larger than 1, and none otherwise")
     if file_set.local.startswith(("/", ".")) or ".." in file_set.local or file_set.local == RESERVED_NAME:
-        raise table.error(f"{file_set.local!r} is not allowed as a local path")
+        raise table.make_error(f"{file_set.local!r} is not allowed as a local path")
     return file_set
 
 
@@ -164,4 +164,4 @@ def _reject_overlapping_paths(entry: Entry, table: _Table) -> None:
     for index, first in enumerate(entry.file_sets):
         for second in entry.file_sets[index + 1 :]:
             if first.matches_local(second.local) or second.matches_local(first.local):
-                raise table.error(f"{first.local!r} and {second.local!r} name the same files")
+                raise table.make_error(f"{first.local!r} and {second.local!r} name the same files")

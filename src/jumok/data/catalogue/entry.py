@@ -146,7 +146,7 @@ class Entry:
     archives: tuple[Archive, ...]
 
     @property
-    def download(self) -> int:
+    def download_size(self) -> int:
         """Number of bytes to download."""
         return sum(archive.size for archive in self.archives)
 

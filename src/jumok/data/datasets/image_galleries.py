@@ -14,7 +14,7 @@ from jaxtyping import Int, UInt8
 from torch import Tensor
 
 from jumok.data.batches.split import Split, assign_split
-from jumok.data.datasets.text_corpora import Language, Report, locate_or_download
+from jumok.data.datasets.text_corpora import Language, Report, require_entry_folder
 from jumok.data.images.image_files import image_to_tensor, open_image
 from jumok.errors import DataError
 
@@ -55,8 +55,10 @@ def load_emoji(
         tones: Include the variants in other skin tones.
         artist: Who drew the images, "google" or "twitter".
     """
-    folder = locate_or_download("emoji", report)
-    images = folder if artist == "google" else locate_or_download("emoji-twitter", report)
+    folder = require_entry_folder("emoji", download=report is not None, report=report)
+    images = folder
+    if artist == "twitter":
+        images = require_entry_folder("emoji-twitter", download=report is not None, report=report)
     names = _read_emoji_names(folder, language)
     for emoji in json.loads((folder / "emoji.json").read_bytes()):
         base = _decode_characters(emoji["unified"], keep_tones=False)
@@ -92,7 +94,7 @@ def load_mnist(split: Split = "train", report: Report | None = None) -> Labelled
         split: "train" or "held-out" (the test set).
         report: Receives the progress of a download; without it, missing data is an error.
     """
-    folder = locate_or_download("mnist", report)
+    folder = require_entry_folder("mnist", download=report is not None, report=report)
     part = "train" if split == "train" else "t10k"
     pixels = _read_idx_file(folder / f"{part}-images-idx3-ubyte")
     labels = _read_idx_file(folder / f"{part}-labels-idx1-ubyte")
@@ -117,7 +119,7 @@ def load_cifar10(split: Split = "train", report: Report | None = None) -> Labell
         split: "train" or "held-out" (the test set).
         report: Receives the progress of a download; without it, missing data is an error.
     """
-    folder = locate_or_download("cifar10", report)
+    folder = require_entry_folder("cifar10", download=report is not None, report=report)
     files = [f"data_batch_{number}.png" for number in range(1, 6)] if split == "train" else ["test_batch.png"]
     # each row of pixels of these files is one photograph
     sheets = [image_to_tensor(open_image(folder / file)).permute(1, 2, 0) for file in files]

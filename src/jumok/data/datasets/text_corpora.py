@@ -30,22 +30,23 @@ _HANGUL = re.compile("[가-힣]")
 _PLACEHOLDER = re.compile(r"\{\w+\}")
 
 
-def locate_or_download(name: str, report: Report | None = None) -> Path:
+def require_entry_folder(name: str, *, download: bool, report: Report | None = None) -> Path:
     """Return the folder of a catalogue entry.
 
     Args:
         name: A name of the catalogue.
-        report: Receives the progress of a download; without it, nothing is downloaded.
+        download: Whether a missing entry is downloaded; otherwise it is an error.
+        report: Receives the progress of a download.
 
     Raises:
-        DataError: If the entry is not in the cache and `report` is None.
+        DataError: If the entry is not in the cache and `download` is False.
     """
     folder = catalogue.locate_entry(name)
     if folder is not None:
         return folder
-    if report is None:
+    if not download:
         raise DataError(f"{name} is not in the cache; download it with: jumok data get {name}")
-    return catalogue.download_entry(name, report)
+    return catalogue.download_entry(name) if report is None else catalogue.download_entry(name, report)
 
 
 def read_shakespeare(split: Split = "train", report: Report | None = None) -> Iterator[str]:
@@ -55,7 +56,7 @@ def read_shakespeare(split: Split = "train", report: Report | None = None) -> It
         split: "train" or "held-out".
         report: Receives the progress of a download; without it, missing data is an error.
     """
-    folder = locate_or_download("shakespeare", report)
+    folder = require_entry_folder("shakespeare", download=report is not None, report=report)
     for path in sorted(folder.glob("*.txt")):
         yield from _read_passages(path, split, "utf-8")
 
@@ -67,7 +68,7 @@ def read_gutenberg(split: Split = "train", report: Report | None = None) -> Iter
         split: "train" or "held-out".
         report: Receives the progress of a download; without it, missing data is an error.
     """
-    folder = locate_or_download("gutenberg", report)
+    folder = require_entry_folder("gutenberg", download=report is not None, report=report)
     for path in sorted(folder.glob("*.txt")):
         yield from _read_passages(path, split, "latin-1" if path.stem in _LATIN_1_BOOKS else "utf-8")
 
@@ -115,7 +116,8 @@ def read_en_ko(
     """
     if {source, target} != {"en", "ko"}:
         raise DataError(f"en-ko has the languages en and ko, not {source} to {target}")
-    for (english, korean), split_of_pair in _split_pairs(locate_or_download("en-ko", report)).items():
+    folder = require_entry_folder("en-ko", download=report is not None, report=report)
+    for (english, korean), split_of_pair in _split_pairs(folder).items():
         if split_of_pair == split:
             yield (english, korean) if source == "en" else (korean, english)
 
@@ -192,7 +194,7 @@ def read_sentiment(split: Split = "train", report: Report | None = None) -> Iter
         split: "train" or "held-out".
         report: Receives the progress of a download; without it, missing data is an error.
     """
-    folder = locate_or_download("sentiment", report)
+    folder = require_entry_folder("sentiment", download=report is not None, report=report)
     used: set[str] = set()
     for path in sorted(folder.glob("*.txt")):
         for _, line in read_lines(path, ProblemLog()):
@@ -212,7 +214,7 @@ def read_movie_reviews(split: Split = "train", report: Report | None = None) -> 
         split: "train" or "held-out".
         report: Receives the progress of a download; without it, missing data is an error.
     """
-    folder = locate_or_download("movie-reviews", report)
+    folder = require_entry_folder("movie-reviews", download=report is not None, report=report)
     used: set[str] = set()
     for _, (text, label) in read_rows(folder / "reviews.csv", ["text", "label"], ProblemLog()):
         review = " ".join(html.unescape(text.replace("<br />", " ")).split())
@@ -231,7 +233,7 @@ def read_assembly(
         report: Receives the progress of a download; without it, missing data is an error.
         min_bills: Skip committees with fewer bills.
     """
-    folder = locate_or_download("assembly", report)
+    folder = require_entry_folder("assembly", download=report is not None, report=report)
     try:
         from pyarrow import parquet
     except ImportError:

@@ -47,7 +47,7 @@ def make_copy_examples(part: Part = "train", count: int | None = None, seed: int
         count: Number of examples; None for the size of the original task.
         seed: Seed of the random numbers.
     """
-    return [(source, list(source)) for source in _draw_sequences(part, count, seed)]
+    return [(source, list(source)) for source in _sample_sequences(part, count, seed)]
 
 
 def make_reverse_examples(part: Part = "train", count: int | None = None, seed: int = 0) -> list[Example]:
@@ -61,10 +61,10 @@ def make_reverse_examples(part: Part = "train", count: int | None = None, seed: 
         count: Number of examples; None for the size of the original task.
         seed: Seed of the random numbers.
     """
-    return [(source, source[::-1]) for source in _draw_sequences(part, count, seed)]
+    return [(source, source[::-1]) for source in _sample_sequences(part, count, seed)]
 
 
-def _draw_sequences(part: Part, count: int | None, seed: int) -> list[Numbers]:
+def _sample_sequences(part: Part, count: int | None, seed: int) -> list[Numbers]:
     longest, default_count = (25, 50_000) if part == "train" else (30, 1_000)
     required = default_count if count is None else count
     _require_positive(required)

@@ -77,12 +77,12 @@ def group_words(tokenizer: Tokenizer, ids: Sequence[int]) -> list[tuple[str, ran
 
     words: list[tuple[str, range]] = []
     for positions in groups:
-        word = _write_word(tokenizer, [ids[position] for position in positions])
+        word = _decode_word(tokenizer, [ids[position] for position in positions])
         words.append((word, range(positions[0], positions[-1] + 1)))
     return words
 
 
-def _write_word(tokenizer: Tokenizer, ids: list[int]) -> str:
+def _decode_word(tokenizer: Tokenizer, ids: list[int]) -> str:
     text = tokenizer.decode(ids).strip()
     return text if text and REPLACEMENT not in text else "".join(label_tokens(tokenizer, ids))
 

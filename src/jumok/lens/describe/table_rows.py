@@ -28,14 +28,14 @@ Row = dict[str, Any]  # one row of a table, as for JSON
 class LabelledAxes(Protocol):
     """Labels for the queries and keys of every attention."""
 
-    def axes(self, site: str) -> tuple[list[str], list[str]]:
+    def get_axis_labels(self, site: str) -> tuple[list[str], list[str]]:
         """Return the labels of an attention's queries and keys; the same list where they are the same tokens.
 
         Args:
             site: The attention's site name.
         """
 
-    def words(self, site: str) -> tuple[Words, Words]:
+    def get_axis_words(self, site: str) -> tuple[Words, Words]:
         """Return the words of an attention's queries and keys.
 
         Args:
@@ -98,7 +98,7 @@ def build_table_rows(
     tables: dict[str, _SourceTable] = {}
     for number, site in enumerate(sites):
         layer = capture.sites.get_layer(site)
-        kinds = _classify_site(capture, labels, site, tokens, profiler)
+        kinds = _classify_self_attention_heads(capture, labels, site, tokens, profiler)
         for index in range(capture.attentions[site].heads) if head is None else [head]:
             on_repeats = None if profiler is None else profiler.on_repeats.get((site, index))
             head_rows.append(_build_head_row(capture, site, index, kinds.get(index), on_repeats))
@@ -124,16 +124,16 @@ def label_weights(
         by_words: Whether to merge tokens into words.
     """
     weights = capture.weights(site, head).float().cpu()
-    queries, keys = labels.axes(site)
+    queries, keys = labels.get_axis_labels(site)
     if by_words:
-        query_words, key_words = labels.words(site)
-        weights = merge_into_words(weights, _list_ranges(query_words), _list_ranges(key_words))
+        query_words, key_words = labels.get_axis_words(site)
+        weights = merge_into_words(weights, _list_token_ranges(query_words), _list_token_ranges(key_words))
         queries = queries if query_words is None else [text for text, _ in query_words]
         keys = keys if key_words is None else [text for text, _ in key_words]
     return LabelledWeights(weights, _fit_labels(queries, weights.shape[0]), _fit_labels(keys, weights.shape[1]))
 
 
-def _list_ranges(words: Words) -> list[range] | None:
+def _list_token_ranges(words: Words) -> list[range] | None:
     """Return the tokens of each word."""
     return None if words is None else [tokens for _, tokens in words]
 
@@ -143,11 +143,11 @@ def _fit_labels(labels: list[str], count: int) -> list[str]:
     return labels if len(labels) == count else [str(index) for index in range(count)]
 
 
-def _classify_site(
+def _classify_self_attention_heads(
     capture: Capture, labels: LabelledAxes, site: str, tokens: Sequence[int], profiler: HeadProfiler | None
 ) -> dict[int, HeadKind]:
     """Classify the heads of a self-attention; empty for other attentions."""
-    attention, (queries, keys) = capture.attentions[site], labels.axes(site)
+    attention, (queries, keys) = capture.attentions[site], labels.get_axis_labels(site)
     is_self_attention = queries is keys and attention.queries == len(queries) == attention.keys
     if not is_self_attention:
         return {}

@@ -252,7 +252,7 @@ class TemperatureScore(Score):
             query: Queries ``[batch, head, query, head_width]``.
             key: Keys ``[batch, group, key, head_width]``.
         """
-        return self.inner.evaluate(query, key) * self._get_factors(query)
+        return self.inner.evaluate(query, key) * self._build_inverse_temperatures(query)
 
     def fold_into_query(self, query: Tensor) -> tuple[Tensor, float] | None:
         """Return the scaled queries and the scale if the inner score is a dot product, else None.
@@ -261,14 +261,14 @@ class TemperatureScore(Score):
             query: Queries ``[batch, head, query, head_width]``.
         """
         product = self.inner.fold_into_query(query)
-        return None if product is None else (product[0] * self._get_factors(query), product[1])
+        return None if product is None else (product[0] * self._build_inverse_temperatures(query), product[1])
 
     @property
     def gradient_tensors(self) -> tuple[Tensor, ...]:
         """Return the parameters of the inner score."""
         return self.inner.gradient_tensors
 
-    def _get_factors(self, query: Tensor) -> Tensor:
+    def _build_inverse_temperatures(self, query: Tensor) -> Tensor:
         """Return the factor of each head, ``[head, 1, 1]``."""
         factors = query.new_ones(query.shape[1], 1, 1)
         factors[slice(None) if self.scaled_heads is None else list(self.scaled_heads)] = 1 / self.temperature

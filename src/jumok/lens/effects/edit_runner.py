@@ -72,10 +72,10 @@ class EditRunner:
             if isinstance(model_input, Tensor) and model_input.dim() and model_input.shape[0] != 1:
                 raise ArgumentError(f"effect measures one text at a time, not {model_input.shape[0]}")
         # no step follows these forward passes, so a cache would only occupy memory
-        self.settings = {**lens.facts.disable_cache(), **settings}
-        first_position = -1 if metric is None else metric.first_position
-        if first_position is not None and first_position < 0:
-            self.settings |= lens.facts.limit_logits(-first_position)
+        self.settings = {**lens.facts.build_no_cache_arguments(), **settings}
+        first_read_position = -1 if metric is None else metric.first_read_position
+        if first_read_position is not None and first_read_position < 0:
+            self.settings |= lens.facts.build_last_logits_arguments(-first_read_position)
 
         self.restart = Restart(self.model)
         with self.restart.record():

@@ -52,14 +52,14 @@ class Metric(ABC):
     def __str__(self) -> str: ...
 
     @property
-    def first_position(self) -> int | None:
+    def first_read_position(self) -> int | None:
         """The first position whose logits the metric reads, so that a model can omit the others; None means all."""
         return None
 
     @property
     def measured_position(self) -> int | None:
         """The single position that the metric reads; None where it reads several or has none."""
-        return self.first_position
+        return self.first_read_position
 
     def resolve_tokens(self, tokenizer: Tokenizer | None) -> Metric:
         """Return the same metric with token ids in place of tokens that were given as text.
@@ -94,7 +94,7 @@ class LogProbability(Metric):
         return select_position(logits, self.position).log_softmax(-1)[:, _check_token(self.token, logits)]
 
     @property
-    def first_position(self) -> int | None:
+    def first_read_position(self) -> int | None:
         """The position that is read."""
         return self.position
 
@@ -121,7 +121,7 @@ class LogitDifference(Metric):
         return selected[:, _check_token(self.right, logits)] - selected[:, _check_token(self.wrong, logits)]
 
     @property
-    def first_position(self) -> int | None:
+    def first_read_position(self) -> int | None:
         """The position that is read."""
         return self.position
 
@@ -171,7 +171,7 @@ class Divergence(Metric):
         return (clean_log.exp() * (clean_log - edited_log)).sum(-1)
 
     @property
-    def first_position(self) -> int | None:
+    def first_read_position(self) -> int | None:
         """The position that is read."""
         return self.position
 

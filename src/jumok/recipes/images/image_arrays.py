@@ -157,7 +157,7 @@ def hash_images(pixels: PixelBytes) -> list[str]:
     return [hashlib.sha256(image.numpy().tobytes()).hexdigest() for image in pixels.contiguous()]
 
 
-def draw_moves(count: int, seed: int, step: int) -> Moves:
+def sample_moves(count: int, seed: int, step: int) -> Moves:
     """Draw the numbers from -1 to 1 by which a step's images are moved: a pure function of the seed and the step.
 
     Args:

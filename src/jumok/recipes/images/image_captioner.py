@@ -34,18 +34,18 @@ from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.run_tokenizer import learn_tokenizer, load_or_create_tokenizer
 from jumok.recipes.shared.splits import fingerprint, split_by_key
 from jumok.recipes.shared.text_scores import compute_chrf, compute_exact_match, require_sacrebleu
-from jumok.training import IGNORE_INDEX, Batch, Task, select_part, token_loss
+from jumok.training import IGNORE_INDEX, Batch, Task, compute_token_loss, select_part
 
 from .image_arrays import (
     LabelledPixels,
     PixelBytes,
     create_preparation,
-    draw_moves,
     hash_images,
     load_or_resize_images,
     measure_preparation,
     move_images,
     normalise,
+    sample_moves,
     save_example,
     save_sheet,
 )
@@ -105,9 +105,9 @@ def caption(request: TrainingRequest) -> Task:
     """
     require_sacrebleu()
     loaded = request.load_start()
-    config = request.config(CONFIG if loaded is None else _get_loaded_config(request, loaded))
-    settings = request.settings(**get_caption_defaults(request).settings)
-    options = request.options(CaptionOptions)
+    config = request.take_config(CONFIG if loaded is None else _require_captioner_config(loaded, request.start))
+    settings = request.take_settings(**get_caption_defaults(request).settings)
+    options = request.take_options(CaptionOptions)
 
     preparation = create_preparation(config, loaded)
     parts = _read_emoji(request, preparation) if request.data is None else _read_folder(request, preparation)
@@ -118,16 +118,16 @@ def caption(request: TrainingRequest) -> Task:
         config = _set_tokens(config, tokenizer, [text for part in parts for text in part.texts])
     else:
         tokenizer = loaded.require_tokenizer()
-    model = request.model(Captioner, config, settings)
+    model = request.create_model(Captioner, config, settings)
     if loaded is not None:
         model.load_state_dict(loaded.model.state_dict())
     captions = [tokenizer.encode(text)[: config.length - 1] for text in train.texts]
     order = ShuffledEpochs(len(captions), settings.seed)
 
     def batches(step: int, part: int, parts: int) -> Batch:
-        indices = select_part(order.batch_indices(step, settings.batch), part, parts)
+        indices = select_part(order.select_indices(step, settings.batch), part, parts)
         rows = select_part(list(range(settings.batch)), part, parts)
-        moves = draw_moves(settings.batch, settings.seed, step)[rows]
+        moves = sample_moves(settings.batch, settings.seed, step)[rows]
         pixels = normalise(train.pixels[indices], preparation)
         images = move_images(pixels, moves, shift=options.shift, turn=options.turn)
         target, _ = pad_sequences([[config.start, *captions[index]] for index in indices], config.pad)
@@ -135,17 +135,17 @@ def caption(request: TrainingRequest) -> Task:
         return Batch({"images": images, "target": target}, answers, int((answers != IGNORE_INDEX).sum()))
 
     def evaluate(model: Model) -> dict[str, float]:
-        generated = write_captions(model, normalise(validation.pixels, preparation), tokenizer)
+        generated = generate_captions(model, normalise(validation.pixels, preparation), tokenizer)
         return _score(generated, validation.texts)
 
     def report(model: Model, folder: Path) -> dict[str, Any]:
-        generated = write_captions(model, normalise(held_out.pixels, preparation), tokenizer)
+        generated = generate_captions(model, normalise(held_out.pixels, preparation), tokenizer)
         nearest = [train.texts[index] for index in find_nearest_images(held_out.pixels, train.pixels)]
         sheet = save_sheet(
             request, folder / "captions.png", held_out.pixels[:REPORTED_SAMPLES], held_out.texts[:REPORTED_SAMPLES],
             generated[:REPORTED_SAMPLES], "the caption, and what the model wrote",
         )  # fmt: skip
-        return _write_report(held_out.texts, generated, nearest) | sheet | save_example(folder, held_out.pixels)
+        return _build_report(held_out.texts, generated, nearest) | sheet | save_example(folder, held_out.pixels)
 
     data = {
         "pictures": [len(part.texts) for part in parts],
@@ -153,8 +153,8 @@ def caption(request: TrainingRequest) -> Task:
         "fingerprint": fingerprint(text for part in parts for text in (*hash_images(part.pixels), *part.texts)),
     }
     return Task(
-        model, settings, batches, token_loss, evaluate, "chrf", "higher", tokenizer=tokenizer, preparation=preparation,
-        data=data, report=report,
+        model, settings, batches, compute_token_loss, evaluate, "chrf", "higher", tokenizer=tokenizer,
+        preparation=preparation, data=data, report=report,
     )  # fmt: skip
 
 
@@ -167,18 +167,17 @@ def _set_tokens(config: CaptionerConfig, tokenizer: Tokenizer, texts: list[str])
     )  # fmt: skip
 
 
-def _get_loaded_config(request: TrainingRequest, loaded: Loaded) -> CaptionerConfig:
+def _require_captioner_config(loaded: Loaded, start: str | None) -> CaptionerConfig:
     config = loaded.config
     if not isinstance(config, CaptionerConfig) or config.source != "patches" or loaded.tokenizer is None:
         raise ArgumentError(
-            "the caption recipe continues a captioner that reads patches and has a tokenizer; "
-            f"{request.start} is not one"
+            f"the caption recipe continues a captioner that reads patches and has a tokenizer; {start} is not one"
         )
     return config
 
 
 def _read_emoji(request: TrainingRequest, preparation: Preparation) -> SplitImages:
-    options = request.options(CaptionOptions)
+    options = request.take_options(CaptionOptions)
     language: Language = "ko" if options.language == "ko" else "en"
     emoji = list(load_emoji("train", request.report, language, options.tones == "yes"))
     # skin tones are used for training only: in a score they would count one emoji six times
@@ -207,11 +206,13 @@ def _read_folder(request: TrainingRequest, preparation: Preparation) -> SplitIma
 
 def _load_or_learn_tokenizer(request: TrainingRequest, texts: list[str]) -> Tokenizer:
     """Load the run's tokenizer, or learn one from the training captions."""
-    vocabulary = request.options(CaptionOptions).vocabulary
+    vocabulary = request.take_options(CaptionOptions).vocabulary
     return load_or_create_tokenizer(request, lambda: learn_tokenizer(texts, vocabulary, SPECIAL_TOKENS))
 
 
-def write_captions(model: Model, images: Float[Tensor, "image channel row column"], tokenizer: Tokenizer) -> list[str]:
+def generate_captions(
+    model: Model, images: Float[Tensor, "image channel row column"], tokenizer: Tokenizer
+) -> list[str]:
     """Generate a caption for each image by greedy decoding.
 
     Args:
@@ -239,7 +240,7 @@ def _score(captions: list[str], references: list[str]) -> dict[str, float]:
     }
 
 
-def _write_report(references: list[str], captions: list[str], nearest: list[str]) -> dict[str, Any]:
+def _build_report(references: list[str], captions: list[str], nearest: list[str]) -> dict[str, Any]:
     rows = list(zip(references, captions, nearest, strict=True))[:REPORTED_SAMPLES]
     return {
         **_score(captions, references),

@@ -39,19 +39,19 @@ from jumok.recipes.shared.class_scores import (
 )
 from jumok.recipes.shared.splits import fingerprint, split_by_key
 from jumok.recipes.shared.start_model import copy_parameters
-from jumok.training import Batch, Task, select_part, token_loss
+from jumok.training import Batch, Task, compute_token_loss, select_part
 
 from .image_arrays import (
     PixelBytes,
     convert_to_array,
     convert_to_bytes,
     create_preparation,
-    draw_moves,
     hash_images,
     load_or_resize_images,
     measure_preparation,
     move_images,
     normalise,
+    sample_moves,
     save_example,
     save_sheet,
 )
@@ -108,7 +108,7 @@ def get_image_defaults(request: TrainingRequest) -> Defaults:
     Args:
         request: The training request.
     """
-    options = request.options(ImageOptions)
+    options = request.take_options(ImageOptions)
     source = options.set if request.data is None else "folder"
     settings = {**SETTINGS, "steps": STEPS[source, options.model], "threads": torch.get_num_threads()}
     if request.start is not None:
@@ -123,12 +123,12 @@ def image(request: TrainingRequest) -> Task:
     Args:
         request: The training request; ``--data`` is a folder with one folder for each class, by default MNIST.
     """
-    options = request.options(ImageOptions)
+    options = request.take_options(ImageOptions)
     source = options.set if request.data is None else "folder"
     loaded = request.load_start()
-    config = CONFIGS[source, options.model] if loaded is None else _get_loaded_config(request, loaded)
-    config = request.config(config)
-    settings = request.settings(**get_image_defaults(request).settings)
+    config = CONFIGS[source, options.model] if loaded is None else _adapt_loaded_config(loaded, request.start)
+    config = request.take_config(config)
+    settings = request.take_settings(**get_image_defaults(request).settings)
     flip = source == "cifar10" if options.flip is None else options.flip == "yes"
 
     preparation = create_preparation(config, loaded)
@@ -137,15 +137,15 @@ def image(request: TrainingRequest) -> Task:
     if loaded is None:
         preparation = measure_preparation(train.pixels, preparation)
     config = set_class_count(request, config, train.classes)
-    model = request.model(Swin if isinstance(config, SwinConfig) else ViT, config, settings)
+    model = request.create_model(Swin if isinstance(config, SwinConfig) else ViT, config, settings)
     if loaded is not None:
         _copy_loaded_parameters(model, loaded, train.classes)
     order = ShuffledEpochs(len(train.labels), settings.seed)
 
     def batches(step: int, part: int, parts: int) -> Batch:
-        indices = select_part(order.batch_indices(step, settings.batch), part, parts)
+        indices = select_part(order.select_indices(step, settings.batch), part, parts)
         rows = select_part(list(range(settings.batch)), part, parts)
-        moves = draw_moves(settings.batch, settings.seed, step)[rows]
+        moves = sample_moves(settings.batch, settings.seed, step)[rows]
         pixels = normalise(train.pixels[indices], preparation)
         images = move_images(pixels, moves, shift=options.shift, turn=options.turn, flip=flip)
         return Batch({"images": images}, train.labels[indices], len(indices))
@@ -158,7 +158,7 @@ def image(request: TrainingRequest) -> Task:
     def report(model: Model, folder: Path) -> dict[str, Any]:
         predictions = compute_logits(model, held_out.pixels, preparation).argmax(-1)
         sheet = _save_mistakes(request, predictions, held_out, folder)
-        return _write_report(predictions, held_out) | sheet | save_example(folder, held_out.pixels)
+        return _build_report(predictions, held_out) | sheet | save_example(folder, held_out.pixels)
 
     data = {
         "set": source,
@@ -167,8 +167,8 @@ def image(request: TrainingRequest) -> Task:
         "fingerprint": fingerprint(digest for part in parts for digest in hash_images(part.pixels)),
     }
     return Task(
-        model, settings, batches, token_loss, evaluate, preparation=preparation, labels=train.classes, data=data,
-        report=report,
+        model, settings, batches, compute_token_loss, evaluate, preparation=preparation, labels=train.classes,
+        data=data, report=report,
     )  # fmt: skip
 
 
@@ -212,10 +212,11 @@ def _read_folder(request: TrainingRequest, preparation: Preparation) -> SplitIma
     )
 
 
-def _get_loaded_config(request: TrainingRequest, loaded: Loaded) -> ClassifierConfig:
+def _adapt_loaded_config(loaded: Loaded, start: str | None) -> ClassifierConfig:
+    """Return the loaded config with a head for classes; raise ArgumentError if the model is no ViT or Swin."""
     config = loaded.config
     if not isinstance(config, ViTConfig | SwinConfig):
-        raise ArgumentError(f"the image recipe continues a vit or a swin; {request.start} is a {loaded.family}")
+        raise ArgumentError(f"the image recipe continues a vit or a swin; {start} is a {loaded.family}")
     return config.replace(head="classes") if config.head == "none" else config
 
 
@@ -244,7 +245,7 @@ def compute_logits(model: Model, pixels: PixelBytes, preparation: Preparation) -
     return torch.cat(logits)
 
 
-def _write_report(predictions: Int[Tensor, " image"], held_out: LabelledImages) -> dict[str, Any]:
+def _build_report(predictions: Int[Tensor, " image"], held_out: LabelledImages) -> dict[str, Any]:
     table = count_confusions(held_out.labels, predictions, len(held_out.classes))
     return {
         "accuracy": compute_accuracy(table),

@@ -30,7 +30,7 @@ from jumok.models.gpt import GPT, GPTConfig
 from jumok.recipes.recipe import Defaults, Options, recipe
 from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.run_tokenizer import FOLDER, learn_tokenizer, load_or_create_tokenizer
-from jumok.training import Batch, Settings, Task, select_part, token_loss
+from jumok.training import Batch, Settings, Task, compute_token_loss, select_part
 
 TOKEN_KINDS = ("characters", "bytes", "gpt2", "learned")
 HELD_OUT = 0.1  # the last tenth of the text
@@ -99,7 +99,7 @@ def text(request: TrainingRequest) -> Task:
     Args:
         request: The training request; ``--data`` is texts, by default Shakespeare.
     """
-    return _create_task(request, TEXT_CONFIG, request.settings(**get_text_defaults(request).settings))
+    return _create_task(request, TEXT_CONFIG, request.take_settings(**get_text_defaults(request).settings))
 
 
 @recipe(get_text_fast_defaults, TextOptions)
@@ -109,7 +109,7 @@ def text_fast(request: TrainingRequest) -> Task:
     Args:
         request: The training request; ``--data`` is texts, by default Shakespeare.
     """
-    return _create_task(request, FAST_CONFIG, request.settings(**get_text_fast_defaults(request).settings))
+    return _create_task(request, FAST_CONFIG, request.take_settings(**get_text_fast_defaults(request).settings))
 
 
 def _create_task(request: TrainingRequest, config: GPTConfig, settings: Settings) -> Task:
@@ -127,13 +127,13 @@ def _create_task(request: TrainingRequest, config: GPTConfig, settings: Settings
     windows = RandomWindows(train_count, window + 1, settings.seed)
 
     def batches(step: int, part: int, parts: int) -> Batch:
-        starts = select_part(windows.batch_indices(step, settings.batch), part, parts)
+        starts = select_part(windows.select_indices(step, settings.batch), part, parts)
         return _create_batch(torch.stack([tokens.read_tokens(start, window + 1) for start in starts]))
 
     def evaluate(model: Model) -> dict[str, float]:
         loss = targets = 0.0
         for batch in read_held_out_batches(tokens, train_count, evaluation_end, window):
-            loss += float(token_loss(model, batch.to(model.device)))
+            loss += float(compute_token_loss(model, batch.to(model.device)))
             targets += batch.count
         return {"loss": loss / targets}
 
@@ -156,7 +156,7 @@ def _create_task(request: TrainingRequest, config: GPTConfig, settings: Settings
         "vocabulary": tokenizer.vocabulary,
         "tokenizer": fingerprint_tokenizer(tokenizer),
     }
-    return Task(model, settings, batches, token_loss, evaluate, tokenizer=tokenizer, data=data, report=report)
+    return Task(model, settings, batches, compute_token_loss, evaluate, tokenizer=tokenizer, data=data, report=report)
 
 
 def _create_or_continue_model(
@@ -166,14 +166,14 @@ def _create_or_continue_model(
     loaded = request.load_start()
     if loaded is None:
         tokenizer = _load_or_create_tokenizer(request)
-        config = request.config(config).replace(vocabulary=tokenizer.vocabulary)
-        return request.model(GPT, config, settings), tokenizer, config.length
+        config = request.take_config(config).replace(vocabulary=tokenizer.vocabulary)
+        return request.create_model(GPT, config, settings), tokenizer, config.length
     if not isinstance(loaded.model, GPT) or loaded.tokenizer is None:
         raise ArgumentError(
             f"the {request.recipe} recipe continues a gpt that has a tokenizer; {request.start} is not one"
         )
     length = loaded.model.config.length
-    window = request.options(TextOptions).window or min(length, 256)
+    window = request.take_options(TextOptions).window or min(length, 256)
     if window > length:
         raise ArgumentError(f"window of the {request.recipe} recipe must be from 2 to {length}, not {window}")
     loaded.tokenizer.save(request.folder / FOLDER)
@@ -182,7 +182,7 @@ def _create_or_continue_model(
 
 def _count_evaluated_tokens(request: TrainingRequest, window: int) -> int:
     """Return the number of held-out tokens to evaluate on."""
-    evaluated = request.options(TextOptions).evaluated
+    evaluated = request.take_options(TextOptions).evaluated
     if evaluated is None:
         # evaluating a large pretrained model is slow, and a sample is enough to see whether it improves
         return max(window + 1, 2**20 if request.start is None else 2**14)
@@ -226,7 +226,7 @@ def _read_pieces(request: TrainingRequest, problems: ProblemLog) -> Iterator[Tex
 
 
 def _load_or_create_tokenizer(request: TrainingRequest) -> Tokenizer:
-    options = request.options(TextOptions)
+    options = request.take_options(TextOptions)
     if options.vocabulary is not None and options.tokens != "learned":
         raise ArgumentError(
             f"vocabulary can be set with tokens=learned only; tokens={options.tokens} has a fixed vocabulary"
@@ -241,7 +241,7 @@ def _create_tokenizer(request: TrainingRequest, kind: str) -> Tokenizer:
         return Tokenizer.load(catalogue.download_entry("gpt2-tokenizer", request.report))
     texts = (piece.text for piece in _read_pieces(request, ProblemLog(skip=request.skip_bad)))
     if kind == "learned":
-        return learn_tokenizer(texts, request.options(TextOptions).vocabulary or 2048, {})
+        return learn_tokenizer(texts, request.take_options(TextOptions).vocabulary or 2048, {})
     characters: set[str] = set()
     for piece in texts:
         characters.update(piece)

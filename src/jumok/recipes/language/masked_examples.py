@@ -165,7 +165,7 @@ class MaskedExamples:
             f"{len(numbers):,} held-out paragraphs; unigram_accuracy: always predict the most frequent token of the "
             "training text",
             "unknown_rate": train.unknown_rate,
-            "try": _write_prompt(self.tokenizer, texts[0]),
+            "try": _build_prompt(self.tokenizer, texts[0]),
             "examples": self.show_predictions(model, texts),
         }
 
@@ -183,7 +183,7 @@ def count_tokens(tokens: TokenShards) -> Int[Tensor, " vocabulary"]:
     return counts
 
 
-def _write_prompt(tokenizer: Tokenizer, tokens: list[int]) -> str:
+def _build_prompt(tokenizer: Tokenizer, tokens: list[int]) -> str:
     """Return the beginning of a text with one token masked, as a user would type it."""
     assert tokenizer.mask is not None
     before, after = tokenizer.decode(tokens[:8]), tokenizer.decode(tokens[9:16])

@@ -71,7 +71,7 @@ def create_masked_task(request: TrainingRequest) -> Task:
         request: The training request; ``--data`` is texts, by default books of Project Gutenberg.
     """
     loaded = request.load_start()
-    settings = request.settings(**get_masked_defaults(request).settings)
+    settings = request.take_settings(**get_masked_defaults(request).settings)
     if loaded is None:
         tokenizer = load_or_learn_tokenizer(request)
         model = _create_model(request, tokenizer, settings)
@@ -79,7 +79,7 @@ def create_masked_task(request: TrainingRequest) -> Task:
     else:
         tokenizer, model = _continue_model(request, loaded, settings)
         tokenizer.save(request.folder / FOLDER)
-        length = request.options(MaskedOptions).window or min(128, model.config.length)
+        length = request.take_options(MaskedOptions).window or min(128, model.config.length)
     examples = MaskedExamples(tokenizer, model.config.padding_id or 0)
     max_tokens = min(length, model.config.length) - examples.special_count
     if max_tokens < MIN_TOKENS:
@@ -88,13 +88,13 @@ def create_masked_task(request: TrainingRequest) -> Task:
     train, held_out, facts = prepare_paragraphs(request, tokenizer, max_tokens)
     order = LengthGroups(ShuffledEpochs(train.lists, settings.seed), lambda number: len(train.read_list(number)))
     validation_count = held_out.lists if held_out.lists < 4 else min(VALIDATION_EXAMPLES, held_out.lists // 4)
-    shuffled = ShuffledEpochs(held_out.lists).batch_indices(0, min(held_out.lists, validation_count + REPORT_EXAMPLES))
+    shuffled = ShuffledEpochs(held_out.lists).select_indices(0, min(held_out.lists, validation_count + REPORT_EXAMPLES))
     validation = shuffled[:validation_count]
     reported = shuffled[validation_count:] or shuffled
 
     def batches(step: int, part: int, parts: int) -> Batch:
         generator = torch.Generator().manual_seed(settings.seed * 1_000_003 + step)
-        numbers = order.batch_indices(step, settings.batch)
+        numbers = order.select_indices(step, settings.batch)
         return examples.create_batch(train, numbers, generator, part, parts)
 
     def evaluate(model: Model) -> dict[str, float]:
@@ -125,8 +125,8 @@ def compute_masked_loss(model: nn.Module, batch: Batch) -> Tensor:
 
 
 def _create_model(request: TrainingRequest, tokenizer: Tokenizer, settings: Settings) -> BERT:
-    config = request.config(CONFIG)
-    model = request.model(BERT, config.replace(vocabulary=tokenizer.vocabulary, head="mlm"), settings)
+    config = request.take_config(CONFIG)
+    model = request.create_model(BERT, config.replace(vocabulary=tokenizer.vocabulary, head="mlm"), settings)
     _initialise_as_waves(model.positions.table.weight)
     return model
 
@@ -156,7 +156,7 @@ def _continue_model(request: TrainingRequest, loaded: Loaded, settings: Settings
         activation = config.activation if config.padding_id is None else "gelu"  # as in BERT's and RoBERTa's heads
         config = config.replace(head="mlm", head_activation=activation)
         parameters = {name: tensor for name, tensor in parameters.items() if not name.startswith("head.")}
-    model = request.model(BERT, config, settings)
+    model = request.create_model(BERT, config, settings)
     mismatches = model.load_state_dict(parameters, strict=False)
     assert not mismatches.unexpected_keys
     assert all(name.startswith("head.") for name in mismatches.missing_keys)

@@ -58,7 +58,7 @@ def load_or_learn_tokenizer(request: TrainingRequest) -> Tokenizer:
     Args:
         request: The training request; its option ``vocabulary`` is the number of tokens.
     """
-    vocabulary = request.options(ParagraphOptions).vocabulary
+    vocabulary = request.take_options(ParagraphOptions).vocabulary
 
     def learn() -> Tokenizer:
         texts = _read_paragraphs(request, "train", ProblemLog(skip=request.skip_bad))

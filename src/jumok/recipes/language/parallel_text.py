@@ -122,7 +122,7 @@ def load_or_learn_tokenizer(request: TrainingRequest) -> Tokenizer:
     Args:
         request: The training request; its option ``vocabulary`` is the number of tokens.
     """
-    vocabulary = request.options(PairOptions).vocabulary
+    vocabulary = request.take_options(PairOptions).vocabulary
 
     def learn() -> Tokenizer:
         pairs = _read_pairs(request, "train", ProblemLog(skip=request.skip_bad))
@@ -141,7 +141,7 @@ def prepare_pairs(request: TrainingRequest, tokenizer: Tokenizer, end: int, cont
         context_length: The longest sequence that the model reads; None = unlimited.
     """
     direction = _get_direction(request)
-    max_tokens = request.options(PairOptions).longest
+    max_tokens = request.take_options(PairOptions).longest
     if context_length is not None:
         max_tokens = min(max_tokens, context_length)
     if (request.folder / FACTS_FILE).is_file():
@@ -153,7 +153,7 @@ def prepare_pairs(request: TrainingRequest, tokenizer: Tokenizer, end: int, cont
     problems = ProblemLog(skip=request.skip_bad)
     encoder = _PairEncoder(_read_pairs(request, "train", problems), tokenizer, end, max_tokens)
     tokens = token_shards.write_shards(
-        encoder.token_lists(), request.folder / "tokens", tokenizer.vocabulary, unknown=tokenizer.unknown,
+        encoder.iterate_token_lists(), request.folder / "tokens", tokenizer.vocabulary, unknown=tokenizer.unknown,
         fingerprint=token_shards.fingerprint_tokenizer(tokenizer), report=request.report,
     )  # fmt: skip
     held_out = _select_held_out(request, tokenizer, end, context_length)
@@ -179,7 +179,7 @@ class _PairEncoder:
         self.max_tokens = max_tokens
         self.too_long = 0
 
-    def token_lists(self) -> Iterator[list[int]]:
+    def iterate_token_lists(self) -> Iterator[list[int]]:
         for source, target in self.pairs:
             tokens = encode_pair(self.tokenizer, self.end, source, target)
             if max(map(len, tokens)) > self.max_tokens:
@@ -215,13 +215,13 @@ def _load_held_out(request: TrainingRequest) -> list[TextPair]:
 
 def _get_direction(request: TrainingRequest) -> str:
     if request.data is None:
-        return request.options(PairOptions).direction
+        return request.take_options(PairOptions).direction
     return "-".join(_get_columns(request))
 
 
 def _get_columns(request: TrainingRequest) -> tuple[str, str]:
     """Return the column names of the user's own data: --set source=en --set target=ko."""
-    options = request.options(PairOptions)
+    options = request.take_options(PairOptions)
     return options.source, options.target
 
 

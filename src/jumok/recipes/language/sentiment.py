@@ -105,8 +105,8 @@ def sentiment(request: TrainingRequest) -> Task:
     require_scikit_learn()
     texts = read_split_texts(request)
     names = list_class_names([label for part in texts for _, label in part], request.data or "the sentiment set")
-    options = request.options(SentimentOptions)
-    settings = request.settings(**get_sentiment_defaults(request).settings)
+    options = request.take_options(SentimentOptions)
+    settings = request.take_settings(**get_sentiment_defaults(request).settings)
     model, tokenizer = _create_or_continue_model(request, texts.train, names, settings)
     max_tokens = min(options.longest, model.config.encoder.length)
     default_percent = 10 if request.start is None else 0
@@ -117,11 +117,11 @@ def sentiment(request: TrainingRequest) -> Task:
     train_labels, validation_labels, held_out_labels = (
         torch.tensor([names.index(label) for _, label in part]) for part in texts
     )
-    loss = create_weighted_loss(weight_classes(train_labels, len(names)), options.smooth / 100)
+    loss = create_weighted_loss(compute_class_weights(train_labels, len(names)), options.smooth / 100)
     order = LengthGroups(ShuffledEpochs(len(train_rows), settings.seed), lambda index: len(train_rows[index]))
 
     def batches(step: int, part: int, parts: int) -> Batch:
-        indices = order.batch_indices(step, settings.batch)
+        indices = order.select_indices(step, settings.batch)
         tokens, token_mask = pad_sequences([train_rows[index] for index in indices], 0)
         if masked_share:  # the model must not depend on single words
             generator = torch.Generator().manual_seed(settings.seed * 1_000_003 + step)
@@ -165,9 +165,9 @@ def _create_or_continue_model(
     if loaded is None:
         tokenizer = _load_or_learn_tokenizer(request, train)
         config = set_class_count(request, _create_config(request, tokenizer), names)
-        return request.model(Classifier, config, settings), tokenizer
+        return request.create_model(Classifier, config, settings), tokenizer
     config = set_class_count(request, _adapt_config(request, loaded), names)
-    model = request.model(Classifier, config, settings)
+    model = request.create_model(Classifier, config, settings)
     _copy_loaded_parameters(model, loaded, names)
     return model, loaded.require_tokenizer()
 
@@ -176,7 +176,7 @@ def create_weighted_loss(class_weights: Float[Tensor, " classes"], smoothing: fl
     """Return a function that computes the cross-entropy with a weight for each class, summed over the texts.
 
     Args:
-        class_weights: The weight of each class; see ``weight_classes``.
+        class_weights: The weight of each class; see ``compute_class_weights``.
         smoothing: The share of each target that is spread over all classes, from 0 to 1.
     """
 
@@ -190,7 +190,7 @@ def create_weighted_loss(class_weights: Float[Tensor, " classes"], smoothing: fl
 
 def _load_or_learn_tokenizer(request: TrainingRequest, train: LabelledTexts) -> Tokenizer:
     """Load the run's tokenizer, or learn words or pieces of words from the training texts."""
-    options = request.options(SentimentOptions)
+    options = request.take_options(SentimentOptions)
     vocabulary = options.vocabulary or (16_000 if options.tokens == "words" else 8_000)
 
     def learn() -> Tokenizer:
@@ -203,8 +203,8 @@ def _load_or_learn_tokenizer(request: TrainingRequest, train: LabelledTexts) -> 
 
 
 def _create_config(request: TrainingRequest, tokenizer: Tokenizer) -> ClassifierConfig:
-    encoder = request.config(ENCODER.replace(vocabulary=tokenizer.vocabulary))
-    return request.config(ClassifierConfig(encoder=encoder, pool="mean", dropout=encoder.dropout))
+    encoder = request.take_config(ENCODER.replace(vocabulary=tokenizer.vocabulary))
+    return request.take_config(ClassifierConfig(encoder=encoder, pool="mean", dropout=encoder.dropout))
 
 
 def _adapt_config(request: TrainingRequest, loaded: Loaded) -> ClassifierConfig:
@@ -217,8 +217,8 @@ def _adapt_config(request: TrainingRequest, loaded: Loaded) -> ClassifierConfig:
         )
     if not isinstance(config, ClassifierConfig):
         config = ClassifierConfig(encoder=config.replace(head="none", dropout=0.1), dropout=0.1)
-    encoder = request.config(config.encoder)
-    return request.config(config.replace(encoder=encoder.to_json()))
+    encoder = request.take_config(config.encoder)
+    return request.take_config(config.replace(encoder=encoder.to_json()))
 
 
 def _copy_loaded_parameters(model: Classifier, loaded: Loaded, names: tuple[str, ...]) -> None:
@@ -238,7 +238,7 @@ def _get_masking_token(tokenizer: Tokenizer) -> int:
     raise ArgumentError("this tokenizer has no mask or unknown token; leave hidden_words at 0")
 
 
-def weight_classes(labels: Int[Tensor, " example"], classes: int) -> Float[Tensor, " classes"]:
+def compute_class_weights(labels: Int[Tensor, " example"], classes: int) -> Float[Tensor, " classes"]:
     """Return a weight for each class with which all classes contribute equally to the loss; the mean weight is 1.
 
     Args:

@@ -85,7 +85,7 @@ def get_translate_defaults(request: TrainingRequest) -> Defaults:
     """
     if request.start is not None:
         return Defaults({**SETTINGS["loaded"], **COMMON_SETTINGS})
-    kind = request.options(TranslateOptions).model
+    kind = request.take_options(TranslateOptions).model
     config = LSTM_CONFIG if kind == "lstm" else TRANSFORMER_CONFIG
     return Defaults({**SETTINGS[kind], **COMMON_SETTINGS}, (config,), from_data=("start", "end", "pad"))
 
@@ -98,8 +98,8 @@ def translate(request: TrainingRequest) -> Task:
         request: The training request; ``--data`` is pairs of texts, by default the catalogue's.
     """
     require_sacrebleu()
-    options = request.options(TranslateOptions)
-    settings = request.settings(**get_translate_defaults(request).settings)
+    options = request.take_options(TranslateOptions)
+    settings = request.take_settings(**get_translate_defaults(request).settings)
     loaded = request.load_start()
     if loaded is None:
         tokenizer = load_or_learn_tokenizer(request)
@@ -122,7 +122,7 @@ def translate(request: TrainingRequest) -> Task:
         return Batch(inputs, targets, int((targets != IGNORE_INDEX).sum()))
 
     def batches(step: int, part: int, parts: int) -> Batch:
-        numbers = select_part(order.batch_indices(step, settings.batch), part, parts)
+        numbers = select_part(order.select_indices(step, settings.batch), part, parts)
         return create_batch([parallel_text.read_pair(number) for number in numbers])
 
     def evaluate(model: Model) -> dict[str, float]:
@@ -139,7 +139,7 @@ def translate(request: TrainingRequest) -> Task:
         return {"loss": loss / count, **score_translations(translations, references, tokenization)}
 
     def report(model: Model, folder: Path) -> dict[str, Any]:
-        return _write_report(model, parallel_text, reported, tokenization)
+        return _build_report(model, parallel_text, reported, tokenization)
 
     data = {
         "pairs": parallel_text.count, "held_out": len(parallel_text.held_out), "direction": parallel_text.direction,
@@ -157,7 +157,7 @@ def _split_held_out(pairs: list[TextPair]) -> tuple[list[TextPair], list[TextPai
     return pairs[:count], pairs[count:] or pairs
 
 
-def _write_report(
+def _build_report(
     model: Model, parallel_text: ParallelText, pairs: list[TextPair], tokenization: str
 ) -> dict[str, Any]:
     sources, references = [source for source, _ in pairs], [target for _, target in pairs]
@@ -189,8 +189,8 @@ def _write_report(
 def _create_model(request: TrainingRequest, kind: str, tokenizer: Tokenizer, settings: Settings) -> Translator:
     tokens = {"vocabulary": tokenizer.vocabulary, "start": tokenizer.begin, "end": tokenizer.end, "pad": tokenizer.pad}
     if kind == "lstm":
-        return request.model(RNNSeq2Seq, request.config(LSTM_CONFIG).replace(**tokens), settings)
-    return request.model(Transformer, request.config(TRANSFORMER_CONFIG).replace(**tokens), settings)
+        return request.create_model(RNNSeq2Seq, request.take_config(LSTM_CONFIG).replace(**tokens), settings)
+    return request.create_model(Transformer, request.take_config(TRANSFORMER_CONFIG).replace(**tokens), settings)
 
 
 def _continue_model(request: TrainingRequest, loaded: Loaded) -> tuple[Translator, Tokenizer]:

@@ -25,7 +25,7 @@ from jumok.recipes.recipe import Defaults, Options, recipe
 from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.batched_decoding import generate_by_length
 from jumok.recipes.shared.text_scores import compute_exact_match
-from jumok.training import IGNORE_INDEX, Batch, Settings, Task, select_part, token_loss
+from jumok.training import IGNORE_INDEX, Batch, Settings, Task, compute_token_loss, select_part
 
 VALIDATION = 10  # one in this many training questions chooses the best checkpoint instead
 EVALUATION_BATCH = 1_000
@@ -90,7 +90,7 @@ def sort(request: TrainingRequest) -> Task:
     Args:
         request: The training request; this recipe takes no ``--data``.
     """
-    options = request.options(SortOptions)
+    options = request.take_options(SortOptions)
     held_out, train = (
         [
             (f"{_join(row)}=", _join(answer))
@@ -98,7 +98,7 @@ def sort(request: TrainingRequest) -> Task:
         ]
         for side in ("held-out", "train")
     )
-    settings = request.settings(**get_sort_defaults(request).settings)
+    settings = request.take_settings(**get_sort_defaults(request).settings)
     return _create_task(request, held_out, train, SORT_CONFIG, settings)
 
 
@@ -111,7 +111,7 @@ def add(request: TrainingRequest) -> Task:
     Args:
         request: The training request; this recipe takes no ``--data``.
     """
-    options = request.options(AddOptions)
+    options = request.take_options(AddOptions)
     digits, backwards = options.digits, options.answer == "backwards"
     held_out, train = (
         [
@@ -120,7 +120,7 @@ def add(request: TrainingRequest) -> Task:
         ]
         for side in ("held-out", "train")
     )
-    settings = request.settings(**get_add_defaults(request).settings)
+    settings = request.take_settings(**get_add_defaults(request).settings)
     return _create_task(request, held_out, train, ADD_CONFIG, settings)
 
 
@@ -152,7 +152,7 @@ def _create_task(
         return Batch({"tokens": rows[:, :-1]}, targets, answer_length * len(rows))
 
     def batches(step: int, part: int, parts: int) -> Batch:
-        return create_batch(train_rows[select_part(order.batch_indices(step, settings.batch), part, parts)])
+        return create_batch(train_rows[select_part(order.select_indices(step, settings.batch), part, parts)])
 
     def answer_questions(model: Model, questions: list[Question]) -> list[str]:
         prompts = [tokenizer.encode(question, special=False) for question, _ in questions]
@@ -163,7 +163,7 @@ def _create_task(
         answers = answer_questions(model, validation)
         batch = create_batch(validation_rows).to(model.device)
         return {
-            "loss": float(token_loss(model, batch)) / batch.count,
+            "loss": float(compute_token_loss(model, batch)) / batch.count,
             "right": compute_exact_match(answers, [answer for _, answer in validation]),
         }
 
@@ -171,16 +171,16 @@ def _create_task(
         counts = (
             f"{len(train):,} other questions were used for training and {len(validation):,} to choose the checkpoint"
         )
-        return _write_report(answer_questions(model, held_out), held_out, counts)
+        return _build_report(answer_questions(model, held_out), held_out, counts)
 
     data = {
         "questions": len(held_out) + len(questions), "held_out": len(held_out), "first": "".join(held_out[0]),
         "letters": question_length,
     }  # fmt: skip
-    return Task(model, settings, batches, token_loss, evaluate, tokenizer=tokenizer, data=data, report=report)
+    return Task(model, settings, batches, compute_token_loss, evaluate, tokenizer=tokenizer, data=data, report=report)
 
 
-def _write_report(answers: list[str], questions: list[Question], counts: str) -> dict[str, Any]:
+def _build_report(answers: list[str], questions: list[Question], counts: str) -> dict[str, Any]:
     rows = [
         {"question": question, "answer": answer, "should_be": correct}
         for answer, (question, correct) in zip(answers, questions, strict=True)
@@ -203,8 +203,8 @@ def _create_or_continue_model(
     loaded = request.load_start()
     if loaded is None:
         tokenizer = Tokenizer.for_characters("".join(question + answer for question, answer in questions))
-        config = request.config(config.replace(vocabulary=tokenizer.vocabulary, length=length))
-        return request.model(GPT, config, settings), tokenizer
+        config = request.take_config(config.replace(vocabulary=tokenizer.vocabulary, length=length))
+        return request.create_model(GPT, config, settings), tokenizer
     if not isinstance(loaded.model, GPT) or loaded.tokenizer is None:
         raise ArgumentError(
             f"the {request.recipe} recipe continues a gpt that has a tokenizer; {request.start} is not one"

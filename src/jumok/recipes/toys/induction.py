@@ -27,7 +27,7 @@ from jumok.models import Model
 from jumok.models.gpt import GPT, llama_config
 from jumok.recipes.recipe import Defaults, recipe
 from jumok.recipes.request import TrainingRequest
-from jumok.training import IGNORE_INDEX, Batch, Settings, Task, select_part, token_loss
+from jumok.training import IGNORE_INDEX, Batch, Settings, Task, compute_token_loss, select_part
 
 from .repeated_bytes import generate_piece, generate_rows
 
@@ -73,7 +73,7 @@ def induction(request: TrainingRequest) -> Task:
     Args:
         request: The training request. ``--data``: texts to cut pieces from, optional.
     """
-    settings = request.settings(**get_induction_defaults(request).settings)
+    settings = request.take_settings(**get_induction_defaults(request).settings)
     model, tokenizer = _create_or_continue_model(request, settings)
     length, text = model.config.length, _read_text(request)
     train_text, held_out_text = text[: len(text) * 9 // 10], text[len(text) * 9 // 10 :]
@@ -89,16 +89,16 @@ def induction(request: TrainingRequest) -> Task:
         return _create_batch(names, length, window, False, train_text)
 
     def evaluate(model: Model) -> dict[str, float]:
-        sequences = create_test_sequences(length, held_out_text)
+        sequences = create_repeated_test_sequences(length, held_out_text)
         scores = {f"right_{kind}": compute_repeat_accuracy(model, rows) for kind, rows in sequences.items()}
         return {"right": sum(scores.values()) / len(scores), **scores}
 
     def report(model: Model, folder: Path) -> dict[str, Any]:
-        sequences = create_test_sequences(length, held_out_text)
+        sequences = create_repeated_test_sequences(length, held_out_text)
         first_loss, second_loss = compute_half_losses(model, sequences["bytes"])
         heads = score_heads(model, sequences["bytes"])
         best = max(heads, key=lambda head: head["induction"])
-        _draw_heads(model, tokenizer, folder, request)
+        _save_head_maps(model, tokenizer, folder, request)
         return {
             **{f"right_{kind}": compute_repeat_accuracy(model, rows) for kind, rows in sequences.items()},
             "what": f"share of the second half predicted correctly, over {SEQUENCES_PER_KIND} new pieces of each kind, "
@@ -109,13 +109,22 @@ def induction(request: TrainingRequest) -> Task:
             "loss_second_half": second_loss,
             "induction_head": f"block {best['block']}, head {best['head']}: {best['induction']:.3f} of its weight is "
             "on the byte after the last occurrence of the current byte",
-            "samples": [{"given": prompt, "goes_on": _continue(model, tokenizer, prompt)} for prompt in PROMPTS],
+            "samples": [{"given": prompt, "goes_on": _continue_prompt(model, tokenizer, prompt)} for prompt in PROMPTS],
             "heads": heads,
         }
 
     data = {"length": length, "own_text": len(text), "sha256": hashlib.sha256(text).hexdigest()}
     return Task(
-        model, settings, batches, token_loss, evaluate, "right", "higher", tokenizer=tokenizer, data=data, report=report
+        model,
+        settings,
+        batches,
+        compute_token_loss,
+        evaluate,
+        "right",
+        "higher",
+        tokenizer=tokenizer,
+        data=data,
+        report=report,
     )
 
 
@@ -138,7 +147,7 @@ def _create_or_continue_model(request: TrainingRequest, settings: Settings) -> t
         if not isinstance(loaded.model, GPT) or tokens != list(letters.encode()):
             raise ArgumentError(f"the induction recipe continues a gpt that reads bytes; {request.start} is not one")
         return loaded.model, tokenizer
-    model = request.model(GPT, request.config(CONFIG), settings)
+    model = request.create_model(GPT, request.take_config(CONFIG), settings)
     _disable_heads(model)
     return model, tokenizer
 
@@ -179,15 +188,15 @@ def _read_text(request: TrainingRequest) -> bytes:
     return b"".join(documents)[:MAX_TEXT_BYTES]
 
 
-def create_test_sequences(length: int, text: bytes = b"") -> dict[str, Rows]:
-    """Return held-out sequences of each kind; each is a piece and the same piece again.
+def create_repeated_test_sequences(context_length: int, user_text: bytes = b"") -> dict[str, Rows]:
+    """Return held-out sequences of each kind, no longer than the context; each is a piece and the same piece again.
 
     Args:
-        length: The model's context length.
-        text: The held-out part of the user's own text; b"" = none.
+        context_length: The model's context length.
+        user_text: The held-out part of the user's own text; b"" = none.
     """
-    half = min(PIECE_BYTES, length // 2)
-    sizes = {"bytes": half, "short": min(16, half), "long": length // 2}
+    half = min(PIECE_BYTES, context_length // 2)
+    sizes = {"bytes": half, "short": min(16, half), "long": context_length // 2}
     sequences = {
         kind: torch.tensor(
             [
@@ -197,8 +206,10 @@ def create_test_sequences(length: int, text: bytes = b"") -> dict[str, Rows]:
         )
         for kind, size in sizes.items()
     }
-    for kind in ("words", "hangul", *(["text"] if text else [])):
-        pieces = [generate_piece(f"held out {kind} {number}", kind, half, text) for number in range(SEQUENCES_PER_KIND)]
+    for kind in ("words", "hangul", *(["text"] if user_text else [])):
+        pieces = [
+            generate_piece(f"held out {kind} {number}", kind, half, user_text) for number in range(SEQUENCES_PER_KIND)
+        ]
         sequences[kind] = torch.tensor([piece + piece for piece in pieces])
     return sequences
 
@@ -254,13 +265,13 @@ def score_heads(model: Model, rows: Rows) -> list[HeadScores]:
     return scores
 
 
-def _continue(model: Model, tokenizer: Tokenizer, prompt: str) -> str:
+def _continue_prompt(model: Model, tokenizer: Tokenizer, prompt: str) -> str:
     tokens = tokenizer.encode(prompt)
     limit = min(len(tokens), (model.context_length or 0) - len(tokens))
     return tokenizer.decode(generate(model, [tokens], limit=limit)[0]) if limit > 0 else ""
 
 
-def _draw_heads(model: Model, tokenizer: Tokenizer, folder: Path, request: TrainingRequest) -> None:
+def _save_head_maps(model: Model, tokenizer: Tokenizer, folder: Path, request: TrainingRequest) -> None:
     """Draw the weights of every head on a random word that occurs twice."""
     text = "qzkfwjxa " * 2
     tokens = torch.tensor([tokenizer.encode(text)], device=model.device)

@@ -48,21 +48,21 @@ def numbers(request: TrainingRequest) -> Task:
         request: The training request; this recipe takes no ``--data``.
     """
     request.refuse_data()
-    settings = request.settings(**get_numbers_defaults(request).settings)
+    settings = request.take_settings(**get_numbers_defaults(request).settings)
     loaded = request.load_start()
-    model = request.model(Numeric, request.config(CONFIG), settings) if loaded is None else loaded.model
+    model = request.create_model(Numeric, request.take_config(CONFIG), settings) if loaded is None else loaded.model
     if not isinstance(model, Numeric):
         raise ArgumentError(f"the numbers recipe continues a numeric; {request.start} is a {model.family}")
 
     def batches(step: int, part: int, parts: int) -> Batch:
         generator = torch.Generator().manual_seed(settings.seed * 1_000_003 + step)
-        source = draw_sequences(settings.batch, generator).chunk(parts)[part]
+        source = sample_sequences(settings.batch, generator).chunk(parts)[part]
         answer = source + 2
         return Batch({"source": source, "target": answer[:, :-1]}, answer, answer.numel())
 
     def evaluate(model: Model) -> dict[str, float]:
         assert isinstance(model, Numeric)
-        source = draw_sequences(HELD_OUT, torch.Generator().manual_seed(HELD_OUT_SEED))
+        source = sample_sequences(HELD_OUT, torch.Generator().manual_seed(HELD_OUT_SEED))
         errors = (model.predict(source.to(model.device), LENGTH).cpu() - (source + 2)).abs()
         return {"error": float(errors.mean()), "right": float((errors < 0.5).all(-1).float().mean())}
 
@@ -81,7 +81,7 @@ def numbers(request: TrainingRequest) -> Task:
     return Task(model, settings, batches, compute_squared_error, evaluate, "error", data=data, report=report)
 
 
-def draw_sequences(count: int, generator: torch.Generator) -> Float[Tensor, "sequence number"]:
+def sample_sequences(count: int, generator: torch.Generator) -> Float[Tensor, "sequence number"]:
     """Draw sequences of 5 numbers from 0 to 100.
 
     Args:

@@ -28,7 +28,7 @@ from jumok.recipes.recipe import Defaults, Options, recipe
 from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.batched_decoding import generate_by_length
 from jumok.recipes.shared.text_scores import compute_bleu, compute_exact_match, require_sacrebleu
-from jumok.training import IGNORE_INDEX, Batch, Task, select_part, token_loss
+from jumok.training import IGNORE_INDEX, Batch, Task, compute_token_loss, select_part
 
 from .word_sequences import WordPair, Words, convert_numbers, create_word_tokenizer, read_pairs
 
@@ -83,7 +83,7 @@ def get_sequence_defaults(request: TrainingRequest) -> Defaults:
     Args:
         request: The training request.
     """
-    kind = request.options(SequenceOptions).model or "transformer"
+    kind = request.take_options(SequenceOptions).model or "transformer"
     configs = () if request.start is not None else (CONFIGS[kind],)
     return Defaults(SETTINGS[kind], configs, from_data=("vocabulary", "length"))
 
@@ -112,16 +112,16 @@ def _create_task(request: TrainingRequest, generate_examples: ExampleGenerator, 
     require_sacrebleu()
     loaded = request.load_start()
     default_kind = "transformer" if loaded is None else _find_kind(request, loaded.model)
-    kind = request.options(SequenceOptions).model or default_kind
+    kind = request.take_options(SequenceOptions).model or default_kind
     pairs = _read_data(request, generate_examples, rule)
-    settings = request.settings(**SETTINGS[kind])
+    settings = request.take_settings(**SETTINGS[kind])
     words = sorted({word for pair in pairs["train"] for side in pair for word in side})
     max_tokens = 4 + max(len(side) for part in pairs.values() for pair in part for side in pair)
     model: Model
     if loaded is None:
         tokenizer = create_word_tokenizer(words, "separator" if kind == "gpt" else "end")
         config = _create_config(kind, tokenizer.vocabulary, max_tokens)
-        model = request.model(MODELS[kind], request.config(config), settings)
+        model = request.create_model(MODELS[kind], request.take_config(config), settings)
     else:
         _check_start(request, kind, default_kind, loaded.tokenizer, words)
         model, tokenizer = loaded.model, loaded.require_tokenizer()
@@ -137,7 +137,7 @@ def _create_task(request: TrainingRequest, generate_examples: ExampleGenerator, 
     order = LengthGroups(ShuffledEpochs(len(targets), settings.seed), lambda index: len(targets[index]))
 
     def batches(step: int, part: int, parts: int) -> Batch:
-        indices = select_part(order.batch_indices(step, settings.batch), part, parts)
+        indices = select_part(order.select_indices(step, settings.batch), part, parts)
         return create_batch(
             [sources["train"][index] for index in indices], [targets[index] for index in indices], tokenizer
         )
@@ -150,13 +150,22 @@ def _create_task(request: TrainingRequest, generate_examples: ExampleGenerator, 
         return _score(answer(model, "dev"), [" ".join(target) for _, target in pairs["dev"]])
 
     def report(model: Model, folder: Path) -> dict[str, Any]:
-        _draw_attention(model, tokenizer, pairs["test"], folder, request)
+        _save_attention_map(model, tokenizer, pairs["test"], folder, request)
         trained_length = max(len(source) for source, _ in pairs["train"])
-        return {"model": kind, **_write_report(answer(model, "test"), pairs["test"], trained_length)}
+        return {"model": kind, **_build_report(answer(model, "test"), pairs["test"], trained_length)}
 
     data = {"rule": request.recipe, **{part: len(pairs[part]) for part in pairs}, "sha256": _hash_sources(pairs)}
     return Task(
-        model, settings, batches, token_loss, evaluate, "bleu", "higher", tokenizer=tokenizer, data=data, report=report
+        model,
+        settings,
+        batches,
+        compute_token_loss,
+        evaluate,
+        "bleu",
+        "higher",
+        tokenizer=tokenizer,
+        data=data,
+        report=report,
     )
 
 
@@ -164,7 +173,7 @@ def _read_data(
     request: TrainingRequest, generate_examples: ExampleGenerator, rule: Callable[[Words], Words]
 ) -> dict[str, list[WordPair]]:
     """Return the pairs of "train", "dev" and "test"."""
-    options = request.options(SequenceOptions)
+    options = request.take_options(SequenceOptions)
     if request.data is None:
         counts: dict[toy_tasks.Part, int] = {
             "train": options.examples,
@@ -188,7 +197,7 @@ def _score(answers: list[str], references: list[str]) -> dict[str, float]:
     return {"bleu": compute_bleu(answers, references), "right": compute_exact_match(answers, references)}
 
 
-def _write_report(answers: list[str], pairs: list[WordPair], trained_length: int) -> dict[str, Any]:
+def _build_report(answers: list[str], pairs: list[WordPair], trained_length: int) -> dict[str, Any]:
     references = [" ".join(target) for _, target in pairs]
     lengths = [len(source) for source, _ in pairs]
     groups = {
@@ -271,7 +280,7 @@ def _create_gpt_batch(sources: list[list[int]], targets: list[list[int]], tokeni
     return Batch({"tokens": tokens}, padded_targets, sum(map(len, targets)))
 
 
-def _draw_attention(
+def _save_attention_map(
     model: Model, tokenizer: Tokenizer, pairs: list[WordPair], folder: Path, request: TrainingRequest
 ) -> None:
     """Draw the weights of the last layer, averaged over its heads, on one sequence of about 10 words."""
