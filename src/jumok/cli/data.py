@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 # The model that comes with the package is not an entry of the catalogue.
 TINY_ENGLISH = "a two-block byte model that continues repeated text; comes with the package"
-TINY_KOREAN = "반복되는 텍스트를 이어 쓰는 두 블록짜리 바이트 모델; 패키지에 들어 있음"
+TINY_KOREAN = "반복되는 텍스트를 이어 쓰는 바이트 모델(블록 2개), 패키지에 포함"
 
 
 @click.group(
