@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Int
@@ -20,6 +20,14 @@ from jumok.training import Batch
 from .masking import SHARE, find_surrounding_tokens, mask_for_evaluation, mask_for_training
 
 EVALUATION_BATCH = 64
+
+
+class PaddedExamples(NamedTuple):
+    """Examples of equal length: the tokens, the token mask, and True where a token may be masked."""
+
+    tokens: Int[Tensor, "batch length"]
+    token_mask: Bool[Tensor, "batch length"]
+    maskable: Bool[Tensor, "batch length"]
 
 
 class MaskedExamples:
@@ -41,10 +49,8 @@ class MaskedExamples:
         """The number of special tokens around each example."""
         return len(self.before) + len(self.after)
 
-    def pad(
-        self, paragraphs: TokenShards, numbers: Iterable[int]
-    ) -> tuple[Int[Tensor, "batch length"], Bool[Tensor, "batch length"], Bool[Tensor, "batch length"]]:
-        """Return the tokens of these examples, the token mask, and True where a token may be masked.
+    def read_and_pad(self, paragraphs: TokenShards, numbers: Iterable[int]) -> PaddedExamples:
+        """Read examples, and pad them to the longest.
 
         Args:
             paragraphs: The stored paragraphs.
@@ -55,7 +61,7 @@ class MaskedExamples:
         lengths = token_mask.sum(-1, keepdim=True)
         positions = torch.arange(tokens.shape[1])
         maskable = (positions >= len(self.before)) & (positions < lengths - len(self.after))
-        return tokens, token_mask, maskable
+        return PaddedExamples(tokens, token_mask, maskable)
 
     def create_batch(
         self, paragraphs: TokenShards, numbers: list[int], generator: torch.Generator, part: int, parts: int
@@ -71,7 +77,7 @@ class MaskedExamples:
             part: The part to return, from 0.
             parts: The number of parts.
         """
-        tokens, token_mask, maskable = self.pad(paragraphs, numbers)
+        tokens, token_mask, maskable = self.read_and_pad(paragraphs, numbers)
         inputs, positions = mask_for_training(tokens, maskable, self.tokenizer, generator)
         inputs, tokens, token_mask, positions = (
             tensor.chunk(parts)[part] for tensor in (inputs, tokens, token_mask, positions)
@@ -95,7 +101,7 @@ class MaskedExamples:
         loss = correct = constant_correct = count = 0.0
         lengths = [len(paragraphs.read_list(number)) for number in numbers]
         for batch, indices in enumerate(batch_by_length(lengths, EVALUATION_BATCH)):
-            tokens, token_mask, maskable = self.pad(paragraphs, [numbers[index] for index in indices])
+            tokens, token_mask, maskable = self.read_and_pad(paragraphs, [numbers[index] for index in indices])
             inputs, positions = mask_for_evaluation(tokens, maskable, self.tokenizer, batch * EVALUATION_BATCH)
             logits = model(
                 inputs.to(model.device),

@@ -109,7 +109,7 @@ def translate(request: TrainingRequest) -> Task:
     config = model.config
     parallel_text = prepare_pairs(request, tokenizer, config.end, model.context_length)
     order = LengthGroups(ShuffledEpochs(parallel_text.count, settings.seed), parallel_text.measure_length)
-    validation, reported = _split_held_out(parallel_text.held_out)
+    validation, reported = _split_into_validation_and_reported(parallel_text.held_out)
     tokenization = choose_bleu_tokenization(target for _, target in parallel_text.held_out)
 
     def create_batch(pairs: list[TokenPair]) -> Batch:
@@ -151,7 +151,7 @@ def translate(request: TrainingRequest) -> Task:
     )  # fmt: skip
 
 
-def _split_held_out(pairs: list[TextPair]) -> tuple[list[TextPair], list[TextPair]]:
+def _split_into_validation_and_reported(pairs: list[TextPair]) -> tuple[list[TextPair], list[TextPair]]:
     """Return the pairs that choose the best checkpoint, and those of the report."""
     count = VALIDATION_PAIRS if len(pairs) >= 2 * VALIDATION_PAIRS else (len(pairs) + 1) // 2
     return pairs[:count], pairs[count:] or pairs

@@ -131,7 +131,7 @@ def compare_with_baseline(
         count_confusions(labels, classes, len(names)) for classes in (predictions, baseline_predictions)
     )
     score, baseline_score = compute_macro_f1(table), compute_macro_f1(baseline_table)
-    low, high = bootstrap_difference(predictions, baseline_predictions, labels, len(names))
+    low, high = bootstrap_difference_interval(predictions, baseline_predictions, labels, len(names))
     direction = "above" if score > baseline_score else "below"
     return {
         "macro_f1": score,
@@ -147,7 +147,7 @@ def compare_with_baseline(
     }
 
 
-def bootstrap_difference(
+def bootstrap_difference_interval(
     predictions: Classes, baseline_predictions: Classes, labels: Classes, classes: int, samples: int = 1000
 ) -> tuple[float, float]:
     """Return the 95% bootstrap interval of the difference in macro-F1 (Efron 1979).
