@@ -294,7 +294,7 @@ def test_runs_are_compared(trained: Path, command_line: CommandLine) -> None:
     [
         (["runs"], "no report in runs"),
         (["nowhere"], "there is no folder nowhere"),
-        (["runs/numbers-1", "--columns", "beauty"], "no report of these runs contains 'beauty'"),
+        (["runs/numbers-1", "--columns", "beauty"], "none of these reports contains a column 'beauty'"),
     ],
 )
 def test_compare_refuses_mistakes(

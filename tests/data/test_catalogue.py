@@ -396,7 +396,7 @@ def test_damage_is_detected_and_repaired(sample: Entry, monkeypatch: pytest.Monk
 
     other = replace(sample, archives=(replace(sample.archives[0], file_sets=FILE_SETS[:1]),))
     replace_entries(monkeypatch, other)
-    assert catalogue.find_damage("sample") == "sample is in the cache in another version"
+    assert catalogue.find_damage("sample") == "sample is in the cache, but in a different version"
     catalogue.download_entry("sample")
     assert sorted(path.name for path in folder.iterdir()) == ["manifest.json", "poem.txt"]
 

@@ -267,7 +267,7 @@ def test_unusable_row_is_reported_or_counted(
         ("labels", "a.csv", "text,label\n", "column names but no rows"),
         ("pairs", "a.txt", "a\tb\n", "pairs are read from .tsv, .csv, .jsonl, .po files"),
         ("labels", "a.json", "{}", "labelled texts are read from"),
-        ("labels", "a.csv", 'text,label\n"never closed,1\na,b\nc,d\n', "the 2 lines after it are lost too"),
+        ("labels", "a.csv", 'text,label\n"never closed,1\na,b\nc,d\n', "the 2 lines after it cannot be read either"),
     ],
 )
 def test_unusable_table_is_refused(tmp_path: Path, reader: str, name: str, content: str, message: str) -> None:

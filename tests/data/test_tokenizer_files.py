@@ -44,8 +44,8 @@ BAD: dict[str, tuple[dict[str, str | bytes], str]] = {
         "merges.txt does not fit",
     ),
     "unknown token in merges.txt": ({"vocab.json": '{"a": 0}', "merges.txt": "a b"}, "'b' is not in the vocabulary"),
-    "id is a string": ({"vocab.json": '{"a": "0"}', "merges.txt": ""}, "'0' is not a valid id of the token 'a'"),
-    "negative id": ({"vocab.json": '{"a": -1}', "merges.txt": ""}, "-1 is not a valid id of the token 'a'"),
+    "id is a string": ({"vocab.json": '{"a": "0"}', "merges.txt": ""}, "'0' is not a valid id for the token 'a'"),
+    "negative id": ({"vocab.json": '{"a": -1}', "merges.txt": ""}, "-1 is not a valid id for the token 'a'"),
     "RoBERTa": ({"vocab.json": '{"<s>": 0, "</s>": 1}', "merges.txt": ""}, "contains a RobertaTokenizer"),
     "CLIP": (
         {"vocab.json": "{}", "merges.txt": "", "tokenizer_config.json": '{"tokenizer_class": "CLIPTokenizer"}'},
@@ -116,7 +116,7 @@ def test_special_tokens_are_recognized_without_settings(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"tokenizer.ggml.model": "llama"}, "of the type 'llama'"),
+        ({"tokenizer.ggml.model": "llama"}, "of type 'llama'"),
         (
             {"tokenizer.ggml.pre": "default"},
             "unknown pre-tokenizer 'default'; choose one of gpt-2, smollm, llama-bpe, qwen2",
@@ -198,7 +198,7 @@ def test_transformers_reads_saved_end_tokens(tmp_path: Path) -> None:
 def test_invalid_end_tokens_are_refused(wrong: object, tmp_path: Path) -> None:
     Tokenizer.for_characters("abcd").save(tmp_path)
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": wrong}))
-    with pytest.raises(ArgumentError, match=r"is not a valid id of an end token|101 end tokens; the limit is 100"):
+    with pytest.raises(ArgumentError, match=r"is not a valid id for an end token|101 end tokens; the limit is 100"):
         Tokenizer.load(tmp_path)
 
 

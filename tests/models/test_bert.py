@@ -328,7 +328,7 @@ def test_invalid_configs_are_refused(fields: dict[str, Any], message: str) -> No
         ("bert", 9, {"token_mask": torch.ones(2, 8).bool()}, r"token_mask is \[2, 8\], but the tokens are \[2, 9\]"),
         ("bert", 9, {"segments": torch.ones(2, 8).long()}, r"segments are \[2, 8\], but the tokens are \[2, 9\]"),
         ("bert", 9, {"segments": torch.full((2, 9), 2)}, "segment 2 is out of range: this model has 0 to 1"),
-        ("distilbert", 9, {"segments": torch.zeros(2, 9).long()}, "this model has no segments"),
+        ("distilbert", 9, {"segments": torch.zeros(2, 9).long()}, "this model has no segment embedding"),
     ],
 )
 def test_invalid_inputs_are_refused(name: str, length: int, settings: dict[str, Any], message: str) -> None:

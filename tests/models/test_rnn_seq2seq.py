@@ -336,9 +336,9 @@ def test_dropout_applies_only_in_training() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"encoder_width": 5}, "two directions share 5 numbers"),
+        ({"encoder_width": 5}, "needs an even state width, not 5"),
         ({"attention": "luong_dot"}, "luong_dot multiplies decoder states"),
-        ({"input_feeding": True}, "input_feeding belongs to luong's attention, not to 'bahdanau'"),
+        ({"input_feeding": True}, "input_feeding needs a luong attention, not 'bahdanau'"),
         ({"tied": True}, "embedding_width 7, but width is 10"),
         ({"end": 23}, "end is token 23, but the vocabulary has 23 tokens"),
         ({"attention": "luong"}, "must be one of none, bahdanau"),

@@ -375,7 +375,7 @@ def test_sinusoids_interleaved_and_in_halves() -> None:
     ("fields", "message"),
     [
         ({"heads": 5}, "width 24 cannot be split evenly into 5 heads"),
-        ({"target_vocabulary": 60}, "50 and 60 tokens cannot share one embedding; say shared=False"),
+        ({"target_vocabulary": 60}, "50 and 60 tokens cannot share one embedding; use shared=False"),
         ({"end": 50}, "end is token 50, but the vocabulary has 50 tokens"),
         ({"pad": 55, "target_vocabulary": 60, "shared": False}, "pad is token 55, but the vocabulary has 50 tokens"),
         ({"order": "middle"}, "order of the transformer config must be one of post, pre"),
@@ -393,11 +393,11 @@ def test_invalid_tokens_and_long_texts_are_refused() -> None:
     with pytest.raises(ArgumentError, match="token 52 is out of range: this model has tokens 0 to 49"):
         model(bad, good)
     for source, target in ((good, long), (long, good)):
-        with pytest.raises(ShapeError, match="31 tokens are more than this model's 30"):
+        with pytest.raises(ShapeError, match="31 tokens exceed the context length of 30"):
             model(source, target)
     cache = Cache()
     with torch.no_grad():
         encoded = model.encode(good)
         model.decode(long[:, :30], encoded, cache=cache)
-        with pytest.raises(ShapeError, match="31 tokens are more than this model's 30"):
+        with pytest.raises(ShapeError, match="31 tokens exceed the context length of 30"):
             model.decode(good[:, :1], encoded, cache=cache)

@@ -173,7 +173,7 @@ def test_resume_refuses_changed_images(shapes: Path, tmp_path: Path) -> None:
     pixels[5, 0, 3, 3] ^= 1
     texts = [kind for kind in CAPTIONS for _ in range(80)]
     save_file({"pixels": pixels}, path, {"texts": json.dumps(texts)})
-    with pytest.raises(TrainingError, match="this run began with: fingerprint"):
+    with pytest.raises(TrainingError, match="since this run started: fingerprint"):
         resume_run(tmp_path / "run", steps=4)
     path.write_bytes(b"{" * 50)
     with pytest.raises(DataError, match=r"pictures.safetensors is damaged"):
@@ -218,7 +218,7 @@ def test_image_continues_a_classifier(classifier_run: Path, shapes: Path, tmp_pa
 
 
 def test_image_refuses_wrong_model_and_class_count(shapes: Path, gpt_folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match=r"continues a vit or a swin; .*gpt is a gpt"):
+    with pytest.raises(ArgumentError, match=r"can start only from a vit or swin; .*gpt is a gpt"):
         create_task("image", tmp_path / "run", shapes, {}, start=str(gpt_folder))
     with pytest.raises(ArgumentError, match="classes is 7, but the data has 3"):
         create_task("image", tmp_path / "run", shapes, {**VIT, "classes": 7})
@@ -301,7 +301,7 @@ def test_caption_continues_a_captioner(captioner_run: Path, shapes: Path, gpt_fo
     expected = loaded.model.state_dict()
     assert all(torch.equal(tensor, expected[name]) for name, tensor in task.model.state_dict().items())
     assert task.tokenizer.encode("가로") == loaded.tokenizer.encode("가로")
-    with pytest.raises(ArgumentError, match=r"continues a captioner that reads patches"):
+    with pytest.raises(ArgumentError, match=r"can start only from a captioner that reads patches"):
         create_task("caption", tmp_path / "none", shapes, {}, start=str(gpt_folder))
 
 

@@ -138,19 +138,19 @@ def test_masked_refuses_models_without_mask_token(tmp_path: Path, book: Path) ->
         with pytest.raises(ArgumentError, match="needs a tokenizer with a mask token"):
             train("masked", tmp_path / "run", book, start=tmp_path / name)
     jumok.save(GPT(GPTConfig(vocabulary=8, length=8, width=8, layers=1, heads=1, hidden=8)), tmp_path / "gpt")
-    with pytest.raises(ArgumentError, match=r"continues a bert; .* is a gpt"):
+    with pytest.raises(ArgumentError, match=r"can start only from a bert; .* is a gpt"):
         train("masked", tmp_path / "run", book, start=tmp_path / "gpt")
     assert not (tmp_path / "run").exists()
 
 
 def test_masked_refuses_invalid_data_and_sizes(tmp_path: Path, book: Path) -> None:
     (tmp_path / "one.txt").write_text("Only one paragraph, and it is not held out.\n")
-    with pytest.raises(ArgumentError, match="the held-out part has no paragraph of 4 or more tokens"):
+    with pytest.raises(ArgumentError, match="the held-out split has no paragraph of at least 4 tokens"):
         train("masked", tmp_path / "run", tmp_path / "one.txt", **MASKED)
     (tmp_path / "bad.jsonl").write_text('{"text": "fine and good"}\n{"text": ""}\n')
     with pytest.raises(DataError, match=r"bad\.jsonl:2: "):
         train("masked", tmp_path / "run", tmp_path / "bad.jsonl", **MASKED)
-    with pytest.raises(ArgumentError, match=r"a length of 5 leaves no room"):
+    with pytest.raises(ArgumentError, match=r"a length of 5 is too short"):
         train("masked", tmp_path / "run", book, **{**MASKED, "length": 5})
     with pytest.raises(JumokError, match="must be from 260 to"):
         train("masked", tmp_path / "run", book, **{**MASKED, "vocabulary": 100})

@@ -1,11 +1,11 @@
-"""BERT: a text in, a vector for each token out, each attending to all tokens. RoBERTa, DistilBERT, MiniLM.
+"""BERT: a bidirectional encoder, text in, one vector per token out. Also RoBERTa, DistilBERT and MiniLM.
 
     tokens -> embedding + learned positions (+ segments) -> norm -> blocks: attention, norm, feed-forward, norm
            -> hidden (-> linear, norm, logits of masked tokens)
                      (-> first token, linear, logits of classes)
 
-BERT (Devlin et al. 2018) marks two sentences with segments. RoBERTa (Liu et al. 2019) does not, and its positions begin
-after that of its padding token. DistilBERT (Sanh et al. 2019) and MiniLM (Wang et al. 2020) are smaller.
+BERT (Devlin et al. 2018) marks two sentences with segments. RoBERTa (Liu et al. 2019) does not, and its positions start
+after the position of its padding token. DistilBERT (Sanh et al. 2019) and MiniLM (Wang et al. 2020) are smaller.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class BERTConfig(Config):
         """Raise ArgumentError if fields contradict each other."""
         self.check_heads(self.width, self.heads)
         if self.padding_id is not None and not self.offset:
-            raise ArgumentError("with a padding_id the offset must be at least 1: padding has the position before it")
+            raise ArgumentError("with a padding_id the offset must be at least 1: padding has position offset - 1")
         if self.head == "mlm" and self.head_activation == "tanh":
             raise ArgumentError('head_activation "tanh" is only for the head "classes"; choose another for "mlm"')
 
@@ -114,7 +114,7 @@ class BERT(Model):
         return self.config.classes if self.config.head == "classes" else None
 
     def initialise(self) -> None:
-        """Draw the parameters as BERT: deviation 0.02."""
+        """Initialise the parameters as BERT does: standard deviation 0.02."""
         initialise_linear_layers(self, lambda parameter: initialise_normal(parameter, 0.02))
 
     def forward(
@@ -134,8 +134,8 @@ class BERT(Model):
             segments: The segment of each token; by default all are in segment 0.
             weights: Return the weights of every layer.
             positions_to_score: With a masked-language-model head, compute logits only where this is True; they are then
-                [selected position, vocabulary] in row-major order. Training needs the masked positions alone, and
-                computing all logits takes almost half of a step. None = logits of every position.
+                [selected position, vocabulary] in row-major order. Training needs only the masked positions, and
+                computing all logits takes almost half of a training step. None = logits of every position.
 
         Raises:
             ArgumentError: ``positions_to_score`` is given, but the model has no masked-language-model head.
@@ -146,7 +146,7 @@ class BERT(Model):
         if self.segments is not None:
             hidden = hidden + self._embed_segments(self.segments, tokens, segments)
         elif segments is not None:
-            raise ArgumentError("this model has no segments; call it without them")
+            raise ArgumentError("this model has no segment embedding; omit segments")
 
         hidden, layer_weights = self.run_blocks(
             self.blocks, self.dropout(self.norm(hidden)), mask=build_padding_mask(token_mask), weights=weights

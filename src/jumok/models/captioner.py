@@ -1,12 +1,12 @@
-"""Captioner: an image in, a sentence about it out.
+"""Captioner: image in, caption out.
 
     36 regions of 2,048 numbers, or an image's patches -> linear -> blocks: norm, attention, norm, feed-forward -> norm
     caption so far -> embedding + learned positions -> blocks: norm, causal attention, norm, cross-attention to the
                       image, norm, feed-forward -> norm -> the next token's logits
 
-Regions are the objects that a detector found (Anderson et al. 2018, "Bottom-Up and Top-Down Attention"): a set, so they
-have no positions. Patches are a grid, and have learned positions. The caption has a causal mask: without it a captioner
-would copy the next token in training, and have nothing to copy from in use.
+Regions are objects found by a detector (Anderson et al. 2018, "Bottom-Up and Top-Down Attention"): a set, so they
+have no positions. Patches are a grid, and have learned positions. The caption has a causal mask: without it, training
+would teach the decoder to copy the next token from its input, which generation does not have.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Captioner(Model):
     of the next token. ``images`` are regions [batch, region, feature] or images [batch, channel, row, column].
 
     Args:
-        config: Sizes, and what the model reads.
+        config: Sizes, and the kind of input.
     """
 
     family = "captioner"
@@ -139,7 +139,7 @@ class Captioner(Model):
 
     @property
     def image_channels(self) -> int | None:
-        """Numbers in a pixel; None if the model reads regions."""
+        """Number of channels; None if the model reads regions."""
         return self.config.channels if self.reads == "image" else None
 
     @property
@@ -148,7 +148,7 @@ class Captioner(Model):
         return compute_patch_grid(self.config.image, self.config.patch) if self.reads == "image" else None
 
     def initialise(self) -> None:
-        """Draw the parameters as GPT-2, which is pre-norm too: deviation 0.02."""
+        """Initialise the parameters as GPT-2 does, which is also pre-norm: standard deviation 0.02."""
         initialise_linear_layers(self, lambda parameter: initialise_normal(parameter, 0.02))
         if self.patch_positions is not None:
             initialise_normal(self.patch_positions, 0.02)
@@ -192,7 +192,7 @@ class Captioner(Model):
     def encode(
         self, images: Regions | Images, *, source_token_mask: Bool[Tensor, "batch source"] | None = None
     ) -> Float[Tensor, "batch source width"]:
-        """Return the encoder's output; it is computed once, however long the target becomes.
+        """Return the encoder's output; generation computes it only once.
 
         Args:
             images: Regions [batch, region, feature] or images [batch, channel, row, column].

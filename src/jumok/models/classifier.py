@@ -1,4 +1,4 @@
-"""Classifier: a text in, a score for each class out. An encoder, its vectors pooled into one, one linear layer.
+"""Classifier: text in, a logit for each class out. An encoder, pooling into one vector, and a linear layer.
 
 tokens -> encoder (bert or long) -> mean over the real tokens, or the first of them -> dropout -> logits
 """
@@ -31,7 +31,7 @@ class ClassifierConfig(Config):
     encoder: BERTConfig | LongConfig = subconfig(  # noqa: RUF009  # a frozen default can be shared
         BERTConfig(), (BERTConfig, LongConfig), "the encoder that reads the text"
     )
-    pool: str = choice("mean", ("mean", "first"), "the vector of a text: the mean of its real tokens, or its first")
+    pool: str = choice("mean", ("mean", "first"), "pooling: the mean of the real tokens, or the first one")
     classes: int = integer(2, "number of classes")
     dropout: float = real(0.0, "dropout rate on the pooled vector in training", most=0.99)
 
@@ -83,7 +83,7 @@ class Classifier(Model):
 
     @property
     def context_length(self) -> int | None:
-        """The longest text in tokens, which the encoder decides."""
+        """The longest text in tokens, as the encoder defines it."""
         return self.encoder.context_length
 
     @property
@@ -92,7 +92,7 @@ class Classifier(Model):
         return self.config.classes
 
     def initialise(self) -> None:
-        """Draw the output layer; the encoder has drawn its own parameters."""
+        """Initialise the output layer; the encoder has initialised its own parameters."""
         initialise_normal(self.output.weight, 0.02)
         nn.init.zeros_(self.output.bias)
 

@@ -10,11 +10,11 @@ from jumok.fields import Fields
 
 @dataclass(frozen=True)
 class Config(Fields):
-    """Everything that decides a model's parameters and arithmetic. Each family has a subclass, which declares its
-    fields with the functions of ``jumok.fields``; their defaults are a published model."""
+    """Base class of the configs, which define a model's sizes and variants. Each family declares the fields of its
+    subclass with the functions of ``jumok.fields``; the defaults are those of a published model."""
 
     def check_heads(self, width: int, heads: int) -> None:
-        """Raise ArgumentError if ``heads`` heads do not divide ``width``.
+        """Raise ArgumentError if ``width`` is not a multiple of ``heads``.
 
         Args:
             width: The width of the model.

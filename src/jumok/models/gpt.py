@@ -1,4 +1,4 @@
-"""GPT: tokens in, the next token's logits out. GPT-2, and Llama-style models (Llama, Mistral, Qwen2, SmolLM2).
+"""GPT: tokens in, logits of the next token out. GPT-2, and Llama-style models (Llama, Mistral, Qwen2, SmolLM2).
 
     tokens -> embedding (+ learned positions) -> blocks: norm, causal attention, norm, feed-forward -> norm -> logits
 
@@ -62,7 +62,7 @@ class GPTConfig(Config):
     rotary_scaling: str = choice(
         "none",
         ("none", "linear", "llama3", "yarn", "dynamic"),
-        "how rotary positions are scaled for longer texts; dynamic scales only beyond length, so never here",
+        "how rotary positions are scaled for longer texts; dynamic changes nothing up to length",
     )
     rotary_factor: float = real(1.0, "the largest factor by which rotations are slowed down", least=1.0, most=1e6)
     rotary_length: int | None = optional(integer(1, "the longest text before the scaling; None = length"))
@@ -180,8 +180,8 @@ class GPT(Model):
         return self.config.length
 
     def initialise(self) -> None:
-        """Draw the parameters as GPT-2: deviation 0.02, and less for layers that add to the residual stream, the more
-        layers there are."""
+        """Initialise the parameters as GPT-2 does: standard deviation 0.02, divided by sqrt(2 * layers) for the
+        projections that add to the residual stream."""
         initialise_linear_layers(self, lambda parameter: initialise_normal(parameter, 0.02))
         for name, parameter in self.named_parameters():
             if name.endswith(("attention.output.weight", "feedforward.outer.weight")):
@@ -215,7 +215,7 @@ class GPT(Model):
         if self.positions is not None:
             hidden = hidden + self.positions(positions)
         elif cached + tokens.shape[1] > self.config.length:
-            raise ShapeError(f"{cached + tokens.shape[1]} tokens are more than this model's {self.config.length}")
+            raise ShapeError(f"{cached + tokens.shape[1]} tokens exceed the context length of {self.config.length}")
 
         hidden = self.dropout(hidden)
         layer_weights: list[Tensor] = []

@@ -1,9 +1,9 @@
-"""Long: encoders for long texts. Like BERT, but tokens are mixed in a way that costs less than full attention.
+"""Long: encoders for long texts. Like BERT, with cheaper token mixing than full attention.
 
     tokens -> embedding + learned positions -> norm -> blocks: mixing, norm, feed-forward, norm -> hidden (-> logits)
 
-longformer (Beltagy et al. 2020): a window, and a few global tokens that attend to all and are attended by all. bigbird
-(Zaheer et al. 2020): those, and some random keys. performer (Choromanski et al. 2021): linear attention. fnet
+longformer (Beltagy et al. 2020): a window, and a few global tokens that attend to all and are attended to by all.
+bigbird (Zaheer et al. 2020): the same plus random keys. performer (Choromanski et al. 2021): linear attention. fnet
 (Lee-Thorp et al. 2021): a Fourier transform. full: full attention, for comparison. Longformer's second set of
 projections for its global tokens is not implemented: only the mask differs.
 """
@@ -49,10 +49,10 @@ class LongConfig(Config):
     mixing: str = choice("longformer", MIXINGS, "how tokens are mixed")
     window: int = integer(256, "longformer, bigbird: a query attends to keys closer than this")
     globals: tuple[int, ...] = integers(
-        (0,), "longformer, bigbird: positions that attend to all and are attended by all", least=0
+        (0,), "longformer, bigbird: positions that attend to all and are attended to by all", least=0
     )
     random: int = integer(3, "bigbird: number of random keys for each query", least=0)
-    features: int = integer(256, "performer: number of random features; more approximate full attention better")
+    features: int = integer(256, "performer: number of random features; more of them approximate full attention better")
     seed: int = integer(0, "seed of bigbird's keys and performer's features", least=0)
     epsilon: float = real(1e-12, "added to the variance in the norms")
     activation: str = choice("gelu", ACTIVATIONS, "activation of the feed-forward network and the head")
@@ -104,7 +104,7 @@ class Long(Model):
         return self.config.length
 
     def initialise(self) -> None:
-        """Draw the parameters as BERT: deviation 0.02."""
+        """Initialise the parameters as BERT does: standard deviation 0.02."""
         initialise_linear_layers(self, lambda parameter: initialise_normal(parameter, 0.02))
 
     def forward(
@@ -118,7 +118,7 @@ class Long(Model):
 
         Args:
             tokens: Token ids.
-            token_mask: True = real token, on either side; fnet cannot ignore padding and refuses it.
+            token_mask: True = real token, on either side; fnet cannot ignore padding and raises an error.
             weights: Return the weights of every layer.
         """
         check_tokens(tokens, self.config.vocabulary)
@@ -126,7 +126,7 @@ class Long(Model):
         if self.config.mixing == "fnet" and token_mask is not None:
             if not token_mask.all():
                 raise ArgumentError(
-                    "fnet mixes all tokens, including padding; give it texts of one length, or use another mixing"
+                    "fnet mixes all tokens, including padding; pass texts of equal length, or use another mixing"
                 )
             token_mask = None
 

@@ -26,7 +26,7 @@ LayerWeights = tuple[Float[Tensor, "batch head query key"], ...]  # one tensor p
 
 @dataclass(frozen=True)
 class Output:
-    """The output of a model. The family's page says which fields it fills; the others are None.
+    """The output of a model. Each family documents which fields it sets; the others are None.
 
     Attributes:
         logits: Scores of tokens, [batch, length, vocabulary], or of classes, [batch, classes].
@@ -50,7 +50,7 @@ class CallsAttend(Protocol):
 class Model(nn.Module):
     """Base class of all families.
 
-    A family declares what it reads, its task and what it answers as class attributes, builds its layers in
+    A family declares its input, task and output as class attributes, builds its layers in
     ``__init__`` and then calls ``finish_construction()``. Where the config decides (BERT with a masked-language-model
     head fills masks), ``__init__`` overrides the attribute on the instance.
 
@@ -108,7 +108,7 @@ class Model(nn.Module):
 
     @property
     def image_channels(self) -> int | None:
-        """Numbers in a pixel (3 = red, green and blue); None if the model reads no images."""
+        """Number of channels (3 for RGB, 1 for grey); None if the model reads no images."""
         return None
 
     @property
@@ -140,7 +140,7 @@ class Model(nn.Module):
             self.initialise()
 
     def initialise(self) -> None:
-        """Draw the initial parameters, as the family's paper does."""
+        """Initialise the parameters as the family's paper describes."""
         raise NotImplementedError
 
     def use_backend(self, backend: str) -> None:
@@ -211,7 +211,7 @@ def initialise_normal(parameter: Tensor, deviation: float) -> None:
 
 
 def initialise_linear_layers(model: nn.Module, draw: Callable[[Tensor], object]) -> None:
-    """Draw the weights of all linear, embedding and convolution layers; biases become 0.
+    """Initialise the weights of all linear, embedding and convolution layers; set biases to 0.
 
     Args:
         model: The model or a part of it.

@@ -1,10 +1,10 @@
-"""Numeric: numbers in, numbers out. [10, 20, 30, 40, 50] -> [12, 22, 32, 42, 52], once it has learned the rule.
+"""Numeric: an encoder-decoder on real numbers, for example [10, 20, 30, 40, 50] -> [12, 22, 32, 42, 52].
 
     source / scale -> linear embedding + sinusoidal positions -> encoder blocks (Vaswani et al. 2017)
     start vector, numbers so far / scale -> the same embedding + positions -> decoder blocks, causal -> number * scale
 
-The decoder never reads the number it has to predict: its input is the start vector at position 0, and at position i the
-number before it.
+The decoder never reads the number it has to predict: its input is the start vector at position 0, and the number
+i - 1 at position i.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from .token_inputs import build_padding_mask, compute_positions
 
 @dataclass(frozen=True)
 class NumericConfig(Config):
-    """The config of a numeric model; the defaults are the small model of the lesson: width 16, 2 heads, 2 + 2
-    layers."""
+    """The config of a numeric model; the defaults are a small model: width 16, 2 heads, 2 + 2 layers."""
 
     family: ClassVar[str] = "numeric"
 
@@ -59,7 +58,7 @@ class Numbers(Output):
 
 class Numeric(Model):
     """An encoder-decoder on numbers: ``model(source, target).numbers`` is [batch, target + 1];
-    ``model.predict(source, length)`` decodes by itself.
+    ``model.predict(source, length)`` decodes autoregressively.
 
     Args:
         config: Sizes and the scale of the numbers.
@@ -86,7 +85,7 @@ class Numeric(Model):
         self.finish_construction()
 
     def initialise(self) -> None:
-        """Draw the parameters as Glorot and Bengio 2010."""
+        """Initialise the parameters as in Glorot and Bengio 2010."""
         initialise_linear_layers(self, nn.init.xavier_uniform_)
         nn.init.normal_(self.start)
 
@@ -102,8 +101,8 @@ class Numeric(Model):
 
         Args:
             source: Numbers.
-            target: The numbers before each position but the first, whose input is the start vector: to learn the
-                answer a, b, c give a, b and compare with a, b, c.
+            target: The numbers that precede each position except the first, whose input is the start vector. To learn
+                the answer a, b, c, pass a, b and compare the output with a, b, c.
             source_token_mask: True = real number, on either side.
             weights: Return the weights of every layer, as a dict of tuples: "encoder", "decoder" and "cross".
         """
@@ -150,7 +149,7 @@ class Numeric(Model):
         *,
         source_token_mask: Bool[Tensor, "batch key"] | None = None,
     ) -> Float[Tensor, "batch length"]:
-        """Predict numbers one by one; each prediction is the input of the next.
+        """Predict numbers one by one; each prediction is the input of the next step.
 
         Args:
             source: Numbers.
@@ -181,7 +180,7 @@ class Numeric(Model):
         self, target: Tensor, encoded: Tensor, token_mask: Tensor | None, cache: Cache | None, weights: bool
     ) -> Numbers:
         cached = 0 if cache is None else cache.length
-        first = cached or 1  # position 0 is the start vector's
+        first = cached or 1  # position 0 holds the start vector
         hidden = self._embed(target, range(first, first + target.shape[1]))
         if not cached:
             start = self.start + self.positions(range(1), self.device).to(self.start.dtype)
@@ -204,7 +203,7 @@ class Numeric(Model):
         if numbers.dim() != 2:
             raise ShapeError(f"numbers must be [batch, length], not {list(numbers.shape)}")
         if not bool(torch.isfinite(numbers).all()):
-            raise ArgumentError("the numbers must be finite, but there is an infinity or NaN")
+            raise ArgumentError("the numbers must be finite, but contain infinity or NaN")
         scaled = (numbers / self.config.scale).to(self.start.dtype)
         encoded_positions = self.positions(positions, self.device).to(self.start.dtype)
         return self.embedding(scaled[..., None]) + encoded_positions

@@ -29,7 +29,7 @@ _REGISTERED: dict[str, type[Model]] = {}
 
 
 def register_family(model_class: type[Model]) -> type[Model]:
-    """Make a family from outside this package known to ``get_family``, ``jumok.load`` and ``jumok.save``.
+    """Register a family from outside this package with ``get_family``, ``jumok.load`` and ``jumok.save``.
 
     Args:
         model_class: The model class, which declares ``family`` and ``config_class``. Usable as a decorator.
@@ -42,9 +42,9 @@ def register_family(model_class: type[Model]) -> type[Model]:
     """
     name = model_class.family
     if model_class.config_class.family != name:
-        raise ArgumentError(f"the family {name!r} has a config of the family {model_class.config_class.family!r}")
+        raise ArgumentError(f"the family {name!r} has a config class of the family {model_class.config_class.family!r}")
     other = _REGISTERED.get(name, model_class)
-    if name in FAMILIES or other.__qualname__ != model_class.__qualname__:  # a notebook may define its class again
+    if name in FAMILIES or other.__qualname__ != model_class.__qualname__:  # a notebook cell may run again
         raise ArgumentError(f"the family {name!r} already exists; choose another name")
     _REGISTERED[name] = model_class
     return model_class
@@ -73,8 +73,8 @@ def get_family(name: object) -> type[Model]:
 
 
 def describe_families() -> list[dict[str, str | int]]:
-    """Return a row for every family of this package: its name, the first line of its page ("what"), and the number of
-    parameters of its default config."""
+    """Return a row for every family of this package: its name, the first line of its module docstring ("what"), and the
+    number of parameters of its default config."""
     rows: list[dict[str, str | int]] = []
     for name, (module, _) in FAMILIES.items():
         model_class = get_family(name)

@@ -1,11 +1,11 @@
-"""RNNSeq2Seq: an LSTM reads the source, another writes the target, and attention connects them.
+"""RNNSeq2Seq: an LSTM encoder and an LSTM decoder, connected by attention.
 
     source -> embedding -> LSTM (both directions) -> states, and the last one: the summary
     summary -> bridge -> the decoder's first state
     target -> embedding -> LSTM, one step at a time, attending to the states -> readout -> logits
 
 attention decides how the decoder attends:
-    none            not at all: the summary, one vector, is all it has of the source (Sutskever et al. 2014)
+    none            no attention: the summary vector is all that the decoder gets of the source (Sutskever et al. 2014)
     bahdanau        before each step the previous state attends, and the context is an input of the step; scores are
                     v^T tanh(W state + U source), the readout a maxout of state, context and token
                     (Bahdanau et al. 2014)
@@ -76,20 +76,18 @@ class RNNSeq2SeqConfig(Config):
     def check(self) -> None:
         """Raise ArgumentError if fields contradict each other."""
         if self.bidirectional and self.source_width % 2:
-            raise ArgumentError(
-                f"the encoder's two directions share {self.source_width} numbers a state: the width must be even"
-            )
+            raise ArgumentError(f"a bidirectional encoder needs an even state width, not {self.source_width}")
         if self.attention == "luong_dot" and self.source_width != self.width:
             raise ArgumentError(
                 f"luong_dot multiplies decoder states ({self.width} wide) and encoder states ({self.source_width} "
-                "wide) number by number: make the widths equal, or use luong_general"
+                "wide) elementwise: make the widths equal, or use luong_general"
             )
         if self.input_feeding and not self.attention.startswith("luong"):
-            raise ArgumentError(f"input_feeding belongs to luong's attention, not to {self.attention!r}")
+            raise ArgumentError(f"input_feeding needs a luong attention, not {self.attention!r}")
         if self.tied and self.embedding_width != self.width:
             raise ArgumentError(
                 f"a tied output reads vectors of embedding_width {self.embedding_width}, but width is {self.width}; "
-                "make them equal, or do not tie"
+                "make them equal, or set tied=False"
             )
         self.check_special_tokens(self.target_vocabulary_size, start=self.start, end=self.end)
         self.check_special_tokens(min(self.target_vocabulary_size, self.vocabulary), pad=self.pad)
@@ -101,7 +99,7 @@ class Encoded:
 
     Attributes:
         states: The state at each token of the source.
-        summary: The last state, which is all that a decoder without attention gets.
+        summary: The last state; a decoder without attention gets nothing else.
         token_mask: True = real token of the source; None = all are real.
     """
 
@@ -172,7 +170,7 @@ class RNNSeq2Seq(Model):
         )
         self.bridge = nn.Linear(source_width, 2 * config.layers * width)  # hidden and memory of every decoder layer
         self.cross = _build_attention(config)
-        # the width of a step's input beside the token
+        # the width of a step's input in addition to the token's embedding
         context_width = source_width if config.attention == "bahdanau" else width if config.input_feeding else 0
         self.decoder = make_lstm(embedding_width + context_width, width, config.layers, dropout=config.dropout)
         self.readout = _build_readout(config)
@@ -191,9 +189,9 @@ class RNNSeq2Seq(Model):
         return self.config.end
 
     def initialise(self) -> None:
-        """Draw the parameters as Luong et al. 2015, uniformly in [-0.1, 0.1], for every kind of attention, so that they
-        can be compared. (Bahdanau et al. use deviation 0.01 and v = 0 with Adadelta; with Adam that learns to reverse a
-        sequence much later.)"""
+        """Initialise the parameters as in Luong et al. 2015, uniformly in [-0.1, 0.1], for every kind of attention, so
+        that they can be compared. (Bahdanau et al. use deviation 0.01 and v = 0 with Adadelta; with Adam, that learns
+        to reverse a sequence much later.)"""
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -0.1, 0.1)
 
@@ -266,8 +264,8 @@ class RNNSeq2Seq(Model):
         if state is None:
             state = self.compute_first_state(encoded)
         embedded = self.dropout(self.target_embedding(target))
-        # If a step needs the context or readout of the step before, tokens go one by one; otherwise the LSTM runs over
-        # all of them, and then all its states attend at once.
+        # If a step needs the context or readout of the step before, tokens are processed one by one. Otherwise the LSTM
+        # runs over all tokens, and then all its states attend at once.
         stepwise = self.config.attention == "bahdanau" or self.config.input_feeding
         readouts: list[Tensor] = []
         cross_weights: list[Tensor] = []

@@ -1,10 +1,9 @@
-"""Swin: an image in, classes out, by windows that shift (Liu et al. 2021).
+"""Swin: an image classifier with attention in shifted windows (Liu et al. 2021).
 
     image -> patches -> norm -> stages: blocks, then four neighbours merged to one -> norm -> mean -> classes
-    a block: norm, attention inside windows, norm, feed-forward; every second block's windows are shifted by half a one
+    a block: norm, attention inside windows, norm, feed-forward; every second block shifts its windows by half a window
 
-A window has window x window patches, whatever the image's size, so the cost grows with the number of patches and not
-with its square.
+A window has window x window patches at any image size, so the cost grows linearly with the number of patches.
 """
 
 from __future__ import annotations
@@ -78,10 +77,10 @@ class Swin(Model):
     last stage] after the last norm, patches row by row. Without a head there are no logits.
 
     Images may have any size (with learned positions only the config's): they are padded with zeros to a multiple of the
-    patch, and the normed patches to a multiple of the window, where the padding may be attended to.
+    patch, and the normed patches to a multiple of the window. Padding inside a window can be attended to.
 
     The weights are a tensor per block, [batch x windows, head, patch, patch]: the first image's windows row by row,
-    then the next image's. ``list_window_patches`` tells which patch of the image each of them is.
+    then the next image's. ``list_window_patches`` maps them to the patches of the image.
 
     Args:
         config: Sizes and variants.
@@ -125,7 +124,7 @@ class Swin(Model):
 
     @property
     def image_channels(self) -> int:
-        """Numbers in a pixel."""
+        """Number of channels."""
         return self.config.channels
 
     @property
@@ -135,7 +134,7 @@ class Swin(Model):
         return rows // patch_rows, columns // patch_columns
 
     def initialise(self) -> None:
-        """Draw the parameters as published: deviation 0.02, the tables of distances too."""
+        """Initialise the parameters as published: standard deviation 0.02, also for the relative position biases."""
         initialise_linear_layers(self, _initialise_truncated)
         for name, parameter in self.named_parameters():
             if name == "positions" or name.endswith("attention.table"):
@@ -180,7 +179,7 @@ class Swin(Model):
 
 
 class Stage(nn.Module):
-    """Blocks on a grid of one size, and the merge that ends it; the last stage has none.
+    """The blocks of one stage, followed by a merge of patches, except in the last stage.
 
     Args:
         config: The model's config.
@@ -196,7 +195,7 @@ class Stage(nn.Module):
 
 
 class Merge(nn.Module):
-    """Concatenate two by two neighbours, normalise, and project to twice the width: a quarter of the patches remains.
+    """Concatenate 2 x 2 neighbouring patches, normalise, and project to twice the width of one patch.
 
     Args:
         width: The width of the stage that ends here.

@@ -46,8 +46,8 @@ class T5Config(Config):
     heads: int = integer(8, "number of attention heads")
     head_width: int = integer(64, "width of a head; heads x head_width may differ from width")
     hidden: int = integer(2048, "inner width of the feed-forward network")
-    buckets: int = integer(32, "number of ranges of distances that have a bias of their own", least=4)
-    max_distance: int = integer(128, "from this distance on all tokens share one bias", least=2)
+    buckets: int = integer(32, "number of buckets of relative distances, each with its own bias", least=4)
+    max_distance: int = integer(128, "all distances from this one on share a bucket", least=2)
     epsilon: float = real(1e-6, "added to the mean square in the norms")
     feedforward: str = choice("plain", ("plain", "gated"), "feed-forward network: two layers, or gated (version 1.1)")
     activation: str = choice("relu", ("relu", "gelu", "gelu_tanh", "silu"), "activation of the feed-forward network")
@@ -114,8 +114,8 @@ class T5(Model):
 
     @torch.no_grad()
     def initialise(self) -> None:
-        """Draw the parameters so that every layer keeps the variance of its input; queries are smaller by
-        sqrt(head_width), because scores are not divided by it."""
+        """Initialise the parameters so that every layer preserves the variance of its input; query weights are smaller
+        by sqrt(head_width), because scores are not divided by it."""
         config = self.config
         for module in self.modules():
             if isinstance(module, nn.Linear):
@@ -166,7 +166,7 @@ class T5(Model):
     def encode(
         self, source: Int[Tensor, "batch source"], *, source_token_mask: Bool[Tensor, "batch source"] | None = None
     ) -> Float[Tensor, "batch source width"]:
-        """Return the encoder's output; it is computed once, however long the target becomes.
+        """Return the encoder's output; generation computes it only once.
 
         Args:
             source: Token ids of the source.
@@ -227,7 +227,7 @@ class T5(Model):
     def _compute_logits(self, hidden: Tensor) -> Tensor:
         scaled = self.config.tied if self.config.scaled_output is None else self.config.scaled_output
         if scaled:
-            hidden = hidden * self.config.width**-0.5  # the embedding is too large for an output layer
+            hidden = hidden * self.config.width**-0.5  # the tied embedding has a larger scale than an output layer
         return compute_token_logits(hidden, self.output, self.embedding)
 
 

@@ -1,4 +1,4 @@
-"""Functions that the families on tokens share: checks, positions, pooling and the output layer."""
+"""Functions shared by the families that read tokens: checks, positions, pooling and the output layer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jumok.small_batch_linear import linear
 
 
 def check_tokens(tokens: Int[Tensor, "batch length"], vocabulary: int) -> None:
-    """Raise an error unless ``tokens`` are ids that the embedding has.
+    """Raise an error unless ``tokens`` are valid token ids.
 
     Args:
         tokens: Token ids, [batch, length].
@@ -34,7 +34,7 @@ def check_tokens(tokens: Int[Tensor, "batch length"], vocabulary: int) -> None:
     if not tokens.shape[1]:
         raise ArgumentError("the text is empty: a model needs at least one token")
     if torch.compiler.is_compiling():
-        return  # a graph must not wait for values; the embedding still checks them
+        return  # reading values would break the graph; the embedding still checks the ids
     lowest, highest = int(tokens.min()), int(tokens.max())
     if lowest < 0 or highest >= vocabulary:
         invalid = lowest if lowest < 0 else highest

@@ -1,4 +1,4 @@
-"""The Transformer of 2017: one text in, another out (Vaswani et al. 2017, "Attention Is All You Need").
+"""The original encoder-decoder Transformer (Vaswani et al. 2017, "Attention Is All You Need").
 
     source -> embedding + positions -> blocks: attention, norm, feed-forward, norm -> encoded
     target -> embedding + positions -> blocks: causal attention, norm, cross-attention to encoded, norm, feed-forward,
@@ -66,7 +66,7 @@ class TransformerConfig(Config):
         if self.shared and self.target_vocabulary_size != self.vocabulary:
             raise ArgumentError(
                 f"vocabularies of {self.vocabulary} and {self.target_vocabulary_size} tokens cannot share one "
-                "embedding; say shared=False"
+                "embedding; use shared=False"
             )
         self.check_special_tokens(self.target_vocabulary_size, start=self.start, end=self.end)
         self.check_special_tokens(min(self.target_vocabulary_size, self.vocabulary), pad=self.pad)
@@ -128,9 +128,8 @@ class Transformer(Model):
 
     @torch.no_grad()
     def initialise(self) -> None:
-        """Draw the parameters as Glorot and Bengio 2010, which keeps the variance in both directions. Query, key and
-        value are separate layers in this, though they share one matrix. Embeddings have norm 1, and values of size 1
-        after their scaling."""
+        """Initialise the parameters as in Glorot and Bengio 2010. Query, key and value are initialised as separate
+        layers, though they share one matrix. Embeddings have a norm of about 1 before they are scaled."""
         initialise_linear_layers(self, nn.init.xavier_uniform_)
         for module in self.modules():
             if isinstance(module, Fused):
@@ -178,7 +177,7 @@ class Transformer(Model):
     def encode(
         self, source: Int[Tensor, "batch source"], *, source_token_mask: Bool[Tensor, "batch source"] | None = None
     ) -> Float[Tensor, "batch source width"]:
-        """Return the encoder's output; it is computed once, however long the target becomes.
+        """Return the encoder's output; generation computes it only once.
 
         Args:
             source: Token ids of the source.
@@ -251,7 +250,7 @@ class Transformer(Model):
         """Return token embeddings plus position encodings; ``cached``: the number of tokens before these."""
         length = tokens.shape[1]
         if cached + length > self.config.length:
-            raise ShapeError(f"{cached + length} tokens are more than this model's {self.config.length}")
+            raise ShapeError(f"{cached + length} tokens exceed the context length of {self.config.length}")
         hidden: Tensor = embedding(tokens)
         if self.config.scaled_embedding:
             hidden = hidden * math.sqrt(self.config.width)

@@ -1,4 +1,4 @@
-"""ViT: an image in, classes out. The Vision Transformer (Dosovitskiy et al. 2021), and DeiT (Touvron et al. 2021).
+"""ViT: the Vision Transformer (Dosovitskiy et al. 2021) for image classification, and DeiT (Touvron et al. 2021).
 
     image -> patches -> class token in front, + learned positions -> blocks: norm, attention, norm, feed-forward -> norm
     -> the class token's vector -> classes
@@ -47,7 +47,7 @@ class ViTConfig(Config):
     head: str = choice(
         "classes",
         ("none", "classes", "teacher"),
-        "no head; classes of the class token; or the mean of the class token's and the distillation token's (DeiT)",
+        "no head; logits from the class token; or the mean of logits from the class and the distillation token (DeiT)",
     )
     classes: int = integer(1000, "number of classes")
     dropout: float = real(0.0, "dropout rate in training", most=0.99)
@@ -57,7 +57,7 @@ class ViTConfig(Config):
         compute_patch_grid(self.image, self.patch)
         self.check_heads(self.width, self.heads)
         if self.head == "teacher" and not self.distilled:
-            raise ArgumentError('the head "teacher" reads the distillation token: it needs distilled=True')
+            raise ArgumentError('the head "teacher" reads the distillation token, so it needs distilled=True')
 
 
 class ViT(Model):
@@ -110,7 +110,7 @@ class ViT(Model):
 
     @property
     def image_channels(self) -> int:
-        """Numbers in a pixel."""
+        """Number of channels."""
         return self.config.channels
 
     @property
@@ -119,7 +119,7 @@ class ViT(Model):
         return compute_patch_grid(self.config.image, self.config.patch)
 
     def initialise(self) -> None:
-        """Draw the parameters as DeiT: deviation 0.02, tokens and positions too."""
+        """Initialise the parameters as DeiT does: standard deviation 0.02, also for special tokens and positions."""
         initialise_linear_layers(self, _initialise_truncated)
         for parameter in (self.class_token, self.distillation_token, self.positions):
             if parameter is not None:

@@ -15,7 +15,7 @@ MAX_TEXT_LENGTH = 24  # characters; longer texts do not fit into a table
 def compare_runs(folders: Iterable[str | Path], columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """Return one row for each run: its folder, and the numbers and short texts of its report.
 
-    All rows have the same columns; what a report does not contain is None.
+    All rows have the same columns; a value that a report does not contain is None.
 
     Args:
         folders: The folders of finished runs.
@@ -31,14 +31,14 @@ def compare_runs(folders: Iterable[str | Path], columns: Sequence[str] | None = 
     names = list(dict.fromkeys(name for report in reports for name in report))
     unknown = next((name for name in columns or () if name not in names), None)
     if unknown is not None:
-        raise ArgumentError(f"no report of these runs contains {unknown!r}; choose from {', '.join(names[1:])}")
+        raise ArgumentError(f"none of these reports contains a column {unknown!r}; choose from {', '.join(names[1:])}")
     selected = names if columns is None else ["run", *columns]
     return [{name: report.get(name) for name in selected} for report in reports]
 
 
 def _read_report(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
-        raise ArgumentError(f"there is no folder {folder}; give the folders of runs")
+        raise ArgumentError(f"there is no folder {folder}; give the folders of finished runs")
     if not (folder / "report.json").is_file():
         raise ArgumentError(f"there is no report in {folder}; it is written when a run has finished")
     report = read_json(folder, "report.json")

@@ -1,6 +1,6 @@
 """Declare a recipe: its own fields, its default config and settings, and the function that builds its training task.
 
-Fields and defaults are declared apart from the work, so that ``jumok train --list RECIPE`` can show them without
+Fields and defaults are declared separately from the work, so that ``jumok train --list RECIPE`` can show them without
 reading data or downloading anything.
 """
 
@@ -27,7 +27,7 @@ RECIPES = {
     "copy": ("toys.sequences", "a Transformer, LSTMs with Luong's attention or a GPT copies a sequence"),
     "reverse": ("toys.sequences", "the same models reverse a sequence; model=lstm is JoeyNMT's setting"),
     "sort": ("toys.digits", "a small GPT sorts 6 digits, tested on all held-out rows"),
-    "add": ("toys.digits", "a small GPT adds two numbers of two digits, tested on all held-out sums"),
+    "add": ("toys.digits", "a small GPT adds two-digit numbers, tested on all held-out sums"),
     "induction": (
         "toys.induction",
         "a GPT of two blocks learns induction (repeated sequences); the model `tiny`",
@@ -47,11 +47,11 @@ RECIPES = {
 
 @dataclass(frozen=True)
 class Options(Fields):
-    """Base class of a recipe's own fields, which ``--set`` changes beside the model config and the training settings.
+    """Base class of a recipe's own fields, which ``--set`` can change like those of the model config and the settings.
 
     The class variables name the fields that apply only with or without ``--data`` (a file of the user's own) and
-    ``--from`` (another model to start from). Elsewhere such a field is refused, unless the model config has one of the
-    same name.
+    ``--from`` (another model to start from). Otherwise setting such a field is an error, unless the model config has a
+    field of the same name.
     """
 
     family: ClassVar[str] = "recipe"
@@ -95,19 +95,19 @@ def text_field(default: str, help: str) -> Any:
 
     Args:
         default: The default value.
-        help: One line that says what the field means.
+        help: One line that explains the field.
     """
     return field(default=default, metadata={"kind": str, "help": help})
 
 
 @dataclass(frozen=True)
 class Defaults:
-    """What a recipe trains unless the request changes it.
+    """The default settings and configs of a recipe; a request can change them.
 
     Attributes:
         settings: Values of ``Settings`` by field name; the other settings keep their own defaults.
-        configs: The default config of the new model (and of its encoder, if that has its own). Empty with ``--from``:
-            then the loaded model has its config.
+        configs: The default config of the new model (and of its encoder, if that has its own). Empty with ``--from``,
+            because the loaded model has a config.
         from_data: Config fields that the recipe computes from the data, such as the vocabulary.
     """
 
@@ -134,7 +134,7 @@ class Recipe:
 def recipe(
     defaults: Callable[[TrainingRequest], Defaults], options: type[Options] = Options
 ) -> Callable[[Callable[[TrainingRequest], Task]], Recipe]:
-    """Make a recipe of the decorated function, which builds the training task.
+    """Decorate a function that builds a training task, and turn it into a ``Recipe``.
 
     Args:
         defaults: Returns the default config and settings for a request.

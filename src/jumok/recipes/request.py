@@ -25,12 +25,12 @@ OptionsType = TypeVar("OptionsType", bound=Options)
 
 @dataclass
 class TrainingRequest:
-    """What the user asks a recipe to train.
+    """The user's request to train a model with a recipe.
 
     Attributes:
         recipe: The name of the recipe.
         folder: The folder of the run; a recipe may store its prepared data there.
-        data: A file or folder of the user's own; None = the recipe's data.
+        data: The user's file or folder; None = the recipe's default data.
         start: The model to start from: a folder, a run or a name; None = a new model.
         changes: Values by field name, for the recipe's options, the model's config and the training settings.
         skip_bad: Skip and count lines that cannot be read, instead of raising an error.
@@ -91,7 +91,7 @@ class TrainingRequest:
         names = kind.list_applicable(self)
         self.used_fields |= names
         changes = {name: value for name, value in self.changes.items() if name in names}
-        for declared in fields(kind):  # --set source=1: a column named 1
+        for declared in fields(kind):  # text fields may look like numbers: --set source=1 is a column named "1"
             if declared.metadata["kind"] is str and type(changes.get(declared.name)) is int:
                 changes[declared.name] = str(changes[declared.name])
         return kind.from_json(changes)
@@ -121,7 +121,7 @@ class TrainingRequest:
             ArgumentError: If there is no such field, or it does not apply to this request.
         """
         defaults = recipe.defaults(self)
-        if self.start is None:  # otherwise the loaded model may have fields of its own
+        if self.start is None:  # with --from, the fields of the loaded model are not known yet
             groups: list[type[Fields]] = [Settings, *(type(config) for config in defaults.configs)]
             names = {declared.name for group in groups for declared in fields(group)}
             self._refuse_unknown_fields(recipe, names | recipe.options.list_applicable(self))
@@ -143,15 +143,15 @@ class TrainingRequest:
                 continue
             condition = recipe.options.describe_condition(name)
             if condition is not None:
-                raise ArgumentError(f"{name} of the {self.recipe} recipe applies {condition}; leave it out")
+                raise ArgumentError(f"{name} of the {self.recipe} recipe applies {condition}; remove it")
             near = difflib.get_close_matches(name, sorted(names), 1)
             hint = f"did you mean {near[0]!r}?" if near else f"jumok train --list {self.recipe} shows its fields"
             raise ArgumentError(f"the {self.recipe} recipe has no field {name!r}; {hint}")
 
     def refuse_data(self) -> None:
-        """Raise ArgumentError if the request has data: for a recipe that generates its own."""
+        """Raise ArgumentError if the request has data: used by recipes that generate their own."""
         if self.data is not None:
-            raise ArgumentError(f"the {self.recipe} recipe generates its own data; leave out --data")
+            raise ArgumentError(f"the {self.recipe} recipe generates its own data; remove --data")
 
 
 def _make_absolute(data: str | None) -> str | None:
@@ -163,7 +163,7 @@ def parse_changes(words: Iterable[str]) -> dict[str, Any]:
     """Parse FIELD=VALUE: numbers, true and false, JSON lists, or text.
 
     Args:
-        words: What the user wrote behind each ``--set``.
+        words: The values of the ``--set`` options.
 
     Raises:
         ArgumentError: If a word has no "=".

@@ -44,9 +44,9 @@ def train(
     display: ProgressDisplay | None = None,
     **fields: Any,
 ) -> Outcome:
-    """Train a model by a recipe, or resume a run, and write its report.
+    """Train a model with a recipe, or resume a run, and write the report.
 
-    A first Ctrl-C (or SIGTERM) finishes the step and saves a checkpoint; then ``outcome.signal`` is set, and
+    The first Ctrl-C (or SIGTERM) finishes the step and saves a checkpoint; then ``outcome.signal`` is set, and
     ``jumok.train(resume=outcome.folder)`` continues.
 
     Args:
@@ -85,12 +85,12 @@ def train(
             folder = Path(str(resume))
             refused = [name for name in fields if name != "steps"]
             if refused or data is not None or out is not None or start is not None:
-                raise ArgumentError("a run resumes with its own data and fields; only steps can be changed")
+                raise ArgumentError("a resumed run keeps its data and fields; only steps can be changed")
         else:
             folder = Path(world.broadcast(str(out or find_free_folder(recipe))))
         tracked = add_trackers(display, folder, tensorboard, wandb)
 
-        is_restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0  # torchrun: a process had died
+        is_restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0  # by torchrun
         if recipe is None or (is_restarted and world.broadcast(run_folder.is_run(folder))):
             return resume_run(folder, fields.get("steps") if recipe is None else None, world, tracked)
         request = TrainingRequest(
@@ -126,7 +126,7 @@ def start_run(request: TrainingRequest, world: World | None = None, display: Pro
         display: Shows the progress; None = silent.
 
     Raises:
-        ArgumentError: If the folder is not empty, or a field is invalid. Then nothing is left of the new folder.
+        ArgumentError: If the folder is not empty, or a field is invalid. The new folder is then removed.
     """
     world = World() if world is None else world
     with _create_folder(request.folder, world):
@@ -151,7 +151,7 @@ def start_run(request: TrainingRequest, world: World | None = None, display: Pro
 def resume_run(
     folder: Path, steps: int | None = None, world: World | None = None, display: ProgressDisplay | None = None
 ) -> Outcome:
-    """Continue a run as if it had never stopped, and write the report.
+    """Continue a run exactly as if it had not been interrupted, and write the report.
 
     Args:
         folder: The folder of the run.
@@ -170,7 +170,7 @@ def resume_run(
         run_folder.remove_temporary_files(folder)
     task = _build_task(request, world)
     current_facts = json.loads(json.dumps(dict(task.data)))
-    refuse_differences(data_facts, current_facts, "the data is not what this run began with")
+    refuse_differences(data_facts, current_facts, "the data has changed since this run started")
 
     outcome = fit(task, folder, world, display)
     _write_report_if_finished(task, request, outcome, world)
@@ -179,7 +179,7 @@ def resume_run(
 
 @contextlib.contextmanager
 def _create_folder(folder: Path, world: World) -> Iterator[None]:
-    """Create the folder of a run, and remove it with its new parents if the recipe refuses the request."""
+    """Create the folder of a run, and remove it and its new parents if the request is invalid."""
     if not world.is_main:
         yield
         return
@@ -193,7 +193,7 @@ def _create_folder(folder: Path, world: World) -> Iterator[None]:
         yield
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
-        with contextlib.suppress(OSError):  # another process may have used a parent in the meantime
+        with contextlib.suppress(OSError):  # another process may have created files in a parent meanwhile
             for path in new_folders:
                 if path.exists():
                     path.rmdir()
@@ -201,7 +201,7 @@ def _create_folder(folder: Path, world: World) -> Iterator[None]:
 
 
 def _read_request(folder: Path, steps: int | None, display: ProgressDisplay) -> tuple[TrainingRequest, dict[str, Any]]:
-    """Return the request of a run, and the facts of the data that it began with."""
+    """Return the request of a run, and the recorded facts about its data."""
     if not run_folder.is_run(folder):
         raise ArgumentError(f"{folder} is not the folder of a training run: it has no {run_folder.RUN_FILE}")
     metadata = read_json(folder, run_folder.RUN_FILE)
@@ -219,7 +219,7 @@ def _read_request(folder: Path, steps: int | None, display: ProgressDisplay) -> 
     except (KeyError, TypeError) as error:
         raise TrainingError(f"{run_folder.RUN_FILE} in {folder} is damaged: {error} is missing") from None
     checkpoints = run_folder.list_checkpoints(folder)
-    if request.start is not None and checkpoints:  # the model it started from may no longer exist
+    if request.start is not None and checkpoints:  # the first model may no longer exist
         request = replace(request, start=str(checkpoints[0][1]))
     return request, data_facts
 
@@ -244,11 +244,11 @@ def _write_report_if_finished(task: Task, request: TrainingRequest, outcome: Out
 
 
 def write_report(task: Task, request: TrainingRequest, outcome: Outcome) -> dict[str, Any]:
-    """Write what the best model of a run achieves: report.json, report.md and a plot of the losses.
+    """Evaluate the best model of a run and write report.json, report.md and a plot of the losses.
 
     Args:
         task: The task that was trained.
-        request: The recipe, and where messages go.
+        request: The recipe's name, and the function that receives messages.
         outcome: The folder and the progress of the run.
 
     Returns:

@@ -36,11 +36,12 @@ class BatchOrder(Protocol):
 
 @dataclass(frozen=True)
 class ShuffledEpochs:
-    """Shuffled epochs: every epoch has an order of its own and contains each example once.
+    """Shuffled epochs: every epoch has a different order and contains each example once.
 
-    Examples of an epoch that do not fill a batch begin the next batch. The order is a Feistel network on the integers
-    below a power of two (Luby and Rackoff 1988), applied again while the result is not below `count` (Black and Rogaway
-    2002). Any position of any epoch is computed on its own, so memory does not grow with the number of examples.
+    If an epoch ends inside a batch, the batch is filled from the next epoch. The order is a Feistel network on the
+    integers below a power of two (Luby and Rackoff 1988), applied again while the result is not below `count` (Black
+    and Rogaway 2002). Any position of any epoch is computed directly, so memory does not grow with the number of
+    examples.
 
     Attributes:
         count: Number of examples.
@@ -82,7 +83,7 @@ class ShuffledEpochs:
         bits = max(2, (self.count - 1).bit_length())
         keys = _derive_keys(self.seed, epoch)
         indices = _apply_feistel(numpy.arange(first, first + length, dtype=numpy.uint64), bits, keys)
-        # less than half of the range is not below count; applying the permutation again keeps it one to one
+        # cycle walking: permute again while the result is not below count, which preserves the bijection
         while (outside := indices >= self.count).any():
             indices[outside] = _apply_feistel(indices[outside], bits, keys)
         return [int(index) for index in indices]
@@ -135,7 +136,7 @@ class RandomWindows:
     def __post_init__(self) -> None:
         if not 0 < self.length <= self.count:
             raise ArgumentError(
-                f"windows of {self.length} tokens do not fit into a text of {self.count}; "
+                f"a window of {self.length} tokens does not fit into a text of {self.count} tokens; "
                 "give more text or a shorter window"
             )
 
@@ -154,7 +155,7 @@ class RandomWindows:
 
 @dataclass(frozen=True)
 class LengthGroups:
-    """Batches of examples of similar length, so that little is padded.
+    """Batches of examples of similar length, which need little padding.
 
     The examples of `pool` steps are sorted by length and divided into batches in random order: over these steps, the
     examples are the same as without grouping.

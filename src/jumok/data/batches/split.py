@@ -28,7 +28,7 @@ def hash_to_fraction(key: str) -> float:
 
 
 def assign_split(key: str, share: float = HELD_OUT_SHARE) -> Split:
-    """Return the split of an example. Case and spaces make no difference.
+    """Return the split of an example. Case and repeated spaces are ignored.
 
     Args:
         key: The text that identifies the example.

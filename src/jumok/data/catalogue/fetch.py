@@ -69,7 +69,7 @@ def _build_pip_command(archive: Archive, target: Path, scratch: Path) -> list[st
     else:
         raise FetchError(f"pip is needed to download {archive.requirement}; install it with: python -m ensurepip")
 
-    # pip runs the setup code of an sdist even for a download; with the hash required, only expected code runs
+    # pip runs the setup code of an sdist even to download it; requiring the hash ensures that only known code runs
     requirements = scratch / "requirements.txt"
     requirements.write_text(f"{archive.requirement} --hash=sha256:{archive.sha256}\n", encoding="utf-8")
 

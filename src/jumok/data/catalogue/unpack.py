@@ -16,12 +16,12 @@ from pathlib import Path
 from jumok.data.catalogue.entry import Archive, FileSet
 from jumok.errors import FetchError
 
-MAX_ARCHIVE_BYTES = 1 << 30  # bytes; no archive of the catalogue unpacks to more
+MAX_ARCHIVE_BYTES = 1 << 30  # every catalogue archive is smaller when unpacked
 _READ_ERRORS = (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, RuntimeError)
 
 
 class _UnsafeArchiveError(Exception):
-    """The archive contains something that a normal package does not contain."""
+    """The archive contains unsafe members or unexpected files."""
 
 
 def hash_file(path: Path) -> str:
@@ -104,7 +104,7 @@ def _extract_file(path: Path, source: str, target: Path) -> None:
 
 
 def _copy_file(file: io.BufferedIOBase, target: Path, limit: int, source: str) -> tuple[int, str]:
-    """Copy at most `limit` bytes, because an archive can state a small size and contain more; return size and hash."""
+    """Copy at most `limit` bytes, because an archive can understate a file's size; return size and hash."""
     target.parent.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256()
     size = 0

@@ -50,7 +50,7 @@ def load_emoji(
 
     Args:
         split: "train" or "held-out".
-        report: Receives the progress of a download; without it, missing data is an error.
+        report: Receives progress messages of a download; if None, missing data raises an error instead.
         language: Language of the names, "en" or "ko".
         tones: Include the variants in other skin tones.
         artist: Who drew the images, "google" or "twitter".
@@ -92,7 +92,7 @@ def load_mnist(split: Split = "train", report: Report | None = None) -> Labelled
 
     Args:
         split: "train" or "held-out" (the test set).
-        report: Receives the progress of a download; without it, missing data is an error.
+        report: Receives progress messages of a download; if None, missing data raises an error instead.
     """
     folder = require_entry_folder("mnist", download=report is not None, report=report)
     part = "train" if split == "train" else "t10k"
@@ -117,7 +117,7 @@ def load_cifar10(split: Split = "train", report: Report | None = None) -> Labell
 
     Args:
         split: "train" or "held-out" (the test set).
-        report: Receives the progress of a download; without it, missing data is an error.
+        report: Receives progress messages of a download; if None, missing data raises an error instead.
     """
     folder = require_entry_folder("cifar10", download=report is not None, report=report)
     files = [f"data_batch_{number}.png" for number in range(1, 6)] if split == "train" else ["test_batch.png"]

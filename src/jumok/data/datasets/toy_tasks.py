@@ -1,7 +1,7 @@
 """Generate toy tasks: small rules to learn, as pure functions of a seed, without overlap between splits.
 
-Each function returns (source, target) pairs of integers. Where all examples can be listed (sort, addition), an exact
-number of them is held out; otherwise the split depends on the example alone.
+Each function returns (source, target) pairs of integers. If all examples can be enumerated (sort, addition), an exact
+share of them is held out; otherwise a hash of the example decides its split.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def make_addition_examples(
         split: "train" or "held-out".
         seed: Seed of the split.
         digits: Digits of each number, 1 to 3.
-        backwards: Write the sum from the last digit, in the order of carrying; otherwise [1, 3, 5].
+        backwards: Write the last digit of the sum first, in the order of carries; otherwise [1, 3, 5].
     """
     if not 1 <= digits <= 3:
         raise ArgumentError(f"digits must be 1, 2 or 3, not {digits}")
@@ -163,7 +163,7 @@ def _select_split(rows: list[Numbers], held_out: int, split: Split, salt: str) -
 def _take_matching(
     sources: Iterator[Numbers], count: int, matches: Callable[[Numbers], bool], allow_duplicates: bool = False
 ) -> list[Numbers]:
-    """Return the first `count` matching sources; raise ArgumentError if there seem to be fewer."""
+    """Return the first `count` matching sources; raise ArgumentError after 100 times as many draws."""
     selected: list[Numbers] = []
     used: set[tuple[int, ...]] = set()
     for attempt, source in enumerate(sources):

@@ -1,4 +1,4 @@
-"""Read image files, which may be hostile, as tensors [channel, row, column]."""
+"""Read image files, which are not trusted, as tensors [channel, row, column]."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def read_image(image: object, channels: int = 3) -> Pixels:
 
 
 def open_image(image: object, channels: int = 3) -> PillowImage:
-    """Read an image as a Pillow image of 8 bits: rotated by its EXIF orientation, on white where it is transparent.
+    """Read an image as an 8-bit Pillow image: rotated by its EXIF orientation, transparency blended onto white.
 
     Files are not trusted: only five formats are read, the size in the header is checked before the pixels are decoded,
     and damaged files are refused.
@@ -118,7 +118,7 @@ def _decode(name: str, open_source: Callable[[], PillowImage], channels: int) ->
         except ImageError:
             raise
         except Exception as error:  # decoders raise many kinds of errors on untrusted files
-            raise ImageError(f"{name} is damaged and cannot be read: {str(error)[:200]}") from None
+            raise ImageError(f"{name} is damaged and cannot be decoded: {str(error)[:200]}") from None
 
 
 def _flatten(image: PillowImage, channels: int) -> PillowImage:
@@ -129,7 +129,7 @@ def _flatten(image: PillowImage, channels: int) -> PillowImage:
         numbers = numpy.asarray(image).astype(numpy.float32) / 257
         image = Image.fromarray(numbers.clip(0, 255).round().astype(numpy.uint8))
     elif image.mode == "F":
-        raise ImageError("an image of floating-point numbers does not define black and white; give a tensor")
+        raise ImageError("floating-point images have no defined range of values; pass a tensor instead")
     elif image.has_transparency_data:
         background = Image.new("RGBA", image.size, "white")
         background.alpha_composite(image.convert("RGBA"))

@@ -11,8 +11,8 @@ import torch
 from jumok.data.images.image_files import Pixels, image_to_tensor, open_image
 from jumok.errors import ImageError
 
-MAX_INPUT_PIXELS = 4096 * 4096  # of a model's input
-# in the order of Pillow's numbers, which the file uses
+MAX_INPUT_PIXELS = 4096 * 4096  # limit for a model's input
+# index = Pillow's number of the filter, as stored in preprocessor_config.json
 RESAMPLINGS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 PREPROCESSOR_FILE = "preprocessor_config.json"
 

@@ -64,9 +64,9 @@ def _split_tsv(lines: Iterator[Line]) -> Iterator[Row]:
 
 
 def _split_csv(path: Path, lines: Iterator[Line], problems: ProblemLog) -> Iterator[Row]:
-    # the csv module's limit, which is global, is 131,072 characters per cell: too few for long texts
+    # the csv module's default limit of 131,072 characters per cell is too small for long texts; the limit is global
     csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE))
-    last_read = 0  # the csv reader cannot count lines, because unusable lines are not passed to it
+    last_read = 0  # counted here, because unusable lines are not passed to the csv reader
 
     def feed_lines() -> Iterator[str]:
         nonlocal last_read
@@ -83,7 +83,7 @@ def _split_csv(path: Path, lines: Iterator[Line], problems: ProblemLog) -> Itera
             return
         except csv.Error as error:
             lost = last_read - previous - 1
-            consequence = f"; the {lost:,} lines after it are lost too" if lost > 0 else ""
+            consequence = f"; the {lost:,} lines after it cannot be read either" if lost > 0 else ""
             problems.report(f"{path}:{previous + 1}", f"the quotes do not match ({error}){consequence}")
         else:
             if cells:
@@ -155,7 +155,7 @@ def _select_columns_of_records(
 
 
 def _select_texts(record: Mapping[str, Any], names: Sequence[str]) -> list[str]:
-    """Return the named fields as texts. Integers and booleans become texts too, because labels are often such."""
+    """Return the named fields as texts. Integers and booleans are converted, because labels often have these types."""
     translation = record.get("translation")
     fields = record
     if isinstance(translation, Mapping) and not set(names) <= record.keys():

@@ -11,7 +11,7 @@ from jumok.data.readers.columns import TABLE_EXTENSIONS, read_rows
 from jumok.data.readers.lines import Paths, ProblemLog, get_extension, list_files, list_paths, read_lines, require_any
 from jumok.data.tokenizers.tokenizer import Tokenizer
 
-PIECE_SIZE = 2**17  # characters of a large file in memory at once; a tokenizer needs about 100 bytes for each
+PIECE_SIZE = 2**17  # characters; a tokenizer needs about 100 bytes of memory per character
 
 
 class TextPiece(NamedTuple):

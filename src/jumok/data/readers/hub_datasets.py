@@ -1,6 +1,6 @@
 """Read Hugging Face datasets by name, "hf:owner/name" or "hf:owner/name@split", with the `datasets` package.
 
-A local folder can be used instead of owner/name. Nothing but the named dataset is downloaded.
+A local folder can be used instead of owner/name. Only the named dataset is downloaded.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 
 class ProblemLog:
-    """Decide what happens to an unusable line: raise an error, or skip and count it.
+    """Handle unusable lines: raise an error, or skip and count them.
 
     >>> problems = ProblemLog(skip=True)
     >>> problems.report("a.tsv:17", "expected 2 columns, got 3")
@@ -96,7 +96,7 @@ def list_files(paths: Paths) -> Iterator[Path]:
 def _is_folder(path: Path) -> bool:
     try:
         return path.is_dir()
-    except (OSError, ValueError):  # an impossible name; opening the file will fail with a message
+    except (OSError, ValueError):  # an invalid name; opening the file raises an error with a message
         return False
 
 
@@ -199,7 +199,7 @@ def _read_text_lines(
     if b"\0" in start:
         return problems.report(f"{path}:1", "the file is binary, not text", "files")
 
-    # bytes that are not UTF-8 become lone surrogates, so that the line is identified and reading continues after it
+    # bytes that are not UTF-8 become lone surrogates, so that only their line is reported and reading continues
     codec = "utf-8-sig" if encoding == "utf-8" else encoding
     with io.TextIOWrapper(raw, codec, errors="surrogateescape") as text:
         yield from _check_lines(path, text, problems)

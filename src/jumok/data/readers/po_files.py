@@ -26,7 +26,7 @@ class Message:
         id: The text to translate.
         plural: Its plural, or an empty string.
         translations: Translations by number of the plural form.
-        fuzzy: Whether a translator still has to check it.
+        fuzzy: Whether the translation is marked as unverified ("fuzzy").
     """
 
     line: int = 0

@@ -18,11 +18,11 @@ def read_pairs(
     """Yield (source, target) of every pair in files and folders.
 
     A .po file gives (msgid, msgstr), or (msgstr, msgid) if `source` is "msgstr". Its fuzzy and untranslated messages
-    are skipped, and plural forms are pairs of their own.
+    are skipped, and each plural form is a separate pair.
 
     Args:
         paths: Files, folders, or dataset names that begin with "hf:".
-        source: Name of the source column or key. A table of two columns may have no names.
+        source: Name of the source column or key. A table with two columns may omit the header.
         target: Name of the target column or key.
         problems: Receives unusable rows; by default they raise DataError.
 

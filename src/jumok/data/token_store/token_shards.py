@@ -1,6 +1,6 @@
 """Store token ids on disk: binary files that are memory-mapped, with an index of counts and hashes.
 
-A folder of tokens appears complete or not at all. Memory for writing and reading does not grow with its size.
+A folder of tokens is written atomically. Memory use for writing and reading does not grow with its size.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Report = Callable[[str], None]
 
 
 def fingerprint_tokenizer(tokenizer: Tokenizer) -> str:
-    """Return a SHA-256 of a tokenizer. Tokenizers with the same fingerprint encode every text alike.
+    """Return a SHA-256 of a tokenizer. Tokenizers with the same fingerprint encode every text identically.
 
     Args:
         tokenizer: The tokenizer.
@@ -219,7 +219,7 @@ class TokenShards:
         return (self.unknown or 0) / self.tokens
 
     def read_tokens(self, start: int, length: int) -> Int[Tensor, " length"]:
-        """Return consecutive tokens, across the borders of files.
+        """Return consecutive tokens, also across shard files.
 
         Args:
             start: Position of the first token.

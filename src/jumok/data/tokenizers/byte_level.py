@@ -26,7 +26,7 @@ _LLAMA3_PATTERN = (
 )
 _QWEN2_PATTERN = _LLAMA3_PATTERN.replace("{1,3}", "")  # one digit at a time
 
-# How text is split before pairs are merged, by the names that GGUF files use. Each model needs the one of its training.
+# Pre-tokenizer patterns by the names that GGUF files use. A model needs the one that it was trained with.
 PRE_TOKENIZERS = ("gpt-2", "smollm", "llama-bpe", "qwen2")
 
 
@@ -85,7 +85,7 @@ def parse_merge(merge: object, vocabulary: Mapping[str, int], index: int, prefix
     The check is needed because the `tokenizers` library panics on a pair whose concatenation is not a token.
 
     Args:
-        merge: "a b" or ["a", "b"]; anything else, as a damaged file may contain, is refused.
+        merge: "a b" or ["a", "b"]; anything else (from a damaged file) raises an error.
         vocabulary: Token id by token.
         index: Number of the merge, for error messages.
         prefix: Prefix of tokens that continue a word, such as "##"; it is dropped from the second token when merging.

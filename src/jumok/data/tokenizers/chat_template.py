@@ -1,6 +1,6 @@
 """Render a conversation with a model's chat template.
 
-Templates come with models and are programs: they run in jinja2's sandbox, which denies access to the machine.
+Templates come with models and are untrusted programs: they run in jinja2's sandbox, without access to the system.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jinja2.parser import Parser
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-MAX_CHARACTERS = 10_000_000  # that a template may write
+MAX_CHARACTERS = 10_000_000  # limit for the text that a template renders
 
 
 def render_chat(
@@ -32,7 +32,7 @@ def render_chat(
         reply: End the text where the model's answer begins.
 
     Raises:
-        ArgumentError: If a message has no role or content, or the template refuses the conversation or fails.
+        ArgumentError: If a message has no role or content, or the template rejects the conversation or fails.
     """
     for index, message in enumerate(messages):
         if not {"role", "content"} <= message.keys():
@@ -47,13 +47,13 @@ def render_chat(
     length = 0
     try:
         compiled = environment.from_string(template)
-        # templates test whether tools and documents are none, not whether they are defined
+        # templates check whether tools and documents are none, so they must be defined
         stream = compiled.generate(messages=copies, add_generation_prompt=reply, tools=None, documents=None, **tokens)
         for chunk in stream:
             chunks.append(chunk)
             length += len(chunk)
             if length > MAX_CHARACTERS:
-                raise TemplateError(f"it writes more than {MAX_CHARACTERS:,} characters")
+                raise TemplateError(f"it renders more than {MAX_CHARACTERS:,} characters")
     except TemplateError as error:
         raise ArgumentError(f"the chat template rejects this conversation: {error}") from error
     except Exception as error:  # a template is a program that can fail in any way

@@ -42,7 +42,7 @@ def read_gguf_tokenizer(fields: Mapping[str, Any]) -> TokenizerParts:
         raise TokenizerError("this GGUF file contains no tokenizer: tokenizer.ggml.model is missing")
     if model != "gpt2":
         raise ArgumentError(
-            f"this GGUF file has a tokenizer of the type {model!r}; only gpt2 (byte-level BPE) is supported"
+            f"this GGUF file has a tokenizer of type {model!r}; only gpt2 (byte-level BPE) is supported"
         )
 
     tokens = _read_strings(fields, "tokenizer.ggml.tokens")
@@ -62,7 +62,7 @@ def read_gguf_tokenizer(fields: Mapping[str, Any]) -> TokenizerParts:
         if begin is not None and fields.get("tokenizer.ggml.add_bos_token"):
             byte_level.prepend_token(inner, begin, vocabulary[begin])
 
-        # the end of a turn and the end of a message, which can differ from the end of a text
+        # end-of-turn and end-of-message tokens, which can differ from the end-of-text token
         further_ends = [_read_token(fields, tokens, name) for name in ("eot", "eom")]
 
     template = fields.get("tokenizer.chat_template")

@@ -49,7 +49,7 @@ class Tokenizer:
             chat_template: Jinja template of a conversation, or None.
             ends: Further token ids that end a text, in addition to the end token.
         """
-        inner.no_padding()  # some files pad every text to 128 tokens; batches are padded elsewhere
+        inner.no_padding()  # some files pad every text to 128 tokens; batches are padded by pad_sequences
         inner.no_truncation()
         self._inner = inner
         self._special: dict[str, str] = {}
@@ -81,7 +81,7 @@ class Tokenizer:
         """
         token_ids = [int(token_id) for token_id in ids]
         for token_id in token_ids:
-            self.id_to_token(token_id)  # refuse unknown ids, which the `tokenizers` library skips
+            self.id_to_token(token_id)  # raises an error for unknown ids, which the `tokenizers` library would skip
         with wrap_tokenizers_errors("these ids cannot be decoded"):
             return str(self._inner.decode(token_ids, skip_special_tokens=not special))
 
@@ -127,7 +127,7 @@ class Tokenizer:
             reply: End the text where the model's answer begins.
 
         Raises:
-            ArgumentError: If the tokenizer has no chat template, or the template refuses the conversation.
+            ArgumentError: If the tokenizer has no chat template, or the template rejects the conversation.
         """
         if self.chat_template is None:
             raise ArgumentError("this tokenizer has no chat template; its model was not trained on conversations")
@@ -315,7 +315,7 @@ def _format_json(document: Mapping[str, Any]) -> str:
 
 
 def _replace_file(path: Path, text: str) -> None:
-    """Write a file so that readers see the old content or the new, never a part."""
+    """Replace a file atomically: readers see either the old content or the new content."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_bytes(text.encode())
     temporary.replace(path)

@@ -1,4 +1,4 @@
-"""Read a tokenizer from the files in a folder. The files may come from anyone and are not trusted."""
+"""Read a tokenizer from the files in a folder. The files are not trusted."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def read_end_tokens(folder: Path) -> tuple[int, ...]:
             raise ArgumentError(f"{path} lists {len(token_ids):,} end tokens; the limit is {MAX_END_TOKENS}")
         for token_id in token_ids:
             if type(token_id) is not int or not 0 <= token_id < 2**31:
-                raise ArgumentError(f"{path}: {str(token_id)[:40]!r} is not a valid id of an end token")
+                raise ArgumentError(f"{path}: {str(token_id)[:40]!r} is not a valid id for an end token")
         return tuple(token_ids)
     return ()
 
@@ -136,7 +136,7 @@ def _read_vocabulary(path: Path) -> dict[str, int]:
     vocabulary = parse_json_object(path, read_text(path, VOCABULARY_LIMIT))
     for token, token_id in vocabulary.items():
         if not isinstance(token_id, int) or not 0 <= token_id < 2**31:
-            raise ArgumentError(f"{path}: {token_id!r} is not a valid id of the token {token!r}")
+            raise ArgumentError(f"{path}: {token_id!r} is not a valid id for the token {token!r}")
     return vocabulary
 
 

@@ -24,7 +24,7 @@ SPECIAL_TOKENS = {
 
 @dataclass
 class TokenizerParts:
-    """What a `Tokenizer` is constructed from.
+    """The arguments that a `Tokenizer` is constructed from.
 
     Attributes:
         inner: The tokenizer of the `tokenizers` library.

@@ -48,7 +48,7 @@ class LabelledPixels(NamedTuple):
     texts: list[str]
 
     def select(self, indices: Iterable[int]) -> LabelledPixels:
-        """Return these images.
+        """Return the selected images.
 
         Args:
             indices: The images to return, counted from 0.
@@ -108,11 +108,11 @@ def _load_images(path: Path) -> LabelledPixels:
         with safe_open(path, framework="pt") as file:
             return LabelledPixels(file.get_tensor("pixels"), json.loads(file.metadata()["texts"]))
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{path} is damaged ({str(error)[:100]}); start the run again") from None
+        raise DataError(f"{path} is damaged ({str(error)[:100]}); start a new run") from None
 
 
 def normalise(pixels: PixelBytes, preparation: Preparation) -> NormalisedImages:
-    """Return the numbers that a model reads.
+    """Convert pixel bytes to the normalised floats that a model reads.
 
     Args:
         pixels: The images as bytes.
@@ -158,7 +158,7 @@ def hash_images(pixels: PixelBytes) -> list[str]:
 
 
 def sample_moves(count: int, seed: int, step: int) -> Moves:
-    """Draw the numbers from -1 to 1 by which a step's images are moved: a pure function of the seed and the step.
+    """Draw the random augmentation of a step's images, numbers from -1 to 1, as a pure function of seed and step.
 
     Args:
         count: The number of images.
@@ -173,7 +173,7 @@ def sample_moves(count: int, seed: int, step: int) -> Moves:
 def move_images(
     images: NormalisedImages, moves: Moves, *, shift: int = 0, turn: int = 0, flip: bool = False
 ) -> NormalisedImages:
-    """Shift, rotate and mirror images; pixels from outside repeat the edge.
+    """Shift, rotate and mirror images; pixels from outside the image repeat its edge.
 
     Args:
         images: The images.
@@ -187,8 +187,8 @@ def move_images(
     rows, columns = images.shape[2:]
     angle = moves[:, 0] * turn * math.pi / 180
     mirror = torch.where(moves[:, 3] < 0, -1.0, 1.0) if flip else torch.ones(len(moves))
-    # maps positions in the new image to positions in the old one, both from -1 to 1; the ratios of rows and columns
-    # keep a rotation from shearing an image that is not square
+    # affine_grid maps output coordinates to input coordinates, both from -1 to 1; without the row/column ratios a
+    # rotation would shear an image that is not square
     to_columns = [angle.cos() * mirror, -angle.sin() * rows / columns, moves[:, 1] * shift * 2 / columns]
     to_rows = [angle.sin() * columns / rows * mirror, angle.cos(), moves[:, 2] * shift * 2 / rows]
     affine = torch.stack([torch.stack(to_columns, -1), torch.stack(to_rows, -1)], 1)
@@ -211,7 +211,7 @@ def save_sheet(
     """Draw images with their expected and predicted texts, and return the report's field with the file's name.
 
     Args:
-        request: The training request, which is told if the sheet cannot be drawn.
+        request: The training request; its ``report`` receives a message if the sheet cannot be drawn.
         path: The image file to write.
         pixels: The images.
         expected: The correct text of each image.
@@ -222,7 +222,7 @@ def save_sheet(
         return {}
     try:
         save_gallery(path, [convert_to_array(image).numpy() for image in pixels], expected, predicted, title=title)
-    except DrawError as error:  # drawing is optional, and must not fail a finished run
+    except DrawError as error:  # figures are optional: a finished run must not fail because of one
         request.report(f"{path.name} was not drawn: {error}")
         return {}
     return {"sheet": path.name}
@@ -237,7 +237,7 @@ def save_example(folder: Path, pixels: PixelBytes) -> dict[str, str]:
     """
     try:
         from PIL import Image
-    except ImportError:  # without Pillow the file could not be read either
+    except ImportError:  # without Pillow the example could not be used either
         return {}
     Image.fromarray(convert_to_array(pixels[0]).numpy()).save(folder / EXAMPLE_FILE)
     return {"try": EXAMPLE_FILE}

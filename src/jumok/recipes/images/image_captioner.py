@@ -1,7 +1,7 @@
-"""Recipe ``caption``: train a model to write a sentence about an image.
+"""Recipe ``caption``: train a model to caption images.
 
-The images are emoji with their Unicode names, in English or Korean, or the user's own images and captions. Variants of
-one emoji are in the same part of the data.
+The images are emoji with their Unicode names, in English or Korean, or the user's own images and captions. All
+variants of an emoji are in the same split.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ from .image_arrays import (
     save_sheet,
 )
 
-HELD_OUT = 0.1  # of the user's own folder; emoji have a held-out part of their own
-VALIDATION = 0.1  # of the rest
-MAX_TOKENS = 256  # of a caption; later tokens are not learned
+HELD_OUT = 0.1  # of the user's own images; the emoji have a fixed held-out split
+VALIDATION = 0.1  # of the examples that are not held out
+MAX_TOKENS = 256  # longer captions are truncated
 REPORTED_SAMPLES = 36
 EVALUATION_BATCH = 256
 SPECIAL_TOKENS = {"pad": "<pad>", "begin": "<s>", "end": "</s>"}
@@ -143,7 +143,7 @@ def caption(request: TrainingRequest) -> Task:
         nearest = [train.texts[index] for index in find_nearest_images(held_out.pixels, train.pixels)]
         sheet = save_sheet(
             request, folder / "captions.png", held_out.pixels[:REPORTED_SAMPLES], held_out.texts[:REPORTED_SAMPLES],
-            generated[:REPORTED_SAMPLES], "the caption, and what the model wrote",
+            generated[:REPORTED_SAMPLES], "the caption and the model's caption",
         )  # fmt: skip
         return _build_report(held_out.texts, generated, nearest) | sheet | save_example(folder, held_out.pixels)
 
@@ -171,7 +171,8 @@ def _require_captioner_config(loaded: Loaded, start: str | None) -> CaptionerCon
     config = loaded.config
     if not isinstance(config, CaptionerConfig) or config.source != "patches" or loaded.tokenizer is None:
         raise ArgumentError(
-            f"the caption recipe continues a captioner that reads patches and has a tokenizer; {start} is not one"
+            "the caption recipe can start only from a captioner that reads patches and has a tokenizer; "
+            f"{start} is not one"
         )
     return config
 
@@ -180,7 +181,7 @@ def _read_emoji(request: TrainingRequest, preparation: Preparation) -> SplitImag
     options = request.take_options(CaptionOptions)
     language: Language = "ko" if options.language == "ko" else "en"
     emoji = list(load_emoji("train", request.report, language, options.tones == "yes"))
-    # skin tones are used for training only: in a score they would count one emoji six times
+    # skin tones are used for training only: in the scores they would count the same emoji six times
     without_tones = {path for side in ("train", "held-out") for path, _ in load_emoji(side, None, language)}
     held_out = list(load_emoji("held-out", request.report, language))
     images = load_or_resize_images(request, [*emoji, *held_out], preparation, ProblemLog())

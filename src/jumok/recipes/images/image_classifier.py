@@ -1,7 +1,7 @@
 """Recipe ``image``: train a ViT or a Swin to classify images: handwritten digits, photographs or the user's own.
 
-The user's images are in one folder for each class. Images are shifted and rotated a little at each step, so that the
-model never sees the same pixels twice.
+The user's images are in one folder for each class. Training images are randomly shifted and rotated at each step, so
+that the model rarely sees the same pixels twice.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ from .image_arrays import (
     save_sheet,
 )
 
-HELD_OUT = 0.1  # of the user's own folder; mnist and cifar10 have a test part of their own
-VALIDATION = {"mnist": 1 / 30, "cifar10": 1 / 25, "folder": 0.1}  # of the rest
+HELD_OUT = 0.1  # of the user's own images; mnist and cifar10 have a test set
+VALIDATION = {"mnist": 1 / 30, "cifar10": 1 / 25, "folder": 0.1}  # of the examples that are not held out
 REPORTED_MISTAKES = 30
 EVALUATION_BATCH = 500
 
@@ -99,7 +99,7 @@ class ImageOptions(Options):
     model: str = choice("vit", ("vit", "swin"), "architecture")
     shift: int = integer(2, "largest shift of a training image, in pixels", 0, 100)
     turn: int = integer(10, "largest rotation of a training image, in degrees", 0, 180)
-    flip: str | None = optional(choice("no", ("yes", "no"), "mirror every other image; None = yes for cifar10 alone"))
+    flip: str | None = optional(choice("no", ("yes", "no"), "mirror images at random; None = yes for cifar10 only"))
 
 
 def get_image_defaults(request: TrainingRequest) -> Defaults:
@@ -185,7 +185,7 @@ def _load_gallery(request: TrainingRequest, source: str, preparation: Preparatio
 
 
 def _select_images(images: LabelledImages, indices: Sequence[int], preparation: Preparation) -> LabelledImages:
-    """Return these images in the size that the model reads."""
+    """Return the selected images, resized for the model."""
     chosen = torch.tensor(list(indices))
     pixels = images.pixels[chosen]
     if pixels.shape[1:] != (preparation.channels, *(preparation.size or ())) or preparation.crop is not None:
@@ -216,7 +216,7 @@ def _adapt_loaded_config(loaded: Loaded, start: str | None) -> ClassifierConfig:
     """Return the loaded config with a head for classes; raise ArgumentError if the model is no ViT or Swin."""
     config = loaded.config
     if not isinstance(config, ViTConfig | SwinConfig):
-        raise ArgumentError(f"the image recipe continues a vit or a swin; {start} is a {loaded.family}")
+        raise ArgumentError(f"the image recipe can start only from a vit or swin; {start} is a {loaded.family}")
     return config.replace(head="classes") if config.head == "none" else config
 
 
@@ -262,5 +262,5 @@ def _save_mistakes(
     mistakes = (predictions != held_out.labels).nonzero().flatten()[:REPORTED_MISTAKES]
     expected = [held_out.classes[int(held_out.labels[index])] for index in mistakes]
     predicted = [held_out.classes[int(predictions[index])] for index in mistakes]
-    title = "the class, and what the model predicted"
+    title = "the class and the predicted class"
     return save_sheet(request, folder / "wrong.png", held_out.pixels[mistakes], expected, predicted, title)

@@ -1,4 +1,4 @@
-"""Recipes ``text`` and ``text-fast``: train a GPT to continue a text, in characters, bytes or learned tokens.
+"""Recipes ``text`` and ``text-fast``: train a GPT on text, with characters, bytes, GPT-2 tokens or learned tokens.
 
 ``text-fast`` reaches the same loss in less time, with rotary positions, RMS norms, gated feed-forwards and the
 optimizer Muon; LOG.md lists how much each contributes.
@@ -59,11 +59,11 @@ class TextOptions(Options):
     with_start = ("window",)
     without_start = ("tokens", "vocabulary")
 
-    tokens: str = choice("characters", TOKEN_KINDS, "what a token is")
+    tokens: str = choice("characters", TOKEN_KINDS, "kind of tokens")
     vocabulary: int | None = optional(integer(2048, "size of the vocabulary with tokens=learned; None = 2048", 257))
-    window: int | None = optional(integer(256, "tokens of a training example; None = 256, or the model's length", 2))
+    window: int | None = optional(integer(256, "tokens per training example; None = 256, or the model's length", 2))
     evaluated: int | None = optional(
-        integer(2**20, "tokens of the last tenth of the text to evaluate on; None = 2**20, with --from 2**14", 1)
+        integer(2**20, "largest number of held-out tokens to evaluate on; None = 2**20, with --from 2**14", 1)
     )
 
 
@@ -120,7 +120,7 @@ def _create_task(request: TrainingRequest, config: GPTConfig, settings: Settings
     if count - train_count <= window:
         field = "length" if request.start is None else "window"
         raise ArgumentError(
-            f"the text has {count:,} tokens, and its last tenth must be longer than a window of {window}; give more "
+            f"the text has {count:,} tokens, but its last tenth must be longer than the window, {window}; give more "
             f"text or a smaller --set {field}=..."
         )
     evaluation_end = min(count, train_count + _count_evaluated_tokens(request, window))
@@ -170,7 +170,7 @@ def _create_or_continue_model(
         return request.create_model(GPT, config, settings), tokenizer, config.length
     if not isinstance(loaded.model, GPT) or loaded.tokenizer is None:
         raise ArgumentError(
-            f"the {request.recipe} recipe continues a gpt that has a tokenizer; {request.start} is not one"
+            f"the {request.recipe} recipe can start only from a gpt with a tokenizer; {request.start} is not one"
         )
     length = loaded.model.config.length
     window = request.take_options(TextOptions).window or min(length, 256)
@@ -187,7 +187,7 @@ def _count_evaluated_tokens(request: TrainingRequest, window: int) -> int:
         # evaluating a large pretrained model is slow, and a sample is enough to see whether it improves
         return max(window + 1, 2**20 if request.start is None else 2**14)
     if evaluated <= window:
-        raise ArgumentError(f"evaluated must be more than a window of {window}, not {evaluated}")
+        raise ArgumentError(f"evaluated must be larger than the window, {window}, not {evaluated}")
     return evaluated
 
 
@@ -197,7 +197,7 @@ def read_held_out_batches(tokens: TokenShards, begin: int, end: int, window: int
     Args:
         tokens: The stored text.
         begin: The first token.
-        end: One more than the last token.
+        end: The end of the range, exclusive.
         window: The number of targets in a window.
         rows: The number of windows in a batch.
     """
@@ -211,7 +211,7 @@ def read_held_out_batches(tokens: TokenShards, begin: int, end: int, window: int
 
 
 def _create_batch(rows: Int[Tensor, "batch window"]) -> Batch:
-    """Let each token be the target of the tokens before it."""
+    """Build a batch in which each token is the target of the tokens before it."""
     return Batch({"tokens": rows[:, :-1]}, rows[:, 1:], rows[:, 1:].numel())
 
 

@@ -38,7 +38,7 @@ class MaskedExamples:
 
         Args:
             tokenizer: The run's tokenizer; it has a mask token.
-            padding_id: The padding token if the tokenizer has none.
+            padding_id: The padding token id to use if the tokenizer has none.
         """
         self.tokenizer = tokenizer
         self.before, self.after = find_surrounding_tokens(tokenizer)
@@ -54,7 +54,7 @@ class MaskedExamples:
 
         Args:
             paragraphs: The stored paragraphs.
-            numbers: Which of them.
+            numbers: The indices of the paragraphs to use.
         """
         rows = [[*self.before, *paragraphs.read_list(number).tolist(), *self.after] for number in numbers]
         tokens, token_mask = pad_sequences(rows, self.padding_id)
@@ -90,13 +90,13 @@ class MaskedExamples:
     def score(
         self, model: Model, paragraphs: TokenShards, numbers: list[int], constant_guess: int = -1
     ) -> dict[str, float]:
-        """Return the loss, the accuracy, the accuracy of a constant guess and the number of predictions.
+        """Return the loss, the accuracy, the accuracy of ``constant_guess`` and the number of predictions.
 
         Args:
             model: A BERT with a masked-language-model head.
             paragraphs: The stored paragraphs.
-            numbers: Which of them.
-            constant_guess: The token that the comparison always predicts; default -1, no token.
+            numbers: The indices of the paragraphs to use.
+            constant_guess: The token id that the baseline always predicts; default -1, no token.
         """
         loss = correct = constant_correct = count = 0.0
         lengths = [len(paragraphs.read_list(number)) for number in numbers]

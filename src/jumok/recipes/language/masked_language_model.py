@@ -1,6 +1,7 @@
 """Recipe ``masked``: train a BERT to predict masked tokens from the text on both sides (Devlin et al. 2019).
 
-Examples are paragraphs, and a tenth of them is held out. In held-out paragraphs every scored position is masked.
+Examples are paragraphs, and a tenth of them is held out. In held-out paragraphs every scored token is replaced by
+the mask token.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from .paragraphs import MIN_TOKENS, ParagraphOptions, load_or_learn_tokenizer, p
 
 VALIDATION_EXAMPLES = 500  # held-out examples that choose the best checkpoint; the report uses other ones
 REPORT_EXAMPLES = 2_000
-WAVE_AMPLITUDE = 0.05  # of the sines and cosines that the position embedding starts from
+WAVE_AMPLITUDE = 0.05  # of the sines and cosines that the position embedding is initialised with
 
 CONFIG = BERTConfig(length=128, width=128, layers=4, heads=4, hidden=512, segments=1, head="mlm")
 SETTINGS_FROM_SCRATCH: dict[str, Any] = {
@@ -83,7 +84,7 @@ def create_masked_task(request: TrainingRequest) -> Task:
     examples = MaskedExamples(tokenizer, model.config.padding_id or 0)
     max_tokens = min(length, model.config.length) - examples.special_count
     if max_tokens < MIN_TOKENS:
-        raise ArgumentError(f"a length of {length} leaves no room for a text; give at least 8")
+        raise ArgumentError(f"a length of {length} is too short for a text and its special tokens; give at least 8")
 
     train, held_out, facts = prepare_paragraphs(request, tokenizer, max_tokens)
     order = LengthGroups(ShuffledEpochs(train.lists, settings.seed), lambda number: len(train.read_list(number)))
@@ -133,10 +134,10 @@ def _create_model(request: TrainingRequest, tokenizer: Tokenizer, settings: Sett
 
 @torch.no_grad()
 def _initialise_as_waves(table: Tensor) -> None:
-    """Start the learned positions as sines and cosines.
+    """Initialise the learned positions as sines and cosines.
 
-    One rotation then maps each position to the next, and heads soon attend to the neighbours of a masked token. From
-    independent random positions they did not within this recipe's steps.
+    The same rotation then maps every position to the next, and heads soon learn to attend to the neighbours of a masked
+    token. With random initial positions they did not learn this within the recipe's steps.
     """
     length, width = table.shape
     exponents = torch.arange(width // 2) / (width // 2)
@@ -147,7 +148,7 @@ def _initialise_as_waves(table: Tensor) -> None:
 def _continue_model(request: TrainingRequest, loaded: Loaded, settings: Settings) -> tuple[Tokenizer, BERT]:
     """Return the loaded BERT; without a masked-language-model head it gets a new one."""
     if not isinstance(loaded.model, BERT):
-        raise ArgumentError(f"the masked recipe continues a bert; {request.start} is a {loaded.family}")
+        raise ArgumentError(f"the masked recipe can start only from a bert; {request.start} is a {loaded.family}")
     tokenizer = loaded.tokenizer
     if tokenizer is None or tokenizer.mask is None:
         raise ArgumentError(f"the masked recipe needs a tokenizer with a mask token; {request.start} has none")

@@ -1,4 +1,4 @@
-"""Choose the tokens of a text that a masked language model has to predict, and replace them (Devlin et al. 2019)."""
+"""Choose the positions that a masked language model has to predict, and replace their tokens (Devlin et al. 2019)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch import Tensor
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
 
-SHARE = 0.15  # of each example's tokens: 80 % become the mask token, 10 % a random token, 10 % do not change
-EVALUATION_SEED = 2**41  # of the masks of held-out texts, whatever the run's seed is
+SHARE = 0.15  # of each example's tokens: 80 % become the mask token, 10 % a random token, 10 % stay unchanged
+EVALUATION_SEED = 2**41  # held-out texts are masked in the same way in every run
 
 TokenIds = Int[Tensor, "batch length"]
 TokenFlags = Bool[Tensor, "batch length"]
@@ -23,7 +23,7 @@ def mask_for_training(
 ) -> tuple[TokenIds, TokenFlags]:
     """Return the model's input, and True at the positions that it has to predict.
 
-    Some of these positions keep their token and some get a random one, so that the model learns to predict every token.
+    Some of these positions keep their token and some get a random one, so that the model has to predict every token.
 
     Args:
         tokens: Token ids [batch, length].
@@ -48,7 +48,7 @@ def mask_for_evaluation(
         tokens: Token ids [batch, length].
         maskable: [batch, length], True where a token may be masked.
         tokenizer: The tokenizer of the tokens; it has a mask token.
-        number: The number of the batch; the same number gives the same positions.
+        number: The index of the batch; the same index gives the same positions.
     """
     positions = choose_positions(maskable, torch.Generator().manual_seed(EVALUATION_SEED + number))
     return tokens.masked_fill(positions, get_mask_token(tokenizer)), positions

@@ -24,7 +24,7 @@ from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.run_tokenizer import learn_tokenizer, load_or_create_tokenizer
 
 SPECIAL_TOKENS = {"pad": "[PAD]", "classify": "[CLS]", "separator": "[SEP]", "mask": "[MASK]"}
-MAX_CHARACTERS = 4_000  # a longer paragraph ends at the next line end
+MAX_CHARACTERS = 4_000  # a longer paragraph is cut at the next line break
 MIN_TOKENS = 4  # a shorter paragraph has too little context to predict a masked token
 FACTS_FILE = "prepared.json"
 
@@ -101,8 +101,8 @@ def _write_examples(
     first = next(examples, None)
     if first is None:
         raise ArgumentError(
-            f"the {side} part has no paragraph of {MIN_TOKENS} or more tokens (a tenth of the paragraphs is held out, "
-            "chosen by a hash of each); give more text"
+            f"the {side} split has no paragraph of at least {MIN_TOKENS} tokens (a tenth of them is held out, "
+            "selected by a hash); give more text"
         )
     return token_shards.write_shards(
         itertools.chain([first], examples), folder, tokenizer.vocabulary, unknown=tokenizer.unknown,

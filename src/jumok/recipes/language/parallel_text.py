@@ -70,7 +70,7 @@ class ParallelText:
         return self.tokens.read_list(2 * number).tolist(), self.tokens.read_list(2 * number + 1).tolist()
 
     def measure_length(self, number: int) -> int:
-        """Return a length to group pairs by; the target counts first, because its logits are the largest cost.
+        """Return the key by which pairs are grouped: target length first, because computing its logits costs the most.
 
         Args:
             number: The number of the pair, from 0.
@@ -191,14 +191,14 @@ class _PairEncoder:
 def _select_held_out(
     request: TrainingRequest, tokenizer: Tokenizer, end: int, context_length: int | None
 ) -> list[TextPair]:
-    """Return at most 4,000 held-out pairs in an order that is random and always the same."""
+    """Return at most 4,000 held-out pairs, shuffled with a fixed seed."""
     pairs = _read_pairs(request, "held-out", ProblemLog(skip=request.skip_bad))
     if context_length is not None:  # the model cannot read longer texts
         pairs = (pair for pair in pairs if max(map(len, encode_pair(tokenizer, end, *pair))) <= context_length)
     held_out = heapq.nsmallest(MAX_HELD_OUT, pairs, key=lambda pair: hash_to_fraction(normalize_text(pair[0])))
     if not held_out:
         raise ArgumentError(
-            "none of the pairs was held out (a tenth of them is, chosen by a hash of the source); give more pairs"
+            "no pair was held out (a tenth is held out, selected by a hash of the source); give more pairs"
         )
     return held_out
 
@@ -228,7 +228,7 @@ def _get_columns(request: TrainingRequest) -> tuple[str, str]:
 def _read_pairs(request: TrainingRequest, side: Split, problems: ProblemLog) -> Iterator[TextPair]:
     if request.data is None:
         source, target = DIRECTIONS[_get_direction(request)]
-        # placeholders are numbered: their names would be thousands of words that are not translated
+        # number the placeholders: their names would add thousands of words that are not translated
         return (
             text_corpora.number_placeholders(*pair)
             for pair in text_corpora.read_en_ko(side, request.report, source, target)

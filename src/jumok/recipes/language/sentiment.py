@@ -1,7 +1,7 @@
 """Recipe ``sentiment``: train a text classifier (negative, neutral, positive, or the user's own classes).
 
-An encoder reads the text, and the mean of its hidden vectors is classified. TF-IDF with logistic regression is trained
-on the same texts in the same run, because a model is only useful if it is better than that.
+An encoder reads the text, and the mean of its hidden vectors is classified. As a baseline, TF-IDF with
+logistic regression is trained on the same texts in the same run.
 
 With ``--from minilm`` the encoder is a pretrained one; with ``--data`` the classes are those of the user's file.
 """
@@ -71,13 +71,13 @@ class SentimentOptions(Options):
 
     without_start = ("tokens", "vocabulary")
 
-    tokens: str = choice("words", ("words", "pieces"), "what a token is: a word, or a piece of a word")
+    tokens: str = choice("words", ("words", "pieces"), "kind of tokens: words, or pieces of words")
     vocabulary: int | None = optional(
         integer(16_000, "largest size of the vocabulary; None = 16000 words, or 8000 pieces", 260)
     )
-    longest: int = integer(MAX_TOKENS, "tokens that are read of a text while training", 2)
+    longest: int = integer(MAX_TOKENS, "longest training text in tokens; the rest of a text is cut off", 2)
     hidden_words: int | None = optional(
-        integer(10, "percent of the words to hide at each step; None = 10, with --from 0", 0, 90)
+        integer(10, "percent of the words to mask at each step; None = 10, with --from 0", 0, 90)
     )
     smooth: int = integer(10, "label smoothing in percent", 0, 90)
 
@@ -123,7 +123,7 @@ def sentiment(request: TrainingRequest) -> Task:
     def batches(step: int, part: int, parts: int) -> Batch:
         indices = order.select_indices(step, settings.batch)
         tokens, token_mask = pad_sequences([train_rows[index] for index in indices], 0)
-        if masked_share:  # the model must not depend on single words
+        if masked_share:  # so that the model does not depend on single words
             generator = torch.Generator().manual_seed(settings.seed * 1_000_003 + step)
             tokens[torch.rand(tokens.shape, generator=generator) < masked_share] = _get_masking_token(tokenizer)
         rows = select_part(list(range(len(indices))), part, parts)
@@ -212,7 +212,7 @@ def _adapt_config(request: TrainingRequest, loaded: Loaded) -> ClassifierConfig:
     config = loaded.config
     if loaded.tokenizer is None or not isinstance(config, ClassifierConfig | BERTConfig | LongConfig):
         raise ArgumentError(
-            "the sentiment recipe starts from an encoder or a classifier that has a tokenizer; "
+            "the sentiment recipe can start only from an encoder or a classifier with a tokenizer; "
             f"{request.start} is not one"
         )
     if not isinstance(config, ClassifierConfig):
@@ -239,7 +239,7 @@ def _get_masking_token(tokenizer: Tokenizer) -> int:
 
 
 def compute_class_weights(labels: Int[Tensor, " example"], classes: int) -> Float[Tensor, " classes"]:
-    """Return a weight for each class with which all classes contribute equally to the loss; the mean weight is 1.
+    """Return class weights that make all classes contribute equally to the loss; their mean over the examples is 1.
 
     Args:
         labels: The class of each training example.

@@ -18,8 +18,8 @@ from jumok.recipes.shared.splits import split_by_key
 
 from .tfidf_baseline import LabelledTexts
 
-HELD_OUT = 0.1  # of the user's own file; the catalogue's texts have a held-out part of their own
-VALIDATION = 0.1  # of the rest
+HELD_OUT = 0.1  # of the user's own texts; the catalogue's texts have a fixed held-out split
+VALIDATION = 0.1  # of the examples that are not held out
 
 
 class SplitTexts(NamedTuple):
@@ -60,7 +60,7 @@ def read_split_texts(request: TrainingRequest) -> SplitTexts:
     train_texts = [texts[index] for index in train]
     if len({label for _, label in train_texts}) < 2:
         raise ArgumentError(
-            f"all training texts have the label {train_texts[0][1]!r}; give texts of at least one other class"
+            f"all training texts have the label {train_texts[0][1]!r}; give texts of at least two classes"
         )
     return SplitTexts(train_texts, [texts[index] for index in validation], held_out)
 
@@ -98,4 +98,4 @@ def encode_text(text: str, tokenizer: Tokenizer, max_tokens: int) -> list[int]:
     tokens = tokenizer.encode(text) or [0]
     if len(tokens) <= max_tokens:
         return tokens
-    return [*tokens[: max_tokens - 1], tokens[-1]]  # the last token may be one that ends every text
+    return [*tokens[: max_tokens - 1], tokens[-1]]  # keep the last token: it may be a special token

@@ -48,7 +48,7 @@ def predict_baseline(train: LabelledTexts, validation: LabelledTexts, held_out: 
 
 
 class _Baseline:
-    """TF-IDF features of words, punctuation marks and pairs of them; in many texts only of repeated ones."""
+    """TF-IDF features of words, punctuation marks and bigrams; with more than 1,000 texts, only repeated ones."""
 
     def __init__(self, texts: LabelledTexts) -> None:
         from sklearn.feature_extraction.text import TfidfVectorizer

@@ -1,7 +1,8 @@
 """Recipe ``translate``: train an encoder-decoder on pairs of texts.
 
 The model is a Transformer (Vaswani et al. 2017) or LSTMs with Bahdanau's attention (2015). Both use one vocabulary for
-both languages, learned from the training pairs, and are scored on held-out pairs that did not choose the checkpoint.
+both languages, learned from the training pairs, and are scored on held-out pairs that were not used to choose the
+checkpoint.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ REPORTED_SAMPLES = 12
 BEAMS = 4
 EVALUATION_BATCH = 64
 
-# sines before cosines and a bias on the logits: Hugging Face's Pegasus (with order=post Marian) has the same, and can
-# load the model. With norms before the layers it learns faster. Both models have about the same number of parameters.
+# Sines before cosines and a bias on the logits: the same as Hugging Face's Pegasus (Marian with order=post), which can
+# load the model. Pre-norm learns faster. Both models have about the same number of parameters.
 TRANSFORMER_CONFIG = TransformerConfig(
     length=256, width=256, layers=3, heads=4, hidden=1024, order="pre", layout="halves", output_bias=True, dropout=0.1
 )
@@ -152,7 +153,7 @@ def translate(request: TrainingRequest) -> Task:
 
 
 def _split_into_validation_and_reported(pairs: list[TextPair]) -> tuple[list[TextPair], list[TextPair]]:
-    """Return the pairs that choose the best checkpoint, and those of the report."""
+    """Return the pairs for choosing the best checkpoint, and the pairs for the report."""
     count = VALIDATION_PAIRS if len(pairs) >= 2 * VALIDATION_PAIRS else (len(pairs) + 1) // 2
     return pairs[:count], pairs[count:] or pairs
 
@@ -166,7 +167,7 @@ def _build_report(
     scores = score_translations(translations, references, tokenization)
     beam_scores = score_translations(beam_translations, references, tokenization)
     copy_scores = score_translations(sources, references, tokenization)
-    note = ". BLEU counts characters, because words would need a dictionary" if tokenization == "char" else ""
+    note = ". BLEU counts characters, because word segmentation needs a dictionary" if tokenization == "char" else ""
     samples = range(0, len(pairs), max(1, len(pairs) // REPORTED_SAMPLES))[:REPORTED_SAMPLES]
     return {
         "direction": parallel_text.direction,
@@ -197,8 +198,8 @@ def _continue_model(request: TrainingRequest, loaded: Loaded) -> tuple[Translato
     if not isinstance(loaded.model, FAMILIES) or loaded.tokenizer is None:
         names = ", ".join(family.family for family in FAMILIES)
         raise ArgumentError(
-            f"the translate recipe continues a model that has a tokenizer and is one of {names}; {request.start} is a "
-            f"{loaded.family}" + (" without a tokenizer" if loaded.tokenizer is None else "")
+            f"the translate recipe can start only from a model of the families {names} with a tokenizer; "
+            f"{request.start} is a {loaded.family}" + (" without a tokenizer" if loaded.tokenizer is None else "")
         )
     loaded.tokenizer.save(request.folder / FOLDER)
     return loaded.model, loaded.tokenizer

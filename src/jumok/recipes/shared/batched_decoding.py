@@ -1,4 +1,4 @@
-"""Generate answers for many prompts in batches of similar length, so that little is padded."""
+"""Generate answers for many prompts in batches of similar length, which need little padding."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def set_class_count(request: TrainingRequest, config: ConfigType, names: Sequenc
     """
     if request.changes.get("classes", len(names)) != len(names):
         raise ArgumentError(
-            f"classes is {request.changes['classes']!r}, but the data has {len(names)} classes; leave out classes"
+            f"classes is {request.changes['classes']!r}, but the data has {len(names)} classes; remove classes"
         )
     return config.replace(classes=len(names))
 

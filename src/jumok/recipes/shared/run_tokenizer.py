@@ -41,7 +41,7 @@ def learn_tokenizer(
 ) -> Tokenizer:
     """Learn a byte-level byte-pair encoding, which can encode any text.
 
-    The mask token includes the space before it, as the word that it replaces did (RoBERTa, Liu et al. 2019).
+    The mask token includes the space before it, because word tokens do too (RoBERTa, Liu et al. 2019).
 
     Args:
         texts: The training texts.
@@ -49,7 +49,7 @@ def learn_tokenizer(
         special: The special tokens by their role ({"pad": "[PAD]"}); they get the first ids.
         before: The roles of the special tokens that are put before each text.
         after: The roles of the special tokens that are put after each text.
-        one_space: Read line ends and runs of spaces as one space.
+        one_space: Replace line breaks and runs of spaces with one space.
 
     Raises:
         ArgumentError: The vocabulary cannot hold the 256 bytes and the special tokens.
@@ -87,11 +87,11 @@ def learn_tokenizer(
 
 
 def _train(inner: tokenizers.Tokenizer, texts: Iterable[str], trainer: trainers.BpeTrainer) -> None:
-    """Train the tokenizer; an error in reading the texts is raised as it was."""
+    """Train the tokenizer; an exception raised while reading the texts is re-raised unchanged."""
     reading_errors: list[JumokError] = []
 
     def read_texts() -> Iterator[str]:
-        # `tokenizers` turns an exception of the iterator into one of its own
+        # `tokenizers` replaces an exception of the iterator with its own
         try:
             yield from texts
         except JumokError as error:

@@ -1,7 +1,7 @@
 """Split examples into three parts: training, validation (to choose the best checkpoint) and held out (for the report).
 
-The validation score of the chosen checkpoint is too high, because it is the best of many. The report therefore uses
-examples that were used neither for training nor for the choice.
+The validation score of the chosen checkpoint is biased upwards, because it is the best of many. The report therefore
+uses examples that were used neither for training nor for choosing the checkpoint.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class SplitIndices(NamedTuple):
 def split_by_key(keys: Sequence[str], held_out_share: float, validation_share: float) -> SplitIndices:
     """Return the indices of the training, validation and held-out examples.
 
-    The part of an example is a function of its key alone, and equal keys are in the same part. If a share is so small
-    that its part would be empty, the key with the smallest hash is put into it.
+    The split of an example depends on its key alone, so examples with equal keys are in the same split. If a
+    share is so small that its split would be empty, the key with the smallest hash is assigned to it.
 
     Args:
         keys: The key of each example, such as its text.

@@ -11,7 +11,7 @@ from jumok.models import Model
 
 
 def copy_parameters(model: Model, parameters: Mapping[str, Tensor]) -> None:
-    """Copy parameters into a model; parameters that are not given keep their values.
+    """Copy parameters into a model; the model's other parameters keep their values.
 
     Args:
         model: The new model.
@@ -24,6 +24,6 @@ def copy_parameters(model: Model, parameters: Mapping[str, Tensor]) -> None:
     mismatch = next((name for name, tensor in parameters.items() if shapes.get(name) != tensor.shape), None)
     if mismatch is not None:
         raise ArgumentError(
-            f"the parameter {mismatch} of the model to start from has another size; do not change the model's sizes"
+            f"the parameter {mismatch} of the model to start from has a different size; do not change its sizes"
         )
     model.load_state_dict(dict(parameters), strict=False)

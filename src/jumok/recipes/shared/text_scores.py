@@ -94,7 +94,7 @@ def choose_bleu_tokenization(references: Iterable[str]) -> str:
 
 
 def describe_scores(tokenization: str) -> str:
-    """Return sacrebleu's signatures of BLEU and chrF, which others need to compare with these scores.
+    """Return sacrebleu's signatures of BLEU and chrF, which make the scores reproducible.
 
     Args:
         tokenization: How BLEU splits texts into words.
@@ -104,6 +104,6 @@ def describe_scores(tokenization: str) -> str:
 
     signatures = []
     for name, metric in (("BLEU", BLEU(tokenize=tokenization)), ("chrF", CHRF())):
-        metric.corpus_score(["a"], [["a"]])  # the signature is complete only after a text was scored
+        metric.corpus_score(["a"], [["a"]])  # the signature is complete only after scoring a text
         signatures.append(f"{name} {metric.get_signature()}")
     return "; ".join(signatures)

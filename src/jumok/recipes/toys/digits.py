@@ -1,7 +1,7 @@
 """Recipes ``sort`` and ``add``: a small GPT continues "021102=" or "85+50=" (minGPT's two tasks).
 
-Only the digits after "=" are training targets. All possible questions are enumerated, so that every held-out question
-can be asked.
+Only the digits after "=" are training targets. All possible questions are enumerated, so that the model can be
+tested on every held-out question.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from jumok.recipes.shared.batched_decoding import generate_by_length
 from jumok.recipes.shared.text_scores import compute_exact_match
 from jumok.training import IGNORE_INDEX, Batch, Settings, Task, compute_token_loss, select_part
 
-VALIDATION = 10  # one in this many training questions chooses the best checkpoint instead
+VALIDATION = 10  # one in ten training questions is used to choose the best checkpoint instead
 EVALUATION_BATCH = 1_000
 REPORTED_MISTAKES = 20
 REPORTED_SAMPLES = 5
 Question = tuple[str, str]  # question and answer: "85+50=" and "531"
 
 
-# dropout: without it one or two held-out questions stay wrong, because there are few to train on
+# dropout: without it one or two held-out answers stay wrong, because there are few training questions
 SORT_CONFIG = GPTConfig(width=48, layers=3, heads=3, hidden=192, dropout=0.1)  # the size of minGPT's gpt-nano
 ADD_CONFIG = GPTConfig(width=128, layers=2, heads=4, hidden=512)  # the size of minGPT's adder
 
@@ -104,9 +104,9 @@ def sort(request: TrainingRequest) -> Task:
 
 @recipe(get_add_defaults, AddOptions)
 def add(request: TrainingRequest) -> Task:
-    """Train a GPT of the size of minGPT's adder to add two numbers of two digits; a tenth of the sums is held out.
+    """Train a GPT of the size of minGPT's adder to add two-digit numbers; a tenth of the sums is held out.
 
-    The answer begins with its last digit, so that carries are computed in order: 85+50=531.
+    The answer begins with its last digit, so that the model computes carries in order: 85+50=531.
 
     Args:
         request: The training request; this recipe takes no ``--data``.
@@ -135,7 +135,7 @@ def _create_task(
     validation, train = questions[: len(questions) // VALIDATION], questions[len(questions) // VALIDATION :]
     if not (held_out and validation and train):
         raise ArgumentError(
-            f"there are only {len(held_out) + len(questions)} questions of that kind, too few to hold some out; give "
+            f"there are only {len(held_out) + len(questions)} different questions, too few to hold some out; set "
             "more digits"
         )
     question_length, answer_length = (len(text) for text in held_out[0])
@@ -199,7 +199,7 @@ def _build_report(answers: list[str], questions: list[Question], counts: str) ->
 def _create_or_continue_model(
     request: TrainingRequest, config: GPTConfig, settings: Settings, questions: list[Question], length: int
 ) -> tuple[GPT, Tokenizer]:
-    """Return a model whose context length is that of a question and its answer, so that it stops after the answer."""
+    """Return a model whose context ends with the answer, so that generation stops there."""
     loaded = request.load_start()
     if loaded is None:
         tokenizer = Tokenizer.for_characters("".join(question + answer for question, answer in questions))
@@ -207,7 +207,7 @@ def _create_or_continue_model(
         return request.create_model(GPT, config, settings), tokenizer
     if not isinstance(loaded.model, GPT) or loaded.tokenizer is None:
         raise ArgumentError(
-            f"the {request.recipe} recipe continues a gpt that has a tokenizer; {request.start} is not one"
+            f"the {request.recipe} recipe can start only from a gpt with a tokenizer; {request.start} is not one"
         )
     rows = {tuple(loaded.tokenizer.encode(question + answer, special=False)) for question, answer in questions}
     if any(len(row) != length or loaded.tokenizer.unknown in row for row in rows):

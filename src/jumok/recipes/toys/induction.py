@@ -1,4 +1,4 @@
-"""Recipe ``induction``: a GPT of two blocks on bytes learns to repeat what it has read before.
+"""Recipe ``induction``: train a two-block GPT on bytes to repeat sequences that occurred earlier in its context.
 
 A head of the first block attends to the previous token. A head of the second block attends to the token that followed
 the last occurrence of the current token, and predicts it again: an induction head (Elhage et al. 2021, Olsson et al.
@@ -33,9 +33,9 @@ from .repeated_bytes import generate_piece, generate_rows
 
 SEQUENCES_PER_KIND = 100  # test sequences of each kind
 MAX_TEXT_BYTES = 2_000_000  # of the user's own text
-PIECE_BYTES = 64  # of the repeated piece in a test sequence
+PIECE_BYTES = 64  # length of the repeated piece in a test sequence
 # tied=False: with tied embeddings the predicted token and the token to search for share their vectors, and induction is
-# not learned in this recipe's steps. attention_bias: attention to the previous token is independent of the current one.
+# not learned in this recipe's steps. attention_bias: attention to the previous token can ignore the current one.
 CONFIG = llama_config(
     vocabulary=256, length=512, width=96, layers=2, heads=2, hidden=64, tied=False, attention_bias=True
 )
@@ -68,7 +68,7 @@ def get_induction_defaults(request: TrainingRequest) -> Defaults:
 
 @recipe(get_induction_defaults)
 def induction(request: TrainingRequest) -> Task:
-    """Train a GPT to repeat bytes, words and texts that it has read before.
+    """Train a GPT to repeat bytes, words and texts that occurred earlier in its context.
 
     Args:
         request: The training request. ``--data``: texts to cut pieces from, optional.
@@ -145,7 +145,7 @@ def _create_or_continue_model(request: TrainingRequest, settings: Settings) -> t
         letters = "§\n가"
         tokens = [] if loaded.tokenizer is None else loaded.tokenizer.encode(letters)
         if not isinstance(loaded.model, GPT) or tokens != list(letters.encode()):
-            raise ArgumentError(f"the induction recipe continues a gpt that reads bytes; {request.start} is not one")
+            raise ArgumentError(f"the induction recipe can start only from a gpt on bytes; {request.start} is not one")
         return loaded.model, tokenizer
     model = request.create_model(GPT, request.take_config(CONFIG), settings)
     _disable_heads(model)
@@ -154,10 +154,10 @@ def _create_or_continue_model(request: TrainingRequest, settings: Settings) -> t
 
 @torch.no_grad()
 def _disable_heads(model: GPT) -> None:
-    """Set the values and outputs of all heads but the first in the last block to zero; they never learn.
+    """Set the values and outputs of all heads except the first in the last block to zero; their gradients stay zero.
 
-    Otherwise every head of the block becomes an induction head, and the model repeats as well without any single one.
-    The disabled heads attend but have no effect, so that a lens has to tell them from the head that matters.
+    Otherwise every head of the block becomes an induction head, and ablating a single one has no effect. The disabled
+    heads still have attention weights, so the model shows that weights alone do not prove that a head matters.
     """
     parameters = dict(model.named_parameters())
     last_attention, width = f"blocks.{model.config.layers - 1}.attention", model.config.width

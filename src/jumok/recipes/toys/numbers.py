@@ -1,6 +1,6 @@
 """Recipe ``numbers``: learn the rule "+2" from examples, with real numbers as input and output.
 
-The model is scored on sequences that it has never seen, and decodes each answer from its own earlier outputs.
+The model is scored on held-out sequences; it decodes autoregressively, from its own earlier outputs.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def numbers(request: TrainingRequest) -> Task:
     loaded = request.load_start()
     model = request.create_model(Numeric, request.take_config(CONFIG), settings) if loaded is None else loaded.model
     if not isinstance(model, Numeric):
-        raise ArgumentError(f"the numbers recipe continues a numeric; {request.start} is a {model.family}")
+        raise ArgumentError(f"the numbers recipe can start only from a numeric; {request.start} is a {model.family}")
 
     def batches(step: int, part: int, parts: int) -> Batch:
         generator = torch.Generator().manual_seed(settings.seed * 1_000_003 + step)

@@ -20,7 +20,7 @@ def generate_rows(name: str, count: int, size: int, periodic: bool, text: bytes 
         count: The number of rows.
         size: The number of bytes in a row.
         periodic: True: random bytes with one period, with targets from the first repetition on. False: pieces of any
-            kind, each two to four times, some with other bytes between, with targets everywhere.
+            kind, each repeated two to four times, some with other bytes in between; every byte is a target.
         text: The user's own text to cut pieces from; b"" = none.
     """
     rng = random.Random(f"repeats {name}")
@@ -68,7 +68,7 @@ def _generate_any_piece(rng: random.Random, size: int, text: bytes) -> list[int]
 
 def _generate_piece(rng: random.Random, kind: str, size: int, text: bytes) -> list[int]:
     if kind == "bytes":
-        # half of the pieces use few byte values, which also recur by chance: then one matching byte is not enough
+        # half of the pieces use few byte values, so that bytes also recur by chance and one matching byte is not enough
         values = BYTE_VALUES if rng.random() < 0.5 else int(2 ** rng.uniform(3, 8))
         return rng.choices(rng.sample(range(BYTE_VALUES), values), k=size)
     if kind == "text":

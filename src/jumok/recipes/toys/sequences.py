@@ -1,4 +1,4 @@
-"""Recipes ``copy`` and ``reverse``: sequence in, sequence out, by a Transformer, LSTMs with Luong's attention or a GPT.
+"""Recipes ``copy`` and ``reverse``: train a Transformer, LSTMs with Luong's attention or a GPT on sequences.
 
 ``reverse --set model=lstm`` is JoeyNMT's setting (Kreutzer et al. 2019): 50,000 training sequences of 1 to 25 numbers
 from 0 to 49, and 1,000 for validation and 1,000 for the report of 1 to 30 numbers, so that some are longer than any
@@ -50,7 +50,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 CONFIGS: dict[str, Config] = {
-    # sines before cosines and a bias on the logits, as in Hugging Face's Marian, which can load the model
+    # sines before cosines and a bias on the logits, so that Hugging Face's Marian can load the model
     "transformer": TransformerConfig(width=64, layers=2, heads=4, hidden=256, layout="halves", output_bias=True),
     # JoeyNMT's: 64 in each direction, and input feeding
     "lstm": RNNSeq2SeqConfig(
@@ -73,8 +73,8 @@ class SequenceOptions(Options):
         choice("transformer", tuple(MODELS), "architecture; None = transformer, or that of the model to start from")
     )
     examples: int = integer(50_000, "number of training sequences")
-    held_out: int = integer(1_000, "number of sequences to choose the best checkpoint, and as many for the report")
-    longest: int = integer(100, "largest number of words of a line of your data")
+    held_out: int = integer(1_000, "number of sequences for choosing the best checkpoint, and again for the report")
+    longest: int = integer(100, "largest number of words in a line of your data")
 
 
 def get_sequence_defaults(request: TrainingRequest) -> Defaults:
@@ -90,7 +90,7 @@ def get_sequence_defaults(request: TrainingRequest) -> Defaults:
 
 @recipe(get_sequence_defaults, SequenceOptions)
 def copy(request: TrainingRequest) -> Task:
-    """Train a model to return a sequence as it is.
+    """Train a model to copy a sequence.
 
     Args:
         request: The training request; ``--data`` is sequences of words, by default random numbers.
@@ -100,7 +100,7 @@ def copy(request: TrainingRequest) -> Task:
 
 @recipe(get_sequence_defaults, SequenceOptions)
 def reverse(request: TrainingRequest) -> Task:
-    """Train a model to return a sequence in reverse order.
+    """Train a model to reverse a sequence.
 
     Args:
         request: The training request; ``--data`` is sequences of words, by default random numbers.
@@ -127,7 +127,7 @@ def _create_task(request: TrainingRequest, generate_examples: ExampleGenerator, 
         model, tokenizer = loaded.model, loaded.require_tokenizer()
     needed = 2 * max_tokens if kind == "gpt" else max_tokens
     if model.context_length is not None and model.context_length < needed:
-        raise ArgumentError(f"the model reads at most {model.context_length} tokens, and these sequences need {needed}")
+        raise ArgumentError(f"the model reads at most {model.context_length} tokens, but these sequences need {needed}")
     create_batch = _create_gpt_batch if kind == "gpt" else _create_pair_batch
     end = tokenizer.end
     assert end is not None
@@ -239,7 +239,7 @@ def _find_kind(request: TrainingRequest, model: Model) -> str:
         if isinstance(model, family):
             return kind
     raise ArgumentError(
-        f"the {request.recipe} recipe continues a transformer, an rnn_seq2seq or a gpt; {request.start} is a "
+        f"the {request.recipe} recipe can start only from a transformer, rnn_seq2seq or gpt; {request.start} is a "
         f"{model.family}"
     )
 
@@ -248,13 +248,13 @@ def _check_start(
     request: TrainingRequest, kind: str, loaded_kind: str, tokenizer: Tokenizer | None, words: Words
 ) -> None:
     if kind != loaded_kind:
-        raise ArgumentError(f"{request.start} is a {loaded_kind}, not a {kind}; leave out model={kind}")
+        raise ArgumentError(f"{request.start} is a {loaded_kind}, not a {kind}; remove model={kind}")
     if tokenizer is None or tokenizer.end is None or tokenizer.pad is None:
         raise ArgumentError(f"{request.start} has no tokenizer of words with an end and a padding token")
     unknown = [word for word in words if tokenizer.encode(word, special=False) in ([], [tokenizer.unknown])]
     if unknown:
         raise ArgumentError(
-            f"the tokenizer of {request.start} does not know the word {unknown[0]!r}, and {len(unknown) - 1} more"
+            f"the tokenizer of {request.start} has no token for the word {unknown[0]!r} and {len(unknown) - 1} more"
         )
 
 
@@ -271,7 +271,7 @@ def _create_pair_batch(sources: list[list[int]], targets: list[list[int]], token
 
 
 def _create_gpt_batch(sources: list[list[int]], targets: list[list[int]], tokenizer: Tokenizer) -> Batch:
-    """Create a batch for a GPT: source and target in one sequence, of which only the target is learned."""
+    """Create a batch for a GPT: source and target in one sequence; only the target tokens contribute to the loss."""
     assert tokenizer.pad is not None
     pairs = list(zip(sources, targets, strict=True))
     tokens, _ = pad_sequences([source + target[:-1] for source, target in pairs], tokenizer.pad)

@@ -1,4 +1,4 @@
-"""Read sequences of words for ``copy`` and ``reverse``, and build their tokenizer, in which every word is a token."""
+"""Read sequences of words for ``copy`` and ``reverse``, and build a tokenizer with one token per word."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def read_pairs(
     Args:
         paths: The user's files.
         rule: Returns the target of a source.
-        max_words: Longer sequences are a problem.
+        max_words: Longer sequences are reported to ``problems``.
         max_held_out: The largest number of pairs in "dev" and in "test".
         problems: Collects the lines that cannot be used.
 
