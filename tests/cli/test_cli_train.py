@@ -84,7 +84,7 @@ def test_finished_run_is_not_trained_again(trained: Path, command_line: CommandL
     process = command_line.run("train", "--resume", "runs/numbers-1", cwd=trained)
     assert process.returncode == 0 and "this run is finished: 20 steps. Its report" in process.stdout
     fewer = command_line.run("train", "--resume", "runs/numbers-1", "--steps", "7", cwd=trained)
-    assert fewer.returncode == 0 and "20 steps (7 are fewer: nothing to do)" in fewer.stdout
+    assert fewer.returncode == 0 and "20 steps (nothing to do for 7 steps)" in fewer.stdout
     longer = command_line.run("train", "--resume", "runs/numbers-2", "--steps", "30", "--json", cwd=trained)
     assert json.loads(longer.stdout)["steps"] == 30
 
@@ -137,7 +137,7 @@ def test_train_function_and_command_train_alike(trained: Path, tmp_path: Path) -
         ({"recipe": "numbers", "width": -4}, "width"),
         ({"recipe": "numbers", "data": "book.txt"}, "generates its own data"),
         ({"recipe": "text", "data": "nowhere.txt"}, "nowhere.txt"),
-        ({"recipe": "numbers", "device": "abacus"}, "there is no device 'abacus'"),
+        ({"recipe": "numbers", "device": "abacus"}, "device 'abacus' is not available"),
         ({"resume": "nowhere"}, "nowhere is not the folder of a training run"),
         ({"resume": "nowhere", "width": 8}, "only steps can be changed"),
     ],
@@ -155,7 +155,7 @@ def test_train_function_refuses_mistakes(
     ("words", "sentence"),
     [
         (("train", "txt"), "there is no recipe 'txt'; did you mean 'text'?"),
-        (("train", "numbers", "--device", "foo"), "there is no device 'foo' on this machine; choose cpu"),
+        (("train", "numbers", "--device", "foo"), "device 'foo' is not available; choose cpu"),
         (("train", "text", "--data", "empty.txt"), "the file is empty; fix it, or skip such files"),
         (("run", "tiny", "missing.txt"), "there is no file missing.txt"),
     ],

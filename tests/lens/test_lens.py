@@ -241,7 +241,7 @@ def test_mean_and_resample_of_a_single_position_need_a_source() -> None:
     model = build_model(RNNSeq2Seq, RNNSeq2SeqConfig(vocabulary=40, embedding_width=8, width=12))
     for by in ("mean", "resample"):
         with Lens(model) as lens:
-            with pytest.raises(ArgumentError, match=r"cross has one position at a time, and .* needs others"):
+            with pytest.raises(ArgumentError, match=r"cross processes one position at a time, but .* needs several"):
                 lens.run(TOKENS[:1], TARGETS[:1], edits=Ablate(by=by, head=0))
             clean = lens.run(TOKENS[:1], TARGETS[:1], keep=("output",))
             edit = Ablate(by=by, head=0, source=clean)
@@ -286,11 +286,11 @@ with jumok.Lens(tiny) as lens, jumok.Lens(gpt2) as other, jumok.Lens(encoder) as
         (lambda: jumok.effect(tiny, ""), "the text is empty"),
         (lambda: jumok.effect(tiny, ["the", "cat"]), "reads one text at a time"),
         (lambda: classify_heads(capture, "the cat"), "give the ids that the capture read"),
-        (lambda: profile_heads(capture, 1, 0), "needs an open lens, a capture of it"),
+        (lambda: profile_heads(capture, 1, 0), "needs an open lens, a capture made by it"),
         (lambda: capture.logits, "this capture has no logits; request them"),
         (lambda: lens.run(), "lens.run needs an input"),
         (lambda: jumok.effect(tiny, "the cat", layers=[]), "layers is empty"),
-        (lambda: jumok.effect(tiny, "the cat", over="edges", by="mean"), "says how heads are ablated"),
+        (lambda: jumok.effect(tiny, "the cat", over="edges", by="mean"), "applies only to heads, not to edges"),
         (lambda: jumok.effect(tiny, "the cat", over="edges", controls=0), "controls must be at least 1, not 0"),
         (lambda: jumok.effect(tiny, "the cat").top(-1), "count must be at least 1, not -1"),
         (lambda: sample_repeated_tokens(0), "vocabulary and length must be at least 1"),

@@ -107,7 +107,7 @@ def test_invalid_arguments_raise(tiny: Any) -> None:
         classify_heads(capture, list(range(9)))
     with pytest.raises(ArgumentError, match="position 99 does not exist"):
         classify_heads(capture, list(range(10)), separators=[99])
-    with pytest.raises(ArgumentError, match="give one for each"):
+    with pytest.raises(ArgumentError, match="give one vector per token"):
         classify_heads(capture, list(range(10)), vectors=torch.randn(3, 4))
 
 

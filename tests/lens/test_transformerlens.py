@@ -44,5 +44,5 @@ def test_the_induction_score_equals_that_of_transformerlens() -> None:
         for head, expected in enumerate(heads):
             assert score_induction(capture, layer, head, len(tokens) // 2) == pytest.approx(expected, abs=1e-5)
     assert max(max(heads) for heads in REFERENCE["repeated"]["scores"]) > 0.9, "tiny has an induction head"
-    with pytest.raises(jumok.ArgumentError, match="do not repeat after 500"):
+    with pytest.raises(jumok.ArgumentError, match="are too few to repeat after 500"):
         score_induction(capture, 0, 0, 500)

@@ -173,7 +173,7 @@ def test_killed_process_ends_the_run_with_a_sentence(tmp_path: Path) -> None:
     _, error = process.communicate(timeout=60)
     assert time.monotonic() - killed_at < 10
     assert process.returncode != 0
-    assert "a process of 2 ended with an error; the saved checkpoints are complete" in error
+    assert "one of 2 processes failed; the saved checkpoints are complete" in error
     assert run_folder.list_checkpoints(run)
 
 

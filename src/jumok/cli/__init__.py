@@ -50,9 +50,9 @@ def main() -> None:
     """Run the command line. A user's mistake prints one line and exits with code 2, without a traceback."""
     try:
         _run_command()
-        sys.stdout.flush()  # a closed pipe must fail here, and not when Python exits
+        sys.stdout.flush()  # raise BrokenPipeError here rather than when Python exits
     except BrokenPipeError:  # the reader of a pipe, such as head, has closed it
-        # Python flushes standard output once more at exit; let it write to nowhere.
+        # Python flushes standard output again at exit; redirect it to the null device.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

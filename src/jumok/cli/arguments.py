@@ -19,7 +19,7 @@ DEFAULT_MODEL = "tiny"  # comes with the package
 
 
 def read_arguments(arguments: tuple[str, ...]) -> list[str]:
-    """Return the arguments; the text of standard input if there are none, or only "-".
+    """Return the arguments, or the text of standard input if there are none or only "-".
 
     Args:
         arguments: The positional arguments of the command.
@@ -31,12 +31,12 @@ def read_arguments(arguments: tuple[str, ...]) -> list[str]:
     if sys.stdin.isatty():
         raise ArgumentError("no input; give it as an argument, as a file, or on standard input")
     try:
-        # sys.stdin of some consoles has no buffer of bytes.
+        # sys.stdin of some consoles has no byte buffer
         text = sys.stdin.buffer.read().decode() if hasattr(sys.stdin, "buffer") else sys.stdin.read()
     except UnicodeDecodeError as error:
         raise ArgumentError(f"standard input is not UTF-8 text (byte {error.start})") from None
     if not text.strip():
-        raise ArgumentError("standard input is empty; give the model something to read")
+        raise ArgumentError("standard input is empty; give the model an input")
     return [text.rstrip("\n")]
 
 
@@ -59,7 +59,7 @@ def read_content(argument: str) -> str:
     if not path.is_file():
         if len(argument.split()) > 1:
             return argument
-        raise ArgumentError(f"there is no file {argument}; if this is text and not a path, put a space in front of it")
+        raise ArgumentError(f"there is no file {argument}; if it is text rather than a path, put a space before it")
     if suffix in IMAGE_SUFFIXES:
         return argument
     try:
@@ -101,7 +101,7 @@ def _split_model_and_input(arguments: tuple[str, ...]) -> tuple[str, str]:
     if len(arguments) == 1:
         (text,) = arguments
         if _is_model_name(text):
-            raise ArgumentError(f'{text} is a model; give it something to read: {text} "a text"')
+            raise ArgumentError(f'{text} is a model; give it an input too: {text} "a text"')
         return DEFAULT_MODEL, text
     model, text = arguments
     if _is_model_name(text) and not _is_model_name(model):

@@ -186,7 +186,7 @@ def _print_sentence(sentence: SentenceAttention, head: int, figures: list[str]) 
     click.echo(f"\n{heading}")
 
     weights_shape = [1, *sentence.weights.shape]
-    _print_line("parameters", f"{sentence.parameters:,}, untrained: this shows the mechanism, not a language")
+    _print_line("parameters", f"{sentence.parameters:,}, untrained: the weights only show the mechanism")
     _print_line("score", f"{sentence.score}, heads {sentence.head_width} wide; mask: {sentence.mask}")
     _print_line("query", f"{sentence.query_shape}  batch head query head_width")
     _print_line("key, value", f"{sentence.key_shape}  batch group key head_width")

@@ -50,7 +50,7 @@ def exit_with_message(message: str, code: int) -> NoReturn:
 
 
 def collect_given_options(context: click.Context, *names: str) -> dict[str, Any]:
-    """Return those of the named options that are on the command line, without the ones that have their default.
+    """Return the named options that were given on the command line, without those that have their default value.
 
     Args:
         context: The context of the running command.

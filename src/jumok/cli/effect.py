@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 METRICS = ("log-probability", "logit-difference", "loss", "kl", "class", "value", "similarity")
 # The options that a metric needs.
 METRIC_OPTIONS = {"log-probability": "--token", "logit-difference": "--right and --wrong", "class": "--label"}
-# Options that change nothing for the other choice of --over.
+# Options that apply to only one choice of --over.
 OVER_OPTIONS = {"heads": ("by",), "edges": ("verify", "controls")}
 
 
@@ -69,7 +69,7 @@ class MetricRequest:
 @click.option("--right", help="Measure the logit of this token ...")
 @click.option("--wrong", help="... minus the logit of this one.")
 @click.option("--label", type=click.IntRange(0), help="Measure the log-probability of this class.")
-@click.option("--position", type=int, help="The position that is measured; in an answer, its token, counted from 0.")
+@click.option("--position", type=int, help="The position to measure; in an answer, the token's index.")
 @click.option(
     "--over",
     type=click.Choice(["heads", "edges"]),
@@ -153,10 +153,10 @@ def effect(
 
 
 def _refuse_unused_options(context: click.Context, over: str) -> None:
-    """Refuse options that change nothing, instead of ignoring them."""
+    """Raise an error for options that would have no effect, instead of ignoring them."""
     other = "edges" if over == "heads" else "heads"
     for name in collect_given_options(context, *OVER_OPTIONS[other]):
-        raise click.UsageError(f"--{name} is for --over {other}; it changes nothing for --over {over}")
+        raise click.UsageError(f"--{name} applies only to --over {other}, not to --over {over}")
 
 
 def _check_metric(request: MetricRequest) -> str | None:
@@ -172,7 +172,7 @@ def _check_metric(request: MetricRequest) -> str | None:
     if request.metric is not None and request.metric not in described:
         clashes.append(f"--metric {request.metric}")
     if described and len(clashes) > 1:
-        raise ArgumentError(f"{' and '.join(clashes)} exclude each other; an effect has one metric")
+        raise ArgumentError(f"{' and '.join(clashes)} select different metrics; give one metric")
 
     metric = request.metric or (described[0] if described else None)
     if metric in targets and metric not in described:

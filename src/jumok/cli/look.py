@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from jumok.tasks.labelled_input import LabelledInput
 
 TOKENS_SHOWN = 40  # tokens whose sources are printed
-HEADS_DRAWN = 48  # heads of a grid; more are too small to see
+HEADS_DRAWN = 48  # in one grid; with more heads the maps are too small to read
 
 
 @click.command(
@@ -76,7 +76,7 @@ def look(
         with show_status("reading", as_json):
             capture = lens.run(*labelled.inputs)
         sites = _select_sites(capture, layer, head)
-        with show_progress("trying heads on repeats and sentences", as_json) as report:
+        with show_progress("classifying heads on repeated tokens and sentences", as_json) as report:
             profiler = _profile_heads(lens, labelled, sites, report)
 
     with show_progress("looking", as_json) as report:
@@ -107,7 +107,7 @@ def look(
 
 
 def _check_figure_path(path: Path | None, suffix: str) -> None:
-    """Refuse a path that cannot be written, before a model is loaded."""
+    """Raise an error for a path that cannot be written, before a model is loaded."""
     if path is None:
         return
     if path.suffix != suffix:
@@ -140,7 +140,7 @@ def _profile_heads(
 
     def tokenize_words(text: str) -> tuple[list[int], list[range]]:
         token_ids = tokenizer.encode(text)
-        # Special tokens around the text are not words of it.
+        # special tokens around the text do not belong to a word
         words = [positions for word, positions in group_words(tokenizer, token_ids) if word in text]
         return token_ids, words
 

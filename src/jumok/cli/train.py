@@ -17,7 +17,7 @@ from .command import Command, align_column
 if TYPE_CHECKING:
     from jumok.training import Outcome
 
-# options that --resume refuses: a run continues with what it began with
+# options that cannot be combined with --resume: a run keeps its recipe, data and fields
 REFUSED_WITH_RESUME = {
     "out": "--out",
     "data": "--data",
@@ -46,7 +46,7 @@ GROUP_TITLES = {"recipe": "Recipe", "model": "Model config", "training": "Traini
 
 @click.command(
     cls=Command,
-    short_help="Train a model by a recipe, or resume a run.",
+    short_help="Train a model with a recipe, or resume a run.",
     epilog="""Examples:
   jumok train --list
   jumok train --list text
@@ -71,16 +71,14 @@ GROUP_TITLES = {"recipe": "Recipe", "model": "Model config", "training": "Traini
 @click.option("--skip-bad", is_flag=True, help="Skip lines that cannot be read, and count them.")
 @click.option("--processes", default=1, show_default=True, type=click.IntRange(1), help="Number of processes.")
 @click.option("--parallel", type=click.Choice(["ddp", "fsdp"]), help="How they share the work.  [default: ddp]")
-@click.option(
-    "--restarts", default=0, show_default=True, type=click.IntRange(0), help="How often to restart dead processes."
-)
+@click.option("--restarts", default=0, show_default=True, type=click.IntRange(0), help="Restarts after a process dies.")
 @click.option("--device", help="cpu, cuda, mps ...  [default: the fastest]")
 @click.option("--tensorboard", is_flag=True, help="Write TensorBoard events into the run's folder.")
 @click.option("--wandb", is_flag=True, help="Send metrics to Weights & Biases.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON, without progress.")
 def train(recipe: str | None, listed: bool, resume: Path | None, as_json: bool, **options: Any) -> None:
-    """Train a model by RECIPE into a new folder, which contains all that is needed to use it (jumok run FOLDER ...) or
-    to continue (--resume FOLDER)."""
+    """Train a model with RECIPE in a new folder, which jumok run FOLDER ... can use as a model, and --resume FOLDER can
+    continue."""
     if listed:
         _print_list(recipe, as_json, options)
         return
@@ -116,12 +114,12 @@ def train(recipe: str | None, listed: bool, resume: Path | None, as_json: bool, 
 
 def _check_usage(recipe: str | None, resume: Path | None, options: dict[str, Any]) -> None:
     if recipe is not None and resume is not None:
-        raise click.UsageError(f"give either a recipe or --resume, not both; {resume} has its recipe")
+        raise click.UsageError(f"give either a recipe or --resume, not both; {resume} already has a recipe")
     if recipe is None and resume is None:
         raise click.UsageError("give the name of a recipe (jumok train --list shows them), or --resume FOLDER")
     refused = [option for name, option in REFUSED_WITH_RESUME.items() if options[name]]
     if resume is not None and refused:
-        raise click.UsageError(f"a run continues as it began; {', '.join(refused)} cannot be given with --resume")
+        raise click.UsageError(f"a resumed run keeps its options; {', '.join(refused)} cannot be given with --resume")
 
 
 def _collect_fields(options: dict[str, Any]) -> dict[str, Any]:
@@ -148,7 +146,7 @@ def _launch(recipe: str | None, options: dict[str, Any]) -> int:
     code = launch_processes(processes, arguments, options["restarts"])
     if code:
         click.echo(
-            f"jumok: a process of {processes} ended with an error; the saved checkpoints are complete. Continue with: "
+            f"jumok: one of {processes} processes failed; the saved checkpoints are complete. Continue with: "
             f"jumok train --resume FOLDER --processes {processes}",
             err=True,
         )
@@ -167,7 +165,7 @@ def _print_outcome(outcome: Outcome, as_json: bool, steps: int | None) -> None:
         return
 
     if not outcome.metrics and not as_json:
-        fewer = f" ({steps:,} are fewer: nothing to do)" if steps is not None and steps < done else ""
+        fewer = f" (nothing to do for {steps:,} steps)" if steps is not None and steps < done else ""
         click.echo(f"this run is finished: {done:,} steps{fewer}. Its report is in {folder / 'report.md'}")
         return
     report = (folder / ("report.json" if as_json else "report.md")).read_text(encoding="utf-8")

@@ -144,7 +144,7 @@ class Lens:
         return capture
 
     def prepare_input(self, model_input: Any) -> Any:
-        """Convert one input to what the model's ``forward`` takes.
+        """Convert one input to an argument of the model's ``forward``.
 
         Args:
             model_input: A text, a list of token ids, or a tensor.
@@ -203,7 +203,7 @@ class Lens:
         most = max(shared.values(), default=0)
         blocks = [block for block, count in shared.items() if count == most]
         if len(blocks) != 1:
-            raise ArgumentError(f"the lens cannot tell which MLP of {type(self.model).__name__} belongs to {site}")
+            raise ArgumentError(f"the lens could not determine which MLP of {type(self.model).__name__} follows {site}")
         return blocks[0]
 
     def _forward(

@@ -1,7 +1,7 @@
 """Read the facts that the lens needs about a model, whether it is Jumok's or from transformers.
 
-Configs name the same fact differently ("vocabulary" in Jumok, "vocab_size" in transformers). This module is the only
-place that knows these names.
+Configs name the same fact differently ("vocabulary" in Jumok, "vocab_size" in transformers). Only this module
+depends on these names.
 """
 
 from __future__ import annotations

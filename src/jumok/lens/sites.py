@@ -1,4 +1,4 @@
-"""Resolve which attention a user means: by layer number, by site name, or by some words of a site name."""
+"""Resolve a layer argument (a layer number, a site name, or some words of one) to an attention site."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def _read_text(loaded: Loaded, raw: RawInput, chat: bool) -> ModelInput:
     text = tokenizer.apply_chat_template([{"role": "user", "content": raw}]) if chat else raw
     token_ids = tokenizer.encode(text)
     if not token_ids:
-        raise ArgumentError("the text is empty; give the model something to read")
+        raise ArgumentError("the text is empty; give the model an input")
 
     unknown_count = 0 if tokenizer.unknown is None else token_ids.count(tokenizer.unknown)
     source = torch.tensor([token_ids], device=loaded.model.device)

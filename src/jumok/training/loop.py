@@ -1,7 +1,7 @@
 """The training loop.
 
 for each step:   batch -> loss -> gradients -> clip -> update
-every so often:  log, evaluate, save
+periodically:    log, evaluate, save
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .step import StepResult, train_step
 from .task import Task
 
 # Floating-point operations of a step. Below this, two threads wait for each other longer than they compute (LOG.md).
-# A rule and not a measurement: the number of threads can change the last bit, and a resumed run must be the same.
+# A fixed rule, not a measurement: the number of threads can change the last bit, and a resumed run must be identical.
 MINIMUM_WORK_FOR_THREADS = 5e8
 
 
@@ -49,7 +49,7 @@ def fit(task: Task, run: Path, world: World | None = None, display: ProgressDisp
         How the run ended.
 
     Raises:
-        TrainingError: If the loss is not finite, a checkpoint cannot be saved, or the run has another model.
+        TrainingError: If the loss is not finite, a checkpoint cannot be saved, or the checkpoint has a different model.
     """
     world = World() if world is None else world
     display = display if display is not None and world.is_main else SilentDisplay()
@@ -70,7 +70,7 @@ def fit(task: Task, run: Path, world: World | None = None, display: ProgressDisp
     with display.run(settings.steps, progress.step), SignalListener() as signals, _limit_threads(state):
         speed = SpeedMeter()
         while progress.step < settings.steps or progress.owed:
-            # update, unless an interrupted run must first repeat its evaluation
+            # update, unless the evaluation of this step was interrupted and must be repeated first
             if not progress.owed:
                 update = train_step(state)
                 speed.targets += update.targets
@@ -79,7 +79,7 @@ def fit(task: Task, run: Path, world: World | None = None, display: ProgressDisp
                 if progress.step % settings.log_every == 0 or is_last or progress.step == 1:
                     _log_step(state, log, display, update, speed.read_and_reset())
 
-            # evaluate, unless a signal asks to stop; then the evaluation stays owed
+            # evaluate, unless a signal arrived; then the resumed run evaluates this step
             is_best = False
             stop = _receive_signal(world, signals)
             if progress.owed and stop is None:
@@ -87,7 +87,7 @@ def fit(task: Task, run: Path, world: World | None = None, display: ProgressDisp
                 stop = _receive_signal(world, signals)
                 speed.reset()
 
-            # save, perhaps stop
+            # save, and stop if training ends here
             is_exhausted = 0 < settings.patience <= progress.waited
             progress.finished = (progress.step == settings.steps or is_exhausted) and not progress.owed
             if stop or is_best or progress.finished or progress.step % settings.save_every == 0:
@@ -101,7 +101,7 @@ def fit(task: Task, run: Path, world: World | None = None, display: ProgressDisp
 
 
 class SpeedMeter:
-    """Counts the targets per second since the last log line, without the time of evaluations and checkpoints."""
+    """Counts the targets per second since the last log line, excluding the time of evaluations and checkpoints."""
 
     def __init__(self) -> None:
         self.reset()
@@ -119,7 +119,7 @@ class SpeedMeter:
 
 
 def _build_fresh_state(task: Task, world: World) -> TrainingState:
-    """Put the model on its device, and build what trains it."""
+    """Move the model to its device, and create the optimizers and the rest of the training state."""
     settings = task.settings
     parts = world.size * settings.accumulate
     if settings.batch % parts:
@@ -132,7 +132,7 @@ def _build_fresh_state(task: Task, world: World) -> TrainingState:
         wrapped = torch.compile(wrapped)  # type: ignore[assignment]
 
     number_type = settings.precision
-    if number_type == "auto":  # measurements can differ between processes, and all must use the same type
+    if number_type == "auto":  # the main process measures and decides, because all processes must use the same type
         number_type = world.broadcast(measure_fastest_type(world.device.type))
 
     average = ParameterAverage(model, settings.average) if settings.average else None
@@ -154,7 +154,7 @@ def _log_step(
 
 
 def _receive_signal(world: World, signals: SignalListener) -> signal.Signals | None:
-    """Return the signal that any process received: they must agree, and not all receive it."""
+    """Return the signal that any process received; not all receive it, but all must stop at the same step."""
     number = round(world.all_reduce_max(signals.received or 0))
     return signal.Signals(number) if number else None
 
@@ -178,7 +178,7 @@ def _evaluate(
 def _compute_metrics(state: TrainingState, signals: SignalListener) -> dict[str, float]:
     """Return the task's metrics, computed by the main process; empty if a signal interrupted the evaluation.
 
-    The evaluation uses the averaged parameters, and leaves the random numbers of the training alone.
+    The evaluation uses the averaged parameters, and does not change the random state of the training.
     """
     generator_state = torch.get_rng_state()
     with contextlib.nullcontext() if state.average is None else state.average.apply():
@@ -216,7 +216,7 @@ def _update_best(task: Task, progress: Progress, metrics: dict[str, float]) -> b
 def _save(state: TrainingState, run: Path, best: bool) -> None:
     try:
         save_checkpoint(state, run, best)
-    except (OSError, SafetensorError) as error:  # safetensors has its own error for a full disk
+    except (OSError, SafetensorError) as error:  # safetensors raises its own error if the disk is full
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise TrainingError(
             f"step {state.progress.step:,} could not be saved in {run}: {reason}; the checkpoint before it is "

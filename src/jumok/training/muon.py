@@ -1,7 +1,7 @@
 """Muon: momentum with orthogonalised updates (Jordan et al. 2024, "Muon: An optimizer for hidden layers").
 
 The update of a matrix is the nearest matrix with orthogonal rows or columns, approximated by a few Newton-Schulz
-iterations. They run in float32: bfloat16 is slow on most CPUs, and was not better anywhere.
+iterations. They run in float32: bfloat16 is slow on most CPUs, and was not better in any measurement.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Muon(torch.optim.Optimizer):
     """The Muon optimizer, for matrices only.
 
     Args:
-        matrices: The parameters, each with the heights of the maps that are concatenated in it. Each map is
-            orthogonalised by itself.
+        matrices: The parameters, each with the numbers of rows of the linear maps that are concatenated in it. Each map
+            is orthogonalised separately.
         lr: The learning rate.
         momentum: The decay rate of the mean gradient.
         weight_decay: The weight decay.
@@ -81,7 +81,7 @@ def orthogonalize_all(matrices: list[Tensor], steps: int) -> list[Tensor]:
         matrices: Matrices of any shapes.
         steps: The number of Newton-Schulz iterations.
     """
-    # wide matrices: the iteration multiplies by the smaller of the two squares
+    # transpose tall matrices: the iteration then multiplies by the smaller of the two Gram matrices
     wide = [matrix.T if matrix.shape[0] > matrix.shape[1] else matrix for matrix in matrices]
     indices_by_shape: dict[torch.Size, list[int]] = {}
     for index, matrix in enumerate(wide):

@@ -72,7 +72,7 @@ class Optimizers:
                     yield f"{kind}.{self.names[parameter]}", torch.as_tensor(tensor)
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Restore what ``state`` returned. A sharded parameter takes its shard of each tensor.
+        """Restore the state that ``state`` returned. A sharded parameter takes its shard of each tensor.
 
         Args:
             tensors: The state by name.
@@ -92,10 +92,10 @@ class Optimizers:
 
 
 def find_hidden_matrices(model: nn.Module) -> dict[Tensor, tuple[int, ...]]:
-    """Return the matrices that map hidden vectors to hidden vectors, each with the heights of the maps in it.
+    """Return the matrices that map hidden vectors to hidden vectors, each with the row counts of the maps in it.
 
     Args:
-        model: The model; its output map and its embeddings are left out.
+        model: The model; its output layer and its embeddings are excluded.
     """
     matrices: dict[Tensor, tuple[int, ...]] = {}
     outputs = {id(module) for name, module in model.named_children() if name == "output"}

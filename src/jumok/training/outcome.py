@@ -23,9 +23,9 @@ class Outcome:
 
     Attributes:
         folder: The folder of the run.
-        progress: How far the run is.
-        metrics: The metrics of the last evaluation; empty if the run was complete before.
-        signal: The signal that stopped the run before its last step; None if none did.
+        progress: The progress of the run.
+        metrics: The metrics of the last evaluation; empty if the run was already complete.
+        signal: The signal that stopped the run before its last step; None if it was not stopped.
     """
 
     folder: Path

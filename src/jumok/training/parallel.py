@@ -1,4 +1,4 @@
-"""Train in one process or several. Only this module knows how processes share a model and exchange numbers.
+"""Train in one process or several. All communication between processes is in this module.
 
 ddp: every process has the full model, and gradients are averaged. fsdp: parameters, gradients and optimizer state are
 sharded over the processes (FSDP2, Zhao et al. 2023). ``torchrun`` starts the processes; they connect through the
@@ -173,7 +173,7 @@ def select_device(name: str | None = None) -> torch.device:
         return torch.empty(0, device=torch.device(name)).device
     except (RuntimeError, AssertionError, NotImplementedError):
         raise ArgumentError(
-            f"there is no device {name!r} on this machine; choose cpu, or cuda, cuda:1 or mps if available"
+            f"device {name!r} is not available; choose cpu, or cuda, cuda:1 or mps if available"
         ) from None
 
 
@@ -194,7 +194,7 @@ def connect_world(kind: str, device: torch.device) -> Iterator[World]:
         return
     if "RANK" not in os.environ:
         raise TrainingError(
-            f"--parallel {kind} needs processes; start them with --processes N, or with torchrun (see the handbook)"
+            f"--parallel {kind} needs several processes; use --processes N, or torchrun (see the handbook)"
         )
 
     if kind == "none":
@@ -202,7 +202,7 @@ def connect_world(kind: str, device: torch.device) -> Iterator[World]:
     if device.type == "cuda":
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
-    # how long to wait for a process that hangs; one that dies is noticed at once
+    # timeout for a process that hangs; a process that dies is detected immediately
     timeout = timedelta(seconds=int(os.environ.get("JUMOK_TIMEOUT", "600")))
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timeout)
     try:

@@ -1,4 +1,4 @@
-"""A running average of the parameters, in which the noise of the last steps cancels (Polyak and Juditsky 1992)."""
+"""A running average of the parameters, which reduces the noise of the last steps (Polyak and Juditsky 1992)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ParameterAverage:
 
     @contextmanager
     def apply(self) -> Iterator[None]:
-        """Give the model the averaged parameters while the context is open."""
+        """Use the averaged parameters in the model while the context is open."""
         self._swap()
         try:
             yield

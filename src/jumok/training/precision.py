@@ -1,4 +1,4 @@
-"""Choose the number type of the products in a training step, by measurement.
+"""Choose the dtype of the matrix products in a training step, by measurement.
 
 bfloat16 is many times slower than float32 on a CPU without instructions for it. float16 has too little range for small
 gradients, so its losses are scaled (Micikevicius et al. 2018).
@@ -26,7 +26,7 @@ def measure_fastest_type(device: str) -> str:
     """
     candidates = ["bfloat16", "float16"] if device != "cpu" else ["bfloat16"]
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # on a busy machine several threads would measure how long they wait for each other
+    torch.set_num_threads(1)  # with several threads on a busy machine, the waiting times would dominate the measurement
     try:
         float32_seconds = _time_product("float32", device)
         for name in candidates:
@@ -45,7 +45,7 @@ def _time_product(name: str, device: str, limit: float = float("inf")) -> float:
     # small on a CPU: without instructions for the type a large product takes seconds
     size = 256 if device == "cpu" else 4096
     matrix = torch.ones(size, size, device=device, dtype=TYPES[name])
-    torch.mm(matrix[:32, :32], matrix[:32, :32])  # the first product of a type includes its set-up
+    torch.mm(matrix[:32, :32], matrix[:32, :32])  # warm-up: the first product of a dtype includes its initialisation
     times = []
     for _ in range(6):
         _synchronize(device)
@@ -109,10 +109,10 @@ class Precision:
         return {} if self.scaler is None else {name: float(value) for name, value in self.scaler.state_dict().items()}
 
     def restore(self, name: str, scaler_state: dict[str, float]) -> None:
-        """Continue with the type the run began with, even if a measurement now prefers another.
+        """Continue with the dtype that the run started with, even if a new measurement would choose another.
 
         Args:
-            name: The number type.
+            name: The name of the dtype.
             scaler_state: What ``state`` returned.
         """
         if name != self.name:

@@ -15,11 +15,11 @@ class ProgressDisplay:
 
     @contextmanager
     def run(self, steps: int, done: int) -> Iterator[None]:
-        """Show progress while the context is open, and stop also if an error is raised.
+        """Show progress while the context is open; the display also ends if an error is raised.
 
         Args:
             steps: The number of updates of the run.
-            done: The number of updates that were done before.
+            done: The number of updates already done.
         """
         self.begin(steps, done)
         try:
@@ -32,7 +32,7 @@ class ProgressDisplay:
 
         Args:
             steps: The number of updates of the run.
-            done: The number of updates that were done before.
+            done: The number of updates already done.
         """
 
     def show_step(self, step: int, loss: float, speed: float) -> None:
@@ -50,7 +50,7 @@ class ProgressDisplay:
         Args:
             step: The number of updates so far.
             metrics: Values by name.
-            best: True if no evaluation before was better.
+            best: True if no earlier evaluation was better.
         """
 
     def show_message(self, line: str, transient: bool = False) -> None:
@@ -58,7 +58,7 @@ class ProgressDisplay:
 
         Args:
             line: The message.
-            transient: True if it matters only until the next message.
+            transient: True if the next message may replace it.
         """
 
     def end(self) -> None:

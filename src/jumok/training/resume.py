@@ -1,4 +1,4 @@
-"""Save and restore checkpoints of a run, so that a resumed run is the same as one that never stopped.
+"""Save and restore checkpoints of a run, so that a resumed run is identical to an uninterrupted one.
 
 A checkpoint is a model folder as ``jumok.save`` writes it, with three more files: ``optimizer.safetensors`` (the state
 of the optimizers), ``state.safetensors`` (random generators, and the trained parameters if their average is the saved
@@ -31,7 +31,7 @@ from .task import Task
 
 @dataclass
 class Progress:
-    """How far a run is. The names of the attributes are keys in training.json.
+    """The progress of a run. The names of the attributes are keys in training.json.
 
     Attributes:
         step: The number of updates so far.
@@ -39,7 +39,7 @@ class Progress:
         best_step: The step of that evaluation.
         waited: The number of evaluations since then.
         targets: The number of targets so far.
-        owed: True if this step must still be evaluated.
+        owed: True if the evaluation of this step was interrupted and must be repeated.
         finished: True if the run is complete.
     """
 
@@ -54,17 +54,17 @@ class Progress:
 
 @dataclass
 class TrainingState:
-    """Everything that changes during training, and what changes it.
+    """The model, the optimizers and everything else that a training step uses or changes.
 
     Attributes:
         task: The task that is trained.
         world: The processes of the run.
         model: The model that is trained.
         wrapped: The module whose forward pass trains in all processes.
-        optimizers: They update the model.
-        precision: The number type, and the loss scaling.
+        optimizers: The optimizers of the model's parameters.
+        precision: The dtype of matrix products, and the loss scaling.
         average: The average of the parameters; None if the settings have none.
-        progress: How far the run is.
+        progress: The progress of the run.
     """
 
     task: Task
@@ -81,7 +81,7 @@ def save_checkpoint(state: TrainingState, run: Path, best: bool) -> Path:
     """Save this step as a new checkpoint, update the pointers, and remove old checkpoints. All processes take part.
 
     Args:
-        state: What to save.
+        state: The training state to save.
         run: The folder of the run.
         best: True if this is the best checkpoint so far.
 
@@ -91,7 +91,7 @@ def save_checkpoint(state: TrainingState, run: Path, best: bool) -> Path:
     world, task = state.world, state.task
     tensors = {name: gather_tensor(parameter.detach()) for name, parameter in state.model.named_parameters()}
     trained: dict[str, Tensor] = {}
-    if state.average is not None:  # the average is the model that is used; the trained parameters go beside it
+    if state.average is not None:  # the average is saved as the model, and the trained parameters in state.safetensors
         trained = {f"trained.{name}": tensor for name, tensor in tensors.items()}
         tensors = {name: gather_tensor(tensor) for name, tensor in state.average.tensors.items()}
     optimizer_state = {name: gather_tensor(tensor) for name, tensor in state.optimizers.iterate_state()}
@@ -140,7 +140,7 @@ def restore_checkpoint(state: TrainingState, run: Path, report: Callable[[str], 
     """Restore the newest undamaged checkpoint.
 
     Args:
-        state: What to restore.
+        state: The training state to restore into.
         run: The folder of the run.
         report: Called with a sentence about each damaged checkpoint.
 
@@ -148,7 +148,7 @@ def restore_checkpoint(state: TrainingState, run: Path, report: Callable[[str], 
         True if there was a checkpoint.
 
     Raises:
-        TrainingError: If all checkpoints are damaged, or the checkpoint has another model.
+        TrainingError: If all checkpoints are damaged, or the checkpoint is of a different model.
     """
     newest = state.world.broadcast(_find_newest(run, report) if state.world.is_main else None)
     if newest is None:
@@ -207,7 +207,7 @@ def _find_newest(run: Path, report: Callable[[str], None]) -> str | None:
             report(f"going back to step {step:,}")
         return str(checkpoint)
     if damaged:
-        raise TrainingError(f"none of the {damaged} checkpoints in {run} can be used; start the run again")
+        raise TrainingError(f"none of the {damaged} checkpoints in {run} can be used; start a new run")
     return None
 
 
@@ -215,7 +215,7 @@ def _check_config(model: Model, checkpoint: Path) -> None:
     saved = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
     saved.pop("labels", None)
     current = json.loads(json.dumps(model.config.to_json()))
-    refuse_differences(saved, current, f"the checkpoint {checkpoint.name} is of another model")
+    refuse_differences(saved, current, f"the checkpoint {checkpoint.name} is of a different model")
 
 
 def refuse_differences(saved: dict[str, Any], current: dict[str, Any], problem: str) -> None:

@@ -12,7 +12,7 @@ from jumok.fields import Fields, choice, flag, integer, real
 
 @dataclass(frozen=True)
 class Settings(Fields):
-    """The fields that ``jumok train --set FIELD=VALUE`` can change beside the model's config.
+    """The fields that ``jumok train --set FIELD=VALUE`` can change, in addition to the model's config.
 
     >>> Settings(steps=500, learning_rate=3e-4).batch
     32
@@ -32,14 +32,14 @@ class Settings(Fields):
     beta2: float = real(0.99, "AdamW's decay rate of the mean squared gradient", most=0.99999)
     decay: float = real(0.1, "weight decay, applied to matrices only", most=10.0)
     clip: float = real(1.0, "largest norm of the gradients; 0 = no clipping")
-    average: float = real(0.0, "decay rate of the average of the parameters, which is saved; 0 = none", most=0.99999)
+    average: float = real(0.0, "decay rate of the parameter average, the model that is saved; 0 = none", most=0.99999)
     evaluate_every: int = integer(250, "updates between evaluations; the last update is always evaluated")
     save_every: int = integer(250, "updates between checkpoints; the last update is always saved")
     log_every: int = integer(10, "updates between lines of metrics.jsonl")
-    keep: int = integer(2, "number of checkpoints to keep, beside the best")
+    keep: int = integer(2, "number of recent checkpoints to keep, in addition to the best")
     patience: int = integer(0, "stop after this many evaluations without improvement; 0 = never", least=0)
     precision: str = choice(
-        "auto", ("auto", "float32", "bfloat16", "float16"), "number type of products; auto: the fastest, by measurement"
+        "auto", ("auto", "float32", "bfloat16", "float16"), "dtype of matrix products; auto measures and selects"
     )
     checkpointing: bool = flag(False, "recompute blocks in the backward pass: less memory, same gradients")
     compiled: bool = flag(False, "use torch.compile")

@@ -16,7 +16,7 @@ class StopRequested(Exception):  # noqa: N818  # not an error
 
 
 class SignalListener:
-    """A context that records the first SIGINT or SIGTERM; the second has its default effect at once.
+    """A context that records the first SIGINT or SIGTERM; the second one has its default effect.
 
     Attributes:
         received: The signal that arrived; None before.
@@ -48,7 +48,7 @@ class SignalListener:
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Let a signal raise StopRequested inside this context: for an evaluation, which changes nothing."""
+        """Let a signal raise StopRequested inside this context; used for evaluations, which can be repeated."""
         if self.received is not None:
             raise StopRequested
         self._interrupts = True

@@ -43,7 +43,7 @@ def train_step(state: TrainingState) -> StepResult:
     task, world, precision, progress = state.task, state.world, state.precision, state.progress
     settings = task.settings
 
-    # this process's parts of the batch: together the same examples for any number of processes and parts
+    # this process's parts of the batch; all parts together are the same examples for any number of processes
     parts = world.size * settings.accumulate
     first = world.rank * settings.accumulate
     batches = [task.batches(progress.step, first + part, parts).to(world.device) for part in range(settings.accumulate)]
@@ -83,7 +83,7 @@ def _delay_gradient_exchange(wrapped: nn.Module, is_last: bool) -> AbstractConte
 
 
 def clip_gradients(model: nn.Module, clip: float) -> float:
-    """Clip the gradients to a norm, and return the norm before.
+    """Clip the gradients to a maximum norm, and return the norm before clipping.
 
     Args:
         model: The model whose gradients are clipped.

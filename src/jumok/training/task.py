@@ -24,7 +24,7 @@ class Batch:
 
     Attributes:
         inputs: The model's arguments by name.
-        targets: What the model should predict; IGNORE_INDEX where nothing is asked.
+        targets: The expected predictions; IGNORE_INDEX at positions without a target.
         count: The number of targets that count; the summed loss is divided by it.
     """
 
@@ -44,8 +44,8 @@ class Batch:
         return Batch(inputs, self.targets.to(device), self.count)
 
 
-#: (step, part, parts) -> that part of the step's batch. It must be a pure function: the same examples in the same order
-#: for any number of parts and at any time, so that the step alone is the position in the data.
+#: (step, part, parts) -> that part of the step's batch. It must be a pure function that returns the same examples in
+#: the same order for any number of parts, so that the step determines the position in the data.
 Batches = Callable[[int, int, int], Batch]
 
 

@@ -12,7 +12,7 @@ from .progress import ProgressDisplay
 
 
 class Tracker:
-    """Base class of trackers. They are opened when training begins: until then the run's folder must stay empty."""
+    """Base class of trackers. They open when training starts: the run's folder must be empty until then."""
 
     def open(self, folder: Path) -> None:
         """Start tracking.

@@ -1,6 +1,6 @@
 """The recorded calls of one attention, and the exact weights that follow from them.
 
-A call stores queries, keys and each row's log-sum-exp, and the mask, bias and score as values. Any tile of any head's
+A call stores queries, keys, each row's log-sum-exp, and the mask, bias and score objects. Any tile of any head's
 weights can be computed from these exactly, and their size grows linearly with the length of the text.
 """
 
@@ -74,7 +74,7 @@ class CapturedCall:
             return rows[:, keys].to(self._result_dtype)
         scores = self._compute_scores(row, head, queries, keys, self._result_dtype)
         total = self.logsumexp[row, head, queries, None].to(scores)
-        # a row that may attend to nothing has a log-sum-exp of -inf and weights of 0
+        # a row whose mask forbids every key has a log-sum-exp of -inf and weights of 0
         return torch.exp(scores - total).masked_fill(total == -torch.inf, 0.0)
 
     def evaluate_mask(self, row: int, head: int, queries: slice, keys: slice) -> AllowedTile:
@@ -239,7 +239,7 @@ class CapturedAttention:
 
 
 def list_positions(positions: Positions) -> list[int]:
-    """Return positions as a list; of positions ``[batch, length]`` those of the first batch row.
+    """Return positions as a list; for positions ``[batch, length]``, those of the first batch row.
 
     Args:
         positions: A range, or integers ``[length]`` or ``[batch, length]``.

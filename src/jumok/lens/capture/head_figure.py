@@ -54,7 +54,7 @@ class HeadFigure:
 
 
 def _label_positions(labels: Sequence[str] | None, positions: list[int]) -> list[str]:
-    """Return the label of each position; its number where there are no labels for all of them."""
+    """Return the label of each position; its number if there is not a label for every position."""
     if labels is None or max(positions, default=0) >= len(labels):
         return [str(position) for position in positions]
     return [labels[position] for position in positions]

@@ -1,4 +1,4 @@
-"""A capture: what a lens recorded of one forward pass. It computes the exact weights of any head, tile by tile."""
+"""A capture, the record of one forward pass; it computes the exact weights of any head, tile by tile."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class AttendedKey(NamedTuple):
 
 
 class Capture:
-    """What a lens recorded of one forward pass.
+    """The record of one forward pass.
 
     Attributes:
         attentions: The recorded attentions by site, in execution order.
@@ -82,7 +82,7 @@ class Capture:
             name: The name of the capture.
 
         Raises:
-            ArgumentError: If the number of labels fits no attention.
+            ArgumentError: If the number of labels matches no attention.
         """
         self.attentions, self.activations, self.output, self.edits = attentions, activations, output, edits
         self.labels, self.name = labels, name
@@ -90,7 +90,7 @@ class Capture:
         self._cached_map: tuple[tuple[str, int, int], Tensor] | None = None
         counts = {count for attention in attentions.values() for count in (attention.queries, attention.keys)}
         if labels is not None and attentions and len(labels) not in counts:
-            raise ArgumentError(f"there are {len(labels)} labels for {min(counts)} positions; give one for each")
+            raise ArgumentError(f"there are {len(labels)} labels for {min(counts)} positions; give one per position")
 
     def __repr__(self) -> str:
         heads = sum(attention.heads for attention in self.attentions.values())
@@ -277,7 +277,7 @@ def _check_index(index: int, count: int, owner: str, kind: str) -> None:
 
 
 def _split_evenly(length: int, parts: int) -> list[int]:
-    """Return where each part ends if a length is split into parts whose sizes differ by at most 1."""
+    """Split a length into parts whose sizes differ by at most 1, and return the end of each part."""
     return [length * (part + 1) // parts for part in range(parts)]
 
 

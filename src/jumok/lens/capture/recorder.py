@@ -50,7 +50,7 @@ class Recorder(Listener):
 
         Args:
             site: The full site name.
-            value: What was computed there.
+            value: The value computed at the site.
         """
         attention_site, _, word = site.rpartition(".")
         if word in self.keep:
@@ -68,7 +68,7 @@ class Recorder(Listener):
             self.activations[site] = torch.cat([earlier, tensor], -2)
 
     def _record_call(self, site: str, word: str, value: Any) -> None:
-        """Collect the values of a call until its positions arrive, which complete it."""
+        """Collect the values of a call; the positions arrive last and complete it."""
         if word == "logsumexp":  # computed by the backend, so it arrives after the other values
             self.attentions[site].calls[-1].logsumexp = value.detach()
             return

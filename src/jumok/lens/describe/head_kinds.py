@@ -1,4 +1,4 @@
-"""Classify heads by where their weights lie.
+"""Classify heads by the keys that their weights fall on.
 
 Most scores are the mean weight on certain keys, from 0 to 1, over the rows that have such keys:
 
@@ -35,8 +35,8 @@ from jumok.lens.capture.model_capture import Capture
 from .head_statistics import HeadStatistics
 from .key_patterns import KeyPatterns
 
-#: the smallest score at which a head is named after a kind. Of the kinds that select certain keys the largest score
-#: wins; the other kinds follow, in this order
+#: the smallest score at which a head is named after a kind. Among the kinds that select certain keys, the largest
+#: score wins; otherwise the other kinds are tried in this order
 KEY_KINDS = dict.fromkeys(("induction", "previous", "duplicate", "own", "separator", "syntactic", "first"), 0.4)
 OTHER_KINDS = {"uniform": 0.95, "local": 0.6, "positional": 0.8, "semantic": 0.5}
 
@@ -51,7 +51,7 @@ class HeadKind:
         scores: The score of each kind; None where the text has no such keys.
         entropy: The mean entropy of the rows, in nats.
         distance: The mean distance between query and key, in tokens.
-        shares: The share of all weight that lies on the keys of each kind, over all rows; equal to ``detect_head`` of
+        shares: The share of all weight on the keys of each kind, over all rows; the same as ``detect_head`` in
             TransformerLens.
     """
 
@@ -98,7 +98,7 @@ def classify_heads(
         The heads, in execution order.
 
     Raises:
-        ArgumentError: If no attention fits the tokens, or a position does not exist.
+        ArgumentError: If no attention has the length of the tokens, or a position does not exist.
     """
     if isinstance(tokens, str):
         raise ArgumentError("classify_heads compares token ids; give the ids that the capture read, not a text")
@@ -166,6 +166,6 @@ def score_induction(capture: Capture, layer: int | str, head: int, period: int, 
     attention = capture.attention(layer)
     first_row = period - 1
     if attention.queries - first_row < 2:
-        raise ArgumentError(f"{attention.queries} tokens do not repeat after {period}")
+        raise ArgumentError(f"{attention.queries} tokens are too few to repeat after {period}")
     weights = capture.tile(layer, head, slice(first_row, None), slice(None), batch)
     return float(weights.diagonal().mean())

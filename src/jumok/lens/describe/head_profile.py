@@ -40,7 +40,7 @@ class HeadProfile:
 
 
 class HeadProfiler:
-    """Classifies the heads of a model with a single stack, on texts of its own and on a given text.
+    """Classifies the heads of a model with a single stack on built-in texts and on a given text.
 
     Attributes:
         on_repeats: The kind of each head on repeated random tokens, by (site, head).
@@ -100,7 +100,7 @@ def profile_heads(
             syntactic.
     """
     if not isinstance(lens, Lens) or not isinstance(capture, Capture):
-        raise ArgumentError("profile_heads needs an open lens, a capture of it, and the tokens that the capture read")
+        raise ArgumentError("profile_heads needs an open lens, a capture made by it, and the captured token ids")
     profiler = HeadProfiler(lens, tokenize_words)
     return [
         HeadProfile(site, kind.head, kind, profiler.on_repeats.get((site, kind.head)))

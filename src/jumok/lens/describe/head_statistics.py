@@ -116,7 +116,7 @@ class HeadStatistics:
 
 
 def subtract_uniform(weight: Tensor, cells: Tensor, allowed: Tensor) -> tuple[Tensor, Tensor]:
-    """Subtract from each row's weight on certain cells what a uniform row would have there, and rescale to at most 1.
+    """Subtract the weight that a uniform row would have on the same cells, and rescale the excess to at most 1.
 
     Args:
         weight: The weight of each row on the cells, ``[row]``.
@@ -124,7 +124,7 @@ def subtract_uniform(weight: Tensor, cells: Tensor, allowed: Tensor) -> tuple[Te
         allowed: True where the mask allows attention, ``[row, key]``.
 
     Returns:
-        The excess of each row, and for which rows it is defined: those with some but not only such cells.
+        The excess of each row, and True for the rows where it is defined: those with some, but not only, such cells.
     """
     cell_counts = (cells & allowed).sum(-1)
     uniform = cell_counts / allowed.sum(-1).clamp_min(1)
@@ -219,7 +219,7 @@ class _Moments:
 
 
 def _compute_distances(tile: Tile) -> Tensor:
-    """Return how far each key lies before its query, ``[row, key]``; negative for later keys."""
+    """Return the distance from each key to its query, ``[row, key]``; negative for later keys."""
     return tile.rows[:, None] - torch.arange(tile.weights.shape[1])
 
 

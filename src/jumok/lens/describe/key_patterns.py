@@ -1,4 +1,4 @@
-"""Which keys heads of each kind attend to, for every row of a text."""
+"""Tables of the keys that heads of each kind attend to, for every row of a text."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class KeyPatterns:
         if missing is not None:
             raise ArgumentError(f"position {missing} does not exist; there are {count} tokens, counted from 0")
         if vectors is not None and len(vectors) != count:
-            raise ArgumentError(f"there are {count} tokens and {len(vectors)} vectors; give one for each")
+            raise ArgumentError(f"there are {count} tokens and {len(vectors)} vectors; give one vector per token")
         self.tokens = tokens
         self.vectors = None if vectors is None else torch.nn.functional.normalize(vectors, dim=-1)
         self._separators = separators
@@ -66,7 +66,7 @@ class KeyPatterns:
 
     def _build(self, rows: Tensor) -> RowPatterns:
         columns = torch.arange(len(self.tokens))
-        distance = rows[:, None] - columns  # how far each key lies before the query
+        distance = rows[:, None] - columns  # distance from each key to the query; negative for later keys
         is_same = self.tokens[rows][:, None] == self.tokens
         follows_same = torch.zeros_like(is_same)
         follows_same[:, 1:] = is_same[:, :-1] & (distance[:, :-1] > 0)

@@ -1,6 +1,6 @@
 """Build the tables that ``jumok look`` prints: every head with its kind, every token with the keys it attends to most.
 
-The layers are read once: each head's map is computed once, and everything is derived from it.
+Each head's map is computed only once, and both tables are derived from it.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def build_table_rows(
         capture: The capture.
         labels: The labels of all axes.
         sites: The attentions to include.
-        tokens: The token ids, where the model reads nothing but a text.
+        tokens: The token ids, if the model reads only a text; otherwise None.
         profiler: Classifies heads on further texts; default: only on this one.
         head: Only this head of each attention; default: all.
         top: How many keys to list for each token.
@@ -139,7 +139,7 @@ def _list_token_ranges(words: Words) -> list[range] | None:
 
 
 def _fit_labels(labels: list[str], count: int) -> list[str]:
-    """Return the labels, or numbers where there is not one label for each position."""
+    """Return the labels, or numbers if there is not one label per position."""
     return labels if len(labels) == count else [str(index) for index in range(count)]
 
 
@@ -185,7 +185,7 @@ class _SourceTable:
         self._heads: list[tuple[int | str, int]] = []  # layer, head
 
     def add(self, weights: Tensor, key_labels: list[str], layer: int | str, head: int) -> None:
-        """Add the weights of one head; its ``top`` largest of each row are enough for the largest of all heads."""
+        """Add the weights of one head; only the ``top`` largest of each row are kept."""
         largest, keys = weights.topk(min(self._top, weights.shape[1]))
         missing = self._top - largest.shape[1]
         self._weights.append(torch.nn.functional.pad(largest, (0, missing)))

@@ -1,6 +1,6 @@
 """Check a head's weights, and sum up the weights of a capture.
 
-check_weights                how far rows are from a sum of 1, and the largest weight on later positions
+check_weights                the largest deviation of a row sum from 1, and the largest weight on later positions
 sum_future_weights           the weight on later positions, for each query
 compute_attention_rollout    the product of all layers' weights, half of each layer being its residual connection (Abnar
                              and Zuidema 2020)
@@ -29,8 +29,8 @@ class WeightCheck(NamedTuple):
     """Properties of a head's weights.
 
     Attributes:
-        sums: The largest difference from 1 of a row's sum. Rows without any weight are not counted; an attention sink
-            lowers the sums.
+        sums: The largest difference of a row's sum from 1. Rows without any weight are ignored; an attention
+            sink lowers the sums.
         future: The largest sum of weights on later positions; 0 for a causal head.
     """
 

@@ -45,7 +45,7 @@ class EditListener(Listener):
             for site in find_sites(edit):
                 self.edits_by_tap.setdefault(_get_tap_name(edit, site, find_mlp), []).append(edit)
         self._applied: set[str] = set()
-        self._rows_so_far: dict[str, int] = {}  # decoding passes a tap several times, with new rows each time
+        self._rows_so_far: dict[str, int] = {}  # decoding calls a tap several times, with new rows each time
 
     def accepts(self, site: str) -> bool:
         """Return whether there are edits for this tap.
@@ -170,8 +170,8 @@ def ablate_output(edit: Ablate, output: Tensor, site: str, heads: HeadIndex | No
 
     Args:
         edit: How to ablate.
-        output: What the selected heads ``[batch, head, query, width]``, the block or the MLP
-            ``[batch, query, width]`` computed.
+        output: The output of the selected heads ``[batch, head, query, width]``, or of the block or MLP
+            ``[batch, query, width]``.
         site: The full site name, for reading ``edit.source``.
         heads: Which heads of the source ``output`` holds; None for a block or an MLP.
     """
@@ -182,9 +182,9 @@ def ablate_output(edit: Ablate, output: Tensor, site: str, heads: HeadIndex | No
         activation = _get_activation(edit.source, site)
         source = (activation if heads is None else activation[:, heads]).to(output)
     elif output.shape[0] == output.shape[-2] == 1:
-        # the mean of one position is itself, and there is no other to resample: the edit would change nothing
+        # the mean of a single position is itself, and there is nothing else to resample: the edit would do nothing
         raise ArgumentError(
-            f"{site.rpartition('.')[0]} has one position at a time, and {edit.by!r} needs others: pass "
+            f"{site.rpartition('.')[0]} processes one position at a time, but {edit.by!r} needs several; pass "
             'source=lens.run(..., keep=("output",))'
         )
     if edit.by == "mean":
@@ -214,7 +214,7 @@ def _get_activation(source: Capture | None, site: str) -> Tensor:
 
 
 class TemperatureScore(Score):
-    """Another score, divided by a temperature at some heads."""
+    """A wrapper that divides the scores of some heads by a temperature."""
 
     def __init__(self, inner: Score, scaled_heads: tuple[int, ...] | None, temperature: int | float) -> None:
         """Create a score.

@@ -25,8 +25,8 @@ class AblateHeadPerRow(Listener):
         Args:
             site: The attention site.
             heads: The head to ablate in each batch row.
-            replacements: What it outputs instead. An attention over windows of an image has several parts for each
-                text.
+            replacements: The outputs to insert. An attention over image windows has several parts (windows) per
+                image.
         """
         self.site, self.heads, self.replacements = site, heads, replacements
         self._rows_so_far = 0  # a recurrent decoder calls its attention once for each step
@@ -46,7 +46,7 @@ class AblateHeadPerRow(Listener):
             site: The full site name.
             value: The outputs ``[batch, head, query, width]``.
         """
-        # windows of one text are adjacent in the batch
+        # the windows of one image are adjacent in the batch
         texts = value.unflatten(0, (len(self.heads), -1)).clone()
         end = self._rows_so_far + value.shape[2]
         rows = torch.arange(len(texts), device=value.device)

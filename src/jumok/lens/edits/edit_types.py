@@ -1,4 +1,4 @@
-"""The five edits: frozen values that say what to change during a forward pass.
+"""The five edits: frozen values that describe a change to a forward pass.
 
 Equal edits give equal captures, and edits convert to JSON and back. In every edit, ``layer`` is a number where the
 model has a single stack of attentions, else a site name ("decoder.3.cross"); None means all layers. Heads, queries,
@@ -125,7 +125,7 @@ def _convert_to_json(field: Any) -> Any:
 
 @dataclass(frozen=True)
 class Ablate(Edit):
-    """Replace the output of heads, of a layer's attention, or of its MLP by an uninformative one.
+    """Replace the output of heads, of a layer's attention, or of its MLP by zeros, a mean or a random sample.
 
     Attributes:
         head: The heads to ablate; None ablates the layer's attention completely, including the output bias.
@@ -157,7 +157,7 @@ class Ablate(Edit):
 class KnockOut(Edit):
     """Remove edges: these queries may not attend to these keys.
 
-    The remaining weights of the row renormalise to 1; a row without any key left has weights and output 0.
+    The remaining weights of the row renormalise to 1; a row with no keys left has weights and output 0.
 
     Attributes:
         head: The heads; None means all.
@@ -176,7 +176,7 @@ class KnockOut(Edit):
 
     @property
     def mask(self) -> Mask:
-        """The mask of all other edges."""
+        """The mask that allows all other edges."""
         return ~masks.edge(self.query, self.key, self.head, self.batch)
 
 
@@ -206,7 +206,9 @@ class Patch(Edit):
 
 @dataclass(frozen=True)
 class Scale(Edit):
-    """Divide a head's scores by a temperature: above 1 the weights become more even, below 1 sharper. Biases stay.
+    """Divide a head's scores by a temperature: above 1 the weights become more even, below 1 sharper.
+
+    Biases are not divided.
 
     Attributes:
         head: The heads; None means all.
@@ -224,7 +226,7 @@ class Scale(Edit):
 
 @dataclass(frozen=True)
 class Remask(Edit):
-    """Replace the mask. ``Remask()`` removes it, and causality with it.
+    """Replace the mask. ``Remask()`` removes it, including causality.
 
     Attributes:
         head: The heads; None means all.

@@ -1,4 +1,4 @@
-"""Extract from a model's output what metrics read."""
+"""Extract the tensor that metrics read from a model's output."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Split a logit into what each head, MLP and the embedding add to it directly.
+"""Decompose a logit into the direct contributions of each head, each MLP and the embedding.
 
-The last norm is linearised at this forward pass, so that the contributions sum to the logit. What later layers compute
-from a contribution is not included; ``jumok.effect`` measures that.
+The last norm is linearised at this forward pass, so that the contributions sum to the logit. Indirect effects
+through later layers are not included; ``jumok.effect`` measures those.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .output_projection import compute_head_contributions, find_output_projectio
 
 @dataclass(frozen=True)
 class LogitContribution:
-    """What one part of a model adds to a logit.
+    """The direct contribution of one part of a model to a logit.
 
     Attributes:
         name: The part: "embedding", a site name, a block's MLP, or a bias.
@@ -110,7 +110,7 @@ class LinearisedReader:
         self.constant = float(self._row @ parameters["bias"]) if "bias" in parameters else 0.0
 
     def read_logit(self, contribution: Tensor) -> float:
-        """Return what a contribution to the residual stream adds to the logit.
+        """Return how much a vector in the residual stream adds to the logit.
 
         Args:
             contribution: A vector ``[width]``.

@@ -71,8 +71,8 @@ def _build_tables(runner: EditRunner, sites: Sequence[str]) -> EdgeTables:
         attention = runner.capture.attentions[site]
         if attention.batch != 1:
             raise ArgumentError(
-                f"{site} attends inside windows, whose edges effect cannot measure; use KnockOut(batch=...) for a "
-                'window\'s edges, or over="heads"'
+                f"{site} attends inside windows, and effect cannot measure their edges; use KnockOut(batch=...) for "
+                'the edges of a window, or over="heads"'
             )
         for head in range(attention.heads):
             weights[site, head] = runner.capture.weights(site, head)
@@ -102,7 +102,7 @@ def estimate_edge_effects(
         gradient: The gradient of the metric with respect to the head's output.
     """
     output = runner.capture.activations[f"{site}.output"][0, head].float()
-    # a recurrent decoder attends to the same keys at every step, and recorded their values each time
+    # a recurrent decoder attends to the same keys at every step and records their values each time
     all_values = runner.capture.activations[f"{site}.value"][:, :, -weights.shape[1] :]
     heads_per_group = runner.capture.attentions[site].heads // all_values.shape[1]
     values = all_values[0, head // heads_per_group].float()
@@ -111,9 +111,9 @@ def estimate_edge_effects(
     along_output = (gradient * output).sum(-1, keepdim=True)
     along_values = gradient @ values.T
     ratio = weights / (1 - weights).clamp_min(1e-6)
-    is_only_key = weights > 1 - 1e-6  # without it nothing remains of the row, and the head outputs 0
+    is_only_key = weights > 1 - 1e-6  # removing it leaves an empty row, and the head outputs 0
     estimates = torch.where(is_only_key, -along_output.expand_as(weights), ratio * (along_output - along_values))
-    # a divergence can only grow and a similarity only shrink, in whichever direction the output moves
+    # any change of the output increases a divergence and decreases a similarity
     if isinstance(runner.metric, Divergence):
         return estimates.abs()
     return -estimates.abs() if isinstance(runner.metric, Similarity) else estimates

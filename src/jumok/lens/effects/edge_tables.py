@@ -66,7 +66,7 @@ class EdgeTables:
         return [edge for _, edge in candidates[:count]]
 
     def sample(self, count: int, generator: random.Random) -> list[Edge]:
-        """Draw random edges, the same number from each head. Most have small weights, as most edges do.
+        """Draw random edges, the same number from each head. Most of them have small weights, because most edges do.
 
         Args:
             count: How many edges altogether.
@@ -98,7 +98,7 @@ class EdgeTables:
 
 
 class SimilarWeightFinder:
-    """Finds the edges of a pool whose weights have the ratio nearest to 1 with the weight of another edge."""
+    """Finds the edges of a pool whose weights are closest to that of a given edge, by ratio."""
 
     def __init__(self, tables: EdgeTables, pool: Sequence[Edge]) -> None:
         """Sort the pool by weight.

@@ -36,7 +36,7 @@ METRICS_BY_ANSWER: dict[str, tuple[type[Metric], ...]] = {
     "numbers": (Value,),
     "hidden": (Similarity,),
 }
-POSITIONS_PER_BATCH = 4096  # larger batches are not faster, and need more memory
+POSITIONS_PER_BATCH = 4096  # larger batches need more memory and are not faster
 
 
 class EditRunner:
@@ -57,7 +57,7 @@ class EditRunner:
             lens: An open lens.
             inputs: The model's inputs, a single text.
             settings: Further keyword arguments of the model's ``forward``.
-            metric: The metric; None measures how probable the model's own answer is.
+            metric: The metric; None = the log-probability of the model's own answer.
 
         Raises:
             ArgumentError: If there are several texts, or the metric does not fit the model's output.
@@ -71,7 +71,7 @@ class EditRunner:
         for model_input in self.inputs:
             if isinstance(model_input, Tensor) and model_input.dim() and model_input.shape[0] != 1:
                 raise ArgumentError(f"effect measures one text at a time, not {model_input.shape[0]}")
-        # no step follows these forward passes, so a cache would only occupy memory
+        # no decoding step follows these forward passes, so a cache would only use memory
         self.settings = {**lens.facts.build_no_cache_arguments(), **settings}
         first_read_position = -1 if metric is None else metric.first_read_position
         if first_read_position is not None and first_read_position < 0:

@@ -18,7 +18,7 @@ EXAMPLES = 5  # edges listed as examples
 
 @dataclass(frozen=True)
 class Effect:
-    """One edit and what it changed.
+    """One edit and its effect on the metric.
 
     Attributes:
         layer: The layer's number in a model with a single stack, else its site name; every ``layer`` argument accepts
@@ -155,7 +155,7 @@ class Effects:
     def agreement_of_chosen(self) -> float | None:
         """The same correlation over the edges that were chosen for a large estimate or weight; None for heads.
 
-        It is usually lower, because large edits change a model far beyond the linear range.
+        It is usually lower, because large effects are far outside the linear range of the gradient estimate.
         """
         return self._correlate_estimates(self.rows)
 
@@ -173,7 +173,7 @@ class Effects:
         """
         if self.over == "heads":
             raise ArgumentError('heads have no weight; measure with over="edges"')
-        # rows that were chosen for a large weight or estimate would bias the correlation; random ones do not
+        # random edges: rows selected for a large weight or estimate would bias the correlation
         unbiased = self.rows if self.every else self.sampled
         weights = [effect.weight or 0.0 for effect in unbiased]
         sizes = [abs(effect.effect) for effect in unbiased]

@@ -2,9 +2,9 @@
 
     effects = jumok.effect(model, tokens, metric=LogitDifference(" Mary", " John"), over="heads")
 
-An effect is metric(edited) - metric(clean). All heads are measured. Edges are too many for that: a gradient estimates
-all of them, and those with the largest estimates or weights are then measured exactly, together with random edges of
-similar weight. Among the latter, an edge's rank and p-value say how unusual its effect is.
+An effect is metric(edited) - metric(clean). All heads are measured. There are too many edges for that: a gradient
+estimates all of them, and those with the largest estimates or weights are then measured exactly, together with random
+edges of similar weight. Among the latter, an edge's rank and p-value say how unusual its effect is.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def effect(
     Args:
         model: A model, as for ``Lens``.
         inputs: The model's inputs, a single text, as for ``Lens.run``.
-        metric: A metric of jumok.lens.effects.metrics; default: how probable the model's own answer is.
+        metric: A metric of jumok.lens.effects.metrics; default: the log-probability of the model's own answer.
         over: "heads" or "edges".
         by: How heads are ablated: "zero", "mean" or "resample" (see ``Ablate``).
         verify: How many edges to measure exactly, by gradient and again by weight; None measures every edge.
@@ -84,7 +84,7 @@ def _check_options(over: str, by: str, verify: int | None, controls: int) -> Non
     if by not in ABLATION_METHODS:
         raise ArgumentError(f"by must be one of {', '.join(ABLATION_METHODS)}, not {by!r}")
     if over == "edges" and by != "zero":
-        raise ArgumentError(f'by={by!r} says how heads are ablated and does not apply to edges; use over="heads"')
+        raise ArgumentError(f'by={by!r} applies only to heads, not to edges; use over="heads"')
     if controls < 1:
         raise ArgumentError(f"controls must be at least 1, not {controls}")
     if verify is not None and verify < 1:

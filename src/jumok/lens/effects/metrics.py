@@ -1,4 +1,4 @@
-"""Metrics: what an effect is measured by. A metric computes one number for each text from a model's output.
+"""Metrics, which effects are measured in. A metric computes one number per text from a model's output.
 
 Metrics are frozen values. ``position`` counts as in Python: -1 is the last position.
 """
@@ -191,7 +191,7 @@ class ClassScore(Metric):
 
     def __call__(self, logits: Logits, clean: CleanLogits) -> Values:
         if logits.dim() != 2:
-            raise ArgumentError(f"this model has no classes but logits {list(logits.shape)}; use a metric of tokens")
+            raise ArgumentError(f"ClassScore reads logits [batch, class], not {list(logits.shape)}; use another metric")
         return logits.log_softmax(-1)[:, _check_token(self.label, logits)]
 
     def __str__(self) -> str:
@@ -273,7 +273,7 @@ def encode_single_token(text: str, tokenizer: Tokenizer | None) -> int:
 
 
 def choose_default_metric(answer: Answer) -> Metric:
-    """Return the metric for the most likely question: how probable is the model's own answer?
+    """Return the default metric: the log-probability of the model's own answer, or its equivalent for other outputs.
 
     Args:
         answer: The output of the unedited model.
@@ -288,7 +288,7 @@ def choose_default_metric(answer: Answer) -> Metric:
 
 
 def _check_token(token: int | str, logits: Logits) -> int:
-    """Return a token or class id that the logits have."""
+    """Return a token or class id after checking that it is in range."""
     if isinstance(token, str):
         raise ArgumentError(f"{token!r} needs a tokenizer: use the model of jumok.load, or give the token's id")
     if not 0 <= token < logits.shape[-1]:

@@ -29,7 +29,7 @@ class OutputProjection(NamedTuple):
 def compute_head_contributions(
     model: nn.Module | Loaded, capture: Capture, layer: int | str
 ) -> Float[Tensor, "batch head query width"]:
-    """Compute what each head of an attention adds to the residual stream.
+    """Compute the contribution of each head of an attention to the residual stream.
 
     With the bias of the output projection, the contributions sum to the attention's output.
 
@@ -67,7 +67,7 @@ def find_output_projection(model: nn.Module | Loaded, site: str) -> OutputProjec
     parameters = {} if module is None else dict(module.named_parameters(recurse=False))
     weight = parameters.get("weight")
     if weight is None or weight.dim() != 2:
-        raise ArgumentError(f"the output projection of {site} is unknown, so the heads' contributions are too")
+        raise ArgumentError(f"the output projection of {site} was not found, so its heads have no contributions")
     # transformers' Conv1D stores the transposed matrix
     is_transposed = type(module).__name__ == "Conv1D"
     return OutputProjection(weight.T if is_transposed else weight, parameters.get("bias"))

@@ -1,4 +1,4 @@
-"""Rerun a model from the middle.
+"""Rerun a model from an intermediate block.
 
 An edit inside a block does not change the blocks before it, so their outputs of the unedited forward pass are reused:
 

@@ -135,17 +135,17 @@ def read_mask(
         query: Queries ``[batch, head, query, head_width]``.
         key: Keys ``[batch, group, key, head_width]``.
         attention_mask: A MaskTensor, a table ``[batch, head, query, key]`` of booleans or of numbers to add, or None.
-        is_causal: Whether the attention is causal where ``attention_mask`` is None; default: as the module says.
+        is_causal: Whether the attention is causal if ``attention_mask`` is None; default: the module's ``is_causal``.
 
     Raises:
-        ArgumentError: If the mask has another form.
+        ArgumentError: If the mask has an unsupported type or shape.
     """
     query_count, key_count = query.shape[2], key.shape[2]
     queries, keys = range(query_count), range(key_count)
     name = type(module).__name__
     if isinstance(attention_mask, MaskTensor):
         if attention_mask.positioned is None:
-            raise ArgumentError(f"{name} computes with its attention mask, so the lens cannot read the mask")
+            raise ArgumentError(f"{name} modifies its attention mask, so the lens cannot read the mask")
         mask, queries, keys = attention_mask.positioned
         if len(queries) != query_count or len(keys) != key_count:
             raise ArgumentError(

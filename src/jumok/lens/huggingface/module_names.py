@@ -7,7 +7,7 @@ from typing import NamedTuple
 from torch import nn
 
 MLP_NAMES = frozenset({"mlp", "feed_forward", "ffn", "DenseReluDense"})
-#: the projection behind the heads, as a submodule of the attention
+#: names of the output projection as a submodule of the attention
 OUTPUT_PROJECTION_NAMES = ("c_proj", "o_proj", "out_proj", "out_lin", "o")
 #: BERT and Swin keep the heads in one module ("attention.self") and their projection in its sibling
 SIBLING_PROJECTION = "output.dense"
