@@ -191,7 +191,9 @@ class ClassScore(Metric):
 
     def __call__(self, logits: Logits, clean: CleanLogits) -> Values:
         if logits.dim() != 2:
-            raise ArgumentError(f"ClassScore reads logits [batch, class], not {list(logits.shape)}; use another metric")
+            raise ArgumentError(
+                f"this model has no classes, its logits are {list(logits.shape)}; use a metric of tokens"
+            )
         return logits.log_softmax(-1)[:, _check_token(self.label, logits)]
 
     def __str__(self) -> str:
