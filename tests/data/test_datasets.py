@@ -37,7 +37,7 @@ def test_missing_data_is_downloaded_only_with_a_report(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(text_corpora.catalogue, "download_entry", download)
     with pytest.raises(JumokError, match="download"):
-        next(text_corpora.read_shakespeare(report=lambda line: None))
+        next(text_corpora.read_shakespeare(download_report=lambda line: None))
     assert requests == ["shakespeare"]
 
 

@@ -49,7 +49,9 @@ class ProjectionParameters(NamedTuple):
     bias: Tensor | None
 
 
-AllParameters = tuple[ProjectionParameters, ProjectionParameters, ProjectionParameters]  # of queries, keys, values
+QueryKeyValueParameters = tuple[
+    ProjectionParameters, ProjectionParameters, ProjectionParameters
+]  # of queries, keys, values
 
 
 def split_heads(
@@ -97,11 +99,11 @@ class Projection(nn.Module):
         """
         raise NotImplementedError
 
-    def get_parameters(self) -> AllParameters:
+    def get_parameters(self) -> QueryKeyValueParameters:
         """Return the parameters of queries, keys and values, by head."""
         raise NotImplementedError
 
-    def load_parameters(self, parameters: AllParameters) -> None:
+    def load_parameters(self, parameters: QueryKeyValueParameters) -> None:
         """Copy parameters into this projection.
 
         Args:
@@ -158,7 +160,7 @@ class Fused(Projection):
         bias = self.joined.bias
         return functional.linear(inputs, self.joined.weight[rows], None if bias is None else bias[rows])
 
-    def get_parameters(self) -> AllParameters:
+    def get_parameters(self) -> QueryKeyValueParameters:
         query, key, value = self.joined.weight.split(self.widths)
         query_bias, key_bias, value_bias = (
             (None, None, None) if self.joined.bias is None else self.joined.bias.split(self.widths)
@@ -169,7 +171,7 @@ class Fused(Projection):
             _split_parameters(value, value_bias, self.sizes.groups),
         )
 
-    def load_parameters(self, parameters: AllParameters) -> None:
+    def load_parameters(self, parameters: QueryKeyValueParameters) -> None:
         matrix = torch.cat([part.matrix.flatten(0, 1) for part in parameters])
         biases = [part.bias.flatten() for part in parameters if part.bias is not None]
         _copy_parameters(self.joined, matrix, torch.cat(biases) if biases else None)
@@ -197,20 +199,20 @@ class Batched(Projection):
         value = split_heads(self.value(source), self.sizes.groups)
         return key, value
 
-    def get_parameters(self) -> AllParameters:
+    def get_parameters(self) -> QueryKeyValueParameters:
         return (
             _split_parameters(self.query.weight, self.query.bias, self.sizes.heads),
             _split_parameters(self.key.weight, self.key.bias, self.sizes.groups),
             _split_parameters(self.value.weight, self.value.bias, self.sizes.groups),
         )
 
-    def load_parameters(self, parameters: AllParameters) -> None:
+    def load_parameters(self, parameters: QueryKeyValueParameters) -> None:
         for linear, part in zip((self.query, self.key, self.value), parameters, strict=True):
             bias = None if part.bias is None else part.bias.flatten()
             _copy_parameters(linear, part.matrix.flatten(0, 1), bias)
 
 
-class Single(Projection):
+class PerHead(Projection):
     """A separate map for every head, as attention is usually introduced.
 
     Args:
@@ -236,19 +238,19 @@ class Single(Projection):
         value = torch.stack([linear(source) for linear in self.value], 1)
         return key, value
 
-    def get_parameters(self) -> AllParameters:
+    def get_parameters(self) -> QueryKeyValueParameters:
         return _stack_parameters(self.query), _stack_parameters(self.key), _stack_parameters(self.value)
 
-    def load_parameters(self, parameters: AllParameters) -> None:
+    def load_parameters(self, parameters: QueryKeyValueParameters) -> None:
         for maps, part in zip((self.query, self.key, self.value), parameters, strict=True):
             for index, linear in enumerate(_get_linears(maps)):
                 _copy_parameters(linear, part.matrix[index], None if part.bias is None else part.bias[index])
 
 
-PROJECTIONS: dict[str, type[Fused] | type[Batched] | type[Single]] = {
+PROJECTIONS: dict[str, type[Fused] | type[Batched] | type[PerHead]] = {
     "fused": Fused,
     "batched": Batched,
-    "single": Single,
+    "single": PerHead,
 }
 
 

@@ -40,7 +40,7 @@ def read_arguments(arguments: tuple[str, ...]) -> list[str]:
     return [text.rstrip("\n")]
 
 
-def read_content(argument: str) -> str:
+def read_if_text_file(argument: str) -> str:
     """Return the content of the text file that an argument names; any other argument is returned unchanged.
 
     Args:
@@ -88,7 +88,7 @@ def load_and_prepare(arguments: tuple[str, ...], limit: int, quiet: bool) -> tup
 
     with show_status("reading", quiet):
         if loaded.model.reads in ("text", "numbers"):
-            text = read_content(text)
+            text = read_if_text_file(text)
         return loaded, prepare_input(loaded, text, limit)
 
 

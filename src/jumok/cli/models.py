@@ -10,7 +10,7 @@ import click
 
 from jumok import defaults
 
-from .arguments import read_arguments, read_content
+from .arguments import read_arguments, read_if_text_file
 from .command import Command, collect_given_options, json_option
 
 CLASSES_SHOWN = 5
@@ -108,7 +108,7 @@ def run(context: click.Context, /, model: str, inputs: tuple[str, ...], as_json:
     reads, task = loaded.model.reads, loaded.model.task
     settings = parse_settings(loaded, collect_given_options(context, *options))
     if reads in ("text", "numbers"):
-        texts = [read_content(text) for text in texts]
+        texts = [read_if_text_file(text) for text in texts]
     if reads == "numbers" and all("," not in text for text in texts):
         texts = [",".join(texts)]  # "10 20 30", written without commas, is one sequence
 

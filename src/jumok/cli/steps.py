@@ -61,7 +61,7 @@ def _print_example(name: str, example: Example) -> None:
         click.echo(f"  {step.formula}  {step.shape}")
         for index, row in enumerate(step.numbers.tolist()):
             numbers = " ".join(_format_cell(cell) for cell in row)
-            click.echo(f"    {numbers}{_describe_difference(step, index)}")
+            click.echo(f"    {numbers}{_format_printed_row(step, index)}")
     if example.remark:
         click.echo(f"  {example.remark}")
     click.echo()
@@ -71,13 +71,13 @@ def _format_cell(number: float) -> str:
     return "       ." if number == float("-inf") else f"{number:8.3f}"
 
 
-def _describe_difference(step: Step, index: int) -> str:
-    """Return the published numbers of a row if they differ by more than rounding to two decimals."""
+def _format_printed_row(step: Step, row: int) -> str:
+    """Return the numbers that the article prints for a row if they differ by more than rounding, otherwise ""."""
     from jumok.lab.formula_steps import ROUNDING
 
     if step.printed is None or not step.differs:
         return ""
-    printed = step.printed[index]
-    if float((printed - step.numbers[index]).abs().max()) <= ROUNDING:
+    printed = step.printed[row]
+    if float((printed - step.numbers[row]).abs().max()) <= ROUNDING:
         return ""
     return "   <- printed as " + " ".join(f"{number:.2f}" for number in printed.tolist())

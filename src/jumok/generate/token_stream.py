@@ -38,13 +38,13 @@ def stream_tokens(
 
 
 def decode_steps(
-    decoder: IncrementalDecoder, texts: list[list[int]], limit: int, sampling: Sampling, ends: frozenset[int]
+    decoder: IncrementalDecoder, penalised_texts: list[list[int]], limit: int, sampling: Sampling, ends: frozenset[int]
 ) -> Iterator[list[int | None]]:
     """Run a decoder step by step until every text has ended or has ``limit`` new tokens.
 
     Args:
         decoder: A decoder that has not read its prompt yet.
-        texts: The tokens that the repetition penalty counts for each text. New tokens are appended to these lists.
+        penalised_texts: The tokens that the repetition penalty counts for each text, besides the new ones.
         limit: The largest number of new tokens for each text.
         sampling: How each token is chosen.
         ends: Token ids that end a text.
@@ -52,6 +52,7 @@ def decode_steps(
     Yields:
         One entry for each text: its new token, or None if the text has ended.
     """
+    texts = [list(tokens) for tokens in penalised_texts]
     with torch.inference_mode():
         logits = decoder.prefill()
         generator = sampling.create_generator(logits.device)

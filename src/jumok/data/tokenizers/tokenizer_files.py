@@ -47,7 +47,8 @@ def read_tokenizer(folder: Path) -> TokenizerParts:
     tokenizer_class = str(settings.get("tokenizer_class") or "").removesuffix("Fast")
 
     if (folder / "tokenizer.json").is_file():
-        inner, special = _read_tokenizer_json(folder / "tokenizer.json", settings)
+        inner, document = _read_tokenizer_json(folder / "tokenizer.json")
+        special = {} if settings.keys() & SPECIAL_TOKENS.values() else _infer_special_tokens(document)
     elif (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
         inner, special = _read_vocabulary_and_merges(folder, settings, tokenizer_class)
     elif (folder / "vocab.txt").is_file():
@@ -103,7 +104,8 @@ def _read_chat_template(folder: Path, settings: Settings) -> str | None:
     return template if isinstance(template, str) else None
 
 
-def _read_tokenizer_json(path: Path, settings: Settings) -> tuple[Tokenizer, SpecialTokens]:
+def _read_tokenizer_json(path: Path) -> tuple[Tokenizer, Settings]:
+    """Return the tokenizer of a tokenizer.json and its parsed content."""
     text = read_text(path, VOCABULARY_LIMIT)
     document = parse_json_object(path, text)
     model = document.get("model")
@@ -117,10 +119,13 @@ def _read_tokenizer_json(path: Path, settings: Settings) -> tuple[Tokenizer, Spe
                 byte_level.parse_merge(merge, model["vocab"], index, prefix)
         inner = Tokenizer.from_str(text)
 
-    if settings.keys() & SPECIAL_TOKENS.values():
-        return inner, {}
+    return inner, document
 
-    # without settings: the usual names, if such tokens were added, and the model's unknown token
+
+def _infer_special_tokens(document: Settings) -> SpecialTokens:
+    """Return the special tokens of a tokenizer.json without settings: the usual names and the unknown token."""
+    model = document.get("model")
+    model = model if isinstance(model, dict) else {}
     added = {_read_token_content(token) for token in document.get("added_tokens") or ()}
     special: SpecialTokens = {}
     for names in (SENTENCEPIECE_TOKENS, BERT_TOKENS):
@@ -128,7 +133,7 @@ def _read_tokenizer_json(path: Path, settings: Settings) -> tuple[Tokenizer, Spe
     unknown = _read_token_content(model.get("unk_token"))
     if unknown is not None:
         special["unknown"] = unknown
-    return inner, special
+    return special
 
 
 def _read_vocabulary(path: Path) -> dict[str, int]:

@@ -144,14 +144,14 @@ def translate_mask_function(function: MaskFunction, masking: ModuleType) -> Mask
         return None
     name = get_factory_name(function)
     if name == "and_masks":
-        return _translate_conjunction(_get_closure_value(function), masking)
+        return _combine_restrictions(_get_closure_value(function), masking)
     if name == "sliding_window_bidirectional_overlay":
         return masks.window(int(_get_closure_value(function)) + 1)
     return PredicateMask(function)
 
 
-def _translate_conjunction(functions: tuple[MaskFunction, ...], masking: ModuleType) -> Mask | None:
-    """Translate mask functions that must all allow a cell."""
+def _combine_restrictions(functions: tuple[MaskFunction, ...], masking: ModuleType) -> Mask | None:
+    """Translate mask functions that must all allow a cell; None if none of them forbids anything."""
     conjunction: Mask | None = None
     is_causal = masking.causal_mask_function in functions
     for function in functions:

@@ -185,14 +185,14 @@ def _read_emoji(request: TrainingRequest, preparation: Preparation) -> SplitImag
     without_tones = {path for side in ("train", "held-out") for path, _ in load_emoji(side, None, language)}
     held_out = list(load_emoji("held-out", request.report, language))
     images = load_or_resize_images(request, [*emoji, *held_out], preparation, ProblemLog())
-    train, validation, _ = split_by_key([_get_first_code(path) for path, _ in emoji], 0.0, VALIDATION / 2)
+    train, validation, _ = split_by_key([_parse_base_code_point(path) for path, _ in emoji], 0.0, VALIDATION / 2)
     validation = [index for index in validation if emoji[index][0] in without_tones]
     return images.select(train), images.select(validation), images.select(range(len(emoji), len(images.texts)))
 
 
-def _get_first_code(path: Path) -> str:
-    """Return the first code point of an emoji, which its variants share ("1f468-1f3fd-200d": man, tone, ...)."""
-    first = path.stem.split("-")[0]
+def _parse_base_code_point(image_path: Path) -> str:
+    """Return the code point that all variants of an emoji share, from its file name ("1f468-1f3fd-200d": 1f468)."""
+    first = image_path.stem.split("-")[0]
     return PERSON_CODES.get(first, first)
 
 
@@ -228,8 +228,9 @@ def generate_captions(
         tokens: list[list[int]] = [[] for _ in batch]
         with torch.inference_mode():
             decoder = CrossAttentionDecoder(model, batch.to(model.device), limit)
-            for _ in decode_steps(decoder, tokens, limit, greedy, ends):
-                pass  # decode_steps appends to the lists in ``tokens``
+            for step in decode_steps(decoder, [[] for _ in batch], limit, greedy, ends):
+                for row, token in zip(tokens, step, strict=True):
+                    row += [] if token is None else [token]
         captions += [tokenizer.decode([token for token in row if token not in ends]) for row in tokens]
     return captions
 
