@@ -2,6 +2,7 @@
 
 You learn: the lens takes a transformers model as it is, captures every attention exactly, and edits it. The model here
 is small and untrained, so that the example runs offline; AutoModelForCausalLM.from_pretrained(...) works the same way.
+This example needs `pip install transformers`.
 """
 
 import torch

@@ -2,6 +2,7 @@
 
 You learn: a family is a config and a model that declares what it reads, its task and what it answers."""
 
+import tempfile
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,7 +15,7 @@ from jumok.fields import integer
 from jumok.generate import generate
 from jumok.layers import EncoderBlock, FeedForward, LayerNorm
 from jumok.models import Config, Model, Output
-from jumok.models.model import initialise_normal, initialise_linear_layers
+from jumok.models.model import initialise_linear_layers, initialise_normal
 from jumok.models.registry import register_family
 from jumok.models.token_inputs import build_causal_mask, check_tokens, compute_token_logits
 
@@ -53,8 +54,7 @@ class Alibi(Model):
 
 
 model = Alibi(AlibiConfig()).eval()
-loaded, tokens = jumok.load(jumok.save(model, "alibi")), torch.tensor([[5, 3, 7]])
+loaded, tokens = jumok.load(jumok.save(model, tempfile.mkdtemp() + "/alibi")), torch.tensor([[5, 3, 7]])
 print("same logits:", torch.equal(model(tokens).logits, loaded.model(tokens).logits))
 print("new tokens:", len(generate(loaded.model, tokens.tolist(), limit=4)[0]))
-with jumok.Lens(loaded.model) as lens:
-    print("weights of one head:", list(lens.run(tokens).weights(1, 0).shape))
+print("weights of one head:", list(jumok.Lens(loaded.model).run(tokens).weights(1, 0).shape))

@@ -11,7 +11,7 @@ import torch
 
 import jumok
 from jumok import ArgumentError
-from jumok.models import Model
+from jumok.models import Model, registry
 from jumok.models.gpt import GPT
 from jumok.models.registry import FAMILIES, get_family, register_family
 
@@ -29,6 +29,7 @@ def read_code_block() -> str:
 def namespace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Run the block in an empty folder and return what it defines."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(registry, "_REGISTERED", {})  # other tests list the families
     defined: dict[str, Any] = {"__name__": "new_family"}
     exec(compile(read_code_block(), "CONTRIBUTING.md", "exec", dont_inherit=True), defined)
     return defined

@@ -158,7 +158,7 @@ def _print_outcome(outcome: Outcome, as_json: bool, steps: int | None) -> None:
     folder, done = outcome.folder, outcome.progress.step
     is_main = os.environ.get("RANK", "0") == "0"
     if outcome.signal is not None:
-        if is_main:
+        if is_main and as_json:  # otherwise the display has shown it
             click.echo(f"stopped at step {done:,}; continue with: jumok train --resume {folder}", err=True)
         sys.exit(128 + outcome.signal)
     if not is_main:

@@ -65,7 +65,7 @@ def train(
             ``jumok train --list RECIPE`` shows them.
 
     Returns:
-        The outcome: ``metrics``, ``folder``, ``report``, ``model`` and ``load()``.
+        The outcome: ``metrics``, ``folder``, ``report``, ``model``, ``load()``, and ``signal`` if a signal stopped it.
 
     Raises:
         ArgumentError: If the recipe, a field or the folder is invalid.
@@ -92,7 +92,8 @@ def train(
 
         is_restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0  # by torchrun
         if recipe is None or (is_restarted and world.broadcast(run_folder.is_run(folder))):
-            return resume_run(folder, fields.get("steps") if recipe is None else None, world, tracked)
+            outcome = resume_run(folder, fields.get("steps") if recipe is None else None, world, tracked)
+            return _show_stop(outcome, display)
         request = TrainingRequest(
             recipe,
             folder,
@@ -102,7 +103,15 @@ def train(
             skip_bad=skip_bad,
             report=display.show_message,
         )
-        return start_run(request, world, tracked)
+        return _show_stop(start_run(request, world, tracked), display)
+
+
+def _show_stop(outcome: Outcome, display: ProgressDisplay) -> Outcome:
+    """Say how to continue if a signal stopped the run, so that an unfinished run never looks like a finished one."""
+    if outcome.signal is not None:
+        step, folder = outcome.progress.step, outcome.folder
+        display.show_message(f"stopped at step {step:,}; continue with: jumok train --resume {folder}")
+    return outcome
 
 
 def find_free_folder(recipe: str) -> Path:
