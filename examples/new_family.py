@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import nn
 
 import jumok
 from jumok.attention import MultiHead, bias
@@ -37,9 +36,9 @@ class Alibi(Model):
     def __init__(self, config):
         super().__init__()
         self.config, width = config, config.width
-        self.embedding = nn.Embedding(config.vocabulary, width)
+        self.embedding = torch.nn.Embedding(config.vocabulary, width)
         parts = [(MultiHead(width, config.heads), FeedForward(width, 4 * width)) for _ in range(config.layers)]
-        self.blocks = nn.ModuleList(EncoderBlock(*part, norm=lambda: LayerNorm(width)) for part in parts)
+        self.blocks = torch.nn.ModuleList(EncoderBlock(*part, norm=lambda: LayerNorm(width)) for part in parts)
         self.finish_construction()
 
     def initialise(self):
@@ -57,4 +56,5 @@ model = Alibi(AlibiConfig()).eval()
 loaded, tokens = jumok.load(jumok.save(model, tempfile.mkdtemp() + "/alibi")), torch.tensor([[5, 3, 7]])
 print("same logits:", torch.equal(model(tokens).logits, loaded.model(tokens).logits))
 print("new tokens:", len(generate(loaded.model, tokens.tolist(), limit=4)[0]))
-print("weights of one head:", list(jumok.Lens(loaded.model).run(tokens).weights(1, 0).shape))
+with jumok.Lens(loaded.model) as lens:
+    print("weights of one head:", list(lens.run(tokens).weights(1, 0).shape))
