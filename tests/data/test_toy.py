@@ -24,7 +24,7 @@ MAKERS: dict[str, tuple[Callable[..., Examples], tuple[dict[str, Any], ...]]] = 
     "sort": (toy_tasks.make_sort_examples, ({}, {"split": "held-out"})),
     "add": (toy_tasks.make_addition_examples, ({}, {"split": "held-out"})),
     "induction": (
-        toy_tasks.make_induction_examples,
+        toy_tasks.make_repetition_examples,
         ({"count": 500, "length": 9}, {"count": 50, "length": 9, "split": "held-out"}),
     ),
 }
@@ -45,7 +45,7 @@ def test_splits_do_not_overlap_and_seeds_are_reproducible(name: str) -> None:
 def test_splits_of_few_examples_do_not_overlap() -> None:
     for make in (
         lambda count, split, seed: toy_tasks.make_plus_two_examples(count, split, seed, 1),
-        lambda count, split, seed: toy_tasks.make_induction_examples(count, 1, split, seed),
+        lambda count, split, seed: toy_tasks.make_repetition_examples(count, 1, split, seed),
     ):
         train, held = ({x[0] for seed in range(9) for x, _ in make(5, split, seed)} for split in ("train", "held-out"))
         assert len(train) > 30 and len(held) >= 5 and not train & held
@@ -102,7 +102,7 @@ def test_addition_agrees_with_mingpt() -> None:
 
 
 def test_induction_target_repeats_the_source() -> None:
-    examples = toy_tasks.make_induction_examples(300, 20)
+    examples = toy_tasks.make_repetition_examples(300, 20)
     assert all(len(source) == 20 and target == source for source, target in examples)
     numbers = {number for source, _ in examples for number in source}
     assert numbers == set(range(256))
@@ -114,8 +114,8 @@ def test_invalid_arguments_are_refused() -> None:
         lambda: toy_tasks.make_reverse_examples("dev", count=0),
         lambda: toy_tasks.make_sort_examples(length=20, kinds=10),
         lambda: toy_tasks.make_addition_examples(digits=4),
-        lambda: toy_tasks.make_induction_examples(5, 0),
-        lambda: toy_tasks.make_induction_examples(100, 1, kinds=3),
+        lambda: toy_tasks.make_repetition_examples(5, 0),
+        lambda: toy_tasks.make_repetition_examples(100, 1, kinds=3),
     ):
         with pytest.raises(ArgumentError):
             call()

@@ -32,7 +32,7 @@ class Rule:
     sizes: tuple[int, ...] = ()
     transposed: bool = False
 
-    def join(self, tensors: Sequence[Tensor]) -> Tensor:
+    def build_parameter(self, tensors: Sequence[Tensor]) -> Tensor:
         """Build the parameter.
 
         Args:
@@ -41,7 +41,7 @@ class Rule:
         turned = [tensor.T if self.transposed else tensor for tensor in tensors]
         return turned[0] if len(turned) == 1 else torch.cat(turned)
 
-    def split(self, parameter: Tensor) -> list[Tensor]:
+    def split_parameter(self, parameter: Tensor) -> list[Tensor]:
         """Split the parameter into the tensors of the file.
 
         Args:
@@ -112,7 +112,7 @@ class NameTable:
             if missing:
                 raise CheckpointError(f"{origin} has no tensor {missing[0]!r}, which parameter {name!r} needs")
 
-            loaded = rule.join([read(stored[tensor]) for tensor in tensors])
+            loaded = rule.build_parameter([read(stored[tensor]) for tensor in tensors])
             if loaded.shape != parameter.shape:
                 raise CheckpointError(
                     f"{origin}: {', '.join(tensors)} give {list(loaded.shape)}, but by its config {name!r} has shape "
@@ -137,7 +137,7 @@ class NameTable:
         tensors: dict[str, Tensor] = {}
         for name, parameter in model.named_parameters():
             rule, numbers = self._find_rule(name)
-            for tensor, part in zip(rule.tensors, rule.split(parameter.detach()), strict=True):
+            for tensor, part in zip(rule.tensors, rule.split_parameter(parameter.detach()), strict=True):
                 tensors[_insert_numbers(tensor, numbers)] = part
         return tensors
 

@@ -124,7 +124,7 @@ def attend_sentence(
     score_function = _build_score(score, attention.sizes.head_width)
     attention.score = score_function
     bias_function = _build_bias(bias, heads)
-    _sharpen_projections(attention, width)
+    _redraw_projections(attention, width)
 
     with torch.no_grad():
         inputs = _embed_words(query_words, width, seed)
@@ -165,7 +165,7 @@ def attend_demo_sentence(text: str) -> SentenceAttention:
     return attend_sentence(text, heads=4, width=64, mask=masks.causal)
 
 
-def _sharpen_projections(attention: MultiHead, width: int) -> None:
+def _redraw_projections(attention: MultiHead, width: int) -> None:
     """Draw projections that give scores a deviation of about 1, so that patterns are visible."""
     for name, parameter in attention.named_parameters():
         if "projection" in name and parameter.dim() == 2:

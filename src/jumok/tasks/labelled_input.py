@@ -24,7 +24,7 @@ START = "<start>"
 Words = list[tuple[str, range]]
 
 
-class _TargetAxes(NamedTuple):
+class _FromTarget(NamedTuple):
     """Whether the queries and whether the keys of an attention come from the target; otherwise from the source."""
 
     queries: bool
@@ -63,7 +63,7 @@ class LabelledInput:
         Args:
             site: The name of the attention.
         """
-        from_target = self._find_target_axes(site)
+        from_target = self._find_axes_from_target(site)
         queries = self.target if from_target.queries else self.source
         keys = self.target if from_target.keys else self.source
         return queries, keys
@@ -74,19 +74,19 @@ class LabelledInput:
         Args:
             site: The name of the attention.
         """
-        from_target = self._find_target_axes(site)
+        from_target = self._find_axes_from_target(site)
         queries = self.target_words if from_target.queries else self.source_words
         keys = self.target_words if from_target.keys else self.source_words
         return queries, keys
 
-    def _find_target_axes(self, site: str) -> _TargetAxes:
+    def _find_axes_from_target(self, site: str) -> _FromTarget:
         """Return which axes of an attention belong to the target."""
         if not self.target:
-            return _TargetAxes(False, False)
+            return _FromTarget(False, False)
         if "cross" in site:
-            return _TargetAxes(True, False)
+            return _FromTarget(True, False)
         is_decoder = site.startswith("decoder")
-        return _TargetAxes(is_decoder, is_decoder)
+        return _FromTarget(is_decoder, is_decoder)
 
 
 def prepare_input(loaded: Loaded, raw: RawInput, limit: int = defaults.ANSWER_TOKENS) -> LabelledInput:

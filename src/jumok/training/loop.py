@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from safetensors import SafetensorError
@@ -159,20 +160,25 @@ def _receive_signal(world: World, signals: SignalListener) -> signal.Signals | N
     return signal.Signals(number) if number else None
 
 
-def _evaluate(
-    state: TrainingState, log: MetricsLog, display: ProgressDisplay, signals: SignalListener
-) -> tuple[dict[str, float], bool]:
-    """Return the metrics, and True if they are the best so far; no metrics if a signal interrupted the evaluation."""
+class Evaluation(NamedTuple):
+    """The metrics of an evaluation, and whether they are the best so far."""
+
+    metrics: dict[str, float]
+    is_best: bool
+
+
+def _evaluate(state: TrainingState, log: MetricsLog, display: ProgressDisplay, signals: SignalListener) -> Evaluation:
+    """Evaluate and record the metrics; there are none if a signal interrupted the evaluation."""
     display.show_message("evaluating", transient=True)
     metrics: dict[str, float] = state.world.broadcast(_compute_metrics(state, signals))
     if not metrics:
-        return {}, False
+        return Evaluation({}, is_best=False)
     state.progress.owed = False
     is_best = _update_best(state.task, state.progress, metrics)
     if state.world.is_main:
         log.add(state.progress.step, **{f"evaluation_{name}": value for name, value in metrics.items()})
     display.show_evaluation(state.progress.step, metrics, is_best)
-    return metrics, is_best
+    return Evaluation(metrics, is_best)
 
 
 def _compute_metrics(state: TrainingState, signals: SignalListener) -> dict[str, float]:

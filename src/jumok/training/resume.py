@@ -174,20 +174,24 @@ def restore_checkpoint(state: TrainingState, run: Path, report: Callable[[str], 
     if metadata["steps"] != steps:  # the number of steps was changed
         state.progress.finished = state.progress.step >= steps
     if state.world.is_main:
+        _remove_later_checkpoints(run, state.progress.step)
         _restore_pointers(run, checkpoint, state.progress)
     return True
 
 
+def _remove_later_checkpoints(run: Path, restored_step: int) -> None:
+    """Remove the checkpoints after the restored one: they are damaged, or the run would have resumed from them."""
+    for step, checkpoint in run_folder.list_checkpoints(run):
+        if step > restored_step:
+            run_folder.remove_checkpoint(checkpoint)
+
+
 def _restore_pointers(run: Path, checkpoint: Path, progress: Progress) -> None:
-    """Point ``last`` at the restored checkpoint and ``best`` at the best, and remove damaged later checkpoints.
+    """Point ``last`` at the restored checkpoint and ``best`` at the best one.
 
     A process may have been killed after it saved its best checkpoint and before it pointed ``best`` at it.
     """
     run_folder.write_pointer(run, "last", checkpoint)
-    for step, later in run_folder.list_checkpoints(run):
-        if step > progress.step:
-            run_folder.remove_checkpoint(later)
-
     checkpoints = run_folder.list_checkpoints(run)
     best = next((folder for step, folder in checkpoints if step == progress.best_step), None)
     if best is not None and best != run_folder.read_pointer(run, "best"):

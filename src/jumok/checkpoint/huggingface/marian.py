@@ -19,14 +19,14 @@ MODEL_TYPES: tuple[str, ...] = ("marian",)
 MODEL_CLASS: type[Model] = Transformer
 
 
-class RowRule(Rule):
+class OneRowRule(Rule):
     """A rule for the bias on the logits, which the file stores as a matrix of one row and the model as a vector."""
 
-    def join(self, tensors: Sequence[Tensor]) -> Tensor:
+    def build_parameter(self, tensors: Sequence[Tensor]) -> Tensor:
         """Return the row as a vector; see ``Rule.join``."""
         return tensors[0].flatten()
 
-    def split(self, parameter: Tensor) -> list[Tensor]:
+    def split_parameter(self, parameter: Tensor) -> list[Tensor]:
         """Return the vector as a matrix of one row; see ``Rule.split``."""
         return [parameter[None].contiguous()]
 
@@ -188,7 +188,7 @@ def build_table_with(config: TransformerConfig, more: Sequence[Rule]) -> NameTab
         *embeddings,
         *more,
         Rule("output.weight", ("lm_head.weight",)),
-        RowRule("output_bias", ("final_logits_bias",)),
+        OneRowRule("output_bias", ("final_logits_bias",)),
         *_build_stack_rules(config, "encoder", {"attention": "self_attn"}),
         *_build_stack_rules(config, "decoder", {"attention": "self_attn", "cross": "encoder_attn"}),
     ]

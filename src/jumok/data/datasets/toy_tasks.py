@@ -123,7 +123,7 @@ def make_addition_examples(
     return examples
 
 
-def make_induction_examples(
+def make_repetition_examples(
     count: int, length: int, split: Split = "train", seed: int = 0, kinds: int = 256
 ) -> list[Example]:
     """Make random sequences that repeat: the target can be predicted from the source (Olsson et al. 2022).

@@ -69,7 +69,7 @@ class KnockOutEdgePerRow(Listener):
             keys: The key position of the edge in each batch row.
         """
         self.site = site
-        self.mask = AllButOneEdge(heads, queries, keys)
+        self.mask = ForbidOneEdge(heads, queries, keys)
 
     def accepts(self, site: str) -> bool:
         """Return whether this is the mask of the attention.
@@ -90,7 +90,7 @@ class KnockOutEdgePerRow(Listener):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AllButOneEdge(Mask):
+class ForbidOneEdge(Mask):
     """A mask that forbids one cell in each batch row.
 
     Attributes:

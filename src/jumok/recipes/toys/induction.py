@@ -201,7 +201,7 @@ def create_repeated_test_sequences(context_length: int, user_text: bytes = b"") 
         kind: torch.tensor(
             [
                 first + second
-                for first, second in toy_tasks.make_induction_examples(SEQUENCES_PER_KIND, size, "held-out")
+                for first, second in toy_tasks.make_repetition_examples(SEQUENCES_PER_KIND, size, "held-out")
             ]
         )
         for kind, size in sizes.items()
