@@ -24,6 +24,15 @@ RUN_FILE = "run.json"
 CHECKPOINTS_FOLDER = "checkpoints"
 # the optional suffix: saving a step again writes a new folder before the old one is removed
 CHECKPOINT_NAME = re.compile(r"step-(\d{8,12})(?:-(\d{1,4}))?")
+# The temporary names that Jumok creates. A user may keep other dot-files (.git, .notes.md) in a run's folder.
+TEMPORARY_FILE = re.compile(
+    r"\.[\w-]+\.(?:json|jsonl|md)\.[0-9a-f]{8}"  # write_atomically
+    r"|\.[\w-]+-[0-9a-f]{12}\.part"  # token shards
+)
+TEMPORARY_CHECKPOINT = re.compile(
+    rf"\.gone-{CHECKPOINT_NAME.pattern}-[0-9a-f]{{8}}"  # remove_checkpoint
+    rf"|\.{CHECKPOINT_NAME.pattern}\.\w{{8}}"  # create_folder_atomically
+)
 
 
 def is_run(folder: Path) -> bool:
@@ -157,15 +166,17 @@ def remove_checkpoint(checkpoint: Path) -> None:
 
 
 def remove_temporary_files(run: Path) -> None:
-    """Remove the temporary files and folders that a killed process left behind.
+    """Remove the temporary files and folders that a killed process left behind, and nothing else.
 
     Args:
         run: The run's folder.
     """
-    for folder in (run, run / CHECKPOINTS_FOLDER):
+    for folder, pattern in ((run, TEMPORARY_FILE), (run / CHECKPOINTS_FOLDER, TEMPORARY_CHECKPOINT)):
         if not folder.is_dir():
             continue
         for path in folder.glob(".*"):
+            if not pattern.fullmatch(path.name):
+                continue
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
             else:
