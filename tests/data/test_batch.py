@@ -98,7 +98,7 @@ def test_hundred_million_examples_need_no_memory_or_time() -> None:
 @given(st.integers(1, 500), st.integers(1, 500), seeds, sizes, st.integers(0, 10**9))
 def test_windows_are_inside_the_text_and_reproducible(count: int, length: int, seed: int, size: int, step: int) -> None:
     if length > count:
-        with pytest.raises(ArgumentError, match="do not fit"):
+        with pytest.raises(ArgumentError, match="does not fit into a text"):
             RandomWindows(count, length, seed)
         return
     state = torch.random.get_rng_state()

@@ -274,7 +274,7 @@ def test_outcome_loads_the_best_model(tmp_path: Path) -> None:
 
 def test_checkpoint_of_another_model_is_refused(tmp_path: Path, stopped_run: Path) -> None:
     other = GPTConfig.from_json({**CONFIG.to_json(), "width": 24, "hidden": 48})
-    message = r"another model: hidden was 32 and is now 48, width was 16 and is now 24"
+    message = r"different model: hidden was 32 and is now 48, width was 16 and is now 24"
     with pytest.raises(TrainingError, match=message):
         fit(toy(other), stopped_run)
 
