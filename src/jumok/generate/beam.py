@@ -11,7 +11,7 @@ from torch import Tensor
 from jumok.errors import ArgumentError
 from jumok.models import Model
 
-from .decoding import DEFAULT_LIMIT, IncrementalDecoder, create_decoder
+from .decoding import DEFAULT_LIMIT, IncrementalDecoder, create_incremental_decoder
 
 Candidate = tuple[float, int, int]  # log-probability, beam, token
 
@@ -109,7 +109,7 @@ def beam_search(
     if beams < 1:
         raise ArgumentError(f"beam search needs at least 1 beam, not {beams}")
     settings = BeamSettings(beams, limit, length_penalty, frozenset(ends))
-    return search_beams(create_decoder(model, prompts, limit), len(prompts), settings)
+    return search_beams(create_incremental_decoder(model, prompts, limit), len(prompts), settings)
 
 
 def search_beams(decoder: IncrementalDecoder, text_count: int, settings: BeamSettings) -> list[list[int]]:

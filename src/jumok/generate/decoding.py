@@ -258,7 +258,7 @@ class RecurrentDecoder(IncrementalDecoder):
             raise ArgumentError("a recurrent model cannot remove tokens; speculative decoding needs another family")
 
 
-def create_decoder(model: Model, prompts: list[list[int]], limit: int) -> IncrementalDecoder:
+def create_incremental_decoder(model: Model, prompts: list[list[int]], limit: int) -> IncrementalDecoder:
     """Return the incremental decoder that fits a model's family.
 
     Args:

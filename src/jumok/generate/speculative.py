@@ -16,7 +16,7 @@ import torch
 from jumok.errors import ArgumentError
 from jumok.models import Model
 
-from .decoding import DEFAULT_LIMIT, CausalDecoder, create_decoder
+from .decoding import DEFAULT_LIMIT, CausalDecoder, create_incremental_decoder
 
 
 @runtime_checkable
@@ -80,10 +80,10 @@ class PromptLookup:
             suffix = tokens[-size:]
             for start in range(len(tokens) - size - 1, -1, -1):  # latest occurrence first
                 if tokens[start : start + size] == suffix:
-                    return self._copy_from(tokens, start + size, min(self.count, count))
+                    return self._copy_with_repeats(tokens, start + size, min(self.count, count))
         return []
 
-    def _copy_from(self, tokens: list[int], start: int, count: int) -> list[int]:
+    def _copy_with_repeats(self, tokens: list[int], start: int, count: int) -> list[int]:
         """Return ``count`` tokens from index ``start``; past the end, the copy continues with its own tokens."""
         extended = list(tokens)
         for index in range(start, start + count):
@@ -177,7 +177,7 @@ def speculate(
         The new tokens and how many proposals were accepted.
     """
     end_tokens = frozenset(ends)
-    decoder = create_decoder(model, [prompt], limit)
+    decoder = create_incremental_decoder(model, [prompt], limit)
 
     with torch.inference_mode():
         logits = decoder.prefill()[0, -1:]

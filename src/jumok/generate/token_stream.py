@@ -8,7 +8,7 @@ import torch
 
 from jumok.models import Model
 
-from .decoding import DEFAULT_LIMIT, IncrementalDecoder, create_decoder
+from .decoding import DEFAULT_LIMIT, IncrementalDecoder, create_incremental_decoder
 from .sampling import Sampling, greedy
 
 
@@ -32,7 +32,7 @@ def stream_tokens(
     Yields:
         One entry for each text: its new token, or None if the text has ended.
     """
-    decoder = create_decoder(model, prompts, limit)
+    decoder = create_incremental_decoder(model, prompts, limit)
     texts = [[] if model.is_encoder_decoder else list(prompt) for prompt in prompts]
     yield from decode_steps(decoder, texts, limit, sampling, frozenset(ends))
 

@@ -13,7 +13,12 @@ from jumok.checkpoint import Loaded
 from jumok.errors import ArgumentError
 from jumok.generate import Sampling, greedy, stream_text
 from jumok.generate.beam import BeamSettings, search_beams
-from jumok.generate.decoding import CrossAttentionDecoder, EncoderDecoder, IncrementalDecoder, create_decoder
+from jumok.generate.decoding import (
+    CrossAttentionDecoder,
+    EncoderDecoder,
+    IncrementalDecoder,
+    create_incremental_decoder,
+)
 from jumok.generate.token_stream import decode_steps
 
 from .model_inputs import ModelInput
@@ -113,7 +118,7 @@ def stream_answer_tokens(loaded: Loaded, model_input: ModelInput, settings: Gene
     with torch.inference_mode():
         decoder: IncrementalDecoder
         if model_input.token_ids:
-            decoder = create_decoder(model, [model_input.token_ids], limit)
+            decoder = create_incremental_decoder(model, [model_input.token_ids], limit)
         elif isinstance(model, EncoderDecoder):
             decoder = CrossAttentionDecoder(model, model_input.source, limit)
         else:

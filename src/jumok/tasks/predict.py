@@ -53,7 +53,7 @@ def embed(loaded: Loaded, inputs: list[ModelInput]) -> Float[Tensor, "batch widt
         inputs: Texts or images.
     """
     if loaded.model.reads == "text":
-        tokens, token_mask = _pad_texts(loaded, inputs)
+        tokens, token_mask = _encode_and_pad(loaded, inputs)
         hidden = loaded.model(tokens, token_mask=token_mask).hidden
         vectors = (hidden * token_mask[..., None]).sum(1) / token_mask.sum(1, keepdim=True)
     else:
@@ -74,7 +74,7 @@ def fill(loaded: Loaded, inputs: list[ModelInput]) -> list[list[list[TokenShare]
         ArgumentError: If no text contains the mask token.
     """
     tokenizer = loaded.require_tokenizer()
-    tokens, token_mask = _pad_texts(loaded, inputs)
+    tokens, token_mask = _encode_and_pad(loaded, inputs)
     if tokenizer.mask is None:
         raise ArgumentError("this model's tokenizer has no mask token, so it cannot fill masks")
     is_masked = tokens == tokenizer.mask
@@ -151,11 +151,11 @@ def _describe_class(loaded: Loaded, index: int, share: float) -> ClassShare:
 def _compute_logits(loaded: Loaded, inputs: list[ModelInput]) -> list[Float[Tensor, " classes"]]:
     if loaded.model.reads != "text":
         return [loaded.model(model_input.source).logits[0].float() for model_input in inputs]
-    tokens, token_mask = _pad_texts(loaded, inputs)
+    tokens, token_mask = _encode_and_pad(loaded, inputs)
     return list(loaded.model(tokens, token_mask=token_mask).logits.float())
 
 
-def _pad_texts(
+def _encode_and_pad(
     loaded: Loaded, inputs: list[ModelInput]
 ) -> tuple[Int[Tensor, "batch length"], Bool[Tensor, "batch length"]]:
     """Return token ids, padded on the right, and their mask (True = real token)."""

@@ -31,10 +31,10 @@ def compute(request: AttentionRequest) -> AttentionOutput:
         request: The checked arguments of ``attend()``.
     """
     with torch.autocast(request.query.device.type, enabled=False):  # float32 even inside autocast
-        return _compute_in_float32(request)
+        return _compute_in_at_least_float32(request)
 
 
-def _compute_in_float32(request: AttentionRequest) -> AttentionOutput:
+def _compute_in_at_least_float32(request: AttentionRequest) -> AttentionOutput:
     # float32: a softmax in bfloat16 loses the small weights
     dtype = torch.promote_types(request.query.dtype, torch.float32)
     query, key, value = (tensor.to(dtype) for tensor in (request.query, request.key, request.value))

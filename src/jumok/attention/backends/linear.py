@@ -79,10 +79,10 @@ def compute(request: AttentionRequest) -> AttentionOutput:
         request: The checked arguments of ``attend()``.
     """
     with torch.autocast(request.query.device.type, enabled=False):  # float32 even inside autocast
-        return _compute_in_float32(request)
+        return _compute_in_at_least_float32(request)
 
 
-def _compute_in_float32(request: AttentionRequest) -> AttentionOutput:
+def _compute_in_at_least_float32(request: AttentionRequest) -> AttentionOutput:
     score, parts = request.score, _split_mask(request.mask)
     assert isinstance(score, Kernel) and parts is not None
     # float32: sums over thousands of keys

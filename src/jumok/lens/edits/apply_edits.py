@@ -71,7 +71,7 @@ class EditListener(Listener):
                 value = _edit_output(edit, value, site, first_row)
             return value
         for edit in edits:
-            value = _edit_score(edit, value) if isinstance(value, Score) else _edit_mask(edit, value)
+            value = _scale_score(edit, value) if isinstance(value, Score) else _edit_mask(edit, value)
         return value
 
     def check_applied(self) -> None:
@@ -108,8 +108,8 @@ def _edit_mask(edit: Edit, mask: Mask | None) -> Mask | None:
     return (before & ~edited_heads) | (after & edited_heads)
 
 
-def _edit_score(edit: Edit, score: Score) -> Score:
-    """Return the score after a Scale."""
+def _scale_score(edit: Edit, score: Score) -> Score:
+    """Return the score that a Scale divides by its temperature."""
     assert isinstance(edit, Scale)
     return TemperatureScore(score, as_tuple(edit.head), edit.temperature)
 

@@ -228,7 +228,7 @@ def save_sheet(
     return {"sheet": path.name}
 
 
-def save_example(folder: Path, pixels: PixelBytes) -> dict[str, str]:
+def save_example_image(folder: Path, pixels: PixelBytes) -> dict[str, str]:
     """Save the first image as a file to try the trained model on, and return the report's field with its name.
 
     Args:

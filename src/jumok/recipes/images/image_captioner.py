@@ -46,7 +46,7 @@ from .image_arrays import (
     move_images,
     normalise,
     sample_moves,
-    save_example,
+    save_example_image,
     save_sheet,
 )
 
@@ -145,7 +145,7 @@ def caption(request: TrainingRequest) -> Task:
             request, folder / "captions.png", held_out.pixels[:REPORTED_SAMPLES], held_out.texts[:REPORTED_SAMPLES],
             generated[:REPORTED_SAMPLES], "the caption and the model's caption",
         )  # fmt: skip
-        return _build_report(held_out.texts, generated, nearest) | sheet | save_example(folder, held_out.pixels)
+        return _build_report(held_out.texts, generated, nearest) | sheet | save_example_image(folder, held_out.pixels)
 
     data = {
         "pictures": [len(part.texts) for part in parts],

@@ -52,7 +52,7 @@ from .image_arrays import (
     move_images,
     normalise,
     sample_moves,
-    save_example,
+    save_example_image,
     save_sheet,
 )
 
@@ -158,7 +158,7 @@ def image(request: TrainingRequest) -> Task:
     def report(model: Model, folder: Path) -> dict[str, Any]:
         predictions = compute_logits(model, held_out.pixels, preparation).argmax(-1)
         sheet = _save_mistakes(request, predictions, held_out, folder)
-        return _build_report(predictions, held_out) | sheet | save_example(folder, held_out.pixels)
+        return _build_report(predictions, held_out) | sheet | save_example_image(folder, held_out.pixels)
 
     data = {
         "set": source,

@@ -43,7 +43,7 @@ from jumok.recipes.shared.splits import fingerprint
 from jumok.recipes.shared.start_model import copy_parameters
 from jumok.training import Batch, Settings, Task, select_part
 
-from .sentiment_texts import encode_text, learn_words, read_split_texts
+from .sentiment_texts import encode_truncated, learn_words, read_split_texts
 from .tfidf_baseline import LabelledTexts, predict_baseline, require_scikit_learn
 
 MAX_TOKENS = 64  # of a text in training; default of the field "longest"
@@ -112,7 +112,7 @@ def sentiment(request: TrainingRequest) -> Task:
     default_percent = 10 if request.start is None else 0
     masked_share = (default_percent if options.hidden_words is None else options.hidden_words) / 100
     train_rows, validation_rows, held_out_rows = (
-        [encode_text(text, tokenizer, max_tokens) for text, _ in part] for part in texts
+        [encode_truncated(text, tokenizer, max_tokens) for text, _ in part] for part in texts
     )
     train_labels, validation_labels, held_out_labels = (
         torch.tensor([names.index(label) for _, label in part]) for part in texts

@@ -87,7 +87,7 @@ def learn_words(texts: list[str], vocabulary: int, special: dict[str, str]) -> T
     return Tokenizer(inner, special)
 
 
-def encode_text(text: str, tokenizer: Tokenizer, max_tokens: int) -> list[int]:
+def encode_truncated(text: str, tokenizer: Tokenizer, max_tokens: int) -> list[int]:
     """Encode a text; of a long text return the first tokens and the last one.
 
     Args:
