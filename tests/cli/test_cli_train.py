@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -117,6 +118,30 @@ def test_train_function_returns_the_outcome(tmp_path: Path, capsys: pytest.Captu
     longer = jumok.train(resume=str(out), steps=25, display=SilentDisplay())
     assert longer.progress.step == 25 and longer.report["steps"] == 25
     assert capsys.readouterr().err == ""
+
+
+def test_interrupted_train_function_says_how_to_continue(tmp_path: Path) -> None:
+    class InterruptingDisplay(SilentDisplay):
+        def __init__(self) -> None:
+            self.messages: list[str] = []
+
+        def show_evaluation(self, step: int, metrics: dict[str, float], best: bool) -> None:
+            if step == 10:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        def show_message(self, line: str, transient: bool = False) -> None:
+            self.messages.append(line)
+
+    out, display = tmp_path / "run", InterruptingDisplay()
+    outcome = jumok.train("numbers", out=out, device="cpu", display=display, **SHORT_FIELDS)
+    assert outcome.signal == signal.SIGINT and not outcome.progress.finished
+    step = outcome.progress.step
+    assert 10 <= step < 20
+    assert display.messages[-1] == f"stopped at step {step}; continue with: jumok train --resume {out}"
+
+    continued = jumok.train(resume=out, display=display)
+    assert continued.signal is None and continued.progress.finished
+    assert len([line for line in display.messages if line.startswith("stopped")]) == 1
 
 
 def test_train_function_and_command_train_alike(trained: Path, tmp_path: Path) -> None:
