@@ -151,7 +151,7 @@ def compare(
         windows = RandomWindows(len(shards), length + 1, 0)
         start = time.perf_counter()
         for step in range(200):
-            torch.stack([shards.read_tokens(index, length + 1) for index in windows.select_indices(step, batch)])
+            torch.stack([shards.read_tokens(index, length + 1) for index in windows.select_starts(step, batch)])
         seconds = (time.perf_counter() - start) / 200
     print(f"{name}: batches are read {times['ours'] / steps / seconds:.0f} times as fast as steps use them")
 

@@ -75,7 +75,7 @@ def test_orders_look_random(count: int) -> None:
 def test_order_never_changes_between_versions() -> None:
     """A later version must resume a run with the same examples."""
     assert ShuffledEpochs(10, 0).select_indices(0, 12) == [2, 0, 9, 8, 3, 5, 7, 4, 6, 1, 8, 2]
-    assert RandomWindows(1000, 10, 0).select_indices(0, 3) == [37, 978, 780]
+    assert RandomWindows(1000, 10, 0).select_starts(0, 3) == [37, 978, 780]
 
 
 def test_hundred_million_examples_need_no_memory_or_time() -> None:
@@ -102,20 +102,20 @@ def test_windows_are_inside_the_text_and_reproducible(count: int, length: int, s
             RandomWindows(count, length, seed)
         return
     state = torch.random.get_rng_state()
-    starts = RandomWindows(count, length, seed).select_indices(step, size)
+    starts = RandomWindows(count, length, seed).select_starts(step, size)
     assert len(starts) == size and all(0 <= start <= count - length for start in starts)
-    assert starts == RandomWindows(count, length, seed).select_indices(step, size)
+    assert starts == RandomWindows(count, length, seed).select_starts(step, size)
     assert torch.equal(state, torch.random.get_rng_state())  # the global generator is not used
 
 
 def test_windows_cover_the_text_and_differ_by_step_and_seed() -> None:
     windows = RandomWindows(12, 3, seed=1)
-    starts = Counter(start for step in range(300) for start in windows.select_indices(step, 10))
+    starts = Counter(start for step in range(300) for start in windows.select_starts(step, 10))
     assert sorted(starts) == list(range(10)) and min(starts.values()) > 220
     assert (
-        windows.select_indices(0, 10)
-        != windows.select_indices(1, 10)
-        != RandomWindows(12, 3, seed=2).select_indices(1, 10)
+        windows.select_starts(0, 10)
+        != windows.select_starts(1, 10)
+        != RandomWindows(12, 3, seed=2).select_starts(1, 10)
     )
 
 

@@ -84,7 +84,7 @@ def train(recipe: str | None, listed: bool, resume: Path | None, as_json: bool, 
         return
     _check_usage(recipe, resume, options)
     if options["processes"] > 1 and "RANK" not in os.environ:
-        sys.exit(_launch(recipe, options))
+        sys.exit(_rerun_in_processes(recipe, options))
 
     from jumok.recipes import train as run_recipe
     from jumok.recipes.run import find_free_folder
@@ -135,7 +135,7 @@ def _collect_fields(options: dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _launch(recipe: str | None, options: dict[str, Any]) -> int:
+def _rerun_in_processes(recipe: str | None, options: dict[str, Any]) -> int:
     """Run the same command in several processes with one folder, and return the exit code."""
     from jumok.recipes.launch import launch_processes
     from jumok.recipes.run import find_free_folder

@@ -79,10 +79,12 @@ class RecurrentEncoder(nn.Module):
         # The real tokens are moved to the front, in their order, so padding may be on either side. In a packed
         # sequence the LSTM ends each row (and starts it, going backward) at its own last token.
         order = token_mask.long().argsort(dim=1, descending=True, stable=True)
-        packed = pack_padded_sequence(_reorder(inputs, order), lengths.cpu(), batch_first=True, enforce_sorted=False)
+        packed = pack_padded_sequence(
+            _reorder_positions(inputs, order), lengths.cpu(), batch_first=True, enforce_sorted=False
+        )
         states, (final, _) = self.lstm(packed)
         states, _ = pad_packed_sequence(states, batch_first=True, total_length=inputs.shape[1])
-        return _reorder(states, order.argsort(1)), self._join_directions(final)
+        return _reorder_positions(states, order.argsort(1)), self._join_directions(final)
 
     def _join_directions(
         self, final: Float[Tensor, "layer_direction batch direction_width"]
@@ -158,6 +160,6 @@ def _count_tokens(inputs: Tensor, token_mask: Tensor) -> Tensor:
     return lengths
 
 
-def _reorder(vectors: Tensor, order: Tensor) -> Tensor:
+def _reorder_positions(vectors: Tensor, order: Tensor) -> Tensor:
     """Reorder [batch, length, width] along the length, by the order of each row."""
     return vectors.gather(1, order[..., None].expand(-1, -1, vectors.shape[-1]))

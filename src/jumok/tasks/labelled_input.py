@@ -63,7 +63,7 @@ class LabelledInput:
         Args:
             site: The name of the attention.
         """
-        from_target = self._find_axes_from_target(site)
+        from_target = self._are_axes_from_target(site)
         queries = self.target if from_target.queries else self.source
         keys = self.target if from_target.keys else self.source
         return queries, keys
@@ -74,13 +74,13 @@ class LabelledInput:
         Args:
             site: The name of the attention.
         """
-        from_target = self._find_axes_from_target(site)
+        from_target = self._are_axes_from_target(site)
         queries = self.target_words if from_target.queries else self.source_words
         keys = self.target_words if from_target.keys else self.source_words
         return queries, keys
 
-    def _find_axes_from_target(self, site: str) -> _FromTarget:
-        """Return which axes of an attention belong to the target."""
+    def _are_axes_from_target(self, site: str) -> _FromTarget:
+        """Return whether the queries and the keys of an attention belong to the target."""
         if not self.target:
             return _FromTarget(False, False)
         if "cross" in site:

@@ -130,7 +130,7 @@ def score(loaded: Loaded, inputs: list[ModelInput]) -> list[list[float]]:
 
 
 @torch.inference_mode()
-def predict(loaded: Loaded, inputs: list[ModelInput]) -> list[list[float]]:
+def predict_numbers(loaded: Loaded, inputs: list[ModelInput]) -> list[list[float]]:
     """Return as many predicted numbers as each sequence has.
 
     Args:

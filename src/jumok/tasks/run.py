@@ -10,10 +10,10 @@ from jumok.errors import ArgumentError
 
 from .generate_text import GenerationSettings, parse_settings, stream_answer
 from .model_inputs import INPUT_NAMES, ModelInput, RawInput, read_input, split_batch
-from .predict import classify, embed, fill, predict, score
+from .predict import classify, embed, fill, predict_numbers, score
 
 # The tasks that answer in one forward pass; the remaining ones generate text.
-TASKS = {"embed": embed, "fill": fill, "classify": classify, "score": score, "predict": predict}
+TASKS = {"embed": embed, "fill": fill, "classify": classify, "score": score, "predict": predict_numbers}
 
 
 def run(model: str | Path | Loaded, inputs: RawInput, **options: Any) -> Any:

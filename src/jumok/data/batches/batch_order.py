@@ -74,11 +74,11 @@ class ShuffledEpochs:
         while len(indices) < size:
             epoch, first = divmod(position, self.count)
             length = min(size - len(indices), self.count - first)
-            indices += self._shuffle(epoch, first, length)
+            indices += self._get_shuffled_slice(epoch, first, length)
             position += length
         return indices
 
-    def _shuffle(self, epoch: int, first: int, length: int) -> list[int]:
+    def _get_shuffled_slice(self, epoch: int, first: int, length: int) -> list[int]:
         """Return the examples at positions `first` to `first + length` of an epoch."""
         bits = max(2, (self.count - 1).bit_length())
         keys = _derive_keys(self.seed, epoch)
@@ -119,7 +119,7 @@ def _mix(half: numpy.ndarray, key: int) -> numpy.ndarray:
 
 @dataclass(frozen=True)
 class RandomWindows:
-    """Random windows in a long text; `select_indices` returns where they begin.
+    """Random windows in a long text; `select_starts` returns where they begin.
 
     A language model that predicts the next token at n positions needs windows of n + 1 tokens.
 
@@ -140,7 +140,7 @@ class RandomWindows:
                 "give more text or a shorter window"
             )
 
-    def select_indices(self, step: int, size: int) -> list[int]:
+    def select_starts(self, step: int, size: int) -> list[int]:
         """Return the first positions of the windows of a step.
 
         Args:

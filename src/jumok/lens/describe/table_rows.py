@@ -105,7 +105,7 @@ def build_table_rows(
             weights, queries, keys = label_weights(capture, labels, site, index, by_words)
             # one table for each sequence of queries, such as an encoder's and a decoder's
             table = tables.setdefault("\0".join(queries), _SourceTable(queries, top))
-            table.add(weights, keys, layer, index)
+            table.add_head(weights, keys, layer, index)
         if progress is not None:
             progress(number + 1, len(sites))
     return TableRows(head_rows, [row for table in tables.values() for row in table.build_rows()])
@@ -184,7 +184,7 @@ class _SourceTable:
         self._key_labels: list[list[str]] = []
         self._heads: list[tuple[int | str, int]] = []  # layer, head
 
-    def add(self, weights: Tensor, key_labels: list[str], layer: int | str, head: int) -> None:
+    def add_head(self, weights: Tensor, key_labels: list[str], layer: int | str, head: int) -> None:
         """Add the weights of one head; only the ``top`` largest of each row are kept."""
         largest, keys = weights.topk(min(self._top, weights.shape[1]))
         missing = self._top - largest.shape[1]

@@ -127,7 +127,7 @@ def _create_task(request: TrainingRequest, config: GPTConfig, settings: Settings
     windows = RandomWindows(train_count, window + 1, settings.seed)
 
     def batches(step: int, part: int, parts: int) -> Batch:
-        starts = select_part(windows.select_indices(step, settings.batch), part, parts)
+        starts = select_part(windows.select_starts(step, settings.batch), part, parts)
         return _create_batch(torch.stack([tokens.read_tokens(start, window + 1) for start in starts]))
 
     def evaluate(model: Model) -> dict[str, float]:
