@@ -166,6 +166,12 @@ def test_doctor_prints_versions_caches_and_extras(tmp_path: Path, monkeypatch: p
     assert {package["name"] for package in fields["packages"]} >= {"torch", "numpy", "click"}
     assert {extra["name"] for extra in fields["extras"]} >= {"draw", "gguf", "chat", "images", "train", "wandb"}
     assert fields["device"].split()[0] in ("cpu", "cuda", "mps") and fields["threads"] >= 1
+    installs = {extra["name"]: extra["install"] for extra in fields["extras"]}
+    assert installs["draw"] == 'pip install "jumok[draw]"'
+    for extra in fields["extras"]:
+        if extra["installed"]:
+            package = extra["packages"][0]
+            assert f"{package['name']} {package['version']}" in shown.output
 
 
 def test_doctor_says_how_to_install_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

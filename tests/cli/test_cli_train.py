@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import json
 import os
@@ -19,6 +20,7 @@ from jumok.errors import ArgumentError
 from jumok.recipes import TrainingRequest, describe_fields, get_recipe, parse_changes
 from jumok.recipes.recipe import RECIPES
 from jumok.training.progress import SilentDisplay
+from jumok.training.settings import Settings
 
 pytestmark = pytest.mark.xdist_group("cli_train")  # the tests share trained runs
 
@@ -228,6 +230,9 @@ def test_fields_are_listed_without_reading_data(
             "field": "tokens", "group": "recipe", "default": "characters", "help": rows["tokens"]["help"],
             "condition": "only without --from", "options": ["characters", "bytes", "gpt2", "learned"],
         }  # fmt: skip
+        assert {field.name for field in dataclasses.fields(Settings)} <= rows.keys(), "every setting of training"
+    if recipe == "sentiment":
+        assert rows["classes"]["default"] is None and rows["classes"]["condition"] == "set by the data"
     shown = command_line.run("train", "--list", recipe, cwd=tmp_path).stdout
     assert all(name in shown and row["help"] in shown for name, row in rows.items())
     assert os.listdir(tmp_path) == []

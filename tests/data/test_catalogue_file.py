@@ -74,6 +74,7 @@ def test_parse_reads_every_field() -> None:
         ("texts/*.txt", "texts/a.txt", "must contain one * each if count is larger than 1"),
         ("texts/*.txt", "../*.txt", "files 1: '../*.txt' is not allowed as a local path"),
         ("texts/*.txt", "/*.txt", "is not allowed as a local path"),
+        ("texts/*.txt", "texts/../*.txt", "'texts/../*.txt' is not allowed as a local path"),
         ("LICENSE", "manifest.json", "files 2: 'manifest.json' is not allowed as a local path"),
         ("LICENSE", "texts/LICENSE.txt", "'texts/*.txt' and 'texts/LICENSE.txt' name the same files"),
     ],
@@ -82,6 +83,13 @@ def test_invalid_catalogue_is_refused(old: str, new: str, message: str) -> None:
     assert old in TEXT
     with pytest.raises(DataError, match=re.escape(message)):
         parse_catalogue(TEXT.replace(old, new, 1))
+
+
+def test_overlapping_paths_are_refused_in_any_order() -> None:
+    begin, end = TEXT.index("[[entry.archive.files]]"), TEXT.rindex("[[entry.archive.files]]")
+    licence = TEXT[end:].replace("LICENSE", "texts/LICENSE.txt")
+    with pytest.raises(DataError, match=r"'texts/LICENSE.txt' and 'texts/\*.txt' name the same files"):
+        parse_catalogue(TEXT[:begin] + licence + TEXT[begin:end])
 
 
 def test_duplicate_names_are_refused() -> None:

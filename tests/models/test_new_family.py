@@ -73,6 +73,14 @@ def test_new_family_cannot_take_the_name_of_another() -> None:
         register_family(Impostor)
 
 
+def test_new_family_needs_a_config_of_its_name() -> None:
+    class Misnamed(GPT):
+        family = "misnamed"
+
+    with pytest.raises(ArgumentError, match="the family 'misnamed' has a config class of the family 'gpt'"):
+        register_family(Misnamed)
+
+
 def test_declarations_are_checked(namespace: dict[str, Any]) -> None:
     class Singer(namespace["Alibi"]):  # type: ignore[misc]
         task = "sing"
