@@ -42,15 +42,13 @@ def test_template_features() -> None:
         ("{{ messages.append(1) }}", "unsafe"),
         ("{{ messages[0].update({'a': 1}) }}", "unsafe"),
         ("{% for i in range(10000000) %}a{% endfor %}", "Range too big"),
-        ("{% for i in range(9999) %}{% for j in range(9999) %}{{ i }}{% endfor %}{% endfor %}", "more than 1,000 "),
         ("{% if %}", "rejects this conversation"),
         ("{{ raise_exception('roles must take turns') }}", "rejects this conversation: roles must take turns"),
         ("{{ 1 / 0 }}", "fails with ZeroDivisionError"),
         ("{% include 'secrets' %}", "the chat template"),
     ],
 )
-def test_failing_or_hostile_templates(template: str | None, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chat_template, "MAX_CHARACTERS", 1000)
+def test_failing_or_hostile_templates(template: str | None, message: str) -> None:
     with pytest.raises(ArgumentError) as refused:
         build_with_template(template).apply_chat_template([{"role": "user", "content": "Hi"}])
     assert message in str(refused.value)
@@ -72,6 +70,7 @@ def test_template_is_read_from_files(tmp_path: Path) -> None:
 
 def test_missing_jinja_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)
+    monkeypatch.setattr(chat_template, "_processes", {})  # no process that has imported jinja2 already
     with pytest.raises(
         ArgumentError, match=r"chat templates need jinja2; install it with: pip install 'jumok\[chat\]'"
     ):
