@@ -17,7 +17,7 @@ from jumok.models import GPT, GPTConfig, llama_config
 
 from .gguf_header import StoredTensor, read_header
 from .huggingface import rope
-from .loaded import Loaded
+from .loaded import Loaded, check_vocabulary
 from .name_table import NameTable, Rule, concatenate_layers
 
 ROPE_FACTORS = "rope_freqs.weight"
@@ -71,7 +71,9 @@ def load_gguf(path: Path, dtype: torch.dtype) -> Loaded:
     with torch.device("meta"):
         model = GPT(config).to(dtype)
     _build_name_table().load_parameters(model, tensors, read, path.name)
-    return Loaded(model.eval(), Tokenizer.from_gguf(metadata), config, model.family)
+    tokenizer = Tokenizer.from_gguf(metadata)
+    check_vocabulary(tokenizer, model)
+    return Loaded(model.eval(), tokenizer, config, model.family)
 
 
 def _parse_config(path: Path, metadata: JSONObject, tensors: dict[str, StoredTensor]) -> GPTConfig:

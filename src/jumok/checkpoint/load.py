@@ -18,7 +18,7 @@ from jumok.models.registry import get_family
 
 from . import manifest
 from .huggingface import get_dialect
-from .loaded import Loaded, check_labels, parse_id2label
+from .loaded import Loaded, check_labels, check_vocabulary, parse_id2label
 from .name_table import IdentityTable, NameTable
 from .tensor_files import TensorFiles, read_json, read_pickled_tensors, safe_join
 
@@ -127,7 +127,10 @@ def _build_on_meta(family: type[Model], config: Config, dtype: torch.dtype) -> M
 
 def _add_files(path: Path, model: Model, labels: tuple[str, ...] | None) -> Loaded:
     preparation = _load_preparation(path, model)
-    return Loaded(model, _load_tokenizer(path), model.config, model.family, preparation, labels)
+    tokenizer = _load_tokenizer(path)
+    if tokenizer is not None:
+        check_vocabulary(tokenizer, model)
+    return Loaded(model, tokenizer, model.config, model.family, preparation, labels)
 
 
 def _load_preparation(path: Path, model: Model) -> Preparation | None:

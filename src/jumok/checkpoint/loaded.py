@@ -49,6 +49,26 @@ class Loaded:
         return self.tokenizer
 
 
+def check_vocabulary(tokenizer: Tokenizer, model: Model) -> None:
+    """Raise an error if a tokenizer belongs to a model with a far larger vocabulary.
+
+    A few tokens more than the model has embeddings for are common: fine-tuned models add tokens that are not used.
+
+    Args:
+        tokenizer: The tokenizer.
+        model: The model that reads its ids.
+
+    Raises:
+        CheckpointError: If the tokenizer's vocabulary is more than twice as large.
+    """
+    embeddings = getattr(model.config, "vocabulary", None)
+    if isinstance(embeddings, int) and tokenizer.vocabulary > 2 * embeddings + 1000:
+        raise CheckpointError(
+            f"the tokenizer has ids up to {tokenizer.vocabulary - 1:,}, but the model has {embeddings:,} tokens; it "
+            "belongs to another model"
+        )
+
+
 def check_labels(labels: object, model: Model) -> tuple[str, ...]:
     """Return the class labels as a tuple, after validating them.
 

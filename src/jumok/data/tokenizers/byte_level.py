@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from reprlib import repr as abbreviate  # limits depth and length
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
@@ -57,7 +58,7 @@ def build_byte_level_tokenizer(
         prefix_space: Add a space before the text.
     """
     if pre_tokenizer not in PRE_TOKENIZERS:
-        raise ArgumentError(f"unknown pre-tokenizer {pre_tokenizer!r}; choose one of {', '.join(PRE_TOKENIZERS)}")
+        raise ArgumentError(f"unknown pre-tokenizer {pre_tokenizer[:40]!r}; choose one of {', '.join(PRE_TOKENIZERS)}")
 
     pairs = [parse_merge(merge, vocabulary, index) for index, merge in enumerate(merges)]
     tokenizer = Tokenizer(models.BPE(dict(vocabulary), pairs, ignore_merges=pre_tokenizer == "llama-bpe"))
@@ -92,13 +93,15 @@ def parse_merge(merge: object, vocabulary: Mapping[str, int], index: int, prefix
     """
     pair = merge.split(" ") if isinstance(merge, str) else merge
     if not isinstance(pair, list | tuple) or len(pair) != 2 or not all(isinstance(token, str) for token in pair):
-        raise ArgumentError(f"merge {index} is {merge!r}, not a pair of tokens")
+        raise ArgumentError(f"merge {index} is {abbreviate(merge)}, not a pair of tokens")
 
     first, second = pair
     joined = first + (second[len(prefix) :] if len(second) >= len(prefix) else "\0")
     for token in (first, second, joined):
         if token not in vocabulary:
-            raise ArgumentError(f"merge {index} is {merge!r}, but {token!r} is not in the vocabulary")
+            raise ArgumentError(
+                f"merge {index} is {abbreviate(merge)}, but {abbreviate(token)} is not in the vocabulary"
+            )
     return first, second
 
 

@@ -42,7 +42,7 @@ def read_gguf_tokenizer(fields: Mapping[str, Any]) -> TokenizerParts:
         raise TokenizerError("this GGUF file contains no tokenizer: tokenizer.ggml.model is missing")
     if model != "gpt2":
         raise ArgumentError(
-            f"this GGUF file has a tokenizer of type {model!r}; only gpt2 (byte-level BPE) is supported"
+            f"this GGUF file has a tokenizer of type {str(model)[:40]!r}; only gpt2 (byte-level BPE) is supported"
         )
 
     tokens = _read_strings(fields, "tokenizer.ggml.tokens")
@@ -97,5 +97,5 @@ def _read_token(fields: Mapping[str, Any], tokens: Sequence[str], name: str) -> 
         return None
     index = operator.index(token_id)
     if not 0 <= index < len(tokens):
-        raise ArgumentError(f"the {name} token is {token_id}, but there are {len(tokens)} tokens")
+        raise ArgumentError(f"the {name} token is {str(token_id)[:40]}, but there are {len(tokens)} tokens")
     return tokens[index]

@@ -10,6 +10,8 @@ from jumok.errors import ArgumentError
 
 VOCABULARY_LIMIT = 50_000_000  # bytes
 SETTINGS_LIMIT = 10_000_000  # bytes
+MAX_CONTAINERS = 2_000_000  # lists and objects in a vocabulary file; the largest real files have 600,000
+MAX_ELEMENTS = 6_000_000  # elements of them; the largest real files have 2 million
 
 
 def read_text(path: Path, limit: int) -> str:
@@ -33,6 +35,21 @@ def read_text(path: Path, limit: int) -> str:
         raise ArgumentError(f"{path} is not UTF-8 text: byte {error.start} is {content[error.start]:#04x}") from error
 
 
+def check_density(path: Path, text: str) -> None:
+    """Raise an error if a JSON text would need far more memory than its length, such as millions of empty lists.
+
+    Args:
+        path: The file, for the error message.
+        text: Its content.
+    """
+    containers, elements = text.count("[") + text.count("{"), text.count(",")
+    if containers > MAX_CONTAINERS or elements > MAX_ELEMENTS:
+        raise ArgumentError(
+            f"{path} contains {containers:,} lists and {elements:,} elements; the limits are {MAX_CONTAINERS:,} and "
+            f"{MAX_ELEMENTS:,}"
+        )
+
+
 def parse_json_object(path: Path, text: str) -> dict[str, Any]:
     """Parse a JSON object.
 
@@ -46,7 +63,7 @@ def parse_json_object(path: Path, text: str) -> dict[str, Any]:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ArgumentError(f"{path} is not JSON: {error}") from error
+        raise ArgumentError(f"{path} is not JSON: {str(error)[:200]}") from error
     if not isinstance(document, dict):
         raise ArgumentError(f"{path} contains a {type(document).__name__}; expected an object")
     return document

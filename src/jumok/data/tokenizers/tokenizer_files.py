@@ -12,10 +12,12 @@ from jumok.data.tokenizers import byte_level
 from jumok.data.tokenizers.limited_files import (
     SETTINGS_LIMIT,
     VOCABULARY_LIMIT,
+    check_density,
     parse_json_object,
     read_settings,
     read_text,
 )
+from jumok.data.tokenizers.tokenizer_checks import check_tokenizer_document
 from jumok.data.tokenizers.tokenizer_parts import SPECIAL_TOKENS, TokenizerParts, wrap_tokenizers_errors
 from jumok.errors import ArgumentError, TokenizerError
 
@@ -107,9 +109,14 @@ def _read_chat_template(folder: Path, settings: Settings) -> str | None:
 def _read_tokenizer_json(path: Path) -> tuple[Tokenizer, Settings]:
     """Return the tokenizer of a tokenizer.json and its parsed content."""
     text = read_text(path, VOCABULARY_LIMIT)
+    check_density(path, text)
     document = parse_json_object(path, text)
     model = document.get("model")
     model = model if isinstance(model, dict) else {}
+    try:
+        check_tokenizer_document(document)
+    except ArgumentError as error:
+        raise ArgumentError(f"{path} is refused: {error}") from None
 
     with wrap_tokenizers_errors(f"{path} is not a tokenizer"):
         if isinstance(model.get("vocab"), dict) and isinstance(model.get("merges"), list):
@@ -138,10 +145,12 @@ def _infer_special_tokens(document: Settings) -> SpecialTokens:
 
 def _read_vocabulary(path: Path) -> dict[str, int]:
     """Read a JSON file of token ids by token."""
-    vocabulary = parse_json_object(path, read_text(path, VOCABULARY_LIMIT))
+    text = read_text(path, VOCABULARY_LIMIT)
+    check_density(path, text)
+    vocabulary = parse_json_object(path, text)
     for token, token_id in vocabulary.items():
-        if not isinstance(token_id, int) or not 0 <= token_id < 2**31:
-            raise ArgumentError(f"{path}: {token_id!r} is not a valid id for the token {token!r}")
+        if type(token_id) is not int or not 0 <= token_id < 2**31:
+            raise ArgumentError(f"{path}: {repr(token_id)[:40]} is not a valid id for the token {token[:40]!r}")
     return vocabulary
 
 
@@ -230,7 +239,9 @@ def _add_tokens(inner: Tokenizer, folder: Path, settings: Settings, special: Spe
             add([added_token])
             actual_id = inner.token_to_id(added_token.content)
             if actual_id != token_id:
-                raise ArgumentError(f"the id of {added_token.content!r} should be {token_id}, but would be {actual_id}")
+                raise ArgumentError(
+                    f"the id of {added_token.content[:40]!r} should be {token_id}, but would be {actual_id}"
+                )
 
         tokens = {token for token in {**special, **_read_special_tokens(settings)}.values() if token is not None}
         for token in sorted(tokens - {added_token.content for added_token in added.values()}):

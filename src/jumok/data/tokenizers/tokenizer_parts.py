@@ -53,4 +53,4 @@ def wrap_tokenizers_errors(message: str) -> Iterator[None]:
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        raise ArgumentError(f"{message}: {error}") from error
+        raise ArgumentError(f"{message}: {str(error)[:300]}") from error

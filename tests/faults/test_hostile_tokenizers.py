@@ -1,0 +1,76 @@
+"""Hostile tokenizer.json files are refused with one sentence, quickly, in little memory; unusual ones load.
+
+``make test`` reads the small ones, ``make faults`` all of them.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from pathlib import Path
+
+import pytest
+
+import hostile
+import jumok
+from hostile_tokenizers import GOOD, GOOD_TABLE, QUICK, SLOW, build_table, tabulate, write_json
+from jumok.data.tokenizers.tokenizer import Tokenizer
+from jumok.errors import ArgumentError, CheckpointError
+
+ALL = int(os.environ.get("JUMOK_FAULTS", "0")) > 50
+CASES = {**QUICK, **(SLOW if ALL else {})}
+
+pytestmark = pytest.mark.xdist_group("hostile tokenizers")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_hostile_tokenizer_is_refused(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    build, words = CASES[name]
+    (tmp_path / "tokenizer.json").write_text(build(), encoding="utf-8")
+    start, memory = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ArgumentError) as refused:
+        Tokenizer.load(tmp_path)
+    assert time.process_time() - start < 2
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < 500 * 1024
+    message = str(refused.value)
+    assert words in message and str(tmp_path) in message, message
+    assert len(message) < 700 and "\n" not in message and "panic" not in message
+    assert capfd.readouterr().err == ""  # the library prints its panics to stderr
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_unusual_tokenizer_loads(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "tokenizer.json").write_text(GOOD[name](), encoding="utf-8")
+    tokenizer = Tokenizer.load(tmp_path)
+    for text in ("", "ab a", "a" * 1000, " \n  가나 123456 'll ABC"):
+        ids = tokenizer.encode(text)
+        assert len(ids) <= 4 * len(text.encode()) + 2
+        tokenizer.decode([token_id for token_id in ids if token_id < tokenizer.vocabulary])
+    assert capfd.readouterr().err == ""
+
+
+def test_the_table_of_characters_works(tmp_path: Path) -> None:
+    """The table that the hostile ones are made of replaces A by a."""
+    (tmp_path / "tokenizer.json").write_text(tabulate(build_table(GOOD_TABLE, b"a\0")))
+    assert Tokenizer.load(tmp_path).encode("aAb") == [0, 2]
+
+
+@pytest.mark.parametrize("token_id", [1023, 2**31 - 1])
+def test_vocabulary_far_above_the_models_is_refused(tmp_path: Path, token_id: int) -> None:
+    hostile.write_good_folder(tmp_path / "good")
+    model = {"type": "BPE", "unk_token": "a", "vocab": {"a": 0, "b": token_id}, "merges": []}
+    (tmp_path / "good" / "tokenizer.json").write_text(write_json(model=model))
+    with pytest.raises(CheckpointError, match=f"ids up to {token_id:,}, but the model has 11 tokens; it belongs to"):
+        jumok.load(tmp_path / "good")
+
+
+def test_a_few_tokens_more_than_the_model_has_are_allowed(tmp_path: Path) -> None:
+    hostile.write_good_folder(tmp_path / "good")
+    model = {"type": "BPE", "unk_token": "a", "vocab": {"a": 0, "b": 100}, "merges": []}
+    (tmp_path / "good" / "tokenizer.json").write_text(write_json(model=model))
+    assert jumok.load(tmp_path / "good").tokenizer.vocabulary == 101
+
+
+def test_there_are_at_least_20_cases() -> None:
+    assert len(QUICK) + len(SLOW) >= 20
