@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from jumok.checkpoint import run_folder
+from jumok.checkpoint import manifest, run_folder
+from jumok.checkpoint.run_lock import lock_run
 from jumok.training import World
 from parallel_child import train_job
 from toys import new_run
@@ -148,16 +150,29 @@ def has_rank(variables: Iterable[bytes]) -> bool:
     return any(variable.startswith(b"LOCAL_RANK=") for variable in variables)
 
 
+def list_ranks(run: Path) -> list[int]:
+    """Return the process ids of the ranks that train in a folder."""
+    name = str(run).encode()
+    return sorted(number for number, words, variables in list_processes() if name in words and has_rank(variables))
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+
+
 def find_workers(run: Path, count: int) -> list[int]:
     """Return the process ids of the ranks, after the run has saved a checkpoint."""
-    deadline = time.monotonic() + 120
-    while not run_folder.list_checkpoints(run):
-        assert time.monotonic() < deadline, "no checkpoint after two minutes"
-        time.sleep(0.05)
-    name = str(run).encode()
-    workers = [number for number, words, variables in list_processes() if name in words and has_rank(variables)]
+    wait_for(lambda: run_folder.list_checkpoints(run))
+    workers = list_ranks(run)
     assert len(workers) == count, workers
-    return sorted(workers)
+    return workers
+
+
+def is_progress(line: str) -> bool:
+    return line.startswith(("step ", "evaluation at ", "training into "))
 
 
 FIELDS_SET = ("save_every=20", "evaluate_every=1000", "threads=1", "precision=float32")
@@ -166,15 +181,47 @@ OPTIONS = [*(word for field in FIELDS_SET for word in ("--set", field)), "--proc
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are found through /proc")
 def test_killed_process_ends_the_run_with_a_sentence(tmp_path: Path) -> None:
-    run = tmp_path / "run"
+    run = tmp_path / "my run"
     process = start_jumok("train", "numbers", "--steps", "100000", "--out", str(run), *OPTIONS)
     os.kill(find_workers(run, 2)[1], signal.SIGKILL)
     killed_at = time.monotonic()
     _, error = process.communicate(timeout=60)
     assert time.monotonic() - killed_at < 10
-    assert process.returncode != 0
-    assert "one of 2 processes failed; the saved checkpoints are complete" in error
-    assert run_folder.list_checkpoints(run)
+    assert process.returncode == 128 + signal.SIGKILL
+    lines = [line for line in error.splitlines() if not is_progress(line)]
+    sentence, _, command = lines[0].partition(" Continue with: ")
+    assert sentence == "jumok: process 2 of 2 was killed by SIGKILL; the saved checkpoints are complete."
+    assert lines[1:] == [] and run_folder.list_checkpoints(run)
+
+    assert shlex.split(command) == ["jumok", "train", "--resume", str(run), "--processes", "2"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are found through /proc")
+def test_signal_for_the_launcher_saves_and_stops(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    process = start_jumok("train", "numbers", "--steps", "100000", "--out", str(run), *OPTIONS)
+    find_workers(run, 2)
+    os.kill(process.pid, signal.SIGTERM)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM
+    lines = [line for line in error.splitlines() if not is_progress(line)]
+    step, checkpoint = run_folder.list_checkpoints(run)[0]
+    assert lines == [f"stopped at step {step:,}; continue with: jumok train --resume {run} --processes 2"]
+    manifest.verify_manifest(checkpoint)
+    assert json.loads((checkpoint / "training.json").read_text())["progress"]["step"] == step
+    assert not list_ranks(run)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are found through /proc")
+def test_processes_end_with_their_launcher(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    process = start_jumok("train", "numbers", "--steps", "100000", "--out", str(run), *OPTIONS)
+    find_workers(run, 2)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate(timeout=60)
+    wait_for(lambda: not list_ranks(run), 5)
+    with lock_run(run):
+        manifest.verify_manifest(run_folder.list_checkpoints(run)[0][1])
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are found through /proc")

@@ -84,10 +84,11 @@ def train(recipe: str | None, listed: bool, resume: Path | None, as_json: bool, 
         return
     _check_usage(recipe, resume, options)
     if options["processes"] > 1 and "RANK" not in os.environ:
-        sys.exit(_rerun_in_processes(recipe, options))
+        sys.exit(_rerun_in_processes(recipe, resume, options))
 
     from jumok.recipes import train as run_recipe
-    from jumok.recipes.run import find_free_folder
+    from jumok.recipes.run_setup import find_free_folder, format_resume_command
+    from jumok.training.parallel import LAUNCHER_VARIABLE, LOST_PROCESS_CODE, LostProcessError
     from jumok.training.progress import SilentDisplay
 
     out = options["out"]
@@ -107,9 +108,14 @@ def train(recipe: str | None, listed: bool, resume: Path | None, as_json: bool, 
         folder = resume or out
         if folder is None or not (folder / "run.json").is_file():
             raise
-        click.echo(f"stopped; continue with: jumok train --resume {folder}", err=True)
+        command = format_resume_command(folder, options["processes"], options["parallel"])
+        click.echo(f"stopped; continue with: {command}", err=True)
         sys.exit(130)
-    _print_outcome(outcome, as_json, options["steps"])
+    except LostProcessError:
+        if LAUNCHER_VARIABLE not in os.environ:
+            raise
+        sys.exit(LOST_PROCESS_CODE)  # the process that started this one says which process failed
+    _print_outcome(outcome, as_json, options)
 
 
 def _check_usage(recipe: str | None, resume: Path | None, options: dict[str, Any]) -> None:
@@ -135,31 +141,37 @@ def _collect_fields(options: dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _rerun_in_processes(recipe: str | None, options: dict[str, Any]) -> int:
+def _rerun_in_processes(recipe: str | None, resume: Path | None, options: dict[str, Any]) -> int:
     """Run the same command in several processes with one folder, and return the exit code."""
+    from jumok.checkpoint import run_folder
     from jumok.recipes.launch import launch_processes
-    from jumok.recipes.run import find_free_folder
+    from jumok.recipes.run_setup import find_free_folder, format_resume_command
 
     processes, arguments = options["processes"], sys.argv[1:]
+    folder: Path = resume or options["out"] or find_free_folder(str(recipe))
     if recipe is not None and options["out"] is None:
-        arguments += ["--out", str(find_free_folder(recipe))]
-    code = launch_processes(processes, arguments, options["restarts"])
-    if code:
-        click.echo(
-            f"jumok: one of {processes} processes failed; the saved checkpoints are complete. Continue with: "
-            f"jumok train --resume FOLDER --processes {processes}",
-            err=True,
-        )
-    return code
+        arguments += ["--out", str(folder)]
+    outcome = launch_processes(processes, arguments, options["restarts"])
+    if outcome.output:
+        click.echo(outcome.output, err=True)
+    if outcome.problem is not None:
+        saved = "the saved checkpoints are complete" if run_folder.list_checkpoints(folder) else "nothing was saved yet"
+        command = format_resume_command(folder, processes, options["parallel"])
+        advice = f". Continue with: {command}" if run_folder.is_run(folder) else ""
+        click.echo(f"jumok: {outcome.problem}; {saved}{advice}", err=True)
+    return outcome.code
 
 
-def _print_outcome(outcome: Outcome, as_json: bool, steps: int | None) -> None:
+def _print_outcome(outcome: Outcome, as_json: bool, options: dict[str, Any]) -> None:
     """Print the report, and exit with 128 + the signal's number if a signal stopped the run."""
-    folder, done = outcome.folder, outcome.progress.step
+    from jumok.recipes.run_setup import format_resume_command
+
+    folder, done, steps = outcome.folder, outcome.progress.step, options["steps"]
     is_main = os.environ.get("RANK", "0") == "0"
     if outcome.signal is not None:
         if is_main and as_json:  # otherwise the display has shown it
-            click.echo(f"stopped at step {done:,}; continue with: jumok train --resume {folder}", err=True)
+            command = format_resume_command(folder, options["processes"], options["parallel"])
+            click.echo(f"stopped at step {done:,}; continue with: {command}", err=True)
         sys.exit(128 + outcome.signal)
     if not is_main:
         return
@@ -171,7 +183,7 @@ def _print_outcome(outcome: Outcome, as_json: bool, steps: int | None) -> None:
     report = (folder / ("report.json" if as_json else "report.md")).read_text(encoding="utf-8")
     click.echo(report.rstrip())
     if not as_json:
-        click.echo(f"\nuse it: jumok run {folder} {_find_example(outcome)}", err=True)
+        click.echo(f"\nuse it: jumok run {shlex.quote(str(folder))} {_find_example(outcome)}", err=True)
 
 
 def _find_example(outcome: Outcome) -> str:

@@ -14,7 +14,9 @@ COLOURS = ("#7a8793", "#0b6e8f", "#b4552d", "#3f7d3a")  # the first, a grey, sui
 MARKER_LIMIT = 60  # series with fewer points show a marker at each of them
 
 
-def save_line_plot(series: Mapping[str, Points], target: str | Path, *, title: str = "", across: str = "step") -> Path:
+def save_line_plot(
+    series: Mapping[str, Points], target: str | Path, *, title: str = "", across: str = "step", vertical: str = ""
+) -> Path:
     """Write a PNG or SVG image with one line for each series, and return its path.
 
     Args:
@@ -22,6 +24,7 @@ def save_line_plot(series: Mapping[str, Points], target: str | Path, *, title: s
         target: Where to write the image; the suffix ``.png`` or ``.svg`` selects the format.
         title: The title above the plot; default: none.
         across: The label of the x axis.
+        vertical: The label of the y axis; default: none.
 
     Raises:
         DrawError: If the suffix is unknown, matplotlib is missing, or the file cannot be written.
@@ -29,7 +32,7 @@ def save_line_plot(series: Mapping[str, Points], target: str | Path, *, title: s
     path = check_image_path(target)
     lines = {name: points for name, points in series.items() if points}
 
-    with open_figure_style([title, across, *lines]) as fonts:
+    with open_figure_style([title, across, vertical, *lines]) as fonts:
         figure = create_figure(6.4, 3.6)
         axes = figure.add_subplot()
 
@@ -47,6 +50,7 @@ def save_line_plot(series: Mapping[str, Points], target: str | Path, *, title: s
 
         axes.set_title(fonts.replace_missing(title))
         axes.set_xlabel(fonts.replace_missing(across))
+        axes.set_ylabel(fonts.replace_missing(vertical))
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(axis="y", color="#e4e4e4", linewidth=0.6)
         if lines:

@@ -124,23 +124,28 @@ class Recipe:
         options: The class of the recipe's own fields.
         defaults: Returns the default config and settings for a request; it reads no data.
         build: Builds the training task of a request; it reads the data.
+        stored: The file in the run's folder that exists once the recipe has stored its prepared data there; None if a
+            resumed run reads the user's data again.
     """
 
     options: type[Options]
     defaults: Callable[[TrainingRequest], Defaults]
     build: Callable[[TrainingRequest], Task]
+    stored: str | None = None
 
 
 def recipe(
-    defaults: Callable[[TrainingRequest], Defaults], options: type[Options] = Options
+    defaults: Callable[[TrainingRequest], Defaults], options: type[Options] = Options, stored: str | None = None
 ) -> Callable[[Callable[[TrainingRequest], Task]], Recipe]:
     """Decorate a function that builds a training task, and turn it into a ``Recipe``.
 
     Args:
         defaults: Returns the default config and settings for a request.
         options: The class of the recipe's own fields; by default there are none.
+        stored: The file that exists once the recipe has stored its prepared data in the run's folder; None if it does
+            not store it.
     """
-    return lambda build: Recipe(options, defaults, build)
+    return lambda build: Recipe(options, defaults, build, stored)
 
 
 def get_recipe(name: str) -> Recipe:

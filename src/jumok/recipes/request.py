@@ -22,6 +22,9 @@ from .recipe import Options, Recipe
 ModelType = TypeVar("ModelType", bound=Model)
 OptionsType = TypeVar("OptionsType", bound=Options)
 
+# what run.json stores of a request, and the types of the values
+STORED_KINDS = {"recipe": str, "data": str | None, "start": str | None, "changes": dict, "skip_bad": bool}
+
 
 @dataclass
 class TrainingRequest:
@@ -56,6 +59,25 @@ class TrainingRequest:
             "changes": dict(self.changes),
             "skip_bad": self.skip_bad,
         }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any], folder: Path, report: Callable[[str], None]) -> TrainingRequest:
+        """Return the request that ``to_json`` stored.
+
+        Args:
+            values: The content of run.json, which may be damaged.
+            folder: The folder of the run.
+            report: Called with one-line messages for the user.
+
+        Raises:
+            ArgumentError: If a value is missing or has the wrong type.
+        """
+        for name, kind in STORED_KINDS.items():
+            if name not in values:
+                raise ArgumentError(f"{name} is missing")
+            if not isinstance(values[name], kind):
+                raise ArgumentError(f"{name} is {str(values[name])[:80]!r}")
+        return cls(**{name: values[name] for name in STORED_KINDS}, folder=folder, report=report)
 
     def take_settings(self, **defaults: Any) -> Settings:
         """Return the training settings of this request, and mark their fields as used.

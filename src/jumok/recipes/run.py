@@ -1,32 +1,34 @@
-"""Start, resume and report a training run; ``jumok.train`` does all of it in one call."""
+"""Start and resume a training run; ``jumok.train`` does both, and selects the device, the display and the processes."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from jumok import __version__
-from jumok.checkpoint import load, run_folder
-from jumok.checkpoint.tensor_files import read_json
-from jumok.errors import ArgumentError, DrawError, TrainingError
+from jumok.checkpoint import run_folder
+from jumok.errors import ArgumentError
 from jumok.training import Outcome, Task, World, connect_world, fit, select_device
-from jumok.training.metrics_log import read_metrics
-from jumok.training.outcome import REPORT_FILE
+from jumok.training.parallel import LAUNCHER_VARIABLE
 from jumok.training.progress import ProgressDisplay, SilentDisplay, select_display
 from jumok.training.resume import refuse_differences
 from jumok.training.trackers import add_trackers
 
+from .data_files import describe_change
 from .recipe import get_recipe
-from .report import format_markdown
 from .request import TrainingRequest
+from .run_record import RunRecord, read_record, write_record
+from .run_report import write_missing_report
+from .run_setup import (
+    find_free_folder,
+    format_resume_command,
+    open_existing_run,
+    open_new_run,
+    refuse_changed_data,
+    remove_if_invalid,
+)
 
 
 def train(
@@ -90,10 +92,10 @@ def train(
             folder = Path(world.broadcast(str(out or find_free_folder(recipe))))
         tracked = add_trackers(display, folder, tensorboard, wandb)
 
-        is_restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0  # by torchrun
+        is_restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0  # by torchrun or --restarts
         if recipe is None or (is_restarted and world.broadcast(run_folder.is_run(folder))):
             outcome = resume_run(folder, fields.get("steps") if recipe is None else None, world, tracked)
-            return _show_stop(outcome, display)
+            return _show_stop(outcome, display, world)
         request = TrainingRequest(
             recipe,
             folder,
@@ -103,27 +105,16 @@ def train(
             skip_bad=skip_bad,
             report=display.show_message,
         )
-        return _show_stop(start_run(request, world, tracked), display)
+        return _show_stop(start_run(request, world, tracked), display, world)
 
 
-def _show_stop(outcome: Outcome, display: ProgressDisplay) -> Outcome:
+def _show_stop(outcome: Outcome, display: ProgressDisplay, world: World) -> Outcome:
     """Say how to continue if a signal stopped the run, so that an unfinished run never looks like a finished one."""
     if outcome.signal is not None:
-        step, folder = outcome.progress.step, outcome.folder
-        display.show_message(f"stopped at step {step:,}; continue with: jumok train --resume {folder}")
+        processes = world.size if LAUNCHER_VARIABLE in os.environ else 1  # torchrun's processes need its command
+        command = format_resume_command(outcome.folder, processes, world.kind)
+        display.show_message(f"stopped at step {outcome.progress.step:,}; continue with: {command}")
     return outcome
-
-
-def find_free_folder(recipe: str) -> Path:
-    """Return the first of runs/RECIPE-1, runs/RECIPE-2, ... that does not exist.
-
-    Args:
-        recipe: The name of the recipe.
-    """
-    number = 1
-    while Path(f"runs/{recipe}-{number}").exists():
-        number += 1
-    return Path(f"runs/{recipe}-{number}")
 
 
 def start_run(request: TrainingRequest, world: World | None = None, display: ProgressDisplay | None = None) -> Outcome:
@@ -136,25 +127,16 @@ def start_run(request: TrainingRequest, world: World | None = None, display: Pro
 
     Raises:
         ArgumentError: If the folder is not empty, or a field is invalid. The new folder is then removed.
+        TrainingError: If another process trains in the folder.
     """
     world = World() if world is None else world
-    with _create_folder(request.folder, world):
-        task = _build_task(request, world)
-    if world.is_main:
-        metadata = {
-            **request.to_json(),
-            "version": __version__,
-            "settings": task.settings.to_json(),
-            "model": task.model.config.to_json(),
-            "data_facts": dict(task.data),
-        }
-        _write_json(request.folder / run_folder.RUN_FILE, metadata)
-        request.report(f"training into {request.folder}")
-    world.barrier()
-
-    outcome = fit(task, request.folder, world, display)
-    _write_report_if_finished(task, request, outcome, world)
-    return outcome
+    with open_new_run(request, world) as new_folders:
+        with remove_if_invalid(new_folders):
+            task = _build_task(request, world)
+        if world.is_main:
+            _complete_record(request, task)
+            request.report(f"training into {request.folder}")
+        return _fit_and_report(task, request, world, display)
 
 
 def resume_run(
@@ -170,67 +152,49 @@ def resume_run(
 
     Raises:
         ArgumentError: If the folder is not a run.
-        TrainingError: If run.json is damaged, or the data changed.
+        TrainingError: If run.json is damaged, another process trains in the folder, or data that the run has not
+            stored has changed.
     """
     world = World() if world is None else world
     display = SilentDisplay() if display is None else display
-    request, data_facts = _read_request(folder, steps, display)
-    if world.is_main:
-        run_folder.remove_temporary_files(folder)
-    task = _build_task(request, world)
-    current_facts = json.loads(json.dumps(dict(task.data)))
-    refuse_differences(data_facts, current_facts, "the data has changed since this run started")
-
-    outcome = fit(task, folder, world, display)
-    _write_report_if_finished(task, request, outcome, world)
-    return outcome
-
-
-@contextlib.contextmanager
-def _create_folder(folder: Path, world: World) -> Iterator[None]:
-    """Create the folder of a run, and remove it and its new parents if the request is invalid."""
-    if not world.is_main:
-        yield
-        return
-    if folder.exists() and any(folder.iterdir()):
-        resume_hint = f"resume it: jumok train --resume {folder}"
-        hint = resume_hint if run_folder.is_run(folder) else "choose another with --out"
-        raise ArgumentError(f"{folder} already exists; {hint}")
-    new_folders = [path for path in (folder, *folder.parents) if not path.exists()]
-    (folder / run_folder.CHECKPOINTS_FOLDER).mkdir(parents=True, exist_ok=True)
-    try:
-        yield
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        with contextlib.suppress(OSError):  # another process may have created files in a parent meanwhile
-            for path in new_folders:
-                if path.exists():
-                    path.rmdir()
-        raise
+    with open_existing_run(folder, world):
+        record = read_record(folder, display.show_message)
+        request = _adapt_request(record.request, steps)
+        if world.is_main:
+            _check_data(record, request)
+        task = _build_task(request, world)
+        if record.data_facts is not None:
+            facts = json.loads(json.dumps(dict(task.data)))
+            refuse_differences(record.data_facts, facts, "the data has changed since this run started")
+        elif world.is_main:
+            _complete_record(request, task)
+        return _fit_and_report(task, request, world, display)
 
 
-def _read_request(folder: Path, steps: int | None, display: ProgressDisplay) -> tuple[TrainingRequest, dict[str, Any]]:
-    """Return the request of a run, and the recorded facts about its data."""
-    if not run_folder.is_run(folder):
-        raise ArgumentError(f"{folder} is not the folder of a training run: it has no {run_folder.RUN_FILE}")
-    metadata = read_json(folder, run_folder.RUN_FILE)
-    try:
-        request = TrainingRequest(
-            metadata["recipe"],
-            folder,
-            data=metadata["data"],
-            start=metadata["start"],
-            changes=dict(metadata["changes"]) | ({} if steps is None else {"steps": steps}),
-            skip_bad=metadata["skip_bad"],
-            report=display.show_message,
-        )
-        data_facts: dict[str, Any] = metadata["data_facts"]
-    except (KeyError, TypeError) as error:
-        raise TrainingError(f"{run_folder.RUN_FILE} in {folder} is damaged: {error} is missing") from None
-    checkpoints = run_folder.list_checkpoints(folder)
+def _complete_record(request: TrainingRequest, task: Task) -> None:
+    """Add the settings and the facts about the data to run.json."""
+    write_record(request, read_record(request.folder, request.report).data_files, task)
+
+
+def _check_data(record: RunRecord, request: TrainingRequest) -> None:
+    """Report that the data has changed; raise TrainingError if the run has not stored it and must read it again."""
+    change = describe_change(record.data_files, request.data)
+    stored = get_recipe(request.recipe).stored
+    is_stored = record.data_facts is not None and stored is not None and (request.folder / stored).is_file()
+    if change is not None and is_stored:
+        request.report(f"{change} since this run started; the run continues with the data that it has stored")
+    else:
+        refuse_changed_data(change, request.folder)
+
+
+def _adapt_request(request: TrainingRequest, steps: int | None) -> TrainingRequest:
+    """Return the stored request with another number of steps, and with the newest checkpoint as its first model."""
+    if steps is not None:
+        request = replace(request, changes={**request.changes, "steps": steps})
+    checkpoints = run_folder.list_checkpoints(request.folder)
     if request.start is not None and checkpoints:  # the first model may no longer exist
         request = replace(request, start=str(checkpoints[0][1]))
-    return request, data_facts
+    return request
 
 
 def _build_task(request: TrainingRequest, world: World) -> Task:
@@ -246,53 +210,8 @@ def _build_task(request: TrainingRequest, world: World) -> Task:
     return task
 
 
-def _write_report_if_finished(task: Task, request: TrainingRequest, outcome: Outcome, world: World) -> None:
-    is_new = bool(outcome.metrics) or not (outcome.folder / REPORT_FILE).exists()
-    if world.is_main and outcome.progress.finished and is_new:
-        write_report(task, request, outcome)
-
-
-def write_report(task: Task, request: TrainingRequest, outcome: Outcome) -> dict[str, Any]:
-    """Evaluate the best model of a run and write report.json, report.md and a plot of the losses.
-
-    Args:
-        task: The task that was trained.
-        request: The recipe's name, and the function that receives messages.
-        outcome: The folder and the progress of the run.
-
-    Returns:
-        The content of report.json.
-    """
-    folder = outcome.folder
-    model = load(folder).model.to(task.model.device)
-    torch.manual_seed(task.settings.seed)
-    with torch.inference_mode():
-        results = task.report(model, folder) if task.report is not None else task.evaluate(model)
-    report = {
-        "recipe": request.recipe,
-        "steps": outcome.progress.step,
-        "best_step": outcome.progress.best_step,
-        "parameters": model.parameter_count,
-        **results,
-    }
-    _write_json(folder / REPORT_FILE, report)
-    run_folder.write_atomically(folder / "report.md", format_markdown(f"jumok train {request.recipe}", report))
-    _plot_losses(task, request, folder)
-    return report
-
-
-def _plot_losses(task: Task, request: TrainingRequest, folder: Path) -> None:
-    from jumok.draw import save_line_plot
-
-    rows = read_metrics(folder)
-    series = {"training": [(row["step"], row["loss"]) for row in rows if "loss" in row]}
-    if task.judge == "loss":
-        series["evaluation"] = [(row["step"], row["evaluation_loss"]) for row in rows if "evaluation_loss" in row]
-    try:
-        save_line_plot(series, folder / "loss.png", title=f"{request.recipe}: loss")
-    except DrawError as error:  # figures need an optional package
-        request.report(f"loss.png was not drawn: {error}")
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    run_folder.write_atomically(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+def _fit_and_report(task: Task, request: TrainingRequest, world: World, display: ProgressDisplay | None) -> Outcome:
+    world.barrier()
+    outcome = fit(task, request.folder, world, display)
+    write_missing_report(task, request, outcome, world)
+    return outcome

@@ -1,14 +1,19 @@
 """Train in one process or several. All communication between processes is in this module.
 
 ddp: every process has the full model, and gradients are averaged. fsdp: parameters, gradients and optimizer state are
-sharded over the processes (FSDP2, Zhao et al. 2023). ``torchrun`` starts the processes; they connect through the
-environment variables that it sets.
+sharded over the processes (FSDP2, Zhao et al. 2023). ``jumok train --processes`` or ``torchrun`` starts the processes;
+they connect through the environment variables that it sets.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import signal
+import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,6 +26,17 @@ from torch import distributed as dist
 
 from jumok.errors import ArgumentError, TrainingError
 from jumok.models import Model
+
+# set by `jumok train --processes` for the processes that it starts
+LAUNCHER_VARIABLE = "JUMOK_LAUNCHER"  # the id of the process that starts them
+STORE_VARIABLE = "JUMOK_STORE"  # the file through which they find each other
+LOST_PROCESS_CODE = 75  # their exit code after another process was lost
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+WATCH_SECONDS = 1.0
+
+
+class LostProcessError(TrainingError):
+    """Another process of the run has ended, so that this one cannot continue."""
 
 
 @dataclass(frozen=True)
@@ -202,10 +218,39 @@ def connect_world(kind: str, device: torch.device) -> Iterator[World]:
     if device.type == "cuda":
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
+    follow_launcher()
     # timeout for a process that hangs; a process that dies is detected immediately
     timeout = timedelta(seconds=int(os.environ.get("JUMOK_TIMEOUT", "600")))
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timeout)
+    path = os.environ.get(STORE_VARIABLE)
+    store = None if path is None else dist.FileStore(path, size)  # type: ignore[attr-defined]
+    dist.init_process_group(
+        "nccl" if device.type == "cuda" else "gloo",
+        timeout=timeout,
+        store=store,  # None: torchrun has set the address of a server
+        rank=int(os.environ["RANK"]),
+        world_size=size,
+    )
     try:
         yield World(kind, dist.get_rank(), dist.get_world_size(), device)
+    except RuntimeError as error:
+        if not isinstance(error, dist.DistError) and "gloo" not in str(error):
+            raise
+        raise LostProcessError("another process of this run has ended; the saved checkpoints are complete") from error
     finally:
         dist.destroy_process_group()
+
+
+def follow_launcher() -> None:
+    """End this process when the process that started it ends, even by SIGKILL; only for ``jumok train --processes``."""
+    launcher = os.environ.get(LAUNCHER_VARIABLE)
+    if launcher is None:
+        return
+    if sys.platform == "linux":  # immediately; the thread below needs a second
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+    def watch_parent() -> None:
+        while os.getppid() == int(launcher):
+            time.sleep(WATCH_SECONDS)
+        os._exit(LOST_PROCESS_CODE)  # without saving: a checkpoint is never incomplete, and the folder's lock must end
+
+    threading.Thread(target=watch_parent, daemon=True).start()

@@ -28,6 +28,8 @@ from .parameter_average import ParameterAverage
 from .precision import Precision
 from .task import Task
 
+MAX_SHOWN_LENGTH = 100  # characters of a fact in a message
+
 
 @dataclass
 class Progress:
@@ -230,11 +232,31 @@ def refuse_differences(saved: dict[str, Any], current: dict[str, Any], problem: 
         current: The same facts now.
         problem: The beginning of the message.
     """
+    differences = describe_differences(saved, current)
+    if differences:
+        raise TrainingError(f"{problem}: {differences}")
+
+
+def describe_differences(saved: dict[str, Any], current: dict[str, Any]) -> str:
+    """Return the first three differences of two dictionaries; an empty text if they are equal.
+
+    Args:
+        saved: The facts that the run has saved.
+        current: The same facts now.
+
+    >>> describe_differences({"steps": 20, "seed": 1}, {"steps": 30, "seed": 1})
+    'steps was 20 and is now 30'
+    """
     different = [name for name in sorted({*saved, *current}) if saved.get(name) != current.get(name)]
-    if different:
-        shown = [f"{name} was {saved.get(name)!r} and is now {current.get(name)!r}" for name in different[:3]]
-        more = f", and {len(different) - 3} more" if len(different) > 3 else ""
-        raise TrainingError(f"{problem}: {', '.join(shown)}{more}")
+    shown = [
+        f"{name} was {_shorten(saved.get(name))} and is now {_shorten(current.get(name))}" for name in different[:3]
+    ]
+    return ", ".join(shown) + (f", and {len(different) - 3} more" if len(different) > 3 else "")
+
+
+def _shorten(content: Any) -> str:
+    text = repr(content)
+    return text if len(text) <= MAX_SHOWN_LENGTH else f"{text[:MAX_SHOWN_LENGTH]}..."
 
 
 def gather_generators(world: World) -> dict[str, Tensor]:

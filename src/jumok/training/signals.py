@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+from .parallel import LAUNCHER_VARIABLE
 
 Handler = Callable[[int, FrameType | None], object] | int | signal.Handlers | None
 
@@ -17,6 +20,9 @@ class StopRequested(Exception):  # noqa: N818  # not an error
 
 class SignalListener:
     """A context that records the first SIGINT or SIGTERM; the second one has its default effect.
+
+    In a process that ``jumok train --processes`` started, further signals are ignored: Ctrl-C in a terminal reaches it
+    directly and again through its launcher, which decides when to end it immediately.
 
     Attributes:
         received: The signal that arrived; None before.
@@ -37,8 +43,11 @@ class SignalListener:
         self._restore_handlers()
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
+        if self.received is not None:
+            return
         self.received = signal.Signals(number)
-        self._restore_handlers()
+        if LAUNCHER_VARIABLE not in os.environ:
+            self._restore_handlers()
         if self._interrupts:
             raise StopRequested
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import uuid
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -87,7 +88,12 @@ def load_or_resize_images(
     if not pixels:
         raise DataError(f"no image could be read: {problems}")
     images = LabelledPixels(torch.stack(pixels), texts)
-    save_file({"pixels": images.pixels}, path, {"texts": json.dumps(texts)})
+    temporary = path.with_name(f".pictures-{uuid.uuid4().hex[:12]}.part")
+    try:
+        save_file({"pixels": images.pixels}, temporary, {"texts": json.dumps(texts)})
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
     return images
 
 

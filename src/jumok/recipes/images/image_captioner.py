@@ -37,6 +37,7 @@ from jumok.recipes.shared.text_scores import compute_chrf, compute_exact_match, 
 from jumok.training import IGNORE_INDEX, Batch, Task, compute_token_loss, select_part
 
 from .image_arrays import (
+    IMAGES_FILE,
     LabelledPixels,
     PixelBytes,
     create_preparation,
@@ -96,7 +97,7 @@ def get_caption_defaults(request: TrainingRequest) -> Defaults:
     return Defaults(settings, (CONFIG,), from_data=("pad", "start", "end"))
 
 
-@recipe(get_caption_defaults, CaptionOptions)
+@recipe(get_caption_defaults, CaptionOptions, stored=IMAGES_FILE)
 def caption(request: TrainingRequest) -> Task:
     """Train a captioner on the names of emoji, or on the user's own images and captions.
 

@@ -42,6 +42,7 @@ from jumok.recipes.shared.start_model import copy_parameters
 from jumok.training import Batch, Task, compute_token_loss, select_part
 
 from .image_arrays import (
+    IMAGES_FILE,
     PixelBytes,
     convert_to_array,
     convert_to_bytes,
@@ -116,7 +117,7 @@ def get_image_defaults(request: TrainingRequest) -> Defaults:
     return Defaults(settings, (CONFIGS[source, options.model],), from_data=("classes",))
 
 
-@recipe(get_image_defaults, ImageOptions)
+@recipe(get_image_defaults, ImageOptions, stored=IMAGES_FILE)
 def image(request: TrainingRequest) -> Task:
     """Train a ViT on MNIST, or another model on other images.
 

@@ -29,11 +29,12 @@ from jumok.models import Model
 from jumok.models.gpt import GPT, GPTConfig
 from jumok.recipes.recipe import Defaults, Options, recipe
 from jumok.recipes.request import TrainingRequest
-from jumok.recipes.shared.run_tokenizer import FOLDER, learn_tokenizer, load_or_create_tokenizer
+from jumok.recipes.shared.run_tokenizer import learn_tokenizer, load_or_create_tokenizer, save_tokenizer
 from jumok.training import Batch, Settings, Task, compute_token_loss, select_part
 
 TOKEN_KINDS = ("characters", "bytes", "gpt2", "learned")
 HELD_OUT = 0.1  # the last tenth of the text
+STORED_INDEX = "tokens/index.json"  # in the run's folder, once the text is stored as tokens
 
 
 TEXT_CONFIG = GPTConfig(length=64, width=128, layers=4, heads=4, hidden=512, activation="gelu")
@@ -92,7 +93,7 @@ def _get_defaults(request: TrainingRequest, config: GPTConfig, settings: dict[st
     return Defaults({**settings, "optimizer": "adamw", "learning_rate": 1e-4, "decay": 0.01})
 
 
-@recipe(get_text_defaults, TextOptions)
+@recipe(get_text_defaults, TextOptions, stored=STORED_INDEX)
 def text(request: TrainingRequest) -> Task:
     """Train a GPT with the size, batches and steps of nanoGPT's setting for a CPU.
 
@@ -102,7 +103,7 @@ def text(request: TrainingRequest) -> Task:
     return _create_task(request, TEXT_CONFIG, request.take_settings(**get_text_defaults(request).settings))
 
 
-@recipe(get_text_fast_defaults, TextOptions)
+@recipe(get_text_fast_defaults, TextOptions, stored=STORED_INDEX)
 def text_fast(request: TrainingRequest) -> Task:
     """Train a GPT of the same size on the same text in a third of the time.
 
@@ -176,7 +177,7 @@ def _create_or_continue_model(
     window = request.take_options(TextOptions).window or min(length, 256)
     if window > length:
         raise ArgumentError(f"window of the {request.recipe} recipe must be from 2 to {length}, not {window}")
-    loaded.tokenizer.save(request.folder / FOLDER)
+    save_tokenizer(request, loaded.tokenizer)
     return loaded.model, loaded.tokenizer, window
 
 

@@ -24,11 +24,11 @@ from jumok.models import Model
 from jumok.models.bert import BERT, BERTConfig
 from jumok.recipes.recipe import Defaults, recipe
 from jumok.recipes.request import TrainingRequest
-from jumok.recipes.shared.run_tokenizer import FOLDER
+from jumok.recipes.shared.run_tokenizer import save_tokenizer
 from jumok.training import Batch, Settings, Task
 
 from .masked_examples import MaskedExamples
-from .paragraphs import MIN_TOKENS, ParagraphOptions, load_or_learn_tokenizer, prepare_paragraphs
+from .paragraphs import FACTS_FILE, MIN_TOKENS, ParagraphOptions, load_or_learn_tokenizer, prepare_paragraphs
 
 VALIDATION_EXAMPLES = 500  # held-out examples that choose the best checkpoint; the report uses other ones
 REPORT_EXAMPLES = 2_000
@@ -79,7 +79,7 @@ def create_masked_task(request: TrainingRequest) -> Task:
         length = model.config.length
     else:
         tokenizer, model = _continue_model(request, loaded, settings)
-        tokenizer.save(request.folder / FOLDER)
+        save_tokenizer(request, tokenizer)
         length = request.take_options(MaskedOptions).window or min(128, model.config.length)
     examples = MaskedExamples(tokenizer, model.config.padding_id or 0)
     max_tokens = min(length, model.config.length) - examples.special_count
@@ -112,7 +112,7 @@ def create_masked_task(request: TrainingRequest) -> Task:
     return Task(model, settings, batches, compute_masked_loss, evaluate, tokenizer=tokenizer, data=data, report=report)
 
 
-masked = recipe(get_masked_defaults, MaskedOptions)(create_masked_task)
+masked = recipe(get_masked_defaults, MaskedOptions, stored=FACTS_FILE)(create_masked_task)
 
 
 def compute_masked_loss(model: nn.Module, batch: Batch) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,6 +83,7 @@ def prepare_paragraphs(request: TrainingRequest, tokenizer: Tokenizer, max_token
         train.verify()
         held_out.verify()
         return Paragraphs(train, held_out, read_json(request.folder, FACTS_FILE))
+    shutil.rmtree(folder, ignore_errors=True)  # of a process that was killed before it wrote the facts
     problems = ProblemLog(skip=request.skip_bad)
     train = _write_examples(request, tokenizer, "train", folder / "train", max_tokens, problems)
     held_out = _write_examples(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
@@ -16,7 +17,7 @@ from jumok.data.readers.lines import ProblemLog
 from jumok.data.readers.text_pairs import read_pairs
 from jumok.data.token_store import token_shards
 from jumok.data.tokenizers.tokenizer import Tokenizer
-from jumok.errors import ArgumentError
+from jumok.errors import ArgumentError, DataError
 from jumok.fields import choice, integer
 from jumok.recipes.recipe import Options, text_field
 from jumok.recipes.request import TrainingRequest
@@ -150,6 +151,9 @@ def prepare_pairs(request: TrainingRequest, tokenizer: Tokenizer, end: int, cont
         facts = read_json(request.folder, FACTS_FILE)
         return ParallelText(tokens, _load_held_out(request), direction, tokenizer, end, facts)
 
+    shutil.rmtree(
+        request.folder / "tokens", ignore_errors=True
+    )  # of a process that was killed before it wrote the facts
     problems = ProblemLog(skip=request.skip_bad)
     encoder = _PairEncoder(_read_pairs(request, "train", problems), tokenizer, end, max_tokens)
     tokens = token_shards.write_shards(
@@ -209,8 +213,15 @@ def _save_held_out(request: TrainingRequest, pairs: list[TextPair]) -> None:
 
 
 def _load_held_out(request: TrainingRequest) -> list[TextPair]:
-    lines = (request.folder / HELD_OUT_FILE).read_text(encoding="utf-8").splitlines()
-    return [(fields["source"], fields["target"]) for fields in map(json.loads, lines)]
+    path = request.folder / HELD_OUT_FILE
+    try:
+        rows = [json.loads(line) for line in path.read_bytes().splitlines()]
+        return [(str(row["source"]), str(row["target"])) for row in rows]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"{path} is damaged ({str(error)[:100]}); remove {request.folder / FACTS_FILE}, so that the data is "
+            "prepared again"
+        ) from None
 
 
 def _get_direction(request: TrainingRequest) -> str:

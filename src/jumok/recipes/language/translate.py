@@ -28,7 +28,7 @@ from jumok.models.transformer import Transformer, TransformerConfig
 from jumok.recipes.recipe import Defaults, recipe
 from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.batched_decoding import generate_by_length
-from jumok.recipes.shared.run_tokenizer import FOLDER
+from jumok.recipes.shared.run_tokenizer import save_tokenizer
 from jumok.recipes.shared.text_scores import (
     choose_bleu_tokenization,
     describe_scores,
@@ -37,7 +37,15 @@ from jumok.recipes.shared.text_scores import (
 )
 from jumok.training import IGNORE_INDEX, Batch, Settings, Task, select_part
 
-from .parallel_text import PairOptions, ParallelText, TextPair, TokenPair, load_or_learn_tokenizer, prepare_pairs
+from .parallel_text import (
+    FACTS_FILE,
+    PairOptions,
+    ParallelText,
+    TextPair,
+    TokenPair,
+    load_or_learn_tokenizer,
+    prepare_pairs,
+)
 
 Translator = Transformer | RNNSeq2Seq | T5
 Loss = Callable[[nn.Module, Batch], Tensor]
@@ -91,7 +99,7 @@ def get_translate_defaults(request: TrainingRequest) -> Defaults:
     return Defaults({**SETTINGS[kind], **COMMON_SETTINGS}, (config,), from_data=("start", "end", "pad"))
 
 
-@recipe(get_translate_defaults, TranslateOptions)
+@recipe(get_translate_defaults, TranslateOptions, stored=FACTS_FILE)
 def translate(request: TrainingRequest) -> Task:
     """Train a model to translate: English and Korean texts of user interfaces, or the user's own pairs.
 
@@ -201,7 +209,7 @@ def _continue_model(request: TrainingRequest, loaded: Loaded) -> tuple[Translato
             f"the translate recipe can start only from a model of the families {names} with a tokenizer; "
             f"{request.start} is a {loaded.family}" + (" without a tokenizer" if loaded.tokenizer is None else "")
         )
-    loaded.tokenizer.save(request.folder / FOLDER)
+    save_tokenizer(request, loaded.tokenizer)
     return loaded.model, loaded.tokenizer
 
 

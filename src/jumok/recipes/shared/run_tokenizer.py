@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import tokenizers
@@ -26,8 +28,26 @@ def load_or_create_tokenizer(request: TrainingRequest, create: Callable[[], Toke
     if folder.is_dir():
         return Tokenizer.load(folder)
     tokenizer = create()
-    tokenizer.save(folder)
+    save_tokenizer(request, tokenizer)
     return tokenizer
+
+
+def save_tokenizer(request: TrainingRequest, tokenizer: Tokenizer) -> None:
+    """Save a tokenizer in the run's folder, unless it is there. A killed process leaves all of its files or none.
+
+    Args:
+        request: The training request, which names the run's folder.
+        tokenizer: The tokenizer of the run.
+    """
+    folder = request.folder / FOLDER
+    if folder.is_dir():
+        return
+    temporary = folder.with_name(f".{FOLDER}-{uuid.uuid4().hex[:12]}.part")
+    try:
+        tokenizer.save(temporary)
+        temporary.rename(folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def learn_tokenizer(

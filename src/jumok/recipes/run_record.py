@@ -1,0 +1,93 @@
+"""Read and write run.json: the request of a run and, once its data is prepared, the settings and facts about the data.
+
+The request is written before the data is prepared, so that a run that is killed meanwhile can be continued.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jumok import __version__
+from jumok.checkpoint import run_folder
+from jumok.checkpoint.tensor_files import read_json
+from jumok.errors import ArgumentError, CheckpointError, TrainingError
+from jumok.training import Task
+
+from .request import TrainingRequest
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """The content of run.json.
+
+    Attributes:
+        request: The request of the run.
+        data_files: The user's data files, as ``describe_files`` returned them; None without files.
+        data_facts: Facts about the prepared data; None if the run ended before its data was prepared.
+    """
+
+    request: TrainingRequest
+    data_files: dict[str, Any] | None
+    data_facts: dict[str, Any] | None
+
+
+def write_record(request: TrainingRequest, data_files: dict[str, Any] | None, task: Task | None = None) -> None:
+    """Write run.json.
+
+    Args:
+        request: The request of the run; its folder must exist.
+        data_files: The user's data files, as ``describe_files`` returned them.
+        task: The task of the run; None before the data is prepared.
+    """
+    metadata = {**request.to_json(), "version": __version__, "data_files": data_files}
+    if task is not None:
+        metadata |= {
+            "settings": task.settings.to_json(),
+            "model": task.model.config.to_json(),
+            "data_facts": dict(task.data),
+        }
+    write_json(request.folder / run_folder.RUN_FILE, metadata)
+
+
+def read_record(folder: Path, report: Callable[[str], None]) -> RunRecord:
+    """Read run.json.
+
+    Args:
+        folder: The folder of the run.
+        report: Called with one-line messages for the user.
+
+    Raises:
+        ArgumentError: If the folder is not a run.
+        TrainingError: If run.json is damaged. Nothing else contains the request, so it cannot be rebuilt.
+    """
+    if not run_folder.is_run(folder):
+        raise ArgumentError(f"{folder} is not the folder of a training run: it has no {run_folder.RUN_FILE}")
+    try:
+        metadata = read_json(folder, run_folder.RUN_FILE)
+        request = TrainingRequest.from_json(metadata, folder, report)
+        facts = [metadata.get(name) for name in ("data_files", "data_facts")]
+        if not all(isinstance(content, dict | None) for content in facts):
+            raise ArgumentError("data_files or data_facts is not an object")
+        if facts[1] is None and run_folder.list_checkpoints(folder):
+            raise ArgumentError("data_facts is missing")
+    except (ArgumentError, CheckpointError) as error:
+        raise TrainingError(
+            f"{folder / run_folder.RUN_FILE} is damaged and cannot be rebuilt ({str(error)[:200]}); restore it from a "
+            f"copy, or start a new run from the model: jumok train RECIPE --from {shlex.quote(str(folder))}"
+        ) from None
+    return RunRecord(request, *facts)
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write a JSON file atomically.
+
+    Args:
+        path: The file.
+        content: Its new content.
+    """
+    run_folder.write_atomically(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
