@@ -98,7 +98,7 @@ def test_texts_are_encoded_and_unknown_tokens_counted(tmp_path: Path) -> None:
     shards = token_shards.write_text_shards(tmp_path / "in", tmp_path / "tokens", tokenizer, problems, reported.append)
     assert tokenizer.decode(shards.read_tokens(0, len(shards)).tolist()) == "hello\nhol<unk>\n"
     assert shards.unknown == 1 and abs(shards.unknown_rate - 1 / 11) < 1e-12 and problems.count == 1
-    assert reported[-1].startswith("11 tokens in 2 lists, 9.09% unknown in ")
+    assert reported[-1].startswith("11 tokens in 2 sequences, 9.09% unknown in ")
     assert shards.fingerprint == token_shards.fingerprint_tokenizer(Tokenizer.for_characters("ohel\n"))
     assert (
         shards.fingerprint

@@ -141,7 +141,8 @@ class MultiHead(AttentionLayer):
         if head_width is None:
             if width % heads:
                 raise ArgumentError(
-                    f"width {width} cannot be split evenly into {heads} heads; change one, or set head_width"
+                    f"width {width} cannot be split evenly into {heads} heads; choose a width that is a "
+                    "multiple of the number of heads"
                 )
             head_width = width // heads
         if heads % groups:

@@ -188,9 +188,10 @@ def select_device(name: str | None = None) -> torch.device:
     try:
         return torch.empty(0, device=torch.device(name)).device
     except (RuntimeError, AssertionError, NotImplementedError):
-        raise ArgumentError(
-            f"device {name!r} is not available; choose cpu, or cuda, cuda:1 or mps if available"
-        ) from None
+        available = ["cpu"]
+        available += [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+        available += ["mps"] if torch.backends.mps.is_available() else []
+        raise ArgumentError(f"device {name!r} is not available; choose {' or '.join(available)}") from None
 
 
 @contextmanager

@@ -211,7 +211,8 @@ class TokenShards:
 
     def __str__(self) -> str:
         rate = "" if self.unknown is None else f", {self.unknown_rate:.2%} unknown"
-        return f"{self.tokens:,} tokens in {self.lists:,} lists{rate}"
+        noun = "sequence" if self.lists == 1 else "sequences"
+        return f"{self.tokens:,} tokens in {self.lists:,} {noun}{rate}"
 
     @property
     def unknown_rate(self) -> float:
