@@ -27,7 +27,8 @@ from jumok.errors import DataError
 Read = Callable[[Path, ProblemLog], Iterator[Any]]
 READERS: dict[str, Read] = {
     "documents": lambda path, problems: documents.read_documents(path, problems),
-    "pairs": lambda path, problems: read_pairs(path, "source", "target", problems),
+    "pairs": lambda path, problems: read_pairs(path, problems=problems),
+    "named pairs": lambda path, problems: read_pairs(path, "source", "target", problems),
     "labels": lambda path, problems: read_labelled_texts(path, problems),
 }
 
@@ -202,7 +203,7 @@ def write_tables(folder: Path, names: tuple[str, str] | None) -> list[Path]:
 
 @pytest.mark.parametrize("names", [None, ("source", "target"), ("en", "ko")])
 def test_pairs_are_the_same_from_every_format(tmp_path: Path, names: tuple[str, str] | None) -> None:
-    source, target = names or ("source", "target")
+    source, target = names or (None, None)
     for path in write_tables(tmp_path, names):
         assert list(read_pairs(path, source, target)) == ROWS, path
         if names is not None:
@@ -262,7 +263,12 @@ def test_unusable_row_is_reported_or_counted(
 @pytest.mark.parametrize(
     ("reader", "name", "content", "message"),
     [
-        ("pairs", "a.tsv", "source\tother\na\tb\n", "there is no column 'target'; the first row is 'source', 'other'"),
+        (
+            "named pairs",
+            "a.tsv",
+            "source\tother\na\tb\n",
+            "there is no column 'target'; the first row is 'source', 'other'",
+        ),
         ("pairs", "a.csv", "a,b,c\n1,2,3\n", "there is no column 'source' and 'target'"),
         ("labels", "a.csv", "text,label\n", "column names but no rows"),
         ("pairs", "a.txt", "a\tb\n", "pairs are read from .tsv, .csv, .jsonl, .po files"),

@@ -24,6 +24,8 @@ REFUSED_WITH_RESUME = {
     "start": "--from",
     "changes": "--set",
     "skip_bad": "--skip-bad",
+    "encoding": "--encoding",
+    "dry_run": "--dry-run",
     "seed": "--seed",
     "save_every": "--save-every",
 }
@@ -34,6 +36,8 @@ OPTIONS_ONLY = {
     "start": "--from",
     "resume": "--resume",
     "skip_bad": "--skip-bad",
+    "encoding": "--encoding",
+    "dry_run": "--dry-run",
     "device": "--device",
     "parallel": "--parallel",
     "tensorboard": "--tensorboard",
@@ -53,6 +57,7 @@ GROUP_TITLES = {"recipe": "Recipe", "model": "Model config", "training": "Traini
   jumok train numbers
   jumok train text --data book.txt --steps 500 --out runs/book
   jumok train text --data letters/ --set width=256 --set layers=6
+  jumok train sentiment --data reviews.csv --set text=review --set label=stars --dry-run
   jumok train --resume runs/book
   jumok train text --from smollm2 --data letters/ --steps 200
   jumok train text --processes 2 --parallel fsdp
@@ -65,7 +70,9 @@ GROUP_TITLES = {"recipe": "Recipe", "model": "Model config", "training": "Traini
 @click.option("--save-every", type=click.IntRange(1), help="Updates between checkpoints.")
 @click.option("--seed", type=click.IntRange(0), help="Seed of all random numbers.")
 @click.option("--out", type=click.Path(path_type=Path), help="New folder for the run.  [default: runs/RECIPE-1, ...]")
-@click.option("--data", help="Your own file or folder, instead of the recipe's data.")
+@click.option("--data", help="Your own file or folder, or a name of the catalogue, instead of the recipe's data.")
+@click.option("--encoding", help="Encoding of your text files, such as cp949.  [default: utf-8]")
+@click.option("--dry-run", is_flag=True, help="Read the data, print counts and examples, and stop.")
 @click.option("--from", "start", help="Start from this model: a folder, a run or a name.")
 @click.option("--set", "changes", multiple=True, metavar="FIELD=VALUE", help="Change a field; can be repeated.")
 @click.option("--skip-bad", is_flag=True, help="Skip lines that cannot be read, and count them.")
@@ -83,6 +90,9 @@ def train(recipe: str | None, listed: bool, resume: Path | None, as_json: bool, 
         _print_list(recipe, as_json, options)
         return
     _check_usage(recipe, resume, options)
+    if options["dry_run"] and recipe is not None:
+        _print_preview(recipe, as_json, options)
+        return
     if options["processes"] > 1 and "RANK" not in os.environ:
         sys.exit(_rerun_in_processes(recipe, resume, options))
 
@@ -100,7 +110,7 @@ def train(recipe: str | None, listed: bool, resume: Path | None, as_json: bool, 
             resume=resume,
             out=out,
             display=SilentDisplay() if as_json else None,
-            **{name: options[name] for name in ("data", "start", "skip_bad", "device", "parallel")},
+            **{name: options[name] for name in ("data", "start", "skip_bad", "encoding", "device", "parallel")},
             **{name: options[name] for name in ("tensorboard", "wandb")},
             **_collect_fields(options),
         )
@@ -139,6 +149,20 @@ def _collect_fields(options: dict[str, Any]) -> dict[str, Any]:
         if options[name] is not None:
             fields[name] = options[name]
     return fields
+
+
+def _print_preview(recipe: str, as_json: bool, options: dict[str, Any]) -> None:
+    """Read the data and print its counts and examples, without training."""
+    from jumok.recipes import format_preview, preview_training
+    from jumok.training.progress import SilentDisplay
+
+    preview = preview_training(
+        recipe,
+        display=SilentDisplay() if as_json else None,
+        **{name: options[name] for name in ("data", "start", "skip_bad", "encoding")},
+        **_collect_fields(options),
+    )
+    click.echo(json.dumps(preview, ensure_ascii=False, indent=1) if as_json else format_preview(preview).rstrip())
 
 
 def _rerun_in_processes(recipe: str | None, resume: Path | None, options: dict[str, Any]) -> int:

@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from jumok.data.readers.lines import list_files
+from jumok.data.readers.file_list import list_files
 
 MAX_HASHED_BYTES = 16 * 2**30  # the content of more data is not hashed; then names, sizes and times decide
 

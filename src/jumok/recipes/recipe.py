@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from jumok.data.readers.file_format import HEADER_CHOICES
 from jumok.errors import ArgumentError
-from jumok.fields import Fields
+from jumok.fields import Fields, choice
 from jumok.models import Config
 from jumok.training import Settings, Task
 
@@ -49,9 +50,9 @@ RECIPES = {
 class Options(Fields):
     """Base class of a recipe's own fields, which ``--set`` can change like those of the model config and the settings.
 
-    The class variables name the fields that apply only with or without ``--data`` (a file of the user's own) and
-    ``--from`` (another model to start from). Otherwise setting such a field is an error, unless the model config has a
-    field of the same name.
+    The class variables name the fields that apply only with or without ``--data`` (a file of the user's own, not an
+    entry of the catalogue) and ``--from`` (another model to start from). Otherwise setting such a field is an error,
+    unless the model config has a field of the same name.
     """
 
     family: ClassVar[str] = "recipe"
@@ -84,20 +85,24 @@ class Options(Fields):
             request: Uses its data and the model to start from.
         """
         inapplicable = {
-            *(cls.with_data if request.data is None else cls.without_data),
+            *(cls.without_data if request.has_own_files else cls.with_data),
             *(cls.with_start if request.start is None else cls.without_start),
         }
         return {declared.name for declared in dataclasses.fields(cls)} - inapplicable
 
 
-def text_field(default: str, help: str) -> Any:
-    """Declare a field that holds any text.
+def column_field(help: str) -> Any:
+    """Declare a field that holds the name or the number of a column of the user's tables; None = by its usual name.
 
     Args:
-        default: The default value.
         help: One line that explains the field.
     """
-    return field(default=default, metadata={"kind": str, "help": help})
+    return field(default=None, metadata={"kind": str, "help": help, "optional": True})
+
+
+def header_field() -> Any:
+    """Declare the field that says whether the user's tables have a header."""
+    return choice("auto", HEADER_CHOICES, "whether the first row of your table names its columns; auto = decide by it")
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,7 +12,11 @@ from typing import Any, TypeVar
 import torch
 
 from jumok.checkpoint import Loaded, load
-from jumok.errors import ArgumentError
+from jumok.data import catalogue
+from jumok.data.readers.file_format import FileFormat, check_encoding
+from jumok.data.readers.hub_datasets import HUB_PREFIX
+from jumok.data.readers.lines import Notice, ProblemLog
+from jumok.errors import ArgumentError, DataError
 from jumok.fields import Fields, FieldsType
 from jumok.models import Config, Model
 from jumok.training import Settings
@@ -23,7 +27,15 @@ ModelType = TypeVar("ModelType", bound=Model)
 OptionsType = TypeVar("OptionsType", bound=Options)
 
 # what run.json stores of a request, and the types of the values
-STORED_KINDS = {"recipe": str, "data": str | None, "start": str | None, "changes": dict, "skip_bad": bool}
+STORED_KINDS = {
+    "recipe": str,
+    "data": str | None,
+    "start": str | None,
+    "changes": dict,
+    "skip_bad": bool,
+    "encoding": str | None,
+}
+MAX_NOTICES = 10  # facts about the data that are shown
 
 
 @dataclass
@@ -33,11 +45,13 @@ class TrainingRequest:
     Attributes:
         recipe: The name of the recipe.
         folder: The folder of the run; a recipe may store its prepared data there.
-        data: The user's file or folder; None = the recipe's default data.
+        data: The user's file or folder, or the name of a catalogue entry; None = the recipe's default data.
         start: The model to start from: a folder, a run or a name; None = a new model.
         changes: Values by field name, for the recipe's options, the model's config and the training settings.
         skip_bad: Skip and count lines that cannot be read, instead of raising an error.
+        encoding: The encoding of the user's text files; None = UTF-8.
         report: Called with one-line messages for the user.
+        notices: Facts about the data that the user was shown, by their topic.
         used_fields: The fields that the recipe has taken so far; ``refuse_unused_fields`` refuses all others.
     """
 
@@ -49,6 +63,8 @@ class TrainingRequest:
     skip_bad: bool = False
     report: Callable[[str], None] = lambda line: None
     used_fields: set[str] = field(default_factory=set)
+    encoding: str | None = None
+    notices: dict[object, Notice] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return what run.json stores of this request."""
@@ -58,6 +74,7 @@ class TrainingRequest:
             "start": self.start,
             "changes": dict(self.changes),
             "skip_bad": self.skip_bad,
+            "encoding": self.encoding,
         }
 
     @classmethod
@@ -72,12 +89,89 @@ class TrainingRequest:
         Raises:
             ArgumentError: If a value is missing or has the wrong type.
         """
+        values = {"encoding": None, **values}  # runs of earlier versions have none
         for name, kind in STORED_KINDS.items():
             if name not in values:
                 raise ArgumentError(f"{name} is missing")
             if not isinstance(values[name], kind):
                 raise ArgumentError(f"{name} is {str(values[name])[:80]!r}")
         return cls(**{name: values[name] for name in STORED_KINDS}, folder=folder, report=report)
+
+    @property
+    def catalogue_name(self) -> str | None:
+        """The catalogue entry that ``data`` names; None without data, or if it is a path or another name."""
+        if self.data is None or Path(self.data).exists():
+            return None
+        return next((entry.name for entry in catalogue.list_entries() if entry.name == self.data), None)
+
+    @property
+    def has_own_files(self) -> bool:
+        """Whether ``data`` is the user's own: a path or a Hugging Face dataset, not a catalogue entry."""
+        return self.data is not None and self.catalogue_name is None
+
+    @property
+    def download_report(self) -> Callable[[str], None] | None:
+        """What readers of the catalogue receive: only a recipe's default data is downloaded without being named."""
+        return self.report if self.data is None else None
+
+    def select_dataset(self, default: str | None, available: Collection[str]) -> str | None:
+        """Return the catalogue entry to read; None if the data is the user's own.
+
+        Args:
+            default: The entry of a request without data.
+            available: The entries that the recipe can read.
+
+        Raises:
+            ArgumentError: If ``data`` names an entry that the recipe cannot read.
+        """
+        if self.data is None:
+            return default
+        name = self.catalogue_name
+        if name is None or name in available:
+            return name
+        if catalogue.find_entry(name).kind == "model":
+            raise ArgumentError(f"{name} is a model, not data; start from it with --from {name}")
+        choices = f"choose one of {', '.join(available)}, or give" if available else "give"
+        raise ArgumentError(
+            f"the {self.recipe} recipe cannot read {name} of the catalogue; {choices} files of your own"
+        )
+
+    def require_files(self) -> str:
+        """Return the path of the user's own files, or the name of a Hugging Face dataset.
+
+        Raises:
+            DataError: If there is no such file or folder; the message suggests a similar catalogue entry.
+        """
+        assert self.data is not None
+        if not self.data.startswith(HUB_PREFIX) and not Path(self.data).exists():
+            names = [entry.name for entry in catalogue.list_entries() if entry.kind == "data"]
+            near = difflib.get_close_matches(self.data.lower(), names, 1)
+            hint = (
+                f"did you mean {near[0]} of the catalogue?" if near else "jumok data lists the names of the catalogue"
+            )
+            raise DataError(
+                f"{self.data[:200]} does not exist; give a file, a folder or a name of the catalogue; {hint}"
+            )
+        return self.data
+
+    def create_file_format(self, header: str) -> FileFormat:
+        """Return how the user's files are written.
+
+        Args:
+            header: The recipe's field ``header``.
+        """
+        return FileFormat(self.encoding or "utf-8", header)
+
+    def create_problem_log(self) -> ProblemLog:
+        """Return a log that skips bad lines if the request says so, and shows notices to the user."""
+        return ProblemLog(self.skip_bad, self._show_notice)
+
+    def _show_notice(self, notice: Notice) -> None:
+        """Show a fact about the data; data is read several times, but each fact is shown once."""
+        if notice.topic in self.notices or len(self.notices) == MAX_NOTICES:
+            return
+        self.notices[notice.topic] = notice
+        self.report(str(notice))
 
     def take_settings(self, **defaults: Any) -> Settings:
         """Return the training settings of this request, and mark their fields as used.
@@ -113,9 +207,12 @@ class TrainingRequest:
         names = kind.list_applicable(self)
         self.used_fields |= names
         changes = {name: value for name, value in self.changes.items() if name in names}
-        for declared in fields(kind):  # text fields may look like numbers: --set source=1 is a column named "1"
-            if declared.metadata["kind"] is str and type(changes.get(declared.name)) is int:
-                changes[declared.name] = str(changes[declared.name])
+        for declared in fields(kind):
+            change = changes.get(declared.name)
+            if declared.metadata["kind"] is str and type(change) is int:  # --set source=1 is a column number
+                changes[declared.name] = str(change)
+            elif isinstance(change, bool) and {"yes", "no"} <= set(declared.metadata.get("options", ())):
+                changes[declared.name] = "yes" if change else "no"
         return kind.from_json(changes)
 
     def load_start(self) -> Loaded | None:
@@ -143,10 +240,20 @@ class TrainingRequest:
             ArgumentError: If there is no such field, or it does not apply to this request.
         """
         defaults = recipe.defaults(self)
+        self._refuse_unused_encoding(recipe)
         if self.start is None:  # with --from, the fields of the loaded model are not known yet
             groups: list[type[Fields]] = [Settings, *(type(config) for config in defaults.configs)]
             names = {declared.name for group in groups for declared in fields(group)}
             self._refuse_unknown_fields(recipe, names | recipe.options.list_applicable(self))
+
+    def _refuse_unused_encoding(self, recipe: Recipe) -> None:
+        """Check the encoding, and refuse it if no text files are read: recipes that read them have a field "header"."""
+        if self.encoding is None:
+            return
+        check_encoding(self.encoding)
+        is_hub_name = self.data is not None and self.data.startswith(HUB_PREFIX)
+        if is_hub_name or "header" not in recipe.options.list_applicable(self):
+            raise ArgumentError("--encoding applies only to text files of your own, given with --data; remove it")
 
     def refuse_unused_fields(self, recipe: Recipe) -> None:
         """Refuse changes of fields that the recipe did not use while it built its task.
@@ -165,6 +272,8 @@ class TrainingRequest:
                 continue
             condition = recipe.options.describe_condition(name)
             if condition is not None:
+                if self.catalogue_name is not None and name in recipe.options.with_data:
+                    condition = f"to files of your own, not to {self.catalogue_name} of the catalogue"
                 raise ArgumentError(f"{name} of the {self.recipe} recipe applies {condition}; remove it")
             near = difflib.get_close_matches(name, sorted(names), 1)
             hint = f"did you mean {near[0]!r}?" if near else f"jumok train --list {self.recipe} shows its fields"

@@ -39,6 +39,7 @@ def train(
     start: str | Path | None = None,
     resume: str | Path | None = None,
     skip_bad: bool = False,
+    encoding: str | None = None,
     device: str | None = None,
     parallel: str | None = None,
     tensorboard: bool = False,
@@ -53,11 +54,12 @@ def train(
 
     Args:
         recipe: The name of a recipe, such as "text"; ``jumok train --list`` shows all.
-        data: A file or folder of your own; None = the recipe's data.
+        data: A file or folder of your own, or a name of the catalogue; None = the recipe's data.
         out: A new folder for the run; None = runs/RECIPE-1, runs/RECIPE-2, ...
         start: The model to start from (``--from``): a folder, a run or a name; None = a new model.
         resume: The folder of a run to continue, instead of ``recipe``; of the fields, only ``steps`` can be given.
         skip_bad: Skip and count lines that cannot be read, instead of raising an error.
+        encoding: The encoding of your text files, such as "cp949"; None = UTF-8.
         device: "cpu", "cuda", "cuda:1", "mps"; None = the fastest.
         parallel: "ddp" or "fsdp", in processes that torchrun started; None = "ddp" if there are several.
         tensorboard: Write TensorBoard events into the run's folder.
@@ -86,7 +88,7 @@ def train(
         if recipe is None:
             folder = Path(str(resume))
             refused = [name for name in fields if name != "steps"]
-            if refused or data is not None or out is not None or start is not None:
+            if refused or any(argument is not None for argument in (data, out, start, encoding)):
                 raise ArgumentError("a resumed run keeps its data and fields; only steps can be changed")
         else:
             folder = Path(world.broadcast(str(out or find_free_folder(recipe))))
@@ -103,6 +105,7 @@ def train(
             start=None if start is None else str(start),
             changes=fields,
             skip_bad=skip_bad,
+            encoding=encoding,
             report=display.show_message,
         )
         return _show_stop(start_run(request, world, tracked), display, world)

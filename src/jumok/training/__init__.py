@@ -6,12 +6,13 @@ from .loop import fit
 from .outcome import Outcome
 from .parallel import World, connect_world, select_device
 from .settings import Settings, compute_rate_factor
-from .task import IGNORE_INDEX, Batch, Batches, Task, compute_token_loss, select_part
+from .task import IGNORE_INDEX, Batch, Batches, DataSummary, Task, compute_token_loss, select_part
 
 __all__ = [
     "IGNORE_INDEX",
     "Batch",
     "Batches",
+    "DataSummary",
     "Outcome",
     "Settings",
     "Task",

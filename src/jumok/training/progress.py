@@ -149,13 +149,13 @@ class BarDisplay(ProgressDisplay):
 
     def show_evaluation(self, step: int, metrics: dict[str, float], best: bool) -> None:
         line = f"step {step:,}: {format_metrics(metrics)}{'  (best)' if best else ''}"
-        self.console.print(line, highlight=False)
+        self.console.print(line, highlight=False, markup=False)
 
     def show_message(self, line: str, transient: bool = False) -> None:
         if transient:
             self.bar.update(self.row, description=line)
         else:
-            self.console.print(line, highlight=False)
+            self.console.print(line, highlight=False, markup=False)
 
     def end(self) -> None:
         self.bar.stop()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,19 @@ Batches = Callable[[int, int, int], Batch]
 
 
 @dataclass(frozen=True)
+class DataSummary:
+    """What a dry run shows of the data.
+
+    Attributes:
+        counts: Numbers of examples or tokens, such as {"training texts": 90, "held-out texts": 10}.
+        examples: The first training examples, each as texts by name.
+    """
+
+    counts: Mapping[str, int] = field(default_factory=dict)
+    examples: Sequence[Mapping[str, str]] = ()
+
+
+@dataclass(frozen=True)
 class Task:
     """Everything that ``fit`` needs to train one model.
 
@@ -65,6 +78,7 @@ class Task:
         preparation: How images are prepared, saved with the model; None without images.
         labels: The names of the classes, saved with the model; None without classes.
         data: Facts about the data (files, counts). A run resumes only with the data it started with.
+        summary: Counts and first examples of the data, for a dry run.
         report: Returns the final report for the best model and writes figures into the folder; None: the metrics of
             ``evaluate``.
     """
@@ -81,6 +95,7 @@ class Task:
     labels: tuple[str, ...] | None = None
     data: Mapping[str, Any] = field(default_factory=dict)
     report: Callable[[Model, Path], dict[str, Any]] | None = None
+    summary: DataSummary = DataSummary()
 
 
 def select_part(ids: list[int], part: int, parts: int) -> list[int]:

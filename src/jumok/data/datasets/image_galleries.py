@@ -18,6 +18,7 @@ from jumok.data.datasets.text_corpora import Language, Report, require_entry_fol
 from jumok.data.images.image_files import image_to_tensor, open_image
 from jumok.errors import DataError
 
+Artist = Literal["google", "twitter"]
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 _VARIATION_SELECTOR = "\ufe0f"
 _SKIN_TONES = re.compile("[\U0001f3fb-\U0001f3ff\ufe0f]")
@@ -44,7 +45,7 @@ def load_emoji(
     download_report: Report | None = None,
     language: Language = "en",
     tones: bool = False,
-    artist: Literal["google", "twitter"] = "google",
+    artist: Artist = "google",
 ) -> Iterator[tuple[Path, str]]:
     """Yield (image file of 64 x 64 pixels, name). All variants of an emoji (skin tone, gender) are in one split.
 

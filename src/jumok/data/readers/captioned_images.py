@@ -8,23 +8,35 @@ from pathlib import Path
 
 from jumok.data.images.image_files import IMAGE_EXTENSIONS
 from jumok.data.readers.columns import TABLE_EXTENSIONS, Row, read_rows
-from jumok.data.readers.lines import ProblemLog, close_after, list_files, read_lines, require_any
+from jumok.data.readers.file_format import FileFormat
+from jumok.data.readers.file_list import list_files
+from jumok.data.readers.lines import ProblemLog, close_after, read_lines, require_any
+from jumok.data.readers.table_header import Column
 from jumok.errors import DataError
 
 Folder = str | os.PathLike[str]
-# names of the table and its columns: ours, and those of Hugging Face's "imagefolder"
-_TABLE_COLUMNS = {"captions": ["file", "caption"], "metadata": ["file_name", "text"]}
+_TABLE_NAMES = ("captions", "metadata")  # ours, and that of Hugging Face's "imagefolder"
 
 
-def read_captioned_images(folder: Folder, problems: ProblemLog | None = None) -> Iterator[tuple[Path, str]]:
+def read_captioned_images(
+    folder: Folder,
+    problems: ProblemLog | None = None,
+    file: str | None = None,
+    caption: str | None = None,
+    file_format: FileFormat | None = None,
+) -> Iterator[tuple[Path, str]]:
     """Yield (image file, caption) of a folder.
 
-    The captions are in a table in the folder: captions.tsv, .csv or .jsonl with the columns file and caption (or
-    metadata.* with file_name and text). Without a table, the caption of image.png is in image.txt.
+    The captions are in a table in the folder: captions.tsv, .csv or .jsonl, or metadata.*, with the columns file and
+    caption, or others of the same meaning, such as file_name and text. Without a table, the caption of image.png is in
+    image.txt.
 
     Args:
         folder: The folder.
         problems: Receives images without captions and unusable rows; by default they raise DataError.
+        file: Name or number of the table's column with the image file; None = a well-known name such as "file".
+        caption: Name or number of its column with the caption; None = a well-known name such as "caption".
+        file_format: Encoding and header of the files; None = UTF-8, and a header if the first row looks like one.
 
     Raises:
         DataError: If an image or row cannot be used, or if there are no captioned images at all.
@@ -32,7 +44,12 @@ def read_captioned_images(folder: Folder, problems: ProblemLog | None = None) ->
     root = _check_folder(folder)
     log = problems or ProblemLog()
     table = _find_table(root)
-    pairs = _read_text_files(root, log) if table is None else _read_table(root, *table, log)
+    file_format = file_format or FileFormat()
+    if table is None:
+        pairs = _read_text_files(root, log, file_format.encoding)
+    else:
+        columns = [Column("file", file, endings=IMAGE_EXTENSIONS), Column("caption", caption)]
+        pairs = _read_table(root, table, columns, log, file_format)
     yield from require_any(
         pairs,
         lambda: (
@@ -79,18 +96,16 @@ def _list_images(root: Path) -> Iterator[Path]:
     return (path for path in list_files(root) if path.suffix.lower() in IMAGE_EXTENSIONS)
 
 
-def _find_table(root: Path) -> tuple[Path, list[str]] | None:
-    """Return the table of captions and the names of its columns, or None if there is no table."""
-    for name, columns in _TABLE_COLUMNS.items():
-        for extension in TABLE_EXTENSIONS:
-            path = root / (name + extension)
-            if path.is_file():
-                return path, columns
-    return None
+def _find_table(root: Path) -> Path | None:
+    """Return the table of captions, or None if there is no table."""
+    paths = (root / (name + extension) for name in _TABLE_NAMES for extension in TABLE_EXTENSIONS)
+    return next((path for path in paths if path.is_file()), None)
 
 
-def _read_table(root: Path, table: Path, columns: list[str], problems: ProblemLog) -> Iterator[tuple[Path, str]]:
-    with close_after(read_rows(table, columns, problems)) as rows:
+def _read_table(
+    root: Path, table: Path, columns: list[Column], problems: ProblemLog, file_format: FileFormat
+) -> Iterator[tuple[Path, str]]:
+    with close_after(read_rows(table, columns, problems, file_format)) as rows:
         yield from _check_images(root, table, rows, problems)
 
 
@@ -109,14 +124,14 @@ def _check_images(root: Path, table: Path, rows: Iterator[Row], problems: Proble
             yield path, caption.strip()
 
 
-def _read_text_files(root: Path, problems: ProblemLog) -> Iterator[tuple[Path, str]]:
+def _read_text_files(root: Path, problems: ProblemLog, encoding: str) -> Iterator[tuple[Path, str]]:
     """Yield images with the captions in the text files beside them."""
     for path in _list_images(root):
         text_file = path.with_suffix(".txt")
         if not text_file.is_file():
             problems.report(str(path), f"the image has no caption; write one into {text_file.name} beside it")
             continue
-        text = " ".join(line for _, line in read_lines(text_file, problems))
+        text = " ".join(line for _, line in read_lines(text_file, problems, encoding))
         caption = " ".join(text.split())
         if caption:
             yield path, caption

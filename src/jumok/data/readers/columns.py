@@ -1,62 +1,111 @@
-"""Read named columns of TSV, CSV and JSONL files: one reader for texts, pairs, labels and captions."""
+"""Read columns of TSV, CSV and JSONL files and of Hugging Face datasets: one reader for texts, pairs and labels."""
 
 from __future__ import annotations
 
 import csv
+import difflib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from jumok.data.readers import hub_datasets
-from jumok.data.readers.lines import MAX_LINE, ProblemLog, close_after, get_extension, read_lines
+from jumok.data.readers.file_format import FileFormat
+from jumok.data.readers.lines import MAX_LINE, Notice, ProblemLog, close_after, get_extension, read_lines
+from jumok.data.readers.table_header import Column, abbreviate, find_keys, find_layout
 from jumok.errors import DataError
 
 TABLE_EXTENSIONS = (".tsv", ".csv", ".jsonl")
+PREVIEW_ROWS = 1000  # rows that are read before deciding whether the first is a header
+PREVIEW_SIZE = 2**20  # characters of these rows
 Row = tuple[int, list[str]]  # line number, cells
 Line = tuple[int, str]  # line number, line
 Record = tuple[int, Mapping[str, Any]]  # line number, JSON object
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def read_rows(path: Path, names: Sequence[str], problems: ProblemLog, encoding: str = "utf-8") -> Iterator[Row]:
-    """Yield (line number, cells of the named columns) of each row of a table. Rows with an empty cell are reported.
+@dataclass(frozen=True)
+class TableNotice(Notice):
+    """How a table is read: its header, the columns that are taken, and its first example.
 
-    TSV and CSV: the first row names the columns. If it contains none of the names and has as many cells as there are
-    names, it is a row of data, and the columns are taken in that order. A TSV has no quotes: a tab always ends a cell.
-    JSONL: names are keys, also inside "translation", as is usual for pairs.
+    Attributes:
+        path: The file, or the name of the dataset.
+        has_header: Whether the first row is a header; None if the format names every field (JSONL).
+        columns: By role, the name or number of the column that is taken.
+        example: By role, the first example.
+    """
+
+    path: Path
+    has_header: bool | None
+    columns: Mapping[str, str]
+    example: Mapping[str, str]
+
+    def __str__(self) -> str:
+        headers = {True: "the first row is a header; ", False: "no header, the first row is data; ", None: ""}
+        columns = ", ".join(f"{role} = {name}" for role, name in self.columns.items())
+        example = ", ".join(f"{role} {_shorten(text)}" for role, text in self.example.items())
+        return f"{self.path}: {headers[self.has_header]}{columns}; first example: {example}"
+
+    @property
+    def topic(self) -> object:
+        """The header and the columns, without the file: a folder may hold many files of one layout."""
+        return self.has_header, tuple(self.columns.items())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the attributes as a JSON object."""
+        return {
+            "file": str(self.path),
+            "header": self.has_header,
+            "columns": dict(self.columns),
+            "example": dict(self.example),
+        }
+
+
+def _shorten(text: str) -> str:
+    return repr(text) if len(text) <= 60 else f"{text[:60]!r}..."
+
+
+def read_rows(
+    path: Path, columns: Sequence[Column], problems: ProblemLog, file_format: FileFormat | None = None
+) -> Iterator[Row]:
+    """Yield (line number, cells of the columns) of each row of a table. Rows with an empty cell are reported.
+
+    TSV and CSV: `table_header.find_layout` decides whether the first row is a header, and finds the columns. A TSV has
+    no quotes: a tab always ends a cell. JSONL: names are keys, also inside "translation", as is usual for pairs.
 
     Args:
         path: A file, or a dataset name that begins with "hf:".
-        names: Names of the columns.
-        problems: Receives unusable rows.
-        encoding: Encoding of the file.
+        columns: The columns to read.
+        problems: Receives unusable rows, and a notice about the columns.
+        file_format: Encoding and header of the file; None = UTF-8, and a header if the first row looks like one.
     """
     if hub_datasets.is_hub_name(path):
-        rows = _select_columns_of_records(path, names, hub_datasets.read_hub_rows(path, names), problems)
+        rows = _select_columns_of_records(path, columns, hub_datasets.read_hub_rows(path, columns), problems)
     else:
-        rows = _read_file_rows(path, names, problems, encoding)
+        rows = _read_file_rows(path, columns, problems, file_format or FileFormat())
 
     with close_after(rows):
         for number, cells in rows:
-            empty = [name for name, cell in zip(names, cells, strict=True) if not cell.strip()]
+            empty = [column.title for column, cell in zip(columns, cells, strict=True) if not cell.strip()]
             if empty:
                 problems.report(f"{path}:{number}", f"{' and '.join(empty)} is empty")
             else:
                 yield number, cells
 
 
-def _read_file_rows(path: Path, names: Sequence[str], problems: ProblemLog, encoding: str) -> Iterator[Row]:
-    with close_after(read_lines(path, problems, encoding)) as lines:
+def _read_file_rows(
+    path: Path, columns: Sequence[Column], problems: ProblemLog, file_format: FileFormat
+) -> Iterator[Row]:
+    with close_after(read_lines(path, problems, file_format.encoding)) as lines:
         extension = get_extension(path)
         if extension == ".jsonl":
-            yield from _select_columns_of_records(path, names, _parse_json_lines(path, lines, problems), problems)
-        elif extension == ".csv":
-            yield from _select_columns(path, names, _split_csv(path, lines, problems), problems)
-        else:
-            yield from _select_columns(path, names, _split_tsv(lines), problems)
+            yield from _select_columns_of_records(path, columns, _parse_json_lines(path, lines, problems), problems)
+            return
+        rows = _split_csv(path, lines, problems) if extension == ".csv" else _split_tsv(lines)
+        yield from _select_columns(path, columns, rows, problems, file_format.header)
 
 
 def _split_tsv(lines: Iterator[Line]) -> Iterator[Row]:
@@ -92,39 +141,54 @@ def _split_csv(path: Path, lines: Iterator[Line], problems: ProblemLog) -> Itera
         previous = last_read
 
 
-def _select_columns(path: Path, names: Sequence[str], rows: Iterator[Row], problems: ProblemLog) -> Iterator[Row]:
-    """Find the named columns by the first row, and yield their cells."""
-    first = next(rows, None)
-    if first is None:
+def _select_columns(
+    path: Path, columns: Sequence[Column], rows: Iterator[Row], problems: ProblemLog, header: str
+) -> Iterator[Row]:
+    """Find the columns by the first rows, and yield their cells."""
+    previous_problems = problems.count
+    preview = _read_preview(rows)
+    if not preview:
         return
-    number, first_cells = first
-    header = [cell.strip() for cell in first_cells]
-    present = [name for name in names if name in header]
-    if len(present) == len(names):
-        indices = [header.index(name) for name in names]
-    elif present or len(first_cells) != len(names):
-        missing = " and ".join(repr(name) for name in names if name not in present)
-        message = f"there is no column {missing}; the first row is {_abbreviate(first_cells)}"
-        problems.report(f"{path}:{number}", message)
+    first_number, first_cells = preview[0]
+    try:
+        layout = find_layout(columns, [cells for _, cells in preview], header)
+    except DataError as error:
+        problems.report(f"{path}:{first_number}", str(error), "files", advice="")
         return
-    else:
-        indices = list(range(len(names)))
-        rows = chain([first], rows)
+    names = {
+        column.role: f"{first_cells[index].strip()!r} (column {index + 1})"
+        if layout.has_header
+        else f"column {index + 1}"
+        for column, index in zip(columns, layout.indices, strict=True)
+    }
 
     is_empty = True
-    previous_problems = problems.count
-    for number, cells in rows:
-        is_empty = False
+    for number, cells in chain(preview[1:] if layout.has_header else preview, rows):
         if len(cells) != len(first_cells):
             problems.report(f"{path}:{number}", f"expected {len(first_cells)} columns, got {len(cells)}")
-        else:
-            yield number, [cells[index] for index in indices]
+            continue
+        selected = [cells[index] for index in layout.indices]
+        if is_empty:
+            problems.notify(TableNotice(path, layout.has_header, names, _name_cells(columns, selected)))
+        is_empty = False
+        yield number, selected
     if is_empty and problems.count == previous_problems:
-        problems.report(f"{path}:{number}", "the table has column names but no rows")
+        problems.report(f"{path}:{first_number}", "the table has column names but no rows")
 
 
-def _abbreviate(cells: Sequence[str]) -> str:
-    return ", ".join(repr(cell[:40]) for cell in cells[:8]) + (", ..." if len(cells) > 8 else "")
+def _read_preview(rows: Iterator[Row]) -> list[Row]:
+    preview: list[Row] = []
+    size = 0
+    for row in rows:
+        preview.append(row)
+        size += sum(map(len, row[1]))
+        if len(preview) > PREVIEW_ROWS or size > PREVIEW_SIZE:
+            break
+    return preview
+
+
+def _name_cells(columns: Sequence[Column], cells: Sequence[str]) -> dict[str, str]:
+    return {column.role: cell for column, cell in zip(columns, cells, strict=True)}
 
 
 def _parse_json_lines(path: Path, lines: Iterator[Line], problems: ProblemLog) -> Iterator[Record]:
@@ -143,34 +207,53 @@ def _parse_json_lines(path: Path, lines: Iterator[Line], problems: ProblemLog) -
 
 
 def _select_columns_of_records(
-    path: Path, names: Sequence[str], records: Iterator[Record], problems: ProblemLog
+    path: Path, columns: Sequence[Column], records: Iterator[Record], problems: ProblemLog
 ) -> Iterator[Row]:
+    """Find the keys of the columns in the first record, and yield their values in all records."""
+    keys: list[str] = []
+    is_first = True
     for number, record in records:
+        keys = keys or find_keys(columns, list(_select_fields(record, columns)))
         try:
-            cells = _select_texts(record, names)
+            cells = _select_texts(record, columns, keys)
         except DataError as error:
             problems.report(f"{path}:{number}", str(error))
-        else:
-            yield number, cells
+            continue
+        if is_first:
+            names = {column.role: repr(key) for column, key in zip(columns, keys, strict=True)}
+            problems.notify(TableNotice(path, None, names, _name_cells(columns, cells)))
+        is_first = False
+        yield number, cells
 
 
-def _select_texts(record: Mapping[str, Any], names: Sequence[str]) -> list[str]:
-    """Return the named fields as texts. Integers and booleans are converted, because labels often have these types."""
+def _select_fields(record: Mapping[str, Any], columns: Sequence[Column]) -> Mapping[str, Any]:
+    """Return the fields of a record; those of its "translation" if that has the columns."""
+    translation = record.get("translation")
+    if isinstance(translation, Mapping) and not set(find_keys(columns, list(record))) <= record.keys():
+        return translation
+    return record
+
+
+def _select_texts(record: Mapping[str, Any], columns: Sequence[Column], keys: Sequence[str]) -> list[str]:
+    """Return the fields as texts. Integers and booleans are converted, because labels often have these types."""
     translation = record.get("translation")
     fields = record
-    if isinstance(translation, Mapping) and not set(names) <= record.keys():
+    if isinstance(translation, Mapping) and not set(keys) <= record.keys():
         fields = translation
 
     texts: list[str] = []
-    for name in names:
-        if name not in fields:
-            raise DataError(f"there is no {name!r}; the fields are {_abbreviate([str(key) for key in fields])}")
-        text = fields[name]
+    for column, key in zip(columns, keys, strict=True):
+        if key not in fields:
+            names = [str(name) for name in fields]
+            near = difflib.get_close_matches(key, names, 1)
+            hint = f"did you mean {column.role}={near[0]}?" if near else f"choose it by its name, {column.role}=..."
+            raise DataError(f"there is no {key!r}; the fields are {abbreviate(names)}; {hint}")
+        text = fields[key]
         if isinstance(text, bool | int):
             text = json.dumps(text)
         if not isinstance(text, str):
-            raise DataError(f"{name!r} is a {type(text).__name__}, not text")
+            raise DataError(f"{key!r} is a {type(text).__name__}, not text")
         if not text.isascii() and _SURROGATE.search(text):
-            raise DataError(f"{name!r} contains a lone surrogate, which is not a character")
+            raise DataError(f"{key!r} contains a lone surrogate, which is not a character")
         texts.append(text)
     return texts

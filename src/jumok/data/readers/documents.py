@@ -8,7 +8,10 @@ from typing import NamedTuple
 
 from jumok.data.readers import hub_datasets
 from jumok.data.readers.columns import TABLE_EXTENSIONS, read_rows
-from jumok.data.readers.lines import Paths, ProblemLog, get_extension, list_files, list_paths, read_lines, require_any
+from jumok.data.readers.file_format import FileFormat
+from jumok.data.readers.file_list import list_files, list_paths
+from jumok.data.readers.lines import Paths, ProblemLog, get_extension, read_lines, require_any
+from jumok.data.readers.table_header import Column
 from jumok.data.tokenizers.tokenizer import Tokenizer
 
 PIECE_SIZE = 2**17  # characters; a tokenizer needs about 100 bytes of memory per character
@@ -26,7 +29,12 @@ class TextPiece(NamedTuple):
     ends_document: bool
 
 
-def read_documents(paths: Paths, problems: ProblemLog | None = None, column: str = "text") -> Iterator[str]:
+def read_documents(
+    paths: Paths,
+    problems: ProblemLog | None = None,
+    column: str | None = None,
+    file_format: FileFormat | None = None,
+) -> Iterator[str]:
     """Yield the texts of files and folders.
 
     A plain file is one document; a .jsonl, .csv or .tsv file has one per row. A plain file of more than PIECE_SIZE
@@ -35,39 +43,46 @@ def read_documents(paths: Paths, problems: ProblemLog | None = None, column: str
     Args:
         paths: Files, folders (read with all files below, sorted by name), or dataset names that begin with "hf:".
         problems: Receives unusable lines; by default they raise DataError.
-        column: The column of tables that contains the text.
+        column: The name or number of the column of tables that contains the text; None = a well-known name, or the
+            only column.
+        file_format: Encoding and header of the files; None = UTF-8, and a header if the first row looks like one.
 
     Raises:
         DataError: If a line cannot be used, or if there is no text at all.
     """
-    for piece in read_pieces(paths, problems, column):
+    for piece in read_pieces(paths, problems, column, file_format):
         yield piece.text
 
 
 def read_pieces(
-    paths: Paths, problems: ProblemLog | None = None, column: str = "text", encoding: str = "utf-8"
+    paths: Paths,
+    problems: ProblemLog | None = None,
+    column: str | None = None,
+    file_format: FileFormat | None = None,
 ) -> Iterator[TextPiece]:
     """Yield the texts of files and folders like `read_documents`, and whether each ends its document.
 
     Args:
         paths: Files, folders, or dataset names that begin with "hf:".
         problems: Receives unusable lines; by default they raise DataError.
-        column: The column of tables that contains the text.
-        encoding: Encoding of the files.
+        column: The name or number of the column of tables that contains the text; None as in `read_documents`.
+        file_format: Encoding and header of the files; None = UTF-8, and a header if the first row looks like one.
     """
     log = problems or ProblemLog()
     listed = list_paths(paths)
-    pieces = _read_all_pieces(listed, log, column, encoding)
+    pieces = _read_all_pieces(listed, log, Column("text", column), file_format or FileFormat())
     yield from require_any(pieces, lambda: f"there is no text in {', '.join(map(str, listed))[:200]}: {log}")
 
 
-def _read_all_pieces(paths: list[Path], problems: ProblemLog, column: str, encoding: str) -> Iterator[TextPiece]:
-    for path in list_files(paths):
+def _read_all_pieces(
+    paths: list[Path], problems: ProblemLog, column: Column, file_format: FileFormat
+) -> Iterator[TextPiece]:
+    for path in list_files(paths, problems):
         if hub_datasets.is_hub_name(path) or get_extension(path) in TABLE_EXTENSIONS:
-            for _, (text,) in read_rows(path, [column], problems, encoding):
+            for _, (text,) in read_rows(path, [column], problems, file_format):
                 yield TextPiece(text, True)
         else:
-            yield from _read_plain_file(path, problems, encoding)
+            yield from _read_plain_file(path, problems, file_format.encoding)
 
 
 def _read_plain_file(path: Path, problems: ProblemLog, encoding: str) -> Iterator[TextPiece]:

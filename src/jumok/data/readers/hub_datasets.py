@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from jumok.data.readers.table_header import Column
 from jumok.errors import DataError
 
 HUB_PREFIX = "hf:"
@@ -23,12 +24,12 @@ def is_hub_name(path: Path) -> bool:
     return path.as_posix().startswith(HUB_PREFIX)
 
 
-def read_hub_rows(path: Path, names: Sequence[str]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def read_hub_rows(path: Path, columns: Sequence[Column]) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Yield (row number, row) of a dataset. Class labels are returned as names, not numbers.
 
     Args:
         path: The name, such as "hf:owner/name@split"; the default split is "train".
-        names: The columns to read; "translation" is read too.
+        columns: The columns to read, by a requested or a well-known name; "translation" is read too.
 
     Raises:
         DataError: If `datasets` is not installed, the dataset cannot be loaded, or none of the columns exist.
@@ -49,9 +50,10 @@ def read_hub_rows(path: Path, names: Sequence[str]) -> Iterator[tuple[int, Mappi
         ) from error
 
     present = list(dataset.column_names)
-    selected = [column for column in present if column in (*names, "translation")]
+    selected = [name for name in present if name == "translation" or any(column.accepts(name) for column in columns)]
     if not selected:
-        raise DataError(f"{path} has no column {' or '.join(map(repr, names))}; its columns are {', '.join(present)}")
+        titles = " or ".join(repr(column.title) for column in columns)
+        raise DataError(f"{path} has no column {titles}; its columns are {', '.join(present)}")
 
     label_features = {
         column: feature for column, feature in dataset.features.items() if isinstance(feature, datasets.ClassLabel)

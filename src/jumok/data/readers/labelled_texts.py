@@ -7,35 +7,47 @@ from pathlib import Path
 
 from jumok.data.readers import hub_datasets
 from jumok.data.readers.columns import TABLE_EXTENSIONS, read_rows
-from jumok.data.readers.lines import Paths, ProblemLog, get_extension, list_files, list_paths, require_any
+from jumok.data.readers.file_format import FileFormat
+from jumok.data.readers.file_list import list_files, list_paths
+from jumok.data.readers.lines import Paths, ProblemLog, get_extension, require_any
+from jumok.data.readers.table_header import Column
 
 
 def read_labelled_texts(
-    paths: Paths, problems: ProblemLog | None = None, text: str = "text", label: str = "label"
+    paths: Paths,
+    problems: ProblemLog | None = None,
+    text: str | None = None,
+    label: str | None = None,
+    file_format: FileFormat | None = None,
 ) -> Iterator[tuple[str, str]]:
     """Yield (text, label) of every row.
 
     Args:
         paths: Files, folders, or dataset names that begin with "hf:".
         problems: Receives unusable rows; by default they raise DataError.
-        text: Name of the column with the text.
-        label: Name of the column with the label. A table without column names has the text first.
+        text: Name or number of the column with the text; None = a well-known name such as "text" or "review".
+        label: Name or number of the column with the label; None = a well-known name such as "label" or "sentiment". A
+            table of two columns without a header has the text first.
+        file_format: Encoding and header of the files; None = UTF-8, and a header if the first row looks like one.
 
     Raises:
         DataError: If a row cannot be used, or if there are no rows at all.
     """
     log = problems or ProblemLog()
     listed = list_paths(paths)
-    examples = _read_all_rows(listed, log, text, label)
+    columns = [Column("text", text), Column("label", label)]
+    examples = _read_all_rows(listed, log, columns, file_format)
     yield from require_any(
         examples, lambda: f"there are no labelled texts in {', '.join(map(str, listed))[:200]}: {log}"
     )
 
 
-def _read_all_rows(paths: list[Path], problems: ProblemLog, text: str, label: str) -> Iterator[tuple[str, str]]:
-    for path in list_files(paths):
+def _read_all_rows(
+    paths: list[Path], problems: ProblemLog, columns: list[Column], file_format: FileFormat | None
+) -> Iterator[tuple[str, str]]:
+    for path in list_files(paths, problems):
         if not hub_datasets.is_hub_name(path) and get_extension(path) not in TABLE_EXTENSIONS:
             problems.report(str(path), f"labelled texts are read from {', '.join(TABLE_EXTENSIONS)} files")
             continue
-        for _, (words, class_name) in read_rows(path, [text, label], problems):
+        for _, (words, class_name) in read_rows(path, columns, problems, file_format):
             yield words, class_name.strip()

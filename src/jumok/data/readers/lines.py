@@ -10,21 +10,40 @@ import re
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from jumok.data.readers.file_format import (
+    check_encoding,
+    find_byte_order_mark,
+    is_clearly_utf_8,
+    suggest_encoding,
+    suggest_wide_encoding,
+)
 from jumok.errors import DataError
 
 MAX_LINE = 16 * 2**20  # characters
 _MAX_MESSAGES = 5
-_UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _ESCAPED_BYTE = re.compile("[\udc80-\udcff]")  # how "surrogateescape" represents a byte that is not UTF-8
 
 Example = TypeVar("Example")
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 
+class Notice:
+    """A fact about the files that the user should see; its text is one sentence."""
+
+    @property
+    def topic(self) -> object:
+        """What the notice is about; of several notices on one topic, only the first is worth showing."""
+        return str(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fact as a JSON object."""
+        raise NotImplementedError
+
+
 class ProblemLog:
-    """Handle unusable lines: raise an error, or skip and count them.
+    """Handle unusable lines: raise an error, or skip and count them. It also passes on notices about the files.
 
     >>> problems = ProblemLog(skip=True)
     >>> problems.report("a.tsv:17", "expected 2 columns, got 3")
@@ -32,84 +51,39 @@ class ProblemLog:
     1 skipped; first: a.tsv:17: expected 2 columns, got 3
     """
 
-    def __init__(self, skip: bool = False) -> None:
+    def __init__(self, skip: bool = False, notify: Callable[[Notice], None] = lambda notice: None) -> None:
         """Create an empty log.
 
         Args:
             skip: Skip and count problems instead of raising DataError.
+            notify: Receives facts about the files, such as the columns of a table.
         """
         self.skip = skip
+        self.notify = notify
         self.count = 0
         self.first: list[str] = []  # the first few messages
 
-    def report(self, location: str, message: str, unit: str = "lines") -> None:
+    def report(self, location: str, message: str, unit: str = "lines", advice: str | None = None) -> None:
         """Report something that cannot be used.
 
         Args:
             location: File and line, such as "a.tsv:17".
             message: What is wrong.
             unit: What is skipped: "lines" or "files".
+            advice: What to do; None = fix or skip it; empty if the message says it.
 
         Raises:
             DataError: If `skip` is off.
         """
         if not self.skip:
-            raise DataError(f"{location}: {message}; fix it, or skip such {unit} with --skip-bad")
+            advice = f"fix it, or skip such {unit} with --skip-bad" if advice is None else advice
+            raise DataError(f"{location}: {message}; {advice}" if advice else f"{location}: {message}")
         self.count += 1
         if len(self.first) < _MAX_MESSAGES:
             self.first.append(f"{location}: {message}")
 
     def __str__(self) -> str:
         return f"{self.count:,} skipped; first: {self.first[0]}" if self.count else "nothing skipped"
-
-
-def list_paths(paths: Paths) -> list[Path]:
-    """Return one path or several as a list.
-
-    Args:
-        paths: A path, or an iterable of paths.
-
-    Raises:
-        DataError: If there is no path.
-    """
-    listed = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    if not listed:
-        raise DataError("there is no file to read; give at least one path")
-    return [Path(path) for path in listed]
-
-
-def list_files(paths: Paths) -> Iterator[Path]:
-    """Yield files as given, and all files below folders, sorted by name.
-
-    Files and folders whose names begin with a dot are skipped in folders, and links to folders are not followed.
-
-    Args:
-        paths: A path, or an iterable of paths.
-    """
-    for path in list_paths(paths):
-        if _is_folder(path):
-            yield from _walk_folder(path)
-        else:
-            yield path
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except (OSError, ValueError):  # an invalid name; opening the file raises an error with a message
-        return False
-
-
-def _walk_folder(folder: Path) -> Iterator[Path]:
-    for root, folders, names in os.walk(folder, onerror=_raise_unreadable):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(names):
-            if not name.startswith("."):
-                yield Path(root, name)
-
-
-def _raise_unreadable(error: OSError) -> None:
-    raise DataError(f"the folder {error.filename} cannot be read: {error.strerror}") from error
 
 
 def get_extension(path: Path) -> str:
@@ -194,19 +168,36 @@ def _read_text_lines(
     start = raw.peek(8192)[:8192]
     if not start:
         return problems.report(f"{path}:1", "the file is empty", "files")
-    if start.startswith(_UTF_16_MARKS):
-        return problems.report(f"{path}:1", "the file is in UTF-16; save it as UTF-8", "files")
-    if b"\0" in start:
-        return problems.report(f"{path}:1", "the file is binary, not text", "files")
+    codec = check_encoding(encoding)
+    mark = find_byte_order_mark(start)
+    skip_advice = "or skip such files with --skip-bad"
+    is_wide = codec.startswith(("utf-16", "utf-32"))
+    if mark is not None:
+        if not codec.startswith(mark):
+            advice = f"add --encoding {mark}" if mark != "utf-8" else f"remove --encoding {encoding}"
+            return problems.report(f"{path}:1", f"the file is in {mark.upper()}: {advice}", "files", skip_advice)
+        codec = "utf-8-sig" if mark == "utf-8" else mark  # these skip the mark
+    elif codec != "utf-8" and not is_wide and is_clearly_utf_8(start):  # many bytes are letters in any encoding
+        message = f"the file is in UTF-8: remove --encoding {encoding}"
+        return problems.report(f"{path}:1", message, "files", skip_advice)
+    elif codec in ("utf-16", "utf-32"):
+        message = f"the file has no byte order mark; give {codec}-le or {codec}-be as its encoding"
+        return problems.report(f"{path}:1", message, "files", skip_advice)
+    if b"\0" in start and not is_wide:
+        likely = suggest_wide_encoding(start)
+        hint = f"; it reads as {likely.upper()}: add --encoding {likely}" if likely else ""
+        return problems.report(f"{path}:1", f"the file is binary, not text{hint}", "files")
 
-    # bytes that are not UTF-8 become lone surrogates, so that only their line is reported and reading continues
-    codec = "utf-8-sig" if encoding == "utf-8" else encoding
+    # bytes that are not in the encoding become lone surrogates, so that only their line is reported
     with io.TextIOWrapper(raw, codec, errors="surrogateescape") as text:
-        yield from _check_lines(path, text, problems)
+        try:
+            yield from _check_lines(path, text, problems, codec)
+        except UnicodeError:  # not every codec can replace bytes by surrogates
+            problems.report(str(path), f"the file is not {encoding} text", "files")
     return None
 
 
-def _check_lines(path: Path, text: io.TextIOWrapper, problems: ProblemLog) -> Iterator[tuple[int, str]]:
+def _check_lines(path: Path, text: io.TextIOWrapper, problems: ProblemLog, codec: str) -> Iterator[tuple[int, str]]:
     number = 0
     while line := text.readline(MAX_LINE + 1):
         number += 1
@@ -219,9 +210,26 @@ def _check_lines(path: Path, text: io.TextIOWrapper, problems: ProblemLog) -> It
         line = line.removesuffix("\n")
         invalid = None if line.isascii() else _ESCAPED_BYTE.search(line)
         if invalid is not None:
-            byte = ord(invalid[0]) - 0xDC00
-            problems.report(f"{path}:{number}", f"character {invalid.start() + 1} is byte {byte:02X}, not UTF-8 text")
+            message, advice = _describe_invalid_byte(line, invalid, codec)
+            problems.report(f"{path}:{number}", message, advice=advice)
         elif "\0" in line:
             problems.report(f"{path}:{number}", "the line contains a NUL character")
         else:
             yield number, line
+
+
+def _describe_invalid_byte(line: str, invalid: re.Match[str], codec: str) -> tuple[str, str | None]:
+    """Return what is wrong with a line, and what else can be done; None for the usual advice."""
+    encoding = codec.removesuffix("-sig")
+    byte = ord(invalid[0]) - 0xDC00
+    message = f"character {invalid.start() + 1} is byte {byte:02X}, not {encoding.upper()} text"
+    try:
+        likely = suggest_encoding(line.encode(encoding, "surrogateescape"))
+    except UnicodeError:
+        return message, None
+    if likely is None or likely == encoding:
+        return message, None
+    advice = "or skip such lines with --skip-bad"
+    if likely == "utf-8":
+        return f"{message}; it reads as UTF-8: remove --encoding {encoding}", advice
+    return f"{message}; it reads as {likely.upper()}: add --encoding {likely}", advice

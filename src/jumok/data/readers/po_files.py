@@ -51,14 +51,15 @@ class Message:
             self.translations[index] = self.translations.get(index, "") + text
 
 
-def read_messages(path: Path, problems: ProblemLog) -> Iterator[Message]:
+def read_messages(path: Path, problems: ProblemLog, encoding: str = "utf-8") -> Iterator[Message]:
     """Yield every message of a file, without the header and obsolete messages (#~).
 
     Args:
         path: The .po file.
         problems: Receives unusable lines.
+        encoding: Encoding of the file.
     """
-    with close_after(read_lines(path, problems)) as lines:
+    with close_after(read_lines(path, problems, encoding)) as lines:
         yield from _parse_messages(path, lines, problems)
 
 

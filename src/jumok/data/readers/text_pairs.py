@@ -7,13 +7,20 @@ from pathlib import Path
 
 from jumok.data.readers import hub_datasets, po_files
 from jumok.data.readers.columns import TABLE_EXTENSIONS, read_rows
-from jumok.data.readers.lines import Paths, ProblemLog, get_extension, list_files, list_paths, require_any
+from jumok.data.readers.file_format import FileFormat
+from jumok.data.readers.file_list import list_files, list_paths
+from jumok.data.readers.lines import Paths, ProblemLog, get_extension, require_any
+from jumok.data.readers.table_header import Column
 
 PAIR_EXTENSIONS = (*TABLE_EXTENSIONS, ".po")
 
 
 def read_pairs(
-    paths: Paths, source: str = "source", target: str = "target", problems: ProblemLog | None = None
+    paths: Paths,
+    source: str | None = None,
+    target: str | None = None,
+    problems: ProblemLog | None = None,
+    file_format: FileFormat | None = None,
 ) -> Iterator[tuple[str, str]]:
     """Yield (source, target) of every pair in files and folders.
 
@@ -22,33 +29,39 @@ def read_pairs(
 
     Args:
         paths: Files, folders, or dataset names that begin with "hf:".
-        source: Name of the source column or key. A table with two columns may omit the header.
-        target: Name of the target column or key.
+        source: Name or number of the source column; None = a well-known name such as "source", or the first language.
+        target: Name or number of the target column; None = a well-known name such as "target", or the second language.
+            A table of two columns without a header has the source first.
         problems: Receives unusable rows; by default they raise DataError.
+        file_format: Encoding and header of the files; None = UTF-8, and a header if the first row looks like one.
 
     Raises:
         DataError: If a row cannot be used, or if there are no pairs at all.
     """
     log = problems or ProblemLog()
     listed = list_paths(paths)
-    pairs = _read_all_pairs(listed, source, target, log)
+    columns = [Column("source", source), Column("target", target)]
+    pairs = _read_all_pairs(listed, columns, log, file_format or FileFormat())
     yield from require_any(pairs, lambda: f"there are no pairs in {', '.join(map(str, listed))[:200]}: {log}")
 
 
-def _read_all_pairs(paths: list[Path], source: str, target: str, problems: ProblemLog) -> Iterator[tuple[str, str]]:
-    for path in list_files(paths):
+def _read_all_pairs(
+    paths: list[Path], columns: list[Column], problems: ProblemLog, file_format: FileFormat
+) -> Iterator[tuple[str, str]]:
+    is_reversed = columns[0].name == "msgstr"
+    for path in list_files(paths, problems):
         if get_extension(path) == ".po":
-            for original, translation in _read_po_pairs(path, problems):
-                yield (translation, original) if source == "msgstr" else (original, translation)
+            for original, translation in _read_po_pairs(path, problems, file_format.encoding):
+                yield (translation, original) if is_reversed else (original, translation)
         elif hub_datasets.is_hub_name(path) or get_extension(path) in TABLE_EXTENSIONS:
-            for _, (source_text, target_text) in read_rows(path, [source, target], problems):
+            for _, (source_text, target_text) in read_rows(path, columns, problems, file_format):
                 yield source_text, target_text
         else:
             problems.report(str(path), f"pairs are read from {', '.join(PAIR_EXTENSIONS)} files")
 
 
-def _read_po_pairs(path: Path, problems: ProblemLog) -> Iterator[tuple[str, str]]:
-    for message in po_files.read_messages(path, problems):
+def _read_po_pairs(path: Path, problems: ProblemLog, encoding: str) -> Iterator[tuple[str, str]]:
+    for message in po_files.read_messages(path, problems, encoding):
         if message.fuzzy:
             continue
         forms = [message.translations[index] for index in sorted(message.translations)]

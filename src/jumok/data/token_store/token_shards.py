@@ -49,7 +49,7 @@ def write_text_shards(
     tokenizer: Tokenizer,
     problems: ProblemLog | None = None,
     report: Report = lambda line: None,
-    column: str = "text",
+    column: str | None = None,
 ) -> TokenShards:
     """Encode texts and write their token ids, with the tokenizer's end token after each document.
 
@@ -59,7 +59,7 @@ def write_text_shards(
         tokenizer: The tokenizer.
         problems: Receives unusable lines; by default they raise DataError.
         report: Receives lines of progress.
-        column: The column of tables that contains the text.
+        column: The name or number of the column of tables that contains the text; None = a well-known name.
     """
     pieces = documents.read_pieces(paths, problems, column)
     return write_shards(

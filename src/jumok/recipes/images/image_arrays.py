@@ -29,6 +29,7 @@ from jumok.models.vit import ViTConfig
 from jumok.recipes.request import TrainingRequest
 
 IMAGES_FILE = "pictures.safetensors"
+PARTS = ("training", "validation", "held-out")
 EXAMPLE_FILE = "example.png"
 
 PixelBytes = UInt8[Tensor, "image channel row column"]

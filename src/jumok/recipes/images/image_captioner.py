@@ -16,7 +16,7 @@ from torch import Tensor
 
 from jumok.checkpoint import Loaded
 from jumok.data.batches.batch_order import ShuffledEpochs, pad_sequences
-from jumok.data.datasets.image_galleries import load_emoji
+from jumok.data.datasets.image_galleries import Artist, load_emoji
 from jumok.data.datasets.text_corpora import Language
 from jumok.data.images.preparation import Preparation
 from jumok.data.readers.captioned_images import read_captioned_images
@@ -29,15 +29,16 @@ from jumok.generate.decoding import CrossAttentionDecoder
 from jumok.generate.token_stream import decode_steps
 from jumok.models import Model
 from jumok.models.captioner import Captioner, CaptionerConfig
-from jumok.recipes.recipe import Defaults, Options, recipe
+from jumok.recipes.recipe import Defaults, Options, column_field, header_field, recipe
 from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.run_tokenizer import learn_tokenizer, load_or_create_tokenizer
 from jumok.recipes.shared.splits import fingerprint, split_by_key
 from jumok.recipes.shared.text_scores import compute_chrf, compute_exact_match, require_sacrebleu
-from jumok.training import IGNORE_INDEX, Batch, Task, compute_token_loss, select_part
+from jumok.training import IGNORE_INDEX, Batch, DataSummary, Task, compute_token_loss, select_part
 
 from .image_arrays import (
     IMAGES_FILE,
+    PARTS,
     LabelledPixels,
     PixelBytes,
     create_preparation,
@@ -57,6 +58,7 @@ MAX_TOKENS = 256  # longer captions are truncated
 REPORTED_SAMPLES = 36
 EVALUATION_BATCH = 256
 SPECIAL_TOKENS = {"pad": "<pad>", "begin": "<s>", "end": "</s>"}
+EMOJI_ARTISTS: dict[str, Artist] = {"emoji": "google", "emoji-twitter": "twitter"}  # by catalogue entry
 PERSON_CODES = {"1f468": "1f9d1", "1f469": "1f9d1"}  # man and woman are variants of person
 
 CONFIG = CaptionerConfig(
@@ -75,6 +77,7 @@ SplitImages = tuple[LabelledPixels, LabelledPixels, LabelledPixels]  # training,
 class CaptionOptions(Options):
     """Fields of the caption recipe."""
 
+    with_data = ("file", "caption", "header")
     without_data = ("language", "tones")
     without_start = ("vocabulary",)
 
@@ -83,6 +86,9 @@ class CaptionOptions(Options):
     vocabulary: int = integer(1000, "size of the vocabulary, learned on the captions", 256 + len(SPECIAL_TOKENS))
     shift: int = integer(2, "largest shift of a training image, in pixels", 0, 100)
     turn: int = integer(8, "largest rotation of a training image, in degrees", 0, 180)
+    file: str | None = column_field("column of your table that has the names of the image files")
+    caption: str | None = column_field("column of your table that has the captions")
+    header: str = header_field()
 
 
 def get_caption_defaults(request: TrainingRequest) -> Defaults:
@@ -111,7 +117,7 @@ def caption(request: TrainingRequest) -> Task:
     options = request.take_options(CaptionOptions)
 
     preparation = create_preparation(config, loaded)
-    parts = _read_emoji(request, preparation) if request.data is None else _read_folder(request, preparation)
+    parts = _read_folder(request, preparation) if request.has_own_files else _read_emoji(request, preparation)
     train, validation, held_out = parts
     if loaded is None:
         preparation = measure_preparation(train.pixels, preparation)
@@ -153,9 +159,16 @@ def caption(request: TrainingRequest) -> Task:
         "vocabulary": tokenizer.vocabulary,
         "fingerprint": fingerprint(text for part in parts for text in (*hash_images(part.pixels), *part.texts)),
     }
+    summary = DataSummary(
+        {
+            f"{part} images": len(images.texts)
+            for part, images in zip(PARTS, (train, validation, held_out), strict=True)
+        },
+        [{"caption": text} for text in train.texts[:3]],
+    )
     return Task(
         model, settings, batches, compute_token_loss, evaluate, "chrf", "higher", tokenizer=tokenizer,
-        preparation=preparation, data=data, report=report,
+        preparation=preparation, data=data, report=report, summary=summary,
     )  # fmt: skip
 
 
@@ -181,10 +194,14 @@ def _require_captioner_config(loaded: Loaded, start: str | None) -> CaptionerCon
 def _read_emoji(request: TrainingRequest, preparation: Preparation) -> SplitImages:
     options = request.take_options(CaptionOptions)
     language: Language = "ko" if options.language == "ko" else "en"
-    emoji = list(load_emoji("train", request.report, language, options.tones == "yes"))
+    artist = EMOJI_ARTISTS[request.select_dataset("emoji", EMOJI_ARTISTS) or "emoji"]
+    report = request.download_report
+    emoji = list(load_emoji("train", report, language, options.tones == "yes", artist))
     # skin tones are used for training only: in the scores they would count the same emoji six times
-    without_tones = {path for side in ("train", "held-out") for path, _ in load_emoji(side, None, language)}
-    held_out = list(load_emoji("held-out", request.report, language))
+    without_tones = {
+        path for side in ("train", "held-out") for path, _ in load_emoji(side, None, language, False, artist)
+    }
+    held_out = list(load_emoji("held-out", report, language, False, artist))
     images = load_or_resize_images(request, [*emoji, *held_out], preparation, ProblemLog())
     train, validation, _ = split_by_key([_parse_base_code_point(path) for path, _ in emoji], 0.0, VALIDATION / 2)
     validation = [index for index in validation if emoji[index][0] in without_tones]
@@ -198,9 +215,10 @@ def _parse_base_code_point(image_path: Path) -> str:
 
 
 def _read_folder(request: TrainingRequest, preparation: Preparation) -> SplitImages:
-    assert request.data is not None
-    problems = ProblemLog(skip=request.skip_bad)
-    files = read_captioned_images(request.data, problems)
+    problems = request.create_problem_log()
+    options = request.take_options(CaptionOptions)
+    file_format = request.create_file_format(options.header)
+    files = read_captioned_images(request.require_files(), problems, options.file, options.caption, file_format)
     images = load_or_resize_images(request, files, preparation, problems)
     train, validation, held_out = split_by_key(hash_images(images.pixels), HELD_OUT, VALIDATION)
     return images.select(train), images.select(validation), images.select(held_out)

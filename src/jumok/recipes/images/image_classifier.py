@@ -22,7 +22,6 @@ from jumok.data.datasets import image_galleries
 from jumok.data.datasets.image_galleries import LabelledImages
 from jumok.data.images.preparation import Preparation
 from jumok.data.readers.captioned_images import read_image_folder
-from jumok.data.readers.lines import ProblemLog
 from jumok.errors import ArgumentError
 from jumok.fields import choice, integer, optional
 from jumok.models import Model
@@ -39,10 +38,11 @@ from jumok.recipes.shared.class_scores import (
 )
 from jumok.recipes.shared.splits import fingerprint, split_by_key
 from jumok.recipes.shared.start_model import copy_parameters
-from jumok.training import Batch, Task, compute_token_loss, select_part
+from jumok.training import Batch, DataSummary, Task, compute_token_loss, select_part
 
 from .image_arrays import (
     IMAGES_FILE,
+    PARTS,
     PixelBytes,
     convert_to_array,
     convert_to_bytes,
@@ -61,6 +61,7 @@ HELD_OUT = 0.1  # of the user's own images; mnist and cifar10 have a test set
 VALIDATION = {"mnist": 1 / 30, "cifar10": 1 / 25, "folder": 0.1}  # of the examples that are not held out
 REPORTED_MISTAKES = 30
 EVALUATION_BATCH = 500
+GALLERIES = {"mnist": image_galleries.load_mnist, "cifar10": image_galleries.load_cifar10}
 
 ClassifierConfig = ViTConfig | SwinConfig
 SplitImages = tuple[LabelledImages, LabelledImages, LabelledImages]  # training, validation, held out
@@ -110,7 +111,7 @@ def get_image_defaults(request: TrainingRequest) -> Defaults:
         request: The training request.
     """
     options = request.take_options(ImageOptions)
-    source = options.set if request.data is None else "folder"
+    source = request.select_dataset(options.set, GALLERIES) or "folder"
     settings = {**SETTINGS, "steps": STEPS[source, options.model], "threads": torch.get_num_threads()}
     if request.start is not None:
         return Defaults(settings)
@@ -125,7 +126,9 @@ def image(request: TrainingRequest) -> Task:
         request: The training request; ``--data`` is a folder with one folder for each class, by default MNIST.
     """
     options = request.take_options(ImageOptions)
-    source = options.set if request.data is None else "folder"
+    if request.data is not None and "set" in request.changes:
+        raise ArgumentError("set of the image recipe applies only without --data; remove it")
+    source = request.select_dataset(options.set, GALLERIES) or "folder"
     loaded = request.load_start()
     config = CONFIGS[source, options.model] if loaded is None else _adapt_loaded_config(loaded, request.start)
     config = request.take_config(config)
@@ -167,17 +170,19 @@ def image(request: TrainingRequest) -> Task:
         "pictures": [len(part.labels) for part in parts],
         "fingerprint": fingerprint(digest for part in parts for digest in hash_images(part.pixels)),
     }
+    counts = {f"{part} images": len(images.labels) for part, images in zip(PARTS, parts, strict=True)}
+    summary = DataSummary(counts, [{"class": train.classes[int(label)]} for label in train.labels[:3]])
     return Task(
         model, settings, batches, compute_token_loss, evaluate, preparation=preparation, labels=train.classes,
-        data=data, report=report,
+        data=data, report=report, summary=summary,
     )  # fmt: skip
 
 
 def _load_gallery(request: TrainingRequest, source: str, preparation: Preparation) -> SplitImages:
-    load_side = image_galleries.load_mnist if source == "mnist" else image_galleries.load_cifar10
-    images = load_side("train", request.report)
+    load_side = GALLERIES[source]
+    images = load_side("train", request.download_report)
     train, validation, _ = split_by_key(hash_images(images.pixels), 0.0, VALIDATION[source])
-    held_out = load_side("held-out", request.report)
+    held_out = load_side("held-out", request.download_report)
     return (
         _select_images(images, train, preparation),
         _select_images(images, validation, preparation),
@@ -199,10 +204,10 @@ def _select_images(images: LabelledImages, indices: Sequence[int], preparation: 
 
 
 def _read_folder(request: TrainingRequest, preparation: Preparation) -> SplitImages:
-    assert request.data is not None
-    problems = ProblemLog(skip=request.skip_bad)
-    files = load_or_resize_images(request, read_image_folder(request.data, problems), preparation, problems)
-    names = list_class_names(files.texts, request.data)
+    problems = request.create_problem_log()
+    path = request.require_files()
+    files = load_or_resize_images(request, read_image_folder(path, problems), preparation, problems)
+    names = list_class_names(files.texts, path)
     labels = torch.tensor([names.index(text) for text in files.texts])
     images = LabelledImages(files.pixels, labels, names)
     train, validation, held_out = split_by_key(hash_images(files.pixels), HELD_OUT, VALIDATION["folder"])

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from jumok.data import catalogue
 from jumok.data.batches.batch_order import RandomWindows
+from jumok.data.batches.split import Split
 from jumok.data.datasets import text_corpora
 from jumok.data.readers.documents import TextPiece, encode_pieces, read_pieces
 from jumok.data.readers.lines import ProblemLog
@@ -27,10 +28,10 @@ from jumok.fields import choice, integer, optional
 from jumok.generate import Sampling, generate
 from jumok.models import Model
 from jumok.models.gpt import GPT, GPTConfig
-from jumok.recipes.recipe import Defaults, Options, recipe
+from jumok.recipes.recipe import Defaults, Options, column_field, header_field, recipe
 from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.run_tokenizer import learn_tokenizer, load_or_create_tokenizer, save_tokenizer
-from jumok.training import Batch, Settings, Task, compute_token_loss, select_part
+from jumok.training import Batch, DataSummary, Settings, Task, compute_token_loss, select_part
 
 TOKEN_KINDS = ("characters", "bytes", "gpt2", "learned")
 HELD_OUT = 0.1  # the last tenth of the text
@@ -57,6 +58,7 @@ FAST_SETTINGS: dict[str, Any] = {
 class TextOptions(Options):
     """Fields of the recipes text and text-fast."""
 
+    with_data = ("text", "header")
     with_start = ("window",)
     without_start = ("tokens", "vocabulary")
 
@@ -66,6 +68,8 @@ class TextOptions(Options):
     evaluated: int | None = optional(
         integer(2**20, "largest number of held-out tokens to evaluate on; None = 2**20, with --from 2**14", 1)
     )
+    text: str | None = column_field("column of your table that has the texts")
+    header: str = header_field()
 
 
 def get_text_defaults(request: TrainingRequest) -> Defaults:
@@ -157,7 +161,14 @@ def _create_task(request: TrainingRequest, config: GPTConfig, settings: Settings
         "vocabulary": tokenizer.vocabulary,
         "tokenizer": fingerprint_tokenizer(tokenizer),
     }
-    return Task(model, settings, batches, compute_token_loss, evaluate, tokenizer=tokenizer, data=data, report=report)
+    summary = DataSummary(
+        {"training tokens": train_count, "held-out tokens": count - train_count},
+        [{"text": tokenizer.decode(tokens.read_tokens(0, min(64, train_count)).tolist())}],
+    )
+    return Task(
+        model, settings, batches, compute_token_loss, evaluate, tokenizer=tokenizer, data=data, report=report,
+        summary=summary,
+    )  # fmt: skip
 
 
 def _create_or_continue_model(
@@ -217,13 +228,14 @@ def _create_batch(rows: Int[Tensor, "batch window"]) -> Batch:
 
 
 def _read_pieces(request: TrainingRequest, problems: ProblemLog) -> Iterator[TextPiece]:
-    if request.data is not None:
-        return read_pieces(request.data, problems)
-    return (
-        TextPiece(play, True)
-        for side in ("train", "held-out")
-        for play in text_corpora.read_shakespeare(side, request.report)
-    )
+    name = request.select_dataset("shakespeare", text_corpora.TEXTS)
+    if name is None:
+        options = request.take_options(TextOptions)
+        file_format = request.create_file_format(options.header)
+        return read_pieces(request.require_files(), problems, options.text, file_format)
+    splits: tuple[Split, ...] = ("train", "held-out")
+    read = text_corpora.TEXTS[name]
+    return (TextPiece(passage, True) for split in splits for passage in read(split, request.download_report))
 
 
 def _load_or_create_tokenizer(request: TrainingRequest) -> Tokenizer:
@@ -240,7 +252,7 @@ def _create_tokenizer(request: TrainingRequest, kind: str) -> Tokenizer:
         return Tokenizer.for_bytes()
     if kind == "gpt2":
         return Tokenizer.load(catalogue.download_entry("gpt2-tokenizer", request.report))
-    texts = (piece.text for piece in _read_pieces(request, ProblemLog(skip=request.skip_bad)))
+    texts = (piece.text for piece in _read_pieces(request, request.create_problem_log()))
     if kind == "learned":
         return learn_tokenizer(texts, request.take_options(TextOptions).vocabulary or 2048, {})
     characters: set[str] = set()
@@ -256,7 +268,7 @@ def _prepare_tokens(request: TrainingRequest, tokenizer: Tokenizer) -> TokenShar
         tokens = TokenShards(folder)
         tokens.verify()
         return tokens
-    problems = ProblemLog(skip=request.skip_bad)
+    problems = request.create_problem_log()
     tokens = write_shards(
         encode_pieces(_read_pieces(request, problems), tokenizer),
         folder,

@@ -25,7 +25,7 @@ from jumok.models.bert import BERT, BERTConfig
 from jumok.recipes.recipe import Defaults, recipe
 from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.run_tokenizer import save_tokenizer
-from jumok.training import Batch, Settings, Task
+from jumok.training import Batch, DataSummary, Settings, Task
 
 from .masked_examples import MaskedExamples
 from .paragraphs import FACTS_FILE, MIN_TOKENS, ParagraphOptions, load_or_learn_tokenizer, prepare_paragraphs
@@ -109,7 +109,14 @@ def create_masked_task(request: TrainingRequest) -> Task:
         "examples": train.lists, "tokens": len(train), "held_out": held_out.lists, "vocabulary": tokenizer.vocabulary,
         "tokenizer": fingerprint_tokenizer(tokenizer),
     }  # fmt: skip
-    return Task(model, settings, batches, compute_masked_loss, evaluate, tokenizer=tokenizer, data=data, report=report)
+    summary = DataSummary(
+        {"training paragraphs": train.lists, "training tokens": len(train), "held-out paragraphs": held_out.lists},
+        [{"text": tokenizer.decode(train.read_list(number).tolist())} for number in range(min(3, train.lists))],
+    )
+    return Task(
+        model, settings, batches, compute_masked_loss, evaluate, tokenizer=tokenizer, data=data, report=report,
+        summary=summary,
+    )  # fmt: skip
 
 
 masked = recipe(get_masked_defaults, MaskedOptions, stored=FACTS_FILE)(create_masked_task)

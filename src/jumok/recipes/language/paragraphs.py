@@ -20,7 +20,7 @@ from jumok.data.token_store import token_shards
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
 from jumok.fields import integer
-from jumok.recipes.recipe import Options
+from jumok.recipes.recipe import Options, column_field, header_field
 from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.run_tokenizer import learn_tokenizer, load_or_create_tokenizer
 
@@ -48,9 +48,12 @@ class Paragraphs(NamedTuple):
 class ParagraphOptions(Options):
     """Fields of a recipe that learns a vocabulary on paragraphs."""
 
+    with_data = ("text", "header")
     without_start = ("vocabulary",)
 
     vocabulary: int = integer(8192, "size of the learned vocabulary", 256 + len(SPECIAL_TOKENS))
+    text: str | None = column_field("column of your table that has the texts")
+    header: str = header_field()
 
 
 def load_or_learn_tokenizer(request: TrainingRequest) -> Tokenizer:
@@ -62,7 +65,7 @@ def load_or_learn_tokenizer(request: TrainingRequest) -> Tokenizer:
     vocabulary = request.take_options(ParagraphOptions).vocabulary
 
     def learn() -> Tokenizer:
-        texts = _read_paragraphs(request, "train", ProblemLog(skip=request.skip_bad))
+        texts = _read_paragraphs(request, "train", request.create_problem_log())
         return learn_tokenizer(texts, vocabulary, SPECIAL_TOKENS, ["classify"], ["separator"], one_space=True)
 
     return load_or_create_tokenizer(request, learn)
@@ -84,10 +87,10 @@ def prepare_paragraphs(request: TrainingRequest, tokenizer: Tokenizer, max_token
         held_out.verify()
         return Paragraphs(train, held_out, read_json(request.folder, FACTS_FILE))
     shutil.rmtree(folder, ignore_errors=True)  # of a process that was killed before it wrote the facts
-    problems = ProblemLog(skip=request.skip_bad)
+    problems = request.create_problem_log()
     train = _write_examples(request, tokenizer, "train", folder / "train", max_tokens, problems)
     held_out = _write_examples(
-        request, tokenizer, "held-out", folder / "held-out", max_tokens, ProblemLog(skip=request.skip_bad)
+        request, tokenizer, "held-out", folder / "held-out", max_tokens, request.create_problem_log()
     )
     if problems.count:
         request.report(str(problems))
@@ -121,11 +124,14 @@ def _encode_paragraphs(paragraphs: Iterable[str], tokenizer: Tokenizer, max_toke
 
 
 def _read_paragraphs(request: TrainingRequest, side: Split, problems: ProblemLog) -> Iterator[str]:
-    if request.data is None:
-        books = text_corpora.read_gutenberg(side, request.report)
-        yield from split_paragraphs(TextPiece(book, True) for book in books)
+    name = request.select_dataset("gutenberg", text_corpora.TEXTS)
+    if name is not None:
+        passages = text_corpora.TEXTS[name](side, request.download_report)
+        yield from split_paragraphs(TextPiece(passage, True) for passage in passages)
         return
-    for paragraph in split_paragraphs(read_pieces(request.data, problems)):
+    options = request.take_options(ParagraphOptions)
+    file_format = request.create_file_format(options.header)
+    for paragraph in split_paragraphs(read_pieces(request.require_files(), problems, options.text, file_format)):
         if assign_split(paragraph) == side:
             yield paragraph
 

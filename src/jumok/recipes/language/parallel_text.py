@@ -19,9 +19,10 @@ from jumok.data.token_store import token_shards
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError, DataError
 from jumok.fields import choice, integer
-from jumok.recipes.recipe import Options, text_field
+from jumok.recipes.recipe import Options, column_field, header_field
 from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.run_tokenizer import learn_tokenizer, load_or_create_tokenizer
+from jumok.training import DataSummary
 
 SPECIAL_TOKENS = {"pad": "<pad>", "begin": "<s>", "end": "</s>"}
 MAX_HELD_OUT = 4_000
@@ -78,6 +79,21 @@ class ParallelText:
         """
         return 1000 * len(self.tokens.read_list(2 * number + 1)) + len(self.tokens.read_list(2 * number))
 
+    def summarize(self) -> DataSummary:
+        """Return the counts and the first training pairs, as the tokenizer reads them."""
+        counts = {
+            "training pairs": self.count,
+            "held-out pairs": len(self.held_out),
+            "pairs that are too long": int(self.facts["too_long"]),
+        }
+        first = [self.read_pair(number) for number in range(min(3, self.count))]
+        decode = self.tokenizer.decode
+        examples = [
+            {"source": decode(source, special=False), "target": decode(target, special=False)}
+            for source, target in first
+        ]
+        return DataSummary(counts, examples)
+
     def encode(self, source: str, target: str) -> TokenPair:
         """Return the tokens of a pair of texts; see ``encode_pair``.
 
@@ -104,7 +120,7 @@ def encode_pair(tokenizer: Tokenizer, end: int, source: str, target: str) -> Tok
 class PairOptions(Options):
     """Fields of a recipe that reads pairs of texts."""
 
-    with_data = ("source", "target")
+    with_data = ("source", "target", "header")
     without_data = ("direction",)
     without_start: ClassVar[tuple[str, ...]] = ("vocabulary",)
 
@@ -113,8 +129,9 @@ class PairOptions(Options):
     )
     longest: int = integer(MAX_TOKENS, "longest text in tokens; longer pairs are left out of the training", 2)
     direction: str = choice("en-ko", tuple(DIRECTIONS), "source and target language")
-    source: str = text_field("source", "column of your data that has the source texts")
-    target: str = text_field("target", "column of your data that has the target texts")
+    source: str | None = column_field("column of your table that has the source texts")
+    target: str | None = column_field("column of your table that has the target texts")
+    header: str = header_field()
 
 
 def load_or_learn_tokenizer(request: TrainingRequest) -> Tokenizer:
@@ -126,7 +143,7 @@ def load_or_learn_tokenizer(request: TrainingRequest) -> Tokenizer:
     vocabulary = request.take_options(PairOptions).vocabulary
 
     def learn() -> Tokenizer:
-        pairs = _read_pairs(request, "train", ProblemLog(skip=request.skip_bad))
+        pairs = _read_pairs(request, "train", request.create_problem_log())
         return learn_tokenizer((text for pair in pairs for text in pair), vocabulary, SPECIAL_TOKENS, after=["end"])
 
     return load_or_create_tokenizer(request, learn)
@@ -154,7 +171,7 @@ def prepare_pairs(request: TrainingRequest, tokenizer: Tokenizer, end: int, cont
     shutil.rmtree(
         request.folder / "tokens", ignore_errors=True
     )  # of a process that was killed before it wrote the facts
-    problems = ProblemLog(skip=request.skip_bad)
+    problems = request.create_problem_log()
     encoder = _PairEncoder(_read_pairs(request, "train", problems), tokenizer, end, max_tokens)
     tokens = token_shards.write_shards(
         encoder.iterate_token_lists(), request.folder / "tokens", tokenizer.vocabulary, unknown=tokenizer.unknown,
@@ -196,7 +213,7 @@ def _select_held_out(
     request: TrainingRequest, tokenizer: Tokenizer, end: int, context_length: int | None
 ) -> list[TextPair]:
     """Return at most 4,000 held-out pairs, shuffled with a fixed seed."""
-    pairs = _read_pairs(request, "held-out", ProblemLog(skip=request.skip_bad))
+    pairs = _read_pairs(request, "held-out", request.create_problem_log())
     if context_length is not None:  # the model cannot read longer texts
         pairs = (pair for pair in pairs if max(map(len, encode_pair(tokenizer, end, *pair))) <= context_length)
     held_out = heapq.nsmallest(MAX_HELD_OUT, pairs, key=lambda pair: hash_to_fraction(normalize_text(pair[0])))
@@ -225,24 +242,21 @@ def _load_held_out(request: TrainingRequest) -> list[TextPair]:
 
 
 def _get_direction(request: TrainingRequest) -> str:
-    if request.data is None:
-        return request.take_options(PairOptions).direction
-    return "-".join(_get_columns(request))
-
-
-def _get_columns(request: TrainingRequest) -> tuple[str, str]:
-    """Return the column names of the user's own data: --set source=en --set target=ko."""
     options = request.take_options(PairOptions)
-    return options.source, options.target
+    if request.has_own_files:
+        return f"{options.source or 'source'}-{options.target or 'target'}"
+    return options.direction
 
 
 def _read_pairs(request: TrainingRequest, side: Split, problems: ProblemLog) -> Iterator[TextPair]:
-    if request.data is None:
-        source, target = DIRECTIONS[_get_direction(request)]
+    options = request.take_options(PairOptions)
+    if request.select_dataset("en-ko", ["en-ko"]) is not None:
+        source, target = DIRECTIONS[options.direction]
         # number the placeholders: their names would add thousands of words that are not translated
         return (
             text_corpora.number_placeholders(*pair)
-            for pair in text_corpora.read_en_ko(side, request.report, source, target)
+            for pair in text_corpora.read_en_ko(side, request.download_report, source, target)
         )
-    pairs = read_pairs(request.data, *_get_columns(request), problems)
+    file_format = request.create_file_format(options.header)
+    pairs = read_pairs(request.require_files(), options.source, options.target, problems, file_format)
     return (pair for pair in pairs if assign_split(pair[0]) == side)

@@ -27,7 +27,7 @@ from jumok.models import Model
 from jumok.models.bert import BERTConfig
 from jumok.models.classifier import Classifier, ClassifierConfig
 from jumok.models.long import LongConfig
-from jumok.recipes.recipe import Defaults, Options, recipe
+from jumok.recipes.recipe import Defaults, recipe
 from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.batched_decoding import batch_by_length
 from jumok.recipes.shared.class_scores import (
@@ -43,7 +43,7 @@ from jumok.recipes.shared.splits import fingerprint
 from jumok.recipes.shared.start_model import copy_parameters
 from jumok.training import Batch, Settings, Task, select_part
 
-from .sentiment_texts import encode_truncated, learn_words, read_split_texts
+from .sentiment_texts import LabelledTextOptions, encode_truncated, learn_words, read_split_texts, summarize_texts
 from .tfidf_baseline import LabelledTexts, predict_baseline, require_scikit_learn
 
 MAX_TOKENS = 64  # of a text in training; default of the field "longest"
@@ -66,7 +66,7 @@ ENCODER = BERTConfig(length=128, width=128, layers=2, heads=4, hidden=256, segme
 
 
 @dataclass(frozen=True)
-class SentimentOptions(Options):
+class SentimentOptions(LabelledTextOptions):
     """Fields of the sentiment recipe."""
 
     without_start = ("tokens", "vocabulary")
@@ -154,7 +154,7 @@ def sentiment(request: TrainingRequest) -> Task:
     }
     return Task(
         model, settings, batches, loss, evaluate, "macro_f1", "higher", tokenizer=tokenizer, labels=names,
-        data=data, report=report,
+        data=data, report=report, summary=summarize_texts(texts),
     )  # fmt: skip
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections import Counter
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, trainers
@@ -10,16 +12,29 @@ from tokenizers import models, normalizers, pre_tokenizers, trainers
 from jumok.data.batches.split import normalize_text
 from jumok.data.datasets import text_corpora
 from jumok.data.readers.labelled_texts import read_labelled_texts
-from jumok.data.readers.lines import ProblemLog
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
+from jumok.recipes.recipe import Options, column_field, header_field
 from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.splits import split_by_key
+from jumok.training import DataSummary
 
 from .tfidf_baseline import LabelledTexts
 
 HELD_OUT = 0.1  # of the user's own texts; the catalogue's texts have a fixed held-out split
+MAX_CLASSES_SHOWN = 20
 VALIDATION = 0.1  # of the examples that are not held out
+
+
+@dataclass(frozen=True)
+class LabelledTextOptions(Options):
+    """Fields of a recipe that reads labelled texts."""
+
+    with_data: ClassVar[tuple[str, ...]] = ("text", "label", "header")
+
+    text: str | None = column_field("column of your table that has the texts")
+    label: str | None = column_field("column of your table that has the labels")
+    header: str = header_field()
 
 
 class SplitTexts(NamedTuple):
@@ -45,13 +60,17 @@ def read_split_texts(request: TrainingRequest) -> SplitTexts:
     Raises:
         ArgumentError: All training texts have the same label.
     """
-    if request.data is None:
-        texts = list(text_corpora.read_sentiment("train", request.report))
+    name = request.select_dataset("sentiment", text_corpora.LABELLED_TEXTS)
+    if name is not None:
+        read = text_corpora.LABELLED_TEXTS[name]
+        texts = list(read("train", request.download_report))
         train, validation, _ = split_by_key([text for text, _ in texts], 0.0, VALIDATION / 2)
-        held_out = list(text_corpora.read_sentiment("held-out", request.report))
+        held_out = list(read("held-out", request.download_report))
     else:
-        problems = ProblemLog(skip=request.skip_bad)
-        texts = list(read_labelled_texts(request.data, problems))
+        problems = request.create_problem_log()
+        options = request.take_options(LabelledTextOptions)
+        file_format = request.create_file_format(options.header)
+        texts = list(read_labelled_texts(request.require_files(), problems, options.text, options.label, file_format))
         if problems.count:
             request.report(str(problems))
         keys = [normalize_text(text) for text, _ in texts]
@@ -63,6 +82,23 @@ def read_split_texts(request: TrainingRequest) -> SplitTexts:
             f"all training texts have the label {train_texts[0][1]!r}; give texts of at least two classes"
         )
     return SplitTexts(train_texts, [texts[index] for index in validation], held_out)
+
+
+def summarize_texts(texts: SplitTexts) -> DataSummary:
+    """Return the number of texts in each part and of each label, and the first training texts.
+
+    Args:
+        texts: The texts.
+    """
+    labels = Counter(label for part in texts for _, label in part)
+    counts = {
+        "training texts": len(texts.train),
+        "validation texts": len(texts.validation),
+        "held-out texts": len(texts.held_out),
+        "classes": len(labels),
+        **{f"texts of class {label!r}": count for label, count in labels.most_common(MAX_CLASSES_SHOWN)},
+    }
+    return DataSummary(counts, [{"text": text, "label": label} for text, label in texts.train[:3]])
 
 
 def learn_words(texts: list[str], vocabulary: int, special: dict[str, str]) -> Tokenizer:

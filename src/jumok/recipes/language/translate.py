@@ -156,7 +156,7 @@ def translate(request: TrainingRequest) -> Task:
     }  # fmt: skip
     return Task(
         model, settings, batches, create_smoothed_loss(options.smoothing / 100), evaluate, "chrf", "higher",
-        tokenizer=tokenizer, data=data, report=report,
+        tokenizer=tokenizer, data=data, report=report, summary=parallel_text.summarize(),
     )  # fmt: skip
 
 

@@ -17,8 +17,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from jumok.data.datasets import toy_tasks
-from jumok.data.readers.documents import read_documents
-from jumok.data.readers.lines import ProblemLog
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.draw import save_head_grid
 from jumok.errors import ArgumentError, DrawError
@@ -29,11 +27,9 @@ from jumok.recipes.recipe import Defaults, recipe
 from jumok.recipes.request import TrainingRequest
 from jumok.training import IGNORE_INDEX, Batch, Settings, Task, compute_token_loss, select_part
 
-from .repeated_bytes import generate_piece, generate_rows
+from .repeated_bytes import PIECE_BYTES, InductionOptions, generate_piece, generate_rows, read_own_text
 
 SEQUENCES_PER_KIND = 100  # test sequences of each kind
-MAX_TEXT_BYTES = 2_000_000  # of the user's own text
-PIECE_BYTES = 64  # length of the repeated piece in a test sequence
 # tied=False: with tied embeddings the predicted token and the token to search for share their vectors, and induction is
 # not learned in this recipe's steps. attention_bias: attention to the previous token can ignore the current one.
 CONFIG = llama_config(
@@ -66,7 +62,7 @@ def get_induction_defaults(request: TrainingRequest) -> Defaults:
     return Defaults(settings, () if request.start is not None else (CONFIG,))
 
 
-@recipe(get_induction_defaults)
+@recipe(get_induction_defaults, InductionOptions)
 def induction(request: TrainingRequest) -> Task:
     """Train a GPT to repeat bytes, words and texts that occurred earlier in its context.
 
@@ -75,7 +71,7 @@ def induction(request: TrainingRequest) -> Task:
     """
     settings = request.take_settings(**get_induction_defaults(request).settings)
     model, tokenizer = _create_or_continue_model(request, settings)
-    length, text = model.config.length, _read_text(request)
+    length, text = model.config.length, read_own_text(request)
     train_text, held_out_text = text[: len(text) * 9 // 10], text[len(text) * 9 // 10 :]
 
     def batches(step: int, part: int, parts: int) -> Batch:
@@ -167,25 +163,6 @@ def _disable_heads(model: GPT) -> None:
     head_width = width // model.config.heads
     parameters[f"{last_attention}.output.weight"][:, head_width:] = 0
     joined[2 * width + head_width :] = 0
-
-
-def _read_text(request: TrainingRequest) -> bytes:
-    """Return the user's own text, or b""."""
-    if request.data is None:
-        return b""
-    problems = ProblemLog(skip=request.skip_bad)
-    documents, size = [], 0
-    for document in read_documents(request.data, problems):
-        documents.append(document.encode())
-        size += len(documents[-1])
-        if size > MAX_TEXT_BYTES:
-            request.report(f"only the first {MAX_TEXT_BYTES / 1e6:.0f} MB of the text are read")
-            break
-    if problems.count:
-        request.report(str(problems))
-    if size < 40 * PIECE_BYTES:
-        raise ArgumentError(f"the text has {size:,} bytes; give at least {40 * PIECE_BYTES:,}")
-    return b"".join(documents)[:MAX_TEXT_BYTES]
 
 
 def create_repeated_test_sequences(context_length: int, user_text: bytes = b"") -> dict[str, Rows]:

@@ -1,10 +1,20 @@
-"""Generate byte sequences that contain repeated pieces. Every row is a pure function of its name."""
+"""Generate byte sequences that contain repeated pieces, also of the user's text; a row is a function of its name."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import dataclass
 
+from jumok.data.datasets import text_corpora
+from jumok.data.readers.documents import read_documents
+from jumok.data.readers.lines import ProblemLog
+from jumok.errors import ArgumentError
+from jumok.recipes.recipe import Options, column_field, header_field
+from jumok.recipes.request import TrainingRequest
+
+MAX_TEXT_BYTES = 2_000_000  # of the user's own text
+PIECE_BYTES = 64  # length of the repeated piece in a test sequence
 BYTE_VALUES = 256
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 GAPS = (" ",) * 27 + (", ", ". ", "\n")  # between words
@@ -85,3 +95,45 @@ def _generate_word(rng: random.Random, kind: str) -> str:
         return "".join(chr(rng.randrange(0xAC00, 0xD7A4)) for _ in range(rng.randint(1, 4)))
     word = "".join(rng.choices(LETTERS, k=rng.randint(2, 9)))
     return word.capitalize() if rng.random() < 0.2 else word
+
+
+@dataclass(frozen=True)
+class InductionOptions(Options):
+    """Fields of the induction recipe."""
+
+    with_data = ("text", "header")
+
+    text: str | None = column_field("column of your table that has the texts")
+    header: str = header_field()
+
+
+def read_own_text(request: TrainingRequest) -> bytes:
+    """Return the text of ``--data``, or b"" without it.
+
+    Args:
+        request: The training request.
+    """
+    if request.data is None:
+        return b""
+    problems = request.create_problem_log()
+    documents, size = [], 0
+    for document in _read_documents(request, problems):
+        documents.append(document.encode())
+        size += len(documents[-1])
+        if size > MAX_TEXT_BYTES:
+            request.report(f"only the first {MAX_TEXT_BYTES / 1e6:.0f} MB of the text are read")
+            break
+    if problems.count:
+        request.report(str(problems))
+    if size < 40 * PIECE_BYTES:
+        raise ArgumentError(f"the text has {size:,} bytes; give at least {40 * PIECE_BYTES:,}")
+    return b"".join(documents)[:MAX_TEXT_BYTES]
+
+
+def _read_documents(request: TrainingRequest, problems: ProblemLog) -> Iterator[str]:
+    name = request.select_dataset(None, text_corpora.TEXTS)
+    if name is not None:
+        return text_corpora.TEXTS[name]("train", request.download_report)
+    options = request.take_options(InductionOptions)
+    file_format = request.create_file_format(options.header)
+    return read_documents(request.require_files(), problems, options.text, file_format)

@@ -15,7 +15,6 @@ from typing import Any
 
 from jumok.data.batches.batch_order import LengthGroups, ShuffledEpochs, pad_sequences
 from jumok.data.datasets import toy_tasks
-from jumok.data.readers.lines import ProblemLog
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.draw import save_heat_map
 from jumok.errors import ArgumentError, DrawError
@@ -24,13 +23,21 @@ from jumok.models import Config, Model
 from jumok.models.gpt import GPT, GPTConfig
 from jumok.models.rnn_seq2seq import RNNSeq2Seq, RNNSeq2SeqConfig
 from jumok.models.transformer import Transformer, TransformerConfig
-from jumok.recipes.recipe import Defaults, Options, recipe
+from jumok.recipes.recipe import Defaults, Options, column_field, header_field, recipe
 from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.batched_decoding import generate_by_length
 from jumok.recipes.shared.text_scores import compute_bleu, compute_exact_match, require_sacrebleu
 from jumok.training import IGNORE_INDEX, Batch, Task, compute_token_loss, select_part
 
-from .word_sequences import WordPair, Words, convert_numbers, create_word_tokenizer, read_pairs
+from .word_sequences import (
+    WordPair,
+    Words,
+    convert_numbers,
+    create_word_tokenizer,
+    read_sequences,
+    split_pairs,
+    summarize_pairs,
+)
 
 MODELS = {"transformer": Transformer, "lstm": RNNSeq2Seq, "gpt": GPT}
 REPORTED_SAMPLES = 5
@@ -66,7 +73,7 @@ ExampleGenerator = Callable[[toy_tasks.Part, int], list[toy_tasks.Example]]
 class SequenceOptions(Options):
     """Fields of the recipes copy and reverse."""
 
-    with_data = ("longest",)
+    with_data = ("longest", "text", "header")
     without_data = ("examples",)
 
     model: str | None = optional(
@@ -75,6 +82,8 @@ class SequenceOptions(Options):
     examples: int = integer(50_000, "number of training sequences")
     held_out: int = integer(1_000, "number of sequences for choosing the best checkpoint, and again for the report")
     longest: int = integer(100, "largest number of words in a line of your data")
+    text: str | None = column_field("column of your table that has the sequences")
+    header: str = header_field()
 
 
 def get_sequence_defaults(request: TrainingRequest) -> Defaults:
@@ -156,17 +165,9 @@ def _create_task(request: TrainingRequest, generate_examples: ExampleGenerator, 
 
     data = {"rule": request.recipe, **{part: len(pairs[part]) for part in pairs}, "sha256": _hash_sources(pairs)}
     return Task(
-        model,
-        settings,
-        batches,
-        compute_token_loss,
-        evaluate,
-        "bleu",
-        "higher",
-        tokenizer=tokenizer,
-        data=data,
-        report=report,
-    )
+        model, settings, batches, compute_token_loss, evaluate, "bleu", "higher", tokenizer=tokenizer, data=data,
+        report=report, summary=summarize_pairs(pairs),
+    )  # fmt: skip
 
 
 def _read_data(
@@ -181,8 +182,11 @@ def _read_data(
             "test": options.held_out,
         }
         return {part: convert_numbers(generate_examples(part, count)) for part, count in counts.items()}
-    problems = ProblemLog(skip=request.skip_bad)
-    pairs = read_pairs(request.data, rule, options.longest, options.held_out, problems)
+    request.select_dataset(None, ())
+    problems = request.create_problem_log()
+    file_format = request.create_file_format(options.header)
+    sequences = read_sequences(request.require_files(), options.longest, problems, options.text, file_format)
+    pairs = split_pairs(sequences, rule, options.held_out)
     if problems.count:
         request.report(str(problems))
     return pairs

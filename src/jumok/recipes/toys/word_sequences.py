@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 
 import tokenizers
 from tokenizers import models, pre_tokenizers, processors
@@ -11,10 +10,14 @@ from tokenizers import models, pre_tokenizers, processors
 from jumok.data.batches.split import normalize_text
 from jumok.data.readers import hub_datasets
 from jumok.data.readers.columns import TABLE_EXTENSIONS, read_rows
-from jumok.data.readers.lines import ProblemLog, get_extension, list_files, read_lines
+from jumok.data.readers.file_format import FileFormat
+from jumok.data.readers.file_list import list_files
+from jumok.data.readers.lines import ProblemLog, get_extension, read_lines
+from jumok.data.readers.table_header import Column
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import DataError
 from jumok.recipes.shared.splits import split_by_key
+from jumok.training import DataSummary
 
 Words = list[str]
 WordPair = tuple[Words, Words]  # source and target
@@ -53,23 +56,23 @@ def convert_numbers(pairs: list[tuple[list[int], list[int]]]) -> list[WordPair]:
     return [(list(map(str, source)), list(map(str, target))) for source, target in pairs]
 
 
-def read_pairs(
-    paths: str, rule: Callable[[Words], Words], max_words: int, max_held_out: int, problems: ProblemLog
-) -> dict[str, list[WordPair]]:
-    """Read a sequence from each line of text files, or from the column "text" of tables, and apply a rule to it.
+def read_sequences(
+    paths: str, max_words: int, problems: ProblemLog, column: str | None = None, file_format: FileFormat | None = None
+) -> list[Words]:
+    """Read a sequence of words from each line of text files, or from a column of tables.
 
     Args:
         paths: The user's files.
-        rule: Returns the target of a source.
         max_words: Longer sequences are reported to ``problems``.
-        max_held_out: The largest number of pairs in "dev" and in "test".
         problems: Collects the lines that cannot be used.
+        column: The name or number of the column; None = a well-known name such as "text".
+        file_format: Encoding and header of the files; None = UTF-8, and a header if the first row looks like one.
 
-    Returns:
-        The pairs of "train", "dev" (to choose the best checkpoint) and "test" (for the report).
+    Raises:
+        DataError: If there is no sequence.
     """
     sequences: list[Words] = []
-    for line, words in _read_sequences(paths, problems):
+    for line, words in _read_words(paths, problems, Column("text", column), file_format or FileFormat()):
         special = next((word for word in words if word in SPECIAL_TOKENS.values()), None)
         if special is not None:
             problems.report(line, f"the word {special} is a special token of this recipe")
@@ -79,19 +82,45 @@ def read_pairs(
             sequences.append(words)
     if not sequences:
         raise DataError(f"{paths} has no sequences: {problems}")
+    return sequences
+
+
+def split_pairs(sequences: list[Words], rule: Callable[[Words], Words], max_held_out: int) -> dict[str, list[WordPair]]:
+    """Apply a rule to each sequence, and split the pairs of "train", "dev" (to choose the checkpoint) and "test".
+
+    Args:
+        sequences: The sources.
+        rule: Returns the target of a source.
+        max_held_out: The largest number of pairs in "dev" and in "test".
+    """
     train, dev, test = split_by_key([normalize_text(" ".join(words)) for words in sequences], 0.1, 0.1)
     parts = {"train": train, "dev": dev[:max_held_out], "test": test[:max_held_out]}
     return {part: [(sequences[index], rule(sequences[index])) for index in indices] for part, indices in parts.items()}
 
 
-def _read_sequences(paths: str, problems: ProblemLog) -> Iterator[tuple[str, Words]]:
+def summarize_pairs(pairs: dict[str, list[WordPair]]) -> DataSummary:
+    """Return the number of pairs in each part, and the first training pairs.
+
+    Args:
+        pairs: The pairs of "train", "dev" and "test".
+    """
+    names = {"train": "training", "dev": "validation", "test": "held-out"}
+    return DataSummary(
+        {f"{name} sequences": len(pairs[part]) for part, name in names.items()},
+        [{"source": " ".join(source), "target": " ".join(target)} for source, target in pairs["train"][:3]],
+    )
+
+
+def _read_words(
+    paths: str, problems: ProblemLog, column: Column, file_format: FileFormat
+) -> Iterator[tuple[str, Words]]:
     """Yield ("a.txt:17", the words) of every line that is not empty."""
     lines: Iterator[tuple[int, str]]
-    for path in list_files(paths):
+    for path in list_files(paths, problems):
         if hub_datasets.is_hub_name(path) or get_extension(path) in TABLE_EXTENSIONS:
-            lines = ((number, fields[0]) for number, fields in read_rows(path, ["text"], problems))
+            lines = ((number, cells[0]) for number, cells in read_rows(path, [column], problems, file_format))
         else:
-            lines = read_lines(Path(path), problems)
+            lines = read_lines(path, problems, file_format.encoding)
         for number, line in lines:
             if line.split():
                 yield f"{path}:{number}", line.split()

@@ -1,0 +1,286 @@
+"""Decide whether the first row of a table is a header, and which columns hold the texts, labels, pairs or captions.
+
+A first row is a header if columns are requested by name; if every cell is a well-known column name and the names differ
+in meaning; if it names every column that is needed; or if its label occurs nowhere else while the other labels repeat.
+Otherwise it is data.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jumok.errors import DataError
+
+# well-known names of each column, the most usual first
+KNOWN_NAMES: dict[str, tuple[str, ...]] = {
+    role: tuple(names.split())
+    for role, names in {
+        "text": "text sentence review document comment content body message tweet utterance question description "
+        "텍스트 문장 리뷰 본문 내용 댓글 문서 글 발화 질문",
+        "label": "label labels sentiment class category emotion target rating score stars polarity intent topic tag "
+        "라벨 레이블 감정 감성 분류 클래스 카테고리 범주 평점 별점 점수 주제 의도",
+        "source": "source src source_text original input 원문 출발어",
+        "target": "target tgt target_text translation output 번역 번역문 도착어",
+        "file": "file file_name filename image image_file image_path path picture photo 파일 파일명 이미지 사진",
+        "caption": "caption captions text description sentence 캡션 설명 문장",
+    }.items()
+}
+LANGUAGES: dict[str, str] = {
+    name: names.split()[0]
+    for names in (
+        "en eng english 영어 영문", "ko kor korean 한국어 한글 국문 국어", "ja jpn japanese 일본어",
+        "zh zho chinese 중국어", "de deu german 독일어", "fr fra french 프랑스어 불어", "es spa spanish 스페인어",
+        "pt portuguese 포르투갈어", "ru rus russian 러시아어", "vi vie vietnamese 베트남어", "italian 이탈리아어",
+        "ar arabic 아랍어", "hi hindi 힌디어", "th thai 태국어", "tr turkish 터키어", "nl dutch 네덜란드어",
+        "pl polish 폴란드어", "indonesian 인도네시아어",
+    )
+    for name in names.split()
+}  # fmt: skip
+_OTHER_NAMES = frozenset(
+    re.findall(
+        r"\w+",
+        "id no number index idx date time year url user author name title language lang split type "
+        "번호 순번 날짜 작성자 이름 제목 언어",
+    )
+)
+_NUMBER = re.compile(r"[-+]?\d+([.,]\d+)?")
+_MAX_NAME = 40  # characters of a column name
+_PAIR_ROLES = ("source", "target")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column that a reader needs.
+
+    Attributes:
+        role: What it holds: "text", "label", "source", "target", "file" or "caption".
+        name: The requested name, or the number of the column, counted from 1; None = a well-known name of this role,
+            or by the order of the columns.
+        endings: How every cell of the column ends, such as (".png", ".jpg"); empty = in any way.
+    """
+
+    role: str
+    name: str | None = None
+    endings: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """The requested name, or the role."""
+        return self.role if self.name is None else self.name
+
+    def rank_name(self, name: str) -> int | None:
+        """Return how usual a name is for this role: 0 for the most usual; None if it is not well-known.
+
+        Args:
+            name: A column name.
+        """
+        names = KNOWN_NAMES[self.role]
+        normalized = normalize_name(name)
+        return names.index(normalized) if normalized in names else None
+
+    def accepts(self, name: str) -> bool:
+        """Return whether a column of this name may be the one: the requested name, or a well-known one.
+
+        Args:
+            name: A column name.
+        """
+        if self.name is not None:
+            return name == self.name
+        is_language = self.role in _PAIR_ROLES and normalize_name(name) in LANGUAGES
+        return is_language or self.rank_name(name) is not None
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the columns of a table are.
+
+    Attributes:
+        has_header: Whether the first row is a header.
+        indices: The index of each requested column, from 0.
+    """
+
+    has_header: bool
+    indices: tuple[int, ...]
+
+
+def normalize_name(name: str) -> str:
+    """Return a column name in lower case, with underscores for spaces and hyphens.
+
+    Args:
+        name: The name.
+
+    >>> normalize_name(" File Name ")
+    'file_name'
+    """
+    return re.sub(r"[\s-]+", "_", name.strip().lower())
+
+
+def find_layout(columns: Sequence[Column], rows: Sequence[Sequence[str]], header: str = "auto") -> Layout:
+    """Decide whether a table has a header, and find its columns.
+
+    Args:
+        columns: The columns that are needed.
+        rows: The first rows of the table.
+        header: "yes", "no" or "auto"; see `FileFormat`.
+
+    Raises:
+        DataError: If a column is missing, or it is not clear which column is which; the message lists them.
+
+    >>> find_layout([Column("text"), Column("label")], [["id", "review", "sentiment"], ["1", "fine", "good"]])
+    Layout(has_header=True, indices=(1, 2))
+    """
+    first = [cell.strip() for cell in rows[0]]
+    has_header = header == "yes" or (header == "auto" and _is_header(columns, first, rows[1:]))
+    indices = _match_names(columns, first) if has_header else _match_numbers(columns, first)
+    completed = _complete_in_order(columns, first, indices)
+    if completed is None:
+        indices = _match_numbers(columns, first) if header == "no" else _match_names(columns, first)
+        missing = [column for column, index in zip(columns, indices, strict=True) if index is None]
+        raise DataError(_describe_missing(len(columns), missing, first, () if header == "no" else first))
+    return Layout(has_header, tuple(completed))
+
+
+def find_keys(columns: Sequence[Column], names: Sequence[str]) -> list[str]:
+    """Return the key of each column in JSON objects and Hugging Face datasets; unknown ones keep the role as key.
+
+    Args:
+        columns: The columns that are needed.
+        names: The keys of the first object.
+    """
+    indices = _match_names(columns, names)
+    return [column.title if index is None else names[index] for column, index in zip(columns, indices, strict=True)]
+
+
+def _is_header(columns: Sequence[Column], first: list[str], following: Sequence[Sequence[str]]) -> bool:
+    requested = [column.name for column in columns if column.name is not None]
+    names = [name for name in requested if name in first or _parse_number(name, len(first)) is None]
+    if names:
+        return True
+    indices = _match_names(columns, first)
+    if _names_all_columns(columns, first) or (None not in indices and len(first) > len(columns) and not requested):
+        return True
+    completed = _complete_in_order(columns, first, indices)
+    if completed is None:
+        return False
+    following = [row for row in following if len(row) == len(first)]
+    cells = {
+        column: [row[index] for row in [first, *following]] for column, index in zip(columns, completed, strict=True)
+    }
+    return any(
+        _has_different_ending(column.endings, texts)
+        or (column.role == "label" and _is_unique_label(texts) and all(map(_can_be_name, first)))
+        for column, texts in cells.items()
+    )
+
+
+def _names_all_columns(columns: Sequence[Column], first: list[str]) -> bool:
+    """Return whether every cell is a well-known name, the needed ones are among them, and no meaning occurs twice."""
+    roles = [column.role for column in columns]
+    is_pair = "source" in roles
+    meanings: list[str] = []
+    for cell in first:
+        name = normalize_name(cell)
+        role = next((role for role in roles if name in KNOWN_NAMES[role]), None)
+        if role is not None and is_pair:
+            meanings.append(role)
+        elif is_pair and name in LANGUAGES:
+            meanings.append(LANGUAGES[name])
+        elif name in _OTHER_NAMES or (not is_pair and any(name in names for names in KNOWN_NAMES.values())):
+            meanings.append(f"name {name}")
+        else:
+            return False
+    # a word list may begin with "english, 영어": two words for one language are not names of two columns
+    if len(set(meanings)) < len(meanings):
+        return False
+    matches = [any(column.accepts(cell) for cell in first) for column in columns]
+    return all(matches) if is_pair else any(matches)
+
+
+def _is_unique_label(cells: Sequence[str]) -> bool:
+    """Return whether the first cell is a word that occurs nowhere else, while the other labels repeat."""
+    first = cells[0]
+    labels = Counter(cell.strip() for cell in cells[1:])
+    count = labels.total()
+    if _NUMBER.fullmatch(first) or first in labels:
+        return False
+    if count >= 2 and all(map(_NUMBER.fullmatch, labels)):
+        return True
+    singles = sum(1 for occurrences in labels.values() if occurrences == 1)
+    return count >= 4 and singles <= count // 50  # a large table may have a few rare labels
+
+
+def _has_different_ending(endings: tuple[str, ...], cells: Sequence[str]) -> bool:
+    """Return whether all cells but the first end as the cells of the column should."""
+    ends = [cell.strip().lower().endswith(endings) for cell in cells]
+    return bool(endings) and len(ends) > 1 and not ends[0] and all(ends[1:])
+
+
+def _can_be_name(cell: str) -> bool:
+    return 0 < len(cell) <= _MAX_NAME and len(cell.split()) <= 4 and cell[-1] not in ".!?…。"
+
+
+def _parse_number(name: str, count: int) -> int | None:
+    """Return the index of a column that is requested by its number, from 1; None if it is no such number."""
+    is_number = name.isascii() and name.isdigit() and len(name) < 10
+    return int(name) - 1 if is_number and 1 <= int(name) <= count else None
+
+
+def _match_numbers(columns: Sequence[Column], first: list[str]) -> list[int | None]:
+    return [None if column.name is None else _parse_number(column.name, len(first)) for column in columns]
+
+
+def _match_names(columns: Sequence[Column], names: Sequence[str]) -> list[int | None]:
+    """Return the index of each column by its requested or well-known name; None if there is no such name.
+
+    Names of languages are taken in their order: the first is the source.
+    """
+    indices: list[int | None] = []
+    for column in columns:
+        if column.name is not None:
+            number = _parse_number(column.name, len(names))
+            indices.append(names.index(column.name) if column.name in names else number)
+            continue
+        ranks = {rank: index for index, name in enumerate(names) if (rank := column.rank_name(name)) is not None}
+        free = {rank: index for rank, index in ranks.items() if index not in indices}
+        indices.append(free[min(free)] if free else None)
+    languages = [index for index, name in enumerate(names) if normalize_name(name) in LANGUAGES]
+    languages = [index for index in languages if index not in indices]
+    for position, column in enumerate(columns):
+        if indices[position] is None and column.name is None and column.role in _PAIR_ROLES and languages:
+            indices[position] = languages.pop(0)
+    return indices
+
+
+def _complete_in_order(columns: Sequence[Column], first: list[str], indices: Sequence[int | None]) -> list[int] | None:
+    """Give the columns without an index the cells that are left, in order; None if their numbers differ."""
+    missing = [column for column, index in zip(columns, indices, strict=True) if index is None]
+    free = [index for index in range(len(first)) if index not in indices]
+    if missing and (len(free) != len(missing) or any(column.name is not None for column in missing)):
+        return None
+    return [free.pop(0) if index is None else index for index in indices]
+
+
+def _describe_missing(needed: int, missing: Sequence[Column], first: list[str], names: Sequence[str]) -> str:
+    titles = " and ".join(repr(column.title) for column in missing)
+    message = f"there is no column {titles}; the first row is {abbreviate(first)}"
+    separator = next((mark for mark in ("\t", ";", ",", "|") if mark in first[0]), None)
+    if len(first) < needed and separator is not None:
+        return f"{message}; its cells seem to be separated by {separator!r}"
+    column = missing[0]
+    near = difflib.get_close_matches(column.title, names, 1)
+    if near:
+        return f"{message}; did you mean {column.role}={near[0]}?"
+    return f"{message}; choose it by its name or number, such as {column.role}={min(2, len(first))}"
+
+
+def abbreviate(cells: Sequence[str]) -> str:
+    """Return cells for a message: quoted, shortened, and at most eight.
+
+    Args:
+        cells: The cells of a row.
+    """
+    return ", ".join(repr(cell[:40]) for cell in cells[:8]) + (", ..." if len(cells) > 8 else "")

@@ -1,0 +1,115 @@
+"""Read the data of a training run and build its model without training: counts, columns, first examples, sizes."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from jumok.data.readers.columns import TableNotice
+from jumok.data.readers.file_list import UnreadFiles
+from jumok.training import Task
+from jumok.training.progress import ProgressDisplay, select_display
+
+from .recipe import get_recipe
+from .report import format_markdown
+from .request import TrainingRequest
+
+MAX_EXAMPLES = 3
+MAX_CHARACTERS = 200  # of a text in an example
+
+
+def preview_training(
+    recipe: str,
+    *,
+    data: str | Path | None = None,
+    start: str | Path | None = None,
+    skip_bad: bool = False,
+    encoding: str | None = None,
+    display: ProgressDisplay | None = None,
+    **fields: Any,
+) -> dict[str, Any]:
+    """Read the data and build the model as ``jumok.train`` does, but do not train, and leave no folder behind.
+
+    Args:
+        recipe: The name of a recipe.
+        data: A file or folder of your own, or a name of the catalogue; None = the recipe's data.
+        start: The model to start from; None = a new model.
+        skip_bad: Skip and count lines that cannot be read, instead of raising an error.
+        encoding: The encoding of your text files, such as "cp949"; None = UTF-8.
+        display: Shows messages; None = in a terminal, a notebook or on standard error.
+        **fields: Fields of the recipe, the model config or the training settings.
+
+    Returns:
+        Counts of the data, the columns of each table, the first examples, and the sizes of model and training.
+
+    Raises:
+        ArgumentError: If the recipe or a field is invalid.
+        DataError: If the data cannot be read.
+    """
+    display = select_display() if display is None else display
+    with tempfile.TemporaryDirectory(prefix="jumok-dry-run-") as folder:
+        request = TrainingRequest(
+            recipe,
+            Path(folder),
+            data=None if data is None else str(data),
+            start=None if start is None else str(start),
+            changes=fields,
+            skip_bad=skip_bad,
+            encoding=encoding,
+            report=display.show_message,
+        )
+        declared = get_recipe(recipe)
+        request.refuse_undeclared_fields(declared)
+        task = declared.build(request)
+        request.refuse_unused_fields(declared)
+        return _describe_task(request, task)
+
+
+def _describe_task(request: TrainingRequest, task: Task) -> dict[str, Any]:
+    notices = request.notices.values()
+    counts = dict(task.summary.counts) or {name: n for name, n in task.data.items() if type(n) is int}
+    return {
+        "recipe": request.recipe,
+        "data": request.data,
+        "counts": counts,
+        "tables": [notice.to_json() for notice in notices if isinstance(notice, TableNotice)],
+        "not_read": [str(path) for notice in notices if isinstance(notice, UnreadFiles) for path in notice.paths],
+        "vocabulary": None if task.tokenizer is None else task.tokenizer.vocabulary,
+        "model": task.model.family,
+        "parameters": task.model.parameter_count,
+        "steps": task.settings.steps,
+        "batch": task.settings.batch,
+        "examples": [
+            {name: _shorten(text) for name, text in example.items()} for example in task.summary.examples[:MAX_EXAMPLES]
+        ],
+    }
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= MAX_CHARACTERS else text[:MAX_CHARACTERS] + "..."
+
+
+def format_preview(preview: dict[str, Any]) -> str:
+    """Format what ``preview_training`` returned as a Markdown page.
+
+    Args:
+        preview: The report.
+    """
+    lines = {
+        "data": preview["data"] or "the recipe's own",
+        **preview["counts"],
+        **{table["file"]: _describe_table(table) for table in preview["tables"]},
+        **({"not read": ", ".join(preview["not_read"])} if preview["not_read"] else {}),
+        **{name: preview[name] for name in ("vocabulary", "model", "parameters", "steps", "batch") if preview[name]},
+    }
+    examples = [{name: text.replace("\n", " ") for name, text in row.items()} for row in preview["examples"]]
+    if examples:
+        lines["first examples"] = examples
+    return format_markdown(f"jumok train {preview['recipe']} --dry-run", lines)
+
+
+def _describe_table(table: dict[str, Any]) -> str:
+    headers = {True: "with a header", False: "without a header", None: "by its keys"}
+    columns = ", ".join(f"{role} = {name}" for role, name in table["columns"].items())
+    return f"{headers[table['header']]}; {columns}"
