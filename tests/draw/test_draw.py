@@ -160,7 +160,8 @@ def test_invalid_patterns_and_labels_raise(kind: str, tmp_path: Path) -> None:
     assert "1.5" in call([[1, 0], [1.5, 0.5]], two, two)
     assert "-0.25" in call([[1, 0], [-0.25, 0.5]], two, two)
     assert "1 dimensions" in call([1, 0], two, two)
-    assert "4 dimensions" in call(numpy.ones((1, 1, 2, 2)), two, two)
+    assert "5 dimensions" in call(numpy.ones((1, 1, 1, 2, 2)), two, two)
+    assert "2 batch rows" in call(numpy.ones((2, 1, 2, 2)), two, two)
     assert "empty" in call(numpy.ones((0, 2)), [], two)
     assert "not numbers" in call([["x", "y"], ["z", "w"]], two, two)
     assert "not numbers" in call(numpy.ones((2, 2), dtype=complex), two, two)
@@ -203,14 +204,28 @@ def test_invalid_image_arguments_raise(tmp_path: Path) -> None:
     assert "missing" in error_message(lambda: draw.save_heat_map(tmp_path / "missing" / "a.png", [[1]], ["a"], ["a"]))
 
 
-def test_tensors_are_accepted_or_explained() -> None:
+def test_tensors_of_every_dtype_are_accepted_with_a_gradient_too() -> None:
     torch = pytest.importorskip("torch")
     two = ["a", "b"]
     weights = torch.softmax(torch.zeros(2, 2), dim=-1)
-    assert "0.50" in draw.render_terminal_heat_map(weights, two, two)
-    assert "0.50" in draw.render_terminal_heat_map(weights.half(), two, two)
-    assert "detach" in error_message(lambda: draw.render_terminal_heat_map(weights.requires_grad_(), two, two))
-    assert "float()" in error_message(lambda: draw.render_terminal_heat_map(weights.detach().bfloat16(), two, two))
+    for tensor in (weights, weights.half(), weights.bfloat16(), weights.double(), weights.clone().requires_grad_()):
+        assert "0.50" in draw.render_terminal_heat_map(tensor, two, two)
+    assert "1.00" in draw.render_terminal_heat_map(torch.ones(2, 2, dtype=torch.bool), two, two)
+
+
+def test_head_grid_takes_what_multihead_returns(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from jumok import MultiHead
+
+    torch.manual_seed(0)
+    output, weights = MultiHead(12, 3)(torch.randn(1, 5, 12), weights=True)
+    assert weights.shape == (1, 3, 5, 5) and weights.requires_grad
+    words = list("abcde")
+    expected = draw.save_head_grid(tmp_path / "a.png", weights[0].detach().numpy(), words, words).read_bytes()
+    for returned in (weights, (output, weights)):
+        assert draw.save_head_grid(tmp_path / "b.png", returned, words, words).read_bytes() == expected
+    two_layers = (weights, weights)  # two layers are not a pair of output and weights
+    assert "dimensions" in error_message(lambda: draw.save_head_grid(tmp_path / "c.png", two_layers, words, words))
 
 
 def test_missing_matplotlib_is_explained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

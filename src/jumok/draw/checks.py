@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy
 from jaxtyping import Float64
@@ -16,20 +17,28 @@ from jumok.errors import DrawError
 Pattern = Float64[ndarray, "query key"]
 Patterns = Float64[ndarray, "head query key"]
 
+#: weights, or the pair (output, weights) of an attention layer
+PatternsLike = ArrayLike | tuple[ArrayLike, ArrayLike]
+
 # Softmax in half precision exceeds 1 slightly; values further out are not weights.
 TOLERANCE = 1e-4
 
 
-def check_patterns(patterns: ArrayLike) -> Patterns:
+def check_patterns(patterns: PatternsLike) -> Patterns:
     """Check the weights of one or several heads and return them as float64 ``[head, query, key]``, clipped to 0..1.
 
     Args:
-        patterns: Weights ``[head, query, key]``, or ``[query, key]`` for one head.
+        patterns: Weights ``[head, query, key]``, or ``[query, key]`` for one head; or what ``MultiHead`` returns:
+            weights ``[1, head, query, key]``, also as the pair (output, weights).
 
     Raises:
-        DrawError: If the weights are not finite numbers between 0 and 1 in two or three dimensions.
+        DrawError: If the weights are not finite numbers between 0 and 1, or have other dimensions.
     """
-    array = _read_numbers(patterns)
+    array = _read_numbers(_select_weights(patterns))
+    if array.ndim == 4 and array.shape[0] == 1:
+        array = array[0]
+    if array.ndim == 4:
+        raise DrawError(f"The pattern has {array.shape[0]} batch rows {array.shape}; give one of them: pattern[0].")
     if array.ndim not in (2, 3):
         raise DrawError(
             f"The pattern has {array.ndim} dimensions {array.shape}; give [query, key] or [head, query, key]."
@@ -51,20 +60,37 @@ def check_patterns(patterns: ArrayLike) -> Patterns:
     return numpy.clip(weights, 0.0, 1.0).reshape(-1, *weights.shape[-2:])
 
 
-def _read_numbers(patterns: ArrayLike) -> ndarray:
+def _select_weights(patterns: Any) -> Any:
+    """Return the weights of the pair (output, weights) that an attention layer returns; anything else unchanged."""
+    if isinstance(patterns, tuple) and [getattr(part, "ndim", None) for part in patterns] == [3, 4]:
+        return patterns[1]
+    return patterns
+
+
+def _read_numbers(patterns: Any) -> ndarray:
     """Convert the input to a numpy array of numbers."""
+    if isinstance(patterns, list | tuple):
+        patterns = [_detach_tensor(part) for part in patterns]
     try:
-        array = numpy.asarray(patterns)
+        array = numpy.asarray(_detach_tensor(patterns))
     except (TypeError, ValueError, RuntimeError) as error:
         raise DrawError(
             f"The pattern cannot be read as an array of numbers ({error}); give a numpy array, nested lists "
-            "or a torch tensor after .detach().float().cpu()."
+            "or a torch tensor."
         ) from error
     if array.dtype.kind not in "biuf":
         raise DrawError(
             f"The pattern holds {array.dtype} and not numbers; give weights between 0 and 1, for instance as float32."
         )
     return array
+
+
+def _detach_tensor(tensor: Any) -> Any:
+    """Return a torch tensor without its gradient, in a dtype that numpy has; anything else unchanged."""
+    if not hasattr(tensor, "detach"):
+        return tensor
+    tensor = tensor.detach().cpu()
+    return tensor.float() if tensor.is_floating_point() else tensor
 
 
 def check_single_pattern(pattern: ArrayLike) -> Pattern:

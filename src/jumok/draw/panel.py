@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy
 
 from .cell_text import count_cells, format_weight, is_dark
 from .checks import Pattern
+from .shading import Shades, Shading
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colorbar import Colorbar
     from matplotlib.figure import Figure
 
 COLOR_MAP = "Blues"
 FRAME = "#999999"
+NOT_DRAWN = "#e4e4e4"  # the cells of a key that is left out
+CAPTION_INK = "#595959"
 
 
 def draw_map(
@@ -28,6 +33,7 @@ def draw_map(
     label_size: float,
     value_size: float | None,
     keys_on_top: bool,
+    shading: Shading,
 ) -> None:
     """Draw one heat map into existing axes.
 
@@ -40,9 +46,12 @@ def draw_map(
         label_size: The font size of the labels in points.
         value_size: The font size of the weights in the cells, or None to draw none.
         keys_on_top: Whether the labels of the keys stand above the map instead of below.
+        shading: How weights become shades.
     """
     query_count, key_count = weights.shape
-    axes.imshow(weights, cmap=COLOR_MAP, vmin=0.0, vmax=1.0, aspect="auto", interpolation="nearest")
+    shades = shading.compute_shades(weights)
+    axes.imshow(shades, cmap=COLOR_MAP, vmin=0.0, vmax=1.0, aspect="auto", interpolation="nearest")
+    axes.set_facecolor(NOT_DRAWN)  # visible where a shade is nan
     axes.spines[:].set_color(FRAME)
     axes.spines[:].set_linewidth(0.6)
     if cell >= 0.12:
@@ -67,7 +76,7 @@ def draw_map(
         axes.set_xticks(range(0, key_count, step), key_labels[::step])
         _rotate_key_labels(axes, max(count_cells(label) for label in key_labels), cell * step, label_size, keys_on_top)
     if value_size is not None:
-        _write_values(axes, weights, value_size)
+        _write_values(axes, weights, shades, value_size)
 
 
 def _rotate_key_labels(axes: Axes, longest: int, room: float, label_size: float, keys_on_top: bool) -> None:
@@ -84,27 +93,30 @@ def _rotate_key_labels(axes: Axes, longest: int, room: float, label_size: float,
             label.set_verticalalignment("center")
 
 
-def _write_values(axes: Axes, weights: Pattern, size: float) -> None:
+def _write_values(axes: Axes, weights: Pattern, shades: Shades, size: float) -> None:
     """Write each weight into its cell, in a colour that contrasts with the background."""
     from matplotlib import colormaps
 
     colors = colormaps[COLOR_MAP]
     for (query, key), weight in numpy.ndenumerate(weights):
         ink, ink_size = "#8c8c8c", size * 1.6
+        if numpy.isnan(shades[query, key]):
+            continue
         if weight != 0:
-            red, green, blue, _ = colors(float(weight))
+            red, green, blue, _ = colors(float(shades[query, key]))
             ink, ink_size = "white" if is_dark(red, green, blue) else "#1a1a1a", size
         axes.text(key, query, format_weight(weight), ha="center", va="center", fontsize=ink_size, color=ink)
 
 
-def draw_color_bar(figure: Figure, width: float, height: float, *, gap: float) -> None:
-    """Draw a colour bar from 0 to 1 to the right of a figure.
+def draw_color_bar(figure: Figure, width: float, height: float, *, gap: float, shading: Shading) -> None:
+    """Draw a colour bar to the right of a figure.
 
     Args:
         figure: The figure with the heat maps.
         width: The width of the figure in inches.
         height: The height of the figure in inches.
         gap: The distance between the maps and the bar in inches.
+        shading: How weights become shades.
     """
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
@@ -112,13 +124,57 @@ def draw_color_bar(figure: Figure, width: float, height: float, *, gap: float) -
     # A map of one query is lower than the bar's numbers need, and a tall map needs no bar of its full height.
     length = min(max(height, 1.2), 5.0)
     axes = figure.add_axes((1 + gap / width, 1 - length / height, 0.14 / width, length / height))
-    bar = figure.colorbar(
-        ScalarMappable(norm=Normalize(0.0, 1.0), cmap=COLOR_MAP),
-        cax=axes,
-        ticks=[0, 0.2, 0.4, 0.6, 0.8, 1] if length >= 1.6 else [0, 0.5, 1],
-        format="{x:.1f}",
-    )
-    bar.set_label("weight", fontsize=9)
-    axes.tick_params(labelsize=8, length=2, width=0.6, color=FRAME)
+    ticks = shading.list_ticks()
+    if length < 1.6:
+        ticks = [ticks[0], ticks[len(ticks) // 2], ticks[-1]]
+    bar = figure.colorbar(ScalarMappable(norm=Normalize(0.0, 1.0), cmap=COLOR_MAP), cax=axes)
+    bar.set_ticks([shade for shade, _ in ticks], labels=[text for _, text in ticks])
+    bar.set_label(shading.name, fontsize=9)
+    style_color_bar(bar)
+
+
+def style_color_bar(bar: Colorbar) -> None:
+    """Give a colour bar the same thin frame and small numbers as the maps.
+
+    Args:
+        bar: matplotlib's colour bar.
+    """
+    bar.ax.minorticks_off()
+    bar.ax.tick_params(labelsize=8, length=2, width=0.6, color=FRAME)
     bar.outline.set_linewidth(0.6)
     bar.outline.set_edgecolor(FRAME)
+
+
+def draw_heading(figure: Figure, height: float, title: str, caption: str) -> None:
+    """Write the title and the caption above the maps of a grid, whose heads have titles of their own.
+
+    Args:
+        figure: The figure with the heat maps.
+        height: The height of the figure in inches.
+        title: The title, or "".
+        caption: A line of smaller text below the title, or "".
+    """
+    top = 0.32  # inches above the maps
+    if caption:
+        figure.text(0, 1 + top / height, caption, ha="left", va="bottom", fontsize=8, color=CAPTION_INK)
+        top += 0.22
+    if title:
+        figure.text(0.5, 1 + top / height, title, ha="center", va="bottom", fontsize=12)
+
+
+def describe_first_key(keys: Sequence[str]) -> str:
+    """Return the caption of a map without its first key.
+
+    Args:
+        keys: The labels of all keys.
+    """
+    return f"without the first key, {keys[0]!r}"
+
+
+def join_captions(*captions: str) -> str:
+    """Join the parts of a caption that are not empty.
+
+    Args:
+        *captions: The parts.
+    """
+    return "; ".join(caption for caption in captions if caption)

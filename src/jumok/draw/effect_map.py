@@ -1,0 +1,119 @@
+"""Write the effects of heads as a PNG or SVG image: layers by heads, with a diverging colour scale."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy
+from jaxtyping import Float64
+from numpy import ndarray
+from numpy.typing import ArrayLike
+
+from jumok.errors import DrawError
+
+from .cell_text import is_dark
+from .checks import check_image_path
+from .figure import create_figure, open_figure_style, save_figure
+from .panel import CAPTION_INK, FRAME, NOT_DRAWN, style_color_bar
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+EFFECT_COLOR_MAP = "RdBu"  # red: negative, white: 0, blue: positive
+VALUES_LIMIT = 400  # cells up to which the effect is written into each of them
+CAPTION = "red: the metric falls without the head; blue: it rises; white: no effect"
+
+EffectTable = Float64[ndarray, "layer head"]
+
+
+def save_effect_map(
+    path: str | os.PathLike[str],
+    effects: ArrayLike,
+    layers: Sequence[str] | None = None,
+    *,
+    title: str = "",
+    caption: str = CAPTION,
+) -> Path:
+    """Write effects as a heat map, a row for each layer and a column for each head, and return the path of the image.
+
+    Args:
+        path: Where to write the image; the suffix ``.png`` or ``.svg`` selects the format.
+        effects: Effects ``[layer, head]``; nan where a layer has no such head.
+        layers: The label of each row; default: numbers from 0.
+        title: The title above the map; default: none.
+        caption: A line below the map; default: what the colours mean.
+
+    Raises:
+        DrawError: If the inputs do not fit together, matplotlib is missing, or the file cannot be written.
+
+    >>> save_effect_map("effects.png", [[-2.5, 0.1], [0.0, 0.4]])  # doctest: +SKIP
+    PosixPath('effects.png')
+    """
+    target = check_image_path(path)
+    table = _check_effects(effects)
+    layers = [str(layer) for layer in range(len(table))] if layers is None else layers
+    if len(layers) != len(table):
+        raise DrawError(f"There are {len(layers)} labels but {len(table)} layers; give one label for each layer.")
+    has_values = table.size <= VALUES_LIMIT
+    cell_width, cell_height = (0.58, 0.34) if has_values else (0.24, 0.24)
+    width, height = cell_width * table.shape[1], cell_height * table.shape[0]
+    limit = float(numpy.nanmax(abs(table)))
+    with open_figure_style([*layers, title, caption]) as fonts:
+        figure = create_figure(width, height)
+        axes = figure.add_axes((0, 0, 1, 1))
+        # an all-zero table still needs a scale
+        _draw_effects(axes, table, limit or 1.0, fonts.format_labels(layers), has_values)
+        if title:
+            axes.set_title(fonts.replace_missing(title), fontsize=11, pad=8, loc="left")
+        length = min(max(height, 1.2), 5.0)  # inches of the colour bar; few layers are lower than its numbers need
+        if caption:
+            below = max(0.5, length - height + 0.15)
+            text = fonts.replace_missing(caption)
+            figure.text(0, -below / height, text, ha="left", va="top", fontsize=8, color=CAPTION_INK)
+        _draw_effect_bar(figure, axes, width, height, length)
+        return save_figure(figure, target)
+
+
+def _check_effects(effects: ArrayLike) -> EffectTable:
+    """Return the effects as float64 ``[layer, head]``, or raise a DrawError."""
+    try:
+        table = numpy.asarray(effects, dtype=numpy.float64)
+    except (TypeError, ValueError) as error:
+        raise DrawError(f"The effects cannot be read as numbers ({error}); give a table [layer, head].") from error
+    if table.ndim != 2 or table.size == 0:
+        raise DrawError(f"The effects have the shape {table.shape}; give a table [layer, head] with at least one head.")
+    if numpy.isinf(table).any() or numpy.isnan(table).all():
+        raise DrawError("The effects must be finite numbers; only heads that a layer does not have may be nan.")
+    return table
+
+
+def _draw_effects(axes: Axes, table: EffectTable, limit: float, layers: list[str], has_values: bool) -> None:
+    from matplotlib import colormaps
+
+    axes.imshow(table, cmap=EFFECT_COLOR_MAP, vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
+    axes.set_facecolor(NOT_DRAWN)  # visible where a layer has no such head
+    axes.spines[:].set_color(FRAME)
+    axes.spines[:].set_linewidth(0.6)
+    axes.set_xticks(range(table.shape[1]))
+    axes.set_yticks(range(len(layers)), layers)
+    axes.tick_params(length=2, width=0.6, color=FRAME, labelsize=8, pad=3)
+    axes.set_xlabel("head", fontsize=9)
+    axes.set_ylabel("layer", fontsize=9)
+    if not has_values:
+        return
+    for (layer, head), effect in numpy.ndenumerate(table):
+        if not numpy.isnan(effect):
+            red, green, blue, _ = colormaps[EFFECT_COLOR_MAP](0.5 + effect / limit / 2)
+            ink = "white" if is_dark(red, green, blue) else "#1a1a1a"
+            axes.text(head, layer, f"{effect:+.2f}", ha="center", va="center", fontsize=7.5, color=ink)
+
+
+def _draw_effect_bar(figure: Figure, axes: Axes, width: float, height: float, length: float) -> None:
+    bar_axes = figure.add_axes((1 + 0.2 / width, 1 - length / height, 0.14 / width, length / height))
+    bar = figure.colorbar(axes.images[0], cax=bar_axes)
+    bar.set_label("effect", fontsize=9)
+    style_color_bar(bar)

@@ -1,0 +1,86 @@
+"""Turn weights into shades from 0 (white) to 1 (dark): the three colour scales, and leaving out the first key."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy
+from jaxtyping import Float64
+from numpy import ndarray
+
+from jumok.errors import DrawError
+
+from .checks import Pattern, Patterns
+
+SCALES = ("linear", "sqrt", "row")
+
+Shades = Float64[ndarray, "query key"]  # nan: not drawn
+
+
+class Shading(NamedTuple):
+    """How the weights of a figure become shades.
+
+    Attributes:
+        scale: "linear": the shade is proportional to the weight. "sqrt": to its square root, which makes small weights
+            visible. "row": to the weight divided by the largest weight of its row.
+        largest: The weight of the darkest shade; for "row" it is ignored.
+        skip_first: Whether the first key is left out. Many heads attend to the first token when there is nothing else
+            to attend to (an attention sink), which hides the rest.
+    """
+
+    scale: str = "linear"
+    largest: float = 1.0
+    skip_first: bool = False
+
+    def compute_shades(self, weights: Pattern) -> Shades:
+        """Return a shade between 0 and 1 for each weight; nan in the first column if it is left out.
+
+        Args:
+            weights: Weights ``[query, key]``.
+        """
+        shown = weights.copy()
+        if self.skip_first:
+            shown[:, 0] = numpy.nan
+        if self.scale == "row":
+            row_largest = numpy.nanmax(shown, axis=1, initial=0.0, keepdims=True)
+            return shown / numpy.where(row_largest > 0, row_largest, 1.0)
+        shares = numpy.clip(shown / self.largest, 0.0, 1.0)
+        return numpy.sqrt(shares) if self.scale == "sqrt" else shares
+
+    def list_ticks(self) -> list[tuple[float, str]]:
+        """Return the ticks of the colour bar: the shade and the text of each."""
+        if self.scale == "sqrt":
+            shares = [0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0]
+            return [(share**0.5, f"{share * self.largest:.2g}") for share in shares]
+        end = 1.0 if self.scale == "row" else self.largest
+        return [
+            (share, f"{share * end:.1f}" if end == 1 else f"{share * end:.2g}") for share in numpy.linspace(0, 1, 6)
+        ]
+
+    @property
+    def name(self) -> str:
+        """What the colour bar shows."""
+        return {"row": "share of the row's largest weight", "sqrt": "weight (square-root scale)"}.get(
+            self.scale, "weight"
+        )
+
+
+def choose_shading(patterns: list[Patterns], scale: str, skip_first: bool) -> Shading:
+    """Check the options and return the shading of a figure.
+
+    Args:
+        patterns: The weights of all maps of the figure.
+        scale: One of ``SCALES``.
+        skip_first: Whether the first key is left out; the scale then ends at the largest weight that remains.
+
+    Raises:
+        DrawError: If the scale is unknown, or no key remains.
+    """
+    if scale not in SCALES:
+        raise DrawError(f"The scale must be one of {', '.join(SCALES)}, not {scale!r}.")
+    if not skip_first:
+        return Shading(scale)
+    if any(weights.shape[-1] < 2 for weights in patterns):
+        raise DrawError("The map has one key, and skipping the first key leaves none; draw it without skip_first.")
+    largest = max(float(weights[..., 1:].max()) for weights in patterns)
+    return Shading(scale, largest if largest > 0 else 1.0, skip_first=True)
