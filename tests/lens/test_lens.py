@@ -277,10 +277,13 @@ with jumok.Lens(tiny) as lens, jumok.Lens(gpt2) as other, jumok.Lens(encoder) as
     assert repr(lens) == "<Lens on GPT, open>", lens
     assert other.run(torch.tensor([1, 2, 3])).weights(0, 0).shape == (3, 3), "a row of tokens is one text"
     for mistake, message in (
-        (lambda: capture.weights(0, None), "has 2 heads, counted from 0; None is not one of them"),
+        (lambda: capture.weights(0, 2), "has 2 heads, counted from 0 (-1 is the last); 2 is not one of them"),
+        (lambda: capture.weights(0, -3), "has 2 heads, counted from 0 (-1 is the last); -3 is not one of them"),
+        (lambda: capture.weights(-3), "there are 2 layers, counted from 0 (-1 is the last)"),
+        (lambda: capture.row(0, 0, -8), "has 7 queries, counted from 0 (-1 is the last); -8 is not one of them"),
         (lambda: capture.weights(0.5, 0), "a layer is a number or a name, not 0.5"),
         (lambda: capture.weights(True, 0), "a layer is a number or a name, not True"),
-        (lambda: capture.top("M"), "has 7 queries, counted from 0; 'M' is not one of them"),
+        (lambda: capture.top("M"), "has 7 queries, counted from 0 (-1 is the last); 'M' is not one of them"),
         (lambda: jumok.effect(tiny, "the cat", metric="loss"), "is not a metric; use a value of"),
         (lambda: jumok.effect(tiny, "the cat", metric=LogProbability), "is not a metric; use a value of"),
         (lambda: jumok.effect(tiny, ""), "the text is empty"),

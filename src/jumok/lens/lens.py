@@ -11,18 +11,20 @@ lens is open (see lens/huggingface); closing the lens restores them completely.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from jumok.checkpoint import Loaded
+from jumok.checkpoint import Loaded, load
 from jumok.data.tokenizers.token_labels import label_tokens
 from jumok.errors import ArgumentError
 from jumok.models import Model
 from jumok.tap import listen
 
+from .capture.axis_labels import Labels, check_labels_are_unambiguous
 from .capture.model_capture import Capture
 from .capture.recorder import Recorder
 from .edits.apply_edits import EditListener
@@ -30,6 +32,9 @@ from .edits.edit_types import Edit
 from .input_checks import check_edges_exist, check_edits, check_keep, convert_token_list, count_shared_words
 from .model_facts import ModelFacts
 from .sites import Sites
+
+#: what a lens accepts: a model, what ``jumok.load`` returned, or a name or folder for ``jumok.load``
+LensModel = nn.Module | Loaded | str | os.PathLike[str]
 
 
 class Lens:
@@ -41,28 +46,31 @@ class Lens:
         facts: The model's vocabulary, context length and similar facts.
 
     >>> import jumok
-    >>> with jumok.Lens(jumok.load("tiny")) as lens:
-    ...     lens.run("the cat").weights(layer=1, head=0).shape
-    torch.Size([7, 7])
+    >>> with jumok.Lens("tiny") as lens:
+    ...     capture = lens.run("the cat")
+    >>> capture.weights(layer=1, head=0).shape, capture.weights(layer=-1).shape
+    (torch.Size([7, 7]), torch.Size([2, 7, 7]))
     """
 
-    def __init__(self, model: nn.Module | Loaded) -> None:
+    def __init__(self, model: LensModel) -> None:
         """Create a lens; ``with`` opens it.
 
         Args:
-            model: A model of Jumok, what ``jumok.load`` returned, or a model of transformers that uses its attention
-                registry.
+            model: A model of Jumok, what ``jumok.load`` returned, a name or folder for ``jumok.load``, or a model of
+                transformers that uses its attention registry.
 
         Raises:
             ArgumentError: If the lens does not support the model.
         """
+        if isinstance(model, str | os.PathLike):
+            model = load(os.fspath(model))
         self.loaded = model if isinstance(model, Loaded) else None
         self.model: nn.Module = model.model if isinstance(model, Loaded) else model
         self._open_contexts = contextlib.ExitStack()
         self._is_open = False
         self._sites: Sites | None = None
         if not isinstance(self.model, nn.Module):
-            raise ArgumentError(f"a lens needs a model, not a {type(model).__name__}")
+            raise ArgumentError(f"a lens needs a model, or the name of one, not a {type(model).__name__}")
         if not isinstance(self.model, Model):
             from .huggingface.route_attention import import_transformers
 
@@ -92,7 +100,7 @@ class Lens:
         edits: Edit | Sequence[Edit] = (),
         keep: str | Sequence[str] = (),
         logits: bool = False,
-        labels: Sequence[str] | None = None,
+        labels: Labels = None,
         name: str = "run",
         gradients: bool = False,
         **settings: Any,
@@ -106,7 +114,8 @@ class Lens:
             keep: Further tensors to record: "output" (of each head), "value", "block_output", "feedforward_output",
                 "input".
             logits: Whether to keep the model's output. Otherwise a model that can omit logits computes only the last.
-            labels: The label of each position; default: the tokens, where there is a tokenizer.
+            labels: The label of each position; for an encoder-decoder a pair ``(source labels, target labels)``, as one
+                list labels only the source. Default: the tokens, where there is a tokenizer.
             name: The name by which a ``Patch`` refers to this capture in JSON.
             gradients: Whether to record gradients.
             settings: Further keyword arguments of the model's ``forward``.
@@ -123,6 +132,7 @@ class Lens:
             raise ArgumentError("lens.run needs an input: a text, token ids or tensors")
         keep = check_keep(keep)
         edits = check_edits(edits)
+        input_count = len(inputs) + len(settings)
         prepared = tuple(self.prepare_input(model_input) for model_input in inputs)
         if not logits:
             settings = {**self.facts.build_last_logits_arguments(1), **settings}
@@ -136,6 +146,8 @@ class Lens:
             )
         if labels is None:
             labels = self._label_tokens(prepared)
+        elif input_count > 1:
+            check_labels_are_unambiguous(Sites(list(recorder.attentions)))
         capture = Capture(
             recorder.attentions, recorder.activations, output if logits else None, tuple(edits), labels, name
         )
@@ -242,15 +254,16 @@ class Lens:
             edit_listener.check_applied()
         return output
 
-    def _label_tokens(self, inputs: tuple[Any, ...]) -> list[str] | None:
-        """Return the tokens of a single text as labels, if there is a tokenizer."""
+    def _label_tokens(self, inputs: tuple[Any, ...]) -> Labels:
+        """Return the tokens of a single text as labels, or those of a source and its target, with a tokenizer."""
         tokenizer = None if self.loaded is None else self.loaded.tokenizer
-        if tokenizer is None or len(inputs) != 1:
+        if tokenizer is None:
             return None
-        tokens = inputs[0]
-        if not isinstance(tokens, Tensor) or tokens.is_floating_point() or tokens.shape[0] != 1:
-            return None
-        return label_tokens(tokenizer, tokens[0].tolist())
+        labels = [label_tokens(tokenizer, tokens[0].tolist()) if _is_single_text(tokens) else None for tokens in inputs]
+        if len(labels) == 1:
+            return labels[0]
+        is_pair = len(labels) == 2 and isinstance(self.model, Model) and self.model.is_encoder_decoder
+        return (labels[0], labels[1]) if is_pair else None
 
     def _check_tokens(self, tokens: Tensor) -> None:
         """Raise an ArgumentError for tokens that the model does not have; torch's own error does not name them."""
@@ -262,3 +275,13 @@ class Lens:
             raise ArgumentError(
                 f"token {int(unknown[0])} does not exist; the model has {vocabulary:,} tokens, counted from 0"
             )
+
+
+def _is_single_text(tokens: Any) -> bool:
+    """Return whether an input holds the token ids of one text."""
+    return (
+        isinstance(tokens, Tensor)
+        and not (tokens.is_floating_point() or tokens.is_complex())
+        and tokens.dim() == 2
+        and tokens.shape[0] == 1
+    )

@@ -1,14 +1,29 @@
-"""Resolve a layer argument (a layer number, a site name, or some words of one) to an attention site."""
+"""Attention sites: resolve a layer argument to a site, and find out which sequences an attention connects."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from numbers import Integral
-from typing import TypeGuard
+from typing import NamedTuple, TypeGuard
 
 from jumok.errors import ArgumentError
 
 MAX_EXAMPLES = 6  # site names that an error message lists
+SOURCE, TARGET = "source", "target"
+#: words of the module names of cross-attentions: Jumok and GPT-2, BART and its descendants, T5
+CROSS_WORDS = ("cross", "encoder_attn", "encdecattention")
+
+
+class AxisSides(NamedTuple):
+    """The sequences that the queries and the keys of an attention belong to.
+
+    Attributes:
+        queries: "source" or "target".
+        keys: "source" or "target".
+    """
+
+    queries: str
+    keys: str
 
 
 class Sites:
@@ -42,8 +57,8 @@ class Sites:
         """Return the name of one site.
 
         Args:
-            layer: The layer's number, counted from 0, where the model has a single stack; else a site name, or words of
-                it in order ("decoder.0.cross").
+            layer: The layer's number where the model has a single stack, counted from 0, or from the end if it is
+                negative; else a site name, or words of it in order ("decoder.0.cross").
 
         Raises:
             ArgumentError: If no site or several sites match.
@@ -58,8 +73,11 @@ class Sites:
                 f"this model has {len(stacks)} stacks of attentions, so a number is ambiguous; "
                 f"name a site: {self._list_examples()}"
             )
-        if not 0 <= layer < len(self.names):
-            raise ArgumentError(f"layer {layer} does not exist; there are {len(self.names)} layers, counted from 0")
+        count = len(self.names)
+        if not -count <= layer < count:
+            raise ArgumentError(
+                f"layer {layer} does not exist; there are {count} layers, counted from 0 (-1 is the last)"
+            )
         return self.names[layer]
 
     def find_all(self, layer: int | str | None) -> frozenset[str]:
@@ -77,6 +95,35 @@ class Sites:
             site: A site name.
         """
         return self.names.index(site) if len(self.stacks) == 1 else site
+
+    def get_sides(self, site: str) -> AxisSides:
+        """Return the sequences that an attention connects. This never depends on the lengths of the sequences.
+
+        A cross-attention reads the source and is queried by the target. The other attentions of its block and stack
+        belong to the target, and so does every module of a decoder. A model without cross-attention reads a single
+        sequence, the source.
+
+        Args:
+            site: A site name.
+
+        >>> sites = Sites(["encoder.0.attention", "decoder.0.attention", "decoder.0.cross"])
+        >>> sites.get_sides("decoder.0.cross"), sites.get_sides("encoder.0.attention").keys
+        (AxisSides(queries='target', keys='source'), 'source')
+        """
+        crosses = [name for name in self.names if _is_cross(name)]
+        if not crosses:
+            return AxisSides(SOURCE, SOURCE)
+        if _is_cross(site):
+            return AxisSides(TARGET, SOURCE)
+        blocks = {name.rpartition(".")[0] for name in crosses} - {""}
+        target_stacks = {_replace_numbers(name) for name in self.names if name.rpartition(".")[0] in blocks}
+        is_target = "decoder" in site.split(".") or _replace_numbers(site) in target_stacks
+        return AxisSides(TARGET, TARGET) if is_target else AxisSides(SOURCE, SOURCE)
+
+    @property
+    def has_target(self) -> bool:
+        """Whether the model reads a source and a target: whether it has a cross-attention."""
+        return any(_is_cross(name) for name in self.names)
 
     def _find_by_partial_name(self, layer: str) -> str:
         if layer in self.names:
@@ -101,6 +148,31 @@ def is_integer(number: object) -> TypeGuard[int]:
         number: Anything.
     """
     return isinstance(number, Integral) and not isinstance(number, bool)
+
+
+def normalise_index(index: object, count: int, owner: str, kind: str) -> int:
+    """Return an index counted from 0; a negative one counts from the end.
+
+    Args:
+        index: The index.
+        count: How many there are.
+        owner: What has them, for the error message.
+        kind: What is counted, in the plural.
+
+    Raises:
+        ArgumentError: If it is not an integer in range.
+    """
+    if not is_integer(index) or not -count <= index < count:
+        raise ArgumentError(
+            f"{owner} has {count} {kind}, counted from 0 (-1 is the last); {index!r} is not one of them"
+        )
+    return int(index) % count
+
+
+def _is_cross(name: str) -> bool:
+    """Return whether a site is a cross-attention, by the last words of its name."""
+    words = name.lower().split(".")[-2:]  # BERT's decoders: "crossattention.self"
+    return any(cross in word for word in words for cross in CROSS_WORDS)
 
 
 def _replace_numbers(name: str) -> str:

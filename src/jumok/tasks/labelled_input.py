@@ -6,7 +6,6 @@ A model that answers (translation, caption, numbers) answers first, and its deco
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,13 +21,6 @@ from .predict import NumberPredictor
 
 START = "<start>"
 Words = list[tuple[str, range]]
-
-
-class _FromTarget(NamedTuple):
-    """Whether the queries and whether the keys of an attention come from the target; otherwise from the source."""
-
-    queries: bool
-    keys: bool
 
 
 @dataclass(frozen=True)
@@ -57,36 +49,21 @@ class LabelledInput:
     unknown: int = 0
     unfinished: bool = False
 
-    def get_axis_labels(self, site: str) -> tuple[list[str], list[str]]:
-        """Return the labels of an attention's queries and of its keys.
+    def get_labels(self, side: str) -> list[str]:
+        """Return the label of each position of a side.
 
         Args:
-            site: The name of the attention.
+            side: "source" or "target".
         """
-        from_target = self._are_axes_from_target(site)
-        queries = self.target if from_target.queries else self.source
-        keys = self.target if from_target.keys else self.source
-        return queries, keys
+        return self.target if side == "target" else self.source
 
-    def get_axis_words(self, site: str) -> tuple[Words | None, Words | None]:
-        """Return the words of an attention's queries and of its keys; None where they are not text.
+    def get_words(self, side: str) -> Words | None:
+        """Return the words of a side; None if it is not text.
 
         Args:
-            site: The name of the attention.
+            side: "source" or "target".
         """
-        from_target = self._are_axes_from_target(site)
-        queries = self.target_words if from_target.queries else self.source_words
-        keys = self.target_words if from_target.keys else self.source_words
-        return queries, keys
-
-    def _are_axes_from_target(self, site: str) -> _FromTarget:
-        """Return whether the queries and the keys of an attention belong to the target."""
-        if not self.target:
-            return _FromTarget(False, False)
-        if "cross" in site:
-            return _FromTarget(True, False)
-        is_decoder = site.startswith("decoder")
-        return _FromTarget(is_decoder, is_decoder)
+        return self.target_words if side == "target" else self.source_words
 
 
 def prepare_input(loaded: Loaded, raw: RawInput, limit: int = defaults.ANSWER_TOKENS) -> LabelledInput:

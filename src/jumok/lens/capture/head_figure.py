@@ -1,33 +1,103 @@
-"""A head's map of weights as an image that a notebook displays."""
+"""Draw the maps of heads: one head, the heads of a layer, or all heads of a model with a row for each layer.
+
+Maps that are larger than an image can show are pooled tile by tile, so that no n x n map is stored.
+"""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from jumok.draw import save_heat_map
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from jumok.draw import LayerMaps, save_head_grid, save_heat_map, save_model_grid
+from jumok.draw.head_grid import GRID_CELLS
+from jumok.draw.heat_map import MAP_CELLS
+from jumok.draw.model_grid import MODEL_CELLS
+from jumok.draw.pooling import describe_pooling, label_parts, split_axis
+from jumok.lens.sites import Sites, normalise_index
 
 if TYPE_CHECKING:
     from .model_capture import Capture
 
-MAX_TOKENS = 64  # tokens on each side; longer maps are pooled
+
+class PooledMap(NamedTuple):
+    """A head's map, pooled if it is larger than an image can show.
+
+    Attributes:
+        weights: Weights ``[row, column]``; of a pooled map, the maximum of each region.
+        queries: The label of each row.
+        keys: The label of each column.
+        caption: What a cell stands for; empty if nothing was pooled.
+    """
+
+    weights: Float[Tensor, "row column"]
+    queries: list[str]
+    keys: list[str]
+    caption: str
+
+
+def pool_head(
+    capture: Capture,
+    site: str,
+    head: int,
+    queries: list[str],
+    keys: list[str],
+    limit: int,
+    *,
+    batch: int = 0,
+    first_apart: bool = False,
+) -> PooledMap:
+    """Return a head's map with at most ``limit`` rows and columns, without storing a larger one.
+
+    Args:
+        capture: The capture.
+        site: The attention's site name.
+        head: The head.
+        queries: The label of each query.
+        keys: The label of each key.
+        limit: The largest number of rows and columns.
+        batch: The batch row.
+        first_apart: Whether the first key keeps a column of its own.
+    """
+    if max(len(queries), len(keys)) <= limit:
+        return PooledMap(capture.weights(site, head, batch).float().cpu(), queries, keys, "")
+    rows, columns = split_axis(len(queries), limit), split_axis(len(keys), limit, first_apart=first_apart)
+    largest = capture.overview(site, head, limit, batch, first_apart=first_apart).largest
+    caption = describe_pooling(len(queries), rows, len(keys), columns)
+    return PooledMap(largest.cpu(), label_parts(queries, rows), label_parts(keys, columns), caption)
 
 
 class HeadFigure:
-    """A heat map of one head's weights. Notebooks display it; ``save`` writes it to a file."""
+    """A figure of the maps of one or several heads. Notebooks display it; ``save`` writes it to a file."""
 
-    def __init__(self, capture: Capture, layer: int | str, head: int, batch: int = 0) -> None:
+    def __init__(
+        self,
+        capture: Capture,
+        layer: int | str | None = None,
+        head: int | None = None,
+        batch: int = 0,
+        *,
+        scale: str = "linear",
+        skip_first: bool = False,
+    ) -> None:
         """Create a figure; users get one from ``Capture.plot``.
 
         Args:
             capture: The capture to draw from.
-            layer: The layer's number or site name.
-            head: The head, counted from 0.
+            layer: The layer's number or site name; None = all layers.
+            head: The head, counted from 0, or from the end if negative; None = all heads.
             batch: The batch row.
+            scale: The colour scale, as for ``jumok.draw.save_heat_map``.
+            skip_first: Whether to leave out the first key.
         """
-        self.capture, self.layer, self.head, self.batch = capture, layer, head, batch
+        self.capture, self.batch, self.scale, self.skip_first = capture, batch, scale, skip_first
+        sites = capture.sites.names if layer is None else [capture.sites.find(layer)]
+        self.heads = select_heads(capture, sites, head)
 
     def save(self, path: str | Path) -> Path:
         """Write the figure as PNG or SVG, and return its path.
@@ -35,31 +105,96 @@ class HeadFigure:
         Args:
             path: Where to write it; the suffix ``.png`` or ``.svg`` selects the format.
         """
-        attention = self.capture.attention(self.layer)
-        title = f"{attention.site}, head {self.head}"
-        if max(attention.queries, attention.keys) > MAX_TOKENS:
-            pattern = self.capture.overview(self.layer, self.head, MAX_TOKENS, self.batch).largest
-            query_labels = _label_patches(attention.queries, pattern.shape[0])
-            key_labels = _label_patches(attention.keys, pattern.shape[1])
-            title += " (largest weight of each patch)"
-        else:
-            pattern = self.capture.weights(self.layer, self.head, self.batch)
-            query_labels = _label_positions(self.capture.labels, attention.query_positions)
-            key_labels = _label_positions(self.capture.labels, attention.key_positions)
-        return save_heat_map(Path(path), pattern.float().cpu(), query_labels, key_labels, title=title)
+
+        def read_map(site: str, head: int, limit: int) -> PooledMap:
+            queries, keys = self.capture.label_axes(site)
+            return pool_head(
+                self.capture, site, head, queries, keys, limit, batch=self.batch, first_apart=self.skip_first
+            )
+
+        return save_heads(
+            Path(path), self.heads, self.capture.sites, read_map, scale=self.scale, skip_first=self.skip_first
+        )
 
     def _repr_png_(self) -> bytes:
         with tempfile.TemporaryDirectory() as folder:
             return self.save(Path(folder) / "map.png").read_bytes()
 
 
-def _label_positions(labels: Sequence[str] | None, positions: list[int]) -> list[str]:
-    """Return the label of each position; its number if there is not a label for every position."""
-    if labels is None or max(positions, default=0) >= len(labels):
-        return [str(position) for position in positions]
-    return [labels[position] for position in positions]
+def select_heads(capture: Capture, sites: list[str], head: int | None) -> dict[str, list[int]]:
+    """Return the heads to draw, by site.
+
+    Args:
+        capture: The capture.
+        sites: The names of the attentions.
+        head: Only this head of each attention, negative from the end; None = all heads.
+
+    Raises:
+        ArgumentError: If an attention has no such head.
+    """
+    counts = {site: capture.attentions[site].heads for site in sites}
+    if head is None:
+        return {site: list(range(count)) for site, count in counts.items()}
+    return {site: [normalise_index(head, count, site, "heads")] for site, count in counts.items()}
 
 
-def _label_patches(length: int, patches: int) -> list[str]:
-    """Return the first position of each patch as its label."""
-    return [str(length * patch // patches) for patch in range(patches)]
+def save_heads(
+    path: Path,
+    heads: dict[str, list[int]],
+    sites: Sites,
+    read_map: Callable[[str, int, int], PooledMap],
+    *,
+    scale: str = "linear",
+    skip_first: bool = False,
+) -> Path:
+    """Write the maps of heads as an image: one map, a grid for one layer, or a row for each layer; return the path.
+
+    Args:
+        path: The path of the image; the suffix ``.png`` or ``.svg`` selects the format.
+        heads: The heads to draw, by site.
+        sites: The sites of the model.
+        read_map: Returns the map of a site and head with at most so many rows and columns.
+        scale: The colour scale, as for ``jumok.draw.save_heat_map``.
+        skip_first: Whether to leave out the first key.
+    """
+    if len(heads) > 1:
+        layers, captions = [], []
+        for site, indices in heads.items():
+            maps = [read_map(site, head, MODEL_CELLS) for head in indices]
+            weights = torch.stack([head_map.weights for head_map in maps])
+            layers.append(LayerMaps(_name_layer(sites, site), weights, maps[0].queries, maps[0].keys, indices))
+            captions.append(maps[0].caption)
+        caption = next(filter(None, captions), "")
+        title = "where each query (row) attends: its weight on each key (column)"
+        return save_model_grid(path, layers, title=title, caption=caption, scale=scale, skip_first=skip_first)
+
+    ((site, indices),) = heads.items()
+    maps = [read_map(site, head, MAP_CELLS if len(indices) == 1 else GRID_CELLS) for head in indices]
+    first = maps[0]
+    if len(maps) == 1:
+        title = f"{site}, head {indices[0]}"
+        return save_heat_map(
+            path,
+            first.weights,
+            first.queries,
+            first.keys,
+            title=title,
+            caption=first.caption,
+            scale=scale,
+            skip_first=skip_first,
+        )
+    return save_head_grid(
+        path,
+        torch.stack([head_map.weights for head_map in maps]),
+        first.queries,
+        first.keys,
+        title=site,
+        caption=first.caption,
+        scale=scale,
+        skip_first=skip_first,
+    )
+
+
+def _name_layer(sites: Sites, site: str) -> str:
+    layer = sites.get_layer(site)
+    return layer if isinstance(layer, str) else f"layer {layer}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -10,26 +9,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from jumok.errors import ArgumentError
-from jumok.lens.sites import Sites, is_integer
+from jumok.lens.sites import SOURCE, TARGET, Sites, normalise_index
 
+from .axis_labels import Labels, label_positions, split_labels
 from .captured_attention import CapturedAttention
+from .overview import MAX_WEIGHTS, Overview, pool_weights
 
 if TYPE_CHECKING:
     from .head_figure import HeadFigure
-
-MAX_WEIGHTS = 2**22  # weights that are in memory at once while a map is pooled
-
-
-class Overview(NamedTuple):
-    """A head's map of weights, pooled to fewer cells.
-
-    Attributes:
-        largest: The largest weight of each patch ``[row, column]``.
-        mean: The mean weight of each patch ``[row, column]``.
-    """
-
-    largest: Tensor
-    mean: Tensor
 
 
 class AttendedKey(NamedTuple):
@@ -57,7 +44,8 @@ class Capture:
         activations: The tensors named by ``keep``, by full site name ("blocks.0.attention.output").
         output: The model's output if it was requested by ``logits=True``, else None.
         edits: The edits of this forward pass.
-        labels: The labels of the positions, or None.
+        labels: The labels of the positions of the (source) sequence, or None.
+        target_labels: The labels of the positions that the decoder of an encoder-decoder reads, or None.
         name: The name by which a ``Patch`` refers to this capture in JSON.
         sites: The names of the attentions, in execution order.
     """
@@ -68,7 +56,7 @@ class Capture:
         activations: dict[str, Tensor],
         output: Any,
         edits: tuple[Any, ...],
-        labels: Sequence[str] | None = None,
+        labels: Labels = None,
         name: str = "run",
     ) -> None:
         """Create a capture; users get one from ``Lens.run``.
@@ -78,19 +66,17 @@ class Capture:
             activations: Additional tensors, by full site name.
             output: The model's output, or None.
             edits: The edits of the forward pass.
-            labels: The label of each position, or None.
+            labels: The label of each position, or a pair for an encoder-decoder, as in ``Lens.run``; or None.
             name: The name of the capture.
 
         Raises:
-            ArgumentError: If the number of labels matches no attention.
+            ArgumentError: If there is not one label for each position.
         """
         self.attentions, self.activations, self.output, self.edits = attentions, activations, output, edits
-        self.labels, self.name = labels, name
+        self.name = name
         self.sites = Sites(list(attentions))
+        self.labels, self.target_labels = split_labels(labels, attentions, self.sites)
         self._cached_map: tuple[tuple[str, int, int], Tensor] | None = None
-        counts = {count for attention in attentions.values() for count in (attention.queries, attention.keys)}
-        if labels is not None and attentions and len(labels) not in counts:
-            raise ArgumentError(f"there are {len(labels)} labels for {min(counts)} positions; give one per position")
 
     def __repr__(self) -> str:
         heads = sum(attention.heads for attention in self.attentions.values())
@@ -127,6 +113,23 @@ class Capture:
         """
         return self.attentions[self.sites.find(layer)]
 
+    def label_axes(self, layer: int | str) -> tuple[list[str], list[str]]:
+        """Return the labels of a layer's queries and of its keys: target or source, by the side of each axis.
+
+        Args:
+            layer: The layer's number or site name.
+
+        Returns:
+            Two lists; positions without a label are numbered.
+        """
+        attention = self.attention(layer)
+        by_side = {SOURCE: self.labels, TARGET: self.target_labels}
+        sides = self.sites.get_sides(attention.site)
+        return (
+            label_positions(by_side[sides.queries], attention.query_positions),
+            label_positions(by_side[sides.keys], attention.key_positions),
+        )
+
     def heads(self, layer: int | str) -> int:
         """Return the number of heads of a layer.
 
@@ -135,27 +138,30 @@ class Capture:
         """
         return self.attention(layer).heads
 
-    def weights(self, layer: int | str, head: int, batch: int = 0) -> Float[Tensor, "query key"]:
-        """Compute a head's attention weights ``[query, key]``, exactly.
+    def weights(self, layer: int | str, head: int | None = None, batch: int = 0) -> Float[Tensor, "*head query key"]:
+        """Compute the attention weights of a head, ``[query, key]``, or of all heads, ``[head, query, key]``; exactly.
 
         Args:
             layer: The layer's number or site name.
-            head: The head, counted from 0.
+            head: The head, counted from 0, or from the end if negative; default: all heads of the layer.
             batch: The batch row.
         """
-        return self.tile(layer, head, slice(None), slice(None), batch)
+        if head is not None:
+            return self.tile(layer, head, slice(None), slice(None), batch)
+        heads = range(self.attention(layer).heads)
+        return torch.stack([self.tile(layer, index, slice(None), slice(None), batch) for index in heads])
 
     def row(self, layer: int | str, head: int, query: int, batch: int = 0) -> Float[Tensor, " key"]:
         """Compute the weights of one query, ``[key]``.
 
         Args:
             layer: The layer's number or site name.
-            head: The head, counted from 0.
-            query: The index of the query, counted from 0.
+            head: The head, counted from 0, or from the end if negative.
+            query: The index of the query, counted from 0, or from the end if negative.
             batch: The batch row.
         """
         attention = self.attention(layer)
-        _check_index(query, attention.queries, attention.site, "queries")
+        query = normalise_index(query, attention.queries, attention.site, "queries")
         return self.tile(layer, head, slice(query, query + 1), slice(None), batch)[0]
 
     def tile(
@@ -165,14 +171,14 @@ class Capture:
 
         Args:
             layer: The layer's number or site name.
-            head: The head, counted from 0.
+            head: The head, counted from 0, or from the end if negative.
             queries: The rows, a slice with step 1.
             keys: The columns, a slice with step 1.
             batch: The batch row.
         """
         attention = self.attention(layer)
-        _check_index(head, attention.heads, attention.site, "heads")
-        _check_index(batch, attention.batch, "this capture", "batch rows")
+        head = normalise_index(head, attention.heads, attention.site, "heads")
+        batch = normalise_index(batch, attention.batch, "this capture", "batch rows")
         for part in (queries, keys):
             if not isinstance(part, slice) or part.step not in (None, 1):
                 raise ArgumentError(f"a tile needs slices with step 1 for its rows and columns, not {part}")
@@ -194,43 +200,25 @@ class Capture:
             self._cached_map = cache_key, tile
         return tile
 
-    def overview(self, layer: int | str, head: int, size: int = 512, batch: int = 0) -> Overview:
+    def overview(
+        self, layer: int | str, head: int, size: int = 512, batch: int = 0, first_apart: bool = False
+    ) -> Overview:
         """Pool a head's map to at most ``size`` x ``size`` cells without storing all of its weights.
 
         Args:
             layer: The layer's number or site name.
-            head: The head, counted from 0.
+            head: The head, counted from 0, or from the end if negative.
             size: The largest number of rows and columns.
             batch: The batch row.
+            first_apart: Whether the first key, often an attention sink, keeps a column of its own.
         """
-        if size < 1:
-            raise ArgumentError(f"size must be at least 1, not {size}")
-        attention = self.attention(layer)
-        rows, columns = min(size, attention.queries), min(size, attention.keys)
-        row_ends = _split_evenly(attention.queries, rows)
-        device = attention.calls[0].query.device
-        column_sizes = torch.tensor(_measure_parts(_split_evenly(attention.keys, columns)), device=device)
-        column_of_key = torch.repeat_interleave(torch.arange(columns, device=device), column_sizes)
-
-        largest = torch.zeros(rows, columns, device=device)
-        mean = torch.zeros(rows, columns, device=device)
-        step = max(1, MAX_WEIGHTS // max(1, attention.keys))
-        begin = 0
-        for row, end in enumerate(row_ends):
-            for first in range(begin, end, step):
-                queries = slice(first, min(first + step, end))
-                tile = self.tile(layer, head, queries, slice(None), batch).float()
-                mean[row] += tile.new_zeros(columns).index_add_(0, column_of_key, tile.sum(0))
-                largest[row] = largest[row].scatter_reduce(0, column_of_key, tile.amax(0), "amax")
-            mean[row] /= column_sizes.float() * (end - begin)
-            begin = end
-        return Overview(largest, mean)
+        return pool_weights(self, layer, head, size, batch, first_apart)
 
     def top(self, query: int, k: int = 3, layer: int | str | None = None, batch: int = 0) -> list[AttendedKey]:
         """Find the keys that a query attends to most.
 
         Args:
-            query: The index of the query, counted from 0.
+            query: The index of the query, counted from 0, or from the end if negative.
             k: The largest number of keys.
             layer: Only the heads of this layer; default: all layers.
             batch: The batch row.
@@ -255,32 +243,29 @@ class Capture:
             layer: The layer's number or site name.
             batch: The batch row.
         """
-        heads = range(self.attention(layer).heads)
-        return torch.stack([self.weights(layer, head, batch) for head in heads]).mean(0)
+        return self.weights(layer, batch=batch).mean(0)
 
-    def plot(self, layer: int | str, head: int, batch: int = 0) -> HeadFigure:
-        """Draw a head's map; a notebook displays the returned figure, and its ``save(path)`` writes it.
+    def plot(
+        self,
+        layer: int | str | None = None,
+        head: int | None = None,
+        batch: int = 0,
+        *,
+        scale: str = "linear",
+        skip_first: bool = False,
+    ) -> HeadFigure:
+        """Draw the maps of a head, of a layer, or of all heads with a row for each layer.
+
+        A notebook displays the returned figure, and its ``save(path)`` writes it.
 
         Args:
-            layer: The layer's number or site name.
-            head: The head, counted from 0.
+            layer: The layer's number or site name; default: all layers.
+            head: The head, counted from 0, or from the end if negative; default: all heads.
             batch: The batch row.
+            scale: The colour scale: "linear", "sqrt" (small weights become visible) or "row" (the largest weight of
+                each row is the darkest).
+            skip_first: Whether to leave out the first key, which is often an attention sink.
         """
         from .head_figure import HeadFigure
 
-        return HeadFigure(self, layer, head, batch)
-
-
-def _check_index(index: int, count: int, owner: str, kind: str) -> None:
-    if not is_integer(index) or not 0 <= index < count:
-        raise ArgumentError(f"{owner} has {count} {kind}, counted from 0; {index!r} is not one of them")
-
-
-def _split_evenly(length: int, parts: int) -> list[int]:
-    """Split a length into parts whose sizes differ by at most 1, and return the end of each part."""
-    return [length * (part + 1) // parts for part in range(parts)]
-
-
-def _measure_parts(ends: list[int]) -> list[int]:
-    """Return the sizes of parts from their ends."""
-    return [end - begin for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
+        return HeadFigure(self, layer, head, batch, scale=scale, skip_first=skip_first)

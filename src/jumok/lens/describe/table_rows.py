@@ -5,7 +5,7 @@ Each head's map is computed only once, and both tables are derived from it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -13,6 +13,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from jumok import defaults
+from jumok.draw.pooling import pool_patterns
+from jumok.lens.capture.head_figure import PooledMap, pool_head
 from jumok.lens.capture.model_capture import Capture
 
 from .head_kinds import HeadKind, classify_heads
@@ -25,21 +27,21 @@ Row = dict[str, Any]  # one row of a table, as for JSON
 
 
 @runtime_checkable
-class LabelledAxes(Protocol):
-    """Labels for the queries and keys of every attention."""
+class SideLabels(Protocol):
+    """Labels for the positions of each side: the source, and the target of an encoder-decoder."""
 
-    def get_axis_labels(self, site: str) -> tuple[list[str], list[str]]:
-        """Return the labels of an attention's queries and keys; the same list where they are the same tokens.
+    def get_labels(self, side: str) -> list[str]:
+        """Return the label of each position of a side.
 
         Args:
-            site: The attention's site name.
+            side: "source" or "target".
         """
 
-    def get_axis_words(self, site: str) -> tuple[Words, Words]:
-        """Return the words of an attention's queries and keys.
+    def get_words(self, side: str) -> Words:
+        """Return the words of a side.
 
         Args:
-            site: The attention's site name.
+            side: "source" or "target".
         """
 
 
@@ -71,12 +73,12 @@ class TableRows(NamedTuple):
 
 def build_table_rows(
     capture: Capture,
-    labels: LabelledAxes,
+    labels: SideLabels,
     sites: Sequence[str],
     *,
     tokens: Sequence[int] = (),
     profiler: HeadProfiler | None = None,
-    head: int | None = None,
+    heads: Mapping[str, Sequence[int]] | None = None,
     top: int = defaults.TOP_SOURCES,
     by_words: bool = False,
     progress: Callable[[int, int], None] | None = None,
@@ -85,52 +87,85 @@ def build_table_rows(
 
     Args:
         capture: The capture.
-        labels: The labels of all axes.
+        labels: The labels of the source and the target.
         sites: The attentions to include.
         tokens: The token ids, if the model reads only a text; otherwise None.
         profiler: Classifies heads on further texts; default: only on this one.
-        head: Only this head of each attention; default: all.
+        heads: Only these heads, by site; default: all.
         top: How many keys to list for each token.
         by_words: Whether to merge tokens into words.
         progress: Called with the number of finished attentions and their total.
     """
     head_rows: list[Row] = []
-    tables: dict[str, _SourceTable] = {}
+    tables: dict[tuple[str, int], _SourceTable] = {}  # by side and number of queries
     for number, site in enumerate(sites):
         layer = capture.sites.get_layer(site)
         kinds = _classify_self_attention_heads(capture, labels, site, tokens, profiler)
-        for index in range(capture.attentions[site].heads) if head is None else [head]:
+        for index in range(capture.attentions[site].heads) if heads is None else heads[site]:
             on_repeats = None if profiler is None else profiler.on_repeats.get((site, index))
             head_rows.append(_build_head_row(capture, site, index, kinds.get(index), on_repeats))
             weights, queries, keys = label_weights(capture, labels, site, index, by_words)
-            # one table for each sequence of queries, such as an encoder's and a decoder's
-            table = tables.setdefault("\0".join(queries), _SourceTable(queries, top))
-            table.add_head(weights, keys, layer, index)
+            sides = capture.sites.get_sides(site)
+            # a table for the source and one for the target; the windows of an image have fewer queries
+            table = tables.setdefault((sides.queries, len(queries)), _SourceTable(queries, sides.queries, top))
+            table.add_head(weights, keys, sides.keys, layer, index)
         if progress is not None:
             progress(number + 1, len(sites))
     return TableRows(head_rows, [row for table in tables.values() for row in table.build_rows()])
 
 
 def label_weights(
-    capture: Capture, labels: LabelledAxes, site: str, head: int, by_words: bool = False
+    capture: Capture, labels: SideLabels, site: str, head: int, by_words: bool = False
 ) -> LabelledWeights:
     """Return a head's weights with the labels of both axes.
 
     Args:
         capture: The capture.
-        labels: The labels of all axes.
+        labels: The labels of the source and the target.
         site: The attention's site name.
         head: The head.
         by_words: Whether to merge tokens into words.
     """
     weights = capture.weights(site, head).float().cpu()
-    queries, keys = labels.get_axis_labels(site)
+    sides = capture.sites.get_sides(site)
+    queries, keys = labels.get_labels(sides.queries), labels.get_labels(sides.keys)
     if by_words:
-        query_words, key_words = labels.get_axis_words(site)
+        query_words, key_words = labels.get_words(sides.queries), labels.get_words(sides.keys)
         weights = merge_into_words(weights, _list_token_ranges(query_words), _list_token_ranges(key_words))
         queries = queries if query_words is None else [text for text, _ in query_words]
         keys = keys if key_words is None else [text for text, _ in key_words]
     return LabelledWeights(weights, _fit_labels(queries, weights.shape[0]), _fit_labels(keys, weights.shape[1]))
+
+
+def pool_labelled_head(
+    capture: Capture,
+    labels: SideLabels,
+    site: str,
+    head: int,
+    limit: int,
+    *,
+    by_words: bool = False,
+    first_apart: bool = False,
+) -> PooledMap:
+    """Return a head's map for a figure, with labels and with at most ``limit`` rows and columns.
+
+    Args:
+        capture: The capture.
+        labels: The labels of the source and the target.
+        site: The attention's site name.
+        head: The head.
+        limit: The largest number of rows and columns.
+        by_words: Whether to merge tokens into words.
+        first_apart: Whether the first key keeps a column of its own.
+    """
+    if by_words:
+        weights, queries, keys = label_weights(capture, labels, site, head, by_words)
+        pooled = pool_patterns(weights[None].double().numpy(), queries, keys, limit, first_apart=first_apart)
+        return PooledMap(torch.from_numpy(pooled.weights[0]), pooled.queries, pooled.keys, pooled.caption)
+    attention, sides = capture.attentions[site], capture.sites.get_sides(site)
+    queries = _fit_labels(labels.get_labels(sides.queries), attention.queries)
+    keys = _fit_labels(labels.get_labels(sides.keys), attention.keys)
+    return pool_head(capture, site, head, queries, keys, limit, first_apart=first_apart)
 
 
 def _list_token_ranges(words: Words) -> list[range] | None:
@@ -144,12 +179,13 @@ def _fit_labels(labels: list[str], count: int) -> list[str]:
 
 
 def _classify_self_attention_heads(
-    capture: Capture, labels: LabelledAxes, site: str, tokens: Sequence[int], profiler: HeadProfiler | None
+    capture: Capture, labels: SideLabels, site: str, tokens: Sequence[int], profiler: HeadProfiler | None
 ) -> dict[int, HeadKind]:
     """Classify the heads of a self-attention; empty for other attentions."""
-    attention, (queries, keys) = capture.attentions[site], labels.get_axis_labels(site)
-    is_self_attention = queries is keys and attention.queries == len(queries) == attention.keys
-    if not is_self_attention:
+    attention, sides = capture.attentions[site], capture.sites.get_sides(site)
+    queries = labels.get_labels(sides.queries)
+    # the windows of an image have fewer positions than the image
+    if sides.queries != sides.keys or not attention.queries == len(queries) == attention.keys:
         return {}
     if profiler is not None:
         kinds = profiler.classify_on_text(capture, tokens, site)
@@ -177,20 +213,22 @@ def _drop_missing(kind: HeadKind) -> dict[str, float]:
 class _SourceTable:
     """For every query, the keys with the largest weights in any head, and the head of each."""
 
-    def __init__(self, labels: list[str], top: int) -> None:
-        self._labels, self._top = labels, top
+    def __init__(self, labels: list[str], side: str, top: int) -> None:
+        self._labels, self._side, self._top = labels, side, top
         self._weights: list[Tensor] = []
         self._keys: list[Tensor] = []
         self._key_labels: list[list[str]] = []
+        self._key_sides: list[str] = []
         self._heads: list[tuple[int | str, int]] = []  # layer, head
 
-    def add_head(self, weights: Tensor, key_labels: list[str], layer: int | str, head: int) -> None:
+    def add_head(self, weights: Tensor, key_labels: list[str], key_side: str, layer: int | str, head: int) -> None:
         """Add the weights of one head; only the ``top`` largest of each row are kept."""
         largest, keys = weights.topk(min(self._top, weights.shape[1]))
         missing = self._top - largest.shape[1]
         self._weights.append(torch.nn.functional.pad(largest, (0, missing)))
         self._keys.append(torch.nn.functional.pad(keys, (0, missing)))
         self._key_labels.append(key_labels)
+        self._key_sides.append(key_side)
         self._heads.append((layer, head))
 
     def build_rows(self) -> list[Row]:
@@ -198,19 +236,24 @@ class _SourceTable:
         weights, keys = torch.cat(self._weights, 1), torch.cat(self._keys, 1)
         order = weights.argsort(dim=1, descending=True, stable=True)
         return [
-            {"token": query, "label": label, "sources": self._list_sources(weights[query], keys[query], order[query])}
+            {
+                "token": query,
+                "side": self._side,
+                "label": label,
+                "sources": self._list_sources(weights[query], keys[query], order[query]),
+            }
             for query, label in enumerate(self._labels)
         ]
 
     def _list_sources(self, weights: Tensor, keys: Tensor, order: Tensor) -> list[Row]:
         """Return the keys of one query with the largest weights, each once."""
-        sources: dict[tuple[int, str], Row] = {}
+        sources: dict[tuple[int, str], Row] = {}  # by key and its side
         for column in order.tolist():
             weight, key = float(weights[column]), int(keys[column])
             if weight <= 0 or len(sources) == self._top:
                 break
             layer, head = self._heads[column // self._top]
-            label = self._key_labels[column // self._top][key]
-            source = {"key": key, "label": label, "weight": weight, "layer": layer, "head": head}
-            sources.setdefault((key, label), source)
+            label, side = self._key_labels[column // self._top][key], self._key_sides[column // self._top]
+            source = {"key": key, "side": side, "label": label, "weight": weight, "layer": layer, "head": head}
+            sources.setdefault((key, side), source)
         return list(sources.values())

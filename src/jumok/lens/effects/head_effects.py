@@ -11,6 +11,7 @@ from torch import Tensor
 from jumok.lens.edits.apply_edits import ablate_output
 from jumok.lens.edits.batched_edits import AblateHeadPerRow
 from jumok.lens.edits.edit_types import Ablate
+from jumok.lens.sites import SOURCE
 
 from .edit_runner import EditRunner
 from .effect_table import Effect, Effects, rank_effects
@@ -42,7 +43,8 @@ def measure_heads(runner: EditRunner, sites: Sequence[str], by: str, seed: int, 
                 for head, difference in zip(batch, differences.tolist(), strict=True)
             ]
             progress(len(rows), total)
-    return Effects("heads", str(runner.metric), runner.clean_value, rank_effects(rows))
+    names = tuple(runner.capture.sites.names)
+    return Effects("heads", str(runner.metric), runner.clean_value, rank_effects(rows), sites=names)
 
 
 def _compute_replacements(
@@ -59,8 +61,8 @@ def _describe_head(runner: EditRunner, site: str, head: int, difference: float) 
     capture = runner.capture
     layer, attention = capture.sites.get_layer(site), capture.attentions[site]
     position = runner.metric.measured_position
-    # positions of the metric belong to the decoder
-    is_encoder = len(capture.sites.stacks) > 1 and "encoder" in site.split(".")[:2]
+    # the metric reads positions of the target, where there is one
+    is_encoder = capture.sites.has_target and capture.sites.get_sides(site).queries == SOURCE
     if position is None or attention.batch != 1 or is_encoder:
         return Effect(layer, head, difference)
     if not 0 <= position < attention.queries:
