@@ -16,10 +16,10 @@ import jumok
 from jumok.errors import ArgumentError
 from jumok.lens import Ablate, KnockOut, Lens
 from jumok.lens.effects.answer import extract_answer
+from jumok.lens.effects.correlation import compute_pearson, compute_spearman
 from jumok.lens.effects.edge_effects import estimate_edge_effects
 from jumok.lens.effects.edge_tables import Edge, EdgeTables, SimilarWeightFinder
 from jumok.lens.effects.edit_runner import EditRunner
-from jumok.lens.effects.effect_table import compute_pearson, compute_spearman
 from jumok.lens.effects.metrics import (
     ClassScore,
     Divergence,

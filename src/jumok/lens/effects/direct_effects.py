@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from jumok.checkpoint import Loaded
 from jumok.errors import ArgumentError
 from jumok.layers import RMSNorm
 from jumok.lens.capture.model_capture import Capture
-from jumok.lens.lens import Lens
+from jumok.lens.lens import Lens, LensModel
 from jumok.models.gpt import GPT
 
 from .metrics import encode_single_token
@@ -40,12 +39,12 @@ class LogitContribution:
 
 @torch.no_grad()
 def compute_direct_effects(
-    model: nn.Module | Loaded, tokens: Any, token: int | str, position: int = -1
+    model: LensModel, tokens: Any, token: int | str, position: int = -1
 ) -> list[LogitContribution]:
     """Compute how much each part of a GPT adds to a token's logit.
 
     Args:
-        model: A model of the family gpt, or what ``jumok.load`` returned.
+        model: A model of the family gpt, or its name or folder, as for ``Lens``.
         tokens: The text, as for ``Lens.run``.
         token: The token whose logit is split: its id or text.
         position: The position whose logits are read, negative from the end.

@@ -59,7 +59,13 @@ def measure_edges(
     chosen_set = set(chosen)
     sampled = [_describe_edge(runner, edge, tables, effects, None, None) for edge in measured if edge not in chosen_set]
     return Effects(
-        "edges", str(runner.metric), runner.clean_value, sort_by_size(rows), tuple(sampled), every=verify is None
+        "edges",
+        str(runner.metric),
+        runner.clean_value,
+        sort_by_size(rows),
+        tuple(sampled),
+        every=verify is None,
+        sites=tuple(runner.capture.sites.names),
     )
 
 
@@ -154,4 +160,5 @@ def _describe_edge(
         estimate=tables.get_estimate(edge),
         rank=rank,
         of=of,
+        row_edges=tables.count_row_edges(edge),
     )

@@ -88,6 +88,14 @@ class EdgeTables:
         """
         return float(self.weights[edge.site, edge.head][edge.query, edge.key])
 
+    def count_row_edges(self, edge: Edge) -> int:
+        """Return how many edges the row of an edge has, itself included.
+
+        Args:
+            edge: The edge.
+        """
+        return int((self.weights[edge.site, edge.head][edge.query] > 0).sum())
+
     def get_estimate(self, edge: Edge) -> float:
         """Return the estimated effect of an edge.
 

@@ -15,6 +15,7 @@ from jumok.lens.lens import Lens
 from jumok.tap import Listener, listen
 
 from .answer import extract_answer
+from .function_metric import FunctionMetric, MetricFunction
 from .metrics import (
     ClassScore,
     Divergence,
@@ -36,6 +37,7 @@ METRICS_BY_ANSWER: dict[str, tuple[type[Metric], ...]] = {
     "numbers": (Value,),
     "hidden": (Similarity,),
 }
+MetricLike = Metric | MetricFunction | None
 POSITIONS_PER_BATCH = 4096  # larger batches need more memory and are not faster
 
 
@@ -50,22 +52,19 @@ class EditRunner:
         clean_value: The metric of the clean forward pass.
     """
 
-    def __init__(self, lens: Lens, inputs: tuple[Any, ...], settings: dict[str, Any], metric: Metric | None) -> None:
+    def __init__(self, lens: Lens, inputs: tuple[Any, ...], settings: dict[str, Any], metric: MetricLike) -> None:
         """Run the model once without edits.
 
         Args:
             lens: An open lens.
             inputs: The model's inputs, a single text.
             settings: Further keyword arguments of the model's ``forward``.
-            metric: The metric; None = the log-probability of the model's own answer.
+            metric: A metric or a function; None = the log-probability of the model's own answer.
 
         Raises:
             ArgumentError: If there are several texts, or the metric does not fit the model's output.
         """
-        if metric is not None and not isinstance(metric, Metric):
-            raise ArgumentError(
-                f"{metric!r} is not a metric; use a value of jumok.lens.effects.metrics ({', '.join(Metric.kinds)})"
-            )
+        metric = _check_metric_type(metric)
         self.lens, self.model = lens, lens.model
         self.inputs = tuple(lens.prepare_input(model_input) for model_input in inputs)
         for model_input in self.inputs:
@@ -89,7 +88,7 @@ class EditRunner:
 
     def _check_metric(self, kind: str) -> None:
         """Raise an ArgumentError if the metric does not fit the kind of answer."""
-        if isinstance(self.metric, METRICS_BY_ANSWER[kind]):
+        if isinstance(self.metric, (*METRICS_BY_ANSWER[kind], FunctionMetric)):
             return
         has_classes = kind != "logits" or self.clean_answer.dim() == 2
         suitable = [
@@ -127,6 +126,11 @@ class EditRunner:
         with torch.enable_grad(), listen(leaves), self._evaluation_mode():
             answer = extract_answer(self.model(*self.inputs, **self.settings))
             metric = self._compute_differentiable_metric(answer.tensor)
+            if not metric.requires_grad:
+                raise ArgumentError(
+                    f"{self.metric} has no gradient, which finds the edges to measure; return a tensor that is "
+                    "computed from the logits by differentiable operations of torch"
+                )
             sites = [site for site, tensors in leaves.tensors.items() for _ in tensors]
             flat = [tensor for tensors in leaves.tensors.values() for tensor in tensors]
             gradients = torch.autograd.grad(metric, flat, allow_unused=True)
@@ -159,6 +163,19 @@ class EditRunner:
             yield
         finally:
             self.model.train(was_training)
+
+
+def _check_metric_type(metric: MetricLike) -> Metric | None:
+    """Return the metric; a function becomes a FunctionMetric."""
+    if metric is None or isinstance(metric, Metric):
+        return metric
+    if not callable(metric) or isinstance(metric, type):
+        names = ", ".join(Metric.kinds)
+        raise ArgumentError(
+            f"{metric!r} is not a metric; use a value of jumok.lens.effects.metrics ({names}) "
+            "or a function of the logits"
+        )
+    return FunctionMetric(metric)
 
 
 class GradientLeaves(Listener):

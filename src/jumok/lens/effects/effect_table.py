@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any, overload
 
 from jumok.errors import ArgumentError
 from jumok.lens.edits.edit_types import Ablate, Edit, KnockOut
+from jumok.lens.sites import AxisSides, Sites
 
-USELESS_SHARE = 0.05  # an effect below this share of the largest effect is called useless
+from .correlation import compute_pearson, compute_spearman
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from .effect_figure import EffectFigure
+
+NO_EFFECT_SHARE = 0.01  # an effect of at most this share of the largest effect counts as none
 SMALL_WEIGHT = 0.05  # a weight below this is called small
 EXAMPLES = 5  # edges listed as examples
 
@@ -33,6 +39,8 @@ class Effect:
             edge with random edges of similar weight and itself.
         of: The number of comparable edits, this one included.
         looks_at: The key that a head attends to most from the measured position.
+        row_edges: The number of edges in the row of an edge, itself included. An edge that is alone in its row has
+            weight 1 by definition, and without it the head outputs 0 at this query.
     """
 
     layer: int | str
@@ -45,6 +53,7 @@ class Effect:
     rank: int | None = None
     of: int | None = None
     looks_at: int | None = None
+    row_edges: int | None = None
 
     @property
     def p(self) -> float | None:
@@ -73,8 +82,10 @@ class WeightAndEffect:
         every: Whether these are all edges, or a random sample.
         pearson: Pearson's correlation of weight and absolute effect.
         spearman: Spearman's correlation of weight and absolute effect.
-        looked_at_but_useless: Edges with the largest weights among those with a negligible effect.
-        useful_but_little_looked_at: Edges with the largest effects among those with a small weight.
+        looked_at_but_useless: Edges with the largest weights among those whose effect is at most 1% of the largest
+            measured effect. Edges that are alone in their row are left out: their weight is not a choice of the head.
+        useful_but_little_looked_at: Edges with the largest effects among those with a weight below 0.05 and an effect
+            of more than 1% of the largest.
     """
 
     edges: int
@@ -95,7 +106,7 @@ class WeightAndEffect:
 
 @dataclass(frozen=True)
 class Effects:
-    """The effects of many edits on one metric.
+    """The effects of many edits on one metric. ``len``, indexing and iteration read ``rows``.
 
     Attributes:
         over: "heads" or "edges".
@@ -104,6 +115,7 @@ class Effects:
         rows: The effects, the largest first.
         sampled: The effects of the random edges that serve as controls.
         every: Whether ``rows`` contains all edges.
+        sites: The names of all attentions of the model, in execution order.
     """
 
     over: str
@@ -112,6 +124,20 @@ class Effects:
     rows: tuple[Effect, ...]
     sampled: tuple[Effect, ...] = ()
     every: bool = True
+    sites: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Effect]:
+        return iter(self.rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Effect: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Effect, ...]: ...
+    def __getitem__(self, index: int | slice) -> Effect | tuple[Effect, ...]:
+        return self.rows[index]
 
     def __repr__(self) -> str:
         return f"<Effects of {len(self.rows):,} {self.over} on the {self.metric}: {self.clean:.4f}>"
@@ -130,7 +156,7 @@ class Effects:
         """Return the effect of one head or edge.
 
         Args:
-            layer: The layer, as in ``Effect.layer``.
+            layer: The layer: its number (negative from the end) or its site name.
             head: The head.
             query: The query of an edge; None for a head.
             key: The key of an edge; None for a head.
@@ -138,6 +164,9 @@ class Effects:
         Raises:
             ArgumentError: If it was not measured.
         """
+        if self.sites:
+            sites = Sites(self.sites)
+            layer = sites.get_layer(sites.find(layer))
         for row in self.rows:
             if (row.layer, row.head, row.query, row.key) == (layer, head, query, key):
                 return row
@@ -179,9 +208,9 @@ class Effects:
         sizes = [abs(effect.effect) for effect in unbiased]
 
         measured = (*self.rows, *self.sampled)
-        largest = max((abs(effect.effect) for effect in measured), default=0.0)
-        useless = [effect for effect in measured if abs(effect.effect) < USELESS_SHARE * largest]
-        small = [effect for effect in measured if (effect.weight or 0.0) < SMALL_WEIGHT]
+        limit = NO_EFFECT_SHARE * max((abs(effect.effect) for effect in measured), default=0.0)
+        useless = [effect for effect in measured if abs(effect.effect) <= limit and effect.row_edges != 1]
+        small = [effect for effect in measured if abs(effect.effect) > limit and (effect.weight or 0.0) < SMALL_WEIGHT]
         return WeightAndEffect(
             len(unbiased),
             self.every,
@@ -190,6 +219,37 @@ class Effects:
             tuple(sorted(useless, key=lambda effect: -(effect.weight or 0.0))[:EXAMPLES]),
             tuple(sorted(small, key=lambda effect: -abs(effect.effect))[:EXAMPLES]),
         )
+
+    def get_sides(self, effect: Effect) -> AxisSides:
+        """Return the sequences that the layer of an effect connects: source or target, for queries and for keys.
+
+        Args:
+            effect: One of the effects.
+        """
+        sites = Sites(self.sites)
+        return sites.get_sides(sites.find(effect.layer))
+
+    def to_dataframe(self) -> DataFrame:
+        """Return the effects as a pandas DataFrame, one row each, the largest first, without columns that are empty.
+
+        Raises:
+            ArgumentError: If pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError:
+            raise ArgumentError("to_dataframe needs pandas, which is not installed; run: pip install pandas") from None
+        return pandas.DataFrame([row.to_json() for row in self.rows])
+
+    def plot(self) -> EffectFigure:
+        """Draw the effects of heads, layers by heads; a notebook displays the figure, and ``save(path)`` writes it.
+
+        Raises:
+            ArgumentError: If edges were measured.
+        """
+        from .effect_figure import EffectFigure
+
+        return EffectFigure(self)
 
     def to_json(self) -> dict[str, Any]:
         """Return the effects as a dictionary for JSON."""
@@ -220,36 +280,3 @@ def rank_effects(rows: Sequence[Effect]) -> tuple[Effect, ...]:
     return tuple(
         replace(row, rank=sum(size >= abs(row.effect) for size in sizes), of=len(sizes)) for row in sort_by_size(rows)
     )
-
-
-def compute_pearson(left: Sequence[float], right: Sequence[float]) -> float:
-    """Compute Pearson's correlation; 0 where a side is constant.
-
-    Args:
-        left: The first variable.
-        right: The second variable, of equal length.
-    """
-    if len(left) < 2:
-        return 0.0
-    pair = torch.tensor([list(left), list(right)], dtype=torch.float64)
-    centred = pair - pair.mean(1, keepdim=True)
-    norms = centred.norm(dim=1).prod()
-    return float((centred[0] * centred[1]).sum() / norms) if norms > 0 else 0.0
-
-
-def compute_spearman(left: Sequence[float], right: Sequence[float]) -> float:
-    """Compute Spearman's rank correlation; equal numbers get their mean rank.
-
-    Args:
-        left: The first variable.
-        right: The second variable, of equal length.
-    """
-    return compute_pearson(_rank(left), _rank(right))
-
-
-def _rank(numbers: Sequence[float]) -> list[float]:
-    """Return the rank of each number; equal numbers share the mean of their ranks."""
-    distinct, indices = torch.tensor(list(numbers), dtype=torch.float64).unique(return_inverse=True)
-    counts = torch.bincount(indices, minlength=len(distinct)).to(torch.float64)
-    last_ranks = counts.cumsum(0)
-    return (last_ranks - (counts - 1) / 2)[indices].tolist()

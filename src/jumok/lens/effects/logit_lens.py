@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
 
-from jumok.checkpoint import Loaded
-from jumok.lens.lens import Lens
+from jumok.lens.lens import Lens, LensModel
 
 from .direct_effects import compute_final_hidden, get_output_table, require_gpt
 
@@ -28,13 +26,11 @@ class LayerPrediction:
 
 
 @torch.no_grad()
-def apply_logit_lens(
-    model: nn.Module | Loaded, tokens: Any, position: int = -1, count: int = 5
-) -> list[LayerPrediction]:
+def apply_logit_lens(model: LensModel, tokens: Any, position: int = -1, count: int = 5) -> list[LayerPrediction]:
     """Predict the next token from the residual stream before the first block and after each block.
 
     Args:
-        model: A model of the family gpt, or what ``jumok.load`` returned.
+        model: A model of the family gpt, or its name or folder, as for ``Lens``.
         tokens: The text, as for ``Lens.run``.
         position: The position whose next token is predicted, negative from the end.
         count: How many tokens to return for each layer.

@@ -1,6 +1,6 @@
 """Measure whether heads and edges matter: ``jumok.effect``.
 
-    effects = jumok.effect(model, tokens, metric=LogitDifference(" Mary", " John"), over="heads")
+    effects = jumok.effect("smollm2", text, metric=LogitDifference(" Mary", " John"), over="heads")
 
 An effect is metric(edited) - metric(clean). All heads are measured. There are too many edges for that: a gradient
 estimates all of them, and those with the largest estimates or weights are then measured exactly, together with random
@@ -12,17 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from torch import nn
-
 from jumok import defaults
-from jumok.checkpoint import Loaded
 from jumok.errors import ArgumentError
 from jumok.lens.edits.edit_types import ABLATION_METHODS
-from jumok.lens.lens import Lens
+from jumok.lens.lens import Lens, LensModel
 
 from .edge_effects import measure_edges
 from .edit_runner import EditRunner
 from .effect_table import Effects
+from .function_metric import MetricFunction
 from .head_effects import Progress, measure_heads
 from .metrics import Metric
 
@@ -30,9 +28,9 @@ OVER = ("heads", "edges")
 
 
 def effect(
-    model: nn.Module | Loaded,
+    model: LensModel,
     *inputs: Any,
-    metric: Metric | None = None,
+    metric: Metric | MetricFunction | None = None,
     over: str = "heads",
     by: str = "zero",
     verify: int | None = defaults.VERIFIED_EDGES,
@@ -45,9 +43,11 @@ def effect(
     """Measure the effect of every head, or of the most important edges, on one text.
 
     Args:
-        model: A model, as for ``Lens``.
+        model: A model, or the name or folder of one, as for ``Lens``.
         inputs: The model's inputs, a single text, as for ``Lens.run``.
-        metric: A metric of jumok.lens.effects.metrics; default: the log-probability of the model's own answer.
+        metric: A metric of jumok.lens.effects.metrics, or a function of the model's output for the text: it receives
+            the logits ``[position, token]`` (``[class]`` of a classifier; numbers or vectors of other models) as a
+            tensor, and returns one finite number. Default: the log-probability of the model's own answer.
         over: "heads" or "edges".
         by: How heads are ablated: "zero", "mean" or "resample" (see ``Ablate``).
         verify: How many edges to measure exactly, by gradient and again by weight; None measures every edge.
@@ -64,9 +64,11 @@ def effect(
         ArgumentError: If an argument is invalid or the metric does not fit the model.
 
     >>> import jumok
-    >>> effects = jumok.effect(jumok.load("tiny"), "the cat sat; the cat")
-    >>> len(effects.rows), effects.rows[0].rank
+    >>> effects = jumok.effect("tiny", "the cat sat; the cat")
+    >>> len(effects), effects[0].rank
     (4, 1)
+    >>> jumok.effect("tiny", "the cat", metric=lambda logits: logits[-1].max())
+    <Effects of 4 heads on the metric <lambda>: 6.8126>
     """
     _check_options(over, by, verify, controls)
     report = progress or (lambda done, total: None)
