@@ -33,9 +33,9 @@ def test_attend_prints_json_and_draws_figures(tmp_path: Path) -> None:
         "--width",
         "12",
         "--json",
-        "--picture",
-        str(tmp_path / "map.png"),
-        "--grid",
+        "--png",
+        str(tmp_path / "heads.png"),
+        "--svg",
         str(tmp_path / "heads.svg"),
     )
     assert process.returncode == 0, process.stderr
@@ -44,8 +44,12 @@ def test_attend_prints_json_and_draws_figures(tmp_path: Path) -> None:
     assert sentence["future"] == [0.0, 0.0, 0.0, 0.0]
     assert len(sentence["weights"]) == 3 and sentence["weights"][0][0] == [1.0, 0.0, 0.0, 0.0]
     assert sentence["row_error"] < 1e-6 and sentence["parameters"] == 4 * (12 * 12 + 12)
-    assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
-    assert "<svg" in (tmp_path / "heads.svg").read_text()
+    assert (tmp_path / "heads.png").read_bytes().startswith(b"\x89PNG")
+    assert "<!-- head 2 -->" in (tmp_path / "heads.svg").read_text()
+    assert sentence["pictures"] == [str(tmp_path / "heads.png"), str(tmp_path / "heads.svg")]
+    process = run("attend", "a b c", "--head", "-1", "--svg", str(tmp_path / "head.svg"))
+    assert "head 1 of 2" in process.stdout
+    assert "<!-- head 1, untrained; mask: none -->" in (tmp_path / "head.svg").read_text()
 
 
 def test_attend_prints_a_future_check() -> None:
@@ -86,11 +90,32 @@ def test_help_of_every_command_has_examples(path: tuple[str, ...]) -> None:
     assert "\nExamples:\n" in shown.output and f"  jumok {' '.join(path)}" in shown.output
 
 
+@pytest.mark.parametrize("name", ["attend", "mask", "look", "effect"])
+def test_commands_with_pictures_have_the_same_options(name: str) -> None:
+    options = {option for parameter in cli.commands[name].params for option in parameter.opts}
+    assert {"--png", "--svg", "--json"} <= options
+
+
+def test_scales_are_those_of_draw() -> None:
+    from jumok.cli import picture_options
+    from jumok.draw import shading
+
+    assert picture_options.SCALES == shading.SCALES
+
+
 def test_mask_is_drawn() -> None:
     process = run("mask", "causal & window(2)", "--queries", "3", "--keys", "4")
     assert process.stdout == "causal & window(2)\n■ · · ·\n■ ■ · ·\n· ■ ■ ·\n"
     shown = json.loads(run("mask", "prefix(1)", "--queries", "2", "--keys", "2", "--json").stdout)
-    assert shown == {"mask": "prefix(1)", "allowed": [[True, False], [True, False]]}
+    assert shown == {"mask": "prefix(1)", "allowed": [[True, False], [True, False]], "pictures": []}
+
+
+def test_mask_is_drawn_as_a_picture(tmp_path: Path) -> None:
+    png, svg = tmp_path / "mask.png", tmp_path / "mask.svg"
+    process = run("mask", "causal & window(4)", "--png", str(png), "--svg", str(svg))
+    assert process.returncode == 0, process.stderr
+    assert f"wrote {png}" in process.stdout and png.read_bytes().startswith(b"\x89PNG")
+    assert "causal &amp; window(4)" in svg.read_text() and "<!-- 7 -->" in svg.read_text()
 
 
 def test_demo_draws_its_figures(tmp_path: Path) -> None:
@@ -109,14 +134,17 @@ def test_demo_draws_its_figures(tmp_path: Path) -> None:
         (["attend", "a " * 70], "70 words; give at most 64"),
         (["attend", "a b", "--heads", "5"], "cannot be split evenly into 5 heads"),
         (["attend", "a b", "--heads", "x"], "not a valid integer"),
-        (["attend", "a b", "--head", "2"], "heads 0 to 1"),
+        (["attend", "a b", "--head", "2"], "heads 0 to 1, and -1 is the last"),
+        (["attend", "a b", "--head", "-3"], "there is no head -3"),
         (["attend", "a b", "--mask", "window(2.5)"], "integers, not 2.5"),
         (["attend", "a b", "--score", "magic"], "choose one of scaled_dot"),
         (["attend", "a b", "--bias", "magic"], "choose one of none, alibi, t5"),
         (["attend", "a b", "--backend", "magic"], "unknown backend 'magic'"),
         (["attend", "a b", "--backend", "linear"], "linear computes score.Kernel"),
-        (["attend", "a b", "--picture", "x.gif"], ".png or .svg"),
-        (["attend", "a b", "--picture", "no/such/folder/x.png"], "no/such/folder"),
+        (["attend", "a b", "--png", "x.gif"], "x.gif must end in .png"),
+        (["attend", "a b", "--svg", "no/such/folder/x.svg"], "there is no folder no/such/folder"),
+        (["mask", "causal", "--svg", "m.png"], "m.png must end in .svg"),
+        (["effect", "a b", "--png", "e.svg"], "e.svg must end in .png"),
         (["attend", "a b", "--seed", "9" * 30], "range"),
         (["mask", "window(-1)"], "at least 1, not -1"),
         (["mask", "__import__('os').system('true')"], "is not a mask"),

@@ -96,7 +96,7 @@ def test_effect_prints_heads_and_edges() -> None:
     assert len(rows) == 4 and [row[0] for row in rows] == ["1", "2", "3", "4"]
     edges = run_text("effect", TEXT, "--over", "edges", "--rows", "3")
     assert "t[19] <- ␣[7]" in edges and "1 of 21" in edges
-    assert "large weight, but no effect" in edges and "Pearson" in edges
+    assert "largest weights without an effect" in edges and "Pearson" in edges
     effects = run_json("effect", TEXT, "--over", "edges", "--verify", "0")
     assert len(effects["rows"]) == 4 * 20 * 21 // 2 and effects["agreement"] == effects["agreement_of_chosen"]
 
@@ -122,7 +122,10 @@ def test_options_choose_the_metric(words: tuple[str, ...], metric: str) -> None:
         (("look", "no-such-model", "a"), "no folder or .gguf file 'no-such-model'"),
         (("look", ""), "the text is empty"),
         (("look", TEXT, "--layer", "9"), "there are 2 layers"),
-        (("look", TEXT, "--head", "9", "--png", "x.png"), "has 2 heads, counted from 0; 9 is not one of them"),
+        (
+            ("look", TEXT, "--head", "9", "--png", "x.png"),
+            "has 2 heads, counted from 0 (-1 is the last); 9 is not one of them",
+        ),
         (("look", "a" * 600), "reads at most"),
         (("effect", TEXT, "--right", "a"), "needs two tokens"),
         (("effect", TEXT, "--metric", "class"), "needs --label"),
@@ -139,7 +142,7 @@ def test_options_choose_the_metric(words: tuple[str, ...], metric: str) -> None:
         (("effect", TEXT, "--metric", "value"), "outputs logits, which Value cannot measure"),
         (("look", "nothere.txt"), "put a space before it"),
         (("look", "nothere.png"), "there is no file nothere.png"),
-        (("look", TEXT, "--head", "9"), "has 2 heads, counted from 0; 9 is not one of them"),
+        (("look", TEXT, "--head", "9"), "has 2 heads, counted from 0 (-1 is the last); 9 is not one of them"),
     ],
 )
 def test_user_error_is_a_jumok_error(words: tuple[str, ...], message: str) -> None:

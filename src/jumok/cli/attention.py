@@ -15,6 +15,7 @@ import click
 from jumok import defaults
 
 from .command import Command, json_option
+from .picture_options import add_picture_options, add_shading_options, check_picture_paths
 
 if TYPE_CHECKING:
     from jumok.lab.sentence_attention import SentenceAttention
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     cls=Command,
     short_help="Apply one untrained attention to the words of a text.",
     epilog="""Examples:
-  jumok attend "the cat sat on the mat" --mask causal --picture cat.png
+  jumok attend "the cat sat on the mat" --mask causal --png cat.png
   jumok attend "나는 오늘 학교에 갔다" --score additive --heads 4
   jumok attend "la maison bleue" --source "the blue house" --json
   jumok attend "a b c d e f" --mask "causal & window(2)" --backend blocked
@@ -62,19 +63,21 @@ if TYPE_CHECKING:
     type=click.IntRange(0, 2**32 - 1),
     help="Seed of the random parameters.",
 )
-@click.option("--head", default=0, show_default=True, help="The head to print, counted from 0.")
 @click.option(
-    "--picture", type=click.Path(path_type=Path, dir_okay=False), help="Draw the head's weights (.png or .svg)."
+    "--head", type=int, help="Print and draw this head, counted from 0; -1 is the last.  [default: print 0, draw all]"
 )
-@click.option("--grid", type=click.Path(path_type=Path, dir_okay=False), help="Draw all heads' weights (.png or .svg).")
+@add_picture_options("the head, or without --head all heads,")
+@add_shading_options
 @json_option
 def attend(
     text: str,
     source: str | None,
     mask_expression: str | None,
-    head: int,
-    picture: Path | None,
-    grid: Path | None,
+    head: int | None,
+    png: Path | None,
+    svg: Path | None,
+    scale: str,
+    skip_first: bool,
     as_json: bool,
     **settings: Any,
 ) -> None:
@@ -84,15 +87,18 @@ def attend(
     from jumok.errors import ArgumentError
     from jumok.lab.sentence_attention import attend_sentence
 
+    paths = check_picture_paths(png, svg)
     mask = None if mask_expression is None else parse(mask_expression)
     sentence = attend_sentence(text, source=source, mask=mask, **settings)
-    if not 0 <= head < len(sentence.weights):
-        raise ArgumentError(f"there is no head {head}; this attention has heads 0 to {len(sentence.weights) - 1}")
-    figures = _draw_figures(sentence, head, picture, grid)
+    heads = len(sentence.weights)
+    if head is not None and not -heads <= head < heads:
+        raise ArgumentError(f"there is no head {head}; this attention has heads 0 to {heads - 1}, and -1 is the last")
+    index = None if head is None else head % heads
+    figures = [_draw_figure(sentence, index, path, scale=scale, skip_first=skip_first) for path in paths]
     if as_json:
         click.echo(json.dumps(_to_json(sentence, figures), ensure_ascii=False))
     else:
-        _print_sentence(sentence, head, figures)
+        _print_sentence(sentence, index or 0, figures)
 
 
 @click.command(
@@ -102,6 +108,7 @@ def attend(
   jumok mask "causal & window(3)"
   jumok mask "window(2) | global_at([0]) | random_keys(1, 7, 12)" --queries 12 --keys 12
   jumok mask "blocks((2, 2), grid=(4, 4), shift=(1, 1))" --json
+  jumok mask "causal & window(4)" --png mask.png
 """,
 )
 @click.argument("expression")
@@ -111,18 +118,31 @@ def attend(
 @click.option(
     "--keys", type=click.IntRange(1, 256), help="The number of keys to draw.  [default: enough to show the mask]"
 )
+@add_picture_options("the mask")
 @json_option
-def mask(expression: str, queries: int | None, keys: int | None, as_json: bool) -> None:
+def mask(
+    expression: str, queries: int | None, keys: int | None, png: Path | None, svg: Path | None, as_json: bool
+) -> None:
     """Draw the mask of EXPRESSION: causal, window, prefix, padding, documents, global_at, random_keys, blocks and
     edge, combined with & | ~."""
     from jumok.attention.mask import parse
     from jumok.attention.mask.notation import draw, evaluate_cells
 
+    paths = check_picture_paths(png, svg)
     parsed = parse(expression)
+    figures = []
+    if paths:
+        from jumok.draw import save_mask
+
+        cells = evaluate_cells(parsed, queries, keys)
+        figures = [str(save_mask(path, cells, title=repr(parsed))) for path in paths]
     if as_json:
-        click.echo(json.dumps({"mask": repr(parsed), "allowed": evaluate_cells(parsed, queries, keys)}))
-    else:
-        click.echo(draw(parsed, queries, keys))
+        fields = {"mask": repr(parsed), "allowed": evaluate_cells(parsed, queries, keys), "pictures": figures}
+        click.echo(json.dumps(fields))
+        return
+    click.echo(draw(parsed, queries, keys))
+    for figure in figures:
+        click.echo(f"wrote {figure}")
 
 
 @click.command(
@@ -150,7 +170,10 @@ def demo(out: Path, as_json: bool) -> None:
     rows = []
     for language, text in DEMO_SENTENCES.items():
         sentence = attend_demo_sentence(text)
-        figures = _draw_figures(sentence, 0, out / f"{language}.png", out / f"{language}-heads.png")
+        figures = [
+            _draw_figure(sentence, 0, out / f"{language}.png"),
+            _draw_figure(sentence, None, out / f"{language}-heads.png"),
+        ]
         rows.append(_to_json(sentence, figures))
         if not as_json:
             _print_sentence(sentence, 0, figures)
@@ -158,19 +181,18 @@ def demo(out: Path, as_json: bool) -> None:
         click.echo(json.dumps(rows, ensure_ascii=False))
 
 
-def _draw_figures(sentence: SentenceAttention, head: int, picture: Path | None, grid: Path | None) -> list[str]:
-    """Draw one head and a grid of all heads, where a path is given, and return the paths."""
+def _draw_figure(
+    sentence: SentenceAttention, head: int | None, path: Path, *, scale: str = "linear", skip_first: bool = False
+) -> str:
+    """Draw one head, or a grid of all heads, and return the path."""
     from jumok import draw
 
-    figures = []
-    queries, keys = sentence.tokens, sentence.source
-    if picture is not None:
-        title = f"head {head}, untrained; mask: {sentence.mask}"
-        figures.append(str(draw.save_heat_map(picture, sentence.weights[head], queries, keys, title=title)))
-    if grid is not None:
-        title = f"{len(sentence.weights)} heads, untrained; mask: {sentence.mask}"
-        figures.append(str(draw.save_head_grid(grid, sentence.weights, queries, keys, title=title)))
-    return figures
+    subject = f"{len(sentence.weights)} heads" if head is None else f"head {head}"
+    title = f"{subject}, untrained; mask: {sentence.mask}"
+    save = draw.save_head_grid if head is None else draw.save_heat_map
+    weights = sentence.weights if head is None else sentence.weights[head]
+    figure = save(path, weights, sentence.tokens, sentence.source, title=title, scale=scale, skip_first=skip_first)
+    return str(figure)
 
 
 def _to_json(sentence: SentenceAttention, figures: list[str]) -> dict[str, Any]:

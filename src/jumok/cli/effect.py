@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,12 +12,12 @@ import click
 from jumok import defaults
 
 from .arguments import load_and_prepare
-from .command import Command, align_column, collect_given_options, json_option, show_progress
+from .command import Command, collect_given_options, json_option, show_progress
+from .effect_report import describe_metric, print_edges, print_heads
 from .input_summary import input_to_json, limit_option, summarize_input
+from .picture_options import add_picture_options, check_picture_paths
 
 if TYPE_CHECKING:
-    from jumok.checkpoint import Loaded
-    from jumok.lens import Effect, Effects
     from jumok.lens.effects.metrics import Metric
     from jumok.tasks.labelled_input import LabelledInput
 
@@ -25,7 +25,7 @@ METRICS = ("log-probability", "logit-difference", "loss", "kl", "class", "value"
 # The options that a metric needs.
 METRIC_OPTIONS = {"log-probability": "--token", "logit-difference": "--right and --wrong", "class": "--label"}
 # Options that apply to only one choice of --over.
-OVER_OPTIONS = {"heads": ("by",), "edges": ("verify", "controls")}
+OVER_OPTIONS = {"heads": ("by", "png", "svg"), "edges": ("verify", "controls")}
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,7 @@ class MetricRequest:
     short_help="Measure how much heads and edges matter.",
     epilog="""Examples:
   jumok effect "the cat sat; the cat"
+  jumok effect "the cat sat; the cat" --png effects.png
   jumok effect tiny "qzv kxw pmf qzv kx" --token w --over edges
   jumok effect smollm2 "When Mary and John went to the store, John gave a drink to" --right " Mary" --wrong " John"
   jumok effect smollm2 story.txt --metric loss --by mean --json
@@ -101,6 +102,7 @@ class MetricRequest:
 @limit_option
 @click.option("--rows", default=20, show_default=True, type=click.IntRange(1), help="The number of rows to print.")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of the random edges.")
+@add_picture_options("the effects of all heads, layers by heads,")
 @json_option
 @click.pass_context
 def effect(
@@ -114,6 +116,8 @@ def effect(
     limit: int,
     rows: int,
     seed: int,
+    png: Path | None,
+    svg: Path | None,
     as_json: bool,
     **metric_options: Any,
 ) -> None:
@@ -121,10 +125,12 @@ def effect(
     reads INPUT; ranked, with controls. Edges are screened by their gradient; the largest ones are verified exactly, and
     compared with random edges of equal weight."""
     from jumok.lens import effect as measure
+    from jumok.lens.effects.effect_figure import EffectFigure
 
     request = MetricRequest(**metric_options)
     metric_name = _check_metric(request)
     _refuse_unused_options(context, over)
+    paths = check_picture_paths(png, svg)
 
     loaded, labelled = load_and_prepare(arguments, limit, as_json)
     metric = _build_metric(labelled, request, metric_name)
@@ -141,15 +147,20 @@ def effect(
             progress=report,
         )
 
+    title = f"{describe_metric(effects, loaded)}: {effects.clean:.4f}"
+    figures = [str(EffectFigure(effects, title).save(path)) for path in paths]
     if as_json:
-        click.echo(json.dumps({**effects.to_json(), **input_to_json(labelled)}, ensure_ascii=False))
+        fields = {**effects.to_json(), **input_to_json(labelled), "pictures": figures}
+        click.echo(json.dumps(fields, ensure_ascii=False))
         return
     click.echo(f"{loaded.family}, {summarize_input(labelled)}")
-    click.echo(f"{_describe_metric(effects, loaded)}: {effects.clean:.4f}\n")
+    click.echo(f"{title}\n")
     if over == "heads":
-        _print_heads(effects.top(rows), labelled)
+        print_heads(effects, rows, labelled)
     else:
-        _print_edges(effects, effects.top(rows), labelled)
+        print_edges(effects, rows, labelled)
+    for figure in figures:
+        click.echo(f"wrote {figure}")
 
 
 def _refuse_unused_options(context: click.Context, over: str) -> None:
@@ -218,87 +229,3 @@ def _measure_answer_token(labelled: LabelledInput, index: int) -> Metric:
     if not 0 <= index < len(answer):
         raise ArgumentError(f"--position must be between 0 and {len(answer) - 1}, the last token of the answer")
     return metrics.LogProbability(answer[index], index)
-
-
-def _describe_metric(effects: Effects, loaded: Loaded) -> str:
-    """Return the metric's description, with token numbers replaced by their text."""
-    from jumok.data.tokenizers.token_labels import label_tokens
-
-    if loaded.tokenizer is None:
-        return effects.metric
-    words = effects.metric.split()
-    for index, word in enumerate(words[:-1]):
-        if word == "token" and words[index + 1].isdigit():
-            words[index + 1] = repr(label_tokens(loaded.tokenizer, [int(words[index + 1])])[0])
-    return " ".join(words)
-
-
-def _print_heads(heads: Sequence[Effect], labelled: LabelledInput) -> None:
-    width = max([5, *(len(str(head.layer)) for head in heads)])
-    looks = "  looks most at" if any(head.looks_at is not None for head in heads) else ""
-    click.echo(f"rank  {'layer':>{width}}  head     effect    share{looks}")
-    for head in heads:
-        name = f"{head.layer!s:>{width}}  {head.head:>4}"
-        click.echo(f"{head.rank:>4}  {name}  {head.effect:+9.4f}  {head.p:7.3f}  {_describe_source(head, labelled)}")
-    click.echo(
-        "\neffect: the metric without the head minus the metric with it; share: of heads with at least this effect"
-    )
-
-
-def _print_edges(effects: Effects, edges: Sequence[Effect], labelled: LabelledInput) -> None:
-    heads = align_column([f"{edge.layer}.{edge.head}" for edge in edges], "layer.head")
-    arrows = align_column([_describe_edge(edge, labelled) for edge in edges], "edge")
-    click.echo(f"   effect   weight  {heads[0]}  {arrows[0]}  rank           p  gradient estimate")
-    for edge, head, arrow in zip(edges, heads[1:], arrows[1:], strict=True):
-        rank = f"{edge.rank} of {edge.of}"
-        numbers = f"{edge.p:6.3f}  {edge.estimate:+17.4f}"
-        click.echo(f"{edge.effect:+9.4f}   {edge.weight:6.3f}  {head}  {arrow}  {rank:<9} {numbers}")
-    _print_agreement(effects, labelled)
-
-
-def _print_agreement(effects: Effects, labelled: LabelledInput) -> None:
-    """Print how well the gradient estimate and the weight predict the effect."""
-    comparison = effects.weight_and_effect
-    if comparison.edges < 3:
-        click.echo("\ntoo few edges to correlate weight and effect")
-        return
-
-    sample = f"all {comparison.edges:,} edges"
-    verified = ""
-    if not comparison.every:
-        sample = f"{comparison.edges:,} random edges"
-        verified = f", {effects.agreement_of_chosen or 0:.2f} over the {len(effects.rows)} verified ones"
-    click.echo("\nrank and p: among random edges of equal weight")
-    click.echo(f"estimate and effect correlate (Spearman): {effects.agreement or 0:.2f} over {sample}{verified}")
-    click.echo(
-        f"weight and size of effect over {sample}: "
-        f"Pearson {comparison.pearson:.2f}, Spearman {comparison.spearman:.2f}\n"
-    )
-
-    for title, edges in (
-        ("large weight, but no effect", comparison.looked_at_but_useless),
-        ("large effect, but little weight", comparison.useful_but_little_looked_at),
-    ):
-        click.echo(f"{title}:" if edges else f"{title}: none")
-        arrows = align_column([_describe_edge(edge, labelled) for edge in edges], "")[1:]
-        for edge, arrow in zip(edges, arrows, strict=True):
-            click.echo(f"  {arrow}  weight {edge.weight:.3f}  effect {edge.effect:+.4f}  ({edge.layer}.{edge.head})")
-
-
-def _describe_source(head: Effect, labelled: LabelledInput) -> str:
-    """Return the key that a head attends to most, with its weight."""
-    if head.looks_at is None:
-        return ""
-    keys = labelled.get_axis_labels(str(head.layer))[1]
-    return f"{_label_position(keys, head.looks_at)} {head.weight:.2f}"
-
-
-def _describe_edge(edge: Effect, labelled: LabelledInput) -> str:
-    """Return "query <- key", with labels and positions."""
-    assert edge.query is not None and edge.key is not None
-    queries, keys = labelled.get_axis_labels(str(edge.layer))
-    return f"{_label_position(queries, edge.query)} <- {_label_position(keys, edge.key)}"
-
-
-def _label_position(labels: list[str], position: int) -> str:
-    return f"{labels[position]}[{position}]" if position < len(labels) else str(position)

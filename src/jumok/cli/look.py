@@ -14,14 +14,15 @@ from jumok import defaults
 from .arguments import load_and_prepare
 from .command import Command, json_option, show_progress, show_status
 from .input_summary import input_to_json, limit_option, summarize_input
+from .picture_options import add_picture_options, add_shading_options, check_picture_paths
 
 if TYPE_CHECKING:
     from jumok.lens import Capture, Lens
+    from jumok.lens.capture.head_figure import PooledMap
     from jumok.lens.describe.head_profile import HeadProfiler
     from jumok.tasks.labelled_input import LabelledInput
 
 TOKENS_SHOWN = 40  # tokens whose sources are printed
-HEADS_DRAWN = 48  # in one grid; with more heads the maps are too small to read
 
 
 @click.command(
@@ -37,8 +38,8 @@ HEADS_DRAWN = 48  # in one grid; with more heads the maps are too small to read
 """,
 )
 @click.argument("arguments", metavar="[MODEL] INPUT", nargs=-1, required=True)
-@click.option("--layer", help="Only this layer: its number or its name.")
-@click.option("--head", type=click.IntRange(0), help="Only this head, counted from 0.")
+@click.option("--layer", help="Only this layer: its number, counted from 0 (-1 is the last), or its name.")
+@click.option("--head", type=int, help="Only this head, counted from 0; -1 is the last.")
 @click.option(
     "--top",
     default=defaults.TOP_SOURCES,
@@ -48,8 +49,8 @@ HEADS_DRAWN = 48  # in one grid; with more heads the maps are too small to read
 )
 @click.option("--words", "by_words", is_flag=True, help="Merge tokens into words: sum over keys, mean over queries.")
 @limit_option
-@click.option("--png", type=click.Path(path_type=Path, dir_okay=False), help="Draw one head, or a grid of all heads.")
-@click.option("--svg", type=click.Path(path_type=Path, dir_okay=False), help="The same as SVG.")
+@add_picture_options("the head, the heads of the layer, or all heads with a row for each layer,")
+@add_shading_options
 @json_option
 def look(
     arguments: tuple[str, ...],
@@ -60,22 +61,25 @@ def look(
     limit: int,
     png: Path | None,
     svg: Path | None,
+    scale: str,
+    skip_first: bool,
     as_json: bool,
 ) -> None:
     """Show where every head of MODEL (default: tiny) attends when it reads INPUT: a text, a .txt file, an image,
     numbers, or - for standard input. Prints the kind of each head, and the keys with the largest weights for each
     token."""
     from jumok.lens import Lens
+    from jumok.lens.capture.head_figure import save_heads, select_heads
     from jumok.lens.describe import table_rows
 
-    _check_figure_path(png, ".png")
-    _check_figure_path(svg, ".svg")
+    paths = check_picture_paths(png, svg)
     loaded, labelled = load_and_prepare(arguments, limit, as_json)
 
     with Lens(loaded) as lens:
         with show_status("reading", as_json):
             capture = lens.run(*labelled.inputs)
-        sites = _select_sites(capture, layer, head)
+        sites = _select_sites(capture, layer)
+        heads_by_site = select_heads(capture, sites, head)
         with show_progress("classifying heads on repeated tokens and sentences", as_json) as report:
             profiler = _profile_heads(lens, labelled, sites, report)
 
@@ -86,13 +90,22 @@ def look(
             sites,
             tokens=labelled.tokens,
             profiler=profiler,
-            head=head,
+            heads=heads_by_site,
             top=top,
             by_words=by_words,
             progress=report,
         )
 
-    figures = [_draw_heads(path, capture, labelled, sites, head, by_words) for path in (png, svg) if path is not None]
+    def read_map(site: str, index: int, limit: int) -> PooledMap:
+        return table_rows.pool_labelled_head(
+            capture, labelled, site, index, limit, by_words=by_words, first_apart=skip_first
+        )
+
+    figures = []
+    for path in paths:
+        with show_status(f"drawing {path.name}", as_json):
+            save_heads(path, heads_by_site, capture.sites, read_map, scale=scale, skip_first=skip_first)
+        figures.append(str(path))
     if as_json:
         fields = {"model": loaded.family, **input_to_json(labelled), "heads": heads, "tokens": tokens}
         click.echo(json.dumps({**fields, "pictures": figures}, ensure_ascii=False))
@@ -102,29 +115,14 @@ def look(
     _print_heads(heads)
     _print_sources(tokens)
     for figure in figures:
-        drawn = f" (the first {HEADS_DRAWN} of {len(heads)} heads)" if len(heads) > HEADS_DRAWN else ""
-        click.echo(f"wrote {figure}{drawn}")
+        click.echo(f"wrote {figure}")
 
 
-def _check_figure_path(path: Path | None, suffix: str) -> None:
-    """Raise an error for a path that cannot be written, before a model is loaded."""
-    if path is None:
-        return
-    if path.suffix != suffix:
-        raise click.UsageError(f"--{suffix[1:]} writes {suffix[1:].upper()}; {path} must end in {suffix}")
-    if not path.parent.is_dir():
-        raise click.UsageError(f"cannot write {path.name}: there is no folder {path.parent}")
-
-
-def _select_sites(capture: Capture, layer: str | None, head: int | None) -> list[str]:
+def _select_sites(capture: Capture, layer: str | None) -> list[str]:
     """Return the names of the attentions to show; all without ``layer``."""
-    sites = list(capture.sites.names)
-    if layer is not None:
-        sites = [capture.sites.find(int(layer) if layer.isdigit() else layer)]
-    if head is not None:
-        for site in sites:
-            capture.row(site, head, 0)  # raises if the layer has no such head
-    return sites
+    if layer is None:
+        return list(capture.sites.names)
+    return [capture.sites.find(int(layer) if layer.removeprefix("-").isdecimal() else layer)]
 
 
 def _profile_heads(
@@ -145,36 +143,6 @@ def _profile_heads(
         return token_ids, words
 
     return HeadProfiler(lens, tokenize_words, sites, report)
-
-
-def _draw_heads(
-    path: Path, capture: Capture, labelled: LabelledInput, sites: list[str], head: int | None, by_words: bool
-) -> str:
-    """Draw one head as a heat map with numbers, or several heads as a grid, and return the path."""
-    import torch
-
-    from jumok import draw
-    from jumok.errors import ArgumentError
-    from jumok.lens.describe import table_rows
-
-    heads = [
-        (site, index) for site in sites for index in range(capture.attentions[site].heads) if head in (None, index)
-    ]
-    if len(heads) == 1:
-        site, index = heads[0]
-        weights, queries, keys = table_rows.label_weights(capture, labelled, site, index, by_words)
-        return str(draw.save_heat_map(path, weights, queries, keys, title=f"{site}, head {index}"))
-
-    maps = [table_rows.label_weights(capture, labelled, site, index, by_words) for site, index in heads[:HEADS_DRAWN]]
-    if len({weights.shape for weights, _, _ in maps}) > 1:
-        raise ArgumentError("these layers attend to different inputs; draw one of them: --layer NAME")
-    titles = [f"{capture.sites.get_layer(site)}.{index}" for site, index in heads[:HEADS_DRAWN]]
-    title = "layer.head: where each row looks"
-    if len(heads) > HEADS_DRAWN:
-        title += f"; the first {HEADS_DRAWN} of {len(heads)} heads"
-    _, queries, keys = maps[0]
-    weights = torch.stack([weights for weights, _, _ in maps])
-    return str(draw.save_head_grid(path, weights, queries, keys, titles=titles, title=title))
 
 
 def _print_heads(heads: list[dict[str, Any]]) -> None:

@@ -1,0 +1,125 @@
+"""Print the effects that ``jumok effect`` measures: a table of heads, or a table of edges with their controls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from .command import align_column
+
+if TYPE_CHECKING:
+    from jumok.checkpoint import Loaded
+    from jumok.lens import Effect, Effects
+    from jumok.tasks.labelled_input import LabelledInput
+
+
+def describe_metric(effects: Effects, loaded: Loaded) -> str:
+    """Return the metric's description, with token numbers replaced by their text.
+
+    Args:
+        effects: The effects.
+        loaded: The model, with its tokenizer.
+    """
+    from jumok.data.tokenizers.token_labels import label_tokens
+
+    if loaded.tokenizer is None:
+        return effects.metric
+    words = effects.metric.split()
+    for index, word in enumerate(words[:-1]):
+        if word == "token" and words[index + 1].isdigit():
+            words[index + 1] = repr(label_tokens(loaded.tokenizer, [int(words[index + 1])])[0])
+    return " ".join(words)
+
+
+def print_heads(effects: Effects, count: int, labelled: LabelledInput) -> None:
+    """Print the heads with the largest effects.
+
+    Args:
+        effects: The effects of heads.
+        count: The number of rows.
+        labelled: The input with its labels.
+    """
+    heads = effects.top(count)
+    width = max([5, *(len(str(head.layer)) for head in heads)])
+    looks = "  attends most to" if any(head.looks_at is not None for head in heads) else ""
+    click.echo(f"rank  {'layer':>{width}}  head     effect{looks}")
+    for head in heads:
+        source = _describe_source(effects, head, labelled)
+        line = f"{head.rank:>4}  {head.layer!s:>{width}}  {head.head:>4}  {head.effect:+9.4f}  {source}"
+        click.echo(line.rstrip())
+    click.echo("\neffect: the metric with the head's output replaced, minus the metric of the unchanged model")
+    if len(effects) > len(heads):
+        click.echo(f"these are the {len(heads)} largest of {len(effects)} heads; --rows prints more")
+
+
+def print_edges(effects: Effects, count: int, labelled: LabelledInput) -> None:
+    """Print the edges with the largest effects, and how weights and effects are related.
+
+    Args:
+        effects: The effects of edges.
+        count: The number of rows.
+        labelled: The input with its labels.
+    """
+    edges = effects.top(count)
+    heads = align_column([f"{edge.layer}.{edge.head}" for edge in edges], "layer.head")
+    arrows = align_column([_describe_edge(effects, edge, labelled) for edge in edges], "edge")
+    click.echo(f"   effect   weight  {heads[0]}  {arrows[0]}  rank           p  gradient estimate")
+    for edge, head, arrow in zip(edges, heads[1:], arrows[1:], strict=True):
+        rank = f"{edge.rank} of {edge.of}"
+        numbers = f"{edge.p:6.3f}  {edge.estimate:+17.4f}"
+        click.echo(f"{edge.effect:+9.4f}   {edge.weight:6.3f}  {head}  {arrow}  {rank:<9} {numbers}")
+    _print_agreement(effects, labelled)
+
+
+def _print_agreement(effects: Effects, labelled: LabelledInput) -> None:
+    """Print how well the gradient estimate and the weight predict the effect."""
+    comparison = effects.weight_and_effect
+    if comparison.edges < 3:
+        click.echo("\ntoo few edges to correlate weight and effect")
+        return
+
+    sample = f"all {comparison.edges:,} edges"
+    verified = ""
+    if not comparison.every:
+        sample = f"{comparison.edges:,} random edges"
+        verified = f", {effects.agreement_of_chosen or 0:.2f} over the {len(effects.rows)} verified ones"
+    click.echo("\neffect: the metric without the edge minus the metric of the unchanged model")
+    click.echo("rank: among the edge and random edges of similar weight, by size of effect; p: the rank as a share")
+    click.echo(
+        f"correlation of gradient estimate and effect (Spearman): {effects.agreement or 0:.2f} over {sample}{verified}"
+    )
+    click.echo(
+        f"correlation of weight and size of effect over {sample}: "
+        f"Pearson {comparison.pearson:.2f}, Spearman {comparison.spearman:.2f}\n"
+    )
+
+    for title, edges in (
+        ("largest weights without an effect (at most 1% of the largest)", comparison.looked_at_but_useless),
+        ("largest effects with a small weight (below 0.05)", comparison.useful_but_little_looked_at),
+    ):
+        click.echo(f"{title}:" if edges else f"{title}: none")
+        arrows = align_column([_describe_edge(effects, edge, labelled) for edge in edges], "")[1:]
+        for edge, arrow in zip(edges, arrows, strict=True):
+            click.echo(f"  {arrow}  weight {edge.weight:.3f}  effect {edge.effect:+.4f}  ({edge.layer}.{edge.head})")
+
+
+def _describe_source(effects: Effects, head: Effect, labelled: LabelledInput) -> str:
+    """Return the key that a head attends to most, with its weight."""
+    if head.looks_at is None:
+        return ""
+    keys = labelled.get_labels(effects.get_sides(head).keys)
+    return f"{_label_position(keys, head.looks_at)} {head.weight:.2f}"
+
+
+def _describe_edge(effects: Effects, edge: Effect, labelled: LabelledInput) -> str:
+    """Return "query <- key", with labels and positions."""
+    assert edge.query is not None and edge.key is not None
+    sides = effects.get_sides(edge)
+    query = _label_position(labelled.get_labels(sides.queries), edge.query)
+    return f"{query} <- {_label_position(labelled.get_labels(sides.keys), edge.key)}"
+
+
+def _label_position(labels: Sequence[str], position: int) -> str:
+    return f"{labels[position]}[{position}]" if position < len(labels) else str(position)
