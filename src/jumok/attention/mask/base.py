@@ -136,6 +136,12 @@ class Mask:
 
         return draw(self)
 
+    def _repr_svg_(self) -> str:
+        """Return the drawing that a notebook displays."""
+        from .svg import render_svg  # svg imports notation
+
+        return render_svg(self)
+
 
 def _make_positions(positions: int | Sequence[int] | Tensor) -> Positions:
     if isinstance(positions, Tensor):

@@ -25,6 +25,18 @@ MASK_FUNCTIONS: dict[str, Callable[..., Mask]] = {
     "blocks": masks.blocks,
     "edge": masks.edge,
 }
+#: one way to write each mask, for messages
+EXAMPLES = {
+    "causal": "causal",
+    "window": "window(64)",
+    "prefix": "prefix(4)",
+    "padding": "padding([5, 3])",
+    "documents": "documents([0, 0, 1])",
+    "global_at": "global_at([0])",
+    "random_keys": "random_keys(3, seed=0, length=64)",
+    "blocks": "blocks(16)",
+    "edge": "edge(query=3, key=1)",
+}
 
 
 def draw(mask: Mask, queries: int | None = None, keys: int | None = None) -> str:
@@ -91,11 +103,7 @@ def _build_mask(node: ast.expr, text: str) -> Mask:
         case ast.Call(func=ast.Name(id=name)) if name in MASK_FUNCTIONS:
             return _call_mask_function(name, node, text)
 
-    names = ["causal", *MASK_FUNCTIONS]
-    wrong = ast.unparse(node)
-    similar = difflib.get_close_matches(wrong.partition("(")[0], names, 1)
-    hint = f"did you mean {similar[0]}?" if similar else f"choose from {', '.join(names)}, joined by & | ~"
-    raise ArgumentError(f"{wrong[:80]!r} is not a mask; {hint}")
+    raise ArgumentError(f"{ast.unparse(node)[:80]!r} is not a mask; {_suggest_mask(node)}")
 
 
 def _call_mask_function(name: str, call: ast.Call, text: str) -> Mask:
@@ -106,7 +114,27 @@ def _call_mask_function(name: str, call: ast.Call, text: str) -> Mask:
         return function(*arguments, **keywords)
     except TypeError:
         parameters = ", ".join(inspect.signature(function).parameters)
-        raise ArgumentError(f"{ast.unparse(call)} has wrong arguments; write {name}({parameters})") from None
+        raise ArgumentError(
+            f"{ast.unparse(call)[:80]} has wrong arguments; write {name}({parameters}), for example {EXAMPLES[name]}"
+        ) from None
+
+
+def _suggest_mask(node: ast.expr) -> str:
+    """Return what to write instead of an expression that is not a mask."""
+    match node:
+        case ast.Name(id=name) if name in MASK_FUNCTIONS:
+            return f"{name} needs arguments: did you mean {EXAMPLES[name]}?"
+        case ast.Call(func=ast.Name(id="causal")):
+            return "did you mean causal, without parentheses?"
+        case ast.BoolOp() | ast.UnaryOp(op=ast.Not()):
+            return "join masks with & | ~, not with and, or, not"
+        case ast.Tuple():
+            return "join masks with & | ~, not with commas"
+    wrong = ast.unparse(node).partition("(")[0]
+    similar = difflib.get_close_matches(wrong.lower(), EXAMPLES, 1)
+    if similar:
+        return f"did you mean {EXAMPLES[similar[0]]}?"
+    return f"choose from {', '.join(EXAMPLES.values())}, joined by & | ~"
 
 
 def _parse_literal(node: ast.expr, text: str) -> object:
