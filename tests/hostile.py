@@ -202,6 +202,14 @@ FOLDERS: dict[str, Callable[[Path], None]] = {
     "a tensor described by text": change_header(lambda header: header.__setitem__(NAME, "x")),
     "a tensor missing": change_header(lambda header: header.__setitem__("other", header.pop(NAME))),
     "a tensor of another shape": change_header(set_entry(NAME, "shape", [4, 11])),
+    "integers for parameters": change_header(set_entry(NAME, "dtype", "I32")),
+    "booleans for parameters": change_header(
+        lambda header: header[NAME].update({"dtype": "BOOL", "shape": [11, 16]}),
+    ),
+    "a shape of booleans": change_header(set_entry(NAME, "shape", [True, 44])),
+    "a header of ten million lists": write_file(
+        "model.safetensors", struct.pack("<Q", 30_000_007) + b'{"x":[' + b"[]," * 10_000_000 + b"]"
+    ),
     "tensors are a link outside": link_to("model.safetensors", "/etc/hostname"),
     "tensors are a device": link_to("model.safetensors", "/dev/zero"),
     # shards
@@ -217,6 +225,15 @@ FOLDERS: dict[str, Callable[[Path], None]] = {
     "a tokenizer that is no JSON": write_file("tokenizer.json", "{"),
     "a tokenizer of another kind": write_file("tokenizer.json", '{"version": "1.0", "model": {"type": "Evil"}}'),
     "a tokenizer that is a link outside": link_to("tokenizer.json", "/etc/hostname"),
+    "a tokenizer with a far larger vocabulary": write_file(
+        "tokenizer.json", '{"model": {"type": "BPE", "vocab": {"a": 0, "b": 2147483647}, "merges": []}}'
+    ),
+    "a tokenizer that multiplies texts": write_file(
+        "tokenizer.json",
+        '{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, "normalizer": {"type": "Sequence", "normalizers": ['
+        + ", ".join(['{"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}'] * 50)
+        + "]}}",
+    ),
     "a tokenizer of bytes": write_file("tokenizer.json", bytes(range(256)) * 100),
 }
 

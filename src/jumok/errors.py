@@ -1,8 +1,13 @@
 """The errors Jumok raises. Each message says what is wrong, where, and what to do; the command line prints it alone."""
 
+MAX_MESSAGE_LENGTH = 1000  # characters; names from files and arguments can be a million characters long
+
 
 class JumokError(Exception):
-    """Base class of every error that Jumok raises on purpose."""
+    """Base class of every error that Jumok raises on purpose. The middle of a very long message is left out."""
+
+    def __str__(self) -> str:
+        return shorten_message(super().__str__())
 
 
 class ShapeError(JumokError, ValueError):
@@ -43,3 +48,18 @@ class TokenizerError(ArgumentError):
 
 class DrawError(JumokError):
     """A figure cannot be drawn from these inputs or with the installed packages."""
+
+
+def shorten_message(message: str) -> str:
+    """Return a message of at most MAX_MESSAGE_LENGTH characters, without the middle of a longer one.
+
+    Args:
+        message: The message.
+
+    >>> shorten_message("no folder " + "x" * 10**6 + "; choose another name")[-30:]
+    'xxxxxxxxx; choose another name'
+    """
+    if len(message) <= MAX_MESSAGE_LENGTH:
+        return message
+    end = MAX_MESSAGE_LENGTH // 4  # what to do often stands at the end
+    return f"{message[: MAX_MESSAGE_LENGTH - end - 5]} ... {message[-end:]}"

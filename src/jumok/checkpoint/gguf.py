@@ -18,7 +18,7 @@ from jumok.models import GPT, GPTConfig, llama_config
 from .gguf_header import StoredTensor, read_header
 from .huggingface import rope
 from .loaded import Loaded, check_vocabulary
-from .name_table import NameTable, Rule, concatenate_layers
+from .name_table import NameTable, Rule, build_on_meta, concatenate_layers
 
 ROPE_FACTORS = "rope_freqs.weight"
 LLAMA3_LENGTH = 8192  # Llama 3.1's context length before scaling, which the file does not store
@@ -68,8 +68,7 @@ def load_gguf(path: Path, dtype: torch.dtype) -> Loaded:
     def read(name: str) -> Tensor:
         return _undo_permutation(name, read_stored(name, dtype), config)
 
-    with torch.device("meta"):
-        model = GPT(config).to(dtype)
+    model = build_on_meta(GPT, config, dtype, path.name)
     _build_name_table().load_parameters(model, tensors, read, path.name)
     tokenizer = Tokenizer.from_gguf(metadata)
     check_vocabulary(tokenizer, model)
@@ -106,6 +105,11 @@ def _parse_config(path: Path, metadata: JSONObject, tensors: dict[str, StoredTen
     )
     if config.layers > len(tensors):  # checked before the blocks are built: a damaged file may claim millions
         raise CheckpointError(f"{path.name} claims {config.layers:,} blocks, but holds {len(tensors)} tensors")
+    columns = tensors["token_embd.weight"].shape[-1]
+    if config.width != columns:
+        raise CheckpointError(
+            f"{path.name} has llama.embedding_length = {config.width:,}, but token_embd.weight has {columns:,} columns"
+        )
     head_width = config.head_width or config.width // config.heads
     for name in ("rope.dimension_count", "attention.value_length"):
         stored = take(name, head_width)

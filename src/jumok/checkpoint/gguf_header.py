@@ -17,7 +17,8 @@ from jumok.errors import CheckpointError
 from jumok.fields import JSONObject, JSONValue
 
 MAX_HEADER_BYTES = 128 * 2**20
-MAX_ARRAY_LENGTH = 4_000_000
+MAX_VALUES = 3_000_000  # in all arrays together; the largest real vocabularies have half of it
+MAX_NAME_BYTES = 1000  # of a field or tensor; the specification allows 65,535 and 64
 MAX_ENTRIES = 100_000  # of tensors, and of metadata fields
 # GGUF's value types: number -> struct format; 8 is a string, 9 an array
 NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -50,6 +51,7 @@ class _Cursor:
             self.bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         self.end = min(len(self.bytes), MAX_HEADER_BYTES)
         self.at = 0
+        self.array_values = 0
 
     def read_numbers(self, form: str, count: int) -> list[int | float]:
         size = struct.calcsize(f"<{count}{form}")
@@ -62,29 +64,49 @@ class _Cursor:
     def read_integer(self, form: str) -> int:
         return int(self.read_numbers(form, 1)[0])
 
-    def read_text(self) -> str:
-        # int.from_bytes is faster than struct, and a vocabulary has 100,000 strings
-        length = int.from_bytes(self.bytes[self.at : self.at + 8], "little")
-        self.at += 8
-        if length > self.end - self.at:
-            raise CheckpointError(f"{self.name} claims a string of {length:,} bytes, longer than its header")
-        text = self.bytes[self.at : self.at + length]
-        self.at += length
-        return text.decode("utf-8", errors="replace")
+    def read_text(self, limit: int = MAX_HEADER_BYTES) -> str:
+        return self.read_texts(1, limit)[0]
 
-    def read_value(self, type_number: int, depth: int = 0) -> JSONValue:
+    def read_texts(self, count: int, limit: int = MAX_HEADER_BYTES) -> list[str]:
+        # one loop over local variables, and int.from_bytes instead of struct: a vocabulary has 100,000 strings
+        texts: list[str] = []
+        at, end, source = self.at, self.end, self.bytes
+        for _ in range(count):
+            length = int.from_bytes(source[at : at + 8], "little")
+            at += 8
+            if length > min(end - at, limit):
+                raise CheckpointError(
+                    f"{self.name} claims a string of {length:,} bytes, longer than its header or the limit for a name"
+                )
+            texts.append(source[at : at + length].decode("utf-8", errors="replace"))
+            at += length
+        self.at = at
+        return texts
+
+    def read_value(self, type_number: int) -> JSONValue:
         if type_number == STRING:
             return self.read_text()
         if type_number == ARRAY:
-            inner, count = self.read_integer("I"), self.read_integer("Q")
-            if count > min(MAX_ARRAY_LENGTH, self.end) or depth > 2:
-                raise CheckpointError(f"{self.name} claims an array of {count:,} values, longer than its header")
-            if inner in NUMBERS:
-                return self.read_numbers(NUMBERS[inner], count)
-            return [self.read_value(inner, depth + 1) for _ in range(count)]
+            return self.read_array()
         if type_number not in NUMBERS:
             raise CheckpointError(f"{self.name} has a field of unknown type {type_number}; the file is damaged")
         return self.read_numbers(NUMBERS[type_number], 1)[0]
+
+    def read_array(self) -> JSONValue:
+        element_type, count = self.read_integer("I"), self.read_integer("Q")
+        self.array_values += count
+        if self.array_values > MAX_VALUES:
+            raise CheckpointError(
+                f"{self.name} claims arrays of {self.array_values:,} values; the limit for its header is {MAX_VALUES:,}"
+            )
+        if element_type in NUMBERS:
+            return self.read_numbers(NUMBERS[element_type], count)
+        if element_type == STRING:
+            return self.read_texts(count)
+        # nested arrays, which no Llama-style model has, could hold millions of empty arrays
+        raise CheckpointError(
+            f"{self.name} has an array of type {element_type}; only numbers and strings are supported"
+        )
 
 
 def read_header(path: Path, block_sizes: dict[int, tuple[int, int]]) -> tuple[JSONObject, dict[str, StoredTensor]]:
@@ -111,19 +133,23 @@ def read_header(path: Path, block_sizes: dict[int, tuple[int, int]]) -> tuple[JS
 
     metadata: JSONObject = {}
     for _ in range(field_count):
-        name = cursor.read_text()
+        name = cursor.read_text(MAX_NAME_BYTES)
+        if name in metadata:
+            raise CheckpointError(f"{path.name} has the field {name[:80]!r} twice; the file is damaged")
         metadata[name] = cursor.read_value(cursor.read_integer("I"))
     entries = [_read_tensor_entry(cursor, block_sizes) for _ in range(tensor_count)]
 
     alignment = metadata.get("general.alignment", 32)
     if not isinstance(alignment, int) or not 1 <= alignment <= 2**20:
-        raise CheckpointError(f"{path.name} has an invalid alignment: {alignment!r}")
+        raise CheckpointError(f"{path.name} has an invalid alignment: {str(alignment)[:40]}")
     start = -(-cursor.at // alignment) * alignment
     size = path.stat().st_size
     tensors = {}
     for name, shape, type_number, offset, length in entries:
         if start + offset + length > size:
             raise CheckpointError(f"{path.name} ends before the end of tensor {name[:80]!r}; the file is incomplete")
+        if name in tensors:
+            raise CheckpointError(f"{path.name} has the tensor {name[:80]!r} twice; the file is damaged")
         tensors[name] = StoredTensor(shape, type_number, start + offset)
     return metadata, tensors
 
@@ -139,7 +165,7 @@ class _TensorEntry(NamedTuple):
 
 
 def _read_tensor_entry(cursor: _Cursor, block_sizes: dict[int, tuple[int, int]]) -> _TensorEntry:
-    name, rank = cursor.read_text(), cursor.read_integer("I")
+    name, rank = cursor.read_text(MAX_NAME_BYTES), cursor.read_integer("I")
     if not 1 <= rank <= 4:
         raise CheckpointError(f"{cursor.name}: {name[:80]!r} has {rank} axes; 1 to 4 are supported")
     shape = tuple(cursor.read_integer("Q") for _ in range(rank))[::-1]

@@ -19,7 +19,7 @@ from jumok.models.registry import get_family
 from . import manifest
 from .huggingface import get_dialect
 from .loaded import Loaded, check_labels, check_vocabulary, parse_id2label
-from .name_table import IdentityTable, NameTable
+from .name_table import IdentityTable, NameTable, build_on_meta
 from .tensor_files import TensorFiles, read_json, read_pickled_tensors, safe_join
 
 # the files of a tokenizer; none of them may be a symlink that points outside the folder
@@ -90,7 +90,7 @@ def _load_model(
 ) -> Model:
     names, read = _open_tensors(path, pickled)
     _check_depth(config, len(names), path.name)
-    model = _build_on_meta(family, config, dtype)
+    model = build_on_meta(family, config, dtype, "config.json")
     table.load_parameters(model, names, read, path.name)
     return model.eval()
 
@@ -113,16 +113,6 @@ def _check_depth(config: Config, tensors: int, origin: str) -> None:
         layers = sum(value) if isinstance(value, tuple) else value
         if isinstance(layers, int) and layers > tensors:
             raise CheckpointError(f"config.json has {field.name} = {layers:,}, but {origin} holds {tensors} tensors")
-
-
-def _build_on_meta(family: type[Model], config: Config, dtype: torch.dtype) -> Model:
-    """Build the model on the meta device, so that only the parameters read from the file take memory."""
-    try:
-        with torch.device("meta"):
-            model = family(config)
-    except RuntimeError as error:  # a size in the config is too large for any tensor
-        raise CheckpointError(f"config.json describes an impossible model: {str(error)[:200]}") from None
-    return model.to(dtype)
 
 
 def _add_files(path: Path, model: Model, labels: tuple[str, ...] | None) -> Loaded:

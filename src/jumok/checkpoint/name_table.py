@@ -14,6 +14,27 @@ import torch
 from torch import Tensor, nn
 
 from jumok.errors import CheckpointError
+from jumok.models import Config, Model
+
+
+def build_on_meta(family: type[Model], config: Config, dtype: torch.dtype, origin: str) -> Model:
+    """Build a model on the meta device, so that only the parameters that are read from a file take memory.
+
+    Args:
+        family: The class of the model.
+        config: Its config, from an untrusted file.
+        dtype: The dtype of the parameters.
+        origin: The file that contains the config, for error messages.
+
+    Raises:
+        CheckpointError: If a size in the config is too large for any tensor.
+    """
+    try:
+        with torch.device("meta"):
+            model = family(config)
+    except (RuntimeError, OverflowError, MemoryError) as error:
+        raise CheckpointError(f"{origin} describes an impossible model: {str(error)[:200]}") from None
+    return model.to(dtype)
 
 
 @dataclass(frozen=True)
@@ -112,7 +133,7 @@ class NameTable:
             if missing:
                 raise CheckpointError(f"{origin} has no tensor {missing[0]!r}, which parameter {name!r} needs")
 
-            loaded = rule.build_parameter([read(stored[tensor]) for tensor in tensors])
+            loaded = rule.build_parameter([_read_floating_point(stored[tensor], read, origin) for tensor in tensors])
             if loaded.shape != parameter.shape:
                 raise CheckpointError(
                     f"{origin}: {', '.join(tensors)} give {list(loaded.shape)}, but by its config {name!r} has shape "
@@ -125,7 +146,8 @@ class NameTable:
         if unused:
             more = f" and {len(unused) - 3} more" if len(unused) > 3 else ""
             raise CheckpointError(
-                f"{origin} holds tensors that match no parameter of this model: {', '.join(sorted(unused)[:3])}{more}"
+                f"{origin} holds tensors that match no parameter of this model: "
+                f"{', '.join(name[:80] for name in sorted(unused)[:3])}{more}"
             )
 
     def collect_tensors(self, model: nn.Module) -> dict[str, Tensor]:
@@ -167,6 +189,18 @@ class IdentityTable(NameTable):
 
     def _find_rule(self, name: str) -> tuple[Rule, tuple[str, ...]]:
         return Rule(name, (name,)), ()
+
+
+def _read_floating_point(name: str, read: Callable[[str], Tensor], origin: str) -> Tensor:
+    """Return a tensor of the file; integers and booleans are quantised weights or masks, not parameters."""
+    tensor = read(name)
+    if not tensor.is_floating_point():
+        kind = str(tensor.dtype).removeprefix("torch.")
+        raise CheckpointError(
+            f"{origin}: {name[:80]!r} holds {kind} numbers, but parameters are floating-point numbers; the file is "
+            "quantised in a way that is not supported, or damaged"
+        )
+    return tensor
 
 
 def _build_pattern(name: str) -> str:

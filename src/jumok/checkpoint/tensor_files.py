@@ -19,6 +19,7 @@ from jumok.errors import CheckpointError
 
 MAX_JSON_BYTES = 8 * 2**20
 MAX_HEADER_BYTES = 32 * 2**20
+MAX_HEADER_CONTAINERS = 1_000_000  # lists and objects in a header; a tensor has three
 MAX_TENSOR_BYTES = 256 * 2**20
 MAX_SHARDS = 1000
 INDEX_FILE = "model.safetensors.index.json"
@@ -141,12 +142,13 @@ class TensorFiles:
                 )
             path = safe_join(self.folder, shard)
             if not path.is_file():
-                raise CheckpointError(f"{self.folder.name} has no file {shard}, which its index names")
+                raise CheckpointError(f"{self.folder.name} has no file {shard[:80]}, which its index names")
             stored.update(dict.fromkeys(check_header(path), path))
         for name, shard in weight_map.items():
             if name not in stored or stored[name].name != shard:
                 raise CheckpointError(
-                    f"the index in {self.folder.name} lists {name!r} in {shard}, but that file does not contain it"
+                    f"the index in {self.folder.name} lists {name[:80]!r} in {shard[:80]}, but that file does not "
+                    "contain it"
                 )
         return {name: stored[name] for name in weight_map}
 
@@ -162,12 +164,12 @@ class TensorFiles:
             name: Its name, one of ``names``.
         """
         path = self._files[name]
-        if path not in self._open:
-            try:
+        try:
+            if path not in self._open:
                 self._open[path] = safe_open(str(path), framework="pt")
-            except (SafetensorError, OSError) as error:
-                raise CheckpointError(f"{path.name} cannot be read: {error}") from None
-        tensor: Tensor = self._open[path].get_tensor(name)
+            tensor: Tensor = self._open[path].get_tensor(name)
+        except (SafetensorError, OSError) as error:
+            raise CheckpointError(f"{path.name} cannot be read: {str(error)[:200]}") from None
         return tensor
 
 
@@ -190,8 +192,13 @@ def check_header(path: Path) -> list[str]:
         length = int.from_bytes(file.read(8), "little") if size >= 8 else size
         if length > min(size - 8, MAX_HEADER_BYTES):
             raise CheckpointError(f"{path.name} claims a header of {length:,} bytes, but the file has {size:,}")
+        text = file.read(length)
+        if text.count(b"[") + text.count(b"{") > MAX_HEADER_CONTAINERS:  # empty lists need 20 times their length
+            raise CheckpointError(
+                f"the header of {path.name} has more than {MAX_HEADER_CONTAINERS:,} lists; is it damaged?"
+            )
         try:
-            header = json.loads(file.read(length))
+            header = json.loads(text)
         except (ValueError, RecursionError):
             raise CheckpointError(f"the header of {path.name} is not JSON; the file is damaged") from None
     if not isinstance(header, dict):
@@ -200,7 +207,7 @@ def check_header(path: Path) -> list[str]:
     end = 0
     for start, stop, name in sorted(_read_span(path, name, entry) for name, entry in header.items()):
         if start != end:
-            raise CheckpointError(f"{path.name}: {name!r} does not begin where the tensor before it ends")
+            raise CheckpointError(f"{path.name}: {name[:80]!r} does not begin where the tensor before it ends")
         end = stop
     if end != size - 8 - length:
         raise CheckpointError(f"{path.name} should contain {end:,} bytes of tensors but contains {size - 8 - length:,}")
@@ -243,7 +250,7 @@ def read_tensor(path: Path) -> Tensor:
         with safe_open(str(path), framework="pt") as file:
             tensor: Tensor = file.get_tensor(names[0])
     except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path} cannot be read: {error}") from None
+        raise CheckpointError(f"{path} cannot be read: {str(error)[:200]}") from None
     return tensor
 
 
