@@ -230,7 +230,7 @@ FOLDERS: dict[str, Callable[[Path], None]] = {
     ),
     "a tokenizer that multiplies texts": write_file(
         "tokenizer.json",
-        '{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, "normalizer": {"type": "Sequence", "normalizers": ['
+        '{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, "normalizer": {"type": "Sequence", "normalizers":['
         + ", ".join(['{"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}'] * 50)
         + "]}}",
     ),
