@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-from jumok.attention.backends import block_plan
+from jumok.attention.backends import band_windows, block_plan
 
 # no deadline and no slowness check, as the machine may be busy; derandomised, so that every run is the same
 settings.register_profile("jumok", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -50,6 +50,9 @@ def tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(block_plan, "QUERY_BLOCK", 3)
     monkeypatch.setattr(block_plan, "KEY_BLOCK", 2)
     monkeypatch.setattr(block_plan, "MAX_RUN", 4)
+    monkeypatch.setattr(band_windows, "BLOCK_STEP", 1)
+    monkeypatch.setattr(band_windows, "MIN_BLOCK", 2)
+    monkeypatch.setattr(band_windows, "MAX_BLOCK", 3)
     block_plan._compute_cached_layout.cache_clear()
     yield
     block_plan._compute_cached_layout.cache_clear()

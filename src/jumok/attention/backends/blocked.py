@@ -16,6 +16,7 @@ from torch import Tensor
 from jumok.attention.groups import multiply_by_group, sum_products_by_group
 from jumok.errors import BackendError
 
+from . import band
 from .block_plan import KeyRun, Plan, collect_gradient_tensors
 from .protocol import AttentionOutput, AttentionRequest
 
@@ -35,8 +36,11 @@ def compute(request: AttentionRequest) -> AttentionOutput:
     Args:
         request: The checked arguments of ``attend()``.
     """
-    plan = Plan.make(request)
-    with torch.autocast(request.query.device.type, enabled=False):  # both passes compute in the plan's dtype
+    with torch.autocast(request.query.device.type, enabled=False):  # both passes compute in float32 or float64
+        answer = band.compute(request)
+        if answer is not None:
+            return answer
+        plan = Plan.make(request)
         output, logsumexp = _BlockedAttention.apply(  # type: ignore[no-untyped-call]
             plan, *collect_gradient_tensors(request)
         )

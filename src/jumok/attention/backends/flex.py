@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from jumok.attention.grid import Grid, Positions
-from jumok.attention.mask.base import BinaryMask, Mask, Not
+from jumok.attention.mask.base import Mask
+from jumok.attention.mask.composite_masks import CompositeMask, Not
 from jumok.attention.mask.position_masks import RandomKeys
 from jumok.attention.mask.table_masks import PaddingLengths, PaddingTable
 from jumok.attention.score import ScaledDot
@@ -56,8 +57,8 @@ def explain_refusal(request: AttentionRequest) -> str | None:
 
 
 def _has_random_keys(mask: Mask) -> bool:
-    if isinstance(mask, BinaryMask):
-        return _has_random_keys(mask.left) or _has_random_keys(mask.right)
+    if isinstance(mask, CompositeMask):
+        return any(_has_random_keys(part) for part in mask.parts)
     if isinstance(mask, Not):
         return _has_random_keys(mask.inner)
     return isinstance(mask, RandomKeys)
@@ -65,8 +66,8 @@ def _has_random_keys(mask: Mask) -> bool:
 
 def _make_traceable(mask: Mask, keys: int) -> Mask:
     """Return an equal mask that creates no tensors when it is evaluated; the compiler cannot trace those."""
-    if isinstance(mask, BinaryMask):
-        return type(mask)(_make_traceable(mask.left, keys), _make_traceable(mask.right, keys))
+    if isinstance(mask, CompositeMask):
+        return type(mask)(tuple(_make_traceable(part, keys) for part in mask.parts))
     if isinstance(mask, Not):
         return Not(_make_traceable(mask.inner, keys))
     if isinstance(mask, PaddingLengths):

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from jumok.attention.groups import multiply_by_group
-from jumok.attention.mask.base import And, Mask
+from jumok.attention.mask.base import Mask
 from jumok.attention.mask.position_masks import Causal
 from jumok.attention.mask.table_masks import PaddingLengths, PaddingTable
 from jumok.attention.score import Kernel
@@ -57,19 +57,15 @@ def explain_refusal(request: AttentionRequest) -> str | None:
 
 def _split_mask(mask: Mask | None) -> _MaskParts | None:
     """Return the parts of a mask, or None if it contains anything but causality and padding."""
-    if mask is None:
-        return _MaskParts(False, [])
-    if isinstance(mask, Causal):
-        return _MaskParts(True, [])
-    if isinstance(mask, PaddingLengths | PaddingTable):
-        return _MaskParts(False, [mask])
-    if not isinstance(mask, And):
-        return None
-
-    left, right = _split_mask(mask.left), _split_mask(mask.right)
-    if left is None or right is None:
-        return None
-    return _MaskParts(left.is_causal or right.is_causal, left.paddings + right.paddings)
+    parts = _MaskParts(False, [])
+    for part in () if mask is None else mask.conjuncts:
+        if isinstance(part, Causal):
+            parts = parts._replace(is_causal=True)
+        elif isinstance(part, PaddingLengths | PaddingTable):
+            parts.paddings.append(part)
+        else:
+            return None
+    return parts
 
 
 def compute(request: AttentionRequest) -> AttentionOutput:

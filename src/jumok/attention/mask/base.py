@@ -1,9 +1,8 @@
-"""The base class of masks, and the masks that ``&``, ``|`` and ``~`` make."""
+"""The base class of masks, and the classes of blocks of cells."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NoReturn
 
 import torch
@@ -13,6 +12,8 @@ from torch import Tensor
 from jumok.attention.grid import BlockGrid, Grid, Positions
 from jumok.axes import Allowed
 from jumok.errors import ShapeError
+
+from .band import Band
 
 # The class of a block of cells: all forbidden, not known (or mixed), all allowed. In this order, Kleene's three-valued
 # logic is arithmetic: & is min, | is max, ~x is 2 - x.
@@ -26,10 +27,23 @@ class Mask:
     Subclasses define ``evaluate`` (every cell) and ``classify_blocks`` (blocks of cells at once).
     """
 
+    #: Levels of other masks inside this one.
+    nesting: int = 0
+
     @property
     def relative(self) -> bool:
         """Whether the mask depends on query position - key position alone, so that equal tiles are computed once."""
         return False
+
+    @property
+    def band(self) -> Band:
+        """How far from the query the allowed keys may be; without bounds unless the mask is known to have them."""
+        return Band()
+
+    @property
+    def conjuncts(self) -> tuple[Mask, ...]:
+        """Return masks that allow a cell together if and only if this mask does: the parts of ``a & b & c``."""
+        return (self,)
 
     @property
     def needs_check(self) -> bool:
@@ -119,13 +133,19 @@ class Mask:
         return self.evaluate(grid).expand(grid.shape).clone()
 
     def __and__(self, other: Mask) -> Mask:
-        return And(self, other) if isinstance(other, Mask) else NotImplemented
+        from .composite_masks import And  # composite_masks imports this module
+
+        return And.join(self, other) if isinstance(other, Mask) else NotImplemented
 
     def __or__(self, other: Mask) -> Mask:
-        return Or(self, other) if isinstance(other, Mask) else NotImplemented
+        from .composite_masks import Or
+
+        return Or.join(self, other) if isinstance(other, Mask) else NotImplemented
 
     def __invert__(self) -> Mask:
-        return self.inner if isinstance(self, Not) else Not(self)
+        from .composite_masks import Not
+
+        return Not(self)
 
     def __bool__(self) -> NoReturn:
         # Without this error, "causal and window(3)" would be window(3).
@@ -174,118 +194,3 @@ def classify_equality(low: Tensor, high: Tensor, other_low: Tensor, other_high: 
     overlap = (low <= other_high) & (other_low <= high)
     equal = (low == high) & (other_low == other_high) & (low == other_low)
     return classify(overlap, equal)
-
-
-@dataclass(frozen=True, repr=False)
-class BinaryMask(Mask):
-    """Two masks combined: the common part of ``And`` and ``Or``.
-
-    Args:
-        left: A mask.
-        right: The mask to combine it with.
-    """
-
-    left: Mask
-    right: Mask
-
-    @property
-    def relative(self) -> bool:
-        return self.left.relative and self.right.relative
-
-    @property
-    def needs_check(self) -> bool:
-        return self.left.needs_check or self.right.needs_check
-
-    @property
-    def table_sizes(self) -> dict[str, int]:
-        left, right = self.left.table_sizes, self.right.table_sizes
-        return {axis: min(sizes[axis] for sizes in (left, right) if axis in sizes) for axis in {**left, **right}}
-
-    @property
-    def tables(self) -> tuple[Tensor, ...]:
-        return self.left.tables + self.right.tables
-
-    def check(self, grid: Grid) -> None:
-        self.left.check(grid)
-        self.right.check(grid)
-
-    @property
-    def drawing_size(self) -> int:
-        return max(self.left.drawing_size, self.right.drawing_size)
-
-
-@dataclass(frozen=True, repr=False)
-class And(BinaryMask):
-    """``left & right``: allowed where both masks allow."""
-
-    def evaluate(self, grid: Grid) -> Allowed:
-        return self.left.evaluate(grid) & self.right.evaluate(grid)
-
-    def classify_blocks(self, blocks: BlockGrid) -> BlockClasses:
-        return torch.minimum(self.left.classify_blocks(blocks), self.right.classify_blocks(blocks))
-
-    def allows_all(self, grid: Grid) -> bool:
-        return self.left.allows_all(grid) and self.right.allows_all(grid)
-
-    def __repr__(self) -> str:
-        return " & ".join(f"({part!r})" if isinstance(part, Or) else repr(part) for part in (self.left, self.right))
-
-
-@dataclass(frozen=True, repr=False)
-class Or(BinaryMask):
-    """``left | right``: allowed where either mask allows."""
-
-    def evaluate(self, grid: Grid) -> Allowed:
-        return self.left.evaluate(grid) | self.right.evaluate(grid)
-
-    def classify_blocks(self, blocks: BlockGrid) -> BlockClasses:
-        return torch.maximum(self.left.classify_blocks(blocks), self.right.classify_blocks(blocks))
-
-    def allows_all(self, grid: Grid) -> bool:
-        return self.left.allows_all(grid) or self.right.allows_all(grid)
-
-    def __repr__(self) -> str:
-        return f"{self.left!r} | {self.right!r}"
-
-
-@dataclass(frozen=True, repr=False)
-class Not(Mask):
-    """``~inner``: allowed where the inner mask forbids.
-
-    Args:
-        inner: The mask.
-    """
-
-    inner: Mask
-
-    @property
-    def relative(self) -> bool:
-        return self.inner.relative
-
-    @property
-    def needs_check(self) -> bool:
-        return self.inner.needs_check
-
-    def evaluate(self, grid: Grid) -> Allowed:
-        return ~self.inner.evaluate(grid)
-
-    def classify_blocks(self, blocks: BlockGrid) -> BlockClasses:
-        return FULL - self.inner.classify_blocks(blocks)
-
-    @property
-    def table_sizes(self) -> dict[str, int]:
-        return self.inner.table_sizes
-
-    @property
-    def tables(self) -> tuple[Tensor, ...]:
-        return self.inner.tables
-
-    def check(self, grid: Grid) -> None:
-        self.inner.check(grid)
-
-    @property
-    def drawing_size(self) -> int:
-        return self.inner.drawing_size
-
-    def __repr__(self) -> str:
-        return f"~({self.inner!r})" if isinstance(self.inner, And | Or) else f"~{self.inner!r}"

@@ -5,15 +5,18 @@ from __future__ import annotations
 import ast
 import difflib
 import inspect
+import operator
 from collections.abc import Callable
+from functools import reduce
 
 from jumok.attention import mask as masks
 from jumok.attention.grid import Grid
-from jumok.errors import ArgumentError
+from jumok.errors import ArgumentError, JumokError
 
 from .base import Mask
 
 MAX_DRAWING_SIZE = 32  # positions; a terminal has eighty columns
+MAX_QUOTE = 80  # characters of an expression that an error message repeats
 
 MASK_FUNCTIONS: dict[str, Callable[..., Mask]] = {
     "window": masks.window,
@@ -80,14 +83,36 @@ def parse(text: str) -> Mask:
         ArgumentError: If the text is not such an expression.
     """
     try:
-        tree = ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise ArgumentError(f"{text!r} is not a mask; an example is: causal & window(3)") from None
+        return _build_mask(ast.parse(text.strip(), mode="eval").body, text)
+    except (SyntaxError, ValueError) as error:
+        if isinstance(error, JumokError):
+            raise
+        raise ArgumentError(f"{_shorten(text)!r} is not a mask; an example is: causal & window(3)") from None
+    except (RecursionError, MemoryError):
+        return _parse_long_chain(text)
 
-    try:
-        return _build_mask(tree, text)
-    except RecursionError:
-        raise ArgumentError("the mask expression is nested too deeply; simplify it") from None
+
+def _parse_long_chain(text: str) -> Mask:
+    """Parse a chain of one operator that is too long for Python's parser, part by part."""
+    for character, join in (("|", operator.or_), ("&", operator.and_)):  # "|" binds less tightly
+        parts = _split_outside_brackets(text, character)
+        if len(parts) > 1:
+            return reduce(join, (parse(part) for part in parts))
+    raise ArgumentError(f"the mask expression {_shorten(text)!r} is nested too deeply; simplify it")
+
+
+def _split_outside_brackets(text: str, separator: str) -> list[str]:
+    parts, start, depth = [], 0, 0
+    for index, character in enumerate(text):
+        depth += (character in "([") - (character in ")]")
+        if character == separator and depth == 0:
+            parts.append(text[start:index])
+            start = index + 1
+    return [*parts, text[start:]]
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= MAX_QUOTE else f"{text[:MAX_QUOTE]}..."
 
 
 def _build_mask(node: ast.expr, text: str) -> Mask:
@@ -103,7 +128,7 @@ def _build_mask(node: ast.expr, text: str) -> Mask:
         case ast.Call(func=ast.Name(id=name)) if name in MASK_FUNCTIONS:
             return _call_mask_function(name, node, text)
 
-    raise ArgumentError(f"{ast.unparse(node)[:80]!r} is not a mask; {_suggest_mask(node)}")
+    raise ArgumentError(f"{_shorten(ast.unparse(node))!r} is not a mask; {_suggest_mask(node)}")
 
 
 def _call_mask_function(name: str, call: ast.Call, text: str) -> Mask:
@@ -115,7 +140,7 @@ def _call_mask_function(name: str, call: ast.Call, text: str) -> Mask:
     except TypeError:
         parameters = ", ".join(inspect.signature(function).parameters)
         raise ArgumentError(
-            f"{ast.unparse(call)[:80]} has wrong arguments; write {name}({parameters}), for example {EXAMPLES[name]}"
+            f"{_shorten(ast.unparse(call))} has wrong arguments; write {name}({parameters}), for example {EXAMPLES[name]}"
         ) from None
 
 
@@ -141,4 +166,6 @@ def _parse_literal(node: ast.expr, text: str) -> object:
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError):
-        raise ArgumentError(f"{ast.unparse(node)!r} in {text!r} must be an integer or a list of integers") from None
+        raise ArgumentError(
+            f"{_shorten(ast.unparse(node))!r} in {_shorten(text)!r} must be an integer or a list of integers"
+        ) from None

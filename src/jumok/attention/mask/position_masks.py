@@ -11,6 +11,7 @@ from jumok.attention.grid import BlockGrid, Grid
 from jumok.axes import Allowed
 from jumok.errors import ShapeError
 
+from .band import Band
 from .base import FULL, BlockClasses, Mask, classify, classify_equality
 
 
@@ -20,6 +21,7 @@ class Causal(Mask):
 
     relative = True
     needs_check = False
+    band = Band(behind=None, ahead=0)
 
     def evaluate(self, grid: Grid) -> Allowed:
         return grid.key <= grid.query
@@ -45,6 +47,10 @@ class Window(Mask):
     size: int
     relative = True
     needs_check = False
+
+    @property
+    def band(self) -> Band:
+        return Band(self.size - 1, self.size - 1)
 
     def evaluate(self, grid: Grid) -> Allowed:
         return (grid.query - grid.key).abs() < self.size
@@ -209,6 +215,14 @@ class BlocksOf(Mask):
     size: tuple[int, ...]
     shift: tuple[int, ...]
     grid: tuple[int, ...]
+
+    @property
+    def band(self) -> Band:
+        # the distance between the first and the last position of a block
+        distance = self.size[0] - 1
+        if self.grid:
+            distance = distance * self.grid[1] + min(self.size[1], self.grid[1]) - 1
+        return Band(distance, distance)
 
     def evaluate(self, grid: Grid) -> Allowed:
         same = torch.ones((), dtype=torch.bool, device=grid.key.device)
