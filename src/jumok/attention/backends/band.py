@@ -8,6 +8,7 @@ added where windows overlap. Memory grows with the number of queries.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,10 +21,11 @@ from torch.nn import functional
 from jumok.attention.score import Score
 from jumok.errors import BackendError
 
-from .band_windows import Piece, Windows
+from .band_windows import Windows
 from .protocol import AttentionOutput, AttentionRequest
 
-MAX_WINDOW_BYTES = 2**26  # of the gradients of windows, before they are added up
+# Keys in the windows of one backward call, times their width: their gradients are stored before they are added up.
+MAX_WINDOW_NUMBERS = 2**24
 
 _NOT_A_DOT_PRODUCT = Score.fold_into_query  # scores that are dot products override it
 
@@ -84,27 +86,23 @@ class BandPlan:
 class _Call(NamedTuple):
     """The part of the windows that one call of the kernel computes."""
 
-    index: tuple[slice, slice]  # sequences and blocks
+    selection: tuple[slice, slice]  # sequences and blocks
     added_mask: Tensor  # 0 or -inf, [sequence, block, query, key]
     is_empty: Tensor  # rows that may attend to no key, [block or 1, query]
 
 
 class _Layout:
-    """Copies of query, key and value in blocks; the keys and values are padded to whole windows."""
+    """Query, key and value in blocks and windows, as the kernel reads them."""
 
     def __init__(self, windows: Windows, query: Tensor, key: Tensor, value: Tensor) -> None:
         self.windows = windows
-        self.batch, self.heads, self.queries, self.query_width = query.shape
-        self.groups = key.shape[1]
+        self.batch, self.heads, self.queries, _ = query.shape
+        self.sequences, self.groups = self.batch * self.heads, key.shape[1]
         # The kernel needs values as wide as keys; columns of zeros change neither scores nor outputs.
         self.width = max(query.shape[-1], value.shape[-1])
         self.query = self.split_queries(query, self.width)
-        self.padded_key = self._pad_keys(key, query.dtype)
-        self.padded_value = self._pad_keys(value, query.dtype)
-
-    @property
-    def sequences(self) -> int:
-        return self.batch * self.heads
+        self.padded = self._pad_keys(key, value, query.dtype)
+        self.keys, self.values = self._view_windows()
 
     def split_queries(self, tensor: Tensor, width: int) -> Tensor:
         """Return ``[batch, head, query, width]`` as ``[sequence, block, query, width]``, filled up with zeros."""
@@ -116,77 +114,62 @@ class _Layout:
 
     def join_queries(self, blocks: Tensor, width: int) -> Tensor:
         """Undo ``split_queries``."""
-        return blocks.view(self.batch, self.heads, -1, self.width)[:, :, : self.queries, :width]
+        return blocks.view(self.batch, self.heads, -1, blocks.shape[-1])[:, :, : self.queries, :width]
 
-    @property
-    def padded_length(self) -> int:
-        return (self.windows.block_count + self.windows.part_count - 1) * self.windows.block
-
-    @property
-    def padded_keys(self) -> slice:
-        """Where the keys are in the padded copy."""
-        keys = self.windows.keys
-        return slice(keys.start - self.windows.first, keys.start - self.windows.first + len(keys))
-
-    def _pad_keys(self, tensor: Tensor, dtype: torch.dtype) -> Tensor:
-        """Return the keys inside the band, one copy per head, ``[sequence, padded key, width]``."""
-        keys, heads_per_group = self.windows.keys, self.heads // self.groups
-        padded = tensor.new_zeros(self.batch, self.groups, heads_per_group, self.padded_length, self.width, dtype=dtype)
-        inside = tensor[:, :, None, keys.start : keys.start + len(keys)]
-        padded[..., self.padded_keys, : tensor.shape[-1]] = inside
-        return padded.view(self.sequences, self.padded_length, self.width)
+    def _pad_keys(self, key: Tensor, value: Tensor, dtype: torch.dtype) -> Tensor:
+        """Copy keys and values inside the band for every head, ``[2, sequence, padded key, width]``."""
+        shape = (2, self.batch, self.groups, self.heads // self.groups, self.windows.padded_length, self.width)
+        padded = key.new_zeros(shape, dtype=dtype)
+        for copy, tensor in zip(padded, (key, value), strict=True):
+            copy[..., self.windows.padded_keys, : tensor.shape[-1]] = tensor[:, :, None, self.windows.keys]
+        return padded.view(2, self.sequences, -1, self.width)
 
     def unpad_keys(self, padded: Tensor, like: Tensor) -> Tensor:
-        """Undo ``_pad_keys``: add up the heads of each group, and put zeros outside the band."""
-        keys = self.windows.keys
-        inside = padded.view(self.batch, self.groups, -1, self.padded_length, self.width)
-        inside = inside[..., self.padded_keys, : like.shape[-1]].sum(2)
-        if len(keys) == like.shape[2]:
+        """Add up the gradients of the heads of each group; outside the band they are 0."""
+        inside = padded.view(self.batch, self.groups, self.heads // self.groups, -1, self.width)
+        inside = inside[..., self.windows.padded_keys, : like.shape[-1]].sum(2)
+        if inside.shape == like.shape:
             return inside.to(like.dtype)
-        full = torch.zeros_like(like)
-        full[:, :, keys.start : keys.start + len(keys)] = inside
-        return full
+        gradient = torch.zeros_like(like)
+        gradient[:, :, self.windows.keys] = inside
+        return gradient
 
-    def view_windows(self, padded: Tensor) -> Tensor:
-        """View padded keys or values as overlapping windows, ``[sequence, block, key, width]``."""
+    def _view_windows(self) -> tuple[Tensor, Tensor]:
+        """View padded keys and values as overlapping windows, ``[sequence, block, key, width]``."""
         windows = self.windows
-        size = (self.sequences, windows.block_count, windows.width, self.width)
-        return padded.as_strided(size, (padded.stride(0), windows.block * self.width, self.width, 1))
+        size = (2, self.sequences, windows.block_count, windows.width, self.width)
+        stride = (*self.padded.stride()[:2], windows.block * self.width, self.width, 1)
+        keys, values = self.padded.as_strided(size, stride).unbind()
+        return keys, values
 
-    def iterate_calls(self) -> Iterator[_Call]:
-        """Yield what each call of the kernel computes; unread keys are zero from then on."""
+    def iterate_calls(self, limit: int) -> Iterator[_Call]:
+        """Yield what each call of the kernel computes, at most ``limit`` numbers of keys; unread keys become zero."""
         windows = self.windows
-        window_bytes = windows.width * self.width * self.query.element_size()
+        window_size = windows.width * self.width
         for group in windows.group_sequences():
-            pieces = windows.evaluate_mask(group)
-            self._zero_unread_keys(group.sequences, pieces)
-            for blocks, allowed in pieces:
-                for part in _split(blocks, MAX_WINDOW_BYTES // window_bytes):
-                    cells = allowed if len(allowed) == 1 else allowed[part.start - blocks.start :][: _size(part)]
-                    added_mask = torch.zeros(cells.shape, dtype=self.query.dtype, device=self.query.device)
-                    added_mask.masked_fill_(~cells, float("-inf"))
-                    is_empty = ~cells.any(-1)
-                    for sequences in _split(group.sequences, MAX_WINDOW_BYTES // (window_bytes * _size(part))):
-                        shape = (_size(sequences), _size(part), *cells.shape[1:])
-                        yield _Call((sequences, part), added_mask.expand(shape), is_empty)
-
-    def _zero_unread_keys(self, sequences: slice, pieces: list[Piece]) -> None:
-        """Replace keys that no query reads by zeros: 0 * NaN is NaN, and padding may hold anything."""
-        unread = self.windows.find_unread_keys(pieces)
-        if bool(unread[self.padded_keys].any()):
-            for padded in (self.padded_key, self.padded_value):
-                padded[sequences].masked_fill_(unread[:, None], 0.0)
+            pieces, unread = windows.evaluate_mask(group, self.query.dtype)
+            if unread is not None:  # 0 * NaN is NaN, and padding may hold anything
+                self.padded[:, group.sequences].masked_fill_(unread[:, None], 0.0)
+            for piece in pieces:
+                for blocks in _split(piece.blocks, limit // window_size):
+                    part = slice(blocks.start - piece.blocks.start, blocks.stop - piece.blocks.start)
+                    is_shared = len(piece.added_mask) == 1
+                    added_mask = piece.added_mask if is_shared else piece.added_mask[part]
+                    is_empty = piece.is_empty if is_shared else piece.is_empty[part]
+                    for sequences in _split(group.sequences, limit // (window_size * _count(blocks))):
+                        shape = (_count(sequences), _count(blocks), *added_mask.shape[1:])
+                        yield _Call((sequences, blocks), added_mask.expand(shape), is_empty)
 
 
 def _split(indices: slice, limit: int) -> list[slice]:
     """Split a slice into equal parts of at most ``limit`` indices, and at least 1."""
-    count = _size(indices)
+    count = _count(indices)
     parts = -(-count // max(limit, 1))
     bounds = [indices.start + count * part // parts for part in range(parts + 1)]
     return [slice(start, stop) for start, stop in pairwise(bounds)]
 
 
-def _size(indices: slice) -> int:
+def _count(indices: slice) -> int:
     return int(indices.stop - indices.start)
 
 
@@ -194,18 +177,21 @@ class _BandAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, plan: BandPlan, query, key, value):  # type: ignore[no-untyped-def]
         layout = _Layout(plan.windows, query, key, value)
-        keys, values = layout.view_windows(layout.padded_key), layout.view_windows(layout.padded_value)
         output_blocks = torch.empty_like(layout.query)
         logsumexp_blocks = layout.query.new_empty(layout.query.shape[:-1])
-        for call in layout.iterate_calls():
-            index = call.index
-            output_blocks[index], logsumexp = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-                layout.query[index], keys[index], values[index], attn_mask=call.added_mask, scale=plan.scale
+        for call in layout.iterate_calls(sys.maxsize):
+            selection = call.selection
+            output_blocks[selection], logsumexp = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+                layout.query[selection],
+                layout.keys[selection],
+                layout.values[selection],
+                attn_mask=call.added_mask,
+                scale=plan.scale,
             )
-            logsumexp_blocks[index] = logsumexp.masked_fill(call.is_empty, float("-inf"))
+            logsumexp_blocks[selection] = logsumexp.masked_fill(call.is_empty, float("-inf"))
 
         output = layout.join_queries(output_blocks, value.shape[-1])
-        logsumexp = logsumexp_blocks.view(layout.batch, layout.heads, -1)[:, :, : layout.queries]
+        logsumexp = layout.join_queries(logsumexp_blocks[..., None], 1).squeeze(-1)
         ctx.plan = plan
         ctx.save_for_backward(query, key, value, output, logsumexp)
         ctx.mark_non_differentiable(logsumexp)
@@ -218,44 +204,42 @@ class _BandAttention(torch.autograd.Function):
         plan: BandPlan = ctx.plan
         plan.check_unchanged()
         query, key, value, output, logsumexp = ctx.saved_tensors
-        layout, windows = _Layout(plan.windows, query, key, value), plan.windows
-        keys, values = layout.view_windows(layout.padded_key), layout.view_windows(layout.padded_value)
+        layout = _Layout(plan.windows, query, key, value)
         grad_blocks, output_blocks = (layout.split_queries(tensor, layout.width) for tensor in (grad_output, output))
         # An empty row has weights exp(-inf - 0) = 0.
         finite = logsumexp.masked_fill(logsumexp == float("-inf"), 0.0)
-        logsumexp_blocks = layout.split_queries(finite[..., None], width=1).squeeze(-1)
+        logsumexp_blocks = layout.split_queries(finite[..., None], 1).squeeze(-1)
 
-        grad_query = torch.empty_like(layout.query)
-        grad_key, grad_value = torch.zeros_like(layout.padded_key), torch.zeros_like(layout.padded_value)
-        for call in layout.iterate_calls():
-            index = call.index
-            grad_query[index], *grad_windows = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-                grad_blocks[index],
-                layout.query[index],
-                keys[index],
-                values[index],
-                output_blocks[index],
-                logsumexp_blocks[index],
+        grad_query, grad_padded = torch.empty_like(layout.query), torch.zeros_like(layout.padded)
+        for call in layout.iterate_calls(MAX_WINDOW_NUMBERS):
+            selection = call.selection
+            grad_query[selection], *grad_windows = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+                grad_blocks[selection],
+                layout.query[selection],
+                layout.keys[selection],
+                layout.values[selection],
+                output_blocks[selection],
+                logsumexp_blocks[selection],
                 0.0,
                 False,
                 attn_mask=call.added_mask,
                 scale=plan.scale,
             )
-            for grad, grad_window in zip((grad_key, grad_value), grad_windows, strict=True):
-                _add_windows(grad, grad_window, index, windows)
+            for grad, windows_grad in zip(grad_padded, grad_windows, strict=True):
+                _add_windows(grad, windows_grad, selection, plan.windows)
 
         return (
             None,
             layout.join_queries(grad_query, query.shape[-1]),
-            layout.unpad_keys(grad_key, key),
-            layout.unpad_keys(grad_value, value),
+            layout.unpad_keys(grad_padded[0], key),
+            layout.unpad_keys(grad_padded[1], value),
         )
 
 
-def _add_windows(padded: Tensor, windows_grad: Tensor, index: tuple[slice, slice], windows: Windows) -> None:
+def _add_windows(padded: Tensor, windows_grad: Tensor, selection: tuple[slice, slice], windows: Windows) -> None:
     """Add the gradients of overlapping windows to those of the padded keys, one block of every window at a time."""
-    sequences, blocks = index
-    blocks_of_keys = padded.view(len(padded), -1, windows.block, padded.shape[-1])
+    sequences, blocks = selection
+    key_blocks = padded.view(len(padded), -1, windows.block, padded.shape[-1])
     for part in range(windows.part_count):
         columns = windows_grad[:, :, part * windows.block : (part + 1) * windows.block]
-        blocks_of_keys[sequences, blocks.start + part : blocks.stop + part, : columns.shape[2]] += columns
+        key_blocks[sequences, blocks.start + part : blocks.stop + part, : columns.shape[2]] += columns

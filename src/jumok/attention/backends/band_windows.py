@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import NamedTuple
 
 import torch
@@ -17,6 +17,7 @@ from jumok.attention.mask.base import Mask
 BLOCK_STEP = 64
 MIN_BLOCK = 128
 MAX_BLOCK = 1024
+MAX_CACHED_CELLS = 2**20  # larger masks are evaluated in every call
 
 
 class SequenceGroup(NamedTuple):
@@ -28,31 +29,56 @@ class SequenceGroup(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Blocks of queries with their cells, ``bool[block or 1, query, key]``; 1 if all blocks have the same cells."""
+    """Blocks of queries with the mask of their cells.
+
+    Attributes:
+        blocks: The blocks.
+        added_mask: 0 or -inf, to be added to the scores, ``[block or 1, query, key]``; 1 if all blocks are alike.
+        is_empty: Whether a row may attend to no key, ``bool[block or 1, query]``.
+    """
 
     blocks: slice
-    allowed: Tensor
+    added_mask: Tensor
+    is_empty: Tensor
 
 
-@dataclass(frozen=True, eq=False)
+class WindowMask(NamedTuple):
+    """The mask on all windows of a group of sequences.
+
+    Attributes:
+        pieces: All blocks of queries.
+        unread: Which of the padded keys no query reads, ``bool[padded key]``; None if every key is read.
+    """
+
+    pieces: list[Piece]
+    unread: Tensor | None
+
+
+@dataclass(frozen=True)
 class Windows:
     """The windows of one call of ``attend()``: block s of the queries reads the keys from ``first + s * block`` on.
 
     Args:
-        grid: All cells; their positions are ranges with step 1.
         mask: The mask, whose band has both bounds.
+        batch: Number of batch rows.
+        heads: Number of heads.
+        query_positions: Positions of the queries, with step 1.
+        key_positions: Positions of the keys, with step 1.
+        device: Device of the mask's tensors.
         block: Queries per block.
         width: Keys per window.
         first: Index of the first key of window 0; negative if the window begins before the keys.
-        keys: Indices of the keys inside the band of some query.
     """
 
-    grid: Grid
     mask: Mask
+    batch: int
+    heads: int
+    query_positions: range
+    key_positions: range
+    device: torch.device | None
     block: int
     width: int
     first: int
-    keys: range
 
     @staticmethod
     def plan(mask: Mask, grid: Grid) -> Windows | None:
@@ -62,9 +88,12 @@ class Windows:
             mask: The mask.
             grid: All cells, with their positions.
         """
-        _, _, queries, keys = grid.shape
+        batch, heads, queries, keys = grid.shape
+        query_positions, key_positions = grid.query_positions, grid.key_positions
+        if not (isinstance(query_positions, range) and isinstance(key_positions, range)):
+            return None
         behind, ahead = mask.band
-        if behind is None or ahead is None or behind + ahead < 0 or not (grid.contiguous and queries and keys):
+        if behind is None or ahead is None or not (grid.contiguous and queries and keys):
             return None
 
         span = behind + ahead + 1  # keys in the band of one query
@@ -72,97 +101,147 @@ class Windows:
         width = span + block - 1
         if width > keys:  # the windows would hold more cells than the dense grid
             return None
-
-        offset = grid.min_position("query") - grid.min_position("key")
-        first, end = offset - behind, offset + queries + ahead
-        return Windows(grid, mask, block, width, first, range(max(first, 0), max(min(end, keys), 0)))
+        first = query_positions.start - key_positions.start - behind
+        return Windows(mask, batch, heads, query_positions, key_positions, grid.device, block, width, first)
 
     @property
     def block_count(self) -> int:
         """Number of blocks of queries; the last one may be incomplete."""
-        return -(-self.grid.shape[2] // self.block)
+        return -(-len(self.query_positions) // self.block)
 
     @property
     def part_count(self) -> int:
         """Number of blocks that a window of keys overlaps; the last one may be incomplete."""
         return -(-self.width // self.block)
 
+    @property
+    def padded_length(self) -> int:
+        """Number of keys, padded to whole windows and blocks."""
+        return (self.block_count + self.part_count - 1) * self.block
+
+    @property
+    def keys(self) -> slice:
+        """Indices of the keys inside the band of some query."""
+        start = min(max(self.first, 0), len(self.key_positions))
+        end = self.first + len(self.query_positions) + self.width - self.block
+        return slice(start, max(min(end, len(self.key_positions)), start))
+
+    @property
+    def padded_keys(self) -> slice:
+        """Indices of the same keys among the padded keys."""
+        return slice(self.keys.start - self.first, self.keys.stop - self.first)
+
     def group_sequences(self) -> list[SequenceGroup]:
         """Return the sequences in groups for which the mask is evaluated once."""
-        batch, head, _, _ = self.grid.shape
         # The shape of one cell tells whether the mask depends on the batch row and on the head.
-        rows, columns = self.mask.evaluate(self.grid.tile(slice(0, 1), slice(0, 1))).shape[:2]
+        batches, heads = range(self.batch), range(self.heads)
+        cell = Grid(batches, heads, self.query_positions[:1], self.key_positions[:1], self.device)
+        rows, columns = (1, 1) if self.mask.relative else self.mask.evaluate(cell).shape[:2]
         if columns > 1:
             return [
-                SequenceGroup(slice(row * head + column, row * head + column + 1), range(row, row + 1), _single(column))
-                for row in range(batch)
-                for column in range(head)
+                SequenceGroup(_select(row * self.heads + head), _single(row), _single(head))
+                for row in batches
+                for head in heads
             ]
         if rows > 1:
-            return [SequenceGroup(slice(row * head, (row + 1) * head), _single(row), range(1)) for row in range(batch)]
-        return [SequenceGroup(slice(0, batch * head), range(1), range(1))]
+            return [
+                SequenceGroup(slice(row * self.heads, (row + 1) * self.heads), _single(row), range(1))
+                for row in batches
+            ]
+        return [SequenceGroup(slice(0, self.batch * self.heads), range(1), range(1))]
 
-    def evaluate_mask(self, group: SequenceGroup) -> list[Piece]:
-        """Return the allowed cells of all windows.
+    def evaluate_mask(self, group: SequenceGroup, dtype: torch.dtype) -> WindowMask:
+        """Return the mask of all windows.
 
         Args:
             group: The sequences.
+            dtype: Type of the scores.
         """
-        relative = [part for part in self.mask.conjuncts if part.relative]
-        other = [part for part in self.mask.conjuncts if not part.relative]
-        shared = self._evaluate_relative(relative)
-        if other:
-            return [self._evaluate_blocks(range(self.block_count), shared, other, group)]
+        if self.mask.relative:
+            is_small = self.block * self.width * (self.part_count + 1) <= MAX_CACHED_CELLS
+            return (_evaluate_relative_mask if is_small else _evaluate_relative_mask.__wrapped__)(self, dtype)
 
-        # Inside, all blocks have the same cells; at both ends, windows reach beyond the keys.
-        start = min(max(-(-(self.keys.start - self.first) // self.block), 0), self.block_count)
-        stop = min((self.keys.stop - self.first - self.width) // self.block + 1, self.grid.shape[2] // self.block)
-        stop = max(stop, start)
-        ends = (range(start), range(stop, self.block_count))
-        pieces = [self._evaluate_blocks(blocks, shared, [], group) for blocks in ends if blocks]
-        return [*pieces, Piece(slice(start, stop), shared)] if start < stop else pieces
+        shared = self.evaluate_relative([part for part in self.mask.conjuncts if part.relative])
+        others = [part for part in self.mask.conjuncts if not part.relative]
+        blocks = range(self.block_count)
+        return self.finish({blocks: self.evaluate_blocks(blocks, shared, others, group)}, dtype)
 
-    def _evaluate_relative(self, parts: list[Mask]) -> Tensor:
-        """Evaluate masks that are the same for all blocks, on the cells of block 0."""
-        query_start = self.grid.min_position("query")
-        key_start = self.grid.min_position("key") + self.first
-        queries, keys = range(query_start, query_start + self.block), range(key_start, key_start + self.width)
-        grid = Grid(range(1), range(1), queries, keys, self.grid.device)
-        everything = torch.ones(1, self.block, self.width, dtype=torch.bool, device=self.grid.device)
-        return reduce(torch.logical_and, (part.evaluate(grid)[0] for part in parts), everything)
-
-    def _evaluate_blocks(self, blocks: range, shared: Tensor, parts: list[Mask], group: SequenceGroup) -> Piece:
-        device, (_, _, queries, keys) = self.grid.device, self.grid.shape
-        starts = torch.arange(blocks.start, blocks.stop, device=device)[:, None] * self.block
-        query_indices = starts + torch.arange(self.block, device=device)  # [block, query]
-        key_indices = starts + torch.arange(self.first, self.first + self.width, device=device)  # [block, key]
-        is_key = (key_indices >= self.keys.start) & (key_indices < self.keys.stop)
-        allowed = shared & is_key[:, None, :] & (query_indices < queries)[:, :, None]
-        if not parts:
-            return Piece(slice(blocks.start, blocks.stop), allowed)
-
-        # Blocks take the place of batch rows: positions may differ from row to row. Tables end with the last token.
-        query_positions = query_indices.clamp_max(queries - 1) + self.grid.min_position("query")
-        key_positions = key_indices.clamp(0, keys - 1) + self.grid.min_position("key")
-        grid = Grid(group.batches, group.heads, query_positions, key_positions, device)
-        allowed = reduce(torch.logical_and, (part.evaluate(grid)[:, 0] for part in parts), allowed)
-        return Piece(slice(blocks.start, blocks.stop), allowed)
-
-    def find_unread_keys(self, pieces: list[Piece]) -> Tensor:
-        """Return which entries of the padded keys no query reads, ``bool[padded key]``.
+    def evaluate_relative(self, parts: list[Mask]) -> Tensor:
+        """Evaluate masks that are the same for all blocks, ``bool[1, query, key]``.
 
         Args:
-            pieces: The allowed cells of all windows.
+            parts: Masks that depend on distances alone.
         """
-        length = self.block_count + self.part_count - 1
-        is_read = torch.zeros(length, self.block, dtype=torch.bool, device=self.grid.device)
-        for blocks, allowed in pieces:
+        query_start, key_start = self.query_positions.start, self.key_positions.start + self.first
+        queries, keys = range(query_start, query_start + self.block), range(key_start, key_start + self.width)
+        grid = Grid(range(1), range(1), queries, keys, self.device)
+        everything = torch.ones(1, self.block, self.width, dtype=torch.bool, device=self.device)
+        return reduce(torch.logical_and, (part.evaluate(grid)[0] for part in parts), everything)
+
+    def evaluate_blocks(self, blocks: range, shared: Tensor, parts: list[Mask], group: SequenceGroup | None) -> Tensor:
+        """Evaluate masks that differ from block to block, ``bool[block, query, key]``.
+
+        Args:
+            blocks: The blocks.
+            shared: Cells that are allowed in every block, ``bool[1, query, key]``.
+            parts: Other masks that must allow a cell.
+            group: The sequences that the other masks are evaluated for.
+        """
+        starts = torch.arange(blocks.start, blocks.stop, device=self.device)[:, None] * self.block
+        query_indices = starts + torch.arange(self.block, device=self.device)  # [block, query]
+        key_indices = starts + torch.arange(self.first, self.first + self.width, device=self.device)  # [block, key]
+        is_key = (key_indices >= self.keys.start) & (key_indices < self.keys.stop)
+        is_query = query_indices < len(self.query_positions)
+        allowed = shared & (is_key[:, None, :] & is_query[:, :, None])
+        if not parts:
+            return allowed
+
+        # Blocks take the place of batch rows, whose positions may differ. A table ends with the last token.
+        query_positions = query_indices.clamp_max(len(self.query_positions) - 1) + self.query_positions.start
+        key_positions = key_indices.clamp(0, len(self.key_positions) - 1) + self.key_positions.start
+        assert group is not None
+        grid = Grid(group.batches, group.heads, query_positions, key_positions, self.device)
+        return reduce(torch.logical_and, (part.evaluate(grid)[:, 0] for part in parts), allowed)
+
+    def finish(self, cells: dict[range, Tensor], dtype: torch.dtype) -> WindowMask:
+        """Convert allowed cells to numbers to add, and find the keys that no query reads.
+
+        Args:
+            cells: Allowed cells of blocks, ``bool[block or 1, query, key]``.
+            dtype: Type of the scores.
+        """
+        is_read = torch.zeros(self.padded_length // self.block, self.block, dtype=torch.bool, device=self.device)
+        pieces = []
+        for blocks, allowed in cells.items():
             window_is_read = allowed.any(-2)  # [block or 1, key]
             for part in range(self.part_count):
                 columns = window_is_read[:, part * self.block : (part + 1) * self.block]
                 is_read[blocks.start + part : blocks.stop + part, : columns.shape[1]] |= columns
-        return ~is_read.flatten()
+            added_mask = torch.zeros(allowed.shape, dtype=dtype, device=self.device).masked_fill_(
+                ~allowed, float("-inf")
+            )
+            pieces.append(Piece(slice(blocks.start, blocks.stop), added_mask, ~allowed.any(-1)))
+
+        unread = ~is_read.flatten()
+        return WindowMask(pieces, unread if bool(unread[self.padded_keys].any()) else None)
+
+
+@lru_cache(maxsize=8)
+def _evaluate_relative_mask(windows: Windows, dtype: torch.dtype) -> WindowMask:
+    """Inside, all blocks have the same cells; at both ends, windows reach beyond the keys."""
+    shared = windows.evaluate_relative([windows.mask])
+    block, count = windows.block, windows.block_count
+    start = min(max(-(-(windows.keys.start - windows.first) // block), 0), count)
+    stop = (windows.keys.stop - windows.first - windows.width) // block + 1
+    stop = max(min(stop, len(windows.query_positions) // block), start)
+    cells = {blocks: windows.evaluate_blocks(blocks, shared, [], None) for blocks in (range(start), range(stop, count))}
+    cells[range(start, stop)] = shared
+    return windows.finish({blocks: allowed for blocks, allowed in cells.items() if blocks}, dtype)
 
 
 def _single(index: int) -> range:
     return range(index, index + 1)
+
+
+def _select(index: int) -> slice:
+    return slice(index, index + 1)
