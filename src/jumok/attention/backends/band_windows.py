@@ -162,9 +162,9 @@ class Windows:
             return (_evaluate_relative_mask if is_small else _evaluate_relative_mask.__wrapped__)(self, dtype)
 
         shared = self.evaluate_relative([part for part in self.mask.conjuncts if part.relative])
-        others = [part for part in self.mask.conjuncts if not part.relative]
+        absolute = [part for part in self.mask.conjuncts if not part.relative]
         blocks = range(self.block_count)
-        return self.finish({blocks: self.evaluate_blocks(blocks, shared, others, group)}, dtype)
+        return self.finish({blocks: self.evaluate_blocks(blocks, shared, absolute, group)}, dtype)
 
     def evaluate_relative(self, parts: list[Mask]) -> Tensor:
         """Evaluate masks that are the same for all blocks, ``bool[1, query, key]``.
