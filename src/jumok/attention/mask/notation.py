@@ -140,7 +140,8 @@ def _call_mask_function(name: str, call: ast.Call, text: str) -> Mask:
     except TypeError:
         parameters = ", ".join(inspect.signature(function).parameters)
         raise ArgumentError(
-            f"{_shorten(ast.unparse(call))} has wrong arguments; write {name}({parameters}), for example {EXAMPLES[name]}"
+            f"{_shorten(ast.unparse(call))} has wrong arguments; write {name}({parameters}), "
+            f"for example {EXAMPLES[name]}"
         ) from None
 
 
