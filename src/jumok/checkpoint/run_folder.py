@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import shutil
 import uuid
 from pathlib import Path
@@ -98,9 +99,12 @@ def read_pointer(run: Path, pointer: str) -> Path | None:
     """
     if not (run / f"{pointer}.json").is_file():
         return None
-    name = read_json(run, f"{pointer}.json").get("checkpoint")
+    try:
+        name = read_json(run, f"{pointer}.json").get("checkpoint")
+    except CheckpointError:
+        name = None
     if not isinstance(name, str) or not CHECKPOINT_NAME.fullmatch(name):
-        raise CheckpointError(f"{pointer}.json in {run} does not name a checkpoint; it is damaged")
+        raise CheckpointError(f"{pointer}.json in {run} is damaged: it does not name a checkpoint")
     folder = run / CHECKPOINTS_FOLDER / name
     return folder if folder.is_dir() else None
 
@@ -115,7 +119,10 @@ def select_checkpoint(run: Path) -> Path:
         CheckpointError: If the run has no checkpoint yet.
     """
     for pointer in ("best", "last"):
-        folder = read_pointer(run, pointer)
+        try:
+            folder = read_pointer(run, pointer)
+        except CheckpointError as error:
+            raise CheckpointError(f"{error}; repair it with: jumok train --resume {shlex.quote(str(run))}") from None
         if folder is not None:
             return folder
     for _, folder in list_checkpoints(run):

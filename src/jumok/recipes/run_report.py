@@ -33,9 +33,11 @@ def write_missing_report(task: Task, request: TrainingRequest, outcome: Outcome,
         write_report(task, request, outcome)
         return
     try:
-        _ = outcome.report
-    except CheckpointError as error:
-        request.report(f"{error}; it is written again")
+        is_complete = outcome.report.get("recipe") == request.recipe
+    except CheckpointError:
+        is_complete = False
+    if not is_complete:
+        request.report(f"{REPORT_FILE} in {outcome.folder} is damaged; it is written again")
         write_report(task, request, outcome)
 
 

@@ -62,7 +62,8 @@ def fit(task: Task, run: Path, world: World | None = None, display: ProgressDisp
     progress = state.progress
     log = MetricsLog(run)
     if world.is_main:
-        log.remove_after(progress.step, evaluations=progress.owed)
+        for problem in log.remove_after(progress.step, progress.owed, settings):
+            display.show_message(problem)
     if progress.finished:
         return Outcome(run, progress, {})
 

@@ -7,10 +7,13 @@ seed have equal metrics files.
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+from jumok.checkpoint import run_folder
+
+from .settings import Settings
 
 METRICS_FILE = "metrics.jsonl"
 SPEED_FILE = "speed.jsonl"
@@ -44,29 +47,32 @@ class MetricsLog:
         """
         _append_line(self.folder / SPEED_FILE, {"step": step, **metrics})
 
-    def remove_after(self, step: int, evaluations: bool = False) -> None:
-        """Remove incomplete lines and the lines of later steps, which will be computed again.
+    def remove_after(self, step: int, owed: bool, settings: Settings) -> list[str]:
+        """Remove damaged lines, and the lines of later steps, which will be computed again.
 
         Args:
             step: The last step whose lines stay.
-            evaluations: Also remove the evaluation of this step itself.
+            owed: True if the evaluation of this step will be repeated too.
+            settings: Uses ``log_every`` and ``evaluate_every``, to notice missing lines.
+
+        Returns:
+            A sentence for each file that was damaged.
         """
+        problems = []
         for name in (METRICS_FILE, SPEED_FILE):
             path = self.folder / name
-            if not path.exists():
-                continue
+            log = _read_log(path)
+            rows = [row for row in log.rows if row["step"] < step + (not (owed and _is_evaluation(row)))]
+            if path.exists():
+                run_folder.write_atomically(path, "".join(json.dumps(row) + "\n" for row in rows))
 
-            lines = []
-            for line in _read_valid_lines(path):
-                row = json.loads(line)
-                is_evaluation = any(key.startswith("evaluation_") for key in row)
-                is_repeated = evaluations and row["step"] == step and is_evaluation
-                if row["step"] <= step and not is_repeated:
-                    lines.append(line)
-
-            replacement = path.with_name(f".{name}.new")
-            replacement.write_text("".join(lines), encoding="utf-8")
-            os.replace(replacement, path)
+            missing = _list_steps(settings.log_every, step) - {row["step"] for row in rows if not _is_evaluation(row)}
+            if name == METRICS_FILE:
+                evaluated = _list_steps(settings.evaluate_every, step - owed) - {1}
+                missing |= evaluated - {row["step"] for row in rows if _is_evaluation(row)}
+            problem = _describe_damage(name, log, sorted(missing))
+            problems += [] if problem is None else [problem]
+        return problems
 
 
 def read_metrics(folder: Path, name: str = METRICS_FILE) -> list[dict[str, Any]]:
@@ -76,21 +82,55 @@ def read_metrics(folder: Path, name: str = METRICS_FILE) -> list[dict[str, Any]]
         folder: The folder of the run.
         name: The file: "metrics.jsonl" or "speed.jsonl".
     """
-    path = folder / name
-    return [json.loads(line) for line in _read_valid_lines(path)] if path.exists() else []
+    return _read_log(folder / name).rows
+
+
+class _Log(NamedTuple):
+    """The valid rows of a file, the number of damaged lines, and whether the last line is incomplete."""
+
+    rows: list[dict[str, Any]]
+    damaged: int
+    is_cut: bool
+
+
+def _read_log(path: Path) -> _Log:
+    """Return the content of a file, which another program may have damaged; a missing file has no rows."""
+    *lines, end = (path.read_bytes() if path.exists() else b"").split(b"\n")
+    rows = [row for row in map(_parse_row, lines) if row is not None]
+    return _Log(rows, len(lines) - len(rows), is_cut=bool(end))
+
+
+def _parse_row(line: bytes) -> dict[str, Any] | None:
+    try:
+        row = json.loads(line)
+        numbers = [float(number) for number in row.values() if not isinstance(number, bool | str)]
+    except (ValueError, TypeError, AttributeError, RecursionError, OverflowError):
+        return None
+    is_valid = len(numbers) == len(row) and type(row.get("step")) is int
+    return row if is_valid else None
+
+
+def _is_evaluation(row: dict[str, Any]) -> bool:
+    return any(key.startswith("evaluation_") for key in row)
+
+
+def _list_steps(every: int, step: int) -> set[int]:
+    """Return the steps that have a line: the first, and then one every ``every`` steps up to ``step``."""
+    return {1, *range(every, step + 1, every)} if step else set()
+
+
+def _describe_damage(name: str, log: _Log, missing: list[int]) -> str | None:
+    damage = []
+    if log.damaged:
+        damage.append(f"{log.damaged:,} damaged lines were removed")
+    if missing:
+        steps = f"{missing[0]:,}" if len(missing) == 1 else f"{missing[0]:,} to {missing[-1]:,}"
+        damage.append(f"lines are missing (steps {steps}), and the run continues without them")
+    if log.is_cut:
+        damage.append("its last line was incomplete and was removed")
+    return f"{name}: {'; '.join(damage)}" if damage else None
 
 
 def _append_line(path: Path, row: Mapping[str, int | float]) -> None:
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(row) + "\n")
-
-
-def _read_valid_lines(path: Path) -> Iterator[str]:
-    """Yield the lines that are complete: a killed process may leave half a line."""
-    with path.open(encoding="utf-8") as file:
-        for line in file:
-            try:
-                if line.endswith("\n") and isinstance(json.loads(line)["step"], int):
-                    yield line
-            except (ValueError, KeyError, TypeError):
-                continue

@@ -118,7 +118,7 @@ def save_checkpoint(state: TrainingState, run: Path, best: bool) -> Path:
         run_folder.write_pointer(run, "last", target)
         if best:
             run_folder.write_pointer(run, "best", target)
-        _remove_old_checkpoints(run, task.settings.keep)
+        _remove_old_checkpoints(run, task.settings.keep, state.progress.best_step)
     world.barrier()  # no process continues before the checkpoint is complete
     return target
 
@@ -127,9 +127,9 @@ def _move_to_cpu(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
 
 
-def _remove_old_checkpoints(run: Path, keep: int) -> None:
+def _remove_old_checkpoints(run: Path, keep: int, best_step: int) -> None:
     """Keep the newest checkpoints of ``keep`` steps, and the best."""
-    best = run_folder.read_pointer(run, "best")
+    best = _find_checkpoint(run, best_step)  # best.json could be damaged
     steps: set[int] = set()
     for step, checkpoint in run_folder.list_checkpoints(run):
         is_replaced = step in steps  # a newer checkpoint of the same step exists
@@ -177,7 +177,7 @@ def restore_checkpoint(state: TrainingState, run: Path, report: Callable[[str], 
         state.progress.finished = state.progress.step >= steps
     if state.world.is_main:
         _remove_later_checkpoints(run, state.progress.step)
-        _restore_pointers(run, checkpoint, state.progress)
+        _restore_pointers(run, checkpoint, state.progress, report)
     return True
 
 
@@ -188,16 +188,26 @@ def _remove_later_checkpoints(run: Path, restored_step: int) -> None:
             run_folder.remove_checkpoint(checkpoint)
 
 
-def _restore_pointers(run: Path, checkpoint: Path, progress: Progress) -> None:
+def _restore_pointers(run: Path, checkpoint: Path, progress: Progress, report: Callable[[str], None]) -> None:
     """Point ``last`` at the restored checkpoint and ``best`` at the best one.
 
     A process may have been killed after it saved its best checkpoint and before it pointed ``best`` at it.
     """
     run_folder.write_pointer(run, "last", checkpoint)
-    checkpoints = run_folder.list_checkpoints(run)
-    best = next((folder for step, folder in checkpoints if step == progress.best_step), None)
-    if best is not None and best != run_folder.read_pointer(run, "best"):
+    best = _find_checkpoint(run, progress.best_step)
+    try:
+        current = run_folder.read_pointer(run, "best")
+    except CheckpointError as error:
+        report(f"{error}; it was repaired")
+        current = None
+        if best is None:  # nothing has been evaluated yet, or the best checkpoint is gone
+            (run / "best.json").unlink()
+    if best is not None and best != current:
         run_folder.write_pointer(run, "best", best)
+
+
+def _find_checkpoint(run: Path, step: int) -> Path | None:
+    return next((folder for number, folder in run_folder.list_checkpoints(run) if number == step), None)
 
 
 def _find_newest(run: Path, report: Callable[[str], None]) -> str | None:
