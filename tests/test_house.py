@@ -18,7 +18,7 @@ PACKAGE = ROOT / "src" / "jumok"
 # Which packages each package may import. The order is
 # attention <- layers <- models <- checkpoint <- {training, generate} <- lens <- recipes <- tasks <- lab <- cli.
 # data imports only axes and errors; draw imports only errors; lens never imports training.
-BASE = {"axes", "defaults", "errors", "fields", "small_batch_linear", "tap"}
+BASE = {"axes", "defaults", "errors", "fields", "small_batch_linear", "tap", "threads"}
 MODELS = {"attention", "layers", "models", *BASE}
 ALLOWED_IMPORTS: dict[str, set[str]] = {
     "defaults": set(),
@@ -27,6 +27,7 @@ ALLOWED_IMPORTS: dict[str, set[str]] = {
     "fields": {"errors"},
     "small_batch_linear": set(),
     "tap": {"errors"},
+    "threads": {"errors", "small_batch_linear"},
     "draw": {"errors"},
     "data": {"axes", "errors"},
     "attention": BASE,

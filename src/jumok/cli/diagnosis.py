@@ -106,6 +106,8 @@ class Diagnosis:
         transformers: transformers, whose models a lens can open; it is not needed otherwise.
         threads: The number of threads that torch uses; None if torch cannot be imported.
         cpus: The number of CPUs.
+        cores: The number of CPUs that this process may use.
+        load: The mean number of threads that ran or waited for a CPU in the last minute; None if unavailable.
         device: The best device that torch can use; None if torch cannot be imported.
         npm: The program that downloads some catalogue entries; None = not installed.
         caches: The cache folders.
@@ -120,6 +122,8 @@ class Diagnosis:
     transformers: Package
     threads: int | None
     cpus: int | None
+    cores: int | None
+    load: float | None
     device: str | None
     npm: str | None
     caches: tuple[CacheFolder, ...]
@@ -133,11 +137,14 @@ def diagnose() -> Diagnosis:
 
     packages, extras = _read_requirements()
     problems = [_describe_problem(package) for package in packages if not package.is_usable]
-    threads, device = None, None
+    threads, cores, load, device = None, None, None, None
     try:
         import torch
 
+        from jumok.threads import count_cores, read_load
+
         threads, device = torch.get_num_threads(), _find_device()
+        cores, load = count_cores(), read_load()
     except Exception as error:  # a broken installation of torch fails in many ways
         problems.append(f"torch cannot be imported ({type(error).__name__}: {error}); reinstall it")
     if not packages:
@@ -151,6 +158,8 @@ def diagnose() -> Diagnosis:
         transformers=_inspect_package("transformers", None),
         threads=threads,
         cpus=os.cpu_count(),
+        cores=cores,
+        load=None if load is None else round(load, 2),
         device=device,
         npm=shutil.which("npm"),
         caches=tuple(_inspect_caches()),

@@ -14,6 +14,8 @@ from .command import Command, json_option
 if TYPE_CHECKING:
     from .diagnosis import CacheFolder, Diagnosis, Extra, Package
 
+BUSY = 0.5  # threads that ran or waited for each CPU, in the mean
+
 
 @click.command(
     cls=Command,
@@ -57,7 +59,7 @@ def _print_diagnosis(diagnosis: Diagnosis) -> None:
     _print_line(
         "transformers", diagnosis.transformers.version or "not installed (optional: the lens can open its models)"
     )
-    _print_line("threads", f"{diagnosis.threads or '-'} for torch, {diagnosis.cpus or '-'} CPUs")
+    _print_line("threads", _describe_threads(diagnosis))
     _print_line("device", diagnosis.device or "-")
     _print_line("npm", diagnosis.npm or "not installed (optional: some catalogue entries are npm packages)")
 
@@ -85,6 +87,21 @@ def _describe_package(package: Package) -> str:
         return str(package.version)
     minimum = "" if package.minimum is None else f" (needs {package.minimum} or newer)"
     return f"{package.version or 'missing'}{minimum}"
+
+
+def _describe_threads(diagnosis: Diagnosis) -> str:
+    """Describe threads, cores and load, with a hint if other programs keep the cores busy."""
+    parts = [
+        f"{diagnosis.threads or '-'} for torch",
+        f"{diagnosis.cores or '-'} of {diagnosis.cpus or '-'} cores usable",
+    ]
+    if diagnosis.load is not None:
+        parts.append(f"load {diagnosis.load:.1f} in the last minute")
+    text = ", ".join(parts)
+    is_busy = diagnosis.load is not None and diagnosis.cpus is not None and diagnosis.load > BUSY * diagnosis.cpus
+    if is_busy and diagnosis.threads != 1:
+        text += "; the machine is busy: jumok train --threads 1 may be faster"
+    return text
 
 
 def _describe_cache(cache: CacheFolder) -> str:

@@ -59,6 +59,7 @@ GROUP_TITLES = {"recipe": "Recipe", "model": "Model config", "training": "Traini
   jumok train text --data letters/ --set width=256 --set layers=6
   jumok train sentiment --data reviews.csv --set text=review --set label=stars --dry-run
   jumok train --resume runs/book
+  jumok train --resume runs/book --threads 1
   jumok train text --from smollm2 --data letters/ --steps 200
   jumok train text --processes 2 --parallel fsdp
 """,
@@ -69,6 +70,7 @@ GROUP_TITLES = {"recipe": "Recipe", "model": "Model config", "training": "Traini
 @click.option("--steps", type=click.IntRange(1), help="Number of updates.")
 @click.option("--save-every", type=click.IntRange(1), help="Updates between checkpoints.")
 @click.option("--seed", type=click.IntRange(0), help="Seed of all random numbers.")
+@click.option("--threads", type=click.IntRange(0), help="Threads on a CPU.  [default: all that large steps can use]")
 @click.option("--out", type=click.Path(path_type=Path), help="New folder for the run.  [default: runs/RECIPE-1, ...]")
 @click.option("--data", help="Your own file or folder, or a name of the catalogue, instead of the recipe's data.")
 @click.option("--encoding", help="Encoding of your text files, such as cp949.  [default: utf-8]")
@@ -145,7 +147,7 @@ def _collect_fields(options: dict[str, Any]) -> dict[str, Any]:
     fields = parse_changes(options["changes"])
     for name in fields.keys() & OPTIONS_ONLY.keys():
         raise click.UsageError(f"--set cannot change {name}; use {OPTIONS_ONLY[name]}")
-    for name in ("steps", "save_every", "seed"):
+    for name in ("steps", "save_every", "seed", "threads"):
         if options[name] is not None:
             fields[name] = options[name]
     return fields

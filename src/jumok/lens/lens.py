@@ -23,6 +23,7 @@ from jumok.data.tokenizers.token_labels import label_tokens
 from jumok.errors import ArgumentError
 from jumok.models import Model
 from jumok.tap import listen
+from jumok.threads import count_rows, use_fastest_threads
 
 from .capture.axis_labels import Labels, check_labels_are_unambiguous
 from .capture.model_capture import Capture
@@ -138,7 +139,8 @@ class Lens:
             settings = {**self.facts.build_last_logits_arguments(1), **settings}
 
         recorder = Recorder(keep)
-        output = self._forward(recorder, edits, gradients, prepared, settings)
+        with use_fastest_threads(self.model, count_rows((*prepared, *settings.values()))):
+            output = self._forward(recorder, edits, gradients, prepared, settings)
         if not recorder.attentions:
             raise ArgumentError(
                 f"{type(self.model).__name__} computes no attention through attend(): it does not use the attention "

@@ -8,9 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from jumok.checkpoint import run_folder
 from jumok.errors import ArgumentError
+from jumok.threads import use_threads
 from jumok.training import Outcome, Task, World, connect_world, fit, select_device
+from jumok.training.loop import fix_threads
 from jumok.training.parallel import LAUNCHER_VARIABLE
 from jumok.training.progress import ProgressDisplay, SilentDisplay, select_display
 from jumok.training.resume import refuse_differences
@@ -29,6 +33,7 @@ from .run_setup import (
     refuse_changed_data,
     remove_if_invalid,
 )
+from .run_threads import choose_resumed_threads, store_threads
 
 
 def train(
@@ -57,7 +62,8 @@ def train(
         data: A file or folder of your own, or a name of the catalogue; None = the recipe's data.
         out: A new folder for the run; None = runs/RECIPE-1, runs/RECIPE-2, ...
         start: The model to start from (``--from``): a folder, a run or a name; None = a new model.
-        resume: The folder of a run to continue, instead of ``recipe``; of the fields, only ``steps`` can be given.
+        resume: The folder of a run to continue, instead of ``recipe``; only the fields ``steps`` and ``threads`` can
+            be given.
         skip_bad: Skip and count lines that cannot be read, instead of raising an error.
         encoding: The encoding of your text files, such as "cp949"; None = UTF-8.
         device: "cpu", "cuda", "cuda:1", "mps"; None = the fastest.
@@ -87,16 +93,17 @@ def train(
             display = SilentDisplay()
         if recipe is None:
             folder = Path(str(resume))
-            refused = [name for name in fields if name != "steps"]
+            refused = fields.keys() - {"steps", "threads"}
             if refused or any(argument is not None for argument in (data, out, start, encoding)):
-                raise ArgumentError("a resumed run keeps its data and fields; only steps can be changed")
+                raise ArgumentError("a resumed run keeps its data and fields; only steps and threads can be changed")
         else:
             folder = Path(world.broadcast(str(out or find_free_folder(recipe))))
         tracked = add_trackers(display, folder, tensorboard, wandb)
 
         is_restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0  # by torchrun or --restarts
         if recipe is None or (is_restarted and world.broadcast(run_folder.is_run(folder))):
-            outcome = resume_run(folder, fields.get("steps") if recipe is None else None, world, tracked)
+            changes = fields if recipe is None else {}
+            outcome = resume_run(folder, changes.get("steps"), world, tracked, changes.get("threads"))
             return _show_stop(outcome, display, world)
         request = TrainingRequest(
             recipe,
@@ -135,7 +142,7 @@ def start_run(request: TrainingRequest, world: World | None = None, display: Pro
     world = World() if world is None else world
     with open_new_run(request, world) as new_folders:
         with remove_if_invalid(new_folders):
-            task = _build_task(request, world)
+            task = fix_threads(_build_task(request, world), world, request.report)
         if world.is_main:
             _complete_record(request, task)
             request.report(f"training into {request.folder}")
@@ -143,7 +150,11 @@ def start_run(request: TrainingRequest, world: World | None = None, display: Pro
 
 
 def resume_run(
-    folder: Path, steps: int | None = None, world: World | None = None, display: ProgressDisplay | None = None
+    folder: Path,
+    steps: int | None = None,
+    world: World | None = None,
+    display: ProgressDisplay | None = None,
+    threads: int | None = None,
 ) -> Outcome:
     """Continue a run exactly as if it had not been interrupted, and write the report.
 
@@ -152,6 +163,7 @@ def resume_run(
         steps: The new number of updates; None = as before.
         world: The processes of the run; None = this process alone, on the CPU.
         display: Shows the progress; None = silent.
+        threads: The new number of threads; None = as before. With another number, the last bits may differ.
 
     Raises:
         ArgumentError: If the folder is not a run.
@@ -162,13 +174,17 @@ def resume_run(
     display = SilentDisplay() if display is None else display
     with open_existing_run(folder, world):
         record = read_record(folder, display.show_message)
-        request = _adapt_request(record.request, steps)
+        changes = {} if steps is None else {"steps": steps}
+        changes |= choose_resumed_threads(record.threads, threads, display.show_message)
+        request = _adapt_request(record.request, changes)
         if world.is_main:
             _check_data(record, request)
-        task = _build_task(request, world)
+        task = fix_threads(_build_task(request, world), world, display.show_message)
         if record.data_facts is not None:
             facts = json.loads(json.dumps(dict(task.data)))
             refuse_differences(record.data_facts, facts, "the data has changed since this run started")
+            if world.is_main:
+                store_threads(folder, task.settings.threads)
         elif world.is_main:
             _complete_record(request, task)
         return _fit_and_report(task, request, world, display)
@@ -190,10 +206,9 @@ def _check_data(record: RunRecord, request: TrainingRequest) -> None:
         refuse_changed_data(change, request.folder)
 
 
-def _adapt_request(request: TrainingRequest, steps: int | None) -> TrainingRequest:
-    """Return the stored request with another number of steps, and with the newest checkpoint as its first model."""
-    if steps is not None:
-        request = replace(request, changes={**request.changes, "steps": steps})
+def _adapt_request(request: TrainingRequest, changes: dict[str, int]) -> TrainingRequest:
+    """Return the stored request with other fields, and with the newest checkpoint as its first model."""
+    request = replace(request, changes={**request.changes, **changes})
     checkpoints = run_folder.list_checkpoints(request.folder)
     if request.start is not None and checkpoints:  # the first model may no longer exist
         request = replace(request, start=str(checkpoints[0][1]))
@@ -216,5 +231,6 @@ def _build_task(request: TrainingRequest, world: World) -> Task:
 def _fit_and_report(task: Task, request: TrainingRequest, world: World, display: ProgressDisplay | None) -> Outcome:
     world.barrier()
     outcome = fit(task, request.folder, world, display)
-    write_missing_report(task, request, outcome, world)
+    with use_threads(task.settings.threads or torch.get_num_threads()):  # equal runs write equal reports
+        write_missing_report(task, request, outcome, world)
     return outcome

@@ -29,11 +29,13 @@ class RunRecord:
         request: The request of the run.
         data_files: The user's data files, as ``describe_files`` returned them; None without files.
         data_facts: Facts about the prepared data; None if the run ended before its data was prepared.
+        threads: The number of threads that the run used; None if it has not trained yet, or trained on a GPU.
     """
 
     request: TrainingRequest
     data_files: dict[str, Any] | None
     data_facts: dict[str, Any] | None
+    threads: int | None = None
 
 
 def write_record(request: TrainingRequest, data_files: dict[str, Any] | None, task: Task | None = None) -> None:
@@ -80,7 +82,13 @@ def read_record(folder: Path, report: Callable[[str], None]) -> RunRecord:
             f"{folder / run_folder.RUN_FILE} is damaged and cannot be rebuilt ({str(error)[:200]}); restore it from a "
             f"copy, or start a new run from the model: jumok train RECIPE --from {shlex.quote(str(folder))}"
         ) from None
-    return RunRecord(request, *facts)
+    return RunRecord(request, *facts, threads=_read_threads(metadata))
+
+
+def _read_threads(metadata: dict[str, Any]) -> int | None:
+    settings = metadata.get("settings")
+    threads = settings.get("threads") if isinstance(settings, dict) else None
+    return threads if type(threads) is int and threads > 0 else None  # bool is a subclass of int
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from jumok.checkpoint import Loaded, load
 from jumok.errors import ArgumentError
+from jumok.threads import count_rows, use_fastest_threads
 
 from .generate_text import GenerationSettings, parse_settings, stream_answer
 from .model_inputs import INPUT_NAMES, ModelInput, RawInput, read_input, split_batch
@@ -68,4 +69,6 @@ def run_task(loaded: Loaded, inputs: list[ModelInput], settings: GenerationSetti
     """
     if loaded.model.answers == "text":
         return ["".join(stream_answer(loaded, model_input, settings)) for model_input in inputs]
-    return TASKS[loaded.model.task](loaded, inputs)
+    rows = max(sum(len(model_input.token_ids) for model_input in inputs), count_rows(text.source for text in inputs))
+    with use_fastest_threads(loaded.model, rows):
+        return TASKS[loaded.model.task](loaded, inputs)

@@ -7,9 +7,10 @@ periodically:    log, evaluate, save
 from __future__ import annotations
 
 import contextlib
+import shlex
 import signal
 import time
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +19,8 @@ from safetensors import SafetensorError
 from torch import nn
 
 from jumok.errors import TrainingError
+from jumok.threads import SlowdownWatch, choose_training_threads, count_cores, use_threads
+from jumok.threads.rule import WORK_PER_THREAD
 
 from .metrics_log import MetricsLog
 from .optimizer import Optimizers
@@ -29,12 +32,8 @@ from .progress import ProgressDisplay, SilentDisplay
 from .resume import Progress, TrainingState, restore_checkpoint, save_checkpoint
 from .settings import compute_rate_factor
 from .signals import SignalListener, StopRequested
-from .step import StepResult, train_step
+from .step import StepResult, count_operations, train_step
 from .task import Task
-
-# Floating-point operations of a step. Below this, two threads wait for each other longer than they compute (LOG.md).
-# A fixed rule, not a measurement: the number of threads can change the last bit, and a resumed run must be identical.
-MINIMUM_WORK_FOR_THREADS = 5e8
 
 
 def fit(task: Task, run: Path, world: World | None = None, display: ProgressDisplay | None = None) -> Outcome:
@@ -54,6 +53,7 @@ def fit(task: Task, run: Path, world: World | None = None, display: ProgressDisp
     """
     world = World() if world is None else world
     display = display if display is not None and world.is_main else SilentDisplay()
+    task = fix_threads(task, world)
     settings = task.settings
 
     state = _build_fresh_state(task, world)
@@ -69,13 +69,18 @@ def fit(task: Task, run: Path, world: World | None = None, display: ProgressDisp
 
     metrics: dict[str, float] = {}
     stop: signal.Signals | None = None
-    with display.run(settings.steps, progress.step), SignalListener() as signals, _limit_threads(state):
-        speed = SpeedMeter()
+    threads = settings.threads or torch.get_num_threads()
+    with display.run(settings.steps, progress.step), SignalListener() as signals, use_threads(threads):
+        speed, watch = SpeedMeter(), SlowdownWatch()
         while progress.step < settings.steps or progress.owed:
             # update, unless the evaluation of this step was interrupted and must be repeated first
             if not progress.owed:
+                step_started_at = time.perf_counter()
                 update = train_step(state)
                 speed.targets += update.targets
+                is_slow = watch.add(update.targets, time.perf_counter() - step_started_at)
+                if is_slow and settings.threads > 1:
+                    _show_slowdown(display, run)
                 is_last = progress.step == settings.steps
                 progress.owed = progress.step % settings.evaluate_every == 0 or is_last
                 if progress.step % settings.log_every == 0 or is_last or progress.step == 1:
@@ -231,18 +236,24 @@ def _save(state: TrainingState, run: Path, best: bool) -> None:
         ) from error
 
 
-@contextlib.contextmanager
-def _limit_threads(state: TrainingState) -> Iterator[None]:
-    """Use one thread while training if the steps are too small for more."""
-    settings = state.task.settings
-    previous, threads = torch.get_num_threads(), settings.threads
-    if not threads and state.world.device.type == "cpu":
-        first_batch = state.task.batches(0, 0, state.world.size * settings.accumulate)
-        parameters = sum(parameter.numel() for parameter in state.model.parameters())
-        work = 6 * parameters * first_batch.targets.numel()
-        threads = 1 if work < MINIMUM_WORK_FOR_THREADS else 0
-    torch.set_num_threads(threads or previous)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(previous)
+def fix_threads(task: Task, world: World) -> Task:
+    """Return the task with the number of threads in its settings, if they leave it to the rule.
+
+    Args:
+        task: The task to train.
+        world: The processes of the run; the main process decides for all.
+    """
+    settings = task.settings
+    if settings.threads or world.device.type != "cpu":
+        return task
+    limit = min(torch.get_num_threads(), count_cores())
+    work = count_operations(task, world, enough=limit * WORK_PER_THREAD) if limit > 1 else 0.0
+    threads = world.broadcast(choose_training_threads(work, limit))
+    return replace(task, settings=settings.replace(threads=threads))
+
+
+def _show_slowdown(display: ProgressDisplay, run: Path) -> None:
+    display.show_message(
+        "steps now take more than twice as long as the first ones: other programs use this machine's cores. One thread "
+        f"may be faster: stop with Ctrl-C, then jumok train --resume {shlex.quote(str(run))} --threads 1"
+    )

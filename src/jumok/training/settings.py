@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from jumok.errors import ArgumentError
 from jumok.fields import Fields, choice, flag, integer, real
+from jumok.threads import check_threads
 
 
 @dataclass(frozen=True)
@@ -43,11 +44,12 @@ class Settings(Fields):
     )
     checkpointing: bool = flag(False, "recompute blocks in the backward pass: less memory, same gradients")
     compiled: bool = flag(False, "use torch.compile")
-    threads: int = integer(0, "threads on a CPU; 0 = PyTorch's number, or 1 if the steps are small", least=0)
+    threads: int = integer(0, "threads on a CPU; 0 = all that the steps are large enough for", least=0)
     seed: int = integer(1, "seed of all random numbers", least=0)
 
     def check(self) -> None:
-        """Raise ArgumentError if the batch cannot be split evenly into ``accumulate`` parts."""
+        """Raise ArgumentError if there are too many threads, or ``accumulate`` parts do not divide the batch evenly."""
+        check_threads(self.threads)
         if self.batch % self.accumulate:
             raise ArgumentError(f"a batch of {self.batch} cannot be split evenly into {self.accumulate} parts")
 

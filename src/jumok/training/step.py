@@ -7,13 +7,18 @@ import math
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
+import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from jumok.errors import TrainingError
 
-from .parallel import gather_tensor
+from .parallel import World, gather_tensor
 from .resume import TrainingState
 from .settings import compute_rate_factor
+from .task import Task
+
+CLEARLY = 10  # the estimate counts embeddings as products, and targets instead of tokens
 
 
 @dataclass(frozen=True)
@@ -101,3 +106,24 @@ def _make_not_finite_error(name: str, number: float, state: TrainingState) -> Tr
         f"the {name} is {number} at step {step + 1:,} (batch {step}, {settings.batch} examples, seed {settings.seed}); "
         f"training stopped before the update, and {saved}. Lower learning_rate, or check that batch"
     )
+
+
+def count_operations(task: Task, world: World, enough: float) -> float:
+    """Return the floating-point operations of the forward and backward pass for one part of the first batch.
+
+    The forward pass runs once to count the products; neither the model nor the random numbers change.
+
+    Args:
+        task: The task to train.
+        world: The processes that share the batch.
+        enough: A larger number makes no difference: a model that clearly exceeds it does not run, but is estimated.
+    """
+    batch = task.batches(0, 0, world.size * task.settings.accumulate)
+    estimate = 6.0 * task.model.parameter_count * batch.count
+    if estimate >= CLEARLY * enough:
+        return estimate
+    generator_state = torch.get_rng_state()
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        task.loss(task.model, batch)
+    torch.set_rng_state(generator_state)
+    return 3.0 * counter.get_total_flops()  # the backward pass computes two products for each of the forward pass

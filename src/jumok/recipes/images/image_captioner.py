@@ -97,10 +97,9 @@ def get_caption_defaults(request: TrainingRequest) -> Defaults:
     Args:
         request: The training request.
     """
-    settings = {**SETTINGS, "threads": torch.get_num_threads()}
     if request.start is not None:
-        return Defaults(settings)
-    return Defaults(settings, (CONFIG,), from_data=("pad", "start", "end"))
+        return Defaults(SETTINGS)
+    return Defaults(SETTINGS, (CONFIG,), from_data=("pad", "start", "end"))
 
 
 @recipe(get_caption_defaults, CaptionOptions, stored=IMAGES_FILE)

@@ -112,7 +112,7 @@ def get_image_defaults(request: TrainingRequest) -> Defaults:
     """
     options = request.take_options(ImageOptions)
     source = request.select_dataset(options.set, GALLERIES) or "folder"
-    settings = {**SETTINGS, "steps": STEPS[source, options.model], "threads": torch.get_num_threads()}
+    settings = {**SETTINGS, "steps": STEPS[source, options.model]}
     if request.start is not None:
         return Defaults(settings)
     return Defaults(settings, (CONFIGS[source, options.model],), from_data=("classes",))

@@ -88,11 +88,10 @@ def get_sentiment_defaults(request: TrainingRequest) -> Defaults:
     Args:
         request: The training request.
     """
-    threads = torch.get_num_threads()
     if request.start is not None:
-        return Defaults({**SETTINGS_FINE_TUNING, "threads": threads})
+        return Defaults(SETTINGS_FINE_TUNING)
     classifier = ClassifierConfig(encoder=ENCODER, pool="mean", dropout=ENCODER.dropout)
-    return Defaults({**SETTINGS_FROM_SCRATCH, "threads": threads}, (ENCODER, classifier), from_data=("classes",))
+    return Defaults(SETTINGS_FROM_SCRATCH, (ENCODER, classifier), from_data=("classes",))
 
 
 @recipe(get_sentiment_defaults, SentimentOptions)

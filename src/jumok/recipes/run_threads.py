@@ -1,0 +1,48 @@
+"""The number of threads of a resumed run: the stored one, so that it continues bit for bit, or another on request."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from jumok.checkpoint import run_folder
+from jumok.checkpoint.tensor_files import read_json
+
+from .run_record import write_json
+
+
+def choose_resumed_threads(
+    stored: int | None, requested: int | None, report: Callable[[str], None]
+) -> dict[str, int]:
+    """Return the field ``threads`` of a resumed run; empty if there is neither a stored nor a requested number.
+
+    Args:
+        stored: The number of threads that the run has used so far; None = unknown.
+        requested: The user's number, 0 = by the rule for new runs; None = the stored number.
+        report: Called with a sentence if the run continues with another number.
+    """
+    if stored is None:
+        return {} if requested is None else {"threads": requested}
+
+    threads = min(stored, os.cpu_count() or 1) if requested is None else requested
+    if threads not in (0, stored):
+        reason = "" if requested is not None else ", as this machine has no more cores"
+        report(
+            f"continuing with {threads} thread{'s' * (threads > 1)} instead of {stored}{reason}; "
+            "the last digits of the results may differ"
+        )
+    return {"threads": threads}
+
+
+def store_threads(folder: Path, threads: int) -> None:
+    """Write the number of threads that a run uses from now on into its run.json.
+
+    Args:
+        folder: The folder of the run.
+        threads: The number of threads.
+    """
+    metadata = read_json(folder, run_folder.RUN_FILE)
+    if isinstance(metadata.get("settings"), dict) and metadata["settings"].get("threads") != threads:
+        metadata["settings"]["threads"] = threads
+        write_json(folder / run_folder.RUN_FILE, metadata)
