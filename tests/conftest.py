@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+# before torch is imported: the few tests with two threads must not wait actively beside other processes
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 import torch
 from hypothesis import HealthCheck, settings
 

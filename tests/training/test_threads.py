@@ -1,4 +1,4 @@
-"""Threads of training: the rule, the refusal of absurd numbers, run.json, resuming, and the message on a busy machine."""
+"""Threads of training: the rule, refusing absurd numbers, run.json, resuming, and the message on a busy machine."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from jumok.errors import ArgumentError
 from jumok.models.gpt import GPTConfig
 from jumok.recipes import train as train_recipe
 from jumok.recipes.run import resume_run
-from jumok.threads import SlowdownWatch, choose_training_threads, rule, use_threads
+from jumok.threads import SlowdownWatch, choose_training_threads, limit_to_free_cores, rule, use_threads
 from jumok.threads.slowdown import WINDOW_STEPS, WINDOWS
 from jumok.training import Settings, World, fit, loop
 from jumok.training.loop import fix_threads
 from jumok.training.progress import ProgressDisplay
-from jumok.training.step import count_operations
+from jumok.training.step import estimate_work
 from recipe_runs import assert_same_run
 from toys import StopAt, new_run, skip_plots, toy
 
@@ -58,31 +58,41 @@ def read_threads(run: Path) -> int:
 
 def test_more_work_gets_more_threads_up_to_the_limit() -> None:
     share = rule.WORK_PER_THREAD
-    assert [choose_training_threads(work, 4) for work in (0, 1.9 * share, 2 * share, 3.5 * share, 99 * share)] == [
+    assert [choose_training_threads(work, 4) for work in (0.0, 1.9 * share, 2 * share, 3.5 * share, 99 * share)] == [
         1, 1, 2, 3, 4,
     ]  # fmt: skip
     assert choose_training_threads(1e18, 1) == 1
 
 
-def test_operations_of_a_step_are_three_forward_passes() -> None:
-    config = GPTConfig(vocabulary=16, length=12, width=16, layers=1, heads=2, hidden=32, dropout=0.1)
-    task = toy(config)
-    tokens = 8 * 8
+def test_busy_cores_are_left_to_other_programs() -> None:
+    assert [limit_to_free_cores(8, busy, cores=8) for busy in (0.0, 0.4, 1.0, 3.6, 8.0, 50.0)] == [8, 8, 7, 4, 1, 1]
+    assert limit_to_free_cores(2, busy=6.0, cores=64) == 2
+
+
+def test_work_of_a_step_counts_matrices_and_rows() -> None:
+    config = GPTConfig(vocabulary=16, length=12, width=16, layers=1, heads=2, hidden=32)
     block = 16 * 48 + 16 * 16 + 16 * 32 + 32 * 16  # query, key, value; output; feed-forward
-    expected = 3 * 2 * tokens * (block + 16 * 16)
-    state = torch.get_rng_state()
-    counted = count_operations(task, World(), 1e30)
-    assert expected <= counted <= expected * 1.3  # the scores of the attention come on top
-    assert torch.equal(torch.get_rng_state(), state)
-    assert count_operations(task, World(), 1.0) == pytest.approx(6 * task.model.parameter_count * tokens)
+    task = toy(config)
+    head = sum(parameter.numel() for name, parameter in task.model.named_parameters() if name == "head.weight")
+    assert estimate_work(task, World()) == 6 * (block + head) * 8 * 8  # 8 sequences of 8 tokens
+    assert estimate_work(toy(config, accumulate=2), World()) == 6 * (block + head) * 4 * 8
 
 
 @needs_two_cores
-def test_small_steps_train_with_one_thread(two_threads: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert fix_threads(toy(), World()).settings.threads == 1
+@pytest.mark.parametrize(("busy", "expected"), [(0.0, 2), (1.5, 1)])
+def test_threads_follow_work_and_free_cores(
+    two_threads: None, monkeypatch: pytest.MonkeyPatch, busy: float, expected: int
+) -> None:
+    monkeypatch.setattr(loop, "count_busy_cores", lambda: busy * CORES / 2)
+    monkeypatch.setattr(loop, "count_cores", lambda: 2)
+    messages: list[str] = []
+    assert fix_threads(toy(), World(), messages.append).settings.threads == 1  # the steps are small
+    assert messages == []
     monkeypatch.setattr(rule, "WORK_PER_THREAD", 1.0)
-    assert fix_threads(toy(), World()).settings.threads == min(2, len(os.sched_getaffinity(0)))
-    assert fix_threads(toy(threads=1), World()).settings.threads == 1
+    assert fix_threads(toy(), World(), messages.append).settings.threads == expected
+    assert [line for line in messages if "training with 1 thread instead of 2" in line] == messages
+    assert len(messages) == (expected == 1)
+    assert fix_threads(toy(threads=2), World(), messages.append).settings.threads == 2
 
 
 @pytest.mark.parametrize("threads", [CORES + 1, 100_000])
@@ -142,7 +152,7 @@ def test_run_from_a_larger_machine_continues_on_this_one(tmp_path: Path) -> None
         (run / "run.json").write_text(json.dumps(metadata))
         messages = Messages()
         resume_run(run, 6, display=messages)
-    assert any(f"instead of 100000, as this machine has no more cores" in line for line in messages.lines)
+    assert any("instead of 100000, as this machine has no more cores" in line for line in messages.lines)
     assert read_threads(run) == CORES
 
 

@@ -11,7 +11,7 @@ import click
 from jumok import __version__
 
 from .attention import attend, demo, mask
-from .command import Group, exit_with_message, is_user_error
+from .command import Group, exit_with_message, is_user_error, shorten_thread_waits
 from .compare import compare
 from .data import data
 from .doctor import doctor
@@ -48,6 +48,7 @@ for command in (demo, steps, attend, mask, data, models, run, train, compare, lo
 
 def main() -> None:
     """Run the command line. A user's mistake prints one line and exits with code 2, without a traceback."""
+    shorten_thread_waits()
     try:
         _run_command()
         sys.stdout.flush()  # raise BrokenPipeError here rather than when Python exits

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from jumok.errors import ArgumentError
 from jumok.models import Model
+from jumok.threads import use_fastest_threads
 
 from .decoding import DEFAULT_LIMIT, IncrementalDecoder, create_incremental_decoder
 
@@ -109,7 +110,8 @@ def beam_search(
     if beams < 1:
         raise ArgumentError(f"beam search needs at least 1 beam, not {beams}")
     settings = BeamSettings(beams, limit, length_penalty, frozenset(ends))
-    return search_beams(create_incremental_decoder(model, prompts, limit), len(prompts), settings)
+    with use_fastest_threads(model):
+        return search_beams(create_incremental_decoder(model, prompts, limit), len(prompts), settings)
 
 
 def search_beams(decoder: IncrementalDecoder, text_count: int, settings: BeamSettings) -> list[list[int]]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 import torch
 
 from jumok.models import Model
+from jumok.threads import step_with_fastest_threads, use_fastest_threads
 
 from .decoding import DEFAULT_LIMIT, IncrementalDecoder, create_incremental_decoder
 from .sampling import Sampling, greedy
@@ -32,9 +33,11 @@ def stream_tokens(
     Yields:
         One entry for each text: its new token, or None if the text has ended.
     """
-    decoder = create_incremental_decoder(model, prompts, limit)
+    with use_fastest_threads(model):
+        decoder = create_incremental_decoder(model, prompts, limit)
     texts = [[] if model.is_encoder_decoder else list(prompt) for prompt in prompts]
-    yield from decode_steps(decoder, texts, limit, sampling, frozenset(ends))
+    steps = decode_steps(decoder, texts, limit, sampling, frozenset(ends))
+    yield from step_with_fastest_threads(model, steps, sum(map(len, prompts)), len(prompts))
 
 
 def decode_steps(

@@ -20,6 +20,7 @@ from jumok.generate.decoding import (
     create_incremental_decoder,
 )
 from jumok.generate.token_stream import decode_steps
+from jumok.threads import step_with_fastest_threads, use_fastest_threads
 
 from .model_inputs import ModelInput
 
@@ -115,7 +116,7 @@ def stream_answer_tokens(loaded: Loaded, model_input: ModelInput, settings: Gene
     if model.context_length is not None and prompt_length < model.context_length:
         limit = min(limit, model.context_length - prompt_length)
 
-    with torch.inference_mode():
+    with torch.inference_mode(), use_fastest_threads(model):
         decoder: IncrementalDecoder
         if model_input.token_ids:
             decoder = create_incremental_decoder(model, [model_input.token_ids], limit)
@@ -129,4 +130,5 @@ def stream_answer_tokens(loaded: Loaded, model_input: ModelInput, settings: Gene
 
     texts = [[] if model.is_encoder_decoder else list(model_input.token_ids)]
     steps = decode_steps(decoder, texts, limit, settings.sampling, ends)
+    steps = step_with_fastest_threads(model, steps, len(model_input.token_ids), rows=1)
     return (token for (token,) in steps if token is not None and token not in ends)

@@ -6,7 +6,7 @@ longer than the product, so that one thread is several times faster than two.
 
 from .cores import count_busy_cores, count_cores, read_load
 from .measurement import count_rows, step_with_fastest_threads, use_fastest_threads
-from .rule import choose_training_threads
+from .rule import choose_training_threads, limit_to_free_cores
 from .setting import check_threads, use_threads
 from .slowdown import SlowdownWatch
 
@@ -17,6 +17,7 @@ __all__ = [
     "count_busy_cores",
     "count_cores",
     "count_rows",
+    "limit_to_free_cores",
     "read_load",
     "step_with_fastest_threads",
     "use_fastest_threads",

@@ -8,8 +8,8 @@ from pathlib import Path
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 LOAD_FILE = Path("/proc/loadavg")
-SAMPLES = 10  # of the number of running threads
-SAMPLE_SECONDS = 0.002  # between two samples
+SAMPLES = 50  # of the number of running threads
+SAMPLE_SECONDS = 0.005  # between two samples
 
 
 def count_cores() -> int:
@@ -69,8 +69,8 @@ def read_load() -> float | None:
 def count_busy_cores() -> float:
     """Return how many cores the other threads of this machine use now; 0 if the system does not say.
 
-    Linux counts the running threads: a few samples in 20 ms. Elsewhere the load of the last minute is returned, which
-    includes this process.
+    Linux counts the running threads: the mean of a quarter of a second. Elsewhere the load of the last minute is
+    returned, which includes this process.
     """
     counts = []
     for _ in range(SAMPLES):

@@ -32,7 +32,7 @@ _lock = threading.Lock()
 
 
 @contextlib.contextmanager
-def use_fastest_threads(model: nn.Module, rows: int) -> Iterator[None]:
+def use_fastest_threads(model: nn.Module, rows: int = MAX_ROWS) -> Iterator[None]:
     """Compute with the fastest number of threads while the context is open, then restore the caller's.
 
     The caller's number is the largest that is tried, so that ``torch.set_num_threads(1)`` and OMP_NUM_THREADS=1 stay
@@ -40,7 +40,8 @@ def use_fastest_threads(model: nn.Module, rows: int) -> Iterator[None]:
 
     Args:
         model: The model; nothing changes if it is not on the CPU.
-        rows: The number of rows of its matrix products: the tokens or patches of all texts or images in the batch.
+        rows: The number of rows of its matrix products: the tokens or patches of all texts or images in the batch;
+            default: many.
     """
     limit = torch.get_num_threads()
     if limit == 1 or is_decided():

@@ -7,9 +7,11 @@ periodically:    log, evaluate, save
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -19,8 +21,14 @@ from safetensors import SafetensorError
 from torch import nn
 
 from jumok.errors import TrainingError
-from jumok.threads import SlowdownWatch, choose_training_threads, count_cores, use_threads
-from jumok.threads.rule import WORK_PER_THREAD
+from jumok.threads import (
+    SlowdownWatch,
+    choose_training_threads,
+    count_busy_cores,
+    count_cores,
+    limit_to_free_cores,
+    use_threads,
+)
 
 from .metrics_log import MetricsLog
 from .optimizer import Optimizers
@@ -32,7 +40,7 @@ from .progress import ProgressDisplay, SilentDisplay
 from .resume import Progress, TrainingState, restore_checkpoint, save_checkpoint
 from .settings import compute_rate_factor
 from .signals import SignalListener, StopRequested
-from .step import StepResult, count_operations, train_step
+from .step import StepResult, estimate_work, train_step
 from .task import Task
 
 
@@ -53,7 +61,7 @@ def fit(task: Task, run: Path, world: World | None = None, display: ProgressDisp
     """
     world = World() if world is None else world
     display = display if display is not None and world.is_main else SilentDisplay()
-    task = fix_threads(task, world)
+    task = fix_threads(task, world, display.show_message)
     settings = task.settings
 
     state = _build_fresh_state(task, world)
@@ -236,19 +244,26 @@ def _save(state: TrainingState, run: Path, best: bool) -> None:
         ) from error
 
 
-def fix_threads(task: Task, world: World) -> Task:
+def fix_threads(task: Task, world: World, report: Callable[[str], None] = lambda line: None) -> Task:
     """Return the task with the number of threads in its settings, if they leave it to the rule.
 
     Args:
         task: The task to train.
         world: The processes of the run; the main process decides for all.
+        report: Called with a sentence if other programs keep cores busy, so that there are fewer threads.
     """
     settings = task.settings
     if settings.threads or world.device.type != "cpu":
         return task
     limit = min(torch.get_num_threads(), count_cores())
-    work = count_operations(task, world, enough=limit * WORK_PER_THREAD) if limit > 1 else 0.0
-    threads = world.broadcast(choose_training_threads(work, limit))
+    most = choose_training_threads(estimate_work(task, world), limit) if limit > 1 else 1
+    threads = 1 if most == 1 else limit_to_free_cores(most, count_busy_cores(), os.cpu_count() or 1)
+    threads = world.broadcast(threads)
+    if threads < most and world.is_main:
+        report(
+            f"other programs use this machine's cores: training with {threads} thread{'s' * (threads > 1)} instead of "
+            f"{most}; --threads sets another number"
+        )
     return replace(task, settings=settings.replace(threads=threads))
 
 

@@ -7,18 +7,15 @@ import math
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from jumok.errors import TrainingError
+from jumok.threads import count_rows
 
 from .parallel import World, gather_tensor
 from .resume import TrainingState
 from .settings import compute_rate_factor
 from .task import Task
-
-CLEARLY = 10  # the estimate counts embeddings as products, and targets instead of tokens
 
 
 @dataclass(frozen=True)
@@ -108,22 +105,21 @@ def _make_not_finite_error(name: str, number: float, state: TrainingState) -> Tr
     )
 
 
-def count_operations(task: Task, world: World, enough: float) -> float:
-    """Return the floating-point operations of the forward and backward pass for one part of the first batch.
+def estimate_work(task: Task, world: World) -> float:
+    """Return about how many floating-point operations the forward and backward pass of one part of a batch take.
 
-    The forward pass runs once to count the products; neither the model nor the random numbers change.
+    Each parameter of a matrix takes six operations for each row: two in the forward pass, four in the backward pass.
 
     Args:
         task: The task to train.
         world: The processes that share the batch.
-        enough: A larger number makes no difference: a model that clearly exceeds it does not run, but is estimated.
     """
     batch = task.batches(0, 0, world.size * task.settings.accumulate)
-    estimate = 6.0 * task.model.parameter_count * batch.count
-    if estimate >= CLEARLY * enough:
-        return estimate
-    generator_state = torch.get_rng_state()
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        task.loss(task.model, batch)
-    torch.set_rng_state(generator_state)
-    return 3.0 * counter.get_total_flops()  # the backward pass computes two products for each of the forward pass
+    parameters = sum(
+        parameter.numel()
+        for module in task.model.modules()
+        if not isinstance(module, nn.Embedding)  # looking up a row costs nothing
+        for parameter in module.parameters(recurse=False)
+        if parameter.dim() > 1
+    )
+    return 6.0 * parameters * count_rows(batch.inputs.values())

@@ -19,7 +19,7 @@ from jumok.lens.lens import Lens, LensModel
 from jumok.threads import use_fastest_threads
 
 from .edge_effects import measure_edges
-from .edit_runner import POSITIONS_PER_BATCH, EditRunner
+from .edit_runner import EditRunner
 from .effect_table import Effects
 from .function_metric import MetricFunction
 from .head_effects import Progress, measure_heads
@@ -73,7 +73,7 @@ def effect(
     """
     _check_options(over, by, verify, controls)
     report = progress or (lambda done, total: None)
-    with Lens(model) as lens, use_fastest_threads(lens.model, POSITIONS_PER_BATCH):
+    with Lens(model) as lens, use_fastest_threads(lens.model):
         runner = EditRunner(lens, inputs, settings, metric)
         sites = _select_sites(runner, layers)
         if over == "heads":
