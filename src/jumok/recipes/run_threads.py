@@ -12,9 +12,7 @@ from jumok.checkpoint.tensor_files import read_json
 from .run_record import write_json
 
 
-def choose_resumed_threads(
-    stored: int | None, requested: int | None, report: Callable[[str], None]
-) -> dict[str, int]:
+def choose_resumed_threads(stored: int | None, requested: int | None, report: Callable[[str], None]) -> dict[str, int]:
     """Return the field ``threads`` of a resumed run; empty if there is neither a stored nor a requested number.
 
     Args:
