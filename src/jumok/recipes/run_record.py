@@ -82,7 +82,7 @@ def read_record(folder: Path, report: Callable[[str], None]) -> RunRecord:
             f"{folder / run_folder.RUN_FILE} is damaged and cannot be rebuilt ({str(error)[:200]}); restore it from a "
             f"copy, or start a new run from the model: jumok train RECIPE --from {shlex.quote(str(folder))}"
         ) from None
-    return RunRecord(request, *facts, threads=_read_threads(metadata))
+    return RunRecord(request, facts[0], facts[1], _read_threads(metadata))
 
 
 def _read_threads(metadata: dict[str, Any]) -> int | None:
