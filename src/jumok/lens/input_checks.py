@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from jumok.errors import ArgumentError
 
@@ -75,9 +75,42 @@ def convert_token_list(tokens: list[Any] | tuple[Any, ...]) -> Tensor:
     """
     if any(isinstance(token, str) for token in tokens):
         raise ArgumentError("a lens reads one text at a time; pass several texts of equal length as a tensor of tokens")
-    if not tokens or not all(isinstance(token, int) for token in tokens):
+    if not tokens or not all(isinstance(token, int) and not isinstance(token, bool) for token in tokens):
         raise ArgumentError("a list must hold the token ids of one text: integers, at least one")
+    if not all(abs(token) < 2**62 for token in tokens):
+        raise ArgumentError("a list must hold the token ids of one text; an id is larger than any vocabulary")
     return torch.tensor(list(tokens))
+
+
+def check_input_tensor(tensor: Tensor) -> None:
+    """Raise an ArgumentError for a tensor whose numbers a model cannot read.
+
+    Args:
+        tensor: An input of the model.
+    """
+    if tensor.is_meta:
+        raise ArgumentError("an input is on the meta device, so it has no numbers; create it on the cpu")
+    if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized:
+        raise ArgumentError("an input is a sparse, nested or quantised tensor; a model reads dense tensors")
+
+
+def check_token_tensor(tokens: object, model: nn.Module) -> None:
+    """Raise an ArgumentError if the first input of a model that reads tokens does not hold token ids.
+
+    Args:
+        tokens: The first input, after preparation.
+        model: The model.
+    """
+    if getattr(model, "reads", None) != "text" and getattr(model, "main_input_name", None) != "input_ids":
+        return
+    if not isinstance(tokens, Tensor):
+        kind = type(tokens).__name__
+        raise ArgumentError(f"this model reads token ids: a text, a list of integers or a tensor, not a {kind}")
+    if tokens.dtype not in (torch.int32, torch.int64) or not tokens.dim() or not tokens.numel():
+        raise ArgumentError(
+            f"this model reads token ids, integers (torch.int64) [batch, length] with at least one token, not "
+            f"{str(tokens.dtype).removeprefix('torch.')} {list(tokens.shape)}"
+        )
 
 
 def count_shared_words(name: str, other: str) -> int:

@@ -30,7 +30,15 @@ from .capture.model_capture import Capture
 from .capture.recorder import Recorder
 from .edits.apply_edits import EditListener
 from .edits.edit_types import Edit
-from .input_checks import check_edges_exist, check_edits, check_keep, convert_token_list, count_shared_words
+from .input_checks import (
+    check_edges_exist,
+    check_edits,
+    check_input_tensor,
+    check_keep,
+    check_token_tensor,
+    convert_token_list,
+    count_shared_words,
+)
 from .model_facts import ModelFacts
 from .sites import Sites
 
@@ -135,6 +143,8 @@ class Lens:
         edits = check_edits(edits)
         input_count = len(inputs) + len(settings)
         prepared = tuple(self.prepare_input(model_input) for model_input in inputs)
+        if prepared:
+            check_token_tensor(prepared[0], self.model)
         if not logits:
             settings = {**self.facts.build_last_logits_arguments(1), **settings}
 
@@ -181,6 +191,7 @@ class Lens:
             model_input = convert_token_list(model_input)
         if not isinstance(model_input, Tensor):
             return model_input
+        check_input_tensor(model_input)
         if model_input.dtype in (torch.int32, torch.int64):
             self._check_tokens(model_input)
             model_input = model_input[None] if model_input.dim() == 1 else model_input

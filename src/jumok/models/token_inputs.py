@@ -29,8 +29,10 @@ def check_tokens(tokens: Int[Tensor, "batch length"], vocabulary: int) -> None:
             f"tokens must be a tensor [batch, length], not a {type(tokens).__name__}; for example "
             "torch.tensor([[5, 3]])"
         )
-    if tokens.dim() != 2 or tokens.is_floating_point():
-        raise ShapeError(f"tokens must be integers [batch, length], not {tokens.dtype}{list(tokens.shape)}")
+    if tokens.dim() != 2 or tokens.dtype not in (torch.int32, torch.int64):
+        raise ShapeError(
+            f"tokens must be integers (torch.int64) [batch, length], not {tokens.dtype}{list(tokens.shape)}"
+        )
     if not tokens.shape[1]:
         raise ArgumentError("the text is empty: a model needs at least one token")
     if torch.compiler.is_compiling():

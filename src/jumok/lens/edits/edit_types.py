@@ -7,8 +7,10 @@ keys and positions are one index or several; None means all of them.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
+from reprlib import repr as abbreviate  # limits depth and length
 from typing import Any, ClassVar
 
 from jumok.attention import mask as masks
@@ -20,9 +22,11 @@ Layer = int | str | None
 Indices = int | Iterable[int] | None  # stored as an index or a sorted tuple
 PARTS = ("attention", "mlp")
 ABLATION_METHODS = ("zero", "mean", "resample")
+INDEX_FIELDS = ("head", "query", "key", "batch", "positions")
+MAX_INDEX = 2**31
 
 
-def normalise_indices(indices: Indices, name: str) -> Indices:
+def normalise_indices(indices: object, name: str) -> Indices:
     """Return indices in a form that can be compared: an index, a sorted tuple, or None.
 
     Args:
@@ -30,21 +34,26 @@ def normalise_indices(indices: Indices, name: str) -> Indices:
         name: The name of the argument, for error messages.
 
     Raises:
-        ArgumentError: If an index is negative, or there are none.
+        ArgumentError: If an index is not an integer or negative, or there are none.
     """
     if indices is None:
         return None
-    if isinstance(indices, int) and not isinstance(indices, bool):
-        numbers: tuple[int, ...] = (indices,)
-    elif isinstance(indices, Iterable) and not isinstance(indices, str):
-        numbers = tuple(sorted({int(index) for index in indices}))
+    if isinstance(indices, Iterable) and not isinstance(indices, str | Mapping):
+        numbers = tuple(sorted({_read_index(index, name) for index in indices}))
         if not numbers:
             raise ArgumentError(f"{name} is empty; omit it to mean all")
-    else:
-        raise ArgumentError(f"{name} must be a number, several numbers, or None for all; not {indices!r}")
-    if numbers[0] < 0:
-        raise ArgumentError(f"{name} is counted from 0, so it cannot be {numbers[0]}")
-    return numbers[0] if isinstance(indices, int) else numbers
+        return numbers
+    return _read_index(indices, name)
+
+
+def _read_index(index: object, name: str) -> int:
+    """Return an index as an integer; a fraction would silently become another index."""
+    if isinstance(index, bool) or not hasattr(index, "__index__"):
+        raise ArgumentError(f"{name} must be an integer, several integers, or None for all; not {abbreviate(index)}")
+    number = operator.index(index)
+    if not 0 <= number < MAX_INDEX:
+        raise ArgumentError(f"{name} is counted from 0, so it cannot be {str(number)[:40]}")
+    return number
 
 
 def as_tuple(indices: Indices) -> tuple[int, ...] | None:
@@ -73,45 +82,92 @@ class Edit:
     def __init_subclass__(cls) -> None:
         Edit.kinds[cls.__name__] = cls
 
-    def _normalise(self, *names: str) -> None:
-        """Sort the indices of these fields during construction, so that equal edits compare equal."""
-        for name in names:
-            object.__setattr__(self, name, normalise_indices(vars(self)[name], name))
+    def __post_init__(self) -> None:
+        """Check all fields, and sort the indices, so that equal edits compare equal."""
+        for name, content in list(vars(self).items()):
+            if name in INDEX_FIELDS:  # not checked before: an iterator can be read only once
+                object.__setattr__(self, name, normalise_indices(content, name))
+            else:
+                check_field(name, content)
 
     def to_json(self) -> dict[str, Any]:
         """Return the edit as a dictionary for JSON; a source capture is written as its name."""
         return {"edit": type(self).__name__, **{name: _convert_to_json(field) for name, field in vars(self).items()}}
 
     @staticmethod
-    def from_json(fields_by_name: Mapping[str, Any], captures: Mapping[str, Capture] | None = None) -> Edit:
+    def from_json(fields_by_name: object, captures: Mapping[str, Capture] | None = None) -> Edit:
         """Create an edit from its JSON dictionary.
 
         Args:
-            fields_by_name: What ``to_json`` returned.
+            fields_by_name: What ``to_json`` returned: a dictionary, possibly from an untrusted file.
             captures: By name, the captures that a ``Patch`` or ``Ablate`` may use as its source.
 
         Raises:
-            ArgumentError: If the kind, a field or the source is unknown.
+            ArgumentError: If the kind, a field or the source is unknown, or a field has the wrong type.
         """
+        if not isinstance(fields_by_name, Mapping):
+            raise ArgumentError(
+                f"an edit in JSON is an object with the field edit, not a {type(fields_by_name).__name__}"
+            )
         arguments = dict(fields_by_name)
-        kind = Edit.kinds.get(str(arguments.pop("edit", None)))
+        name = arguments.pop("edit", None)
+        kind = Edit.kinds.get(name) if isinstance(name, str) else None
         if kind is None:
-            raise ArgumentError(f"unknown edit {fields_by_name.get('edit')!r}; choose one of {', '.join(Edit.kinds)}")
+            raise ArgumentError(f"unknown edit {abbreviate(name)}; choose one of {', '.join(Edit.kinds)}")
         names = {field.name for field in fields(kind)}
         unknown = next((name for name in arguments if name not in names), None)
         if unknown is not None:
-            raise ArgumentError(f"{kind.__name__} has no field {unknown!r}; it has {', '.join(sorted(names))}")
+            raise ArgumentError(
+                f"{kind.__name__} has no field {abbreviate(unknown)}; it has {', '.join(sorted(names))}"
+            )
         source = arguments.get("source")
         if isinstance(source, str):
             if not captures or source not in captures:
-                raise ArgumentError(f"this edit needs the capture {source!r}; pass it in captures={{{source!r}: ...}}")
+                raise ArgumentError(
+                    f"this edit needs the capture {source[:80]!r}; pass it in captures={{{source[:80]!r}: ...}}"
+                )
             arguments["source"] = captures[source]
         if isinstance(arguments.get("mask"), str):
             arguments["mask"] = masks.parse(arguments["mask"])
-        try:
-            return kind(**arguments)
-        except TypeError as error:
-            raise ArgumentError(f"{kind.__name__} cannot be built from {dict(fields_by_name)}: {error}") from None
+        for name, content in arguments.items():
+            check_field(name, content)
+        return kind(**arguments)
+
+
+def check_field(name: str, content: object) -> None:
+    """Raise an ArgumentError if a field of an edit has a wrong type.
+
+    Args:
+        name: The field, such as "layer".
+        content: Its content; it may come from a JSON file.
+    """
+    is_integer = hasattr(content, "__index__") and not isinstance(content, bool)
+    if name in INDEX_FIELDS:
+        normalise_indices(content, name)
+    elif name == "layer":
+        if content is not None and not isinstance(content, str) and not is_integer:
+            raise ArgumentError(
+                f"layer must be an integer, the name of a site, or None for all; not {abbreviate(content)}"
+            )
+    elif name == "seed":
+        if not is_integer or not 0 <= operator.index(content) < 2**63:  # type: ignore[arg-type]
+            raise ArgumentError(f"seed must be an integer from 0 to 2**63 - 1, not {abbreviate(content)}")
+    elif name == "temperature":
+        is_number = isinstance(content, int | float) and not isinstance(content, bool)
+        if not is_number or not 0 < content < 1e30:  # type: ignore[operator]
+            raise ArgumentError(f"temperature must be a finite number above 0, not {abbreviate(content)}")
+    elif name in ("part", "by"):
+        options = PARTS if name == "part" else ABLATION_METHODS
+        if content not in options:
+            raise ArgumentError(f"{name} must be one of {', '.join(options)}, not {abbreviate(content)}")
+    elif name == "mask":
+        if content is not None and not isinstance(content, Mask):
+            raise ArgumentError(
+                f"mask must be a mask of jumok.attention.mask, not a {type(content).__name__}; wrap a table of "
+                "booleans in mask.given(table)"
+            )
+    elif name == "source" and content is not None and not isinstance(content, Capture):
+        raise ArgumentError(f"source must be a capture, or its name in JSON, not {abbreviate(content)}")
 
 
 def _convert_to_json(field: Any) -> Any:
@@ -144,11 +200,7 @@ class Ablate(Edit):
     source: Capture | None = None
 
     def __post_init__(self) -> None:
-        self._normalise("head")
-        if self.part not in PARTS:
-            raise ArgumentError(f"part must be one of {', '.join(PARTS)}, not {self.part!r}")
-        if self.by not in ABLATION_METHODS:
-            raise ArgumentError(f"by must be one of {', '.join(ABLATION_METHODS)}, not {self.by!r}")
+        super().__post_init__()
         if self.part == "mlp" and self.head is not None:
             raise ArgumentError("an MLP has no heads; omit head")
 
@@ -170,9 +222,6 @@ class KnockOut(Edit):
     query: Indices = None
     key: Indices = None
     batch: Indices = None
-
-    def __post_init__(self) -> None:
-        self._normalise("head", "query", "key", "batch")
 
     @property
     def mask(self) -> Mask:
@@ -197,9 +246,7 @@ class Patch(Edit):
     source: Capture | None = None
 
     def __post_init__(self) -> None:
-        self._normalise("head", "positions")
-        if self.part not in PARTS:
-            raise ArgumentError(f"part must be one of {', '.join(PARTS)}, not {self.part!r}")
+        super().__post_init__()
         if self.source is None:
             raise ArgumentError("a Patch needs another capture to read from: source=lens.run(..., keep='output')")
 
@@ -218,11 +265,6 @@ class Scale(Edit):
     head: Indices = None
     temperature: int | float = 1.0
 
-    def __post_init__(self) -> None:
-        self._normalise("head")
-        if not self.temperature > 0:
-            raise ArgumentError(f"temperature must be above 0, not {self.temperature}")
-
 
 @dataclass(frozen=True)
 class Remask(Edit):
@@ -235,11 +277,3 @@ class Remask(Edit):
 
     head: Indices = None
     mask: Mask | None = None
-
-    def __post_init__(self) -> None:
-        self._normalise("head")
-        if self.mask is not None and not isinstance(self.mask, Mask):
-            raise ArgumentError(
-                f"mask must be a mask of jumok.attention.mask, not a {type(self.mask).__name__}; wrap a table of "
-                "booleans in mask.given(table)"
-            )
