@@ -138,7 +138,7 @@ def test_requested_names_numbers_and_header(tmp_path: Path) -> None:
         ([["review", "sentiment"], ["x", "y"]], {"text": "reveiw"}, "'reveiw'; .*'review'.*did you mean text=review"),
         ([["review", "sentiment"], ["x", "y"]], {"label": "9"}, "there is no column '9'"),
         ([["id", "text", "mood"], ["1", "x", "y"]], {}, "no column 'label'; the first row is 'id', 'text', 'mood'"),
-        ([["a", "b", "c"], ["1", "x", "y"]], {}, "choose it by its name or number, such as text=2"),
+        ([["a", "b", "c"], ["1", "x", "y"]], {}, "say which it is with text=NAME and label=NAME, or with the number"),
         ([["text;label"], ["x;y"]], {}, "separated by ';'"),
         ([["one"], ["two"]], {}, "there is no column 'text' and 'label'; the first row is 'one'"),
     ],
@@ -161,7 +161,9 @@ def test_user_is_told_which_columns_were_taken(tmp_path: Path) -> None:
         f"{path}: the first row is a header; text = 'review' (column 1), label = 'sentiment' (column 2); "
         "first example: text 'fine film', label 'good'"
     )
-    assert "no header, the first row is data; source = column 1, target = column 2" in str(notices[1])
+    assert "no header, the first row is data (if not, set header=yes); source = column 1, target = column 2" in str(
+        notices[1]
+    )
     assert isinstance(notices[0], TableNotice) and notices[0].to_json()["example"] == {
         "text": "fine film",
         "label": "good",

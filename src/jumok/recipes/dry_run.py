@@ -57,7 +57,7 @@ def preview_training(
             changes=fields,
             skip_bad=skip_bad,
             encoding=encoding,
-            report=display.show_message,
+            report=lambda line: None if folder in line else display.show_message(line),
         )
         declared = get_recipe(recipe)
         request.refuse_undeclared_fields(declared)

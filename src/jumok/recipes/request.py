@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ from jumok.data import catalogue
 from jumok.data.readers.file_format import FileFormat, check_encoding
 from jumok.data.readers.hub_datasets import HUB_PREFIX
 from jumok.data.readers.lines import Notice, ProblemLog
-from jumok.errors import ArgumentError, DataError
+from jumok.errors import ArgumentError
 from jumok.fields import Fields, FieldsType
 from jumok.models import Config, Model
 from jumok.training import Settings
@@ -113,46 +113,6 @@ class TrainingRequest:
     def download_report(self) -> Callable[[str], None] | None:
         """What readers of the catalogue receive: only a recipe's default data is downloaded without being named."""
         return self.report if self.data is None else None
-
-    def select_dataset(self, default: str | None, available: Collection[str]) -> str | None:
-        """Return the catalogue entry to read; None if the data is the user's own.
-
-        Args:
-            default: The entry of a request without data.
-            available: The entries that the recipe can read.
-
-        Raises:
-            ArgumentError: If ``data`` names an entry that the recipe cannot read.
-        """
-        if self.data is None:
-            return default
-        name = self.catalogue_name
-        if name is None or name in available:
-            return name
-        if catalogue.find_entry(name).kind == "model":
-            raise ArgumentError(f"{name} is a model, not data; start from it with --from {name}")
-        choices = f"choose one of {', '.join(available)}, or give" if available else "give"
-        raise ArgumentError(
-            f"the {self.recipe} recipe cannot read {name} of the catalogue; {choices} files of your own"
-        )
-
-    def require_files(self) -> str:
-        """Return the path of the user's own files, or the name of a Hugging Face dataset.
-
-        Raises:
-            DataError: If there is no such file or folder; the message suggests a similar catalogue entry.
-        """
-        assert self.data is not None
-        if not self.data.startswith(HUB_PREFIX) and not Path(self.data).exists():
-            names = [entry.name for entry in catalogue.list_entries() if entry.kind == "data"]
-            near = difflib.get_close_matches(self.data.lower(), names, 1)
-            hint = (
-                f"did you mean {near[0]} of the catalogue?" if near else "jumok data lists the names of the catalogue"
-            )
-            raise DataError(
-                f"{self.data[:200]} does not exist; give a file, a folder or a name of the catalogue; {hint}"
-            )
-        return self.data
 
     def create_file_format(self, header: str) -> FileFormat:
         """Return how the user's files are written.

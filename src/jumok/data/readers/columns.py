@@ -44,7 +44,11 @@ class TableNotice(Notice):
     example: Mapping[str, str]
 
     def __str__(self) -> str:
-        headers = {True: "the first row is a header; ", False: "no header, the first row is data; ", None: ""}
+        headers = {
+            True: "the first row is a header; ",
+            False: "no header, the first row is data (if not, set header=yes); ",
+            None: "",
+        }
         columns = ", ".join(f"{role} = {name}" for role, name in self.columns.items())
         example = ", ".join(f"{role} {_shorten(text)}" for role, text in self.example.items())
         return f"{self.path}: {headers[self.has_header]}{columns}; first example: {example}"

@@ -267,14 +267,16 @@ def _complete_in_order(columns: Sequence[Column], first: list[str], indices: Seq
 def _describe_missing(needed: int, missing: Sequence[Column], first: list[str], names: Sequence[str]) -> str:
     titles = " and ".join(repr(column.title) for column in missing)
     message = f"there is no column {titles}; the first row is {abbreviate(first)}"
-    separator = next((mark for mark in ("\t", ";", ",", "|") if mark in first[0]), None)
-    if len(first) < needed and separator is not None:
-        return f"{message}; its cells seem to be separated by {separator!r}"
+    if len(first) < needed:
+        separator = next((mark for mark in ("\t", ";", ",", "|") if mark in first[0]), None)
+        hint = f"its cells seem to be separated by {separator!r}" if separator else f"{needed} columns are needed"
+        return f"{message}; {hint} (.csv: commas, .tsv: tabs)"
     column = missing[0]
     near = difflib.get_close_matches(column.title, names, 1)
     if near:
         return f"{message}; did you mean {column.role}={near[0]}?"
-    return f"{message}; choose it by its name or number, such as {column.role}={min(2, len(first))}"
+    choices = " and ".join(f"{column.role}=NAME" for column in missing)
+    return f"{message}; say which it is with {choices}, or with the number of the column"
 
 
 def abbreviate(cells: Sequence[str]) -> str:

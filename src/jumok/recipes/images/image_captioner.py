@@ -31,6 +31,7 @@ from jumok.models import Model
 from jumok.models.captioner import Captioner, CaptionerConfig
 from jumok.recipes.recipe import Defaults, Options, column_field, header_field, recipe
 from jumok.recipes.request import TrainingRequest
+from jumok.recipes.shared.data_source import require_files, select_dataset
 from jumok.recipes.shared.run_tokenizer import learn_tokenizer, load_or_create_tokenizer
 from jumok.recipes.shared.splits import fingerprint, split_by_key
 from jumok.recipes.shared.text_scores import compute_chrf, compute_exact_match, require_sacrebleu
@@ -193,7 +194,7 @@ def _require_captioner_config(loaded: Loaded, start: str | None) -> CaptionerCon
 def _read_emoji(request: TrainingRequest, preparation: Preparation) -> SplitImages:
     options = request.take_options(CaptionOptions)
     language: Language = "ko" if options.language == "ko" else "en"
-    artist = EMOJI_ARTISTS[request.select_dataset("emoji", EMOJI_ARTISTS) or "emoji"]
+    artist = EMOJI_ARTISTS[select_dataset(request, "emoji", EMOJI_ARTISTS) or "emoji"]
     report = request.download_report
     emoji = list(load_emoji("train", report, language, options.tones == "yes", artist))
     # skin tones are used for training only: in the scores they would count the same emoji six times
@@ -217,7 +218,7 @@ def _read_folder(request: TrainingRequest, preparation: Preparation) -> SplitIma
     problems = request.create_problem_log()
     options = request.take_options(CaptionOptions)
     file_format = request.create_file_format(options.header)
-    files = read_captioned_images(request.require_files(), problems, options.file, options.caption, file_format)
+    files = read_captioned_images(require_files(request), problems, options.file, options.caption, file_format)
     images = load_or_resize_images(request, files, preparation, problems)
     train, validation, held_out = split_by_key(hash_images(images.pixels), HELD_OUT, VALIDATION)
     return images.select(train), images.select(validation), images.select(held_out)

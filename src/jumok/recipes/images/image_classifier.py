@@ -36,6 +36,7 @@ from jumok.recipes.shared.class_scores import (
     list_class_names,
     set_class_count,
 )
+from jumok.recipes.shared.data_source import require_files, select_dataset
 from jumok.recipes.shared.splits import fingerprint, split_by_key
 from jumok.recipes.shared.start_model import copy_parameters
 from jumok.training import Batch, DataSummary, Task, compute_token_loss, select_part
@@ -111,7 +112,7 @@ def get_image_defaults(request: TrainingRequest) -> Defaults:
         request: The training request.
     """
     options = request.take_options(ImageOptions)
-    source = request.select_dataset(options.set, GALLERIES) or "folder"
+    source = select_dataset(request, options.set, GALLERIES) or "folder"
     settings = {**SETTINGS, "steps": STEPS[source, options.model]}
     if request.start is not None:
         return Defaults(settings)
@@ -128,7 +129,7 @@ def image(request: TrainingRequest) -> Task:
     options = request.take_options(ImageOptions)
     if request.data is not None and "set" in request.changes:
         raise ArgumentError("set of the image recipe applies only without --data; remove it")
-    source = request.select_dataset(options.set, GALLERIES) or "folder"
+    source = select_dataset(request, options.set, GALLERIES) or "folder"
     loaded = request.load_start()
     config = CONFIGS[source, options.model] if loaded is None else _adapt_loaded_config(loaded, request.start)
     config = request.take_config(config)
@@ -205,7 +206,7 @@ def _select_images(images: LabelledImages, indices: Sequence[int], preparation: 
 
 def _read_folder(request: TrainingRequest, preparation: Preparation) -> SplitImages:
     problems = request.create_problem_log()
-    path = request.require_files()
+    path = require_files(request)
     files = load_or_resize_images(request, read_image_folder(path, problems), preparation, problems)
     names = list_class_names(files.texts, path)
     labels = torch.tensor([names.index(text) for text in files.texts])

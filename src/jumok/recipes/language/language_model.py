@@ -30,6 +30,7 @@ from jumok.models import Model
 from jumok.models.gpt import GPT, GPTConfig
 from jumok.recipes.recipe import Defaults, Options, column_field, header_field, recipe
 from jumok.recipes.request import TrainingRequest
+from jumok.recipes.shared.data_source import require_files, select_dataset
 from jumok.recipes.shared.run_tokenizer import learn_tokenizer, load_or_create_tokenizer, save_tokenizer
 from jumok.training import Batch, DataSummary, Settings, Task, compute_token_loss, select_part
 
@@ -228,11 +229,18 @@ def _create_batch(rows: Int[Tensor, "batch window"]) -> Batch:
 
 
 def _read_pieces(request: TrainingRequest, problems: ProblemLog) -> Iterator[TextPiece]:
-    name = request.select_dataset("shakespeare", text_corpora.TEXTS)
+    """Yield the texts; a text of a table ends with a line break, so that it is not joined to the next one."""
+    for piece in _read_unfinished_pieces(request, problems):
+        is_open = piece.ends_document and not piece.text.endswith("\n")
+        yield TextPiece(piece.text + "\n", True) if is_open else piece
+
+
+def _read_unfinished_pieces(request: TrainingRequest, problems: ProblemLog) -> Iterator[TextPiece]:
+    name = select_dataset(request, "shakespeare", text_corpora.TEXTS)
     if name is None:
         options = request.take_options(TextOptions)
         file_format = request.create_file_format(options.header)
-        return read_pieces(request.require_files(), problems, options.text, file_format)
+        return read_pieces(require_files(request), problems, options.text, file_format)
     splits: tuple[Split, ...] = ("train", "held-out")
     read = text_corpora.TEXTS[name]
     return (TextPiece(passage, True) for split in splits for passage in read(split, request.download_report))

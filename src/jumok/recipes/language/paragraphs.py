@@ -22,6 +22,7 @@ from jumok.errors import ArgumentError
 from jumok.fields import integer
 from jumok.recipes.recipe import Options, column_field, header_field
 from jumok.recipes.request import TrainingRequest
+from jumok.recipes.shared.data_source import require_files, select_dataset
 from jumok.recipes.shared.run_tokenizer import learn_tokenizer, load_or_create_tokenizer
 
 SPECIAL_TOKENS = {"pad": "[PAD]", "classify": "[CLS]", "separator": "[SEP]", "mask": "[MASK]"}
@@ -124,14 +125,14 @@ def _encode_paragraphs(paragraphs: Iterable[str], tokenizer: Tokenizer, max_toke
 
 
 def _read_paragraphs(request: TrainingRequest, side: Split, problems: ProblemLog) -> Iterator[str]:
-    name = request.select_dataset("gutenberg", text_corpora.TEXTS)
+    name = select_dataset(request, "gutenberg", text_corpora.TEXTS)
     if name is not None:
         passages = text_corpora.TEXTS[name](side, request.download_report)
         yield from split_paragraphs(TextPiece(passage, True) for passage in passages)
         return
     options = request.take_options(ParagraphOptions)
     file_format = request.create_file_format(options.header)
-    for paragraph in split_paragraphs(read_pieces(request.require_files(), problems, options.text, file_format)):
+    for paragraph in split_paragraphs(read_pieces(require_files(request), problems, options.text, file_format)):
         if assign_split(paragraph) == side:
             yield paragraph
 

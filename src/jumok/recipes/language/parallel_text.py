@@ -21,6 +21,7 @@ from jumok.errors import ArgumentError, DataError
 from jumok.fields import choice, integer
 from jumok.recipes.recipe import Options, column_field, header_field
 from jumok.recipes.request import TrainingRequest
+from jumok.recipes.shared.data_source import require_files, select_dataset
 from jumok.recipes.shared.run_tokenizer import learn_tokenizer, load_or_create_tokenizer
 from jumok.training import DataSummary
 
@@ -250,7 +251,7 @@ def _get_direction(request: TrainingRequest) -> str:
 
 def _read_pairs(request: TrainingRequest, side: Split, problems: ProblemLog) -> Iterator[TextPair]:
     options = request.take_options(PairOptions)
-    if request.select_dataset("en-ko", ["en-ko"]) is not None:
+    if select_dataset(request, "en-ko", ["en-ko"]) is not None:
         source, target = DIRECTIONS[options.direction]
         # number the placeholders: their names would add thousands of words that are not translated
         return (
@@ -258,5 +259,5 @@ def _read_pairs(request: TrainingRequest, side: Split, problems: ProblemLog) -> 
             for pair in text_corpora.read_en_ko(side, request.download_report, source, target)
         )
     file_format = request.create_file_format(options.header)
-    pairs = read_pairs(request.require_files(), options.source, options.target, problems, file_format)
+    pairs = read_pairs(require_files(request), options.source, options.target, problems, file_format)
     return (pair for pair in pairs if assign_split(pair[0]) == side)

@@ -16,6 +16,7 @@ from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
 from jumok.recipes.recipe import Options, column_field, header_field
 from jumok.recipes.request import TrainingRequest
+from jumok.recipes.shared.data_source import require_files, select_dataset
 from jumok.recipes.shared.splits import split_by_key
 from jumok.training import DataSummary
 
@@ -60,7 +61,7 @@ def read_split_texts(request: TrainingRequest) -> SplitTexts:
     Raises:
         ArgumentError: All training texts have the same label.
     """
-    name = request.select_dataset("sentiment", text_corpora.LABELLED_TEXTS)
+    name = select_dataset(request, "sentiment", text_corpora.LABELLED_TEXTS)
     if name is not None:
         read = text_corpora.LABELLED_TEXTS[name]
         texts = list(read("train", request.download_report))
@@ -70,7 +71,7 @@ def read_split_texts(request: TrainingRequest) -> SplitTexts:
         problems = request.create_problem_log()
         options = request.take_options(LabelledTextOptions)
         file_format = request.create_file_format(options.header)
-        texts = list(read_labelled_texts(request.require_files(), problems, options.text, options.label, file_format))
+        texts = list(read_labelled_texts(require_files(request), problems, options.text, options.label, file_format))
         if problems.count:
             request.report(str(problems))
         keys = [normalize_text(text) for text, _ in texts]

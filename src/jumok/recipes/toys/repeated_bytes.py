@@ -12,6 +12,7 @@ from jumok.data.readers.lines import ProblemLog
 from jumok.errors import ArgumentError
 from jumok.recipes.recipe import Options, column_field, header_field
 from jumok.recipes.request import TrainingRequest
+from jumok.recipes.shared.data_source import require_files, select_dataset
 
 MAX_TEXT_BYTES = 2_000_000  # of the user's own text
 PIECE_BYTES = 64  # length of the repeated piece in a test sequence
@@ -131,9 +132,9 @@ def read_own_text(request: TrainingRequest) -> bytes:
 
 
 def _read_documents(request: TrainingRequest, problems: ProblemLog) -> Iterator[str]:
-    name = request.select_dataset(None, text_corpora.TEXTS)
+    name = select_dataset(request, None, text_corpora.TEXTS)
     if name is not None:
         return text_corpora.TEXTS[name]("train", request.download_report)
     options = request.take_options(InductionOptions)
     file_format = request.create_file_format(options.header)
-    return read_documents(request.require_files(), problems, options.text, file_format)
+    return read_documents(require_files(request), problems, options.text, file_format)

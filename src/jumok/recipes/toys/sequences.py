@@ -26,6 +26,7 @@ from jumok.models.transformer import Transformer, TransformerConfig
 from jumok.recipes.recipe import Defaults, Options, column_field, header_field, recipe
 from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.batched_decoding import generate_by_length
+from jumok.recipes.shared.data_source import require_files, select_dataset
 from jumok.recipes.shared.text_scores import compute_bleu, compute_exact_match, require_sacrebleu
 from jumok.training import IGNORE_INDEX, Batch, Task, compute_token_loss, select_part
 
@@ -182,10 +183,10 @@ def _read_data(
             "test": options.held_out,
         }
         return {part: convert_numbers(generate_examples(part, count)) for part, count in counts.items()}
-    request.select_dataset(None, ())
+    select_dataset(request, None, ())
     problems = request.create_problem_log()
     file_format = request.create_file_format(options.header)
-    sequences = read_sequences(request.require_files(), options.longest, problems, options.text, file_format)
+    sequences = read_sequences(require_files(request), options.longest, problems, options.text, file_format)
     pairs = split_pairs(sequences, rule, options.held_out)
     if problems.count:
         request.report(str(problems))
