@@ -8,6 +8,10 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch.nn import functional
@@ -75,6 +79,16 @@ def measure_sparse(rounds: int, length: int = 8192) -> list[Row]:
 
         times = compare_interleaved(run_blocked, run_dense, max(3, rounds // 2))
         rows.append(_make_sparse_row(f"blocked forward+backward n={length}", dense_causal, times))
+
+        # The graph of each forward pass is kept, so that the backward pass alone can be repeated.
+        blocked = attend(*leaves, mask=windowed, backend="blocked")
+        dense = functional.scaled_dot_product_attention(*leaves, is_causal=dense_causal)
+        times = compare_interleaved(
+            lambda output=blocked, leaves=leaves: torch.autograd.grad(output, leaves, grad_output, retain_graph=True),
+            lambda output=dense, leaves=leaves: torch.autograd.grad(output, leaves, grad_output, retain_graph=True),
+            max(3, rounds // 2),
+        )
+        rows.append(_make_sparse_row(f"blocked backward n={length}", dense_causal, times))
     return rows
 
 
@@ -167,6 +181,30 @@ def measure_linear(rounds: int, length: int = 8192) -> list[Row]:
     ]
 
 
+# Ends when its parent ends, however that happens: the pipe of its standard input closes.
+BUSY_PROGRAM = """
+import os, sys, threading
+def wait():
+    sys.stdin.read()
+    os._exit(0)
+threading.Thread(target=wait, daemon=True).start()
+while True:
+    sum(range(100_000))
+"""
+
+
+@contextmanager
+def keep_cores_busy(count: int) -> Iterator[None]:
+    """Run ``count`` processes that compute all the time, as other programs of a user would."""
+    processes = [subprocess.Popen([sys.executable, "-c", BUSY_PROGRAM], stdin=subprocess.PIPE) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
 def main() -> None:
     """Run the benchmarks and print one line per row."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -175,7 +213,20 @@ def main() -> None:
     parser.add_argument(
         "--only", choices=["overhead", "sparse", "crossover", "memory", "linear"], help="run only this part"
     )
+    parser.add_argument(
+        "--busy", type=int, default=0, metavar="N", help="keep N cores busy with other processes (default 0)"
+    )
     arguments = parser.parse_args()
+    with keep_cores_busy(arguments.busy):
+        run(arguments)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Run the selected parts.
+
+    Args:
+        arguments: The options of the command.
+    """
     torch.manual_seed(0)
     fewer_rounds = max(3, arguments.rounds // 3)
     parts = {
