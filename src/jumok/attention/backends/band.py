@@ -25,7 +25,8 @@ from .band_windows import Windows
 from .protocol import AttentionOutput, AttentionRequest
 
 # Keys in the windows of one backward call, times their width: their gradients are stored before they are added up.
-MAX_WINDOW_NUMBERS = 2**24
+# Measured: larger buffers are slower, as the system clears their pages in every call.
+MAX_WINDOW_NUMBERS = 2**22
 
 _NOT_A_DOT_PRODUCT = Score.fold_into_query  # scores that are dot products override it
 
@@ -119,15 +120,19 @@ class _Layout:
     def _pad_keys(self, key: Tensor, value: Tensor, dtype: torch.dtype) -> Tensor:
         """Copy keys and values inside the band for every head, ``[2, sequence, padded key, width]``."""
         shape = (2, self.batch, self.groups, self.heads // self.groups, self.windows.padded_length, self.width)
-        padded = key.new_zeros(shape, dtype=dtype)
+        padded, inside = key.new_empty(shape, dtype=dtype), self.windows.padded_keys
+        padded[..., : inside.start, :] = 0.0
+        padded[..., inside.stop :, :] = 0.0
         for copy, tensor in zip(padded, (key, value), strict=True):
-            copy[..., self.windows.padded_keys, : tensor.shape[-1]] = tensor[:, :, None, self.windows.keys]
+            copy[..., inside, : tensor.shape[-1]] = tensor[:, :, None, self.windows.keys]
+            copy[..., inside, tensor.shape[-1] :] = 0.0
         return padded.view(2, self.sequences, -1, self.width)
 
     def unpad_keys(self, padded: Tensor, like: Tensor) -> Tensor:
         """Add up the gradients of the heads of each group; outside the band they are 0."""
         inside = padded.view(self.batch, self.groups, self.heads // self.groups, -1, self.width)
-        inside = inside[..., self.windows.padded_keys, : like.shape[-1]].sum(2)
+        inside = inside[..., self.windows.padded_keys, : like.shape[-1]]
+        inside = inside.sum(2) if inside.shape[2] > 1 else inside.squeeze(2)
         if inside.shape == like.shape:
             return inside.to(like.dtype)
         gradient = torch.zeros_like(like)
