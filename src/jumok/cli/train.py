@@ -26,6 +26,8 @@ REFUSED_WITH_RESUME = {
     "skip_bad": "--skip-bad",
     "encoding": "--encoding",
     "dry_run": "--dry-run",
+    "epochs": "--epochs",
+    "batch": "--batch",
     "seed": "--seed",
     "save_every": "--save-every",
 }
@@ -68,6 +70,8 @@ GROUP_TITLES = {"recipe": "Recipe", "model": "Model config", "training": "Traini
 @click.option("--list", "listed", is_flag=True, help="List the recipes, or the fields of RECIPE.")
 @click.option("--resume", type=click.Path(path_type=Path), help="Continue the run in this folder.")
 @click.option("--steps", type=click.IntRange(1), help="Number of updates.")
+@click.option("--epochs", type=click.IntRange(1), help="Passes over the training data, instead of --steps.")
+@click.option("--batch", type=click.IntRange(1), help="Examples per update, over all processes.")
 @click.option("--save-every", type=click.IntRange(1), help="Updates between checkpoints.")
 @click.option("--seed", type=click.IntRange(0), help="Seed of all random numbers.")
 @click.option("--threads", type=click.IntRange(0), help="Threads on a CPU.  [default: all that large steps can use]")
@@ -147,7 +151,7 @@ def _collect_fields(options: dict[str, Any]) -> dict[str, Any]:
     fields = parse_changes(options["changes"])
     for name in fields.keys() & OPTIONS_ONLY.keys():
         raise click.UsageError(f"--set cannot change {name}; use {OPTIONS_ONLY[name]}")
-    for name in ("steps", "save_every", "seed", "threads"):
+    for name in ("steps", "epochs", "batch", "save_every", "seed", "threads"):
         if options[name] is not None:
             fields[name] = options[name]
     return fields

@@ -8,7 +8,7 @@ from typing import Any
 
 from jumok.data.readers.columns import TableNotice
 from jumok.data.readers.file_list import UnreadFiles
-from jumok.training import Task
+from jumok.training import Task, apply_epochs
 from jumok.training.progress import ProgressDisplay, select_display
 
 from .recipe import get_recipe
@@ -61,7 +61,7 @@ def preview_training(
         )
         declared = get_recipe(recipe)
         request.refuse_undeclared_fields(declared)
-        task = declared.build(request)
+        task = apply_epochs(declared.build(request))
         request.refuse_unused_fields(declared)
         return _describe_task(request, task)
 

@@ -139,6 +139,8 @@ class TrainingRequest:
         Args:
             **defaults: The recipe's defaults, by field name.
         """
+        if {"steps", "epochs"} <= self.changes.keys():
+            raise ArgumentError("give either steps or epochs, not both; the number of epochs determines the steps")
         return self._take_fields(Settings.from_json(defaults))
 
     def take_config(self, default: FieldsType) -> FieldsType:

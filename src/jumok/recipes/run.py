@@ -13,7 +13,7 @@ import torch
 from jumok.checkpoint import run_folder
 from jumok.errors import ArgumentError
 from jumok.threads import use_threads
-from jumok.training import Outcome, Task, World, connect_world, fit, select_device
+from jumok.training import Outcome, Task, World, apply_epochs, connect_world, fit, select_device
 from jumok.training.loop import fix_threads
 from jumok.training.parallel import LAUNCHER_VARIABLE
 from jumok.training.progress import ProgressDisplay, SilentDisplay, select_display
@@ -208,6 +208,10 @@ def _check_data(record: RunRecord, request: TrainingRequest) -> None:
 
 def _adapt_request(request: TrainingRequest, changes: dict[str, int]) -> TrainingRequest:
     """Return the stored request with other fields, and with the newest checkpoint as its first model."""
+    if "steps" in changes:  # they replace the epochs too
+        request = replace(
+            request, changes={name: request.changes[name] for name in request.changes if name != "epochs"}
+        )
     request = replace(request, changes={**request.changes, **changes})
     checkpoints = run_folder.list_checkpoints(request.folder)
     if request.start is not None and checkpoints:  # the first model may no longer exist
@@ -221,7 +225,7 @@ def _build_task(request: TrainingRequest, world: World) -> Task:
     request.refuse_undeclared_fields(recipe)
     if not world.is_main:
         world.barrier()
-    task = recipe.build(request)
+    task = apply_epochs(recipe.build(request))
     request.refuse_unused_fields(recipe)
     if world.is_main:
         world.barrier()

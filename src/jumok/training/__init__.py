@@ -6,7 +6,7 @@ from .loop import fit
 from .outcome import Outcome
 from .parallel import World, connect_world, select_device
 from .settings import Settings, compute_rate_factor
-from .task import IGNORE_INDEX, Batch, Batches, DataSummary, Task, compute_token_loss, select_part
+from .task import IGNORE_INDEX, Batch, Batches, DataSummary, Task, apply_epochs, compute_token_loss, select_part
 
 __all__ = [
     "IGNORE_INDEX",
@@ -18,6 +18,7 @@ __all__ = [
     "Task",
     "TrainingError",
     "World",
+    "apply_epochs",
     "compute_rate_factor",
     "compute_token_loss",
     "connect_world",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from jumok.errors import ArgumentError
-from jumok.fields import Fields, choice, flag, integer, real
+from jumok.fields import Fields, choice, flag, integer, optional, real
 from jumok.threads import check_threads
 
 
@@ -22,6 +22,7 @@ class Settings(Fields):
     family: ClassVar[str] = "training"
 
     steps: int = integer(1000, "number of updates")
+    epochs: int | None = optional(integer(1, "passes over the training data, instead of steps"))
     batch: int = integer(32, "examples per update, over all processes")
     accumulate: int = integer(1, "parts in which a process computes its share of a batch: less memory, same gradients")
     learning_rate: float = real(1e-3, "highest learning rate of AdamW", most=100.0)

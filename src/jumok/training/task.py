@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from jumok.errors import ArgumentError
 from jumok.models import Model
 
 from .settings import Settings
@@ -81,6 +83,7 @@ class Task:
         summary: Counts and first examples of the data, for a dry run.
         report: Returns the final report for the best model and writes figures into the folder; None: the metrics of
             ``evaluate``.
+        examples: The number of training examples in one epoch; None if they are generated anew at each step.
     """
 
     model: Model
@@ -96,6 +99,25 @@ class Task:
     data: Mapping[str, Any] = field(default_factory=dict)
     report: Callable[[Model, Path], dict[str, Any]] | None = None
     summary: DataSummary = DataSummary()
+    examples: int | None = None
+
+
+def apply_epochs(task: Task) -> Task:
+    """Return a task whose number of steps follows from its number of epochs; without epochs, the task itself.
+
+    Args:
+        task: The task, with the number of its examples.
+
+    Raises:
+        ArgumentError: If the task has no fixed number of examples.
+    """
+    epochs, batch = task.settings.epochs, task.settings.batch
+    if epochs is None:
+        return task
+    if task.examples is None:
+        raise ArgumentError("this recipe generates new examples at each step and has no epochs; give steps instead")
+    steps = math.ceil(epochs * task.examples / batch)
+    return replace(task, settings=task.settings.replace(steps=steps))
 
 
 def select_part(ids: list[int], part: int, parts: int) -> list[int]:

@@ -27,6 +27,7 @@ from jumok.models.captioner import CaptionerConfig
 from jumok.models.swin import SwinConfig
 from jumok.models.vit import ViTConfig
 from jumok.recipes.request import TrainingRequest
+from jumok.recipes.shared.data_source import require_files
 
 IMAGES_FILE = "pictures.safetensors"
 PARTS = ("training", "validation", "held-out")
@@ -57,6 +58,16 @@ class LabelledPixels(NamedTuple):
         """
         chosen = list(indices)
         return LabelledPixels(self.pixels[chosen], [self.texts[index] for index in chosen])
+
+
+def get_image_folder(request: TrainingRequest) -> str:
+    """Return the user's folder of images; it need not exist any more if the run has stored the images.
+
+    Args:
+        request: The training request.
+    """
+    is_stored = (request.folder / IMAGES_FILE).is_file()
+    return str(request.data) if is_stored else require_files(request)
 
 
 def load_or_resize_images(

@@ -31,7 +31,7 @@ from jumok.models import Model
 from jumok.models.captioner import Captioner, CaptionerConfig
 from jumok.recipes.recipe import Defaults, Options, column_field, header_field, recipe
 from jumok.recipes.request import TrainingRequest
-from jumok.recipes.shared.data_source import require_files, select_dataset
+from jumok.recipes.shared.data_source import select_dataset
 from jumok.recipes.shared.run_tokenizer import learn_tokenizer, load_or_create_tokenizer
 from jumok.recipes.shared.splits import fingerprint, split_by_key
 from jumok.recipes.shared.text_scores import compute_chrf, compute_exact_match, require_sacrebleu
@@ -43,6 +43,7 @@ from .image_arrays import (
     LabelledPixels,
     PixelBytes,
     create_preparation,
+    get_image_folder,
     hash_images,
     load_or_resize_images,
     measure_preparation,
@@ -168,7 +169,7 @@ def caption(request: TrainingRequest) -> Task:
     )
     return Task(
         model, settings, batches, compute_token_loss, evaluate, "chrf", "higher", tokenizer=tokenizer,
-        preparation=preparation, data=data, report=report, summary=summary,
+        preparation=preparation, data=data, report=report, summary=summary, examples=len(captions),
     )  # fmt: skip
 
 
@@ -218,7 +219,7 @@ def _read_folder(request: TrainingRequest, preparation: Preparation) -> SplitIma
     problems = request.create_problem_log()
     options = request.take_options(CaptionOptions)
     file_format = request.create_file_format(options.header)
-    files = read_captioned_images(require_files(request), problems, options.file, options.caption, file_format)
+    files = read_captioned_images(get_image_folder(request), problems, options.file, options.caption, file_format)
     images = load_or_resize_images(request, files, preparation, problems)
     train, validation, held_out = split_by_key(hash_images(images.pixels), HELD_OUT, VALIDATION)
     return images.select(train), images.select(validation), images.select(held_out)

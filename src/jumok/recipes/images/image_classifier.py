@@ -36,7 +36,7 @@ from jumok.recipes.shared.class_scores import (
     list_class_names,
     set_class_count,
 )
-from jumok.recipes.shared.data_source import require_files, select_dataset
+from jumok.recipes.shared.data_source import select_dataset
 from jumok.recipes.shared.splits import fingerprint, split_by_key
 from jumok.recipes.shared.start_model import copy_parameters
 from jumok.training import Batch, DataSummary, Task, compute_token_loss, select_part
@@ -48,6 +48,7 @@ from .image_arrays import (
     convert_to_array,
     convert_to_bytes,
     create_preparation,
+    get_image_folder,
     hash_images,
     load_or_resize_images,
     measure_preparation,
@@ -175,7 +176,7 @@ def image(request: TrainingRequest) -> Task:
     summary = DataSummary(counts, [{"class": train.classes[int(label)]} for label in train.labels[:3]])
     return Task(
         model, settings, batches, compute_token_loss, evaluate, preparation=preparation, labels=train.classes,
-        data=data, report=report, summary=summary,
+        data=data, report=report, summary=summary, examples=len(train.labels),
     )  # fmt: skip
 
 
@@ -206,7 +207,7 @@ def _select_images(images: LabelledImages, indices: Sequence[int], preparation: 
 
 def _read_folder(request: TrainingRequest, preparation: Preparation) -> SplitImages:
     problems = request.create_problem_log()
-    path = require_files(request)
+    path = get_image_folder(request)
     files = load_or_resize_images(request, read_image_folder(path, problems), preparation, problems)
     names = list_class_names(files.texts, path)
     labels = torch.tensor([names.index(text) for text in files.texts])

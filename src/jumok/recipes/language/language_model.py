@@ -168,7 +168,7 @@ def _create_task(request: TrainingRequest, config: GPTConfig, settings: Settings
     )
     return Task(
         model, settings, batches, compute_token_loss, evaluate, tokenizer=tokenizer, data=data, report=report,
-        summary=summary,
+        summary=summary, examples=max(1, train_count // window),
     )  # fmt: skip
 
 

@@ -115,7 +115,7 @@ def create_masked_task(request: TrainingRequest) -> Task:
     )
     return Task(
         model, settings, batches, compute_masked_loss, evaluate, tokenizer=tokenizer, data=data, report=report,
-        summary=summary,
+        summary=summary, examples=train.lists,
     )  # fmt: skip
 
 

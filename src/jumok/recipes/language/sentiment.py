@@ -153,7 +153,7 @@ def sentiment(request: TrainingRequest) -> Task:
     }
     return Task(
         model, settings, batches, loss, evaluate, "macro_f1", "higher", tokenizer=tokenizer, labels=names,
-        data=data, report=report, summary=summarize_texts(texts),
+        data=data, report=report, summary=summarize_texts(texts), examples=len(train_rows),
     )  # fmt: skip
 
 

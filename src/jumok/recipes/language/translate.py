@@ -157,6 +157,7 @@ def translate(request: TrainingRequest) -> Task:
     return Task(
         model, settings, batches, create_smoothed_loss(options.smoothing / 100), evaluate, "chrf", "higher",
         tokenizer=tokenizer, data=data, report=report, summary=parallel_text.summarize(),
+        examples=parallel_text.count,
     )  # fmt: skip
 
 

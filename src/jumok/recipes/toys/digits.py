@@ -177,7 +177,10 @@ def _create_task(
         "questions": len(held_out) + len(questions), "held_out": len(held_out), "first": "".join(held_out[0]),
         "letters": question_length,
     }  # fmt: skip
-    return Task(model, settings, batches, compute_token_loss, evaluate, tokenizer=tokenizer, data=data, report=report)
+    return Task(
+        model, settings, batches, compute_token_loss, evaluate, tokenizer=tokenizer, data=data, report=report,
+        examples=len(train_rows),
+    )  # fmt: skip
 
 
 def _build_report(answers: list[str], questions: list[Question], counts: str) -> dict[str, Any]:

@@ -167,7 +167,7 @@ def _create_task(request: TrainingRequest, generate_examples: ExampleGenerator, 
     data = {"rule": request.recipe, **{part: len(pairs[part]) for part in pairs}, "sha256": _hash_sources(pairs)}
     return Task(
         model, settings, batches, compute_token_loss, evaluate, "bleu", "higher", tokenizer=tokenizer, data=data,
-        report=report, summary=summarize_pairs(pairs),
+        report=report, summary=summarize_pairs(pairs), examples=len(targets),
     )  # fmt: skip
 
 
