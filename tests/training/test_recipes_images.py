@@ -22,6 +22,7 @@ from jumok.models.gpt import GPT, GPTConfig
 from jumok.recipes import TrainingRequest, get_recipe, resume_run, start_run
 from jumok.recipes.images.image_arrays import hash_images, measure_preparation, move_images, normalise, sample_moves
 from jumok.recipes.images.image_captioner import _parse_base_code_point
+from jumok.recipes.images.image_classifier import GALLERIES
 from jumok.recipes.shared.splits import split_by_key
 from jumok.training import Task
 from toys import StopAt, skip_plots
@@ -259,7 +260,7 @@ def test_galleries_keep_their_test_part(source: str, tmp_path: Path, monkeypatch
             image_galleries.CIFAR10,
         )
         images.pixels[:, 0, 0, :2] = torch.stack([torch.arange(400) // 256, torch.arange(400) % 256], 1).byte()
-        monkeypatch.setattr(image_galleries, "load_cifar10", lambda side, report: images)
+        monkeypatch.setitem(GALLERIES, "cifar10", lambda side, report: images)
         train_count, test_count = 400, 400
     task = create_task("image", tmp_path, None, {"set": source, "width": 16, "hidden": 16, "layers": 1})
     train, validation, held_out = task.data["pictures"]

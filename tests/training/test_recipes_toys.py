@@ -217,7 +217,8 @@ def test_skip_bad_skips_and_reports_bad_lines(tmp_path: Path) -> None:
     request = create_request("copy", tmp_path / "run", tmp_path / "own.txt")
     request.skip_bad, request.report = True, messages.append
     get_recipe("copy").build(request)
-    assert messages == [f"1 skipped; first: {tmp_path / 'own.txt'}:1: character 5 is byte FF, not UTF-8 text"]
+    sentence = f"1 skipped; first: {tmp_path / 'own.txt'}:1: character 5 is byte FF, not UTF-8 text"
+    assert len(messages) == 1 and messages[0].startswith(sentence)
 
 
 @pytest.mark.parametrize("name", ["sort", "add"])
