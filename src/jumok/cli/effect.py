@@ -97,7 +97,7 @@ class MetricRequest:
     type=click.IntRange(1),
     default=defaults.CONTROL_EDGES,
     show_default=True,
-    help="Random edges of equal weight to compare each verified edge with.",
+    help="Random edges of similar weight to compare each verified edge with.",
 )
 @limit_option
 @click.option("--rows", default=20, show_default=True, type=click.IntRange(1), help="The number of rows to print.")
@@ -123,7 +123,7 @@ def effect(
 ) -> None:
     """Measure how a metric changes when a head of MODEL (default: tiny) is ablated, or an edge is removed, while it
     reads INPUT; ranked, with controls. Edges are screened by their gradient; the largest ones are verified exactly, and
-    compared with random edges of equal weight."""
+    compared with random edges of similar weight."""
     from jumok.lens import effect as measure
     from jumok.lens.effects.effect_figure import EffectFigure
 

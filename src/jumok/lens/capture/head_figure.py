@@ -18,6 +18,7 @@ from jumok.draw import LayerMaps, save_head_grid, save_heat_map, save_model_grid
 from jumok.draw.head_grid import GRID_CELLS
 from jumok.draw.heat_map import MAP_CELLS
 from jumok.draw.model_grid import MODEL_CELLS
+from jumok.draw.panel import join_captions
 from jumok.draw.pooling import describe_pooling, label_parts, split_axis
 from jumok.lens.sites import Sites, normalise_index
 
@@ -165,7 +166,8 @@ def save_heads(
             layers.append(LayerMaps(_name_layer(sites, site), weights, maps[0].queries, maps[0].keys, indices))
             captions.append(maps[0].caption)
         caption = next(filter(None, captions), "")
-        title = "where each query (row) attends: its weight on each key (column)"
+        count = sum(map(len, heads.values()))
+        title, caption = f"weights of {count} heads", join_captions("rows are queries, columns are keys", caption)
         return save_model_grid(path, layers, title=title, caption=caption, scale=scale, skip_first=skip_first)
 
     ((site, indices),) = heads.items()
