@@ -178,6 +178,12 @@ for mistake, message in (
         raise AssertionError(message)
 compiled = torch.compile(lambda x: attention(x, mask=mask.causal & mask.padding([2])), fullgraph=True, backend="eager")
 assert torch.allclose(compiled(inputs), attention(inputs, mask=mask.causal & mask.padding([2])))
+from jumok import attend
+
+key = torch.randn(1, 2, 3, 4)
+key[:, :, 2] = float("nan")
+compiled = torch.compile(lambda q, k: attend(q, k, k, mask=mask.padding([2])), fullgraph=True, backend="eager")
+assert torch.isfinite(compiled(torch.randn(1, 2, 3, 4), key)).all()
 from jumok.models import GPT, GPTConfig
 
 model = GPT(GPTConfig(vocabulary=8, length=4, width=8, layers=1, heads=2, hidden=8))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,8 @@ from jumok.attention import attend, mask
 from jumok.attention.backends import block_plan
 from jumok.attention.grid import BlockGrid, Grid
 from jumok.attention.mask.base import EMPTY, FULL
+from jumok.attention.mask.composite_masks import MAX_NESTING
+from jumok.attention.mask.notation import draw
 from jumok.errors import ArgumentError, ShapeError
 
 SIZE, BATCH, HEADS = 11, 2, 3
@@ -233,3 +237,38 @@ def test_blocked_skips_forbidden_blocks() -> None:
     assert compute_share(~mask.edge()) == 0
     assert compute_share(mask.documents([position // 500 for position in range(4096)])) < 0.2
     assert 0.5 < compute_share(mask.causal) < 0.56
+
+
+@pytest.mark.parametrize("symbol", ["&", "|"])
+def test_chain_of_thousands_of_masks(symbol: str) -> None:
+    parts = [mask.causal, *(mask.window(3 + index % 7) for index in range(3000))]
+    chain = reduce(operator.and_ if symbol == "&" else operator.or_, parts)
+    expected = mask.causal & mask.window(3) if symbol == "&" else mask.causal | mask.window(9)
+    assert torch.equal(chain.dense(12, 12), expected.dense(12, 12))
+    assert hash(chain) == hash(reduce(operator.and_ if symbol == "&" else operator.or_, parts))
+    assert mask.parse(repr(chain)) == chain
+    assert str(chain).splitlines()[1:] == draw(expected, 12, 12).splitlines()[1:]
+    inputs = torch.randn(3, 1, 2, 12, 4)
+    assert torch.allclose(attend(*inputs, mask=chain), attend(*inputs, mask=expected), atol=1e-6)
+
+
+def test_deeply_nested_masks_work_up_to_the_limit() -> None:
+    nested = mask.causal
+    for _ in range(MAX_NESTING // 2):
+        nested = ~(nested & mask.window(3))
+    assert nested.nesting == MAX_NESTING
+    hash(nested)
+    str(nested)
+    assert mask.parse(repr(nested)) == nested
+    for _ in range(3000):
+        nested = ~nested
+    attend(*torch.randn(3, 1, 2, 6, 4), mask=nested, backend="blocked")
+    with pytest.raises(ArgumentError, match="more than 100 levels deep; simplify it, or pass the cells"):
+        ~(nested & mask.window(3))
+
+
+@pytest.mark.parametrize("text", ["~" * 3000 + "causal", "(" * 3000 + "causal" + ")" * 3000, "causal & " * 3000])
+def test_expressions_that_cannot_be_parsed_raise_a_short_message(text: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        mask.parse(text)
+    assert len(str(caught.value)) < 250

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import pytest
@@ -17,6 +18,10 @@ def make_zeros(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 
 VALID = make_zeros(2, 6, 5, 4)
+with warnings.catch_warnings():  # PyTorch calls nested tensors a prototype
+    warnings.simplefilter("ignore")
+    NESTED = torch.nested.nested_tensor([make_zeros(6, 5, 4), make_zeros(6, 3, 4)])
+    JAGGED = torch.nested.nested_tensor([make_zeros(5, 6, 4), make_zeros(3, 6, 4)], layout=torch.jagged).transpose(1, 2)
 
 
 @pytest.mark.parametrize(
@@ -48,6 +53,16 @@ VALID = make_zeros(2, 6, 5, 4)
             r"query must be \[batch, head, length, width\]; it is \[6, 5, 4\]",
         ),
         ((VALID, VALID.long(), VALID), ArgumentError, "key must hold floating-point numbers, not torch.int64"),
+        ((VALID, VALID, VALID.cfloat()), ArgumentError, "value must hold floating-point numbers, not torch.complex64"),
+        (
+            (VALID.to(torch.float8_e4m3fn),) * 3,
+            ArgumentError,
+            r"query must be float16, .* not torch.float8_e4m3fn; pass",
+        ),
+        ((VALID, VALID.to_sparse(), VALID), ArgumentError, r"key is sparse \(torch.sparse_coo\); pass key.to_dense"),
+        ((NESTED,) * 3, ArgumentError, "query is a nested tensor; pad it by"),
+        ((JAGGED,) * 3, ArgumentError, "query is a nested tensor; pad it by"),
+        ((VALID[..., :0], VALID[..., :0], VALID), ShapeError, r"\[2, 6, 5, 0\].* need a width of at least 1"),
         ((VALID, VALID.double(), VALID), ArgumentError, "float32, torch.float64, torch.float32"),
         (([1.0], VALID, VALID), ArgumentError, "query must be a tensor, not list"),
     ],
@@ -106,3 +121,44 @@ def test_flex_refuses_to_train() -> None:
 def test_wrong_score_arguments_raise(make: Any) -> None:
     with pytest.raises(ArgumentError):
         make()
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("is_causal", "write mask=mask.causal"),
+        ("attn_mask", r"mask=mask.given\(booleans\), in which True = may attend, or bias="),
+        ("key_padding_mask", r"mask=mask.padding\(~key_padding_mask\)"),
+        ("dropout_p", "write dropout="),
+        ("enable_gqa", "leave it out"),
+        ("scale", r"score.ScaledDot\(scale="),
+        ("need_weights", "write weights=True"),
+        ("average_attn_weights", "write weights=True"),
+        ("masks", r"did you mean mask\?"),
+        ("zzz", "choose from query, key, value, mask, bias, .* weights, safe$"),
+    ],
+)
+def test_argument_names_of_other_libraries_raise_with_a_hint(name: str, hint: str) -> None:
+    function: Any = attend
+    with pytest.raises(ArgumentError, match=rf"attend\(\) has no argument '{name}'; .*{hint}"):
+        function(VALID, VALID, VALID, **{name: None})
+
+
+def test_mask_by_position_raises() -> None:
+    function: Any = attend
+    with pytest.raises(ArgumentError, match=r"got Causal as the fourth one: for a mask, write mask="):
+        function(VALID, VALID, VALID, mask.causal)
+
+
+@pytest.mark.parametrize("allowed", [None, mask.causal, mask.window(2) & mask.padding([3, 4])], ids=str)
+@pytest.mark.parametrize("backend", ["auto", "explicit", "sdpa"])
+def test_tensors_without_numbers_give_shapes(backend: str, allowed: mask.Mask | None) -> None:
+    empty = VALID.to("meta")
+    output = attend(empty, empty, empty, mask=allowed, backend=backend, safe=True)
+    assert output.is_meta and output.shape == VALID.shape
+    long = torch.empty(1, 1, 2048, 8, device="meta")
+    assert attend(long, long, long, mask=mask.window(9)).shape == long.shape
+    _, weights = attend(empty, empty, empty, mask=allowed, weights=True)
+    assert weights.shape == (2, 6, 5, 5)
+    with pytest.raises(BackendError, match="meta device hold no numbers; use backend="):
+        attend(empty, empty, empty, mask=allowed, backend="blocked")

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from typing import Any, Literal, overload
 
-import torch
 from torch import Tensor
 
 from jumok import axes, tap
-from jumok.errors import ArgumentError, BackendError, ShapeError
+from jumok.errors import BackendError
 
+from .argument_checks import check_settings, check_tensors, make_unknown_argument_error
 from .backends import block_plan, blocked, explicit, flex, linear, sdpa
 from .backends.protocol import AttentionOutput, AttentionRequest, Backend
 from .bias import Bias
 from .grid import Positions, check_positions
+from .isolation import compute_isolated
 from .mask import Mask
 from .score import Kernel, ScaledDot, Score
 
@@ -56,6 +57,7 @@ def attend(
     backend: str = "auto",
     site: str | None = None,
     weights: Literal[False] = False,
+    safe: bool = False,
 ) -> axes.Output: ...
 
 
@@ -74,6 +76,7 @@ def attend(
     backend: str = "auto",
     site: str | None = None,
     weights: Literal[True],
+    safe: bool = False,
 ) -> tuple[axes.Output, axes.Weights]: ...
 
 
@@ -92,6 +95,7 @@ def attend(
     backend: str = "auto",
     site: str | None = None,
     weights: bool,
+    safe: bool = False,
 ) -> axes.Output | tuple[axes.Output, axes.Weights]: ...
 
 
@@ -100,7 +104,7 @@ def attend(
     query: Any,
     key: Any,
     value: Any,
-    *,
+    *positional: Any,
     mask: Any = None,
     bias: Any = None,
     score: Any = _DEFAULT_SCORE,
@@ -110,6 +114,8 @@ def attend(
     backend: str = "auto",
     site: str | None = None,
     weights: bool = False,
+    safe: bool = False,
+    **unknown: Any,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Return the softmax-weighted sum of values for each query.
 
@@ -129,6 +135,9 @@ def attend(
             fastest one; a named backend raises BackendError if it cannot compute the request.
         site: Name under which listeners receive query, key, value, mask, bias, score, positions and output.
         weights: Whether to return the weights too; "auto" then selects "explicit".
+        safe: Whether NaN and infinity in a key or value reach only the queries that may attend to it, and dot products
+            beyond the range of the dtype are computed in float64. This reads all inputs once more. By default, only
+            keys that no query may attend to may hold NaN and infinity.
 
     Returns:
         The output, ``[batch, head, query, value_width]``; with ``weights=True`` also the weights before dropout,
@@ -147,6 +156,8 @@ def attend(
     >>> output.shape, weights.shape
     (torch.Size([2, 8, 5, 16]), torch.Size([2, 8, 5, 5]))
     """
+    if positional or unknown:
+        raise make_unknown_argument_error(attend, positional, unknown)
     has_listeners = site is not None and tap.has_listeners()
     if has_listeners:
         query = tap.tap(f"{site}.query", query)
@@ -156,8 +167,8 @@ def attend(
         bias = tap.tap(f"{site}.bias", bias)
         score = tap.tap(f"{site}.score", score)
 
-    _check_tensors(query, key, value)
-    _check_settings(mask, bias, score, dropout)
+    check_tensors(query, key, value)
+    check_settings(mask, bias, score, dropout)
     score.check(query, key)
 
     batch, queries, keys = query.shape[0], query.shape[2], key.shape[2]
@@ -181,7 +192,10 @@ def attend(
     if has_listeners:
         tap.tap(f"{site}.positions", (request.query_positions, request.key_positions))
 
-    answer = _select_backend(backend, request).compute(request)
+    if safe:
+        answer = compute_isolated(request, lambda changed: _select_backend(backend, changed).compute(changed))
+    else:
+        answer = _select_backend(backend, request).compute(request)
     output = _tap_output(answer, f"{site}") if has_listeners else answer.output
     if answer.weights is None:
         return output
@@ -220,6 +234,8 @@ def _select_fastest(request: AttentionRequest) -> str:
 
     batch, head, queries, _ = request.query.shape
     cells = queries * request.key.shape[2]
+    if request.query.is_meta:  # blocks are selected by reading the mask, which holds no numbers there
+        return "sdpa" if fits_sdpa else "explicit"
     is_large = cells >= MIN_SPARSE_CELLS
     if is_large and block_plan.compute_coverage(request.mask, request.grid) < MAX_SPARSE_COVERAGE:
         return "blocked"
@@ -228,60 +244,3 @@ def _select_fastest(request: AttentionRequest) -> str:
     if is_large or batch * head * cells * request.score.hidden_width > MAX_HIDDEN_NUMBERS:
         return "blocked"
     return "explicit"
-
-
-def _check_tensors(query: Any, key: Any, value: Any) -> None:
-    for name, tensor in (("query", query), ("key", key), ("value", value)):
-        if not (isinstance(tensor, Tensor) and tensor.dim() == 4 and tensor.is_floating_point()):
-            raise _make_tensor_error(name, tensor)
-
-    query_sizes, key_sizes, value_sizes = query.shape, key.shape, value.shape
-    if key_sizes[:3] != value_sizes[:3]:
-        raise ShapeError(
-            f"key {list(key_sizes)} and value {list(value_sizes)} differ in batch, heads or length; "
-            "every key needs a value"
-        )
-    if query_sizes[0] != key_sizes[0]:
-        raise ShapeError(
-            f"query {list(query_sizes)} and key {list(key_sizes)} differ in batch: {query_sizes[0]} and {key_sizes[0]}"
-        )
-    if key_sizes[1] == 0 or query_sizes[1] % key_sizes[1]:
-        raise ShapeError(
-            f"{query_sizes[1]} query heads cannot be split evenly into {key_sizes[1]} key/value heads "
-            f"(query {list(query_sizes)}, key {list(key_sizes)})"
-        )
-    if not (query.dtype is key.dtype is value.dtype):
-        raise ArgumentError(f"query, key and value differ in dtype: {query.dtype}, {key.dtype}, {value.dtype}")
-    if not query.device == key.device == value.device:
-        raise ArgumentError(
-            f"query, key and value are on different devices: {query.device}, {key.device}, {value.device}"
-        )
-
-
-def _check_settings(mask: object, bias: object, score: object, dropout: float) -> None:
-    if not isinstance(score, Score):
-        raise ArgumentError(f"score must be a Score of jumok.attention.score, not {_describe_type(score)}")
-    if mask is not None and not isinstance(mask, Mask):
-        raise ArgumentError(
-            f"mask must be a Mask of jumok.attention.mask, not {_describe_type(mask)}; for a boolean tensor use "
-            "mask.given(tensor), True = may attend"
-        )
-    if bias is not None and not isinstance(bias, Bias):
-        raise ArgumentError(
-            f"bias must be a Bias of jumok.attention.bias, not {_describe_type(bias)}; for a tensor use "
-            "bias.given(tensor)"
-        )
-    if not 0 <= dropout < 1:
-        raise ArgumentError(f"dropout must be at least 0 and below 1, not {dropout}")
-
-
-def _make_tensor_error(name: str, tensor: object) -> ArgumentError | ShapeError:
-    if not isinstance(tensor, Tensor):
-        return ArgumentError(f"{name} must be a tensor, not {type(tensor).__name__}")
-    if tensor.dim() != 4:
-        return ShapeError(f"{name} must be [batch, head, length, width]; it is {list(tensor.shape)}")
-    return ArgumentError(f"{name} must hold floating-point numbers, not {tensor.dtype}")
-
-
-def _describe_type(argument: object) -> str:
-    return f"a tensor of {argument.dtype}" if isinstance(argument, torch.Tensor) else type(argument).__name__

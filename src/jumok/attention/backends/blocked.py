@@ -18,7 +18,7 @@ from jumok.errors import BackendError
 
 from . import band
 from .block_plan import KeyRun, Plan, collect_gradient_tensors
-from .protocol import AttentionOutput, AttentionRequest
+from .protocol import AttentionOutput, AttentionRequest, disable_autocast
 
 
 def explain_refusal(request: AttentionRequest) -> str | None:
@@ -27,6 +27,10 @@ def explain_refusal(request: AttentionRequest) -> str | None:
     Args:
         request: The checked arguments of ``attend()``.
     """
+    if request.query.is_meta:
+        return (
+            'blocked reads the mask, but tensors on the meta device hold no numbers; use backend="explicit" or "sdpa"'
+        )
     return 'blocked keeps no weights; use backend="explicit"' if request.weights else None
 
 
@@ -36,7 +40,7 @@ def compute(request: AttentionRequest) -> AttentionOutput:
     Args:
         request: The checked arguments of ``attend()``.
     """
-    with torch.autocast(request.query.device.type, enabled=False):  # both passes compute in float32 or float64
+    with disable_autocast(request):  # both passes compute in float32 or float64
         answer = band.compute(request)
         if answer is not None:
             return answer

@@ -12,7 +12,7 @@ from torch.nn import functional
 from jumok import axes
 from jumok.attention.groups import multiply_by_group
 
-from .protocol import AttentionOutput, AttentionRequest
+from .protocol import AttentionOutput, AttentionRequest, disable_autocast
 
 
 def explain_refusal(request: AttentionRequest) -> str | None:
@@ -30,7 +30,7 @@ def compute(request: AttentionRequest) -> AttentionOutput:
     Args:
         request: The checked arguments of ``attend()``.
     """
-    with torch.autocast(request.query.device.type, enabled=False):  # float32 even inside autocast
+    with disable_autocast(request):  # float32 even inside autocast
         return _compute_in_at_least_float32(request)
 
 
@@ -40,7 +40,7 @@ def _compute_in_at_least_float32(request: AttentionRequest) -> AttentionOutput:
     query, key, value = (tensor.to(dtype) for tensor in (request.query, request.key, request.value))
     allowed = None if request.mask is None else request.mask.evaluate(request.grid)
     if allowed is not None:
-        key, value = _zero_unused_keys(key, value, allowed)
+        key, value = zero_unread_keys(key, value, allowed)
 
     scores = request.score.evaluate(query, key)
     if request.bias is not None:
@@ -53,8 +53,14 @@ def _compute_in_at_least_float32(request: AttentionRequest) -> AttentionOutput:
     return AttentionOutput(output, weights.to(request.query.dtype) if request.weights else None, logsumexp)
 
 
-def _zero_unused_keys(key: Tensor, value: Tensor, allowed: axes.Allowed) -> tuple[Tensor, Tensor]:
-    """Replace keys that no query may attend to by zeros: 0 * NaN is NaN, and padding may hold anything."""
+def zero_unread_keys(key: Tensor, value: Tensor, allowed: axes.Allowed) -> tuple[Tensor, Tensor]:
+    """Replace keys that no query may attend to by zeros: 0 * NaN is NaN, and padding may hold anything.
+
+    Args:
+        key: Keys, ``[batch, group, key, key_width]``.
+        value: Values, ``[batch, group, key, value_width]``.
+        allowed: True = may attend; broadcasts to ``[batch, head, query, key]``.
+    """
     used = allowed.any(-2)  # [batch or 1, head or 1, key or 1]
     groups = key.shape[1]
     if used.shape[1] > groups:

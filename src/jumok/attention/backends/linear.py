@@ -18,7 +18,7 @@ from jumok.attention.mask.position_masks import Causal
 from jumok.attention.mask.table_masks import PaddingLengths, PaddingTable
 from jumok.attention.score import Kernel
 
-from .protocol import AttentionOutput, AttentionRequest
+from .protocol import AttentionOutput, AttentionRequest, disable_autocast
 
 CHUNK = 128  # rows computed by the explicit formula; n / CHUNK states are stored
 
@@ -49,7 +49,7 @@ def explain_refusal(request: AttentionRequest) -> str | None:
 
     parts = _split_mask(request.mask)
     if parts is None:
-        return f'linear takes causal and padding masks, not {request.mask!r}; use backend="blocked" or "explicit"'
+        return f'linear takes causal and padding masks, not {request.mask!r:.80}; use backend="blocked" or "explicit"'
     if parts.is_causal and not request.grid.contiguous:
         return 'linear needs causal positions as ranges; use backend="blocked" or "explicit"'
     return None
@@ -74,7 +74,7 @@ def compute(request: AttentionRequest) -> AttentionOutput:
     Args:
         request: The checked arguments of ``attend()``.
     """
-    with torch.autocast(request.query.device.type, enabled=False):  # float32 even inside autocast
+    with disable_autocast(request):  # float32 even inside autocast
         return _compute_in_at_least_float32(request)
 
 

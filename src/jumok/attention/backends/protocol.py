@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
+import torch
 from torch import Tensor
 
 from jumok.attention.bias import Bias
@@ -60,6 +62,16 @@ class AttentionOutput(NamedTuple):
     output: Tensor
     weights: Tensor | None = None
     logsumexp: Tensor | None = None
+
+
+def disable_autocast(request: AttentionRequest) -> AbstractContextManager[object]:
+    """Return a context in which autocast changes no dtype.
+
+    Args:
+        request: The checked arguments of ``attend()``.
+    """
+    device = request.query.device.type
+    return nullcontext() if device == "meta" else torch.autocast(device, enabled=False)  # meta has no autocast
 
 
 @runtime_checkable

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from jumok import axes
 from jumok.attention.groups import expand_groups
 from jumok.attention.mask.position_masks import Causal
 from jumok.attention.score import ScaledDot, Score
 
+from .explicit import zero_unread_keys
 from .protocol import AttentionOutput, AttentionRequest
 
 _NOT_A_DOT_PRODUCT = Score.fold_into_query  # scores that are dot products override it
@@ -59,7 +63,9 @@ def compute(request: AttentionRequest) -> AttentionOutput:
     assert scaled_query is not None, "explain_refusal() refuses scores that are not dot products"
     query, scale = scaled_query
     key, value, heads = request.key, request.value, request.query.shape[1]
-    is_causal, table = _make_mask_and_bias_arguments(request)
+    is_causal, table, allowed = _make_mask_and_bias_arguments(request)
+    if allowed is not None and not _are_finite(key, value):
+        key, value = zero_unread_keys(key, value, allowed)
     if request.logsumexp:
         return _compute_with_logsumexp(query, key, value, scale, is_causal, table)
 
@@ -96,24 +102,33 @@ def _compute_with_logsumexp(
     return AttentionOutput(output, logsumexp=logsumexp)
 
 
-def _make_mask_and_bias_arguments(request: AttentionRequest) -> tuple[bool, Tensor | None]:
-    """Return (is_causal, attn_mask) for the kernel."""
+def _are_finite(key: Tensor, value: Tensor) -> bool:
+    """Return whether keys and values are known to be finite: by their sums, where reading a number is cheap."""
+    if key.device.type != "cpu" or torch.compiler.is_compiling():
+        return False
+    try:
+        return math.isfinite((key.detach().sum() + value.detach().sum()).item())
+    except RuntimeError:  # inside torch.func.vmap, tensors have no single number
+        return False
+
+
+def _make_mask_and_bias_arguments(request: AttentionRequest) -> tuple[bool, Tensor | None, axes.Allowed | None]:
+    """Return (is_causal, attn_mask) for the kernel, and the allowed cells if there is a mask."""
     mask, bias = request.mask, request.bias
     if is_kernel_causal(request):
-        return True, None
-    if mask is not None and mask.allows_all(request.grid):
-        mask = None
+        return True, None, None
+    allowed = None if mask is None or mask.allows_all(request.grid) else mask.evaluate(request.grid)
     if bias is None:
-        return False, None if mask is None else mask.evaluate(request.grid)
+        return False, allowed, allowed
 
     table = bias.evaluate(request.grid)
     if request.query.dtype.itemsize < table.dtype.itemsize:
         limits = torch.finfo(request.query.dtype)  # a large finite bias must not become infinite in half precision
         table = table.clamp(limits.min, limits.max)
     table = table.to(request.query.dtype)
-    if mask is not None:
-        table = table.masked_fill(~mask.evaluate(request.grid), float("-inf"))
-    return False, table.expand(*table.shape[:2], *request.grid.shape[2:])
+    if allowed is not None:
+        table = table.masked_fill(~allowed, float("-inf"))
+    return False, table.expand(*table.shape[:2], *request.grid.shape[2:]), allowed
 
 
 def is_kernel_causal(request: AttentionRequest) -> bool:

@@ -1,0 +1,98 @@
+"""``attend(..., safe=True)``: NaN and infinity reach only the queries that may attend to them.
+
+Keys and values that are not finite are replaced by zeros, any backend computes the attention, and the rows that may
+attend to one of them become NaN. Dot products that may exceed the range of the dtype are computed in float64.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from .backends.protocol import AttentionOutput, AttentionRequest
+from .grid import Grid, Positions
+from .score import ScaledDot
+
+MAX_CELLS = 2**24  # of the mask that are evaluated at once
+
+
+def compute_isolated(
+    request: AttentionRequest, compute: Callable[[AttentionRequest], AttentionOutput]
+) -> AttentionOutput:
+    """Compute a request so that a row depends on nothing but its query and the keys that it may attend to.
+
+    Args:
+        request: The checked arguments of ``attend()``.
+        compute: Computes a request.
+    """
+    query, key, value = request.query, request.key, request.value
+    if query.is_meta or not key.shape[2]:
+        return compute(request)
+
+    is_bad_key, is_bad_value = (~torch.isfinite(tensor).all(-1) for tensor in (key, value))  # [batch, group, key]
+    is_bad = is_bad_key | is_bad_value
+    if not bool(is_bad.any()):
+        return _compute_in_range(request, compute)
+
+    key, value = (tensor.masked_fill(is_bad[..., None], 0.0) for tensor in (key, value))
+    answer = _compute_in_range(dataclasses.replace(request, key=key, value=value), compute)
+    output = answer.output.masked_fill(_find_readers(request, is_bad)[..., None], float("nan"))
+    if answer.weights is None and answer.logsumexp is None:
+        return AttentionOutput(output)
+
+    readers = _find_readers(request, is_bad_key)  # a value changes neither the weights nor the log-sum-exp
+    weights = None if answer.weights is None else answer.weights.masked_fill(readers[..., None], float("nan"))
+    logsumexp = None if answer.logsumexp is None else answer.logsumexp.masked_fill(readers, float("nan"))
+    return AttentionOutput(output, weights, logsumexp)
+
+
+def _compute_in_range(
+    request: AttentionRequest, compute: Callable[[AttentionRequest], AttentionOutput]
+) -> AttentionOutput:
+    """Compute a request in float64 if a dot product may exceed the range of the dtype that backends compute in."""
+    dtype = request.query.dtype
+    if _bound_scores(request) <= torch.finfo(torch.promote_types(dtype, torch.float32)).max / 2:
+        return compute(request)
+
+    wide = {name: getattr(request, name).double() for name in ("query", "key", "value")}
+    answer = compute(dataclasses.replace(request, **wide))
+    weights = None if answer.weights is None else answer.weights.to(dtype)
+    return AttentionOutput(answer.output.to(dtype), weights, answer.logsumexp)
+
+
+def _bound_scores(request: AttentionRequest) -> float:
+    """Return a number that no dot product of a query and a key exceeds, before or after scaling; 0 for other scores."""
+    score, query, key = request.score, request.query.detach(), request.key.detach()
+    folded = (query, score.get_scale(query)) if isinstance(score, ScaledDot) else score.fold_into_query(query)
+    if folded is None or not query.numel():
+        return 0.0
+    largest_query, largest_key = torch.stack([folded[0].abs().amax(), key.abs().amax()]).double().tolist()
+    return float(largest_query * largest_key * key.shape[-1] * max(1.0, abs(folded[1])))
+
+
+def _find_readers(
+    request: AttentionRequest, is_bad: Bool[Tensor, "batch group key"]
+) -> Bool[Tensor, "batch head query"]:
+    """Return which queries may attend to at least one of these keys."""
+    batch, heads, queries, _ = request.query.shape
+    is_bad = is_bad.repeat_interleave(heads // is_bad.shape[1], 1)  # [batch, head, key]
+    if request.mask is None:
+        return is_bad.any(-1, keepdim=True).expand(batch, heads, queries)
+
+    readers = torch.zeros(batch, heads, queries, dtype=torch.bool, device=is_bad.device)
+    indices = is_bad.any(0).any(0).nonzero().squeeze(-1)
+    for part in indices.split(max(1, MAX_CELLS // max(1, batch * heads * queries))):
+        keys = _select_positions(request.key_positions, part)
+        grid = Grid(range(batch), range(heads), request.query_positions, keys, is_bad.device)
+        readers |= (request.mask.evaluate(grid) & is_bad[:, :, None, part]).any(-1)
+    return readers
+
+
+def _select_positions(positions: Positions, indices: Tensor) -> Tensor:
+    if isinstance(positions, range):
+        return positions.start + positions.step * indices
+    return positions.to(indices.device)[..., indices]
