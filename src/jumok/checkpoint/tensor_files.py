@@ -29,6 +29,23 @@ DTYPE_SIZES = {
 }  # fmt: skip
 
 
+def check_path_encoding(path: str | Path) -> None:
+    """Raise an error if a path is not UTF-8: neither run.json nor the safetensors library can hold such a name.
+
+    Args:
+        path: A path of the user.
+
+    Raises:
+        CheckpointError: If the path contains bytes that are not UTF-8.
+    """
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise CheckpointError(
+            f"the path {str(path)[:200]!r} is not UTF-8; rename the folder or the file, for example to plain letters"
+        ) from None
+
+
 def safe_join(folder: Path, name: str) -> Path:
     """Return the path of a file in a folder.
 
@@ -114,6 +131,7 @@ class TensorFiles:
     """
 
     def __init__(self, folder: Path) -> None:
+        check_path_encoding(folder)
         self.folder = folder
         self._open: dict[Path, TensorReader] = {}
         single = safe_join(folder, "model.safetensors")
@@ -241,6 +259,7 @@ def read_tensor(path: Path) -> Tensor:
     """
     if not path.is_file() or path.suffix != ".safetensors":
         raise CheckpointError(f"there is no .safetensors file {str(path)[:200]!r}")
+    check_path_encoding(path)
     if path.stat().st_size > MAX_TENSOR_BYTES:
         raise CheckpointError(f"{path} has {path.stat().st_size:,} bytes; the limit is {MAX_TENSOR_BYTES:,}")
     names = check_header(path)

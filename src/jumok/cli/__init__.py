@@ -49,12 +49,27 @@ for command in (demo, steps, attend, mask, data, models, run, train, compare, lo
 def main() -> None:
     """Run the command line. A user's mistake prints one line and exits with code 2, without a traceback."""
     shorten_thread_waits()
+    _open_closed_streams()
     try:
         _run_command()
         sys.stdout.flush()  # raise BrokenPipeError here rather than when Python exits
     except BrokenPipeError:  # the reader of a pipe, such as head, has closed it
         # Python flushes standard output again at exit; redirect it to the null device.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _open_closed_streams() -> None:
+    """Connect standard streams that are closed (``<&-``, ``>&-``) to the null device.
+
+    Otherwise the next file that is opened would get the number of the stream, and output would be written into it.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
 
 
 def _run_command() -> None:
@@ -70,7 +85,7 @@ def _run_command() -> None:
     except click.ClickException as error:
         exit_with_message(_describe_usage_error(error), 2)
     except OSError as error:
-        exit_with_message(f"{error.filename or 'a file'}: {error.strerror or error}", 2)
+        exit_with_message(f"{error.filename or 'the system reports'}: {error.strerror or error}", 2)
     except Exception as error:
         if not is_user_error(error):
             raise

@@ -57,10 +57,14 @@ def exit_with_message(message: str, code: int) -> NoReturn:
     """Print one line to standard error and exit.
 
     Args:
-        message: The line; line breaks become spaces.
+        message: The line; line breaks and control characters become spaces, and the middle of a long line is left out.
         code: The exit code.
     """
-    click.echo(f"jumok: {' '.join(message.split())}", err=True)
+    from jumok.errors import shorten_message
+
+    # names from files may contain escape sequences, which a terminal would obey
+    printable = "".join(letter if letter.isprintable() or "\ud800" <= letter <= "\udfff" else " " for letter in message)
+    click.echo(f"jumok: {shorten_message(' '.join(printable.split()))}", err=True)
     sys.exit(code)
 
 

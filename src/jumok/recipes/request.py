@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import torch
 
 from jumok.checkpoint import Loaded, load
+from jumok.checkpoint.tensor_files import check_path_encoding
 from jumok.data import catalogue
 from jumok.data.readers.file_format import FileFormat, check_encoding
 from jumok.data.readers.hub_datasets import HUB_PREFIX
@@ -65,6 +66,10 @@ class TrainingRequest:
     used_fields: set[str] = field(default_factory=set)
     encoding: str | None = None
     notices: dict[object, Notice] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for path in (self.folder, self.data, self.start):
+            check_path_encoding(path or "")
 
     def to_json(self) -> dict[str, Any]:
         """Return what run.json stores of this request."""
