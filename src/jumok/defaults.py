@@ -15,3 +15,5 @@ ATTEND_SCORE = "scaled_dot"
 ATTEND_BIAS = "none"
 ATTEND_PROJECTION = "fused"
 ATTEND_BACKEND = "explicit"
+FORMATS = ("jumok", "huggingface")  # jumok.save, jumok export
+EXPORT_FORMAT = "huggingface"  # jumok export

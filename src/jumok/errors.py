@@ -1,4 +1,4 @@
-"""The errors Jumok raises. Each message says what is wrong, where, and what to do; the command line prints it alone."""
+"""The errors and warnings of Jumok. An error says what is wrong, where, and what to do; the command line prints it."""
 
 MAX_MESSAGE_LENGTH = 1000  # characters; names from files and arguments can be a million characters long
 
@@ -48,6 +48,25 @@ class TokenizerError(ArgumentError):
 
 class DrawError(JumokError):
     """A figure cannot be drawn from these inputs or with the installed packages."""
+
+
+class ContextWarning(UserWarning):
+    """A text exceeds the model's context length: the model reads only the last tokens, or stops."""
+
+
+def describe_type(value: object) -> str:
+    """Return the type of a value in the words of an error message, with its article.
+
+    Args:
+        value: Any value.
+
+    >>> describe_type(3), describe_type([]), describe_type(None)
+    ('an int', 'a list', 'None')
+    """
+    if value is None:
+        return "None"
+    name = type(value).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
 
 
 def shorten_message(message: str) -> str:

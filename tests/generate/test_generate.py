@@ -214,8 +214,6 @@ def test_stop_string_ends_the_text_and_is_not_yielded() -> None:
     [
         (lambda model: generate(model, [[]]), "prompt is empty"),
         (lambda model: generate(model, []), "prompt is empty"),
-        (lambda model: generate(model, [[1] * 40]), "40 tokens and this model reads at most 40; shorten"),
-        (lambda model: generate(model, [[1] * 30], limit=20), "use a limit of at most 10"),
         (lambda model: generate(model, [[99]], limit=5), "token 99 is out of range: this model has tokens 0 to 49"),
         (lambda model: generate(model, [[1]], limit=0), "limit must be at least 1 new token"),
         (lambda model: beam_search(model, [[1]], beams=0), "at least 1 beam"),

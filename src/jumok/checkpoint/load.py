@@ -107,6 +107,8 @@ def _open_tensors(path: Path, pickled: bool) -> tuple[list[str], Callable[[str],
 def _check_depth(config: Config, tensors: int, origin: str) -> None:
     """Raise an error if there are more layers than tensors: building a million layers takes hours, even on meta."""
     for field in dataclasses.fields(config):
+        if isinstance(part := getattr(config, field.name), Config):  # the encoder of a classifier
+            _check_depth(part, tensors, origin)
         if not field.name.endswith(("layers", "depths")):
             continue
         value = getattr(config, field.name)

@@ -8,7 +8,7 @@ from reprlib import repr as shorten  # limits the depth and length of its output
 
 from jumok.data.images.preparation import Preparation
 from jumok.data.tokenizers.tokenizer import Tokenizer
-from jumok.errors import ArgumentError, CheckpointError
+from jumok.errors import ArgumentError, CheckpointError, describe_type
 from jumok.fields import JSONValue
 from jumok.models import Config, Model
 
@@ -82,7 +82,7 @@ def check_labels(labels: object, model: Model) -> tuple[str, ...]:
     if model.class_count is None:
         raise CheckpointError(f"this {model.family} model has no classes to label")
     if isinstance(labels, str) or not isinstance(labels, Iterable) or isinstance(labels, dict):
-        raise CheckpointError(f"labels must be a list of names, one per class, not a {type(labels).__name__}")
+        raise CheckpointError(f"labels must be a list of names, one per class, not {describe_type(labels)}")
     names = tuple(labels)
     if len(names) != model.class_count:
         raise CheckpointError(f"there are {len(names):,} labels, but the model has {model.class_count:,} classes")
@@ -113,7 +113,7 @@ def parse_id2label(id2label: JSONValue, model: Model) -> tuple[str, ...] | None:
         return None
     if not isinstance(id2label, dict):
         raise CheckpointError(
-            f"id2label in config.json must be an object that names every class, not a {type(id2label).__name__}"
+            f"id2label in config.json must be an object that names every class, not {describe_type(id2label)}"
         )
     ids = [str(index) for index in range(len(id2label))]
     missing = next((key for key in ids if key not in id2label), None)

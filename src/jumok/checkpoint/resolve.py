@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jumok.errors import CheckpointError
+from jumok.errors import CheckpointError, describe_type
 
 from . import hub_cache, run_folder
 
@@ -26,7 +26,8 @@ def resolve_model_path(name: str | Path) -> Path:
         CheckpointError: If there is no such model on this machine.
     """
     if not isinstance(name, str | Path) or not str(name).strip():
-        raise CheckpointError(f"give a folder, a .gguf file or a name ({TINY}, {', '.join(LOADABLE)}), not {name!r}")
+        received = repr(name) if isinstance(name, str | Path) else describe_type(name)
+        raise CheckpointError(f"give a folder, a .gguf file or a name ({TINY}, {', '.join(LOADABLE)}), not {received}")
     path = Path(name)
     if path.is_dir() and run_folder.is_run(path):
         return run_folder.select_checkpoint(path)

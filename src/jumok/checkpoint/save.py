@@ -11,7 +11,8 @@ from torch import Tensor
 
 from jumok.data.images.preparation import PREPROCESSOR_FILE, Preparation
 from jumok.data.tokenizers.tokenizer import Tokenizer
-from jumok.errors import ArgumentError
+from jumok.defaults import FORMATS
+from jumok.errors import ArgumentError, describe_type
 from jumok.fields import JSONObject, JSONValue
 from jumok.models import Model
 
@@ -19,8 +20,6 @@ from . import manifest
 from .huggingface import find_dialect_for
 from .loaded import Loaded, check_labels
 from .name_table import IdentityTable
-
-FORMATS = ("jumok", "huggingface")
 
 
 def save(
@@ -57,7 +56,7 @@ def save(
         model = model.model
     if not isinstance(model, Model):
         raise ArgumentError(
-            f"save takes a jumok model or the result of jumok.load, not a {type(model).__name__}; for example "
+            f"save takes a jumok model or the result of jumok.load, not {describe_type(model)}; for example "
             'save(model, "folder")'
         )
 
@@ -71,7 +70,27 @@ def save(
         _write_files(temporary, config, tensors, tokenizer, preparation)
         if format == "jumok":
             manifest.write_manifest(temporary)
+        elif tokenizer is not None:
+            _adapt_tokenizer_settings(temporary, averages_padding=config.get("summary_type") == "mean")
     return target
+
+
+def list_restrictions(model: Model, format: str) -> list[str]:
+    """Return sentences on what the saved model cannot do, although ours can.
+
+    Args:
+        model: The model.
+        format: "jumok" or "huggingface".
+    """
+    if (
+        format != "huggingface"
+        or find_dialect_for(model.config).to_hf_config(model.config).get("summary_type") != "mean"
+    ):
+        return []
+    return [
+        "this classifier averages the tokens of a text, and transformers averages padding too: give it one text at a "
+        "time (the exported tokenizer has no padding token, so that transformers refuses to pad)"
+    ]
 
 
 def write_model_files(
@@ -131,6 +150,18 @@ def _write_files(
         tokenizer.save(folder)
     if preparation is not None:
         _write_json(folder / PREPROCESSOR_FILE, preparation.to_json())
+
+
+def _adapt_tokenizer_settings(folder: Path, *, averages_padding: bool) -> None:
+    """Change the tokenizer's settings so that transformers passes the model only what it was trained on."""
+    for name in ("tokenizer_config.json", "special_tokens_map.json"):
+        settings = json.loads((folder / name).read_text(encoding="utf-8"))
+        if name == "tokenizer_config.json":
+            # By default a tokenizer also returns segments, which GPT-2 and XLM would add to their embeddings.
+            settings["model_input_names"] = ["input_ids", "attention_mask"]
+        if averages_padding:
+            settings.pop("pad_token", None)
+        _write_json(folder / name, settings)
 
 
 def _write_json(path: Path, content: Mapping[str, JSONValue]) -> None:

@@ -15,7 +15,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from jumok.errors import CheckpointError
+from jumok.errors import CheckpointError, describe_type
 
 MAX_JSON_BYTES = 8 * 2**20
 MAX_HEADER_BYTES = 32 * 2**20
@@ -105,7 +105,7 @@ def read_json(folder: Path, name: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{name} in {folder.name} is not JSON: {str(error)[:200]}") from None
     if not isinstance(content, dict):
-        raise CheckpointError(f"{name} in {folder.name} must hold a JSON object, not a {type(content).__name__}")
+        raise CheckpointError(f"{name} in {folder.name} must hold a JSON object, not {describe_type(content)}")
     return content
 
 

@@ -17,7 +17,7 @@ from .data import data
 from .doctor import doctor
 from .effect import effect
 from .look import look
-from .models import models, run
+from .models import export, models, run
 from .steps import steps
 from .train import train
 
@@ -42,7 +42,7 @@ def cli() -> None:
     """Jumok (주목): a workbench for Transformers. Every attention goes through one function, attend()."""
 
 
-for command in (demo, steps, attend, mask, data, models, run, train, compare, look, effect, doctor):
+for command in (demo, steps, attend, mask, data, models, run, train, compare, export, look, effect, doctor):
     cli.add_command(command)
 
 

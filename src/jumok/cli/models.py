@@ -1,4 +1,4 @@
-"""The commands ``jumok models`` and ``jumok run``."""
+"""The commands ``jumok models``, ``jumok run`` and ``jumok export``."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def models(as_json: bool) -> None:
     default=defaults.NEW_TOKENS,
     show_default=True,
     type=click.IntRange(1),
-    help="The largest number of new tokens.",
+    help="The largest number of new tokens; the text may exceed the model's context length.",
 )
 @click.option(
     "--temperature",
@@ -120,14 +120,17 @@ def run(context: click.Context, /, model: str, inputs: tuple[str, ...], as_json:
         if reads in ("image", "regions") and len(texts) > 1 and not as_json:
             click.echo(f"{text}:")
 
+        messages: list[str] = []  # printed after the text, which may still be on an unfinished line
         if loaded.model.answers == "text" and not as_json:
-            for piece in stream_answer(loaded, model_input, settings):
+            for piece in stream_answer(loaded, model_input, settings, messages.append):
                 click.echo(piece, nl=False)
                 sys.stdout.flush()
             click.echo()
+            _print_messages(messages)
             continue
 
-        answer = run_task(loaded, [model_input], settings)[0]
+        answer = run_task(loaded, [model_input], settings, messages.append)[0]
+        _print_messages(messages)
         if task == "embed":
             answer = answer.tolist()
         if as_json:
@@ -135,6 +138,62 @@ def run(context: click.Context, /, model: str, inputs: tuple[str, ...], as_json:
             click.echo(json.dumps({"input": text, key: answer}, ensure_ascii=False))
         else:
             _print_answer(task, answer)
+
+
+@click.command(
+    cls=Command,
+    short_help="Write a model in another format, such as Hugging Face's.",
+    epilog="""Examples:
+  jumok export runs/sentiment my-classifier
+  jumok export runs/translate my-translator --format huggingface --json
+  jumok export my-translator copy --format jumok
+""",
+)
+@click.argument("model", metavar="RUN")
+@click.argument("folder")
+@click.option(
+    "--format",
+    "file_format",
+    default=defaults.EXPORT_FORMAT,
+    show_default=True,
+    type=click.Choice(defaults.FORMATS),
+    help="huggingface: transformers loads it; jumok: with checksums.",
+)
+@json_option
+def export(model: str, folder: str, file_format: str, as_json: bool) -> None:
+    """Write RUN (a run, a model folder, a .gguf file or a name from the catalogue) into the new folder FOLDER, with its
+    tokenizer, image preparation and class names. A model that the format cannot express is refused."""
+    from jumok.checkpoint import load, save
+    from jumok.checkpoint.save import list_restrictions
+    from jumok.checkpoint.tensor_files import read_json
+
+    loaded = load(model)
+    target = save(loaded, folder, format=file_format)
+    restrictions = list_restrictions(loaded.model, file_format)
+    architectures = read_json(target, "config.json").get("architectures")
+    architecture = architectures[0] if isinstance(architectures, list) else None
+    if as_json:
+        row = {
+            "folder": folder,
+            "format": file_format,
+            "family": loaded.family,
+            "architecture": architecture,
+            "files": sorted(path.name for path in target.iterdir()),
+            "restrictions": restrictions,
+        }
+        click.echo(json.dumps(row, ensure_ascii=False))
+        return
+    for message in restrictions:
+        click.echo(f"jumok: {message}", err=True)
+    if architecture is None:
+        click.echo(f"{folder}: {loaded.family}; load it with jumok.load({folder!r})")
+    else:
+        click.echo(f"{folder}: load it with transformers.{architecture}.from_pretrained({folder!r})")
+
+
+def _print_messages(messages: list[str]) -> None:
+    for message in messages:
+        click.echo(f"jumok: {message}", err=True)
 
 
 def _print_answer(task: str, answer: list[Any]) -> None:

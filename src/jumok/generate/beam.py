@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -12,7 +12,8 @@ from jumok.errors import ArgumentError
 from jumok.models import Model
 from jumok.threads import use_fastest_threads
 
-from .decoding import DEFAULT_LIMIT, IncrementalDecoder, create_incremental_decoder
+from .decoding import DEFAULT_LIMIT, create_incremental_decoder
+from .incremental_decoder import IncrementalDecoder
 
 Candidate = tuple[float, int, int]  # log-probability, beam, token
 
@@ -93,6 +94,8 @@ def beam_search(
     A finished text scores log-probability / length ** length_penalty. The search of a text ends when its best running
     beam, scored at its present length, is below the worst of ``beams`` finished texts.
 
+    A ``ContextWarning`` says once if a text exceeds the model's context length; see ``generate``.
+
     Args:
         model: A language model, or an encoder-decoder; an encoder-decoder reads the prompts as its sources.
         prompts: Token ids, one non-empty list for each text.
@@ -126,6 +129,8 @@ def search_beams(decoder: IncrementalDecoder, text_count: int, settings: BeamSet
         The best list of new token ids for each text.
     """
     searches = [_TextSearch([(0.0, [])]) for _ in range(text_count)]
+    limit = settings.limit
+    settings = replace(settings, limit=decoder.clamp_limit(limit))
 
     with torch.inference_mode():
         logits = decoder.prefill()[:, -1]
@@ -137,7 +142,10 @@ def search_beams(decoder: IncrementalDecoder, text_count: int, settings: BeamSet
             newest = [[tokens[-1]] for search in searches for _, tokens in search.running]
             logits = decoder.step(torch.tensor(newest, device=logits.device))[:, -1]
 
-    return [search.select_best() for search in searches]
+    texts = [search.select_best() for search in searches]
+    if any(text[-1] not in settings.ends for text in texts):
+        decoder.report_stop(limit)
+    return texts
 
 
 def _advance_all(

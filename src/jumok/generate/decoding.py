@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from jumok.attention import Cache
@@ -15,7 +14,8 @@ from jumok.models import Model, RNNSeq2Seq
 from jumok.models.model import Output
 from jumok.models.rnn_seq2seq import State
 
-StepLogits = Float[Tensor, "batch step vocab"]
+from .causal_decoder import CausalDecoder
+from .incremental_decoder import IncrementalDecoder, Report, StepLogits, warn_about_context
 
 DEFAULT_LIMIT = 64  # new tokens, where the caller of a decoding loop gives no limit
 
@@ -32,6 +32,11 @@ class EncoderDecoder(Protocol):
     @property
     def start_token(self) -> int | None:
         """The token that every target begins with."""
+        ...
+
+    @property
+    def context_length(self) -> int | None:
+        """The longest target in tokens; None = unlimited."""
         ...
 
     def encode(self, source: Tensor, /, *, source_token_mask: Tensor | None = None) -> Tensor:
@@ -65,102 +70,6 @@ class EncoderDecoder(Protocol):
         ...
 
 
-class IncrementalDecoder(ABC):
-    """A model in the middle of decoding; every decoding loop uses this interface."""
-
-    @abstractmethod
-    def prefill(self) -> StepLogits:
-        """Read the prompt and return the logits of the first new token, [batch, 1, vocab]."""
-
-    @abstractmethod
-    def step(self, tokens: Int[Tensor, "batch step"]) -> StepLogits:
-        """Append tokens to each text and return the logits after each of them.
-
-        Args:
-            tokens: Token ids, [batch, step].
-        """
-
-    @abstractmethod
-    def select_rows(self, rows: Int[Tensor, " selected"]) -> None:
-        """Continue with these batch rows, in this order.
-
-        Args:
-            rows: Indices of batch rows; an index may repeat.
-        """
-
-    @abstractmethod
-    def remove_last(self, count: int) -> None:
-        """Remove the last ``count`` tokens of each text.
-
-        Args:
-            count: Number of tokens.
-        """
-
-
-class CausalDecoder(IncrementalDecoder):
-    """Decodes a model that continues its own prompt (GPT). Prompts of different lengths are padded on the left.
-
-    Args:
-        model: A language model.
-        prompts: Token ids, one non-empty list for each text.
-        limit: The largest number of new tokens.
-
-    Raises:
-        ArgumentError: If prompt and new tokens exceed the model's context length.
-    """
-
-    def __init__(self, model: Model, prompts: list[list[int]], limit: int) -> None:
-        longest = max(len(prompt) for prompt in prompts)
-        _check_context_length(model, longest, limit)
-        self.model = model
-        self.cache = Cache(capacity=longest + limit)
-
-        padded = [[0] * (longest - len(prompt)) + prompt for prompt in prompts]
-        self.tokens = torch.tensor(padded, device=model.device)
-
-        # Prompts of equal length need no mask, which is faster.
-        self.token_mask: Tensor | None = None
-        if any(len(prompt) < longest for prompt in prompts):
-            real = [[False] * (longest - len(prompt)) + [True] * len(prompt) for prompt in prompts]
-            self.token_mask = torch.tensor(real, device=model.device)
-
-    def prefill(self) -> StepLogits:
-        """Read the prompts and return the logits of the first new token, [batch, 1, vocab]."""
-        logits: Tensor = self.model(self.tokens, token_mask=self.token_mask, cache=self.cache, last=1).logits
-        return logits
-
-    def step(self, tokens: Int[Tensor, "batch step"]) -> StepLogits:
-        """Append tokens to each text and return the logits after each of them.
-
-        Args:
-            tokens: Token ids, [batch, step].
-        """
-        if self.token_mask is not None:
-            appended = torch.ones(tokens.shape, dtype=torch.bool, device=tokens.device)
-            self.token_mask = torch.cat([self.token_mask[:, : self.cache.length], appended], -1)
-        output: Output = self.model(tokens, token_mask=self.token_mask, cache=self.cache, last=tokens.shape[1])
-        assert output.logits is not None
-        return output.logits
-
-    def select_rows(self, rows: Int[Tensor, " selected"]) -> None:
-        """Continue with these batch rows, in this order.
-
-        Args:
-            rows: Indices of batch rows; an index may repeat.
-        """
-        self.cache.select(rows)
-        if self.token_mask is not None:
-            self.token_mask = self.token_mask.index_select(0, rows)
-
-    def remove_last(self, count: int) -> None:
-        """Remove the last ``count`` tokens of each text.
-
-        Args:
-            count: Number of tokens.
-        """
-        self.cache.truncate(self.cache.length - count)
-
-
 class CrossAttentionDecoder(IncrementalDecoder):
     """Decodes an encoder-decoder: the source is encoded once, and the target grows from the start token.
 
@@ -169,6 +78,8 @@ class CrossAttentionDecoder(IncrementalDecoder):
         source: The encoder's input: token ids [batch, source], images or regions.
         limit: The largest number of new tokens.
         source_token_mask: [batch, source], True = real token; None = all are real.
+        report: Receives one sentence when an answer stops at the model's context length; by default a
+            ``ContextWarning``.
     """
 
     def __init__(
@@ -177,14 +88,21 @@ class CrossAttentionDecoder(IncrementalDecoder):
         source: Tensor,
         limit: int,
         source_token_mask: Bool[Tensor, "batch source"] | None = None,
+        report: Report = warn_about_context,
     ) -> None:
+        super().__init__(report)
         if model.start_token is None:
             raise ArgumentError("this encoder-decoder declares no start token, so its decoder cannot start")
         self.model = model
         self.source_token_mask = source_token_mask
         self.encoded = model.encode(source, source_token_mask=source_token_mask)
-        self.cache = Cache(capacity=limit + 1)
+        self.cache = Cache(capacity=self.clamp_limit(limit) + 1)
         self.start = torch.full((self.encoded.shape[0], 1), model.start_token, device=self.encoded.device)
+
+    @property
+    def target_limit(self) -> int | None:
+        """The largest number of new tokens: the start token takes one position, and the last token is not read."""
+        return self.model.context_length
 
     def prefill(self) -> StepLogits:
         """Read the start token and return the logits of the first new token, [batch, 1, vocab]."""
@@ -227,6 +145,7 @@ class RecurrentDecoder(IncrementalDecoder):
     """
 
     def __init__(self, model: RNNSeq2Seq, sources: list[list[int]]) -> None:
+        super().__init__(warn_about_context)
         tokens, source_token_mask = pad_right(sources, model.device)
         self.model = model
         self.state: State | None = None
@@ -258,13 +177,17 @@ class RecurrentDecoder(IncrementalDecoder):
             raise ArgumentError("a recurrent model cannot remove tokens; speculative decoding needs another family")
 
 
-def create_incremental_decoder(model: Model, prompts: list[list[int]], limit: int) -> IncrementalDecoder:
+def create_incremental_decoder(
+    model: Model, prompts: list[list[int]], limit: int, report: Report = warn_about_context
+) -> IncrementalDecoder:
     """Return the incremental decoder that fits a model's family.
 
     Args:
         model: A model that generates text.
         prompts: Token ids, one non-empty list for each text: prompts to continue, or an encoder's sources.
         limit: The largest number of new tokens, at least 1.
+        report: Receives one sentence when the context length changes what is read or written; by default a
+            ``ContextWarning``.
 
     Raises:
         ArgumentError: If prompts or limit are invalid, or the model has no start token.
@@ -282,12 +205,12 @@ def create_incremental_decoder(model: Model, prompts: list[list[int]], limit: in
         raise ArgumentError(f"limit must be at least 1 new token, not {limit!r}")
 
     if not model.is_encoder_decoder:
-        return CausalDecoder(model, prompts, limit)
+        return CausalDecoder(model, prompts, limit, report)
     if isinstance(model, RNNSeq2Seq):
         return RecurrentDecoder(model, prompts)
     if isinstance(model, EncoderDecoder):
         tokens, source_token_mask = pad_right(prompts, model.device)
-        return CrossAttentionDecoder(model, tokens, limit, source_token_mask)
+        return CrossAttentionDecoder(model, tokens, limit, source_token_mask, report)
     raise ArgumentError(f"this {model.family} model has no decode() that generates tokens")
 
 
@@ -307,17 +230,3 @@ def pad_right(texts: list[list[int]], device: torch.device) -> tuple[Tensor, Ten
         return tokens, None
     real = [[True] * len(text) + [False] * (longest - len(text)) for text in texts]
     return tokens, torch.tensor(real, device=device)
-
-
-def _check_context_length(model: Model, prompt_length: int, limit: int) -> None:
-    length = model.context_length
-    if length is None or prompt_length + limit <= length:
-        return
-    if prompt_length >= length:
-        raise ArgumentError(
-            f"the prompt has {prompt_length} tokens and this model reads at most {length}; shorten the prompt"
-        )
-    raise ArgumentError(
-        f"{prompt_length} prompt tokens and {limit} new tokens exceed the {length} tokens that this model reads; "
-        f"use a limit of at most {length - prompt_length}"
-    )

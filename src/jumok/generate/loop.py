@@ -21,6 +21,9 @@ def generate(
 ) -> list[list[int]]:
     """Return the new tokens of each prompt.
 
+    If a text exceeds the model's context length, a language model continues to read its last tokens, at least three
+    quarters of the context length; an encoder-decoder stops. A ``ContextWarning`` says so once.
+
     Args:
         model: A language model, or an encoder-decoder; an encoder-decoder reads the prompts as its sources.
         prompts: Token ids, one non-empty list for each text. The lists may differ in length.
@@ -32,7 +35,7 @@ def generate(
         One list of new token ids for each prompt, without the prompt and without the decoder's start token.
 
     Raises:
-        ArgumentError: If a prompt is empty, or prompt and new tokens exceed the model's context length.
+        ArgumentError: If a prompt is empty or ``limit`` is below 1.
 
     >>> import jumok
     >>> tiny = jumok.load("tiny")

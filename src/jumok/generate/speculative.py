@@ -16,7 +16,9 @@ import torch
 from jumok.errors import ArgumentError
 from jumok.models import Model
 
-from .decoding import DEFAULT_LIMIT, CausalDecoder, create_incremental_decoder
+from .causal_decoder import CausalDecoder, compute_window_start
+from .decoding import DEFAULT_LIMIT, create_incremental_decoder
+from .incremental_decoder import IncrementalDecoder, warn_about_context
 
 
 @runtime_checkable
@@ -114,7 +116,8 @@ class DraftModel:
             tokens: The prompt.
             limit: The largest number of new tokens.
         """
-        self._decoder = CausalDecoder(self.model, [tokens[:1]], len(tokens) + limit + self.count)
+        # Silent: the draft model's window changes which tokens it proposes, but not the text.
+        self._decoder = CausalDecoder(self.model, [tokens[:1]], len(tokens) + limit + self.count, lambda _: None)
         self._cached = []
 
     def propose(self, tokens: list[int], count: int) -> list[int]:
@@ -166,6 +169,8 @@ def speculate(
 ) -> SpeculationReport:
     """Decode one prompt greedily with proposals; the tokens equal those of ``generate(model, [prompt])``.
 
+    A ``ContextWarning`` says once if the text exceeds the model's context length; see ``generate``.
+
     Args:
         model: A language model or an encoder-decoder without recurrence.
         prompt: Token ids.
@@ -176,9 +181,21 @@ def speculate(
     Returns:
         The new tokens and how many proposals were accepted.
     """
-    end_tokens = frozenset(ends)
-    decoder = create_incremental_decoder(model, [prompt], limit)
+    messages: list[str] = []
+    decoder = create_incremental_decoder(model, [prompt], limit, messages.append)
+    report = _decode_with_proposals(decoder, prompt, proposer, limit, frozenset(ends))
 
+    # A rejected proposal may have exceeded the context length, but the text itself may not.
+    read = len(prompt) + len(report.tokens) - 1
+    if messages and (model.is_encoder_decoder or compute_window_start(read, model.context_length)):
+        warn_about_context(messages[0])
+    return report
+
+
+def _decode_with_proposals(
+    decoder: IncrementalDecoder, prompt: list[int], proposer: Proposer, limit: int, ends: frozenset[int]
+) -> SpeculationReport:
+    last = decoder.clamp_limit(limit)
     with torch.inference_mode():
         logits = decoder.prefill()[0, -1:]
         proposer.begin(prompt, limit)
@@ -194,10 +211,12 @@ def speculate(
 
             for token in [*proposal[:agreed], greedy_tokens[agreed]]:
                 new.append(token)
-                if token in end_tokens or len(new) == limit:
+                if token in ends or len(new) == last:
+                    if token not in ends:
+                        decoder.report_stop(limit)
                     return SpeculationReport(new, steps, proposed, accepted)
 
-            room = limit - len(new) - 1  # the model's own next token needs a position too
+            room = last - len(new) - 1  # the model's own next token needs a position too
             proposal = proposer.propose(prompt + new, room) if room > 0 else []
             proposed += len(proposal)
             logits = decoder.step(torch.tensor([[new[-1], *proposal]], device=logits.device))[0]

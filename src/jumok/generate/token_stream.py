@@ -9,7 +9,8 @@ import torch
 from jumok.models import Model
 from jumok.threads import step_with_fastest_threads, use_fastest_threads
 
-from .decoding import DEFAULT_LIMIT, IncrementalDecoder, create_incremental_decoder
+from .decoding import DEFAULT_LIMIT, create_incremental_decoder
+from .incremental_decoder import IncrementalDecoder
 from .sampling import Sampling, greedy
 
 
@@ -22,6 +23,8 @@ def stream_tokens(
     ends: Iterable[int] = (),
 ) -> Iterator[list[int | None]]:
     """Yield the next token of every text, one step at a time; ``generate`` collects them.
+
+    A ``ContextWarning`` says once if a text exceeds the model's context length; see ``generate``.
 
     Args:
         model: A language model, or an encoder-decoder; an encoder-decoder reads the prompts as its sources.
@@ -61,7 +64,8 @@ def decode_steps(
         generator = sampling.create_generator(logits.device)
         ended = [False] * len(texts)
 
-        for count in range(1, limit + 1):
+        last = decoder.clamp_limit(limit)
+        for count in range(1, last + 1):
             tokens = sampling.choose(logits[:, -1], texts, generator)
 
             step: list[int | None] = []
@@ -74,6 +78,9 @@ def decode_steps(
                 ended[index] = token in ends
             yield step
 
-            if all(ended) or count == limit:
+            if all(ended):
+                return
+            if count == last:
+                decoder.report_stop(limit)
                 return
             logits = decoder.step(tokens[:, None])

@@ -16,9 +16,9 @@ from jumok.generate.beam import BeamSettings, search_beams
 from jumok.generate.decoding import (
     CrossAttentionDecoder,
     EncoderDecoder,
-    IncrementalDecoder,
     create_incremental_decoder,
 )
+from jumok.generate.incremental_decoder import IncrementalDecoder, Report, warn_about_context
 from jumok.generate.token_stream import decode_steps
 from jumok.threads import step_with_fastest_threads, use_fastest_threads
 
@@ -33,7 +33,8 @@ class GenerationSettings:
     """The settings of text generation.
 
     Args:
-        limit: The largest number of new tokens; fewer if the model's context length is reached.
+        limit: The largest number of new tokens. A language model goes on beyond its context length, reading the last
+            tokens; an encoder-decoder stops there.
         beams: Beams of beam search; 1 = no beam search.
         stops: Strings that end the text; they are not part of it.
         chat: Apply the tokenizer's chat template: the text is a message to an instruction-tuned model.
@@ -86,25 +87,31 @@ def parse_settings(loaded: Loaded, options: Mapping[str, Any]) -> GenerationSett
     return GenerationSettings(**settings, sampling=Sampling(**sampling))
 
 
-def stream_answer(loaded: Loaded, model_input: ModelInput, settings: GenerationSettings) -> Iterator[str]:
+def stream_answer(
+    loaded: Loaded, model_input: ModelInput, settings: GenerationSettings, report: Report = warn_about_context
+) -> Iterator[str]:
     """Yield the text that a model generates, piece by piece, in complete characters.
 
     Args:
         loaded: A model that generates text, with its tokenizer.
         model_input: The prompt or source.
         settings: Settings of text generation.
+        report: Receives one sentence when a text exceeds the model's context length; by default a ``ContextWarning``.
     """
-    tokens = stream_answer_tokens(loaded, model_input, settings)
+    tokens = stream_answer_tokens(loaded, model_input, settings, report)
     return stream_text(tokens, loaded.require_tokenizer(), settings.stops)
 
 
-def stream_answer_tokens(loaded: Loaded, model_input: ModelInput, settings: GenerationSettings) -> Iterator[int]:
+def stream_answer_tokens(
+    loaded: Loaded, model_input: ModelInput, settings: GenerationSettings, report: Report = warn_about_context
+) -> Iterator[int]:
     """Return the new tokens, without end tokens; unless there is beam search, they are computed one by one.
 
     Args:
         loaded: A model that generates text, with its tokenizer.
         model_input: The prompt or source.
         settings: Settings of text generation.
+        report: Receives one sentence when a text exceeds the model's context length; by default a ``ContextWarning``.
     """
     model = loaded.model
     ends = frozenset(loaded.require_tokenizer().ends)
@@ -112,16 +119,12 @@ def stream_answer_tokens(loaded: Loaded, model_input: ModelInput, settings: Gene
         ends |= {model.end_token}
 
     limit = settings.limit
-    prompt_length = 0 if model.is_encoder_decoder else len(model_input.token_ids)
-    if model.context_length is not None and prompt_length < model.context_length:
-        limit = min(limit, model.context_length - prompt_length)
-
     with torch.inference_mode(), use_fastest_threads(model):
         decoder: IncrementalDecoder
         if model_input.token_ids:
-            decoder = create_incremental_decoder(model, [model_input.token_ids], limit)
+            decoder = create_incremental_decoder(model, [model_input.token_ids], limit, report)
         elif isinstance(model, EncoderDecoder):
-            decoder = CrossAttentionDecoder(model, model_input.source, limit)
+            decoder = CrossAttentionDecoder(model, model_input.source, limit, report=report)
         else:
             raise ArgumentError(f"this {loaded.family} model generates no text")
         if settings.beams > 1:

@@ -108,8 +108,9 @@ def _generate_answer(
     if model.start_token is None:
         raise ArgumentError(f"this {loaded.family} model declares no start token, so its decoder cannot start")
 
-    answer = list(stream_answer_tokens(loaded, model_input, GenerationSettings(limit=limit)))
-    is_unfinished = len(answer) == limit
+    messages: list[str] = []  # the model's own limit, like the caller's, makes the answer unfinished
+    answer = list(stream_answer_tokens(loaded, model_input, GenerationSettings(limit=limit), messages.append))
+    is_unfinished = len(answer) == limit or bool(messages)
     if model.context_length is not None:
         answer = answer[: model.context_length - 1]  # the start token needs a position too
 

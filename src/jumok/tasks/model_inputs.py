@@ -13,7 +13,7 @@ from torch import Tensor
 from jumok.checkpoint import Loaded
 from jumok.checkpoint.tensor_files import read_tensor
 from jumok.data.images.image_files import is_existing_file, is_image_path
-from jumok.errors import ArgumentError
+from jumok.errors import ArgumentError, describe_type
 
 # What a user passed. It may be of any type; read_input checks it.
 RawInput = Any
@@ -81,7 +81,7 @@ def split_batch(reads: str, inputs: RawInput) -> list[RawInput] | None:
 
 def _read_text(loaded: Loaded, raw: RawInput, chat: bool) -> ModelInput:
     if not isinstance(raw, str):
-        raise ArgumentError(f"this {loaded.family} model reads text, not {_name_type(raw)}")
+        raise ArgumentError(f"this {loaded.family} model reads text, not {describe_type(raw)}")
     if is_image_path(raw):
         raise ArgumentError(f"{raw} is an image, but this {loaded.family} model reads text")
 
@@ -123,7 +123,7 @@ def _read_regions(loaded: Loaded, raw: RawInput) -> Float[Tensor, "region featur
             )
         raw = read_tensor(Path(raw))
     if not isinstance(raw, Tensor):
-        raise ArgumentError(f"regions must be a tensor [region, feature], not {_name_type(raw)}")
+        raise ArgumentError(f"regions must be a tensor [region, feature], not {describe_type(raw)}")
     return _check_tensor(raw, "regions", "region", "feature")
 
 
@@ -150,8 +150,3 @@ def _check_tensor(tensor: Tensor, name: str, *axes: str) -> Tensor:
     if not bool(torch.isfinite(tensor).all()):
         raise ArgumentError(f"{name} must be finite; the input contains NaN or an infinity")
     return tensor
-
-
-def _name_type(raw: RawInput) -> str:
-    name = type(raw).__name__
-    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"

@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from jumok.checkpoint import Loaded, load
 from jumok.errors import ArgumentError
+from jumok.generate.incremental_decoder import Report, warn_about_context
 from jumok.threads import count_rows, use_fastest_threads
 
 from .generate_text import GenerationSettings, parse_settings, stream_answer
@@ -37,6 +40,9 @@ def run(model: str | Path | Loaded, inputs: RawInput, **options: Any) -> Any:
         - classify: all classes, most probable first, as {"class": 3, "name": "cat", "share": 0.9};
         - score, predict: numbers (list of float).
 
+    A ``ContextWarning`` says once if a text exceeds the model's context length: a language model then reads only the
+    last tokens, and an encoder-decoder stops.
+
     Raises:
         ArgumentError: If the inputs do not fit the model, or an option is unknown or invalid.
 
@@ -44,6 +50,11 @@ def run(model: str | Path | Loaded, inputs: RawInput, **options: Any) -> Any:
     >>> jumok.run("tiny", "the cat sat; the cat", limit=4)
     ' sat'
     """
+    if isinstance(model, nn.Module):
+        raise ArgumentError(
+            f"this {type(model).__name__} comes without its tokenizer, image preparation and class names; pass the "
+            "folder of the model, or what jumok.load(folder) or outcome.load() returned"
+        )
     loaded = model if isinstance(model, Loaded) else load(model)
     settings = parse_settings(loaded, options)
 
@@ -56,19 +67,22 @@ def run(model: str | Path | Loaded, inputs: RawInput, **options: Any) -> Any:
     return answers[0] if batch is None else answers
 
 
-def run_task(loaded: Loaded, inputs: list[ModelInput], settings: GenerationSettings) -> Any:
+def run_task(
+    loaded: Loaded, inputs: list[ModelInput], settings: GenerationSettings, report: Report = warn_about_context
+) -> Any:
     """Return the model's answer to each input.
 
     Args:
         loaded: The model.
         inputs: Inputs that ``read_input`` returned.
         settings: Settings of text generation; ignored by the tasks that generate no text.
+        report: Receives one sentence when a text exceeds the model's context length; by default a ``ContextWarning``.
 
     Returns:
         A list with one answer for each input; for embeddings a tensor [batch, width].
     """
     if loaded.model.answers == "text":
-        return ["".join(stream_answer(loaded, model_input, settings)) for model_input in inputs]
+        return ["".join(stream_answer(loaded, model_input, settings, report)) for model_input in inputs]
     rows = max(sum(len(model_input.token_ids) for model_input in inputs), count_rows(text.source for text in inputs))
     with use_fastest_threads(loaded.model, rows):
         return TASKS[loaded.model.task](loaded, inputs)

@@ -6,10 +6,10 @@ from jumok.errors import CheckpointError
 from jumok.fields import JSONValue
 from jumok.models import Config
 
-from . import bert, distilbert, gpt2, llama, marian, pegasus, swin, t5, vit
+from . import bert, distilbert, gpt2, llama, marian, pegasus, swin, t5, vit, xlm
 from .dialect import Dialect
 
-_MODULES: tuple[Dialect, ...] = (gpt2, llama, bert, distilbert, t5, marian, pegasus, vit, swin)
+_MODULES: tuple[Dialect, ...] = (gpt2, llama, bert, distilbert, t5, marian, pegasus, vit, swin, xlm)
 
 # model_type in config.json -> the module that reads it
 DIALECTS: dict[str, Dialect] = {model_type: module for module in _MODULES for model_type in module.MODEL_TYPES}
@@ -43,4 +43,4 @@ def find_dialect_for(config: Config) -> Dialect:
     for module in _MODULES:
         if module.can_express(config):
             return module
-    raise CheckpointError(f"Hugging Face has no model like this {config.family}; save it with format='jumok'")
+    raise CheckpointError(f'Hugging Face has no model like this {config.family}; the format "jumok" can store it')

@@ -18,6 +18,9 @@ from .tied_table import TiedTable
 MODEL_TYPES: tuple[str, ...] = ("marian",)
 MODEL_CLASS: type[Model] = Transformer
 
+# the tables of sinusoids, which our model computes
+STORED_POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
+
 
 class OneRowRule(Rule):
     """A rule for the bias on the logits, which the file stores as a matrix of one row and the model as a vector."""
@@ -170,12 +173,15 @@ def build_name_table(config: Config) -> NameTable:
     return build_table_with(config, [])
 
 
-def build_table_with(config: TransformerConfig, more: Sequence[Rule]) -> NameTable:
+def build_table_with(
+    config: TransformerConfig, more: Sequence[Rule], table_class: type[TiedTable] = TiedTable
+) -> NameTable:
     """Return the table of parameter names of Marian, with additional rules.
 
     Args:
         config: The config of a Transformer.
         more: Rules for parameters that Marian does not have.
+        table_class: The class of the table.
     """
     if config.shared:
         embeddings = [Rule("embedding.weight", ("model.shared.weight",))]
@@ -194,7 +200,7 @@ def build_table_with(config: TransformerConfig, more: Sequence[Rule]) -> NameTab
     ]
 
     # ignored: the sinusoids are computed, and with separate source and target embeddings the shared one is unused
-    ignored = ["model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight"]
+    ignored = list(STORED_POSITIONS)
     copies = {}
     if config.shared:
         names = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
@@ -203,7 +209,7 @@ def build_table_with(config: TransformerConfig, more: Sequence[Rule]) -> NameTab
         ignored.append("model.shared.weight")
     if config.tied:
         copies["lm_head.weight"] = "model.shared.weight" if config.shared else "model.decoder.embed_tokens.weight"
-    return TiedTable(rules, ignored, base="model.", copies=copies)
+    return table_class(rules, ignored, base="model.", copies=copies)
 
 
 def _build_stack_rules(config: TransformerConfig, stack: str, attentions: dict[str, str]) -> list[Rule]:

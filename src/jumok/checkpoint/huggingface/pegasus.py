@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from torch import Tensor, nn
+
 from jumok.checkpoint.name_table import NameTable, rename_layer
 from jumok.errors import CheckpointError
 from jumok.fields import JSONObject
@@ -9,7 +11,8 @@ from jumok.models import Config, Model
 from jumok.models.transformer import Transformer, TransformerConfig
 
 from .common import refuse_unless
-from .marian import build_fields, build_table_with, fits_marian, parse_fields
+from .marian import STORED_POSITIONS, build_fields, build_table_with, fits_marian, parse_fields
+from .tied_table import TiedTable
 
 MODEL_TYPES: tuple[str, ...] = ("pegasus",)
 MODEL_CLASS: type[Model] = Transformer
@@ -53,6 +56,23 @@ def to_hf_config(config: Config) -> JSONObject:
     return {**fields, "model_type": "pegasus", "architectures": ["PegasusForConditionalGeneration"]}
 
 
+class PegasusTable(TiedTable):
+    """A name table that writes the sinusoids too: without them, transformers reports newly initialised parameters."""
+
+    def collect_tensors(self, model: nn.Module) -> dict[str, Tensor]:
+        """Return the model's parameters as the file stores them, and its sinusoids.
+
+        Args:
+            model: The model to save.
+        """
+        assert isinstance(model, Transformer)
+        tensors = super().collect_tensors(model)
+        positions = range(model.config.length)
+        for name in STORED_POSITIONS:
+            tensors[name] = model.source_positions(positions).to(model.embedding.weight.dtype)
+        return tensors
+
+
 def build_name_table(config: Config) -> NameTable:
     """Return the table of parameter names.
 
@@ -64,4 +84,4 @@ def build_name_table(config: Config) -> NameTable:
         *rename_layer("encoder_norm", "model.encoder.layer_norm"),
         *rename_layer("decoder_norm", "model.decoder.layer_norm"),
     ]
-    return build_table_with(config, norms)
+    return build_table_with(config, norms, PegasusTable)
