@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from catalogue_cache import download_or_skip
 from jumok.data.tokenizers import byte_level
+from jumok.data.tokenizers.token_labels import group_words, label_tokens
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
 
@@ -343,12 +344,24 @@ def test_sentencepiece_byte_fallback() -> None:
 # errors
 
 
-def test_unknown_ids_are_refused() -> None:
+def test_ids_outside_the_vocabulary_are_shown_as_numbers() -> None:
+    for tokenizer in (Tokenizer.for_characters("abc"), Tokenizer.for_bytes()):
+        first, last = tokenizer.encode("ab")
+        for token_id in (tokenizer.vocabulary, 49152, 10**12):
+            ids = [first, token_id, token_id, last]
+            assert tokenizer.id_to_token(token_id) == f"<id {token_id}>"
+            assert tokenizer.id_to_bytes(token_id) is None and not tokenizer.contains_id(token_id)
+            assert tokenizer.decode(ids) == f"a<id {token_id}><id {token_id}>b"
+            assert label_tokens(tokenizer, ids) == ["a", f"<id {token_id}>", f"<id {token_id}>", "b"]
+            words = [word for word, _ in group_words(tokenizer, ids)]
+            assert words == ["a", f"<id {token_id}>", f"<id {token_id}>", "b"]
+
+
+def test_negative_ids_are_refused() -> None:
     tokenizer = Tokenizer.for_characters("abc")
-    for token_id in (-1, 4, 10**12):
-        for call in (tokenizer.id_to_token, tokenizer.id_to_bytes, lambda token_id: tokenizer.decode([0, token_id])):
-            with pytest.raises(ArgumentError, match=f"unknown token id {token_id}; ids range from 0 to 3"):
-                call(token_id)
+    for call in (tokenizer.id_to_token, tokenizer.id_to_bytes, lambda token_id: tokenizer.decode([0, token_id])):
+        with pytest.raises(ArgumentError, match="a token id is at least 0, not -1"):
+            call(-1)
 
 
 def test_lone_surrogate_is_refused() -> None:

@@ -32,7 +32,9 @@ def label_tokens(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
     begin = 0
     while begin < len(ids):
         if parts[begin] is None:  # a token that does not stand for bytes
-            labels[begin] = _make_visible(_replace_space_prefix(tokenizer.id_to_token(ids[begin])))
+            token = tokenizer.id_to_token(ids[begin])
+            is_text = tokenizer.contains_id(ids[begin])  # otherwise "<id 49152>", whose space is not one of the text
+            labels[begin] = _make_visible(_replace_space_prefix(token)) if is_text else token
             begin += 1
             continue
 

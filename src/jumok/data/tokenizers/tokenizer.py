@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -76,30 +77,51 @@ class Tokenizer:
         """Return the text of token ids.
 
         Args:
-            ids: The token ids. Bytes that are not valid UTF-8 become U+FFFD.
+            ids: The token ids. Bytes that are not valid UTF-8 become U+FFFD. An id that the vocabulary does not
+                contain is written as "<id 49152>": the embeddings of many models have more rows than the vocabulary.
             special: Write special tokens too.
+
+        Raises:
+            ArgumentError: If an id is negative.
         """
-        token_ids = [int(token_id) for token_id in ids]
-        for token_id in token_ids:
-            self.id_to_token(token_id)  # raises an error for unknown ids, which the `tokenizers` library would skip
-        with wrap_tokenizers_errors("these ids cannot be decoded"):
-            return str(self._inner.decode(token_ids, skip_special_tokens=not special))
+        texts: list[str] = []
+        # the `tokenizers` library would skip the ids that it does not know
+        for is_known, group in groupby((int(token_id) for token_id in ids), self.contains_id):
+            if not is_known:
+                texts += [self.id_to_token(token_id) for token_id in group]
+                continue
+            with wrap_tokenizers_errors("these ids cannot be decoded"):
+                texts.append(str(self._inner.decode(list(group), skip_special_tokens=not special)))
+        return "".join(texts)
 
     @cached_property
     def vocabulary(self) -> int:
         """Size of the vocabulary: the largest token id plus 1."""
         return max(self._tokens, default=-1) + 1
 
-    def id_to_token(self, token_id: int) -> str:
-        """Return a token as it is written in the vocabulary, such as "Ġworld" or "##ing".
+    def contains_id(self, token_id: int) -> bool:
+        """Return True if the vocabulary contains a token id.
 
         Args:
             token_id: The token id.
         """
-        try:
-            return self._tokens[token_id]
-        except KeyError:
-            raise ArgumentError(f"unknown token id {token_id}; ids range from 0 to {self.vocabulary - 1}") from None
+        return token_id in self._tokens
+
+    def id_to_token(self, token_id: int) -> str:
+        """Return a token as it is written in the vocabulary, such as "Ġworld" or "##ing".
+
+        Args:
+            token_id: The token id; one that the vocabulary does not contain is written as "<id 49152>".
+
+        Raises:
+            ArgumentError: If the id is negative.
+        """
+        token = self._tokens.get(token_id)
+        if token is not None:
+            return token
+        if token_id < 0:
+            raise ArgumentError(f"a token id is at least 0, not {token_id}")
+        return f"<id {token_id}>"
 
     def id_to_bytes(self, token_id: int) -> bytes | None:
         """Return the bytes of a token, so that text can be streamed.
@@ -108,9 +130,12 @@ class Tokenizer:
             token_id: The token id.
 
         Returns:
-            The bytes, or None if the tokens of this tokenizer do not stand for bytes.
+            The bytes, or None if the tokens of this tokenizer do not stand for bytes, or the vocabulary does not
+            contain the id.
         """
         token = self.id_to_token(token_id)
+        if not self.contains_id(token_id):
+            return None
         if self._token_form == "bytes":
             return byte_level.token_to_bytes(token)
         if self._token_form == "text":
