@@ -72,6 +72,6 @@ def test_missing_jinja_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "jinja2", None)
     monkeypatch.setattr(chat_template, "_processes", {})  # no process that has imported jinja2 already
     with pytest.raises(
-        ArgumentError, match=r"chat templates need jinja2; install it with: pip install 'jumok\[chat\]'"
+        ArgumentError, match=r'chat templates need jinja2; install it with: pip install "jumok\[chat\]"'
     ):
         chat_template.render_chat("x", [], {})

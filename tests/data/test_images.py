@@ -333,7 +333,7 @@ def test_unusual_but_readable_files_cause_no_warning(tmp_path: Path) -> None:
 
 def test_missing_pillow_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(JumokError, match=r"pip install 'jumok\[images\]'"):
+    with pytest.raises(JumokError, match=r'pip install "jumok\[images\]"'):
         open_image("x.png")
 
 

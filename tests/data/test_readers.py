@@ -372,7 +372,7 @@ def test_image_classes_are_folder_names(tmp_path: Path) -> None:
 
 def test_missing_datasets_package_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(DataError, match=r"pip install 'jumok\[datasets\]'"):
+    with pytest.raises(DataError, match=r'pip install "jumok\[datasets\]"'):
         list(documents.read_documents("hf:owner/name"))
 
 

@@ -318,7 +318,7 @@ def test_bleu_matches_a_computation_by_hand() -> None:
 
 def test_missing_sacrebleu_is_reported_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
-    with pytest.raises(ArgumentError, match=r"pip install 'jumok\[train\]'"):
+    with pytest.raises(ArgumentError, match=r'pip install "jumok\[train\]"'):
         create_task("copy", tmp_path / "run")
 
 

@@ -224,7 +224,7 @@ def test_missing_sacrebleu_is_reported_before_training(
     tmp_path: Path, pairs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
-    with pytest.raises(ArgumentError, match="pip install 'jumok\\[train\\]'"):
+    with pytest.raises(ArgumentError, match=r'pip install "jumok\[train\]"'):
         train("translate", tmp_path / "run", pairs, **TRANSFORMER)
 
 

@@ -25,8 +25,9 @@ EXTRA_PURPOSES = {
     "datasets": "datasets of the Hugging Face Hub",
     "parquet": "Parquet files",
     "train": "BLEU, chrF and baselines in training reports",
-    "tensorboard": "jumok train --tensorboard",
-    "wandb": "jumok train --wandb",
+    "tensorboard": "metrics in TensorBoard (jumok train --tensorboard)",
+    "wandb": "metrics in Weights & Biases (jumok train --wandb)",
+    "docs": "building the documentation (make docs)",
 }
 
 

@@ -50,7 +50,7 @@ def draw_map(
     """
     query_count, key_count = weights.shape
     shades = shading.compute_shades(weights)
-    image = axes.imshow(shades, cmap=COLOR_MAP, vmin=0.0, vmax=1.0, aspect="auto", interpolation="nearest")
+    axes.imshow(shades, cmap=COLOR_MAP, vmin=0.0, vmax=1.0, aspect="auto", interpolation="nearest")
     axes.set_facecolor(NOT_DRAWN)  # visible where a shade is nan
     axes.spines[:].set_color(FRAME)
     axes.spines[:].set_linewidth(0.6)
@@ -58,8 +58,6 @@ def draw_map(
         axes.set_xticks(numpy.arange(key_count - 1) + 0.5, minor=True)
         axes.set_yticks(numpy.arange(query_count - 1) + 0.5, minor=True)
         axes.grid(which="minor", color="white", linewidth=1.0 if cell >= 0.3 else 0.5)
-    else:
-        image.set_zorder(3)  # above the frame, which would cover small cells at the border
     axes.tick_params(which="minor", length=0)
     axes.tick_params(which="major", length=2, width=0.6, color=FRAME, labelsize=label_size, pad=3)
     if keys_on_top:

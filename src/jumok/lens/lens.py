@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from jumok.checkpoint import Loaded, load
 from jumok.data.tokenizers.token_labels import label_tokens
-from jumok.errors import ArgumentError
+from jumok.errors import ArgumentError, describe_type
 from jumok.models import Model
 from jumok.tap import listen
 from jumok.threads import count_rows, use_fastest_threads
@@ -79,7 +79,7 @@ class Lens:
         self._is_open = False
         self._sites: Sites | None = None
         if not isinstance(self.model, nn.Module):
-            raise ArgumentError(f"a lens needs a model, or the name of one, not a {type(model).__name__}")
+            raise ArgumentError(f"a lens needs a model, or the name of one, not {describe_type(model)}")
         if not isinstance(self.model, Model):
             from .huggingface.route_attention import import_transformers
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from jumok.attention import mask
 from jumok.attention.grid import Positions
 from jumok.attention.mask import Mask
-from jumok.errors import ArgumentError, ShapeError
+from jumok.errors import ArgumentError, ShapeError, describe_type
 from jumok.small_batch_linear import linear
 
 
@@ -26,8 +26,7 @@ def check_tokens(tokens: Int[Tensor, "batch length"], vocabulary: int) -> None:
     """
     if not isinstance(tokens, Tensor):
         raise ShapeError(
-            f"tokens must be a tensor [batch, length], not a {type(tokens).__name__}; for example "
-            "torch.tensor([[5, 3]])"
+            f"tokens must be a tensor [batch, length], not {describe_type(tokens)}; for example torch.tensor([[5, 3]])"
         )
     if tokens.dim() != 2 or tokens.dtype not in (torch.int32, torch.int64):
         raise ShapeError(

@@ -192,6 +192,9 @@ def describe_fields(request: TrainingRequest) -> list[dict[str, Any]]:
     for row in rows:
         row["condition"] = recipe.options.describe_condition(row["field"])
     names = recipe.options.list_applicable(request)
+    # "window" is an option with --from, and otherwise a field of the model: list the one that applies
+    shadowed = {declared.name for config in defaults.configs for declared in dataclasses.fields(config)} - names
+    rows = [row for row in rows if row["field"] not in shadowed]
 
     groups = [*((config, "model") for config in defaults.configs), (Settings.from_json(defaults.settings), "training")]
     for values, group in groups:

@@ -40,7 +40,9 @@ class TensorBoard(Tracker):
         try:
             self.module: Any = importlib.import_module("torch.utils.tensorboard")
         except ImportError:
-            raise TrainingError("--tensorboard needs the package tensorboard: pip install tensorboard") from None
+            raise TrainingError(
+                'TensorBoard needs a package that is not installed; run: pip install "jumok[tensorboard]"'
+            ) from None
 
     def open(self, folder: Path) -> None:
         self.writer = self.module.SummaryWriter(str(folder / "tensorboard"))
@@ -61,7 +63,9 @@ class WeightsAndBiases(Tracker):
         try:
             self.module: Any = importlib.import_module("wandb")
         except ImportError:
-            raise TrainingError("--wandb needs the package wandb: pip install wandb") from None
+            raise TrainingError(
+                'Weights & Biases needs a package that is not installed; run: pip install "jumok[wandb]"'
+            ) from None
 
     def open(self, folder: Path) -> None:
         self.run = self.module.init(project="jumok", name=folder.name, dir=str(folder))

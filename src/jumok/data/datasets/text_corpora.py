@@ -242,7 +242,7 @@ def read_assembly(
     try:
         from pyarrow import parquet
     except ImportError:
-        raise DataError("assembly needs pyarrow; install it with: pip install 'jumok[parquet]'") from None
+        raise DataError('assembly needs pyarrow; install it with: pip install "jumok[parquet]"') from None
 
     table = parquet.read_table(folder / "bills.parquet", columns=["BILL_ID", "COMMITTEE"])
     committees = dict(zip(*(column.to_pylist() for column in table.columns), strict=True))

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from jumok.errors import ImageError
+from jumok.errors import ImageError, describe_type
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage  # Pillow is imported only when an image is read
@@ -54,7 +54,7 @@ def open_image(image: object, channels: int = 3) -> PillowImage:
     try:
         from PIL import Image
     except ImportError:
-        raise ImageError("reading images needs Pillow; install it with: pip install 'jumok[images]'") from None
+        raise ImageError('reading images needs Pillow; install it with: pip install "jumok[images]"') from None
     if channels not in (1, 3):
         raise ImageError(f"channels must be 3 (RGB) or 1 (grey), not {channels}")
 
@@ -62,7 +62,7 @@ def open_image(image: object, channels: int = 3) -> PillowImage:
         pillow_image = image
         return _decode("the image", lambda: pillow_image, channels)
     if not isinstance(image, str | Path):
-        raise ImageError(f"an image must be a path, a Pillow image or a tensor, not a {type(image).__name__}")
+        raise ImageError(f"an image must be a path, a Pillow image or a tensor, not {describe_type(image)}")
 
     path = Path(image)
     if not is_existing_file(path):

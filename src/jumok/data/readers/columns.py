@@ -16,7 +16,7 @@ from jumok.data.readers import hub_datasets
 from jumok.data.readers.file_format import FileFormat
 from jumok.data.readers.lines import MAX_LINE, Notice, ProblemLog, close_after, get_extension, read_lines
 from jumok.data.readers.table_header import Column, abbreviate, find_keys, find_layout
-from jumok.errors import DataError
+from jumok.errors import DataError, describe_type
 
 TABLE_EXTENSIONS = (".tsv", ".csv", ".jsonl")
 PREVIEW_ROWS = 1000  # rows that are read before deciding whether the first is a header
@@ -256,7 +256,7 @@ def _select_texts(record: Mapping[str, Any], columns: Sequence[Column], keys: Se
         if isinstance(text, bool | int):
             text = json.dumps(text)
         if not isinstance(text, str):
-            raise DataError(f"{key!r} is a {type(text).__name__}, not text")
+            raise DataError(f"{key!r} is {describe_type(text)}, not text")
         if not text.isascii() and _SURROGATE.search(text):
             raise DataError(f"{key!r} contains a lone surrogate, which is not a character")
         texts.append(text)

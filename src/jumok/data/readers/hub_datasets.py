@@ -37,7 +37,7 @@ def read_hub_rows(path: Path, columns: Sequence[Column]) -> Iterator[tuple[int, 
     try:
         import datasets
     except ImportError:
-        raise DataError(f"{path} needs the package datasets; install it with: pip install 'jumok[datasets]'") from None
+        raise DataError(f'{path} needs the package datasets; install it with: pip install "jumok[datasets]"') from None
 
     name, _, split = path.as_posix().removeprefix(HUB_PREFIX).partition("@")
     try:

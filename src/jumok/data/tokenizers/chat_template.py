@@ -111,7 +111,7 @@ class _TemplateProcess:
         for name in ("jinja2", "markupsafe"):
             spec = importlib.util.find_spec(name)
             if spec is None or spec.origin is None:
-                raise ArgumentError("chat templates need jinja2; install it with: pip install 'jumok[chat]'")
+                raise ArgumentError('chat templates need jinja2; install it with: pip install "jumok[chat]"')
             folders.append(str(Path(spec.origin).parent.parent))
         # -I and -S: no folder, variable or start-up file of the user changes what the child imports
         command = [sys.executable, "-I", "-S", template_child.__file__, *dict.fromkeys(folders)]

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from jumok.errors import ArgumentError
+from jumok.errors import ArgumentError, describe_type
 
 VOCABULARY_LIMIT = 50_000_000  # bytes
 SETTINGS_LIMIT = 10_000_000  # bytes
@@ -65,7 +65,7 @@ def parse_json_object(path: Path, text: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ArgumentError(f"{path} is not JSON: {str(error)[:200]}") from error
     if not isinstance(document, dict):
-        raise ArgumentError(f"{path} contains a {type(document).__name__}; expected an object")
+        raise ArgumentError(f"{path} contains {describe_type(document)}; expected an object")
     return document
 
 

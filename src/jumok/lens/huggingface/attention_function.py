@@ -19,7 +19,7 @@ from jumok.attention.bias import Bias
 from jumok.attention.grid import Grid
 from jumok.attention.mask import Mask
 from jumok.attention.score import ScaledDot
-from jumok.errors import ArgumentError
+from jumok.errors import ArgumentError, describe_type
 
 from .mask_functions import MaskTensor
 
@@ -161,7 +161,7 @@ def read_mask(
         if attention_mask.dtype == torch.bool:
             return MaskArguments(masks.given(attention_mask), None, queries, keys)
         return MaskArguments(None, TableBias(_clamp_to_finite(attention_mask), 0, 0), queries, keys)
-    raise ArgumentError(f"{name} passes a {type(attention_mask).__name__} as its mask, which the lens does not support")
+    raise ArgumentError(f"{name} passes {describe_type(attention_mask)} as its mask, which the lens does not support")
 
 
 def _clamp_to_finite(table: Tensor) -> Tensor:

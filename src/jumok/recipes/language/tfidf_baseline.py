@@ -17,7 +17,7 @@ def require_scikit_learn() -> None:
     if importlib.util.find_spec("sklearn") is None:
         raise ArgumentError(
             "the sentiment recipe compares its model with scikit-learn's logistic regression: "
-            "pip install 'jumok[train]'"
+            'pip install "jumok[train]"'
         )
 
 

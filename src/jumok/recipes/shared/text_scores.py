@@ -19,7 +19,7 @@ def require_sacrebleu() -> None:
     try:
         import sacrebleu  # noqa: F401
     except ImportError:
-        raise ArgumentError("BLEU and chrF need the package sacrebleu: pip install 'jumok[train]'") from None
+        raise ArgumentError('BLEU and chrF need the package sacrebleu: pip install "jumok[train]"') from None
 
 
 def compute_exact_match(texts: Sequence[str], references: Sequence[str]) -> float:
