@@ -12,7 +12,7 @@ DOCUMENTS := README.md README.ko.md ARCHITECTURE.md CONTRIBUTING.md  # ruff form
 help:  ## Show this list.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "make %-16s %s\n", $$1, $$2 }'
 
-demo: $(VENV)/.demo  ## Show attention on an English and a Korean sentence (one minute).
+demo: $(VENV)/.demo  ## Show attention on an English and a Korean sentence (about a minute once it is installed).
 	$(BIN)/jumok demo
 
 test: $(VENV)/.dev  ## Run all tests, including the examples in docstrings and documents.

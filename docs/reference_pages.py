@@ -10,11 +10,15 @@ import ast
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-from mkdocs.config.defaults import MkDocsConfig
 
+import jumok
 from jumok.cli import cli
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
 
 SOURCE = Path(__file__).parent.parent / "src"
 PAGES = Path(__file__).parent / "en" / "reference"
@@ -51,7 +55,27 @@ def render_package(folder: Path) -> str:
     options = f"    options:\n      members: {members}\n      show_root_heading: false\n"
     modules = sorted(path.stem for path in folder.glob("*.py") if not path.stem.startswith("_"))
     directives = [f"::: {package}.{module}\n" for module in modules]
-    return "\n".join([f"# {package}\n", f"::: {package}\n{options}", *directives])
+    entry_points = render_entry_points() if package == "jumok" else ""
+    return "\n".join([f"# {package}\n", f"::: {package}\n{options}", entry_points, *directives])
+
+
+def render_entry_points() -> str:
+    """Return the Markdown of the names that ``import jumok`` offers: a table, then each with its documentation.
+
+    The package imports them on first use, so they are not definitions of its file.
+    """
+    names = [name for name in jumok.__all__ if not name.startswith("_")]
+    names.sort(key=lambda name: (name.endswith("Error"), name[0].isupper(), name))
+    rows = [f"| [`jumok.{name}`](#jumok.{name}) | {summarize(getattr(jumok, name))} |" for name in names]
+    rows.append("| `jumok.__version__` | The version of the package, a string. |")
+    directives = [f"::: jumok.{name}\n" for name in names]
+    return "\n".join(["| name | description |", "|---|---|", *rows, "", *directives])
+
+
+def summarize(definition: object) -> str:
+    """Return the first paragraph of a docstring as the content of a table cell."""
+    paragraph = (inspect.getdoc(definition) or "").split("\n\n")[0]
+    return " ".join(paragraph.split()).replace("|", "&#124;")
 
 
 def list_commands(command: click.Command, context: click.Context) -> Iterator[tuple[click.Command, click.Context]]:
@@ -80,10 +104,13 @@ def render_command(command: click.Command, context: click.Context) -> str:
 
 
 def escape_cell(text: str) -> str:
-    """Return the text as the content of a table cell, with Markdown's own characters escaped."""
+    """Return the text as the content of a table cell, with Markdown's own characters as HTML entities.
+
+    Backslashes would be visible: Markdown does not accept them before every character, nor inside ``<code>``.
+    """
     text = " ".join(text.split())
     for character in "|[<":
-        text = text.replace(character, f"\\{character}")
+        text = text.replace(character, f"&#{ord(character)};")
     return text
 
 

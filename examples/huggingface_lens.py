@@ -2,14 +2,18 @@
 
 You learn: the lens takes a transformers model as it is, captures every attention exactly, and edits it. The model here
 is small and untrained, so that the example runs offline; AutoModelForCausalLM.from_pretrained(...) works the same way.
-This example needs `pip install transformers`.
+This example needs `pip install ".[transformers]"`.
 """
 
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel
 
 import jumok
 from jumok import Ablate, KnockOut
+
+try:
+    from transformers import GPT2Config, GPT2LMHeadModel
+except ModuleNotFoundError:
+    raise SystemExit('this example needs transformers; install it with: pip install ".[transformers]"') from None
 
 torch.manual_seed(0)
 config = GPT2Config(vocab_size=50, n_positions=32, n_embd=32, n_layer=2, n_head=4, bos_token_id=0, eos_token_id=0)

@@ -10,8 +10,8 @@ import torch
 
 import jumok
 from jumok.attention import MultiHead, bias
+from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.fields import integer
-from jumok.generate import generate
 from jumok.layers import EncoderBlock, FeedForward, LayerNorm
 from jumok.models import Config, Model, Output
 from jumok.models.model import initialise_linear_layers, initialise_normal
@@ -52,9 +52,9 @@ class Alibi(Model):
         return Output(compute_token_logits(hidden, None, self.embedding), hidden, tuple(layer_weights))
 
 
-model = Alibi(AlibiConfig()).eval()
-loaded, tokens = jumok.load(jumok.save(model, tempfile.mkdtemp() + "/alibi")), torch.tensor([[5, 3, 7]])
-print("same logits:", torch.equal(model(tokens).logits, loaded.model(tokens).logits))
-print("new tokens:", len(generate(loaded.model, tokens.tolist(), limit=4)[0]))
-with jumok.Lens(loaded.model) as lens:
+model, tokens = Alibi(AlibiConfig()).eval(), torch.tensor([[5, 3, 7]])
+folder = jumok.save(model, tempfile.mkdtemp() + "/alibi", tokenizer=Tokenizer.for_bytes())
+print("same logits:", torch.equal(model(tokens).logits, jumok.load(folder).model(tokens).logits))
+print("run answers with a text:", isinstance(jumok.run(folder, "Once upon", limit=4), str))
+with jumok.Lens(model) as lens:
     print("weights of one head:", list(lens.run(tokens).weights(1, 0).shape))

@@ -42,7 +42,7 @@ EXPECTED_LINES = {
     ],
     "new_family.py": [
         "same logits: True",
-        "new tokens: 4",
+        "run answers with a text: True",
         "weights of one head: [3, 3]",
     ],
     "head_kinds.py": [
@@ -67,6 +67,22 @@ def test_example_is_short_and_says_what_you_learn(path: Path) -> None:
     source = path.read_text(encoding="utf-8")
     assert len(source.splitlines()) <= MAX_EXAMPLE_LINES
     assert "You learn:" in source
+
+
+def test_example_without_transformers_says_how_to_install_it(tmp_path: Path) -> None:
+    # a module that behaves like a package that is not installed
+    (tmp_path / "transformers.py").write_text("raise ModuleNotFoundError('transformers')")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    completed = subprocess.run(
+        [sys.executable, str(EXAMPLES / "huggingface_lens.py")],
+        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+        timeout=120,
+    )
+    assert completed.returncode == 1
+    assert completed.stderr == 'this example needs transformers; install it with: pip install ".[transformers]"\n'
 
 
 @pytest.mark.slow

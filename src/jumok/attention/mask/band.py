@@ -10,7 +10,7 @@ class Band(NamedTuple):
 
     Cells inside the bounds may be forbidden too. None is no bound.
 
-    Args:
+    Attributes:
         behind: Largest number of positions that an allowed key may be behind the query.
         ahead: Largest number of positions that an allowed key may be ahead of the query.
     """
