@@ -116,7 +116,8 @@ def test_train_function_returns_the_outcome(tmp_path: Path, capsys: pytest.Captu
     for parameter, expected in zip(outcome.model.parameters(), saved.model.parameters(), strict=True):
         assert torch.equal(parameter, expected)
 
-    assert not jumok.train(resume=out, display=SilentDisplay()).metrics, "the run is complete"
+    complete = jumok.train(resume=out, display=SilentDisplay())
+    assert not complete.trained and complete.metrics == outcome.metrics
     longer = jumok.train(resume=str(out), steps=25, display=SilentDisplay())
     assert longer.progress.step == 25 and longer.report["steps"] == 25
     assert capsys.readouterr().err == ""

@@ -214,7 +214,7 @@ def test_damaged_record_is_named(
     monkeypatch.setattr(sys, "argv", ["jumok", "train", "numbers", "--out", str(stopped)])
     with pytest.raises(SystemExit, match="2"):
         main()
-    assert "already exists; choose another with --out" in capsys.readouterr().err
+    assert "already exists; choose another folder with --out" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("name", "sentence"), [("steps", "steps"), ("width", "width"), ("no_such_field", "no field")])

@@ -107,7 +107,7 @@ def test_finished_run_is_not_trained_again(tmp_path: Path, train_straight: Train
     shutil.copytree(train_straight()[0], run)
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()}
     outcome = fit(toy(), run)
-    assert outcome.progress.finished and outcome.progress.step == 12 and not outcome.metrics
+    assert outcome.progress.finished and outcome.progress.step == 12 and not outcome.trained
     changed = [path.name for path, time in before.items() if path.stat().st_mtime_ns != time]
     assert set(changed) <= {"last.json", "metrics.jsonl", "speed.jsonl"}
     assert fit(toy(steps=15), run).progress.step == 15, "more steps continue it"
@@ -260,7 +260,7 @@ def test_patience_ends_a_run_without_improvement(tmp_path: Path) -> None:
     losses = iter([5.0, 4.0, 6.0, 6.0, 6.0, 1.0])
     outcome = fit(replace(task, evaluate=lambda model: {"loss": next(losses)}), run)
     assert outcome.progress.step == 10 and outcome.progress.finished and outcome.progress.best_step == 4
-    assert not fit(toy(steps=40, evaluate_every=2, patience=3), run).metrics
+    assert not fit(toy(steps=40, evaluate_every=2, patience=3), run).trained
 
 
 def test_outcome_loads_the_best_model(tmp_path: Path) -> None:

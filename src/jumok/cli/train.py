@@ -206,7 +206,7 @@ def _print_outcome(outcome: Outcome, as_json: bool, options: dict[str, Any]) -> 
     if not is_main:
         return
 
-    if not outcome.metrics and not as_json:
+    if not outcome.trained and not as_json:
         fewer = f" (nothing to do for {steps:,} steps)" if steps is not None and steps < done else ""
         click.echo(f"this run is finished: {done:,} steps{fewer}. Its report is in {folder / 'report.md'}")
         return

@@ -29,7 +29,7 @@ def write_missing_report(task: Task, request: TrainingRequest, outcome: Outcome,
     """
     if not world.is_main or not outcome.progress.finished:
         return
-    if outcome.metrics or not (outcome.folder / REPORT_FILE).exists():
+    if outcome.trained or not (outcome.folder / REPORT_FILE).exists():
         write_report(task, request, outcome)
         return
     try:

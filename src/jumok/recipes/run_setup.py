@@ -133,7 +133,7 @@ def _is_interrupted_run(request: TrainingRequest) -> bool:
     folder = request.folder
     if not folder.exists() or _is_unused(folder):
         return False
-    refusal = ArgumentError(f"{folder} already exists; choose another with --out")
+    refusal = ArgumentError(f"{folder} already exists; choose another folder with --out (out= in Python)")
     if not run_folder.is_run(folder):
         raise refusal
     try:
@@ -142,7 +142,7 @@ def _is_interrupted_run(request: TrainingRequest) -> bool:
         raise refusal from None
     resume = f"resume it: {format_resume_command(folder)}"
     if record.data_facts is not None:
-        raise ArgumentError(f"{folder} already exists; {resume}")
+        raise ArgumentError(f"{folder} already exists; {resume}; or choose another folder with --out (out= in Python)")
     differences = describe_differences(record.request.to_json(), json.loads(json.dumps(request.to_json())))
     if differences:
         raise ArgumentError(

@@ -30,7 +30,7 @@ from jumok.threads import (
     use_threads,
 )
 
-from .metrics_log import MetricsLog
+from .metrics_log import MetricsLog, read_last_evaluation
 from .optimizer import Optimizers
 from .outcome import Outcome
 from .parallel import World
@@ -66,14 +66,16 @@ def fit(task: Task, run: Path, world: World | None = None, display: ProgressDisp
 
     state = _build_fresh_state(task, world)
     if restore_checkpoint(state, run, display.show_message):
-        display.show_message(f"resuming from step {state.progress.step:,}")
+        step = state.progress.step
+        is_finished = state.progress.finished
+        display.show_message(f"all {step:,} steps are done" if is_finished else f"resuming from step {step:,}")
     progress = state.progress
     log = MetricsLog(run)
     if world.is_main:
         for problem in log.remove_after(progress.step, progress.owed, settings):
             display.show_message(problem)
     if progress.finished:
-        return Outcome(run, progress, {})
+        return Outcome(run, progress, read_last_evaluation(run), trained=False)
 
     metrics: dict[str, float] = {}
     stop: signal.Signals | None = None

@@ -85,6 +85,19 @@ def read_metrics(folder: Path, name: str = METRICS_FILE) -> list[dict[str, Any]]
     return _read_log(folder / name).rows
 
 
+def read_last_evaluation(folder: Path) -> dict[str, float]:
+    """Return the metrics of the last evaluation of a run, by name; empty if there is none.
+
+    Args:
+        folder: The folder of the run.
+    """
+    evaluations = [row for row in read_metrics(folder) if _is_evaluation(row)]
+    if not evaluations:
+        return {}
+    prefix = "evaluation_"
+    return {name.removeprefix(prefix): number for name, number in evaluations[-1].items() if name.startswith(prefix)}
+
+
 class _Log(NamedTuple):
     """The valid rows of a file, the number of damaged lines, and whether the last line is incomplete."""
 

@@ -24,14 +24,16 @@ class Outcome:
     Attributes:
         folder: The folder of the run.
         progress: The progress of the run.
-        metrics: The metrics of the last evaluation; empty if the run was already complete.
+        metrics: The metrics of the last evaluation.
         signal: The signal that stopped the run before its last step; None if it was not stopped.
+        trained: False if the run was already complete, so that there was nothing to do.
     """
 
     folder: Path
     progress: Progress
     metrics: dict[str, float]
     signal: signal.Signals | None = None
+    trained: bool = True
 
     @property
     def report(self) -> dict[str, Any]:
