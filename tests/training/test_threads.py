@@ -138,7 +138,7 @@ def test_resumed_run_may_use_other_threads_and_says_so(tmp_path: Path, two_threa
         train_recipe(resume=run, steps=6, threads=1, display=display)
     assert set(display.used) == {1} and read_threads(run) == 1
     assert [line for line in display.lines if "thread" in line] == [
-        "continuing with 1 thread instead of 2; the last digits of the results may differ"
+        "continuing with 1 thread instead of 2; the results will no longer be equal bit for bit"
     ]
     assert torch.get_num_threads() == 2
 

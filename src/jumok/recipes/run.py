@@ -163,7 +163,7 @@ def resume_run(
         steps: The new number of updates; None = as before.
         world: The processes of the run; None = this process alone, on the CPU.
         display: Shows the progress; None = silent.
-        threads: The new number of threads; None = as before. With another number, the last bits may differ.
+        threads: The new number of threads; None = as before. Another number changes the last bits.
 
     Raises:
         ArgumentError: If the folder is not a run.

@@ -28,7 +28,7 @@ def choose_resumed_threads(stored: int | None, requested: int | None, report: Ca
         reason = "" if requested is not None else ", as this machine has no more cores"
         report(
             f"continuing with {threads} thread{'s' * (threads > 1)} instead of {stored}{reason}; "
-            "the last digits of the results may differ"
+            "the results will no longer be equal bit for bit"
         )
     return {"threads": threads}
 

@@ -1,6 +1,7 @@
 """The rule by which training chooses its number of threads.
 
-The number can change the last bits of a sum, so it is chosen once, before the first step, and stored with the run.
+The number can change the last bits of a sum, and training enlarges such differences. So it is chosen once, before the
+first step, and stored with the run.
 """
 
 from __future__ import annotations
