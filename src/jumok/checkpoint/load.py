@@ -131,7 +131,9 @@ def _load_preparation(path: Path, model: Model) -> Preparation | None:
     if size is None or channels not in (1, 3):
         return None
     if safe_join(path, PREPROCESSOR_FILE).is_file():
-        return Preparation.from_json(read_json(path, PREPROCESSOR_FILE), channels)
+        preparation = Preparation.from_json(read_json(path, PREPROCESSOR_FILE), channels)
+        preparation.check_model_size(size)
+        return preparation
     return Preparation(size, mean=(0.5,) * channels, std=(0.5,) * channels)
 
 

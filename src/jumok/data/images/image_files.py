@@ -21,6 +21,12 @@ FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 IMAGE_EXTENSIONS = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp")
 MAX_PIXELS = 64_000_000
 MAX_FILE_SIZE = 512 * 2**20  # bytes
+# Limits for images that a model will read at a smaller size; Pillow needs up to 4 bytes for each decoded pixel.
+MAX_DECODED_PIXELS = 2**25  # JPEG files with more are decoded at a fraction of their size, others are refused
+LARGE_IMAGE_PIXELS = 2**24  # above this size, an image is reduced by averaging squares before all other steps
+# EXIF orientation -> Pillow's transposition
+ORIENTATION = 0x0112
+TRANSPOSITIONS = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
 
 Pixels = Float[Tensor, "channel row column"]
 
@@ -38,7 +44,7 @@ def read_image(image: object, channels: int = 3) -> Pixels:
     return image_to_tensor(open_image(image, channels)).float() / 255
 
 
-def open_image(image: object, channels: int = 3) -> PillowImage:
+def open_image(image: object, channels: int = 3, fit: tuple[int, int] | None = None) -> PillowImage:
     """Read an image as an 8-bit Pillow image: rotated by its EXIF orientation, transparency blended onto white.
 
     Files are not trusted: only five formats are read, the size in the header is checked before the pixels are decoded,
@@ -47,6 +53,8 @@ def open_image(image: object, channels: int = 3) -> PillowImage:
     Args:
         image: Path of a file, or a Pillow image.
         channels: 3 for RGB, 1 for grey.
+        fit: (rows, columns) that the image will be resized to. A large image is reduced while it is read, to at least
+            four times this size, so that the memory depends on it and not on the file; None keeps the size.
 
     Raises:
         ImageError: If the image cannot be read or is too large.
@@ -60,7 +68,7 @@ def open_image(image: object, channels: int = 3) -> PillowImage:
 
     if isinstance(image, Image.Image):
         pillow_image = image
-        return _decode("the image", lambda: pillow_image, channels)
+        return _decode("the image", lambda: pillow_image, channels, fit)
     if not isinstance(image, str | Path):
         raise ImageError(f"an image must be a path, a Pillow image or a tensor, not {describe_type(image)}")
 
@@ -74,7 +82,7 @@ def open_image(image: object, channels: int = 3) -> PillowImage:
     if not size:
         raise ImageError(f"{path} is an empty file, not an image")
     with path.open("rb") as file:
-        return _decode(str(path), lambda: Image.open(file, formats=FORMATS), channels)
+        return _decode(str(path), lambda: Image.open(file, formats=FORMATS), channels, fit)
 
 
 def is_image_path(text: str) -> bool:
@@ -98,7 +106,9 @@ def is_existing_file(path: Path) -> bool:
         return False
 
 
-def _decode(name: str, open_source: Callable[[], PillowImage], channels: int) -> PillowImage:
+def _decode(
+    name: str, open_source: Callable[[], PillowImage], channels: int, fit: tuple[int, int] | None
+) -> PillowImage:
     """Decode an image within the limits; turn all errors into ImageError."""
     from PIL import Image, ImageOps, UnidentifiedImageError
 
@@ -109,6 +119,8 @@ def _decode(name: str, open_source: Callable[[], PillowImage], channels: int) ->
             image = open_source()
             if image.width * image.height > MAX_PIXELS:
                 raise Image.DecompressionBombError
+            if fit is not None and image.width * image.height > LARGE_IMAGE_PIXELS:
+                return _decode_large(name, image, channels, fit)
             image.load()
             return _flatten(ImageOps.exif_transpose(image), channels)
         except (Image.DecompressionBombWarning, Image.DecompressionBombError):
@@ -119,6 +131,32 @@ def _decode(name: str, open_source: Callable[[], PillowImage], channels: int) ->
             raise
         except Exception as error:  # decoders raise many kinds of errors on untrusted files
             raise ImageError(f"{name} is damaged and cannot be decoded: {str(error)[:200]}") from None
+
+
+def _decode_large(name: str, image: PillowImage, channels: int, fit: tuple[int, int]) -> PillowImage:
+    """Decode an image of many pixels in little memory: reduced to at least four times the size that it is needed in."""
+    from PIL import Image
+
+    pixels, side = image.width * image.height, 4 * max(fit)
+    if image.format == "JPEG" and not image.info.get("progressive"):  # a progressive file is decoded in full first
+        image.draft(None, (side, side))
+    limit = max(MAX_DECODED_PIXELS, side * side)
+    if image.width * image.height > limit:
+        raise ImageError(
+            f"{name} has {pixels:,} pixels; at most {limit:,} are decoded for a model that reads {fit[0]} x {fit[1]} "
+            "pixels; make it smaller"
+        )
+    image.load()
+    factor = max(1, min(image.width, image.height) // side)
+    rows = max(factor, 2**20 // image.width // factor * factor)
+    reduced = Image.new(
+        "RGB" if channels == 3 else "L", (-(-image.width // factor), -(-image.height // factor)), "white"
+    )
+    for top in range(0, image.height, rows):  # strips, because each conversion copies its image
+        strip = image.crop((0, top, image.width, min(top + rows, image.height)))
+        reduced.paste(_flatten(strip, channels).reduce(factor), (0, top // factor))
+    transposition = TRANSPOSITIONS.get(image.getexif().get(ORIENTATION, 1))
+    return reduced if transposition is None else reduced.transpose(Image.Transpose(transposition))
 
 
 def _flatten(image: PillowImage, channels: int) -> PillowImage:

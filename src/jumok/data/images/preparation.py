@@ -12,6 +12,7 @@ from jumok.data.images.image_files import Pixels, image_to_tensor, open_image
 from jumok.errors import ImageError
 
 MAX_INPUT_PIXELS = 4096 * 4096  # limit for a model's input
+MAX_OVERSIZE = 8  # how much longer than the model's input the sides may be before the crop
 # index = Pillow's number of the filter, as stored in preprocessor_config.json
 RESAMPLINGS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 PREPROCESSOR_FILE = "preprocessor_config.json"
@@ -73,7 +74,7 @@ class Preparation:
         Returns:
             A tensor [channel, row, column].
         """
-        pillow_image = open_image(image, self.channels)
+        pillow_image = open_image(image, self.channels, self.size)
         if self.size is not None:
             rows, columns = self.size
             pillow_image = pillow_image.resize((columns, rows), RESAMPLINGS.index(self.resampling))
@@ -88,6 +89,22 @@ class Preparation:
         mean = torch.tensor(self.mean)[:, None, None]
         std = torch.tensor(self.std)[:, None, None]
         return (pixels - mean) / std
+
+    def check_model_size(self, model_size: tuple[int, int]) -> None:
+        """Raise an error if images are resized or cropped to far more pixels than the model reads.
+
+        Args:
+            model_size: (rows, columns) of the model's input.
+
+        Raises:
+            ImageError: If a side is more than MAX_OVERSIZE times as long as the model's.
+        """
+        for name, pair in (("size", self.size), ("crop_size", self.crop)):
+            if pair is not None and max(pair) > MAX_OVERSIZE * max(model_size):
+                raise ImageError(
+                    f"{name} in {PREPROCESSOR_FILE} is {pair[0]:,} x {pair[1]:,} pixels, but the model reads "
+                    f"{model_size[0]:,} x {model_size[1]:,}; the limit is {MAX_OVERSIZE} times that"
+                )
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of preprocessor_config.json, as transformers' image processors write it."""
