@@ -68,8 +68,8 @@ def test_every_recipe_that_reads_tables_declares_its_columns(tmp_path: Path) -> 
     for recipe in RECIPES:
         rows = {row["field"]: row for row in describe_fields(TrainingRequest(recipe, Path(), str(tmp_path)))}
         columns = READS_TABLES.get(recipe, set())
-        own = {name for name in ("text", "label", "source", "target", "file", "caption", "header") if name in rows}
-        assert {name for name in own if rows[name]["group"] == "recipe"} == columns, recipe
+        declared = {name for name in ("text", "label", "source", "target", "file", "caption", "header") if name in rows}
+        assert {name for name in declared if rows[name]["group"] == "recipe"} == columns, recipe
         for name in columns:
             assert rows[name]["condition"] == "only with --data", (recipe, name)
         if columns:
@@ -119,6 +119,17 @@ def test_wrong_names_are_answered_with_one_sentence(
     with pytest.raises(JumokError, match=message) as refused:
         train(recipe, data=data, out=tmp_path / "run", encoding=encoding, display=SilentDisplay(), **changes)
     assert "\n" not in str(refused.value) and not (tmp_path / "run").exists()
+
+
+def test_labels_in_the_first_column_are_noticed(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("".join(f"{n % 2},film {n}\n" for n in range(40)), encoding="utf-8")
+    with pytest.raises(
+        ArgumentError, match="40 texts have 40 different labels, such as 'film 0'; if the labels are in"
+    ):
+        preview_training("sentiment", data=tmp_path / "a.csv", display=SilentDisplay())
+    fields = {"text": 2, "label": 1}
+    preview = preview_training("sentiment", data=tmp_path / "a.csv", display=SilentDisplay(), **fields)
+    assert preview["counts"]["classes"] == 2 and preview["tables"][0]["header"] is False
 
 
 def test_texts_of_a_table_are_not_joined(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ _TYPICAL_CHARACTERS = {
     "utf-8": re.compile("[^\x00-\x7f]"),
     "cp949": re.compile("[가-힣ㄱ-ㅣ]"),
     "shift_jis": re.compile("[ぁ-ヿ]"),
-    "cp1252": re.compile("[À-ÿŒœŠšŽžŸ‘’“”–—…€]"),
+    "cp1252": re.compile("[À-Öß-öø-üŒœŠšŽž‘’“”–—…€]"),
 }
 _NOT_ASCII = re.compile("[^\x00-\x7f]")
 

@@ -23,8 +23,8 @@ KNOWN_NAMES: dict[str, tuple[str, ...]] = {
         "텍스트 문장 리뷰 본문 내용 댓글 문서 글 발화 질문",
         "label": "label labels sentiment class category emotion target rating score stars polarity intent topic tag "
         "라벨 레이블 감정 감성 분류 클래스 카테고리 범주 평점 별점 점수 주제 의도",
-        "source": "source src source_text original input 원문 출발어",
-        "target": "target tgt target_text translation output 번역 번역문 도착어",
+        "source": "source src source_text source_sentence original input 원문 원본 출발어",
+        "target": "target tgt target_text target_sentence translation output 번역 번역문 번역본 도착어",
         "file": "file file_name filename image image_file image_path path picture photo 파일 파일명 이미지 사진",
         "caption": "caption captions text description sentence 캡션 설명 문장",
     }.items()

@@ -155,7 +155,7 @@ def caption(request: TrainingRequest) -> Task:
         )  # fmt: skip
         return _build_report(held_out.texts, generated, nearest) | sheet | save_example_image(folder, held_out.pixels)
 
-    data = {
+    facts = {
         "pictures": [len(part.texts) for part in parts],
         "vocabulary": tokenizer.vocabulary,
         "fingerprint": fingerprint(text for part in parts for text in (*hash_images(part.pixels), *part.texts)),
@@ -169,7 +169,7 @@ def caption(request: TrainingRequest) -> Task:
     )
     return Task(
         model, settings, batches, compute_token_loss, evaluate, "chrf", "higher", tokenizer=tokenizer,
-        preparation=preparation, data=data, report=report, summary=summary, examples=len(captions),
+        preparation=preparation, data=facts, report=report, summary=summary, examples=len(captions),
     )  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from .tfidf_baseline import LabelledTexts
 
 HELD_OUT = 0.1  # of the user's own texts; the catalogue's texts have a fixed held-out split
 MAX_CLASSES_SHOWN = 20
+MIN_TEXTS_TO_JUDGE = 10
 VALIDATION = 0.1  # of the examples that are not held out
 
 
@@ -74,6 +75,7 @@ def read_split_texts(request: TrainingRequest) -> SplitTexts:
         texts = list(read_labelled_texts(require_files(request), problems, options.text, options.label, file_format))
         if problems.count:
             request.report(str(problems))
+        _refuse_labels_that_do_not_repeat(texts)
         keys = [normalize_text(text) for text, _ in texts]
         train, validation, held_out_indices = split_by_key(keys, HELD_OUT, VALIDATION)
         held_out = [texts[index] for index in held_out_indices]
@@ -83,6 +85,16 @@ def read_split_texts(request: TrainingRequest) -> SplitTexts:
             f"all training texts have the label {train_texts[0][1]!r}; give texts of at least two classes"
         )
     return SplitTexts(train_texts, [texts[index] for index in validation], held_out)
+
+
+def _refuse_labels_that_do_not_repeat(texts: LabelledTexts) -> None:
+    """Raise ArgumentError if most labels occur once: then the labels are probably in another column."""
+    count = len({label for _, label in texts})
+    if len(texts) >= MIN_TEXTS_TO_JUDGE and 2 * count > len(texts):
+        raise ArgumentError(
+            f"{len(texts):,} texts have {count:,} different labels, such as {texts[0][1][:40]!r}; if the labels are in "
+            "another column, say which with label=NAME and text=NAME, or with the numbers of the columns"
+        )
 
 
 def summarize_texts(texts: SplitTexts) -> DataSummary:
