@@ -87,16 +87,16 @@ def change_data(path: Path) -> None:
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_changed_data(recipe: str, data: Path, tmp_path: Path) -> None:
     name, fields, is_stored = RECIPES[recipe]
-    own = copy_data(data / name, tmp_path / name)
+    copied = copy_data(data / name, tmp_path / name)
     straight, run = tmp_path / "straight", tmp_path / "run"
-    train(recipe, straight, own, **fields)
-    assert train(recipe, run, own, StopAt(2), **fields).signal is not None
+    train(recipe, straight, copied, **fields)
+    assert train(recipe, run, copied, StopAt(2), **fields).signal is not None
 
-    os.utime(own)  # touched, not changed
+    os.utime(copied)  # touched, not changed
     display = Messages()
     with skip_plots():
         resume_run(run, display=StopAt(3))
-        change_data(own)
+        change_data(copied)
         if not is_stored:
             sentence = rf"{name} has changed.* since the run in .* the run has not stored its data; restore the data"
             with pytest.raises(TrainingError, match=sentence):
@@ -107,7 +107,7 @@ def test_changed_data(recipe: str, data: Path, tmp_path: Path) -> None:
         assert len(warnings) == 1 and warnings[0].endswith("the run continues with the data that it has stored")
         assert_same_run(run, straight)
 
-        shutil.rmtree(own) if own.is_dir() else own.unlink()
+        shutil.rmtree(copied) if copied.is_dir() else copied.unlink()
         resume_run(run, steps=5, display=display)
     assert any(f"{name} no longer exists" in line for line in display.lines)
 
@@ -123,15 +123,15 @@ def test_untouched_data_says_nothing(data: Path, tmp_path: Path) -> None:
 
 def test_stored_tokens_that_must_be_rebuilt_from_changed_data_are_refused(data: Path, tmp_path: Path) -> None:
     name, fields, _ = RECIPES["text"]
-    own = copy_data(data / name, tmp_path / name)
+    copied = copy_data(data / name, tmp_path / name)
     straight, run = tmp_path / "straight", tmp_path / "run"
-    train("text", straight, own, **fields)
-    train("text", run, own, StopAt(2), **fields)
+    train("text", straight, copied, **fields)
+    train("text", run, copied, StopAt(2), **fields)
     shutil.rmtree(run / "tokens")
     with skip_plots():
         resume_run(run, display=StopAt(3))  # rebuilt from the same data
     shutil.rmtree(run / "tokens")
-    change_data(own)
+    change_data(copied)
     with pytest.raises(TrainingError, match=r"book\.txt has changed since the run in"):
         resume_run(run)
 
@@ -174,3 +174,15 @@ def test_generated_data_has_no_epochs(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
     rows = {row["field"]: row for row in describe_fields(TrainingRequest("text", tmp_path))}
     assert rows["epochs"]["default"] is None and "instead of steps" in rows["epochs"]["help"]
+
+
+def test_loss_plot_names_its_axes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    labels: list[tuple[str, str]] = []
+
+    def record_labels(figure: Any, path: Path) -> Path:
+        labels.append((figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()))
+        return path
+
+    monkeypatch.setattr("jumok.draw.line_plot.save_figure", record_labels)
+    jumok.train("numbers", out=tmp_path / "run", steps=2, width=16, hidden=16, display=SilentDisplay())
+    assert labels == [("step", "loss")]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from jumok.checkpoint import run_folder
 from jumok.checkpoint.run_lock import LOCK_FILE, lock_run
-from jumok.errors import ArgumentError, TrainingError
+from jumok.errors import ArgumentError, JumokError, TrainingError
 from jumok.training import World
 from jumok.training.resume import describe_differences
 
@@ -109,14 +109,15 @@ def open_existing_run(folder: Path, world: World) -> Iterator[None]:
 
 @contextlib.contextmanager
 def remove_if_invalid(folders: list[Path]) -> Iterator[None]:
-    """Remove new folders if an error is raised in the context. After Ctrl-C they stay, and the run can be continued.
+    """Remove new folders after a user's mistake. After Ctrl-C, or if another process of the run has ended, they stay,
+    and the run can be continued.
 
     Args:
         folders: The folder of the run, and the parents that were created for it; empty: nothing is removed.
     """
     try:
         yield
-    except Exception:
+    except (JumokError, OSError):
         if folders:
             shutil.rmtree(folders[0], ignore_errors=True)
         with contextlib.suppress(OSError):  # another process may have created files in a parent meanwhile
