@@ -1,4 +1,5 @@
-# Everything is installed into .venv inside this folder. Requirements: Python 3.11 or later, a C++ compiler, make.
+# Everything is installed into .venv inside this folder. Requirements: Python 3.11 or later, make;
+# for the tests of the backend flex also a C++ compiler.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -12,7 +13,7 @@ DOCUMENTS := README.md README.ko.md ARCHITECTURE.md CONTRIBUTING.md  # ruff form
 help:  ## Show this list.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "make %-16s %s\n", $$1, $$2 }'
 
-demo: $(VENV)/.demo  ## Show attention on an English and a Korean sentence (about a minute once it is installed).
+demo: $(VENV)/.demo  ## Show attention on an English and a Korean sentence (seconds; the first time minutes, to install PyTorch).
 	$(BIN)/jumok demo
 
 test: $(VENV)/.dev  ## Run all tests, including the examples in docstrings and documents.

@@ -204,6 +204,12 @@ def test_empty_standard_input_is_refused(folders: Path) -> None:
         ("jumok.run('tiny', 'a', foo=1)", "unknown setting 'foo'; choose from limit"),
         ("jumok.run('tiny', 'a', limit='x')", "limit must be a number of new tokens"),
         ("jumok.save('gpt', 'folder')", "save takes a jumok model"),
+        (
+            "jumok.run(jumok.load('tiny').model, 'a')",
+            "this GPT comes without its tokenizer, image preparation and class",
+        ),
+        ("jumok.load(jumok.load('tiny').model)", "(tiny, smollm2, minilm), not a GPT"),
+        ("jumok.load(3)", "(tiny, smollm2, minilm), not an int"),
         ("jumok.load(None)", "give a folder, a .gguf file or a name"),
         ("jumok.load('')", "give a folder, a .gguf file or a name"),
         ("generate(jumok.load('tiny').model, torch.tensor([[1, 2]]))", "give its .tolist()"),

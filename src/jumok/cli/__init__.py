@@ -8,7 +8,7 @@ import sys
 
 import click
 
-from jumok import __version__
+from jumok import __version__, defaults
 
 from .attention import attend, demo, mask
 from .command import Group, exit_with_message, is_user_error, shorten_thread_waits
@@ -97,6 +97,10 @@ def _describe_usage_error(error: click.ClickException) -> str:
     message = error.format_message().removesuffix(".")
     if isinstance(error, click.NoSuchOption) and error.option_name[1:2].isdigit():
         return f"{message}; write a negative number after two dashes: jumok run MODEL -- -5,3"
+    if isinstance(error, click.NoSuchOption) and error.ctx is not None and error.ctx.command.name == "train":
+        name = error.option_name.lstrip("-").replace("-", "_")
+        field = defaults.FIELD_SYNONYMS.get(name, name)
+        return f"{message}; a field is changed with --set {field}=VALUE (jumok train --list RECIPE lists the fields)"
     if isinstance(error, click.UsageError) and error.ctx is not None:
         return f"{message} (see: {error.ctx.command_path} --help)"
     return message

@@ -17,6 +17,7 @@ from jumok.data import catalogue
 from jumok.data.readers.file_format import FileFormat, check_encoding
 from jumok.data.readers.hub_datasets import HUB_PREFIX
 from jumok.data.readers.lines import Notice, ProblemLog
+from jumok.defaults import FIELD_SYNONYMS
 from jumok.errors import ArgumentError
 from jumok.fields import Fields, FieldsType
 from jumok.models import Config, Model
@@ -243,13 +244,15 @@ class TrainingRequest:
                     condition = f"to files of your own, not to {self.catalogue_name} of the catalogue"
                 raise ArgumentError(f"{name} of the {self.recipe} recipe applies {condition}; remove it")
             near = difflib.get_close_matches(name, sorted(names), 1)
+            if FIELD_SYNONYMS.get(name) in names:
+                near = [FIELD_SYNONYMS[name]]
             hint = f"did you mean {near[0]!r}?" if near else f"jumok train --list {self.recipe} shows its fields"
             raise ArgumentError(f"the {self.recipe} recipe has no field {name!r}; {hint}")
 
     def refuse_data(self) -> None:
         """Raise ArgumentError if the request has data: used by recipes that generate their own."""
         if self.data is not None:
-            raise ArgumentError(f"the {self.recipe} recipe generates its own data; remove --data")
+            raise ArgumentError(f"the {self.recipe} recipe generates its own data; remove data (--data)")
 
 
 def _make_absolute(data: str | None) -> str | None:

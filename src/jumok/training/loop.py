@@ -242,7 +242,7 @@ def _save(state: TrainingState, run: Path, best: bool) -> None:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise TrainingError(
             f"step {state.progress.step:,} could not be saved in {run}: {reason}; the checkpoint before it is "
-            "unchanged. Free disk space, then continue with --resume"
+            "unchanged. Free disk space, then continue with --resume (resume= in Python)"
         ) from error
 
 

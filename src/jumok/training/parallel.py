@@ -211,7 +211,7 @@ def connect_world(kind: str, device: torch.device) -> Iterator[World]:
         return
     if "RANK" not in os.environ:
         raise TrainingError(
-            f"--parallel {kind} needs several processes; use --processes N, or torchrun (see the handbook)"
+            f"parallel {kind} needs several processes; use --processes N, or from Python torchrun (see the handbook)"
         )
 
     if kind == "none":

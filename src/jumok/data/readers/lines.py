@@ -76,7 +76,7 @@ class ProblemLog:
             DataError: If `skip` is off.
         """
         if not self.skip:
-            advice = f"fix it, or skip such {unit} with --skip-bad" if advice is None else advice
+            advice = f"fix it, or skip such {unit} with --skip-bad (skip_bad=True)" if advice is None else advice
             raise DataError(f"{location}: {message}; {advice}" if advice else f"{location}: {message}")
         self.count += 1
         if len(self.first) < _MAX_MESSAGES:
@@ -170,7 +170,7 @@ def _read_text_lines(
         return problems.report(f"{path}:1", "the file is empty", "files")
     codec = check_encoding(encoding)
     mark = find_byte_order_mark(start)
-    skip_advice = "or skip such files with --skip-bad"
+    skip_advice = "or skip such files with --skip-bad (skip_bad=True)"
     is_wide = codec.startswith(("utf-16", "utf-32"))
     if mark is not None:
         if not codec.startswith(mark):
@@ -229,7 +229,7 @@ def _describe_invalid_byte(line: str, invalid: re.Match[str], codec: str) -> tup
         return message, None
     if likely is None or likely == encoding:
         return message, None
-    advice = "or skip such lines with --skip-bad"
+    advice = "or skip such lines with --skip-bad (skip_bad=True)"
     if likely == "utf-8":
         return f"{message}; it reads as UTF-8: remove --encoding {encoding}", advice
     return f"{message}; it reads as {likely.upper()}: add --encoding {likely}", advice

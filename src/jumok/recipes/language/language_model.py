@@ -127,7 +127,7 @@ def _create_task(request: TrainingRequest, config: GPTConfig, settings: Settings
         field = "length" if request.start is None else "window"
         raise ArgumentError(
             f"the text has {count:,} tokens, but its last tenth must be longer than the window, {window}; give more "
-            f"text or a smaller --set {field}=..."
+            f"text or a smaller {field} (--set {field}=...)"
         )
     evaluation_end = min(count, train_count + _count_evaluated_tokens(request, window))
     windows = RandomWindows(train_count, window + 1, settings.seed)
