@@ -19,8 +19,8 @@ ATTEND_BACKEND = "explicit"
 FIELD_SYNONYMS = {
     "lr": "learning_rate", "bs": "batch", "batch_size": "batch", "max_steps": "steps", "iterations": "steps",
     "weight_decay": "decay", "grad_clip": "clip", "block_size": "length", "context": "length", "max_length": "length",
-    "d_model": "width", "dim": "width", "hidden_size": "width", "n_embd": "width", "n_layer": "layers", "depth": "layers",
-    "num_layers": "layers", "n_head": "heads", "num_heads": "heads", "vocab_size": "vocabulary",
+    "d_model": "width", "dim": "width", "hidden_size": "width", "n_embd": "width", "n_layer": "layers",
+    "depth": "layers", "num_layers": "layers", "n_head": "heads", "num_heads": "heads", "vocab_size": "vocabulary",
 }  # fmt: skip
 FORMATS = ("jumok", "huggingface")  # jumok.save, jumok export
 EXPORT_FORMAT = "huggingface"  # jumok export

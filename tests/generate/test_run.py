@@ -206,7 +206,7 @@ def test_empty_standard_input_is_refused(folders: Path) -> None:
         ("jumok.save('gpt', 'folder')", "save takes a jumok model"),
         (
             "jumok.run(jumok.load('tiny').model, 'a')",
-            "this GPT comes without its tokenizer, image preparation and class",
+            "this GPT comes without its tokenizer",
         ),
         ("jumok.load(jumok.load('tiny').model)", "(tiny, smollm2, minilm), not a GPT"),
         ("jumok.load(3)", "(tiny, smollm2, minilm), not an int"),
