@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -84,6 +85,42 @@ def test_look_draws_one_head_and_all_heads(tmp_path: Path) -> None:
     assert "<svg" in drawing.read_text(encoding="utf-8")
 
 
+def read_svg_texts(path: Path) -> list[str]:
+    return re.findall("<!-- (.*?) -->", path.read_text(encoding="utf-8"))
+
+
+def test_a_picture_of_the_model_has_a_row_for_each_layer_and_all_heads(tmp_path: Path) -> None:
+    path = tmp_path / "model.svg"
+    assert f"wrote {path}\n" in run_text("look", TEXT, "--svg", str(path), "--skip-first", "--scale", "sqrt")
+    texts = read_svg_texts(path)
+    assert [text for text in texts if text.startswith(("layer", "head"))] == ["layer 0", "head 0", "head 1", "layer 1"]
+    assert "rows are queries, columns are keys; without the first key" in texts
+    assert "weights of 4 heads" in texts and "weight (square-root scale)" in texts
+
+
+def test_a_long_text_is_drawn_as_maxima(tmp_path: Path) -> None:
+    """The induction head's weights on single tokens stay dark in a picture with fewer cells than tokens."""
+    path, long_text = tmp_path / "head.svg", ("qzv kxw pmf " * 20)[:210]
+    run_text("look", long_text, "--layer", "-1", "--svg", str(path))  # the grid of a layer shows 135 cells
+    assert "each cell is the maximum of up to 2 x 2 weights; the axes count positions" in read_svg_texts(path)
+    run_text("look", long_text, "--layer", "-1", "--head", "-1", "--svg", str(path))
+    assert not any("maximum" in text for text in read_svg_texts(path))
+
+
+def test_negative_layers_and_heads_count_from_the_end() -> None:
+    assert run_json("look", TEXT, "--layer", "-1", "--head", "-2") == run_json(
+        "look", TEXT, "--layer", "1", "--head", "0"
+    )
+
+
+def test_effect_draws_layers_by_heads(tmp_path: Path) -> None:
+    path = tmp_path / "effects.svg"
+    assert run_json("effect", KOREAN, "--svg", str(path))["pictures"] == [str(path)]
+    texts = read_svg_texts(path)
+    assert any("log-probability of token" in text for text in texts) and {"layer", "head", "effect"} <= set(texts)
+    assert f"wrote {tmp_path / 'e.png'}" in run_text("effect", TEXT, "--png", str(tmp_path / "e.png"))
+
+
 def measure_width(path: Path) -> int:
     with Image.open(path) as image:
         return image.width
@@ -157,6 +194,7 @@ def test_user_error_is_a_jumok_error(words: tuple[str, ...], message: str) -> No
         (("look", TEXT, "--svg", "x.png"), "--svg writes SVG; x.png must end in .svg"),
         (("look", TEXT, "--png", "no/where/x.png"), "there is no folder no/where"),
         (("effect", TEXT, "--over", "edges", "--by", "mean"), "--by applies only to --over heads"),
+        (("effect", TEXT, "--over", "edges", "--png", "e.png"), "--png applies only to --over heads"),
         (("effect", TEXT, "--verify", "3"), "--verify applies only to --over edges"),
         (("effect", TEXT, "--controls", "3"), "--controls applies only to --over edges"),
         (("effect", TEXT, "--verify", "-3"), "-3 is not in the range x>=0"),
@@ -168,7 +206,8 @@ def test_invalid_option_is_refused_before_loading(words: tuple[str, ...], messag
 
 
 def test_metric_without_a_position_has_no_looks_column() -> None:
-    assert "looks most at" not in run_text("effect", TEXT, "--metric", "loss")
+    assert "attends most to" in run_text("effect", TEXT)
+    assert "attends most to" not in run_text("effect", TEXT, "--metric", "loss")
     assert "too few edges" in run_text("effect", "a", "--over", "edges")
 
 

@@ -278,10 +278,8 @@ def test_the_relation_of_weights_and_effects() -> None:
     assert relation.pearson == pytest.approx(float(correlation))
     assert relation.edges == len(effects.rows) == 4 * 20 * 21 // 2
     largest = max(sizes)
-    assert all(abs(edge.effect) < 0.05 * largest for edge in relation.looked_at_but_useless)
-    assert all((edge.weight or 0) > 0.9 for edge in relation.looked_at_but_useless), (
-        "such as the first token's only edge"
-    )
+    assert all(abs(edge.effect) <= 0.01 * largest for edge in relation.looked_at_but_useless)
+    assert all((edge.weight or 0) > 0.8 for edge in relation.looked_at_but_useless)
     assert all((edge.weight or 1) < 0.05 for edge in relation.useful_but_little_looked_at)
     assert effects.to_json()["weight_and_effect"]["edges"] == relation.edges
 

@@ -58,6 +58,8 @@ def draw_map(
         axes.set_xticks(numpy.arange(key_count - 1) + 0.5, minor=True)
         axes.set_yticks(numpy.arange(query_count - 1) + 0.5, minor=True)
         axes.grid(which="minor", color="white", linewidth=1.0 if cell >= 0.3 else 0.5)
+    else:
+        _frame_outside(axes, query_count, key_count, cell)
     axes.tick_params(which="minor", length=0)
     axes.tick_params(which="major", length=2, width=0.6, color=FRAME, labelsize=label_size, pad=3)
     if keys_on_top:
@@ -77,6 +79,16 @@ def draw_map(
         _rotate_key_labels(axes, max(count_cells(label) for label in key_labels), cell * step, label_size, keys_on_top)
     if value_size is not None:
         _write_values(axes, weights, shades, value_size)
+
+
+def _frame_outside(axes: Axes, query_count: int, key_count: int, cell: float) -> None:
+    """Draw the frame around the map instead of on its border, where it would cover small cells."""
+    from matplotlib.patches import Rectangle
+
+    axes.spines[:].set_visible(False)
+    margin = 0.4 / 72 / cell  # in cells
+    corner, width, height = (-0.5 - margin, -0.5 - margin), key_count + 2 * margin, query_count + 2 * margin
+    axes.add_patch(Rectangle(corner, width, height, fill=False, edgecolor=FRAME, linewidth=0.6, clip_on=False))
 
 
 def _rotate_key_labels(axes: Axes, longest: int, room: float, label_size: float, keys_on_top: bool) -> None:

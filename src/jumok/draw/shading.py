@@ -10,10 +10,11 @@ from numpy import ndarray
 
 from jumok.errors import DrawError
 
-from .checks import Pattern, Patterns
+from .checks import Pattern
 
 SCALES = ("linear", "sqrt", "row")
 
+AnyPatterns = Float64[ndarray, "..."]  # maps of several layers, which may have different sizes
 Shades = Float64[ndarray, "query key"]  # nan: not drawn
 
 
@@ -65,7 +66,7 @@ class Shading(NamedTuple):
         )
 
 
-def choose_shading(patterns: list[Patterns], scale: str, skip_first: bool) -> Shading:
+def choose_shading(patterns: list[AnyPatterns], scale: str, skip_first: bool) -> Shading:
     """Check the options and return the shading of a figure.
 
     Args:
@@ -77,7 +78,7 @@ def choose_shading(patterns: list[Patterns], scale: str, skip_first: bool) -> Sh
         DrawError: If the scale is unknown, or no key remains.
     """
     if scale not in SCALES:
-        raise DrawError(f"The scale must be one of {', '.join(SCALES)}, not {scale!r}.")
+        raise DrawError(f"The colour scale {scale!r} is unknown; choose one of {', '.join(SCALES)}.")
     if not skip_first:
         return Shading(scale)
     if any(weights.shape[-1] < 2 for weights in patterns):
