@@ -56,7 +56,9 @@ def render_package(folder: Path) -> str:
     modules = sorted(path.stem for path in folder.glob("*.py") if not path.stem.startswith("_"))
     directives = [f"::: {package}.{module}\n" for module in modules]
     entry_points = render_entry_points() if package == "jumok" else ""
-    return "\n".join([f"# {package}\n", f"::: {package}\n{options}", entry_points, *directives])
+    # jumok.train is what people search for; without the boost, jumok.training, which has the same word stem, is first
+    head = "---\nsearch:\n  boost: 4\n---\n" if package == "jumok" else ""
+    return head + "\n".join([f"# {package}\n", f"::: {package}\n{options}", entry_points, *directives])
 
 
 def render_entry_points() -> str:

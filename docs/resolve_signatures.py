@@ -1,7 +1,7 @@
 """Griffe extension: show one signature per function, with real types and defaults.
 
-A function with overloads gets the annotations of its last overload, which is the widest, where the implementation
-accepts Any. ``axes.Query`` is shown as the tensor type with its axes, and a private default as its value.
+A function with overloads shows the last one, which is the widest, because the implementation may accept anything.
+``axes.Query`` is shown as the tensor type with its axes, and a private default as its value.
 """
 
 from __future__ import annotations
@@ -29,13 +29,15 @@ def expand_axes(annotation: Any, axes: Module) -> Any:
 
 
 def merge_overloads(function: Function) -> None:
-    """Move the types of the last overload to the function, and drop the overloads."""
+    """Show the last overload as the signature of the function, and drop the overloads."""
     if not function.overloads:
         return
     widest = function.overloads[-1]
-    for parameter in function.parameters:
-        if str(parameter.annotation) == "Any":
-            parameter.annotation = widest.parameters[parameter.name].annotation
+    defaults = {parameter.name: parameter.default for parameter in function.parameters}
+    for parameter in widest.parameters:
+        # the last overload has no default for the argument that selects an overload
+        parameter.default = parameter.default or defaults.get(parameter.name)
+    function.parameters = widest.parameters
     function.returns = widest.returns
     function.overloads = None
 
