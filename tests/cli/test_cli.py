@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 import pytest
+import torch
 from click.testing import CliRunner
 
 import jumok
@@ -194,12 +195,29 @@ def test_doctor_prints_versions_caches_and_extras(tmp_path: Path, monkeypatch: p
     assert {package["name"] for package in fields["packages"]} >= {"torch", "numpy", "click"}
     assert {extra["name"] for extra in fields["extras"]} >= {"draw", "gguf", "chat", "images", "train", "wandb"}
     assert fields["device"].split()[0] in ("cpu", "cuda", "mps") and fields["threads"] >= 1
+    assert 1 <= fields["cores"] <= fields["cpus"] and fields["load"] >= 0
     installs = {extra["name"]: extra["install"] for extra in fields["extras"]}
     assert installs["draw"] == 'pip install "jumok[draw]"'
     for extra in fields["extras"]:
         if extra["installed"]:
             package = extra["packages"][0]
             assert f"{package['name']} {package['version']}" in shown.output
+
+
+@pytest.mark.parametrize(
+    ("load", "threads", "hint"), [(1.9, 4, False), (2.1, 4, True), (9.0, 1, False), (None, 4, False)]
+)
+def test_doctor_shows_load_with_a_hint(
+    monkeypatch: pytest.MonkeyPatch, load: float | None, threads: int, hint: bool
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    monkeypatch.setattr("jumok.threads.count_cores", lambda: 3)
+    monkeypatch.setattr("jumok.threads.read_load", lambda: load)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    output = CliRunner().invoke(cli, ["doctor"]).output
+    (line,) = [line for line in output.splitlines() if line.startswith("threads ")]
+    assert f"{threads} for torch, 3 of 4 cores usable" in line and (load is None or f"load {load} in" in line)
+    assert ("--threads 1 may be faster" in line) == hint
 
 
 def test_doctor_says_how_to_install_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

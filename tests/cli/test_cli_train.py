@@ -167,7 +167,7 @@ def test_train_function_and_command_train_alike(trained: Path, tmp_path: Path) -
         ({"recipe": "text", "data": "nowhere.txt"}, "nowhere.txt"),
         ({"recipe": "numbers", "device": "abacus"}, "device 'abacus' is not available"),
         ({"resume": "nowhere"}, "nowhere is not the folder of a training run"),
-        ({"resume": "nowhere", "width": 8}, "only steps can be changed"),
+        ({"resume": "nowhere", "width": 8}, "only steps and threads can be changed"),
     ],
 )
 def test_train_function_refuses_mistakes(

@@ -71,11 +71,12 @@ def look(
     from jumok.lens import Lens
     from jumok.lens.capture.head_figure import save_heads, select_heads
     from jumok.lens.describe import table_rows
+    from jumok.threads import use_fastest_threads
 
     paths = check_picture_paths(png, svg)
     loaded, labelled = load_and_prepare(arguments, limit, as_json)
 
-    with Lens(loaded) as lens:
+    with Lens(loaded) as lens, use_fastest_threads(loaded.model):
         with show_status("reading", as_json):
             capture = lens.run(*labelled.inputs)
         sites = _select_sites(capture, layer)
@@ -83,7 +84,7 @@ def look(
         with show_progress("classifying heads on repeated tokens and sentences", as_json) as report:
             profiler = _profile_heads(lens, labelled, sites, report)
 
-    with show_progress("looking", as_json) as report:
+    with show_progress("looking", as_json) as report, use_fastest_threads(loaded.model):
         heads, tokens = table_rows.build_table_rows(
             capture,
             labelled,
