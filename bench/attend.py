@@ -55,6 +55,30 @@ def measure_overhead(rounds: int) -> list[Row]:
     return rows
 
 
+def measure_safe(rounds: int) -> list[Row]:
+    """Measure what safe=True adds to a call."""
+    rows: list[Row] = []
+    for shape, calls in (((1, 2, 4, 8), 500), ((1, 12, 1024, 64), 1)):
+        query, key, value = torch.randn(3, *shape)
+        for allowed in (None, mask.causal, mask.padding([shape[2] - 1])):
+            with torch.no_grad():
+                times = compare_interleaved(
+                    lambda q=query, k=key, v=value, m=allowed: attend(q, k, v, mask=m, safe=True),
+                    lambda q=query, k=key, v=value, m=allowed: attend(q, k, v, mask=m),
+                    rounds,
+                    calls,
+                )
+            rows.append(
+                {
+                    "what": f"attend(safe=True) {list(shape)}, mask {allowed!r}",
+                    "extra_us": round(times["extra"] * 1e6, 2),
+                    "extra_percent": round(100 * (1 / times["ratio"] - 1), 2),
+                    "spread": [times["low"], times["high"]],
+                }
+            )
+    return rows
+
+
 def measure_sparse(rounds: int, length: int = 8192) -> list[Row]:
     """Compare blocked with a window of 256 with dense kernels, over all cells and over the causal half."""
     rows: list[Row] = []
@@ -211,7 +235,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15, help="rounds of each comparison (default 15)")
     parser.add_argument("--json", action="store_true", help="print JSON, one line per row")
     parser.add_argument(
-        "--only", choices=["overhead", "sparse", "crossover", "memory", "linear"], help="run only this part"
+        "--only", choices=["overhead", "safe", "sparse", "crossover", "memory", "linear"], help="run only this part"
     )
     parser.add_argument(
         "--busy", type=int, default=0, metavar="N", help="keep N cores busy with other processes (default 0)"
@@ -231,6 +255,7 @@ def run(arguments: argparse.Namespace) -> None:
     fewer_rounds = max(3, arguments.rounds // 3)
     parts = {
         "overhead": lambda: measure_overhead(arguments.rounds),
+        "safe": lambda: measure_safe(arguments.rounds),
         "sparse": lambda: measure_sparse(fewer_rounds),
         "crossover": lambda: measure_crossover(fewer_rounds),
         "memory": measure_memory,

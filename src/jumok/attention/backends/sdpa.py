@@ -107,7 +107,7 @@ def _are_finite(key: Tensor, value: Tensor) -> bool:
     if key.device.type != "cpu" or torch.compiler.is_compiling():
         return False
     try:
-        return math.isfinite((key.detach().sum() + value.detach().sum()).item())
+        return math.isfinite(key.detach().sum().item()) and math.isfinite(value.detach().sum().item())
     except RuntimeError:  # inside torch.func.vmap, tensors have no single number
         return False
 
