@@ -7,6 +7,7 @@ attend to one of them become NaN. Dot products that may exceed the range of the 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 
 import torch
@@ -33,13 +34,14 @@ def compute_isolated(
     if query.is_meta or not key.shape[2]:
         return compute(request)
 
+    largest_key, largest_value = _find_largest(key, value)
+    if math.isfinite(largest_key) and math.isfinite(largest_value):
+        return _compute_in_range(request, largest_key, compute)
+
     is_bad_key, is_bad_value = (~torch.isfinite(tensor).all(-1) for tensor in (key, value))  # [batch, group, key]
     is_bad = is_bad_key | is_bad_value
-    if not bool(is_bad.any()):
-        return _compute_in_range(request, compute)
-
     key, value = (tensor.masked_fill(is_bad[..., None], 0.0) for tensor in (key, value))
-    answer = _compute_in_range(dataclasses.replace(request, key=key, value=value), compute)
+    answer = _compute_in_range(dataclasses.replace(request, key=key, value=value), _find_largest(key)[0], compute)
     output = answer.output.masked_fill(_find_readers(request, is_bad)[..., None], float("nan"))
     if answer.weights is None and answer.logsumexp is None:
         return AttentionOutput(output)
@@ -50,12 +52,19 @@ def compute_isolated(
     return AttentionOutput(output, weights, logsumexp)
 
 
+def _find_largest(*tensors: Tensor) -> list[float]:
+    """Return the largest absolute number of each tensor, or NaN if it contains NaN; reads each tensor once."""
+    bounds = torch.stack([bound for tensor in tensors for bound in tensor.detach().aminmax()]).tolist()
+    # a NaN is the smallest and the largest number at once
+    return [max(-low, high) for low, high in zip(bounds[::2], bounds[1::2], strict=True)]
+
+
 def _compute_in_range(
-    request: AttentionRequest, compute: Callable[[AttentionRequest], AttentionOutput]
+    request: AttentionRequest, largest_key: float, compute: Callable[[AttentionRequest], AttentionOutput]
 ) -> AttentionOutput:
     """Compute a request in float64 if a dot product may exceed the range of the dtype that backends compute in."""
     dtype = request.query.dtype
-    if _bound_scores(request) <= torch.finfo(torch.promote_types(dtype, torch.float32)).max / 2:
+    if _bound_scores(request, largest_key) <= torch.finfo(torch.promote_types(dtype, torch.float32)).max / 2:
         return compute(request)
 
     wide = {name: getattr(request, name).double() for name in ("query", "key", "value")}
@@ -64,14 +73,13 @@ def _compute_in_range(
     return AttentionOutput(answer.output.to(dtype), weights, answer.logsumexp)
 
 
-def _bound_scores(request: AttentionRequest) -> float:
+def _bound_scores(request: AttentionRequest, largest_key: float) -> float:
     """Return a number that no dot product of a query and a key exceeds, before or after scaling; 0 for other scores."""
-    score, query, key = request.score, request.query.detach(), request.key.detach()
+    score, query = request.score, request.query.detach()
     folded = (query, score.get_scale(query)) if isinstance(score, ScaledDot) else score.fold_into_query(query)
     if folded is None or not query.numel():
         return 0.0
-    largest_query, largest_key = torch.stack([folded[0].abs().amax(), key.abs().amax()]).double().tolist()
-    return float(largest_query * largest_key * key.shape[-1] * max(1.0, abs(folded[1])))
+    return _find_largest(folded[0])[0] * largest_key * request.key.shape[-1] * max(1.0, abs(folded[1]))
 
 
 def _find_readers(
