@@ -232,7 +232,10 @@ def test_dry_run_reads_the_data_and_leaves_nothing(
     code, output, errors = run("--dry-run", "--encoding", "cp949", "--json")
     preview = json.loads(output)
     assert code == 0 and not errors
-    assert preview["tables"][0]["header"] is True and set(preview["tables"][0]["columns"]) == {"text", "label"}
+    assert preview["tables"][0]["header"] is True and preview["tables"][0]["columns"] == {
+        "text": {"name": "리뷰", "number": 1},
+        "label": {"name": "감정", "number": 2},
+    }
     assert preview["counts"]["classes"] == 2 and sum(preview["counts"][f"{part} texts"] for part in PARTS) == 60
     assert preview["parameters"] > 0 and len(preview["examples"]) == 3
     assert sorted(os.listdir(tmp_path)) == ["reviews.csv", "temporary"] and not os.listdir(tmp_path / "temporary")

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from jumok.data.readers.columns import TableNotice
+from jumok.data.readers.columns import TableNotice, TakenColumn
 from jumok.data.readers.file_list import UnreadFiles
 from jumok.training import Task, apply_epochs
 from jumok.training.progress import ProgressDisplay, select_display
@@ -111,5 +111,5 @@ def format_preview(preview: dict[str, Any]) -> str:
 
 def _describe_table(table: dict[str, Any]) -> str:
     headers = {True: "with a header", False: "without a header", None: "by its keys"}
-    columns = ", ".join(f"{role} = {name}" for role, name in table["columns"].items())
+    columns = ", ".join(f"{role} = {TakenColumn(**column)}" for role, column in table["columns"].items())
     return f"{headers[table['header']]}; {columns}"

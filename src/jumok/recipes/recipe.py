@@ -97,7 +97,10 @@ def column_field(help: str) -> Any:
     Args:
         help: One line that explains the field.
     """
-    return field(default=None, metadata={"kind": str, "help": help, "optional": True})
+    return field(
+        default=None,
+        metadata={"kind": str, "help": f"{help}: its name or number; None = by a well-known name", "optional": True},
+    )
 
 
 def header_field() -> Any:

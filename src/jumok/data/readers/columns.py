@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jumok.data.readers import hub_datasets
 from jumok.data.readers.file_format import FileFormat
@@ -27,6 +27,23 @@ Record = tuple[int, Mapping[str, Any]]  # line number, JSON object
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
+class TakenColumn(NamedTuple):
+    """A column that is read.
+
+    Attributes:
+        name: Its name; None without a header.
+        number: Its number, from 1; None if the format names every field (JSONL).
+    """
+
+    name: str | None
+    number: int | None
+
+    def __str__(self) -> str:
+        if self.name is None:
+            return f"column {self.number}"
+        return repr(self.name[:40]) if self.number is None else f"{self.name[:40]!r} (column {self.number})"
+
+
 @dataclass(frozen=True)
 class TableNotice(Notice):
     """How a table is read: its header, the columns that are taken, and its first example.
@@ -34,13 +51,13 @@ class TableNotice(Notice):
     Attributes:
         path: The file, or the name of the dataset.
         has_header: Whether the first row is a header; None if the format names every field (JSONL).
-        columns: By role, the name or number of the column that is taken.
+        columns: By role, the column that is taken.
         example: By role, the first example.
     """
 
     path: Path
     has_header: bool | None
-    columns: Mapping[str, str]
+    columns: Mapping[str, TakenColumn]
     example: Mapping[str, str]
 
     def __str__(self) -> str:
@@ -63,7 +80,7 @@ class TableNotice(Notice):
         return {
             "file": str(self.path),
             "header": self.has_header,
-            "columns": dict(self.columns),
+            "columns": {role: column._asdict() for role, column in self.columns.items()},
             "example": dict(self.example),
         }
 
@@ -159,11 +176,9 @@ def _select_columns(
     except DataError as error:
         problems.report(f"{path}:{first_number}", str(error), "files", advice="")
         return
-    names = {
-        column.role: f"{first_cells[index].strip()!r} (column {index + 1})"
-        if layout.has_header
-        else f"column {index + 1}"
-        for column, index in zip(columns, layout.indices, strict=True)
+    names = [cell.strip() if layout.has_header else None for cell in first_cells]
+    taken = {
+        column.role: TakenColumn(names[index], index + 1) for column, index in zip(columns, layout.indices, strict=True)
     }
 
     is_empty = True
@@ -173,7 +188,7 @@ def _select_columns(
             continue
         selected = [cells[index] for index in layout.indices]
         if is_empty:
-            problems.notify(TableNotice(path, layout.has_header, names, _name_cells(columns, selected)))
+            problems.notify(TableNotice(path, layout.has_header, taken, _name_cells(columns, selected)))
         is_empty = False
         yield number, selected
     if is_empty and problems.count == previous_problems:
@@ -224,7 +239,7 @@ def _select_columns_of_records(
             problems.report(f"{path}:{number}", str(error))
             continue
         if is_first:
-            names = {column.role: repr(key) for column, key in zip(columns, keys, strict=True)}
+            names = {column.role: TakenColumn(key, None) for column, key in zip(columns, keys, strict=True)}
             problems.notify(TableNotice(path, None, names, _name_cells(columns, cells)))
         is_first = False
         yield number, cells
