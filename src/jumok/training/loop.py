@@ -249,23 +249,23 @@ def _save(state: TrainingState, run: Path, best: bool) -> None:
 def fix_threads(task: Task, world: World, report: Callable[[str], None] = lambda line: None) -> Task:
     """Return the task with the number of threads in its settings, if they leave it to the rule.
 
+    The load of the machine is not part of the rule: equal seeds give equal bits, whatever else the machine does.
+
     Args:
         task: The task to train.
         world: The processes of the run; the main process decides for all.
-        report: Called with a sentence if other programs keep cores busy, so that there are fewer threads.
+        report: Called with a sentence if other programs keep cores busy, so that fewer threads may be faster.
     """
     settings = task.settings
     if settings.threads or world.device.type != "cpu":
         return task
     limit = min(torch.get_num_threads(), count_cores())
-    most = choose_training_threads(estimate_work(task, world), limit) if limit > 1 else 1
-    threads = 1 if most == 1 else limit_to_free_cores(most, count_busy_cores(), os.cpu_count() or 1)
+    threads = choose_training_threads(estimate_work(task, world), limit) if limit > 1 else 1
     threads = world.broadcast(threads)
-    if threads < most and world.is_main:
-        report(
-            f"other programs use this machine's cores: training with {threads} thread{'s' * (threads > 1)} instead of "
-            f"{most}; --threads sets another number"
-        )
+    if threads > 1 and world.is_main:
+        free = limit_to_free_cores(threads, count_busy_cores(), os.cpu_count() or 1)
+        if free < threads:
+            report(f"other programs use this machine's cores: --threads {free} may be faster than {threads} threads")
     return replace(task, settings=settings.replace(threads=threads))
 
 
