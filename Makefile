@@ -40,8 +40,8 @@ bench: $(VENV)/.dev  ## Run all benchmarks; downloads 98 MB once and takes about
 	cat "$$($(BIN)/jumok data where shakespeare)"/*.txt | head -n 30000 > $(VENV)/shakespeare.txt
 	$(BIN)/python bench/text.py $(VENV)/shakespeare.txt
 
-faults: $(VENV)/.dev  ## Kill a training run 200 times at random and three times at every point of a save (many minutes).
-	JUMOK_FAULTS=200 $(BIN)/python -m pytest tests/faults -n 0
+faults: $(VENV)/.dev  ## Kill a training run 200 times at random and three times at every point of a save; read all hostile files (many minutes).
+	JUMOK_FAULTS=200 $(BIN)/python -m pytest tests/faults tests/checkpoint/test_hostile.py tests/checkpoint/test_hostile_gguf.py -n 0
 
 # A separate environment: TransformerLens needs other versions than Jumok does.
 transformerlens: $(VENV)/.dev  ## Regenerate the TransformerLens reference for the model tiny and compare with it (minutes).

@@ -57,8 +57,8 @@ def test_hostile_folder_is_refused(outcomes: dict[str, dict[str, Any]], name: st
     assert not row["outside"], row
 
 
-def test_there_are_at_least_40_cases() -> None:
-    assert len(CASES) >= 40
+def test_there_are_at_least_100_cases() -> None:
+    assert len(CASES) >= 100
 
 
 def test_good_folders_load(tmp_path: Path) -> None:
