@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-import hostile
-import hostile_types
+from hostile_files import folder_types as hostile_types
+from hostile_files import folders as hostile
 
 # the function that writes a good folder, and the changes to it
 GOOD = (

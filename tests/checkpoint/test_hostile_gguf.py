@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import jumok
-from hostile_gguf import QUICK, SLOW, write_gguf
+from hostile_files.gguf_files import QUICK, SLOW, write_gguf
 from jumok.errors import JumokError
 
 pytest.importorskip("gguf")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-import hostile
 import jumok
+from hostile_files import folders as hostile
 from jumok.checkpoint import hub_cache
 from jumok.checkpoint.resolve import resolve_model_path
 from jumok.errors import CheckpointError

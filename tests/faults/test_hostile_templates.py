@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from hostile_templates import QUICK, REAL, SLOW
+from hostile_files.chat_templates import QUICK, REAL, SLOW
 from jumok.data.tokenizers import chat_template, template_child
 from jumok.data.tokenizers.chat_template import render_chat
 from jumok.errors import ArgumentError
@@ -52,7 +52,7 @@ def test_a_child_stays_below_256_mb() -> None:
     program = (
         "import resource, sys\n"
         "from jumok.data.tokenizers.chat_template import render_chat, _stop_process\n"
-        "from hostile_templates import QUICK\n"
+        "from hostile_files.chat_templates import QUICK\n"
         "for name in sys.argv[1:]:\n"
         "    try: render_chat(QUICK[name][0], [], {})\n"
         "    except ValueError: pass\n"

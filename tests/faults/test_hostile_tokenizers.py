@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-import hostile
 import jumok
-from hostile_tokenizers import GOOD, GOOD_TABLE, QUICK, SLOW, build_table, tabulate, write_json
+from hostile_files import folders as hostile
+from hostile_files.tokenizer_files import GOOD, GOOD_TABLE, QUICK, SLOW, build_table, tabulate, write_json
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError, CheckpointError
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hostile import change_config, link_to, move_outside_and_link, write_file
+from hostile_files.folders import change_config, link_to, move_outside_and_link, write_file
 
 
 def write_rotary_folder(folder: Path) -> None:
