@@ -125,6 +125,18 @@ def test_an_equal_key_and_label_on_the_other_side_is_listed_too() -> None:
     }
 
 
+def test_top_keeps_keys_of_the_source_and_of_the_target_apart() -> None:
+    tokens = torch.tensor([[0, 0, 0]])
+    with jumok.Lens(build_transformer()) as lens:
+        capture = lens.run(tokens, tokens)
+    attended = capture.top(-1, k=6)
+    assert all(key.layer.startswith("decoder") for key in attended), "the query is the last position of the target"
+    assert sorted((key.layer.endswith("cross"), key.key) for key in attended) == [
+        (is_cross, key) for is_cross in (False, True) for key in range(3)
+    ]
+    assert {key.layer for key in capture.top(0, layer="encoder.1")} == {"encoder.1.attention"}
+
+
 def test_a_caption_has_image_regions_and_words(tmp_path: Path) -> None:
     torch.manual_seed(2)
     config = CaptionerConfig(

@@ -220,20 +220,26 @@ class Capture:
         Args:
             query: The index of the query, counted from 0, or from the end if negative.
             k: The largest number of keys.
-            layer: Only the heads of this layer; default: all layers.
+            layer: Only the heads of this layer; default: all layers. Of an encoder-decoder, the default is all layers
+                of the decoder, whose queries are positions of the target.
             batch: The batch row.
 
         Returns:
-            The ``k`` keys with the largest weight in any head, each with the head where its weight is largest.
+            The ``k`` keys with the largest weight in any head, each with the head where its weight is largest; a key of
+            the source and a key of the target are two keys, even at the same index.
         """
-        best: dict[int, AttendedKey] = {}
-        for site in self.sites.names if layer is None else [self.sites.find(layer)]:
+        best: dict[tuple[str, int], AttendedKey] = {}
+        query_side = TARGET if self.sites.has_target else SOURCE
+        names = [name for name in self.sites.names if self.sites.get_sides(name).queries == query_side]
+        for site in names if layer is None else [self.sites.find(layer)]:
+            key_side = self.sites.get_sides(site).keys
             for head in range(self.attentions[site].heads):
                 row = self.row(site, head, query, batch)
                 weights, keys = row.topk(min(k, len(row)))
                 for weight, key in zip(weights.tolist(), keys.tolist(), strict=True):
-                    if weight > 0 and (key not in best or weight > best[key].weight):
-                        best[key] = AttendedKey(key, weight, site, head)
+                    largest = best.get((key_side, key))
+                    if weight > 0 and (largest is None or weight > largest.weight):
+                        best[key_side, key] = AttendedKey(key, weight, site, head)
         return sorted(best.values(), key=lambda attended: -attended.weight)[:k]
 
     def mean_weights(self, layer: int | str, batch: int = 0) -> Float[Tensor, "query key"]:
