@@ -77,11 +77,11 @@ def test_every_recipe_that_reads_tables_declares_its_columns(tmp_path: Path) -> 
 
 
 def test_resumed_run_keeps_encoding_columns_and_header(tmp_path: Path) -> None:
-    data = write_reviews(tmp_path / "reviews.csv", "cp949", header="영화평,기분")
+    reviews = write_reviews(tmp_path / "reviews.csv", "cp949", header="영화평,기분")
     messages = Messages()
     fields = {**SHORT, **TINY_CLASSIFIER, "text": "영화평", "label": "기분", "header": True}
     with skip_plots():
-        outcome = train("sentiment", data=data, out=tmp_path / "run", encoding="cp949", display=messages, **fields)
+        outcome = train("sentiment", data=reviews, out=tmp_path / "run", encoding="cp949", display=messages, **fields)
     stored = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
     assert stored["encoding"] == "cp949" and stored["changes"]["text"] == "영화평"
     shown = [line for line in messages.lines if "the first row is a header" in line]
@@ -115,9 +115,9 @@ def test_run_of_an_earlier_version_has_no_encoding() -> None:
 def test_wrong_names_are_answered_with_one_sentence(
     tmp_path: Path, recipe: str, changes: dict[str, Any], encoding: str | None, message: str
 ) -> None:
-    data = write_reviews(tmp_path / "reviews.csv", header="review,sentiment")
+    reviews = write_reviews(tmp_path / "reviews.csv", header="review,sentiment")
     with pytest.raises(JumokError, match=message) as refused:
-        train(recipe, data=data, out=tmp_path / "run", encoding=encoding, display=SilentDisplay(), **changes)
+        train(recipe, data=reviews, out=tmp_path / "run", encoding=encoding, display=SilentDisplay(), **changes)
     assert "\n" not in str(refused.value) and not (tmp_path / "run").exists()
 
 
@@ -156,8 +156,8 @@ def test_catalogue_names_are_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("JUMOK_CACHE", str(tmp_path / "cache"))
 
-    def preview(recipe: str, data: str, **fields: Any) -> dict[str, Any]:
-        return preview_training(recipe, data=data, display=SilentDisplay(), **fields)
+    def preview(recipe: str, name: str, **fields: Any) -> dict[str, Any]:
+        return preview_training(recipe, data=name, display=SilentDisplay(), **fields)
 
     for recipe, name in (
         ("text", "gutenberg"),
