@@ -124,6 +124,18 @@ def test_several_tokens_at_once_cross_the_limit(count: int) -> None:
             text += new[: count - removed]
 
 
+def test_a_removed_token_that_moved_the_window_is_forgotten() -> None:
+    model = build_model("learned")
+    text = list(range(CONTEXT))
+    decoder = CausalDecoder(model, [text], 9, lambda _: None)
+    with torch.inference_mode():
+        decoder.prefill()
+        decoder.step(torch.tensor([[20]]))  # the window slides
+        decoder.remove_last(1)  # and back
+        logits = decoder.step(torch.tensor([[25]]))[0, -1]
+    torch.testing.assert_close(logits, compute_next_logits(model, [*text, 25]), atol=1e-10, rtol=0)
+
+
 @pytest.mark.parametrize("positions", ["learned", "rotary"])
 def test_speculation_equals_greedy_decoding_beyond_the_context(positions: str) -> None:
     model = build_model(positions)

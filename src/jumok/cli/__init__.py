@@ -100,6 +100,8 @@ def _describe_usage_error(error: click.ClickException) -> str:
     if isinstance(error, click.NoSuchOption) and error.ctx is not None and error.ctx.command.name == "train":
         name = error.option_name.lstrip("-").replace("-", "_")
         field = defaults.FIELD_SYNONYMS.get(name, name)
+        if field != name:  # click's suggestions are options with similar letters
+            message = f"there is no option {error.option_name}"
         return f"{message}; a field is changed with --set {field}=VALUE (jumok train --list RECIPE lists the fields)"
     if isinstance(error, click.UsageError) and error.ctx is not None:
         return f"{message} (see: {error.ctx.command_path} --help)"

@@ -27,6 +27,7 @@ EXTRA_PURPOSES = {
     "train": "BLEU, chrF and baselines in training reports",
     "tensorboard": "metrics in TensorBoard (jumok train --tensorboard)",
     "wandb": "metrics in Weights & Biases (jumok train --wandb)",
+    "transformers": "a lens on models of transformers",
     "docs": "building the documentation (make docs)",
 }
 
