@@ -249,7 +249,7 @@ def test_listed_defaults_follow_the_request(tmp_path: Path) -> None:
     assert lstm["steps"] == 8000 and lstm["attention"] == "luong_general"
     rows = describe_fields(TrainingRequest("text", tmp_path))
     windows = {row["group"]: row["condition"] for row in rows if row["field"] == "window"}
-    assert windows == {"recipe": "only with --from", "model": None}, "of an example, and of the attention"
+    assert windows == {"model": None}, "of the attention; with --from, that of an example is listed instead"
     started = list_defaults("text", start="smollm2")
     assert started["learning_rate"] == 1e-4 and "width" not in started, "the loaded model has its width"
 
