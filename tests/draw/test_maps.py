@@ -120,8 +120,8 @@ def test_parts_of_an_axis_differ_by_at_most_one(first_apart: bool) -> None:
         starts = split_axis(count, 80, first_apart=first_apart)
         sizes = [end - start for start, end in zip(starts, [*starts[1:], count], strict=True)]
         assert len(starts) == min(count, 80) and sum(sizes) == count and starts[0] == 0
-        rest = sizes[1:] if first_apart and count > 80 else sizes
-        assert max(rest, default=1) - min(rest, default=1) <= 1
+        remaining = sizes[1:] if first_apart and count > 80 else sizes
+        assert max(remaining, default=1) - min(remaining, default=1) <= 1
 
 
 # The grid of a model

@@ -97,6 +97,16 @@ def test_look_names_the_side_of_every_token(folder: Path) -> None:
                 assert (row["side"], source["side"]) == ("target", "source")
 
 
+def test_look_prints_the_tokens_of_each_side_under_its_name(folder: Path) -> None:
+    arguments = ["look", str(folder), "abcd", "--limit", "3"]
+    lines = CliRunner().invoke(cli, arguments, catch_exceptions=False).stdout.splitlines()
+    target = lines.index(" target:")
+    assert lines[target + 1].startswith("  <start>[0] <- ") and len(lines[target + 1 :]) == 4
+    if " source:" in lines:  # the encoder of an RNN has no attention
+        assert [line[:6] for line in lines[target - 4 : target]] == ["  a[0]", "  b[1]", "  c[2]", "  d[3]"]
+    assert " source:" not in CliRunner().invoke(cli, ["look", "abcd"], catch_exceptions=False).stdout.splitlines()
+
+
 def test_edges_are_printed_with_the_words_of_their_side(folder: Path) -> None:
     arguments = ["effect", str(folder), "abcd", "--limit", "3", "--over", "edges", "--verify", "0", "--rows", "500"]
     shown = CliRunner().invoke(cli, arguments, catch_exceptions=False).stdout

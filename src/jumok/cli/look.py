@@ -176,7 +176,12 @@ def _print_sources(tokens: list[dict[str, Any]]) -> None:
     if hidden > 0:
         title = f"where the last {TOKENS_SHOWN} tokens look most; --json prints the other {hidden:,} too"
     click.echo(f"\n{title} (layer.head):")
+    has_target = any(row["side"] == "target" for row in tokens)
+    side = None
     for row in tokens[-TOKENS_SHOWN:]:
+        if has_target and row["side"] != side:
+            side = row["side"]
+            click.echo(f" {side}:")
         sources = "   ".join(
             f"{source['label']}[{source['key']}] {source['weight']:.2f} ({source['layer']}.{source['head']})"
             for source in row["sources"]
