@@ -23,7 +23,7 @@ from jumok.data.tokenizers.chat_template import render_chat
 from jumok.errors import ArgumentError
 
 ALL = int(os.environ.get("JUMOK_FAULTS", "0")) > 50
-CASES = {**QUICK, **(SLOW if ALL else dict(list(SLOW.items())[:1]))}
+CASES = {**QUICK, **(SLOW if ALL else {})}
 CONVERSATION = [
     {"role": "user", "content": " Hi, 주목! <b>\\n</b> "},
     {"role": "assistant", "content": "Hello"},
