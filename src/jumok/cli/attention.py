@@ -126,7 +126,7 @@ def mask(
     """Draw the mask of EXPRESSION: causal, window, prefix, padding, documents, global_at, random_keys, blocks and
     edge, combined with & | ~."""
     from jumok.attention.mask import parse
-    from jumok.attention.mask.notation import draw, evaluate_cells
+    from jumok.attention.mask.notation import MAX_DRAWING_SIZE, draw, evaluate_cells
 
     paths = check_picture_paths(png, svg)
     parsed = parse(expression)
@@ -135,7 +135,10 @@ def mask(
         from jumok.draw import save_mask
 
         cells = evaluate_cells(parsed, queries, keys)
-        figures = [str(save_mask(path, cells, title=repr(parsed))) for path in paths]
+        caption = ""
+        if queries is None and keys is None and parsed.drawing_size > MAX_DRAWING_SIZE:
+            caption = f"the first {MAX_DRAWING_SIZE} of {parsed.drawing_size:,} positions"
+        figures = [str(save_mask(path, cells, title=repr(parsed), caption=caption)) for path in paths]
     if as_json:
         fields = {"mask": repr(parsed), "allowed": evaluate_cells(parsed, queries, keys), "pictures": figures}
         click.echo(json.dumps(fields))
