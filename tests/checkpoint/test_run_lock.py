@@ -96,6 +96,21 @@ def test_never_two_holders(tmp_path: Path) -> None:
     assert [os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for process in processes] == [0] * 6
 
 
+def test_file_removed_by_its_last_holder_is_not_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flock, calls = run_lock.fcntl.flock, iter(range(100))
+
+    def remove_and_lock(handle: int, operation: int) -> None:
+        if next(calls) == 0:  # the holder ends between our open and our lock
+            (tmp_path / LOCK_FILE).unlink()
+        flock(handle, operation)
+
+    monkeypatch.setattr(run_lock.fcntl, "flock", remove_and_lock)
+    with lock_run(tmp_path):
+        assert next(calls) == 2, "it was opened again"
+        with pytest.raises(TrainingError, match="is being trained"), lock_run(tmp_path):
+            pass
+
+
 def test_link_is_not_followed(tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.write_text("mine")
