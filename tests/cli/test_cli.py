@@ -117,9 +117,10 @@ def test_mask_is_drawn_as_a_picture(tmp_path: Path) -> None:
     assert process.returncode == 0, process.stderr
     assert f"wrote {png}" in process.stdout and png.read_bytes().startswith(b"\x89PNG")
     assert "causal &amp; window(4)" in svg.read_text() and "<!-- 7 -->" in svg.read_text()
-    assert "the first 32 of" not in svg.read_text()
     run("mask", "window(100)", "--svg", str(svg))
-    assert "the first 32 of" in svg.read_text()
+    assert "the first" not in svg.read_text() and "<!-- 100 -->" in svg.read_text()
+    run("mask", "window(1000)", "--svg", str(svg))
+    assert "the first 256 of 1,003 positions" in svg.read_text()
 
 
 def test_demo_draws_its_figures(tmp_path: Path) -> None:

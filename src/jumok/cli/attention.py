@@ -20,6 +20,8 @@ from .picture_options import add_picture_options, add_shading_options, check_pic
 if TYPE_CHECKING:
     from jumok.lab.sentence_attention import SentenceAttention
 
+MAX_POSITIONS = 256  # queries or keys of a drawn mask
+
 
 @click.command(
     cls=Command,
@@ -113,10 +115,14 @@ def attend(
 )
 @click.argument("expression")
 @click.option(
-    "--queries", type=click.IntRange(1, 256), help="The number of queries to draw.  [default: enough to show the mask]"
+    "--queries",
+    type=click.IntRange(1, MAX_POSITIONS),
+    help="The number of queries to draw.  [default: enough to show the mask]",
 )
 @click.option(
-    "--keys", type=click.IntRange(1, 256), help="The number of keys to draw.  [default: enough to show the mask]"
+    "--keys",
+    type=click.IntRange(1, MAX_POSITIONS),
+    help="The number of keys to draw.  [default: enough to show the mask]",
 )
 @add_picture_options("the mask")
 @json_option
@@ -126,7 +132,7 @@ def mask(
     """Draw the mask of EXPRESSION: causal, window, prefix, padding, documents, global_at, random_keys, blocks and
     edge, combined with & | ~."""
     from jumok.attention.mask import parse
-    from jumok.attention.mask.notation import MAX_DRAWING_SIZE, draw, evaluate_cells
+    from jumok.attention.mask.notation import draw, evaluate_cells
 
     paths = check_picture_paths(png, svg)
     parsed = parse(expression)
@@ -134,10 +140,11 @@ def mask(
     if paths:
         from jumok.draw import save_mask
 
-        cells = evaluate_cells(parsed, queries, keys)
+        size = min(max(parsed.drawing_size, 4), MAX_POSITIONS)  # a picture shows more than a terminal
+        cells = evaluate_cells(parsed, queries or size, keys or size)
         caption = ""
-        if queries is None and keys is None and parsed.drawing_size > MAX_DRAWING_SIZE:
-            caption = f"the first {MAX_DRAWING_SIZE} of {parsed.drawing_size:,} positions"
+        if queries is None and keys is None and parsed.drawing_size > size:
+            caption = f"the first {size} of {parsed.drawing_size:,} positions"
         figures = [str(save_mask(path, cells, title=repr(parsed), caption=caption)) for path in paths]
     if as_json:
         fields = {"mask": repr(parsed), "allowed": evaluate_cells(parsed, queries, keys), "pictures": figures}

@@ -69,7 +69,7 @@ def effect(
     >>> len(effects), effects[0].rank
     (4, 1)
     >>> jumok.effect("tiny", "the cat", metric=lambda logits: logits[-1].max())
-    <Effects of 4 heads on the metric <lambda>: 6.8126>
+    <Effects of 4 heads on the metric <lambda>: 4.9354>
     """
     _check_options(over, by, verify, controls)
     report = progress or (lambda done, total: None)
