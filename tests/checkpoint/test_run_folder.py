@@ -10,6 +10,7 @@ import pytest
 from jumok.checkpoint import run_folder
 from jumok.checkpoint.manifest import create_folder_atomically
 from jumok.data.token_store.token_shards import write_shards
+from jumok.errors import CheckpointError
 
 USER_FILES = (".git/config", ".notes.md", ".env", ".DS_Store", ".vscode/settings.json", ".backup.part", ".a.json.bak")
 
@@ -65,3 +66,15 @@ def test_every_temporary_name_of_ours_is_removed(tmp_path: Path, monkeypatch: py
     assert len(names) == 4, names
     run_folder.remove_temporary_files(tmp_path)
     assert list_leftovers(tmp_path) == set()
+
+
+def test_pointer_to_a_deleted_checkpoint_is_named(tmp_path: Path) -> None:
+    best, last = tmp_path / "checkpoints/step-00000010", tmp_path / "checkpoints/step-00000020"
+    for folder in (best, last):
+        folder.mkdir(parents=True)
+    run_folder.write_pointer(tmp_path, "best", best)
+    run_folder.write_pointer(tmp_path, "last", last)
+    assert run_folder.select_checkpoint(tmp_path) == best
+    best.rmdir()
+    with pytest.raises(CheckpointError, match=r"best.json .* names a checkpoint that is gone; load another .*00020"):
+        run_folder.select_checkpoint(tmp_path)

@@ -116,16 +116,22 @@ def select_checkpoint(run: Path) -> Path:
         run: The run's folder.
 
     Raises:
-        CheckpointError: If the run has no checkpoint yet.
+        CheckpointError: If the run has no checkpoint yet, or a pointer is damaged or names a checkpoint that is gone.
     """
+    checkpoints = [folder for _, folder in list_checkpoints(run)]
     for pointer in ("best", "last"):
         try:
-            folder = read_pointer(run, pointer)
+            # twice: a running training may replace the pointer and remove its old checkpoint between the two reads
+            folder = read_pointer(run, pointer) or read_pointer(run, pointer)
         except CheckpointError as error:
             raise CheckpointError(f"{error}; repair it with: jumok train --resume {shlex.quote(str(run))}") from None
         if folder is not None:
             return folder
-    for _, folder in list_checkpoints(run):
+        if (run / f"{pointer}.json").is_file() and checkpoints:
+            raise CheckpointError(
+                f"{pointer}.json in {run} names a checkpoint that is gone; load another one by its path: {checkpoints[0]}"
+            )
+    for folder in checkpoints:
         return folder
     raise CheckpointError(f"the run in {run} has no checkpoint yet; let it train until its first save")
 
