@@ -248,3 +248,10 @@ def test_stop_string_works_beyond_the_context(folder: Path) -> None:
     stop = next(text[index : index + 2] for index in range(30, 58) if text.find(text[index : index + 2]) == index)
     with pytest.warns(ContextWarning):
         assert jumok.run(loaded, "abc", limit=60, stops=(stop,), **sampling) == text[: text.index(stop)]
+
+
+def test_text_of_a_fixed_length_ends_at_the_context() -> None:
+    torch.manual_seed(0)
+    model = GPT(GPTConfig(vocabulary=11, length=7, width=8, layers=1, heads=2, hidden=8, fixed_length=True)).eval()
+    assert [len(new) for new in generate(model, [[1, 2, 3], [4, 5, 6]], limit=20)] == [4, 4]  # no ContextWarning
+    assert len(generate(model, [[1, 2, 3]], limit=2)[0]) == 2

@@ -14,7 +14,6 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import save_file
-from test_images import draw_image
 from transformers import (
     DeiTConfig,
     DeiTForImageClassificationWithTeacher,
@@ -30,6 +29,7 @@ from transformers.models.deit.image_processing_pil_deit import DeiTImageProcesso
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
 import jumok
+from image_drawing import draw_image
 from jumok.cli import main
 from jumok.data.images.preparation import Preparation
 from jumok.data.tokenizers.tokenizer import Tokenizer

@@ -15,24 +15,15 @@ from typing import Any
 import numpy
 import pytest
 import torch
-from PIL import Image, ImageDraw
+from PIL import Image
 from transformers import AutoImageProcessor
 from transformers.models.deit.image_processing_pil_deit import DeiTImageProcessorPil
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
+from image_drawing import draw_image
 from jumok.data.images.image_files import is_image_path, open_image, read_image
 from jumok.data.images.preparation import RESAMPLINGS, Preparation
 from jumok.errors import ImageError, JumokError
-
-
-def draw_image(columns: int, rows: int, mode: str = "RGB") -> Image.Image:
-    """Draw an image with edges, slopes and no symmetry; half transparent if the mode supports it."""
-    generator = numpy.random.default_rng(columns * 1000 + rows)
-    noise = generator.integers(0, 60, (rows, columns, 4))
-    slope = numpy.add.outer(numpy.arange(rows), numpy.arange(columns))[..., None] * [1, 2, 3, 5] % 190
-    image = Image.fromarray((noise + slope).astype(numpy.uint8))
-    ImageDraw.Draw(image).ellipse((columns // 5, rows // 7, columns // 2, rows // 2), (250, 30, 90, 128))
-    return image.convert(mode)
 
 
 def blend_with_white(image: Image.Image) -> Image.Image:

@@ -139,7 +139,7 @@ def test_evaluated_limits_the_held_out_tokens(tmp_path: Path, book: Path) -> Non
 
 def test_text_refuses_short_and_invalid_texts(tmp_path: Path, book: Path) -> None:
     (tmp_path / "short.txt").write_text("short\n")
-    with pytest.raises(ArgumentError, match=r"the text has 6 tokens, .* --set length="):
+    with pytest.raises(ArgumentError, match=r"the text has 6 tokens, .*--set length="):
         train("text", tmp_path / "run", tmp_path / "short.txt")
     with pytest.raises(ArgumentError, match="tokens=learned only"):
         train("text", tmp_path / "run", book, vocabulary=400)

@@ -129,7 +129,8 @@ def select_checkpoint(run: Path) -> Path:
             return folder
         if (run / f"{pointer}.json").is_file() and checkpoints:
             raise CheckpointError(
-                f"{pointer}.json in {run} names a checkpoint that is gone; load another one by its path: {checkpoints[0]}"
+                f"{pointer}.json in {run} names a checkpoint that is gone; load another one by its path: "
+                f"{checkpoints[0]}"
             )
     for folder in checkpoints:
         return folder

@@ -50,12 +50,17 @@ def main() -> None:
     """Run the command line. A user's mistake prints one line and exits with code 2, without a traceback."""
     shorten_thread_waits()
     _open_closed_streams()
+    stdout = sys.stdout
     try:
         _run_command()
         sys.stdout.flush()  # raise BrokenPipeError here rather than when Python exits
     except BrokenPipeError:  # the reader of a pipe, such as head, has closed it
         # Python flushes standard output again at exit; redirect it to the null device.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except SystemExit:
+        # click answers a closed pipe with exit code 1, and replaces the stream so that the flush at exit is silent
+        if sys.stdout is stdout:
+            raise
 
 
 def _open_closed_streams() -> None:

@@ -64,6 +64,20 @@ class CausalDecoder(IncrementalDecoder):
         self.cache = Cache(capacity=capacity)
         self.token_mask: Tensor | None = None
 
+    @property
+    def target_limit(self) -> int | None:
+        """The largest number of new tokens of a model whose texts have a fixed length; None = unlimited."""
+        if not self.model.ends_at_context or self.model.context_length is None:
+            return None
+        return max(1, self.model.context_length - max(len(prompt) for prompt in self.prompts))
+
+    def report_stop(self, limit: int) -> None:
+        """Report nothing: a text of a fixed length is complete where it stops.
+
+        Args:
+            limit: The number of new tokens that the caller allows.
+        """
+
     def prefill(self) -> StepLogits:
         """Read the prompts and return the logits of the first new token, [batch, 1, vocab]."""
         self.texts = [list(prompt) for prompt in self.prompts]
@@ -153,7 +167,9 @@ class CausalDecoder(IncrementalDecoder):
         context_length = self.model.context_length
         assert context_length is not None
         shortest = compute_window_start(context_length + 1, context_length)
-        shown = f"the last {context_length + 1 - shortest:,} to {context_length:,} tokens"
+        fewest = context_length + 1 - shortest
+        span = f"{context_length:,}" if fewest == context_length else f"{fewest:,} to {context_length:,}"
+        shown = f"the last {span} tokens"
         longest = max(len(prompt) for prompt in self.prompts)
         if longest > context_length:
             message = f"the prompt has {longest:,} tokens, but this model reads at most {context_length:,}: it reads"

@@ -84,6 +84,7 @@ class GPTConfig(Config):
     windowed: tuple[int, ...] | None = optional(integers((), "the layers with the window, from 0; None = all", least=0))
     tied: bool = flag(True, "the embedding is also the output layer")
     dropout: float = real(0.0, "dropout rate in training", most=0.99)
+    fixed_length: bool = flag(False, "every text has exactly length tokens, so that generation ends there")
 
     def check(self) -> None:
         """Raise ArgumentError if fields contradict each other."""
@@ -178,6 +179,11 @@ class GPT(Model):
     def context_length(self) -> int:
         """The longest text in tokens."""
         return self.config.length
+
+    @property
+    def ends_at_context(self) -> bool:
+        """Whether a text is complete at the context length; False = generation continues with a sliding window."""
+        return self.config.fixed_length
 
     def initialise(self) -> None:
         """Initialise the parameters as GPT-2 does: standard deviation 0.02, divided by sqrt(2 * layers) for the

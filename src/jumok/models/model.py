@@ -87,6 +87,11 @@ class Model(nn.Module):
         return None
 
     @property
+    def ends_at_context(self) -> bool:
+        """Whether a text is complete at the context length; False = generation continues with a sliding window."""
+        return False
+
+    @property
     def class_count(self) -> int | None:
         """The number of classes of the classification head; None without one."""
         return None

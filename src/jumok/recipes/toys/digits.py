@@ -66,7 +66,7 @@ def get_sort_defaults(request: TrainingRequest) -> Defaults:
         "decay": 0.1, "evaluate_every": 500, "save_every": 500,
     }  # fmt: skip
     configs = () if request.start is not None else (SORT_CONFIG,)
-    return Defaults(settings, configs, from_data=("vocabulary", "length"))
+    return Defaults(settings, configs, from_data=("vocabulary", "length", "fixed_length"))
 
 
 def get_add_defaults(request: TrainingRequest) -> Defaults:
@@ -80,7 +80,7 @@ def get_add_defaults(request: TrainingRequest) -> Defaults:
         "decay": 0.1, "evaluate_every": 250, "save_every": 250,
     }  # fmt: skip
     configs = () if request.start is not None else (ADD_CONFIG,)
-    return Defaults(settings, configs, from_data=("vocabulary", "length"))
+    return Defaults(settings, configs, from_data=("vocabulary", "length", "fixed_length"))
 
 
 @recipe(get_sort_defaults, SortOptions)
@@ -206,7 +206,7 @@ def _create_or_continue_model(
     loaded = request.load_start()
     if loaded is None:
         tokenizer = Tokenizer.for_characters("".join(question + answer for question, answer in questions))
-        config = request.take_config(config.replace(vocabulary=tokenizer.vocabulary, length=length))
+        config = request.take_config(config.replace(vocabulary=tokenizer.vocabulary, length=length, fixed_length=True))
         return request.create_model(GPT, config, settings), tokenizer
     if not isinstance(loaded.model, GPT) or loaded.tokenizer is None:
         raise ArgumentError(
