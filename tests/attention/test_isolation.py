@@ -35,7 +35,7 @@ def run(inputs: Tensors, number: float, is_bad: Tensor, axis: str, **settings: A
 @pytest.mark.parametrize("case", ["padding lengths", "padding table", "causal", "swin", "causal window"])
 @pytest.mark.parametrize("backend", ["auto", "sdpa", "blocked", "explicit"])
 def test_keys_that_no_query_reads_may_hold_anything(backend: str, case: str, number: float, axis: str) -> None:
-    """Without safe=True, on every backend: padding often holds numbers that nobody computed."""
+    """Without safe=True, on every backend: padding often holds uninitialised numbers."""
     inputs, allowed = make_tensors(), MASKS[case].ours
     assert allowed is not None
     is_bad = ~allowed.dense(5, 7, heads=6, batch=2).any(2).view(2, 3, 2, 7).any(2)

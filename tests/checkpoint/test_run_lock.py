@@ -86,7 +86,9 @@ def test_never_two_holders(tmp_path: Path) -> None:
         while done < 20:
             try:
                 with lock_run(tmp_path):
-                    os.close(os.open(tmp_path / "inside", os.O_CREAT | os.O_EXCL))  # fails if somebody else is inside
+                    os.close(
+                        os.open(tmp_path / "inside", os.O_CREAT | os.O_EXCL)
+                    )  # fails if another process holds the lock
                     (tmp_path / "inside").unlink()
                     done += 1
             except TrainingError:

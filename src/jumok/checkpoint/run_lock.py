@@ -44,7 +44,7 @@ def lock_run(folder: Path) -> Iterator[None]:
         yield
     finally:
         if handle is not None:
-            (folder / LOCK_FILE).unlink(missing_ok=True)  # before the lock ends, so that nobody else holds it yet
+            (folder / LOCK_FILE).unlink(missing_ok=True)  # before the lock ends, while no other process can hold it
             os.close(handle)
 
 

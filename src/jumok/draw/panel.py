@@ -1,4 +1,4 @@
-"""Draw the parts of a figure: one heat map with its labels and values, and the colour bar beside it."""
+"""Draw the parts of a figure: one heat map with its labels and values, and its colour bar."""
 
 from __future__ import annotations
 

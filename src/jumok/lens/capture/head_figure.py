@@ -154,7 +154,7 @@ def save_heads(
         path: The path of the image; the suffix ``.png`` or ``.svg`` selects the format.
         heads: The heads to draw, by site.
         sites: The sites of the model.
-        read_map: Returns the map of a site and head with at most so many rows and columns.
+        read_map: Returns the map of a site and head with at most this many rows and columns.
         scale: The colour scale, as for ``jumok.draw.save_heat_map``.
         skip_first: Whether to leave out the first key.
     """
