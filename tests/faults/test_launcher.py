@@ -125,6 +125,7 @@ def test_mistake_is_one_sentence(tmp_path: Path) -> None:
     assert process.returncode == 2
     assert error.splitlines()[-1] == "jumok: a batch of 7 cannot be split evenly into 2 parts; change batch", error
     assert len(list_messages(error)) == 1 and not list_members(process.pid)
+    assert not run.exists(), "the same command with another batch can use the folder"
 
 
 def test_process_killed_before_anything_is_saved(tmp_path: Path) -> None:

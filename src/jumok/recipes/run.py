@@ -14,7 +14,7 @@ from jumok.checkpoint import run_folder
 from jumok.errors import ArgumentError
 from jumok.threads import use_threads
 from jumok.training import Outcome, Task, World, apply_epochs, connect_world, fit, select_device
-from jumok.training.loop import fix_threads
+from jumok.training.loop import check_batch, fix_threads
 from jumok.training.parallel import LAUNCHER_VARIABLE
 from jumok.training.progress import ProgressDisplay, SilentDisplay, select_display
 from jumok.training.resume import refuse_differences
@@ -229,6 +229,7 @@ def _build_task(request: TrainingRequest, world: World) -> Task:
     request.refuse_unused_fields(recipe)
     if world.is_main:
         world.barrier()
+    check_batch(task.settings, world)
     return task
 
 

@@ -38,7 +38,7 @@ from .parameter_average import ParameterAverage
 from .precision import Precision, measure_fastest_type
 from .progress import ProgressDisplay, SilentDisplay
 from .resume import Progress, TrainingState, restore_checkpoint, save_checkpoint
-from .settings import compute_rate_factor
+from .settings import Settings, compute_rate_factor
 from .signals import SignalListener, StopRequested
 from .step import StepResult, estimate_work, train_step
 from .task import Task
@@ -135,12 +135,22 @@ class SpeedMeter:
         return speed
 
 
-def _build_fresh_state(task: Task, world: World) -> TrainingState:
-    """Move the model to its device, and create the optimizers and the rest of the training state."""
-    settings = task.settings
+def check_batch(settings: Settings, world: World) -> None:
+    """Raise TrainingError if a batch cannot be split evenly over the processes.
+
+    Args:
+        settings: Uses ``batch`` and ``accumulate``.
+        world: The processes of the run.
+    """
     parts = world.size * settings.accumulate
     if settings.batch % parts:
         raise TrainingError(f"a batch of {settings.batch} cannot be split evenly into {parts} parts; change batch")
+
+
+def _build_fresh_state(task: Task, world: World) -> TrainingState:
+    """Move the model to its device, and create the optimizers and the rest of the training state."""
+    settings = task.settings
+    check_batch(settings, world)
 
     model = task.model.to(world.device).train()
     model.checkpointing = settings.checkpointing
