@@ -116,3 +116,16 @@ def test_safe_changes_nothing_for_ordinary_numbers() -> None:
     inputs = make_tensors(torch.float32)
     for settings in ({}, {"mask": mask.causal}, {"score": score.Additive(11, 11, 3)}, {"score": score.General(11, 11)}):
         assert torch.equal(attend(*inputs, **settings, safe=True), attend(*inputs, **settings))
+
+
+@pytest.mark.parametrize("number", NOT_FINITE)
+@pytest.mark.parametrize("backend", ["auto", "sdpa", "blocked", "explicit"])
+def test_safe_marks_queries_that_are_not_finite(backend: str, number: float) -> None:
+    query, key, value = make_tensors()
+    allowed = mask.causal & ~mask.edge(query=3)  # row 3 may attend to nothing
+    expected = attend(query, key, value, mask=allowed, backend="explicit")
+    query[:, :, 2:4, 0] = number
+    output = attend(query, key, value, mask=allowed, backend=backend, safe=True)
+    assert output[:, :, 2].isnan().all() and (output[:, :, 3] == 0).all()
+    for row in (0, 1, 4):
+        assert_close(output[:, :, row], expected[:, :, row], 1e-12)

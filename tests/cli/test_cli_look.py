@@ -18,6 +18,7 @@ from PIL import Image
 
 import jumok
 from jumok.cli import cli
+from jumok.cli.arguments import read_if_text_file
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import JumokError
 from jumok.lens import classify_heads
@@ -286,3 +287,18 @@ def test_ablating_the_induction_head_of_tiny_stops_copying() -> None:
         ablated = lens.run(text, logits=True, edits=jumok.Ablate(layer=1, head=0)).logits[0, -1]
     assert int(clean.argmax()) == ord("w") and int(ablated.argmax()) != ord("w")
     assert float(ablated.softmax(-1)[ord("w")]) < 0.2 * float(clean.softmax(-1)[ord("w")])
+
+
+def test_korean_text_may_be_longer_than_a_file_name() -> None:
+    text = "나는 오늘 학교에 갔다 " * 9  # 117 characters, 261 bytes
+    assert run_json("effect", text)
+    assert run_json("look", text)
+
+
+def test_long_path_is_read_as_a_file(tmp_path: Path) -> None:
+    folder = tmp_path
+    for name in "abcdef":
+        folder = folder / (name * 50)
+    folder.mkdir(parents=True)
+    (folder / "cat.txt").write_text("the cat")
+    assert read_if_text_file(str(folder / "cat.txt")) == "the cat"

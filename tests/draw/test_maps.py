@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy
 import pytest
+from PIL import Image
 from test_draw import causal_weights, error_message, read_pixels
 
 from jumok import draw
@@ -185,3 +186,9 @@ def test_effects_are_red_below_zero_and_blue_above(tmp_path: Path) -> None:
 )
 def test_invalid_effects_raise(effects: list, labels: list[str] | None, message: str, tmp_path: Path) -> None:
     assert message in error_message(lambda: draw.save_effect_map(tmp_path / "e.png", effects, labels))
+
+
+def test_title_of_a_long_mask_is_cut(tmp_path: Path) -> None:
+    draw.save_mask(tmp_path / "long.png", [[True, False], [True, True]], title=" & ".join(["causal"] * 40))
+    with Image.open(tmp_path / "long.png") as image:
+        assert image.width < 1500

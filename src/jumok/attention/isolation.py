@@ -1,7 +1,8 @@
 """``attend(..., safe=True)``: NaN and infinity reach only the queries that may attend to them.
 
 Keys and values that are not finite are replaced by zeros, any backend computes the attention, and the rows that may
-attend to one of them become NaN. Dot products that may exceed the range of the dtype are computed in float64.
+attend to one of them become NaN, as do the rows of queries that are not finite. Dot products that may exceed the range
+of the dtype are computed in float64.
 """
 
 from __future__ import annotations
@@ -66,11 +67,30 @@ def _compute_in_range(
     dtype = request.query.dtype
     if _bound_scores(request, largest_key) <= torch.finfo(torch.promote_types(dtype, torch.float32)).max / 2:
         return compute(request)
+    is_bad_query = ~torch.isfinite(request.query).all(-1)
+    if bool(is_bad_query.any()):
+        return _compute_finite_queries(request, is_bad_query, largest_key, compute)
 
     wide = {name: getattr(request, name).double() for name in ("query", "key", "value")}
     answer = compute(dataclasses.replace(request, **wide))
     weights = None if answer.weights is None else answer.weights.to(dtype)
     return AttentionOutput(answer.output.to(dtype), weights, answer.logsumexp)
+
+
+def _compute_finite_queries(
+    request: AttentionRequest,
+    is_bad_query: Bool[Tensor, "batch head query"],
+    largest_key: float,
+    compute: Callable[[AttentionRequest], AttentionOutput],
+) -> AttentionOutput:
+    """Return NaN for queries that are not finite, unless they may attend to no key; fused kernels return 0 there."""
+    query = request.query.masked_fill(is_bad_query[..., None], 0.0)
+    answer = _compute_in_range(dataclasses.replace(request, query=query), largest_key, compute)
+    every_key = torch.ones(request.key.shape[:3], dtype=torch.bool, device=query.device)
+    rows = is_bad_query & _find_readers(request, every_key)
+    weights = None if answer.weights is None else answer.weights.masked_fill(rows[..., None], float("nan"))
+    logsumexp = None if answer.logsumexp is None else answer.logsumexp.masked_fill(rows, float("nan"))
+    return AttentionOutput(answer.output.masked_fill(rows[..., None], float("nan")), weights, logsumexp)
 
 
 def _bound_scores(request: AttentionRequest, largest_key: float) -> float:

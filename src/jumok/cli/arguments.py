@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 TEXT_SUFFIXES = (".txt", ".md")
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp")
-MAX_PATH_LENGTH = 255  # longer arguments are text, not the path of a file
 DEFAULT_MODEL = "tiny"  # comes with the package
 
 
@@ -50,13 +49,9 @@ def read_if_text_file(argument: str) -> str:
 
     path = Path(argument)
     suffix = path.suffix.lower()
-    if (
-        len(argument) > MAX_PATH_LENGTH
-        or suffix not in (*TEXT_SUFFIXES, *IMAGE_SUFFIXES)
-        or argument != argument.strip()
-    ):
+    if suffix not in (*TEXT_SUFFIXES, *IMAGE_SUFFIXES) or argument != argument.strip():
         return argument
-    if not path.is_file():
+    if not _is_file(path):
         if len(argument.split()) > 1:
             return argument
         raise ArgumentError(f"there is no file {argument}; if it is text rather than a path, put a space before it")
@@ -115,6 +110,12 @@ def _is_model_name(word: str) -> bool:
 
     if word == DEFAULT_MODEL or any(entry.name == word and entry.kind == "model" for entry in list_entries()):
         return True
-    if len(word) > MAX_PATH_LENGTH:
+    return any(_is_file(Path(word) / name) for name in ("config.json", "run.json"))
+
+
+def _is_file(path: Path) -> bool:
+    """Return True if the path is a file; False also for a text that is too long to be a path."""
+    try:
+        return path.is_file()
+    except OSError:
         return False
-    return any((Path(word) / name).is_file() for name in ("config.json", "run.json"))

@@ -20,6 +20,7 @@ MAP_VALUES_LIMIT = 24  # a single heat map shows values up to this many queries 
 # Cells with values cannot shrink below a readable size; beyond this limit the image would be metres wide.
 VALUES_LIMIT = 200
 MAP_CELLS = 400  # rows and columns of a single map; larger maps are pooled, so that a cell has at least 3 pixels
+MAX_MASK_TITLE = 80  # characters; a longer expression would make the picture wider than its map
 
 
 def save_heat_map(
@@ -107,7 +108,7 @@ def save_mask(path: str | os.PathLike[str], allowed: ArrayLike, *, title: str = 
         pooled.weights[0],
         pooled.queries,
         pooled.keys,
-        title=title,
+        title=title if len(title) <= MAX_MASK_TITLE else f"{title[: MAX_MASK_TITLE - 3]}...",
         caption=join_captions("dark: the query may attend to the key", caption, pooled.caption),
         values=False,
         shading=None,
