@@ -13,6 +13,7 @@ from torch import Tensor
 from jumok.errors import ArgumentError, ShapeError
 
 from .bias import Bias
+from .grid import describe_argument
 from .mask import Mask
 from .score import Score
 
@@ -87,15 +88,15 @@ def check_settings(mask: object, bias: object, score: object, dropout: float) ->
         dropout: Must be at least 0 and below 1.
     """
     if not isinstance(score, Score):
-        raise ArgumentError(f"score must be a Score of jumok.attention.score, not {_describe_type(score)}")
+        raise ArgumentError(f"score must be a Score of jumok.attention.score, not {describe_argument(score)}")
     if mask is not None and not isinstance(mask, Mask):
         raise ArgumentError(
-            f"mask must be a Mask of jumok.attention.mask, not {_describe_type(mask)}; for a boolean tensor use "
+            f"mask must be a Mask of jumok.attention.mask, not {describe_argument(mask)}; for a boolean tensor use "
             "mask.given(tensor), True = may attend"
         )
     if bias is not None and not isinstance(bias, Bias):
         raise ArgumentError(
-            f"bias must be a Bias of jumok.attention.bias, not {_describe_type(bias)}; for a tensor use "
+            f"bias must be a Bias of jumok.attention.bias, not {describe_argument(bias)}; for a tensor use "
             "bias.given(tensor)"
         )
     if not 0 <= dropout < 1:
@@ -135,14 +136,10 @@ def make_unknown_argument_error(
     if positional:
         return ArgumentError(
             f"{function.__name__}() takes query, key and value by position and the other arguments by name; "
-            f"got {_describe_type(positional[0])} as the fourth one: for a mask, write mask=..."
+            f"got {describe_argument(positional[0])} as the fourth one: for a mask, write mask=..."
         )
     name = next(iter(unknown))
     parameters = [parameter for parameter in inspect.signature(function).parameters if parameter not in HIDDEN]
     similar = difflib.get_close_matches(name, parameters, 1)
     hint = INSTEAD.get(name) or (f"did you mean {similar[0]}?" if similar else f"choose from {', '.join(parameters)}")
     return ArgumentError(f"{function.__name__}() has no argument {name[:80]!r}; {hint}")
-
-
-def _describe_type(argument: object) -> str:
-    return f"a tensor of {argument.dtype}" if isinstance(argument, torch.Tensor) else type(argument).__name__

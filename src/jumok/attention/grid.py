@@ -48,7 +48,7 @@ def check_positions(positions: object, length: int, batch: int, axis: str) -> Po
         return positions
 
     if not isinstance(positions, Tensor) or positions.is_floating_point() or positions.dtype == torch.bool:
-        raise ShapeError(f"{axis}_positions must be a range or an integer tensor, not {_describe_type(positions)}")
+        raise ShapeError(f"{axis}_positions must be a range or an integer tensor, not {describe_argument(positions)}")
 
     is_line = positions.dim() == 1
     is_table = positions.dim() == 2 and positions.shape[0] in (1, batch)
@@ -60,7 +60,12 @@ def check_positions(positions: object, length: int, batch: int, axis: str) -> Po
     return positions.long()  # narrower integers would overflow in the arithmetic of masks
 
 
-def _describe_type(argument: object) -> str:
+def describe_argument(argument: object) -> str:
+    """Return the type of an argument in the words of an error message.
+
+    Args:
+        argument: A wrong argument of ``attend()``.
+    """
     return f"a tensor of {argument.dtype}" if isinstance(argument, Tensor) else type(argument).__name__
 
 

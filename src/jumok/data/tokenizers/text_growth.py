@@ -12,6 +12,7 @@ import numpy
 from jumok.errors import ArgumentError
 
 JSONPart: TypeAlias = Mapping[str, Any]
+JSONContent: TypeAlias = Mapping[str, Any] | list[Any] | str | int | float | bool | None
 
 MAX_REPLACEMENT = 128  # bytes of a replacement in a table of characters; the longest real ones have 33
 MAX_PATTERN = 10_000  # characters of a regular expression
@@ -53,7 +54,7 @@ def _compute_replacement_growth(step: JSONPart) -> int:
     return 1 + content  # a regular expression can match between all characters
 
 
-def _check_pattern(pattern: object) -> None:
+def _check_pattern(pattern: JSONContent) -> None:
     """Refuse regular expressions that repeat a repetition, such as (a+)+, whose time doubles with every character."""
     expression = pattern.get("Regex") if isinstance(pattern, dict) else None
     if not isinstance(expression, str):
@@ -123,7 +124,7 @@ def _is_unbounded_count(expression: str, start: int) -> bool:
     return any(count.isdecimal() and int(count[:9]) > 100 for count in (low, high))
 
 
-def _compute_table_growth(charsmap: object) -> int:
+def _compute_table_growth(charsmap: JSONContent) -> int:
     """Return the length of the longest replacement in SentencePiece's table of characters, after checking its trie.
 
     The format is the trie's size in bytes, the trie (a double array, Aoe 1989) and the replacements, each ended by 0.
@@ -161,7 +162,7 @@ def _compute_table_growth(charsmap: object) -> int:
     return max(1, min(longest, 18))  # the longest replacement of Unicode's NFKC has 18 characters
 
 
-def measure_text(text: object) -> int:
+def measure_text(text: JSONContent) -> int:
     """Return the number of characters of a text; 0 for anything else, which the library refuses.
 
     Args:

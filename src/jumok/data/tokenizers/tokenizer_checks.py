@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from jumok.data.tokenizers.text_growth import JSONPart, compute_growth, measure_text, require_integer
+from jumok.data.tokenizers.text_growth import JSONContent, JSONPart, compute_growth, measure_text, require_integer
 from jumok.errors import ArgumentError
 
 MAX_GROWTH = 256  # characters that one character of a text, or one token, may become
@@ -111,7 +111,7 @@ def _count_copies(pieces: list[Any], name: str, texts: set[str]) -> int:
     return copies
 
 
-def _count_ids(piece: object, special: JSONPart) -> int:
+def _count_ids(piece: JSONContent, special: JSONPart) -> int:
     token = piece.get("id") if isinstance(piece, dict) else None
     entry = special.get(token) if isinstance(token, str) else None
     ids = entry.get("ids") if isinstance(entry, dict) else None
@@ -120,7 +120,7 @@ def _count_ids(piece: object, special: JSONPart) -> int:
     return len(ids)
 
 
-def _check_added_tokens(tokens: object) -> None:
+def _check_added_tokens(tokens: JSONContent) -> None:
     if not isinstance(tokens, list):
         return
     if len(tokens) > MAX_ADDED_TOKENS:
