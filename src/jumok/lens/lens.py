@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +42,9 @@ from .input_checks import (
 from .model_facts import ModelFacts
 from .sites import Sites
 
+if TYPE_CHECKING:
+    from .huggingface.router import Router, Support
+
 #: what a lens accepts: a model, what ``jumok.load`` returned, or a name or folder for ``jumok.load``
 LensModel = nn.Module | Loaded | str | os.PathLike[str]
 
@@ -61,12 +64,18 @@ class Lens:
     (torch.Size([7, 7]), torch.Size([2, 7, 7]))
     """
 
-    def __init__(self, model: LensModel) -> None:
+    def __init__(
+        self, model: LensModel, *, check: bool = True, report: Callable[[str], None] | None = None
+    ) -> None:
         """Create a lens; ``with`` opens it.
 
         Args:
             model: A model of Jumok, what ``jumok.load`` returned, a name or folder for ``jumok.load``, or a model of
-                transformers that uses its attention registry.
+                transformers.
+            check: Whether the first run of a model of transformers is compared with the same model without the lens.
+                The comparison takes two forward passes; it is made once for each class, config, dtype, set of inputs
+                and range of lengths. A difference is refused.
+            report: Receives a sentence before the comparison.
 
         Raises:
             ArgumentError: If the lens does not support the model.
@@ -75,33 +84,41 @@ class Lens:
             model = load(os.fspath(model))
         self.loaded = model if isinstance(model, Loaded) else None
         self.model: nn.Module = model.model if isinstance(model, Loaded) else model
-        self._open_contexts = contextlib.ExitStack()
+        self._router: Router | None = None  # only for models of transformers
+        self._check = check
         self._is_open = False
         self._sites: Sites | None = None
         if not isinstance(self.model, nn.Module):
             raise ArgumentError(f"a lens needs a model, or the name of one, not {describe_type(model)}")
         if not isinstance(self.model, Model):
             from .huggingface.route_attention import import_transformers
+            from .huggingface.router import Router
 
             import_transformers(self.model)
+            self._router = Router(self.model, report)
         self.facts = ModelFacts.read(self.model)
 
     def __enter__(self) -> Lens:
         if self._is_open:
             raise ArgumentError("this lens is already open")
-        if not isinstance(self.model, Model):
-            from .huggingface.route_attention import route_attention
-
-            self._open_contexts.enter_context(route_attention(self.model))
+        if self._router is not None:
+            self._router.open()
         self._is_open = True
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._is_open = False
-        self._open_contexts.close()
+        if self._router is not None:
+            self._router.close()
 
     def __repr__(self) -> str:
         return f"<Lens on {type(self.model).__name__}, {'open' if self._is_open else 'closed'}>"
+
+    @property
+    def support(self) -> Support | None:
+        """What the lens can do with a model of transformers: its level "editable" or "maps only", and the reason; None
+        before the first run, and for models of Jumok, which are always editable."""
+        return None if self._router is None else self._router.support
 
     def run(
         self,
@@ -148,14 +165,13 @@ class Lens:
         if not logits:
             settings = {**self.facts.build_last_logits_arguments(1), **settings}
 
+        if self._router is not None and self._router.prepare(prepared, settings, self._check).route is None:
+            return self._read_maps(prepared, settings, edits, keep, logits, labels, name)
         recorder = Recorder(keep)
         with use_fastest_threads(self.model, count_rows((*prepared, *settings.values()))):
             output = self._forward(recorder, edits, gradients, prepared, settings)
         if not recorder.attentions:
-            raise ArgumentError(
-                f"{type(self.model).__name__} computes no attention through attend(): it does not use the attention "
-                "registry of transformers, so the lens cannot record it"
-            )
+            raise ArgumentError(f"{type(self.model).__name__} computes no attention that the lens can record")
         if labels is None:
             labels = self._label_tokens(prepared)
         elif input_count > 1:
@@ -223,10 +239,11 @@ class Lens:
         if isinstance(self.model, Model):
             return site.rpartition(".")[0]
         from .huggingface.module_names import find_feedforwards
+        from .huggingface.site_names import get_call_suffix
 
         shared = {block: count_shared_words(block, site) for block, _ in find_feedforwards(self.model)}
         most = max(shared.values(), default=0)
-        blocks = [block for block, count in shared.items() if count == most]
+        blocks = [block + get_call_suffix(site) for block, count in shared.items() if count == most]
         if len(blocks) != 1:
             raise ArgumentError(f"the lens could not determine which MLP of {type(self.model).__name__} follows {site}")
         return blocks[0]
@@ -266,6 +283,35 @@ class Lens:
         if edit_listener is not None:
             edit_listener.check_applied()
         return output
+
+    def _read_maps(
+        self,
+        inputs: tuple[Any, ...],
+        settings: dict[str, Any],
+        edits: Sequence[Edit],
+        keep: tuple[str, ...],
+        logits: bool,
+        labels: Labels,
+        name: str,
+    ) -> Capture:
+        """Run a model of transformers whose attention cannot be routed, and capture the maps that it returns."""
+        from .huggingface.attention_maps import run_with_maps
+
+        assert self._router is not None and self._router.support is not None
+        if edits or keep:
+            raise ArgumentError(
+                f"of {type(self.model).__name__} the lens has only the maps that the model returns, so there are no "
+                f"edits and nothing else to keep: {self._router.support.reason}"
+            )
+        was_training = self.model.training
+        self.model.eval()
+        try:
+            attentions, output = run_with_maps(self.model, inputs, settings)
+        finally:
+            self.model.train(was_training)
+        if labels is None:
+            labels = self._label_tokens(inputs)
+        return Capture(attentions, {}, output if logits else None, (), labels, name)
 
     def _label_tokens(self, inputs: tuple[Any, ...]) -> Labels:
         """Return the tokens of a single text as labels, or those of a source and its target, with a tokenizer."""

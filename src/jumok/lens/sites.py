@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from numbers import Integral
 from typing import NamedTuple, TypeGuard
@@ -176,8 +177,9 @@ def _is_cross(name: str) -> bool:
 
 
 def _replace_numbers(name: str) -> str:
-    """Replace the numeric parts of a site name: "blocks.3.attention" becomes "blocks.#.attention"."""
-    return ".".join("#" if word.isdigit() else word for word in name.split("."))
+    """Replace the numbers in a site name: "blocks.3.attention" and "blocks.3.attention#1" become "blocks.#.attention"."""
+    module_name = re.sub(r"#\d+$", "", name)
+    return ".".join("#" if word.isdigit() else word for word in module_name.split("."))
 
 
 def _contains_in_order(words: list[str], searched: list[str]) -> bool:

@@ -181,6 +181,11 @@ class CapturedAttention:
         return sorted({position for call in self.calls for position in list_positions(call.key_positions)})
 
     @property
+    def device(self) -> torch.device:
+        """The device of the captured tensors."""
+        return self.calls[0].query.device
+
+    @property
     def bytes(self) -> int:
         """The memory of the captured tensors, in bytes."""
         tensors = [

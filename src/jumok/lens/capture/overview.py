@@ -51,7 +51,7 @@ def pool_weights(
     row_ends = [*split_axis(attention.queries, size)[1:], attention.queries]
     column_ends = [*split_axis(attention.keys, size, first_apart=first_apart)[1:], attention.keys]
     rows, columns = len(row_ends), len(column_ends)
-    device = attention.calls[0].query.device
+    device = attention.device
     column_sizes = torch.tensor(_measure_parts(column_ends), device=device)
     column_of_key = torch.repeat_interleave(torch.arange(columns, device=device), column_sizes)
 

@@ -1,35 +1,33 @@
 """The attention function that is registered with transformers: it passes every argument on to ``attend()``.
 
-Arguments that ``attend()`` has no equivalent for raise an error; they are never ignored silently.
+An argument that ``attend()`` has no equivalent for is refused if the model's own attention function reads it. Other
+arguments concern other parts of the model (the router of a mixture of experts, the logits) and are ignored.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import cache
+from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from jumok.attention import bias as biases
 from jumok.attention import mask as masks
 from jumok.attention.attend import attend
 from jumok.attention.bias import Bias
-from jumok.attention.grid import Grid
 from jumok.attention.mask import Mask
 from jumok.attention.score import ScaledDot
 from jumok.errors import ArgumentError, describe_type
 
 from .mask_functions import MaskTensor
+from .score_tables import TableBias, TableMask, read_added_table, read_boolean_table
+from .site_names import SiteNames
 
-# arguments of transformers that do not change the result: the mask contains them, or they concern other layers
-IGNORED_ARGUMENTS = frozenset(
-    {
-        "sliding_window", "position_ids", "cache_position", "use_cache", "output_attentions", "output_hidden_states",
-        "return_dict", "num_items_in_batch", "layer_idx", "token_type_ids", "is_causal", "head_mask",
-    }
-)  # fmt: skip
+#: the mask contains the window already
+CONTAINED_IN_MASK = frozenset({"sliding_window", "is_causal"})
 
 
 class MaskArguments(NamedTuple):
@@ -41,41 +39,12 @@ class MaskArguments(NamedTuple):
     keys: range
 
 
-@dataclass(frozen=True, eq=False)
-class TableBias(biases.Bias):
-    """A table of numbers added to the scores of a rectangle of positions.
-
-    Attributes:
-        table: The numbers, ``[batch or 1, head or 1, query, key]``.
-        first_query: The position of the first row.
-        first_key: The position of the first column.
-    """
-
-    table: Tensor
-    first_query: int
-    first_key: int
-
-    def evaluate(self, grid: Grid) -> Tensor:
-        """Return the numbers of the grid's cells.
-
-        Args:
-            grid: The cells to evaluate.
-        """
-        batch = grid.batch if self.table.shape[0] > 1 else torch.zeros_like(grid.batch)
-        head = grid.head if self.table.shape[1] > 1 else torch.zeros_like(grid.head)
-        return self.table[batch, head, grid.query - self.first_query, grid.key - self.first_key]
-
-    @property
-    def gradient_tensors(self) -> tuple[Tensor, ...]:
-        """Return the table."""
-        return (self.table,)
-
-
-def create_attention_function(sites: dict[int, str]) -> Callable[..., tuple[Tensor, None]]:
+def create_attention_function(sites: SiteNames, implementation: str) -> Callable[..., tuple[Tensor, None]]:
     """Create the attention function that is registered with transformers.
 
     Args:
-        sites: The name of each module by its ``id``.
+        sites: Names the calls.
+        implementation: The model's own implementation of attention: "sdpa", "eager" or another one.
     """
 
     def compute_attention(
@@ -90,23 +59,23 @@ def create_attention_function(sites: dict[int, str]) -> Callable[..., tuple[Tens
         softcap: float | None = None,
         s_aux: Tensor | None = None,
         position_bias: Tensor | None = None,
+        indices: Tensor | None = None,
         **arguments: Any,
     ) -> tuple[Tensor, None]:
-        site = sites[id(module)]
-        unknown = sorted(
-            name for name, argument in arguments.items() if argument is not None and name not in IGNORED_ARGUMENTS
-        )
-        if unknown:
-            raise ArgumentError(
-                f"{site} ({type(module).__name__}) passes {', '.join(unknown)}, which the lens does not support"
-            )
+        name = sites.get_name(module)
+        _check_arguments(module, name, arguments)
         if arguments.get("sliding_window") is not None:  # a static cache with a window overwrites its keys in place
             key = key.clone()
-        mask, bias, queries, keys = read_mask(module, query, key, attention_mask, is_causal)
+        causal = _decide_causality(module, is_causal, implementation)
+        mask, bias, queries, keys = read_mask(module, query, key, attention_mask, causal, sites)
+        if indices is not None:
+            selected = select_indexed_keys(indices, queries, keys)
+            mask = selected if mask is None else mask & selected
         if position_bias is not None:
             # the table covers all keys of the cache; a decoding step needs the last rows and the keys so far
             table = position_bias[..., -query.shape[2] :, : key.shape[2]]
-            position_table = TableBias(_clamp_to_finite(table), queries.start, keys.start)
+            lowest = torch.finfo(table.dtype).min / 2  # so that adding scores cannot overflow
+            position_table = TableBias(table.clamp(min=lowest), queries.start, keys.start)
             bias = position_table if bias is None else bias + position_table
         output = attend(
             query,
@@ -116,7 +85,7 @@ def create_attention_function(sites: dict[int, str]) -> Callable[..., tuple[Tens
             bias=bias,
             score=ScaledDot(scale=scaling, softcap=softcap, sink=s_aux),
             dropout=dropout if module.training else 0.0,
-            site=site,
+            site=sites.name_call(name, queries),
             query_positions=queries,
             key_positions=keys,
         )
@@ -125,8 +94,51 @@ def create_attention_function(sites: dict[int, str]) -> Callable[..., tuple[Tens
     return compute_attention
 
 
+def _decide_causality(module: nn.Module, is_causal: bool | None, implementation: str) -> bool:
+    """Return whether an attention without a mask is causal, as in the model's own implementation."""
+    if implementation == "eager":
+        return False  # without a mask, the eager functions of transformers allow everything
+    if is_causal is not None:
+        return is_causal
+    return bool(getattr(module, "is_causal", True))  # the default of transformers' other implementations
+
+
+def _check_arguments(module: nn.Module, name: str, arguments: dict[str, Any]) -> None:
+    """Raise an ArgumentError for an argument that the model's own attention function reads and ``attend()`` lacks."""
+    given = {argument for argument, content in arguments.items() if content is not None} - CONTAINED_IN_MASK
+    read = sorted(given & list_own_arguments(type(module).__module__))
+    if read:
+        raise ArgumentError(
+            f"{name} ({type(module).__name__}) passes {', '.join(read)}, which the lens does not support"
+        )
+
+
+@cache
+def list_own_arguments(module_name: str) -> frozenset[str]:
+    """Return the names of the arguments that the attention functions of a model's own code read.
+
+    Args:
+        module_name: The Python module that defines the attention, such as "transformers.models.llama.modeling_llama".
+    """
+    module = sys.modules[module_name]
+    functions = [
+        function
+        for name, function in vars(module).items()
+        if name.endswith("attention_forward") and isinstance(function, FunctionType)
+    ]
+    return frozenset(name for function in functions for name in _list_read_names(function.__code__))
+
+
+def _list_read_names(code: CodeType) -> set[str]:
+    """Return the parameters of a function, and the texts in its body, with which it may read further arguments."""
+    parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    texts = {constant for constant in code.co_consts if isinstance(constant, str) and constant.isidentifier()}
+    inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
+    return {*parameters, *texts}.union(*(_list_read_names(function) for function in inner))
+
+
 def read_mask(
-    module: nn.Module, query: Tensor, key: Tensor, attention_mask: Any, is_causal: bool | None
+    module: nn.Module, query: Tensor, key: Tensor, attention_mask: Any, causal: bool, sites: SiteNames
 ) -> MaskArguments:
     """Convert an attention mask of transformers into a mask, a bias and positions.
 
@@ -134,36 +146,52 @@ def read_mask(
         module: The attention module.
         query: Queries ``[batch, head, query, head_width]``.
         key: Keys ``[batch, group, key, head_width]``.
-        attention_mask: A MaskTensor, a table ``[batch, head, query, key]`` of booleans or of numbers to add, or None.
-        is_causal: Whether the attention is causal if ``attention_mask`` is None; default: the module's ``is_causal``.
+        attention_mask: A MaskTensor, a table of booleans or of numbers to add that can be broadcast to
+            ``[batch, head, query, key]``, or None.
+        causal: Whether the attention is causal if ``attention_mask`` is None.
+        sites: Knows the positions of the forward pass.
 
     Raises:
         ArgumentError: If the mask has an unsupported type or shape.
     """
     query_count, key_count = query.shape[2], key.shape[2]
-    queries, keys = range(query_count), range(key_count)
-    name = type(module).__name__
     if isinstance(attention_mask, MaskTensor):
-        if attention_mask.positioned is None:
-            raise ArgumentError(f"{name} modifies its attention mask, so the lens cannot read the mask")
         mask, queries, keys = attention_mask.positioned
-        if len(queries) != query_count or len(keys) != key_count:
-            raise ArgumentError(
-                f"{name} passes a mask of {len(queries)} x {len(keys)} for {query_count} queries and {key_count} keys; "
-                "the lens does not support this"
-            )
-        return MaskArguments(mask, None, queries, keys)
+        # A query that may attend to nothing has output 0 in ``attend()`` and in PyTorch's kernels. Where a model adds
+        # numbers to its scores, it attends to all keys equally; the table of numbers says so.
+        is_exact = attention_mask.dtype == torch.bool or not attention_mask.has_empty_rows()
+        if is_exact and len(queries) == query_count and len(keys) == key_count:
+            return MaskArguments(mask, None, queries, keys)
+        attention_mask = attention_mask.build_table()
+
+    queries, keys = sites.locate_queries(query_count, key_count), range(key_count)
     if attention_mask is None:
-        causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
         # as transformers does: a single query, as in a decoding step, is not masked
         return MaskArguments(masks.causal if causal and query_count > 1 else None, None, queries, keys)
-    if isinstance(attention_mask, Tensor) and attention_mask.dim() == 4:
-        if attention_mask.dtype == torch.bool:
-            return MaskArguments(masks.given(attention_mask), None, queries, keys)
-        return MaskArguments(None, TableBias(_clamp_to_finite(attention_mask), 0, 0), queries, keys)
-    raise ArgumentError(f"{name} passes {describe_type(attention_mask)} as its mask, which the lens does not support")
+    name = type(module).__name__
+    if not isinstance(attention_mask, Tensor) or attention_mask.dim() > 4:
+        raise ArgumentError(
+            f"{name} passes {describe_type(attention_mask)} as its mask, which the lens does not support"
+        )
+    table = attention_mask[(None,) * (4 - attention_mask.dim())]
+    cells = (*query.shape[:3], key_count)
+    if any(size not in (1, expected) for size, expected in zip(table.shape, cells, strict=True)):
+        raise ArgumentError(
+            f"{name} passes a mask {list(attention_mask.shape)} for scores {list(cells)}; the lens does not support this"
+        )
+    table = table.expand(-1, -1, -1, key_count)
+    read_table = read_boolean_table if table.dtype == torch.bool else read_added_table
+    return MaskArguments(*read_table(table, queries, keys), queries, keys)
 
 
-def _clamp_to_finite(table: Tensor) -> Tensor:
-    """Raise the smallest finite number, which marks forbidden cells, so that adding scores cannot overflow."""
-    return table.clamp(min=torch.finfo(table.dtype).min / 2)
+def select_indexed_keys(indices: Tensor, queries: range, keys: range) -> Mask:
+    """Return a mask that allows the keys that a model selected for each query (sparse attention by an index).
+
+    Args:
+        indices: The selected keys, counted from 0, ``[batch, query, selected]``.
+        queries: The positions of the queries.
+        keys: The positions of the keys.
+    """
+    table = torch.zeros(*indices.shape[:2], len(keys), dtype=torch.bool, device=indices.device)
+    table.scatter_(-1, indices.long(), True)
+    return TableMask(table[:, None], queries.start, keys.start)

@@ -2,17 +2,19 @@
 
 transformers builds masks from functions of (batch, head, query, key). The mask function registered here returns a
 tensor that carries a mask expression instead of a table of n x n numbers; the attention function reads the expression.
+A model that calculates with its mask gets the numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from jumok.attention import mask as masks
 from jumok.attention.grid import BlockGrid, Grid
@@ -20,6 +22,7 @@ from jumok.attention.mask import Mask
 from jumok.attention.mask.base import PARTIAL
 
 MaskFunction = Callable[..., Any]  # (batch, head, query, key) -> may attend
+Device = torch.device | str
 
 
 class PositionedMask(NamedTuple):
@@ -36,36 +39,89 @@ class PositionedMask(NamedTuple):
     keys: range
 
 
+#: attributes and methods of a tensor that do not read its numbers
+METADATA_FUNCTIONS = frozenset({"__get__", "dim", "ndimension", "size", "numel", "stride", "__len__", "is_floating_point"})
+
+
 class MaskTensor(Tensor):
-    """The mask that models of transformers pass to their attention: ``[1, 1, query, key]``, without own memory.
+    """The mask that models of transformers pass to their attention: ``[batch, 1, query, key]``, without own memory.
+
+    A model may also calculate with its mask. The numbers are then computed, as the model's own implementation of
+    attention would have received them, and the result is an ordinary tensor.
 
     Attributes:
-        positioned: The mask expression. An operation on the tensor loses it, and the attention function then raises an
-            error.
+        positioned: The mask expression.
+        build_table: Computes the numbers of the mask.
     """
 
-    positioned: PositionedMask | None = None
+    positioned: PositionedMask
+    build_table: Callable[[], Tensor]
+    _has_empty_rows: bool | None = None
 
     @staticmethod
-    def create(positioned: PositionedMask, device: torch.device | str) -> MaskTensor:
+    def create(
+        positioned: PositionedMask, build_table: Callable[[], Tensor], batch: int, dtype: torch.dtype, device: Device
+    ) -> MaskTensor:
         """Create a mask tensor.
 
         Args:
             positioned: The expression and its positions.
+            build_table: Computes the numbers of the mask, ``[batch, 1, query, key]``.
+            batch: The number of batch rows.
+            dtype: The dtype of the numbers.
             device: The device that the model expects the mask on.
         """
-        zero = torch.zeros((), dtype=torch.bool, device=device)
-        tensor = zero.expand(1, 1, len(positioned.queries), len(positioned.keys)).as_subclass(MaskTensor)
-        tensor.positioned = positioned
+        zero = torch.zeros((), dtype=dtype, device=device)
+        shape = (batch, 1, len(positioned.queries), len(positioned.keys))
+        tensor = zero.expand(shape).as_subclass(MaskTensor)
+        tensor.positioned, tensor.build_table = positioned, build_table
         return tensor
+
+    def has_empty_rows(self) -> bool:
+        """Return whether a query may attend to nothing, in a mask of numbers; computed once."""
+        if self._has_empty_rows is None:
+            table = self.build_table()
+            self._has_empty_rows = bool((table <= torch.finfo(table.dtype).min / 2).all(-1).any())
+        return self._has_empty_rows
 
     def contiguous(self, *_: Any, **__: Any) -> MaskTensor:
         """Return this tensor; generation with a static cache calls this method."""
         return self
 
-    def to(self, *_: Any, **__: Any) -> MaskTensor:
-        """Return this tensor; models move masks to their device."""
-        return self
+    def to(self, *arguments: Any, **settings: Any) -> Tensor:
+        """Return this tensor, also where a model moves it to a device; a change of the dtype computes the numbers.
+
+        Args:
+            arguments: The arguments of ``Tensor.to``.
+            settings: The keyword arguments of ``Tensor.to``.
+        """
+        dtype = next((argument for argument in (*arguments, *settings.values()) if isinstance(argument, torch.dtype)), None)
+        if dtype is None or dtype == self.dtype:
+            return self
+        return self.build_table().to(*arguments, **settings)
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        func: Callable[..., Any],
+        types: Any,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func.__name__ in METADATA_FUNCTIONS:
+            with torch._C.DisableTorchFunctionSubclass():
+                return func(*args, **kwargs)
+        tables: dict[int, Tensor] = {}
+        args, kwargs = tree_map_only(MaskTensor, lambda mask: _get_table(mask, tables), (tuple(args), dict(kwargs)))
+        return func(*args, **kwargs)
+
+
+def _get_table(mask: MaskTensor, tables: dict[int, Tensor]) -> Tensor:
+    """Compute the numbers of a mask once for each call of a function."""
+    if id(mask) not in tables:
+        tables[id(mask)] = mask.build_table()
+    return tables[id(mask)]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -100,12 +156,16 @@ class PredicateMask(Mask):
         return get_factory_name(self.function) or "predicate"
 
 
-def create_mask_function(masking: ModuleType) -> Callable[..., MaskTensor]:
+def create_mask_function(masking: ModuleType, implementation: str) -> Callable[..., MaskTensor]:
     """Create the mask function that is registered with transformers.
 
     Args:
         masking: The module ``transformers.masking_utils``.
+        implementation: The model's own implementation of attention ("sdpa", "eager"), whose masks a model that
+            calculates with its mask receives.
     """
+    builds_numbers = implementation == "eager"  # 0 and the smallest number; all others have booleans
+    build_own_mask = masking.eager_mask if builds_numbers else masking.sdpa_mask
 
     def build_mask(
         batch_size: int,
@@ -115,8 +175,9 @@ def create_mask_function(masking: ModuleType) -> Callable[..., MaskTensor]:
         kv_offset: int | Tensor = 0,
         mask_function: MaskFunction | None = None,
         attention_mask: Tensor | None = None,
-        device: torch.device | str = "cpu",
-        **_: Any,
+        dtype: torch.dtype = torch.float32,
+        device: Device = "cpu",
+        **settings: Any,
     ) -> MaskTensor:
         function = masking.causal_mask_function if mask_function is None else mask_function
         mask = translate_mask_function(function, masking)
@@ -126,7 +187,27 @@ def create_mask_function(masking: ModuleType) -> Callable[..., MaskTensor]:
             mask = padding if mask is None else mask & padding
         queries = range(int(q_offset), int(q_offset) + q_length)
         keys = range(int(kv_offset), int(kv_offset) + kv_length)
-        return MaskTensor.create(PositionedMask(mask, queries, keys), device)
+
+        def build_table() -> Tensor:
+            no_skip = {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
+            table: Tensor = build_own_mask(
+                batch_size=batch_size,
+                q_length=q_length,
+                kv_length=kv_length,
+                q_offset=q_offset,
+                kv_offset=kv_offset,
+                mask_function=function,
+                attention_mask=attention_mask,
+                dtype=dtype,
+                device=device,
+                **(settings | no_skip),
+            )
+            return table
+
+        positioned = PositionedMask(mask, queries, keys)
+        return MaskTensor.create(
+            positioned, build_table, batch_size, dtype if builds_numbers else torch.bool, device
+        )
 
     return build_mask
 
@@ -146,7 +227,7 @@ def translate_mask_function(function: MaskFunction, masking: ModuleType) -> Mask
     if name == "and_masks":
         return _combine_restrictions(_get_closure_value(function), masking)
     if name == "sliding_window_bidirectional_overlay":
-        return masks.window(int(_get_closure_value(function)) + 1)
+        return _translate_window(function, int(_get_closure_value(function)) + 1)
     return PredicateMask(function)
 
 
@@ -157,12 +238,17 @@ def _combine_restrictions(functions: tuple[MaskFunction, ...], masking: ModuleTy
     for function in functions:
         if is_causal and get_factory_name(function) == "sliding_window_overlay":
             # this overlay limits how far back a query looks; combined with causality, that is a window
-            mask: Mask | None = masks.window(int(_get_closure_value(function)))
+            mask: Mask | None = _translate_window(function, int(_get_closure_value(function)))
         else:
             mask = translate_mask_function(function, masking)
         if mask is not None:
             conjunction = mask if conjunction is None else conjunction & mask
     return conjunction
+
+
+def _translate_window(function: MaskFunction, size: int) -> Mask:
+    """Return a window; a window of 0, which allows nothing, keeps its function."""
+    return masks.window(size) if size > 0 else PredicateMask(function)
 
 
 def get_factory_name(function: MaskFunction) -> str:

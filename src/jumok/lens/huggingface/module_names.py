@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from torch import nn
 
+from .site_names import remove_call_suffix
+
 MLP_NAMES = frozenset({"mlp", "feed_forward", "ffn", "DenseReluDense"})
 #: names of the output projection as a submodule of the attention
 OUTPUT_PROJECTION_NAMES = ("c_proj", "o_proj", "out_proj", "out_lin", "o")
@@ -51,6 +53,7 @@ def find_output_projection_module(model: nn.Module, site: str) -> nn.Module | No
         model: A model of Jumok or transformers.
         site: The attention's module name.
     """
+    site = remove_call_suffix(site)
     modules = dict(model.named_modules())
     for name in ("output", *OUTPUT_PROJECTION_NAMES):
         if f"{site}.{name}" in modules:

@@ -1,7 +1,8 @@
 """Route a transformers model through ``attend()`` while a context is open, and restore it afterwards.
 
 transformers looks up its attention and mask functions by name in two registries. Jumok's functions are registered under
-a name of their own for each model, and the model's config selects that name.
+names of their own for each model, and the configs of the model and its parts select these names. Attentions outside the
+registry are found by the recognizer.
 """
 
 from __future__ import annotations
@@ -12,15 +13,23 @@ from contextlib import ExitStack, contextmanager
 from types import ModuleType
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from jumok.attention import mask as masks
+from jumok.attention.attend import attend
+from jumok.attention.score import ScaledDot
 from jumok.errors import ArgumentError
 from jumok.tap import tap
 
 from .attention_function import create_attention_function
+from .forward_scope import ForwardScope
 from .mask_functions import create_mask_function
 from .module_names import OUTPUT_PROJECTION_NAMES, SIBLING_PROJECTION, find_feedforwards
+from .recognizer import AttentionRecognizer, RecognizedAttention
+from .score_tables import TableArguments, read_added_table, read_boolean_table, split_scores
+from .site_names import SiteNames
 
 ModuleOutput = Tensor | tuple[Any, ...]
 
@@ -56,64 +65,145 @@ def import_transformers(model: nn.Module) -> TransformersModules:
     return modules
 
 
+def list_parts(model: nn.Module) -> list[nn.Module]:
+    """Return a model of transformers and the models of transformers inside it.
+
+    Args:
+        model: A model of transformers.
+    """
+    package = import_transformers(model).package
+    return [module for module in model.modules() if isinstance(module, package.PreTrainedModel)]
+
+
 @contextmanager
-def route_attention(model: nn.Module) -> Iterator[None]:
+def route_attention(model: nn.Module, *, registry: bool = True, recognize: bool = True) -> Iterator[AttentionRecognizer | None]:
     """Compute the model's attentions with ``attend()`` while the context is open.
 
     Args:
         model: A model of transformers.
+        registry: Whether attentions that use transformers' registry are routed by it. If not, they are computed by the
+            model's own eager functions, in which the recognizer finds them.
+        recognize: Whether to look for attentions outside the registry.
 
-    Raises:
-        ArgumentError: If the model does not use the attention registry of transformers.
+    Yields:
+        The recognizer, which counts the attentions that it finds; None without one.
     """
+    sites = SiteNames(model)
+    parts = list_parts(model)
+    recognizer = AttentionRecognizer(lambda attention: _compute_recognized(attention, scope)) if recognize else None
+    scope = ForwardScope(sites, recognizer)
+    with ExitStack() as stack:
+        if registry:
+            stack.enter_context(_register_functions(model, sites))
+        else:
+            stack.enter_context(select_implementation(model, lambda _: "eager"))
+        for handle in _register_taps(model, sites.name_module_call):
+            stack.callback(handle.remove)
+        stack.enter_context(scope.follow(model, parts))
+        yield recognizer
+
+
+@contextmanager
+def select_implementation(model: nn.Module, choose: Callable[[str], str]) -> Iterator[None]:
+    """Change the implementation of attention of a model and its parts while the context is open.
+
+    Args:
+        model: A model of transformers.
+        choose: Returns the new implementation for the present one.
+    """
+    configs = {id(part.config): part.config for part in list_parts(model)}.values()
+    previous = [(config, config._attn_implementation) for config in configs]
+    try:
+        for config, implementation in previous:
+            config._attn_implementation_internal = choose(implementation)
+        yield
+    finally:
+        for config, implementation in previous:
+            config._attn_implementation_internal = implementation
+
+
+@contextmanager
+def _register_functions(model: nn.Module, sites: SiteNames) -> Iterator[None]:
+    """Register Jumok's attention and mask functions for a model, and select them in its configs."""
     package, masking = import_transformers(model)
-    parts = [module for module in model.modules() if isinstance(module, package.PreTrainedModel)]
-    previous = [(part.config, part.config._attn_implementation) for part in parts]
-    sites = {id(module): name for name, module in model.named_modules()}
-    name = f"jumok-{id(model)}"  # unique for each model, so that two open lenses do not interfere
     registries = (package.AttentionInterface, masking.AttentionMaskInterface)
-    registries[0].register(name, create_attention_function(sites))
-    registries[1].register(name, create_mask_function(masking))
-    with ExitStack() as hooks:
-        try:
-            if not all(part._can_set_attn_implementation() for part in parts):
-                raise ArgumentError(
-                    f"{type(model).__name__} does not use the attention registry of transformers, so the lens cannot "
-                    "record it"
-                )
-            for config, _ in previous:
-                config._attn_implementation_internal = name
-            for handle in _register_taps(model):
-                hooks.callback(handle.remove)
+    implementations = {str(part.config._attn_implementation) for part in list_parts(model)}
+    # unique for each model, so that two open lenses do not interfere
+    names = {implementation: f"jumok-{id(model)}-{implementation}" for implementation in implementations}
+    try:
+        for implementation, name in names.items():
+            registries[0].register(name, create_attention_function(sites, implementation))
+            registries[1].register(name, create_mask_function(masking, implementation))
+        with select_implementation(model, lambda implementation: names[str(implementation)]):
             yield
-        finally:
-            for config, implementation in previous:
-                config._attn_implementation_internal = implementation
-            for registry in registries:
+    finally:
+        for registry in registries:
+            for name in names.values():
                 registry._global_mapping.pop(name, None)
 
 
-def _register_taps(model: nn.Module) -> list[RemovableHandle]:
+def _compute_recognized(attention: RecognizedAttention, scope: ForwardScope) -> Tensor:
+    """Compute a recognised attention with ``attend()``."""
+    query, key = attention.query, attention.key
+    queries = scope.sites.locate_queries(query.shape[2], key.shape[2])
+    keys = range(key.shape[2])
+    score = ScaledDot(scale=attention.scale)
+    if attention.scores is not None:
+        product = score.evaluate(query, key).to(attention.scores.dtype)
+        mask, bias = split_scores(attention.scores, product, queries, keys)
+    elif attention.added is not None:
+        mask, bias = _read_kernel_mask(attention.added, queries, keys)
+    else:
+        mask, bias = None, None
+    if attention.is_causal:
+        # PyTorch's kernels count both positions from 0
+        queries = range(query.shape[2])
+        mask = masks.causal if mask is None else mask & masks.causal
+    return attend(
+        query,
+        key,
+        attention.value,
+        mask=mask,
+        bias=bias,
+        score=score,
+        site=scope.sites.name_call(scope.module, queries),
+        query_positions=queries,
+        key_positions=keys,
+    )
+
+
+def _read_kernel_mask(added: Tensor, queries: range, keys: range) -> TableArguments:
+    """Convert the mask of a call of PyTorch's fused attention: booleans, or numbers to add."""
+    table = added.expand(-1, -1, -1, len(keys))
+    if table.dtype == torch.bool:
+        return read_boolean_table(table, queries, keys)
+    return read_added_table(table, queries, keys)
+
+
+def _register_taps(model: nn.Module, name_site: Callable[[str], str]) -> list[RemovableHandle]:
     """Register forward hooks that pass the outputs of attentions and MLPs to ``tap()``."""
     handles = [
-        feedforward.module.register_forward_hook(_create_tap_hook(f"{feedforward.block}.feedforward_output"))
+        feedforward.module.register_forward_hook(_create_tap_hook(feedforward.block, "feedforward_output", name_site))
         for feedforward in find_feedforwards(model)
     ]
     modules = dict(model.named_modules())
     for name, module in modules.items():
         if any(f"{name}.{projection}" in modules for projection in OUTPUT_PROJECTION_NAMES):
-            handles.append(module.register_forward_hook(_create_tap_hook(f"{name}.block_output")))
+            handles.append(module.register_forward_hook(_create_tap_hook(name, "block_output", name_site)))
         parent, _, word = name.rpartition(".")
         sibling = modules.get(f"{parent}.{SIBLING_PROJECTION}")
         if word in ("self", "attention") and sibling is not None:
-            handles.append(sibling.register_forward_hook(_create_tap_hook(f"{name}.block_output")))
+            handles.append(sibling.register_forward_hook(_create_tap_hook(name, "block_output", name_site)))
     return handles
 
 
-def _create_tap_hook(site: str) -> Callable[[nn.Module, tuple[Any, ...], ModuleOutput], ModuleOutput]:
+def _create_tap_hook(
+    name: str, word: str, name_site: Callable[[str], str]
+) -> Callable[[nn.Module, tuple[Any, ...], ModuleOutput], ModuleOutput]:
     """Create a forward hook that passes a module's output, or the first element of a tuple, to ``tap()``."""
 
     def tap_output(module: nn.Module, inputs: tuple[Any, ...], output: ModuleOutput) -> ModuleOutput:
+        site = f"{name_site(name)}.{word}"
         if isinstance(output, tuple):
             return (tap(site, output[0]), *output[1:])
         return tap(site, output)

@@ -1,0 +1,83 @@
+"""Attention weights that a model returned itself: they can be read, but not edited or computed tile by tile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from .captured_attention import AllowedTile, CapturedAttention, Tile
+
+
+@dataclass
+class WeightTable(CapturedAttention):
+    """The weights of one attention, as a table.
+
+    Attributes:
+        table: The weights ``[batch, head, query, key]``.
+    """
+
+    table: Tensor = field(default_factory=lambda: torch.zeros(1, 1, 0, 0))
+
+    @property
+    def heads(self) -> int:
+        """The number of heads."""
+        return self.table.shape[1]
+
+    @property
+    def batch(self) -> int:
+        """The number of batch rows."""
+        return self.table.shape[0]
+
+    @property
+    def queries(self) -> int:
+        """The number of queries."""
+        return self.table.shape[2]
+
+    @property
+    def keys(self) -> int:
+        """The number of keys."""
+        return self.table.shape[3]
+
+    @property
+    def query_positions(self) -> list[int]:
+        """The positions of the queries, from 0."""
+        return list(range(self.queries))
+
+    @property
+    def key_positions(self) -> list[int]:
+        """The positions of the keys, from 0."""
+        return list(range(self.keys))
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the weights."""
+        return self.table.device
+
+    @property
+    def bytes(self) -> int:
+        """The memory of the weights, in bytes."""
+        return self.table.untyped_storage().nbytes()
+
+    def tile(self, row: int, head: int, queries: slice, keys: slice) -> Tile:
+        """Return the weights of a tile.
+
+        Args:
+            row: The index of the batch row.
+            head: The head.
+            queries: The rows of the tile.
+            keys: The columns of the tile.
+        """
+        return self.table[row, head, queries, keys].float()
+
+    def evaluate_mask(self, row: int, head: int, queries: slice, keys: slice) -> AllowedTile:
+        """Return where weights are above 0; the model does not tell which cells it forbids.
+
+        Args:
+            row: The index of the batch row.
+            head: The head.
+            queries: The rows of the tile.
+            keys: The columns of the tile.
+        """
+        return self.table[row, head, queries, keys] > 0

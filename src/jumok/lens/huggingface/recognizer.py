@@ -1,0 +1,271 @@
+"""Recognise softmax(query key^T) value in the operations that a model executes, and compute it with ``attend()``.
+
+Many models of transformers do not use its attention registry but write the formula themselves. While the recognizer is
+active, it sees every operation of torch:
+
+1. A batched product of two tensors may be query x key: its factors are remembered with its result.
+2. Operations on this result are followed: multiplying by a number changes the scale; adding a bias or a mask, changing
+   the shape or the dtype keep the factors.
+3. ``softmax`` of a followed tensor gives weights, which are followed in the same way.
+4. A product of weights and another tensor is an attention: scores minus scaled product is the mask and the bias. The
+   result is computed by ``attend()``, where it can be captured and edited.
+
+Whatever is not recognised is computed as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from .einsum import parse_batched_product
+
+PRODUCTS = frozenset({"matmul", "__matmul__", "bmm"})
+PRODUCTS_WITH_SUM = frozenset({"baddbmm"})
+SOFTMAX = frozenset({"softmax"})
+MULTIPLICATIONS = frozenset({"mul", "__mul__", "__rmul__", "mul_", "__imul__", "multiply"})
+DIVISIONS = frozenset({"div", "__div__", "__truediv__", "div_", "__itruediv__", "divide", "true_divide"})
+#: the scores after these operations are the product plus other numbers
+ADDITIONS = frozenset(
+    {
+        "add", "__add__", "__radd__", "add_", "__iadd__", "sub", "__sub__", "sub_", "__isub__", "masked_fill",
+        "masked_fill_", "where", "max", "maximum", "clamp", "nan_to_num",
+    }
+)  # fmt: skip
+#: operations that do not change the numbers
+REARRANGEMENTS = frozenset(
+    {
+        "to", "float", "half", "bfloat16", "double", "type", "type_as", "view", "reshape", "contiguous", "clone",
+        "unsqueeze", "squeeze", "flatten", "unflatten", "dropout", "detach", "alias",
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class FollowedProduct:
+    """A tensor that began as a batched product, and may become the scores of an attention.
+
+    Attributes:
+        query: The left factor ``[..., query, width]``.
+        key: The right factor, transposed: ``[..., key, width]``.
+        scale: The number that the product has been multiplied by.
+        heads: The number of heads, once the tensor has had the shape ``[batch, head, query, key]``.
+    """
+
+    query: Tensor
+    key: Tensor
+    scale: float = 1.0
+    heads: int | None = None
+
+
+@dataclass(frozen=True)
+class FollowedWeights:
+    """The softmax of a followed product.
+
+    Attributes:
+        product: The product.
+        scores: The tensor that the softmax was applied to.
+    """
+
+    product: FollowedProduct
+    scores: Tensor
+
+
+@dataclass(frozen=True)
+class RecognizedAttention:
+    """An attention in the layout of ``attend()``.
+
+    Attributes:
+        query: Queries ``[batch, head, query, width]``.
+        key: Keys ``[batch, head, key, width]``.
+        value: Values ``[batch, head, key, value_width]``.
+        scale: The number that the dot products are multiplied by.
+        scores: The scores before the softmax ``[batch, head, query, key]``, with mask and bias; None if they are in
+            ``added`` and ``is_causal``.
+        added: Booleans or numbers added to the scores; None if ``scores`` has them.
+        is_causal: Whether later keys are forbidden.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    scale: float | None
+    scores: Tensor | None = None
+    added: Tensor | None = None
+    is_causal: bool = False
+
+
+class AttentionRecognizer(TorchFunctionMode):
+    """Finds attentions among the operations of torch, while it is active.
+
+    Attributes:
+        batch: The number of batch rows of the model's inputs; it separates batch and heads in tensors without a head
+            axis.
+        count: The number of attentions found so far.
+    """
+
+    def __init__(self, compute: Callable[[RecognizedAttention], Tensor]) -> None:
+        """Create a recognizer.
+
+        Args:
+            compute: Computes the output of a recognised attention, ``[batch, head, query, value_width]``.
+        """
+        super().__init__()
+        self.batch = 1
+        self.count = 0
+        self._compute_attention = compute
+        self._followed: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Execute an operation of torch; the arguments are those that torch passes to every such mode."""
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if func is functional.scaled_dot_product_attention:
+            return self._compute_kernel_call(func, args, kwargs)
+        if name == "einsum":
+            return self._follow_einsum(func, args, kwargs)
+        if name in PRODUCTS and len(args) == 2:
+            return self._follow_product(func, args, kwargs, args[0], args[1])
+        if name in PRODUCTS_WITH_SUM and len(args) == 3:
+            output = func(*args, **kwargs)
+            self._remember_product(output, args[1], args[2], float(kwargs.get("alpha", 1.0)))
+            return output
+        source = next((argument for argument in args if isinstance(argument, Tensor) and argument in self._followed), None)
+        output = func(*args, **kwargs)
+        if source is not None and isinstance(output, Tensor):
+            self._follow(name, source, args, kwargs, output)
+        return output
+
+    def _follow(self, name: str, source: Tensor, args: Sequence[Any], kwargs: Mapping[str, Any], output: Tensor) -> None:
+        """Remember what an operation on a followed tensor gives; nothing if the operation is not one of the formula."""
+        followed = self._followed[source]
+        if name in REARRANGEMENTS and output.numel() == source.numel():
+            self._remember(output, followed)
+        elif isinstance(followed, FollowedProduct):
+            if name in SOFTMAX and _is_last_axis(args, kwargs, output):
+                self._remember(output, FollowedWeights(followed, source))
+            elif name in ADDITIONS and output.shape[-2:] == source.shape[-2:]:
+                self._remember(output, followed)
+            elif name in MULTIPLICATIONS | DIVISIONS and (factor := _read_factor(args)) is not None:
+                scale = followed.scale / factor if name in DIVISIONS else followed.scale * factor
+                self._remember(output, replace(followed, scale=scale))
+
+    def _remember(self, tensor: Tensor, followed: FollowedProduct | FollowedWeights) -> None:
+        if isinstance(followed, FollowedProduct) and tensor.dim() == 4:
+            followed = replace(followed, heads=tensor.shape[1])
+        self._followed[tensor] = followed
+
+    def _remember_product(self, output: Tensor, left: Any, right: Any, scale: float = 1.0) -> None:
+        """Remember the factors of a batched product; products of two matrices are no attention."""
+        if isinstance(left, Tensor) and isinstance(right, Tensor) and left.dim() == right.dim() and left.dim() in (3, 4):
+            self._remember(output, FollowedProduct(left, right.transpose(-1, -2), scale))
+
+    def _follow_product(
+        self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], left: Any, right: Any
+    ) -> Tensor:
+        """Compute a product: the output of an attention, or possibly its scores."""
+        weights = self._followed.get(left) if isinstance(left, Tensor) else None
+        if isinstance(weights, FollowedWeights) and isinstance(right, Tensor) and right.dim() == left.dim():
+            attention = self._arrange(weights, right)
+            if attention is not None:
+                output = self._compute(attention).to(left.dtype)
+                return output if left.dim() == 4 else output.flatten(0, 1)
+        output = func(*args, **kwargs)
+        self._remember_product(output, left, right)
+        return output
+
+    def _follow_einsum(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
+        """Compute an einsum; one that is a batched product is followed like a product."""
+        product = parse_batched_product(args)
+        if product is None:
+            output: Tensor = func(*args, **kwargs)
+            return output
+        weights = self._followed.get(args[1])
+        if isinstance(weights, FollowedWeights) and product.keeps_left_order:
+            attention = self._arrange(weights, product.right)
+            if attention is not None:
+                return product.restore_order(self._compute(attention).to(args[1].dtype))
+        output = func(*args, **kwargs)
+        if product.keeps_output_order:
+            self._remember_product(output, product.left, product.right)
+        return output
+
+    def _compute(self, attention: RecognizedAttention) -> Tensor:
+        self.count += 1
+        return self._compute_attention(attention)
+
+    def _arrange(self, weights: FollowedWeights, value: Tensor) -> RecognizedAttention | None:
+        """Bring the tensors of an attention into the layout of ``attend()``; None if their shapes do not fit."""
+        product, scores = weights.product, weights.scores
+        heads = product.heads or _divide(scores.shape[0], self.batch)
+        if heads is None:
+            return None
+        tensors = [_separate_heads(tensor, heads) for tensor in (product.query, product.key, value, scores)]
+        query, key, value, scores = tensors
+        batch, heads = scores.shape[:2]
+        try:
+            query, key, value = (tensor.expand(batch, heads, -1, -1) for tensor in (query, key, value))
+        except RuntimeError:
+            return None
+        if scores.shape[2:] != (query.shape[2], key.shape[2]) or value.shape[2] != key.shape[2]:
+            return None
+        return RecognizedAttention(query, key, value, product.scale, scores=scores)
+
+    def _compute_kernel_call(
+        self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Tensor:
+        """Compute a call of PyTorch's fused attention."""
+        names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+        arguments = {**dict(zip(names, args, strict=False)), **kwargs}
+        query, key, value = arguments["query"], arguments["key"], arguments["value"]
+        added = arguments.get("attn_mask")
+        if any(tensor.dim() not in (3, 4) for tensor in (query, key, value)) or arguments.get("dropout_p"):
+            output: Tensor = func(*args, **kwargs)
+            return output
+        heads = query.shape[1] if query.dim() == 4 else _divide(query.shape[0], self.batch) or 1
+        if added is not None:
+            added = added[(None,) * (query.dim() - added.dim())]
+            added = added if query.dim() == 4 else _separate_heads(added, heads if added.shape[0] > 1 else 1)
+        query_, key_, value_ = (_separate_heads(tensor, heads) for tensor in (query, key, value))
+        attention = RecognizedAttention(
+            query_, key_, value_, arguments.get("scale"), added=added, is_causal=bool(arguments.get("is_causal"))
+        )
+        output = self._compute(attention).to(query.dtype)
+        return output if query.dim() == 4 else output.flatten(0, 1)
+
+
+def _is_last_axis(args: Sequence[Any], kwargs: Mapping[str, Any], output: Tensor) -> bool:
+    """Return whether a softmax is taken over the last axis, the keys."""
+    axis = kwargs.get("dim", args[1] if len(args) > 1 else None)
+    return axis in (-1, output.dim() - 1)
+
+
+def _read_factor(args: Sequence[Any]) -> float | None:
+    """Return the number that a tensor is multiplied or divided by; None if it is a larger tensor."""
+    factor = args[1] if len(args) > 1 else None
+    if isinstance(factor, Tensor):
+        return float(factor) if factor.numel() == 1 else None
+    return float(factor) if isinstance(factor, int | float) else None
+
+
+def _divide(count: int, batch: int) -> int | None:
+    """Return the number of heads in an axis that joins batch and heads; None if the batch does not divide it."""
+    return count // batch if batch and count % batch == 0 else None
+
+
+def _separate_heads(tensor: Tensor, heads: int) -> Tensor:
+    """Split ``[batch * head, row, width]`` into ``[batch, head, row, width]``; four axes are returned unchanged."""
+    return tensor if tensor.dim() == 4 else tensor.unflatten(0, (-1, heads))

@@ -1,0 +1,231 @@
+"""Find out how the attentions of a transformers model can be recorded, and verify it against the plain model.
+
+The ways, in this order: through transformers' attention registry and the recognizer; through the model's own eager
+functions and the recognizer; only the maps that the model returns itself. A way is taken if the model's outputs under
+the lens equal those without it. The result is cached for all models of the same class and config.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from jumok.errors import ArgumentError, JumokError
+from jumok.lens.capture.recorder import Recorder
+from jumok.tap import listen
+
+from .attention_maps import run_with_maps
+from .output_comparison import compare_outputs
+from .recognizer import AttentionRecognizer
+from .route_attention import list_parts, route_attention
+
+EDITABLE, MAPS_ONLY, REFUSED = "editable", "maps only", "refused"
+#: with more positions, only the logits of the last ones are compared: all of them would take gigabytes
+MAX_COMPARED_POSITIONS, LAST_COMPARED_POSITIONS = 2048, 512
+
+
+class Route(NamedTuple):
+    """A way to the attentions of a model.
+
+    Attributes:
+        registry: Whether attentions in transformers' registry are routed by it, or computed by eager functions.
+        recognize: Whether attentions outside the registry are looked for.
+    """
+
+    registry: bool
+    recognize: bool
+
+
+class Support(NamedTuple):
+    """What the lens can do with a model.
+
+    Attributes:
+        level: "editable", "maps only" or "refused".
+        reason: Why it is not editable; "" if it is.
+        route: The way to its attentions; None if it is not editable.
+    """
+
+    level: str
+    reason: str = ""
+    route: Route | None = None
+
+
+CacheKey = tuple[Any, ...]
+_verified: dict[CacheKey, Support] = {}
+
+
+class Router:
+    """Opens the route of one model, and verifies it once for each kind of input.
+
+    Attributes:
+        model: The model.
+        support: What the lens can do with the model; None before the first run.
+    """
+
+    def __init__(self, model: nn.Module, report: Callable[[str], None] | None = None) -> None:
+        """Prepare a model.
+
+        Args:
+            model: A model of transformers.
+            report: Receives a sentence before the verification, which takes two forward passes.
+        """
+        self.model = model
+        self.support: Support | None = None
+        self._report = report
+        self._config = model.config.to_json_string(use_diff=False)
+        self._stack = ExitStack()
+        self._open_route: Route | None = None
+        self._recognizer: AttentionRecognizer | None = None
+
+    def open(self) -> None:
+        """Open the route of the last verification, or the most common one."""
+        route = None if self.support is None else self.support.route
+        self._open(route or self._guess_route())
+
+    def close(self) -> None:
+        """Restore the model."""
+        self._stack.close()
+        self._open_route = None
+
+    def prepare(self, inputs: tuple[Any, ...], settings: dict[str, Any], check: bool) -> Support:
+        """Verify the route for these inputs, unless that is known already, and open it.
+
+        Args:
+            inputs: The model's inputs.
+            settings: Further arguments of ``forward``.
+            check: Whether to verify; if not, the most common route is taken.
+
+        Raises:
+            ArgumentError: If the lens cannot record the model.
+        """
+        key = self._build_cache_key(inputs, settings)
+        if key in _verified:
+            self.support = _verified[key]
+        elif check:
+            if self._report is not None:
+                self._report(f"comparing {type(self.model).__name__} under the lens with the plain model (once)")
+            self.support = _verified[key] = self._verify(inputs, settings)
+        else:
+            self.support = Support(EDITABLE, route=self._guess_route())
+        if self.support.level == REFUSED:
+            raise ArgumentError(self.support.reason)
+        if self.support.route is not None:
+            self._open(self.support.route)
+        return self.support
+
+    def _open(self, route: Route) -> None:
+        if route == self._open_route:
+            return
+        self.close()
+        context = route_attention(self.model, registry=route.registry, recognize=route.recognize)
+        self._recognizer = self._stack.enter_context(context)
+        self._open_route = route
+
+    def _guess_route(self) -> Route:
+        """Return the route of most models: the registry, and the recognizer where a part does not use the registry."""
+        return Route(registry=True, recognize=not all(part._can_set_attn_implementation() for part in list_parts(self.model)))
+
+    def _build_cache_key(self, inputs: tuple[Any, ...], settings: Mapping[str, Any]) -> CacheKey:
+        names = tuple(sorted(name for name, setting in settings.items() if setting is not None))
+        tensors = [value for value in (*inputs, *settings.values()) if isinstance(value, Tensor) and value.dim() > 1]
+        longest = max((tensor.shape[1] for tensor in tensors), default=0)
+        dtype = next(self.model.parameters()).dtype
+        return type(self.model), self._config, dtype, len(inputs), names, longest.bit_length()
+
+    def _verify(self, inputs: tuple[Any, ...], settings: dict[str, Any]) -> Support:
+        """Try the routes until one gives the outputs of the plain model."""
+        settings = _request_all_logits(settings, inputs)
+        token_masks = _collect_token_masks(settings)
+        self.close()
+        expected = self._forward(inputs, settings)
+        reasons: list[str] = []
+        for route in (Route(registry=True, recognize=True), Route(registry=False, recognize=True)):
+            recorder = Recorder()
+            try:
+                self._open(route)
+                with listen(recorder):
+                    actual = self._forward(inputs, settings)
+            except JumokError as error:
+                reasons.append(str(error))
+                continue
+            except Exception as error:  # noqa: BLE001  any error of the model's own code means that this way is not open
+                reasons.append(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
+                continue
+            finally:
+                self.close()
+            if not recorder.attentions:
+                reasons.append("no attention was found in its forward pass")
+                continue
+            difference = compare_outputs(expected, actual, token_masks)
+            if difference.is_allowed:
+                # the recognizer looks at every operation, so it is used only where it finds something
+                is_needed = self._recognizer is not None and self._recognizer.count > 0
+                return Support(EDITABLE, route=route._replace(recognize=is_needed))
+            reasons.append(
+                f"{difference.name} differs by {difference.size:.1e} from the model without the lens, more than "
+                f"{difference.bound:.1e}"
+            )
+        return self._try_maps(inputs, settings, reasons)
+
+    def _try_maps(self, inputs: tuple[Any, ...], settings: dict[str, Any], reasons: list[str]) -> Support:
+        """Find out whether the model returns maps."""
+        name = type(self.model).__name__
+        reason = "; ".join(dict.fromkeys(reasons))
+        try:
+            run_with_maps(self.model, inputs, _copy_state(settings))
+        except JumokError as error:
+            return Support(REFUSED, f"the lens cannot record {name}: {reason}; {error}")
+        except Exception as error:  # noqa: BLE001  a model without maps may fail in any way when asked for them
+            return Support(REFUSED, f"the lens cannot record {name}: {reason}; it returns no maps ({type(error).__name__})")
+        return Support(MAPS_ONLY, reason)
+
+    def _forward(self, inputs: tuple[Any, ...], settings: dict[str, Any]) -> Any:
+        """Run the model with a fixed seed; caches among the arguments are copied, because the model changes them."""
+        with _evaluation_mode(self.model), torch.no_grad(), torch.random.fork_rng():
+            torch.manual_seed(0)
+            return self.model(*_copy_state(inputs), **_copy_state(settings))
+
+
+@contextmanager
+def _evaluation_mode(model: nn.Module) -> Iterator[None]:
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
+
+
+def _copy_state(arguments: Any) -> Any:
+    """Copy everything but tensors: a model changes the caches that are passed to it."""
+    if isinstance(arguments, Mapping):
+        return {name: _copy_state(argument) for name, argument in arguments.items()}
+    if isinstance(arguments, tuple | list):
+        return type(arguments)(_copy_state(argument) for argument in arguments)
+    return arguments if isinstance(arguments, Tensor) else copy.deepcopy(arguments)
+
+
+def _request_all_logits(settings: dict[str, Any], inputs: tuple[Any, ...]) -> dict[str, Any]:
+    """Return the arguments of ``forward`` with which all logits are compared, or the last ones of a long text."""
+    if "logits_to_keep" not in settings:
+        return settings
+    tokens = [value for value in (*inputs, *settings.values()) if isinstance(value, Tensor) and value.dim() == 2]
+    is_long = max((tensor.shape[1] for tensor in tokens), default=0) > MAX_COMPARED_POSITIONS
+    return {**settings, "logits_to_keep": LAST_COMPARED_POSITIONS if is_long else 0}
+
+
+def _collect_token_masks(settings: Mapping[str, Any]) -> dict[int, Tensor]:
+    """Return the token masks among the arguments by their lengths; a length with two masks has their intersection."""
+    token_masks: dict[int, Tensor] = {}
+    for name, mask in settings.items():
+        if name.endswith("attention_mask") and isinstance(mask, Tensor) and mask.dim() == 2:
+            length = mask.shape[1]
+            real = mask.bool()
+            earlier = token_masks.get(length)
+            token_masks[length] = real & earlier if earlier is not None and earlier.shape == real.shape else real
+    return token_masks

@@ -1,0 +1,160 @@
+"""Masks and biases of transformers models that are tables of numbers, at the positions of one attention call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from jumok.attention import bias as biases
+from jumok.attention.bias import Bias
+from jumok.attention.grid import BlockGrid, Grid
+from jumok.attention.mask import Mask
+from jumok.attention.mask.base import PARTIAL
+
+#: A score that is lower than the largest score of its row by this much has weight 0 in every dtype. Models mark
+#: forbidden cells by adding -10,000, -1e9 or the smallest number.
+FORBIDDEN_GAP = 1000.0
+SMALLEST_BIAS = 2e-6  # differences below this share of the largest score are rounding errors, not a bias
+
+
+class TableArguments(NamedTuple):
+    """What ``attend()`` needs of a table of numbers that are added to the scores.
+
+    Attributes:
+        mask: The allowed cells; None allows all.
+        bias: The numbers of the allowed cells; None adds nothing.
+    """
+
+    mask: Mask | None
+    bias: Bias | None
+
+
+@dataclass(frozen=True, eq=False)
+class TableBias(Bias):
+    """A table of numbers added to the scores of a rectangle of positions.
+
+    Attributes:
+        table: The numbers, ``[batch or 1, head or 1, query or 1, key]``.
+        first_query: The position of the first row.
+        first_key: The position of the first column.
+    """
+
+    table: Tensor
+    first_query: int
+    first_key: int
+
+    def evaluate(self, grid: Grid) -> Tensor:
+        """Return the numbers of the grid's cells.
+
+        Args:
+            grid: The cells to evaluate.
+        """
+        return _read_cells(self.table, grid, self.first_query, self.first_key)
+
+    @property
+    def gradient_tensors(self) -> tuple[Tensor, ...]:
+        """Return the table."""
+        return (self.table,)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TableMask(Mask):
+    """A table of allowed cells in a rectangle of positions.
+
+    Attributes:
+        table: True = may attend, ``[batch or 1, head or 1, query or 1, key]``.
+        first_query: The position of the first row.
+        first_key: The position of the first column.
+    """
+
+    table: Tensor
+    first_query: int
+    first_key: int
+    needs_check = False
+
+    def evaluate(self, grid: Grid) -> Tensor:
+        """Return the grid's allowed cells.
+
+        Args:
+            grid: The cells to evaluate.
+        """
+        return _read_cells(self.table, grid, self.first_query, self.first_key)
+
+    def classify_blocks(self, blocks: BlockGrid) -> Tensor:
+        """Classify every block as partially allowed.
+
+        Args:
+            blocks: The blocks of the grid.
+        """
+        return torch.full((1, 1, 1, 1), PARTIAL, dtype=torch.int8, device=blocks.keys.device)
+
+    def __repr__(self) -> str:
+        return f"given(bool{list(self.table.shape)})"
+
+
+def _read_cells(table: Tensor, grid: Grid, first_query: int, first_key: int) -> Tensor:
+    """Return the cells of a grid; an axis of size 1 holds the same numbers for all its indices."""
+    indices = (grid.batch, grid.head, grid.query - first_query, grid.key - first_key)
+    cells = tuple(
+        index if size > 1 else torch.zeros_like(index) for index, size in zip(indices, table.shape, strict=True)
+    )
+    return table.to(grid.key.device)[cells]
+
+
+def read_boolean_table(table: Tensor, queries: range, keys: range) -> TableArguments:
+    """Convert a table of allowed cells.
+
+    Args:
+        table: True = may attend, ``[batch or 1, head or 1, query or 1, key]``.
+        queries: The positions of the queries.
+        keys: The positions of the keys.
+    """
+    if bool(table.all()):
+        return TableArguments(None, None)
+    return TableArguments(TableMask(_merge_equal(table), queries.start, keys.start), None)
+
+
+def read_added_table(table: Tensor, queries: range, keys: range) -> TableArguments:
+    """Convert a table of numbers that are added to the scores: very low numbers forbid a cell, others are a bias.
+
+    Args:
+        table: The numbers, ``[batch or 1, head or 1, query or 1, key]``.
+        queries: The positions of the queries.
+        keys: The positions of the keys.
+    """
+    highest = table.amax(-1, keepdim=True)
+    # In a row without an allowed cell all numbers are equally low, and the model attends to all of them. A number that
+    # is so low that it absorbs the scores must stay low: the weights of such a row are equal.
+    allowed = table >= highest - FORBIDDEN_GAP
+    absorbing = torch.finfo(table.dtype).min / 2
+    numbers = torch.where(allowed, table.clamp(min=absorbing), 0.0)
+    mask = read_boolean_table(allowed, queries, keys).mask
+    if not bool(numbers.any()):
+        return TableArguments(mask, None)
+    return TableArguments(mask, TableBias(_merge_equal(numbers), queries.start, keys.start))
+
+
+def split_scores(scores: Tensor, product: Tensor, queries: range, keys: range) -> TableArguments:
+    """Find the mask and the bias that a model added to its scaled dot products.
+
+    Args:
+        scores: The scores before the softmax, ``[batch, head, query, key]``.
+        product: The scaled dot products, likewise.
+        queries: The positions of the queries.
+        keys: The positions of the keys.
+    """
+    added = scores - product
+    largest = max(1.0, float(product.abs().max())) if product.numel() else 1.0
+    return read_added_table(torch.where(added.abs() <= SMALLEST_BIAS * largest, 0.0, added), queries, keys)
+
+
+def _merge_equal(table: Tensor) -> Tensor:
+    """Keep one index of each of the first three axes along which the table does not change."""
+    for axis in range(3):
+        first = table.narrow(axis, 0, 1)
+        if table.shape[axis] > 1 and bool((table == first).all()):
+            table = first
+    return table.clone() if table.untyped_storage().nbytes() > table.nbytes else table
