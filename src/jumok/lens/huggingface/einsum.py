@@ -14,6 +14,7 @@ class BatchedProduct:
     """An einsum of two tensors that is a batched product ``left @ right``.
 
     Attributes:
+        operand: The first tensor as it was passed.
         left: The first tensor, rearranged to ``[batch, head, row, inner]``.
         right: The second tensor, rearranged to ``[batch, head, inner, column]``.
         keeps_left_order: Whether the first tensor had this order already.
@@ -21,6 +22,7 @@ class BatchedProduct:
         output_order: For each axis of the einsum's output, its index in ``[batch, head, row, column]``.
     """
 
+    operand: Tensor
     left: Tensor
     right: Tensor
     keeps_left_order: bool
@@ -68,6 +70,7 @@ def parse_batched_product(args: Sequence[Any]) -> BatchedProduct | None:
     product_order = [*shared, *rows, *columns]
     left_order, right_order = [*shared, *rows, *inner], [*shared, *inner, *columns]
     return BatchedProduct(
+        args[1],
         args[1].permute([left.index(letter) for letter in left_order]),
         args[2].permute([right.index(letter) for letter in right_order]),
         left_order == list(left),

@@ -139,9 +139,10 @@ class AttentionRecognizer(TorchFunctionMode):
             return self._follow_einsum(func, args, kwargs)
         if name in PRODUCTS and len(args) == 2:
             return self._follow_product(func, args, kwargs, args[0], args[1])
-        if name in PRODUCTS_WITH_SUM and len(args) == 3:
+        if name in PRODUCTS_WITH_SUM:
             output = func(*args, **kwargs)
-            self._remember_product(output, args[1], args[2], float(kwargs.get("alpha", 1.0)))
+            arguments = {**dict(zip(("input", "batch1", "batch2"), args, strict=False)), **kwargs}
+            self._remember_product(output, arguments["batch1"], arguments["batch2"], float(kwargs.get("alpha", 1.0)))
             return output
         source = next((argument for argument in args if isinstance(argument, Tensor) and argument in self._followed), None)
         output = func(*args, **kwargs)
@@ -193,11 +194,11 @@ class AttentionRecognizer(TorchFunctionMode):
         if product is None:
             output: Tensor = func(*args, **kwargs)
             return output
-        weights = self._followed.get(args[1])
+        weights = self._followed.get(product.operand)
         if isinstance(weights, FollowedWeights) and product.keeps_left_order:
             attention = self._arrange(weights, product.right)
             if attention is not None:
-                return product.restore_order(self._compute(attention).to(args[1].dtype))
+                return product.restore_order(self._compute(attention).to(product.operand.dtype))
         output = func(*args, **kwargs)
         if product.keeps_output_order:
             self._remember_product(output, product.left, product.right)

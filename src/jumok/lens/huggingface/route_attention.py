@@ -32,6 +32,8 @@ from .score_tables import TableArguments, read_added_table, read_boolean_table, 
 from .site_names import SiteNames
 
 ModuleOutput = Tensor | tuple[Any, ...]
+#: who computes the attentions in transformers' registry
+REGISTRY, OWN, EAGER = "registry", "own", "eager"
 
 
 class TransformersModules(NamedTuple):
@@ -76,13 +78,14 @@ def list_parts(model: nn.Module) -> list[nn.Module]:
 
 
 @contextmanager
-def route_attention(model: nn.Module, *, registry: bool = True, recognize: bool = True) -> Iterator[AttentionRecognizer | None]:
+def route_attention(model: nn.Module, *, functions: str = REGISTRY, recognize: bool = True) -> Iterator[AttentionRecognizer | None]:
     """Compute the model's attentions with ``attend()`` while the context is open.
 
     Args:
         model: A model of transformers.
-        registry: Whether attentions that use transformers' registry are routed by it. If not, they are computed by the
-            model's own eager functions, in which the recognizer finds them.
+        functions: Who computes the attentions in transformers' registry: "registry" (the function registered here),
+            "own" (the model's own implementation) or "eager" (its eager functions). The recognizer finds attentions in
+            the last two.
         recognize: Whether to look for attentions outside the registry.
 
     Yields:
@@ -93,9 +96,9 @@ def route_attention(model: nn.Module, *, registry: bool = True, recognize: bool 
     recognizer = AttentionRecognizer(lambda attention: _compute_recognized(attention, scope)) if recognize else None
     scope = ForwardScope(sites, recognizer)
     with ExitStack() as stack:
-        if registry:
+        if functions == REGISTRY:
             stack.enter_context(_register_functions(model, sites))
-        else:
+        elif functions == EAGER:
             stack.enter_context(select_implementation(model, lambda _: "eager"))
         for handle in _register_taps(model, sites.name_module_call):
             stack.callback(handle.remove)

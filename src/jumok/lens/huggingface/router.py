@@ -1,8 +1,9 @@
 """Find out how the attentions of a transformers model can be recorded, and verify it against the plain model.
 
-The ways, in this order: through transformers' attention registry and the recognizer; through the model's own eager
-functions and the recognizer; only the maps that the model returns itself. A way is taken if the model's outputs under
-the lens equal those without it. The result is cached for all models of the same class and config.
+The ways, in this order: through transformers' attention registry; through the model's own attention functions, in which
+the recognizer finds attentions; through its eager functions, likewise; only the maps that the model returns itself. A way
+is taken if the model's outputs under the lens equal those without it. The result is cached for all models of the same
+class and config.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from jumok.tap import listen
 from .attention_maps import run_with_maps
 from .output_comparison import compare_outputs
 from .recognizer import AttentionRecognizer
-from .route_attention import list_parts, route_attention
+from .route_attention import EAGER, OWN, REGISTRY, list_parts, route_attention
 
 EDITABLE, MAPS_ONLY, REFUSED = "editable", "maps only", "refused"
 #: with more positions, only the logits of the last ones are compared: all of them would take gigabytes
@@ -33,11 +34,12 @@ class Route(NamedTuple):
     """A way to the attentions of a model.
 
     Attributes:
-        registry: Whether attentions in transformers' registry are routed by it, or computed by eager functions.
+        functions: Who computes attentions in transformers' registry: "registry" (Jumok's function), "own" (the model's
+            own implementation) or "eager".
         recognize: Whether attentions outside the registry are looked for.
     """
 
-    registry: bool
+    functions: str
     recognize: bool
 
 
@@ -122,13 +124,13 @@ class Router:
         if route == self._open_route:
             return
         self.close()
-        context = route_attention(self.model, registry=route.registry, recognize=route.recognize)
+        context = route_attention(self.model, functions=route.functions, recognize=route.recognize)
         self._recognizer = self._stack.enter_context(context)
         self._open_route = route
 
     def _guess_route(self) -> Route:
         """Return the route of most models: the registry, and the recognizer where a part does not use the registry."""
-        return Route(registry=True, recognize=not all(part._can_set_attn_implementation() for part in list_parts(self.model)))
+        return Route(REGISTRY, recognize=not all(part._can_set_attn_implementation() for part in list_parts(self.model)))
 
     def _build_cache_key(self, inputs: tuple[Any, ...], settings: Mapping[str, Any]) -> CacheKey:
         names = tuple(sorted(name for name, setting in settings.items() if setting is not None))
@@ -144,7 +146,8 @@ class Router:
         self.close()
         expected = self._forward(inputs, settings)
         reasons: list[str] = []
-        for route in (Route(registry=True, recognize=True), Route(registry=False, recognize=True)):
+        for functions in (REGISTRY, OWN, EAGER):
+            route = Route(functions, recognize=True)
             recorder = Recorder()
             try:
                 self._open(route)
