@@ -1,0 +1,199 @@
+"""Run one small model plain and under the lens, and record whether the outputs and weights agree."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import jumok
+from jumok.errors import ArgumentError
+
+from .model_classes import ModelClass
+from .model_inputs import Inputs, NoInputsError, find_inputs
+from .outputs import Difference, compare_outputs, contains_nan
+from .small_model import build_small_model
+
+LENGTHS = (7, 11)
+BOUND = 1e-5  # in float32, in proportion to the largest output
+FLOAT64_BOUND = 1e-8
+WEIGHTS_BOUND = 1e-4
+
+
+@dataclass(frozen=True)
+class Record:
+    """What the census says about one class.
+
+    Attributes:
+        model_type: The model type.
+        name: The class.
+        status: "equal", "different", "crash", "refused", "outside the attention registry", "no attention" or
+            "not built".
+        reason: Why, where the status is not "equal".
+        difference: The largest difference of an output, in proportion to its largest number.
+        attentions: How many attentions the lens recorded.
+        eager_equal: How many weight tables of eager attention equal those of a recorded attention.
+        eager_tables: How many weight tables eager attention returned.
+        inputs: The inputs that the model was run with.
+        parameters: The number of parameters of the small model.
+        seconds: How long this took.
+    """
+
+    model_type: str
+    name: str
+    status: str
+    reason: str = ""
+    difference: float | None = None
+    attentions: int = 0
+    eager_equal: int = 0
+    eager_tables: int = 0
+    inputs: tuple[str, ...] = ()
+    parameters: int = 0
+    seconds: float = 0.0
+
+
+def examine_class(model_class: ModelClass) -> Record:
+    """Build a small model of a class, run it plain and under the lens, and compare.
+
+    Args:
+        model_class: The class.
+    """
+    start = time.perf_counter()
+    fields = _examine(model_class)
+    seconds = round(time.perf_counter() - start, 2)
+    return Record(model_class.model_type, model_class.name, seconds=seconds, **fields)
+
+
+def _examine(model_class: ModelClass) -> dict[str, Any]:
+    """Return the fields of the record."""
+    try:
+        model = build_small_model(model_class)
+        runs = [find_inputs(model, length) for length in LENGTHS]
+        expected = [_run_plain(model, inputs) for inputs in runs]
+    except NoInputsError as error:
+        return {"status": "not built", "reason": f"no inputs: {_shorten(error)}"}
+    except Exception as error:
+        return {"status": "not built", "reason": f"{type(error).__name__}: {_shorten(error)}"}
+    facts = {"inputs": tuple(runs[0]), "parameters": sum(parameter.numel() for parameter in model.parameters())}
+    if any(contains_nan(output) for output in expected):
+        return facts | {"status": "not built", "reason": "the plain output contains NaN"}
+    try:
+        return facts | _compare_with_lens(model, runs, expected)
+    except ArgumentError as error:
+        return facts | _explain_refusal(model, str(error))
+    except Exception as error:
+        return facts | {"status": "crash", "reason": f"{type(error).__name__}: {_shorten(error)}"}
+
+
+def _run_plain(model: Any, inputs: Inputs) -> Any:
+    """Run the model; some models draw random numbers, so each forward pass starts with the same seed."""
+    torch.manual_seed(0)
+    with torch.no_grad():
+        return model(**inputs)
+
+
+def _run_lens(model: Any, inputs: Inputs) -> jumok.Capture:
+    with jumok.Lens(model) as lens:
+        torch.manual_seed(0)
+        return lens.run(**inputs, logits=True)
+
+
+def _compare_with_lens(model: Any, runs: list[Inputs], expected: list[Any]) -> dict[str, Any]:
+    """Compare the outputs under the lens with the plain ones, and the weights with those of eager attention."""
+    captures = [_run_lens(model, inputs) for inputs in runs]
+    worst = _find_worst(runs, expected, [capture.output for capture in captures])
+    attentions = len(captures[0].sites.names)
+    equal, total = _compare_eager_weights(model, runs[0], captures[0])
+    fields: dict[str, Any] = {
+        "difference": worst.size, "attentions": attentions, "eager_equal": equal, "eager_tables": total,
+    }  # fmt: skip
+    if worst.size <= BOUND:
+        return fields | {"status": "equal"}
+    precise = _compare_in_float64(model, runs)
+    if precise is not None and precise.size <= FLOAT64_BOUND:
+        reason = f"equal in float64 ({precise.size:.0e}); the model amplifies rounding errors of float32"
+        return fields | {"status": "equal", "reason": reason}
+    return fields | {"status": "different", "reason": f"{worst.name} by {worst.size:.1e}"}
+
+
+def _find_worst(runs: list[Inputs], expected: list[Any], outputs: list[Any]) -> Difference:
+    """Return the largest difference of all runs."""
+    differences = [
+        compare_outputs(plain, output, _get_token_mask(inputs))
+        for inputs, plain, output in zip(runs, expected, outputs, strict=True)
+    ]
+    return max(differences, key=lambda difference: difference.size)
+
+
+def _get_token_mask(inputs: Inputs) -> Tensor | None:
+    mask = inputs.get("attention_mask")
+    return mask.bool() if isinstance(mask, Tensor) else None
+
+
+def _compare_in_float64(model: Any, runs: list[Inputs]) -> Difference | None:
+    """Compare again in float64, where rounding errors are too small to matter; None where the model cannot run so."""
+    model = model.double()
+    precise = [
+        {
+            name: tensor.double() if isinstance(tensor, Tensor) and tensor.is_floating_point() else tensor
+            for name, tensor in inputs.items()
+        }
+        for inputs in runs
+    ]
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        expected = [_run_plain(model, inputs) for inputs in precise]
+        outputs = [_run_lens(model, inputs).output for inputs in precise]
+    except Exception:
+        return None
+    finally:
+        torch.set_default_dtype(default)
+    return _find_worst(precise, expected, outputs)
+
+
+def _compare_eager_weights(model: Any, inputs: Inputs, capture: jumok.Capture) -> tuple[int, int]:
+    """Count the weight tables of eager attention, and those that equal the weights of a recorded attention."""
+    implementation = model.config._attn_implementation
+    try:
+        model.set_attn_implementation("eager")
+        torch.manual_seed(0)
+        with torch.no_grad():
+            output = model(**inputs, output_attentions=True)
+    except Exception:  # many models return no weights
+        return 0, 0
+    finally:
+        model.set_attn_implementation(implementation)
+    tables = list(_list_tables(output))
+    weights = [capture.weights(site) for site in capture.sites.names]
+    equal = sum(any(_is_close(table[0], candidate) for candidate in weights) for table in tables)
+    return equal, len(tables)
+
+
+def _list_tables(output: Any) -> list[Tensor]:
+    """List the weight tables ``[batch, head, query, key]`` in a model's output."""
+    if not hasattr(output, "items"):
+        return []
+    fields = [part for name, part in output.items() if "attentions" in name and isinstance(part, tuple | list)]
+    return [table for field in fields for table in field if isinstance(table, Tensor) and table.dim() == 4]
+
+
+def _is_close(table: Tensor, weights: Tensor) -> bool:
+    return table.shape == weights.shape and float((table - weights).abs().max()) <= WEIGHTS_BOUND
+
+
+def _explain_refusal(model: Any, message: str) -> dict[str, Any]:
+    """Distinguish models without attention, models outside the registry, and other refusals."""
+    if "registry" not in message:
+        return {"status": "refused", "reason": _shorten(message)}
+    has_attention = any(re.search("Att(entio)?n|MultiHead", type(module).__name__) for module in model.modules())
+    return {"status": "outside the attention registry" if has_attention else "no attention", "reason": ""}
+
+
+def _shorten(error: object) -> str:
+    """Return the first 200 characters of a message, on one line."""
+    return " ".join(str(error).split())[:200]

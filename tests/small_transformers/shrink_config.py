@@ -1,0 +1,231 @@
+"""Shrink the default config of a model class, so that the model has few parameters and the fields still agree.
+
+Widths, heads and head widths are divided by common factors, for a config and all its sub-configs. Relations between
+fields therefore survive: the width is heads times head width, and the text model's width is what the projector expects.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from transformers import PreTrainedConfig
+
+from .config_tree import list_fields, walk_configs
+from .field_rules import classify_field
+
+VOCABULARY = 200
+FIRST_LARGE_TOKEN = 90  # token ids from here on move to the end of the small vocabulary
+POSITIONS = 512
+WINDOW = 4
+EXPERTS = 8
+INNER_WIDTH_LIMIT = 96
+WIDTH_FIELDS = ("hidden_size", "d_model", "n_embd", "embed_dim", "dim")
+
+
+@dataclass(frozen=True)
+class Factors:
+    """What the sizes of one config are divided by.
+
+    Attributes:
+        heads: The divisor of numbers of heads.
+        head_width: The divisor of head widths.
+        tokens: The new id of each token whose id does not fit into the small vocabulary.
+    """
+
+    heads: int
+    head_width: int
+    tokens: dict[int, int]
+
+    @property
+    def width(self) -> int:
+        """The divisor of widths."""
+        return self.heads * self.head_width
+
+
+def shrink_config(config: PreTrainedConfig, overrides: dict[str, Any]) -> PreTrainedConfig:
+    """Build a small config of the same class.
+
+    Args:
+        config: A config with its default sizes.
+        overrides: Fields to set instead of the shrunken ones; a dictionary changes fields of a sub-config.
+    """
+    return _rebuild(config, choose_factors(config), overrides)
+
+
+def choose_factors(config: PreTrainedConfig) -> Factors:
+    """Choose the divisors of a config and its sub-configs.
+
+    Args:
+        config: A config with its default sizes.
+    """
+    heads: list[int] = []
+    head_widths: list[int] = []
+    tokens: set[int] = set()
+    for part in walk_configs(config):
+        part_heads = []
+        for name, entry in list_fields(part):
+            kind = classify_field(name)
+            integers = [number for number in _flatten(entry) if number > 0]
+            if kind == "heads":
+                heads += [number for number in integers if number > 1]
+                part_heads += integers if name in ("num_attention_heads", "n_head", "num_heads", "n_heads") else []
+            elif kind == "head_width":
+                head_widths += integers
+            elif kind == "token":
+                tokens |= {number for number in integers if number >= FIRST_LARGE_TOKEN}
+        widths = [getattr(part, name, None) for name in WIDTH_FIELDS]
+        head_widths += [
+            width // part_heads[0]
+            for width in widths
+            if part_heads and isinstance(width, int) and width % part_heads[0] == 0
+        ]
+    divisor = math.gcd(*heads) if heads else 4
+    head_divisor = max(
+        (number for number in range(1, divisor + 1) if divisor % number == 0 and max(heads, default=8) >= 2 * number),
+        default=1,
+    )
+    common = math.gcd(*head_widths) if head_widths else 32
+    candidates = [number for number in range(1, common + 1) if common % number == 0]
+    usable = [
+        number for number in candidates if (common // number) % 4 == 0 and min(head_widths, default=64) // number >= 8
+    ]
+    large = sorted(tokens)
+    moved = {token: VOCABULARY - len(large) + index for index, token in enumerate(large)}
+    return Factors(head_divisor, max(usable, default=1), moved)
+
+
+def _flatten(entry: Any) -> list[int]:
+    """List the integers in a number or in nested lists."""
+    if isinstance(entry, bool):
+        return []
+    if isinstance(entry, int):
+        return [entry]
+    if isinstance(entry, list | tuple):
+        return [number for part in entry for number in _flatten(part)]
+    return []
+
+
+def _rebuild(config: PreTrainedConfig, factors: Factors, overrides: dict[str, Any]) -> PreTrainedConfig:
+    """Build a small config from the fields of a large one."""
+    layers = _choose_layers(config)
+    fields: dict[str, Any] = {}
+    for name, entry in list_fields(config):
+        override = overrides.get(name)
+        if isinstance(entry, PreTrainedConfig):
+            fields[name] = _rebuild(entry, factors, override if isinstance(override, dict) else {})
+        elif name in overrides:
+            fields[name] = override
+        else:
+            small = _shrink_entry(name, entry, factors, layers)
+            if small != entry:
+                fields[name] = small
+    fields |= {name: entry for name, entry in overrides.items() if name not in fields}
+    _choose_features(config, fields, layers)
+    if getattr(config, "pad_token_id", 0) is None and _has_vocabulary(config) and "pad_token_id" not in fields:
+        fields["pad_token_id"] = 3
+    return type(config)(**fields)
+
+
+def _has_vocabulary(config: PreTrainedConfig) -> bool:
+    return getattr(config, "vocab_size", None) is not None
+
+
+def _choose_layers(config: PreTrainedConfig) -> dict[int, list[int]]:
+    """Choose which layers remain, for every number of layers in a field: one layer of each kind, at least two."""
+    fields = list_fields(config)
+    counts = {
+        entry for name, entry in fields if classify_field(name) == "layers" and isinstance(entry, int) and entry > 2
+    }
+    outputs = len(getattr(config, "_out_indices", None) or ())
+    chosen: dict[int, list[int]] = {}
+    for count in counts:
+        lists = [entry for _, entry in fields if isinstance(entry, list | tuple) and len(entry) == count]
+        kinds: dict[str, int] = {}
+        for index in range(count):
+            kinds.setdefault(repr([entry[index] for entry in lists]), index)
+        indices = sorted(kinds.values())[:6]
+        smallest = max(2, outputs)
+        indices += [index for index in range(count) if index not in indices][: max(0, smallest - len(indices))]
+        chosen[count] = sorted(indices)
+    return chosen
+
+
+def _choose_features(config: PreTrainedConfig, fields: dict[str, Any], layers: dict[int, list[int]]) -> None:
+    """Set the stages that a backbone returns, where each layer is a stage and layers were removed."""
+    stages, indices = getattr(config, "stage_names", None), getattr(config, "_out_indices", None)
+    if not stages or not indices or len(stages) - 1 not in layers:
+        return
+    count = len(layers[len(stages) - 1])
+    fields.pop("out_features", None)
+    fields["out_indices"] = list(range(count - len(indices) + 1, count + 1))
+
+
+def _shrink_entry(name: str, entry: Any, factors: Factors, layers: dict[int, list[int]]) -> Any:
+    """Shrink one field."""
+    if entry is None or isinstance(entry, bool | str):
+        return entry
+    kind = classify_field(name)
+    if isinstance(entry, list | tuple) and len(entry) in layers and kind not in ("depths", "token"):
+        entry = type(entry)(entry[index] for index in layers[len(entry)])
+    if isinstance(entry, list | tuple) and kind == "keep" and layers and _are_layer_indices(name, entry):
+        return _shrink_layer_indices(entry, layers)
+    if isinstance(entry, dict) and all(isinstance(key, str) for key in entry):
+        return _shrink_dictionary(entry, factors)
+    if isinstance(entry, list | tuple):
+        return type(entry)(_shrink_entry(name, part, factors, layers) for part in entry)
+    if not isinstance(entry, int):
+        return entry
+    return _shrink_number(kind, entry, factors, layers)
+
+
+def _are_layer_indices(name: str, entry: list[Any] | tuple[Any, ...]) -> bool:
+    words = ("indexes", "indices", "layer_ids", "hook_ids", "_layers", "layer_idx")
+    return bool(entry) and any(name.endswith(word) for word in words) and all(isinstance(part, int) for part in entry)
+
+
+def _shrink_layer_indices(entry: Any, layers: dict[int, list[int]]) -> Any:
+    """Map the indices of layers to the layers that remain."""
+    count = min((number for number in layers if number > max(entry)), default=max(layers))
+    small = len(layers[count])
+    indices = [index if index < 0 else min(small - 1, index * small // count) for index in entry]
+    return type(entry)(dict.fromkeys(max(index, -small) for index in indices))
+
+
+def _shrink_dictionary(entry: dict[str, Any], factors: Factors) -> dict[str, Any]:
+    """Shrink the sizes in a dictionary, such as the parameters of rotary positions."""
+    small: dict[str, Any] = {}
+    for name, part in entry.items():
+        if isinstance(part, dict):
+            small[name] = _shrink_dictionary(part, factors)
+        elif name.endswith("_section"):
+            small[name] = [max(1, number // factors.head_width) for number in part]
+        elif name in ("long_factor", "short_factor"):
+            small[name] = part[:: factors.head_width]
+        else:
+            small[name] = part
+    return small
+
+
+def _shrink_number(kind: str, number: int, factors: Factors, layers: dict[int, list[int]]) -> int:
+    """Shrink one integer by the kind of its field."""
+    if kind == "width":
+        return number if number <= 4 else max(2, number // factors.width)
+    if kind == "inner_width":
+        return number if number <= 4 else min(INNER_WIDTH_LIMIT, max(8, number // factors.width))
+    if kind == "heads":
+        return max(1, number // factors.heads) if number > 0 else number
+    if kind == "head_width":
+        return max(2, number // factors.head_width) if number > 1 else number
+    if kind == "layers":
+        return len(layers[number]) if number in layers else number
+    if kind == "token":
+        return factors.tokens.get(number, number)
+    if kind == "images":
+        return min(number, 64)
+    limits = {
+        "vocabulary": VOCABULARY, "positions": POSITIONS, "group": 4, "top_k": 2, "experts": EXPERTS, "window": WINDOW,
+        "depths": 2, "queries": 8,
+    }  # fmt: skip
+    return min(number, limits[kind]) if kind in limits else number

@@ -1,0 +1,37 @@
+"""Build a small model of a class of transformers, with random parameters and valid inputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .model_classes import ModelClass
+from .overrides import get_overrides
+from .parameters import randomise_parameters
+from .shrink_config import shrink_config
+
+SEED = 0
+
+
+def build_small_model(model_class: ModelClass) -> Any:
+    """Build a small model in eval mode.
+
+    Args:
+        model_class: The class to build.
+    """
+    loaded = model_class.load()
+    overrides = get_overrides(model_class)
+    config = shrink_config(_build_default_config(loaded.config_class, overrides), overrides)
+    torch.manual_seed(SEED)
+    model = loaded(config).eval()
+    randomise_parameters(model, SEED)
+    return model
+
+
+def _build_default_config(config_class: Any, overrides: dict[str, Any]) -> Any:
+    """Build a config with default sizes; where the defaults contradict each other, with the overrides."""
+    try:
+        return config_class()
+    except Exception:
+        return config_class(**overrides)
