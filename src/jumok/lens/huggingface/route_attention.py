@@ -25,6 +25,7 @@ from jumok.tap import tap
 
 from .attention_function import create_attention_function
 from .forward_scope import ForwardScope
+from .longformer import replace_longformer_attention
 from .mask_functions import create_mask_function
 from .module_names import OUTPUT_PROJECTION_NAMES, SIBLING_PROJECTION, find_feedforwards
 from .recognizer import AttentionRecognizer, RecognizedAttention
@@ -100,6 +101,7 @@ def route_attention(model: nn.Module, *, functions: str = REGISTRY, recognize: b
             stack.enter_context(_register_functions(model, sites))
         elif functions == EAGER:
             stack.enter_context(select_implementation(model, lambda _: "eager"))
+        stack.enter_context(replace_longformer_attention(model, sites))
         for handle in _register_taps(model, sites.name_module_call):
             stack.callback(handle.remove)
         stack.enter_context(scope.follow(model, parts))
