@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from jumok import attend
 from jumok.attention import Cache, MultiHead, bias, mask, score
 from jumok.errors import ArgumentError, BackendError, ShapeError
+from jumok.tap import Listener, listen
 
 pytestmark = pytest.mark.usefixtures("tiny_blocks")
 
@@ -55,6 +56,25 @@ def test_blocked_computes_gradients_of_replaced_parameters() -> None:
 
     for explicit, blocked in zip(compute_gradients("explicit"), compute_gradients("blocked"), strict=True):
         assert torch.allclose(explicit, blocked)
+
+
+@pytest.mark.parametrize("which", [0, 1, 2], ids=["query", "key", "value"])
+@pytest.mark.parametrize("allowed", [None, mask.causal & mask.window(40)], ids=["all", "band"])
+@pytest.mark.parametrize("backend", ["sdpa", "blocked"])
+def test_rows_that_are_not_contiguous(which: int, allowed: Any, backend: str) -> None:
+    """PyTorch's kernel for the log-sum-exp reads adjacent numbers and ignores the stride of the last axis."""
+    inputs = [torch.randn(2, 3, 256, 16) for _ in range(3)]
+    expected = attend(*inputs, mask=allowed, backend="explicit")
+    inputs[which] = inputs[which].mT.contiguous().mT
+    received: dict[str, Any] = {}
+
+    class Requests(Listener):
+        def __call__(self, site: str, value: Any) -> Any:
+            return received.setdefault(site, value)
+
+    with listen(Requests()):
+        output = attend(*inputs, mask=allowed, backend=backend, site="layer")
+    assert (output - expected).abs().max() < 1e-5 and "layer.logsumexp" in received
 
 
 def test_gradient_of_a_tensor_used_twice_is_counted_once() -> None:

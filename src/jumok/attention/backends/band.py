@@ -111,7 +111,8 @@ class _Layout:
         columns, rows = width - tensor.shape[-1], count * block - self.queries
         if columns or rows:
             tensor = functional.pad(tensor, (0, columns, 0, rows))
-        return tensor.reshape(self.sequences, count, block, width)
+        # the kernel reads rows of adjacent numbers, whatever the strides say
+        return tensor.reshape(self.sequences, count, block, width).contiguous()
 
     def join_queries(self, blocks: Tensor, width: int) -> Tensor:
         """Undo ``split_queries``."""

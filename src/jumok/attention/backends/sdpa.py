@@ -90,6 +90,8 @@ def _compute_with_logsumexp(
     if table is not None and table.dtype == torch.bool:  # this kernel takes numbers to add
         table = torch.zeros_like(table, dtype=query.dtype).masked_fill(~table, float("-inf"))
     heads = query.shape[1]
+    # the kernel reads rows of adjacent numbers, whatever the strides say
+    query, key, value = (tensor if tensor.stride(-1) == 1 else tensor.contiguous() for tensor in (query, key, value))
     output, logsumexp = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
         query,
         expand_groups(key, heads),

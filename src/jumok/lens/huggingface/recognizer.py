@@ -5,7 +5,7 @@ active, it sees every operation of torch:
 
 1. A batched product of two tensors may be query x key: its factors are remembered with its result.
 2. Operations on this result are followed: multiplying by a number changes the scale; adding a bias or a mask, changing
-   the shape or the dtype keep the factors.
+   the shape or the dtype keep the factors. Other multiplications also count as adding numbers.
 3. ``softmax`` of a followed tensor gives weights, which are followed in the same way.
 4. A product of weights and another tensor is an attention: scores minus scaled product is the mask and the bias. The
    result is computed by ``attend()``, where it can be captured and edited.
@@ -30,6 +30,7 @@ from .einsum import parse_batched_product
 PRODUCTS = frozenset({"matmul", "__matmul__", "bmm"})
 PRODUCTS_WITH_SUM = frozenset({"baddbmm"})
 SOFTMAX = frozenset({"softmax"})
+FILLS = frozenset({"masked_fill", "masked_fill_"})
 MULTIPLICATIONS = frozenset({"mul", "__mul__", "__rmul__", "mul_", "__imul__", "multiply"})
 DIVISIONS = frozenset({"div", "__div__", "__truediv__", "div_", "__itruediv__", "divide", "true_divide"})
 #: the scores after these operations are the product plus other numbers
@@ -155,14 +156,18 @@ class AttentionRecognizer(TorchFunctionMode):
         followed = self._followed[source]
         if name in REARRANGEMENTS and output.numel() == source.numel():
             self._remember(output, followed)
-        elif isinstance(followed, FollowedProduct):
-            if name in SOFTMAX and _is_last_axis(args, kwargs, output):
-                self._remember(output, FollowedWeights(followed, source))
-            elif name in ADDITIONS and output.shape[-2:] == source.shape[-2:]:
-                self._remember(output, followed)
-            elif name in MULTIPLICATIONS | DIVISIONS and (factor := _read_factor(args)) is not None:
-                scale = followed.scale / factor if name in DIVISIONS else followed.scale * factor
-                self._remember(output, replace(followed, scale=scale))
+        elif isinstance(followed, FollowedWeights):
+            if name in FILLS and source is args[0] and args[2] == 0:  # weights of forbidden cells, set to 0 once more
+                scores = followed.scores.masked_fill(args[1], -torch.inf)
+                self._remember(output, FollowedWeights(followed.product, scores))
+        elif name in SOFTMAX and _is_last_axis(args, kwargs, output):
+            self._remember(output, FollowedWeights(followed, source))
+        elif output.shape[-2:] != source.shape[-2:]:
+            return
+        elif name in MULTIPLICATIONS | DIVISIONS and (scaled := _scale_product(followed, name, args)) is not None:
+            self._remember(output, scaled)
+        elif name in ADDITIONS | MULTIPLICATIONS:
+            self._remember(output, followed)
 
     def _remember(self, tensor: Tensor, followed: FollowedProduct | FollowedWeights) -> None:
         if isinstance(followed, FollowedProduct) and tensor.dim() == 4:
@@ -254,12 +259,18 @@ def _is_last_axis(args: Sequence[Any], kwargs: Mapping[str, Any], output: Tensor
     return axis in (-1, output.dim() - 1)
 
 
-def _read_factor(args: Sequence[Any]) -> float | None:
-    """Return the number that a tensor is multiplied or divided by; None if it is a larger tensor."""
+def _scale_product(product: FollowedProduct, name: str, args: Sequence[Any]) -> FollowedProduct | None:
+    """Return a product that was multiplied or divided by a number, or by one for each head; None for other factors."""
     factor = args[1] if len(args) > 1 else None
-    if isinstance(factor, Tensor):
-        return float(factor) if factor.numel() == 1 else None
-    return float(factor) if isinstance(factor, int | float) else None
+    if isinstance(factor, Tensor) and factor.numel() > 1:
+        is_per_head = factor.dim() > 2 and factor.shape[-2:] == (1, 1) and factor.dim() <= product.query.dim()
+        if not is_per_head:
+            return None
+        return replace(product, query=product.query / factor if name in DIVISIONS else product.query * factor)
+    if not isinstance(factor, int | float | Tensor):
+        return None
+    number = float(factor)
+    return replace(product, scale=product.scale / number if name in DIVISIONS else product.scale * number)
 
 
 def _divide(count: int, batch: int) -> int | None:

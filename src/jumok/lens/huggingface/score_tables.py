@@ -128,7 +128,7 @@ def read_added_table(table: Tensor, queries: range, keys: range) -> TableArgumen
     highest = table.amax(-1, keepdim=True)
     # In a row without an allowed cell all numbers are equally low, and the model attends to all of them. A number that
     # is so low that it absorbs the scores must stay low: the weights of such a row are equal.
-    allowed = table >= highest - FORBIDDEN_GAP
+    allowed = (table >= highest - FORBIDDEN_GAP) & (table > -torch.inf)
     absorbing = torch.finfo(table.dtype).min / 2
     numbers = torch.where(allowed, table.clamp(min=absorbing), 0.0)
     mask = read_boolean_table(allowed, queries, keys).mask
