@@ -1,4 +1,4 @@
-"""The recognizer: attentions that a model writes itself are found, computed by attend(), captured and edited."""
+"""The recognizer: attentions that a model writes itself are attentions, computed by attend(), captured and edited."""
 
 from __future__ import annotations
 
@@ -132,10 +132,10 @@ def test_nothing_is_left_behind() -> None:
 
 def recognize(compute: Callable[[], Tensor]) -> tuple[Tensor, list[RecognizedAttention]]:
     """Run operations under a recognizer that computes each attention in float64 with a plain softmax."""
-    found: list[RecognizedAttention] = []
+    attentions: list[RecognizedAttention] = []
 
     def compute_plainly(attention: RecognizedAttention) -> Tensor:
-        found.append(attention)
+        attentions.append(attention)
         assert attention.scores is not None
         return (attention.scores.double().softmax(-1) @ attention.value.double()).float()
 
@@ -143,64 +143,62 @@ def recognize(compute: Callable[[], Tensor]) -> tuple[Tensor, list[RecognizedAtt
     recognizer.batch = 2
     with recognizer:
         output = compute()
-    return output, found
+    return output, attentions
 
 
 def make_tensors() -> tuple[Tensor, Tensor, Tensor]:
     generator = torch.Generator().manual_seed(3)
     shapes = ((2, 3, 5, 4), (2, 3, 7, 4), (2, 3, 7, 11))
-    query, key, value = (torch.randn(shape, generator=generator) for shape in shapes)
-    return query, key, value
+    q, k, v = (torch.randn(shape, generator=generator) for shape in shapes)
+    return q, k, v
 
 
-def write_with_matmul(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    scores = query @ key.transpose(-1, -2) / 2 + 0.5
-    return torch.matmul(nn.functional.dropout(scores.softmax(-1), 0.0), value)
+def write_with_matmul(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = q @ k.transpose(-1, -2) / 2 + 0.5
+    return torch.matmul(nn.functional.dropout(scores.softmax(-1), 0.0), v)
 
 
-def write_with_bmm(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    scores = torch.bmm(query.flatten(0, 1), key.flatten(0, 1).transpose(1, 2)) * 0.5 + 0.5
-    return torch.bmm(nn.functional.softmax(scores, dim=-1), value.flatten(0, 1)).unflatten(0, (2, 3))
+def write_with_bmm(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = torch.bmm(q.flatten(0, 1), k.flatten(0, 1).transpose(1, 2)) * 0.5 + 0.5
+    return torch.bmm(nn.functional.softmax(scores, dim=-1), v.flatten(0, 1)).unflatten(0, (2, 3))
 
 
-def write_with_baddbmm(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    scores = torch.full((6, 1, 7), 0.5).baddbmm(
-        batch1=query.flatten(0, 1), batch2=key.flatten(0, 1).mT, beta=1.0, alpha=0.5
-    )
+def write_with_baddbmm(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = torch.full((6, 1, 7), 0.5).baddbmm(batch1=q.flatten(0, 1), batch2=k.flatten(0, 1).mT, beta=1.0, alpha=0.5)
     weights = torch.softmax(scores.view(2, 3, 5, 7), -1)
-    return torch.bmm(weights.view(6, 5, 7), value.flatten(0, 1)).unflatten(0, (2, 3))
+    return torch.bmm(weights.view(6, 5, 7), v.flatten(0, 1)).unflatten(0, (2, 3))
 
 
-def write_with_einsum(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    scores = torch.einsum("ibnd,jbnd->bnij", query.permute(2, 0, 1, 3), key.permute(2, 0, 1, 3)) * 0.5 + 0.5
-    output = torch.einsum("bnij,jbnd->ibnd", scores.softmax(3), value.permute(2, 0, 1, 3))
+def write_with_einsum(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = torch.einsum("ibnd,jbnd->bnij", q.permute(2, 0, 1, 3), k.permute(2, 0, 1, 3)) * 0.5 + 0.5
+    output = torch.einsum("bnij,jbnd->ibnd", scores.softmax(3), v.permute(2, 0, 1, 3))
     return output.permute(1, 2, 0, 3)
 
 
 @pytest.mark.parametrize("write", [write_with_matmul, write_with_bmm, write_with_baddbmm, write_with_einsum])
 def test_every_way_to_write_the_formula_is_recognised(write: Callable[..., Tensor]) -> None:
-    query, key, value = make_tensors()
-    output, found = recognize(lambda: write(query, key, value))
-    (attention,) = found
+    q, k, v = make_tensors()
+    output, attentions = recognize(lambda: write(q, k, v))
+    (attention,) = attentions
     assert attention.scale == 0.5
-    assert torch.equal(attention.query, query) and torch.equal(attention.key, key)
-    assert torch.equal(attention.value, value)
-    expected = ((query.double() @ key.double().mT) / 2).softmax(-1) @ value.double()
+    assert torch.equal(attention.query, q) and torch.equal(attention.key, k)
+    assert torch.equal(attention.value, v)
+    expected = ((q.double() @ k.double().mT) / 2).softmax(-1) @ v.double()
     assert torch.allclose(output.double(), expected, atol=1e-6)
 
 
 def test_other_products_and_softmaxes_are_left_alone() -> None:
-    query, key, value = make_tensors()
+    q, k, v = make_tensors()
 
-    def softmax_over_queries() -> Tensor:
-        return (query @ key.mT).softmax(-2) @ value
+    def normalise_over_queries() -> Tensor:
+        return (q @ k.mT).softmax(-2) @ v
 
-    def squashed_scores() -> Tensor:
-        return torch.tanh(query @ key.mT).softmax(-1) @ value
+    def use_tanh() -> Tensor:
+        return torch.tanh(q @ k.mT).softmax(-1) @ v
 
-    def changed_weights() -> Tensor:
-        return ((query @ key.mT).softmax(-1) * 2) @ value
+    def double_weights() -> Tensor:
+        return ((q @ k.mT).softmax(-1) * 2) @ v
 
-    for compute in (softmax_over_queries, squashed_scores, changed_weights):
-        output, found = recognize(compute)
-        assert not found and torch.equal(output, compute())
+    for compute in (normalise_over_queries, use_tanh, double_weights):
+        output, attentions = recognize(compute)
+        assert not attentions and torch.equal(output, compute())

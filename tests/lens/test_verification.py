@@ -146,15 +146,11 @@ def test_an_argument_that_the_models_own_function_reads_is_not_ignored(monkeypat
 
     eager = modeling_llama.eager_attention_forward
 
-    def eager_attention_forward(
-        module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, strange_bias: Any = None, **rest: Any
-    ) -> Any:
-        return eager(module, query, key, value, attention_mask, **rest)
+    def eager_attention_forward(module: nn.Module, *tensors: Any, strange_bias: Any = None, **settings: Any) -> Any:
+        return eager(module, *tensors, **settings)
 
     monkeypatch.setattr(modeling_llama, "eager_attention_forward", eager_attention_forward)
-    monkeypatch.setattr(
-        attention_function, "list_own_arguments", attention_function.list_own_arguments.__wrapped__
-    )
+    monkeypatch.setattr(attention_function, "list_own_arguments", attention_function.list_own_arguments.__wrapped__)
     model = build_llama()
     attention = model.model.layers[0].self_attn
     forward = attention.forward

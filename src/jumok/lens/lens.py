@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -64,9 +64,7 @@ class Lens:
     (torch.Size([7, 7]), torch.Size([2, 7, 7]))
     """
 
-    def __init__(
-        self, model: LensModel, *, check: bool = True, report: Callable[[str], None] | None = None
-    ) -> None:
+    def __init__(self, model: LensModel, *, check: bool = True, report: Callable[[str], None] | None = None) -> None:
         """Create a lens; ``with`` opens it.
 
         Args:
@@ -165,8 +163,11 @@ class Lens:
         if not logits:
             settings = {**self.facts.build_last_logits_arguments(1), **settings}
 
-        if self._router is not None and self._router.prepare(prepared, settings, self._check).route is None:
-            return self._read_maps(prepared, settings, edits, keep, logits, labels, name)
+        if self._router is not None:
+            with self._explain_index_errors():
+                support = self._router.prepare(prepared, settings, self._check)
+            if support.route is None:
+                return self._read_maps(prepared, settings, edits, keep, logits, labels, name)
         recorder = Recorder(keep)
         with use_fastest_threads(self.model, count_rows((*prepared, *settings.values()))):
             output = self._forward(recorder, edits, gradients, prepared, settings)
@@ -265,24 +266,30 @@ class Lens:
         self.model.eval()
         try:
             with contextlib.ExitStack() as stack:
+                stack.enter_context(self._explain_index_errors())
                 stack.enter_context(torch.enable_grad() if gradients else torch.no_grad())
                 if edit_listener is not None:
                     stack.enter_context(listen(edit_listener))
                 stack.enter_context(listen(recorder))
                 output = self.model(*inputs, **settings)
+        finally:
+            self.model.train(was_training)
+        if edit_listener is not None:
+            edit_listener.check_applied()
+        return output
+
+    @contextlib.contextmanager
+    def _explain_index_errors(self) -> Iterator[None]:
+        """Explain torch's "index out of range in self", which models of transformers raise for a text that is too long."""
+        try:
+            yield
         except IndexError as error:
-            # torch's own message, "index out of range in self", does not name the cause
             if isinstance(self.model, Model) or self.facts.context_length is None:
                 raise
             raise ArgumentError(
                 f"{type(self.model).__name__} reads at most {self.facts.context_length:,} positions; "
                 "the input is longer, or contains an unknown token"
             ) from error
-        finally:
-            self.model.train(was_training)
-        if edit_listener is not None:
-            edit_listener.check_applied()
-        return output
 
     def _read_maps(
         self,

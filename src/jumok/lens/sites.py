@@ -177,7 +177,7 @@ def _is_cross(name: str) -> bool:
 
 
 def _replace_numbers(name: str) -> str:
-    """Replace the numbers in a site name: "blocks.3.attention" and "blocks.3.attention#1" become "blocks.#.attention"."""
+    """Replace the numbers in a site name: "blocks.3.attention" becomes "blocks.#.attention", without a suffix "#1"."""
     module_name = re.sub(r"#\d+$", "", name)
     return ".".join("#" if word.isdigit() else word for word in module_name.split("."))
 

@@ -105,11 +105,11 @@ def _decide_causality(module: nn.Module, is_causal: bool | None, implementation:
 
 def _check_arguments(module: nn.Module, name: str, arguments: dict[str, Any]) -> None:
     """Raise an ArgumentError for an argument that the model's own attention function reads and ``attend()`` lacks."""
-    given = {argument for argument, content in arguments.items() if content is not None} - CONTAINED_IN_MASK
-    read = sorted(given & list_own_arguments(type(module).__module__))
-    if read:
+    names = {argument for argument, content in arguments.items() if content is not None} - CONTAINED_IN_MASK
+    needed = sorted(names & list_own_arguments(type(module).__module__))
+    if needed:
         raise ArgumentError(
-            f"{name} ({type(module).__name__}) passes {', '.join(read)}, which the lens does not support"
+            f"{name} ({type(module).__name__}) passes {', '.join(needed)}, which the lens does not support"
         )
 
 
@@ -177,7 +177,8 @@ def read_mask(
     cells = (*query.shape[:3], key_count)
     if any(size not in (1, expected) for size, expected in zip(table.shape, cells, strict=True)):
         raise ArgumentError(
-            f"{name} passes a mask {list(attention_mask.shape)} for scores {list(cells)}; the lens does not support this"
+            f"{name} passes a mask {list(attention_mask.shape)} for scores {list(cells)}, "
+            "which the lens does not support"
         )
     table = table.expand(-1, -1, -1, key_count)
     read_table = read_boolean_table if table.dtype == torch.bool else read_added_table

@@ -51,11 +51,12 @@ def run_with_maps(model: nn.Module, inputs: tuple[Any, ...], settings: Mapping[s
     Raises:
         ArgumentError: If the input is too long, or the model returns no maps of weights.
     """
-    lengths = [tensor.shape[1] for tensor in (*inputs, *settings.values()) if _holds_tokens(tensor)]
-    if max(lengths, default=0) > MAX_LENGTH:
+    tokens = settings.get("input_ids", inputs[0] if inputs else None)
+    length = tokens.shape[1] if isinstance(tokens, Tensor) and tokens.dim() == 2 else 0
+    if length > MAX_LENGTH:
         raise ArgumentError(
-            f"{type(model).__name__} returns its complete maps, which the lens keeps for at most {MAX_LENGTH:,} tokens; "
-            f"the input has {max(lengths):,}"
+            f"{type(model).__name__} returns its complete maps, which the lens keeps for at most {MAX_LENGTH:,} "
+            f"tokens; the input has {length:,}"
         )
     with select_implementation(model, lambda _: "eager"), torch.no_grad():
         output = model(*inputs, **{**settings, "output_attentions": True, "return_dict": True})
@@ -73,16 +74,15 @@ def run_with_maps(model: nn.Module, inputs: tuple[Any, ...], settings: Mapping[s
     return MapsRun(attentions, output)
 
 
-def _holds_tokens(tensor: Any) -> bool:
-    return isinstance(tensor, Tensor) and tensor.dim() == 2 and not tensor.is_floating_point()
-
-
 def _check_map(model: nn.Module, name: str, table: Tensor) -> None:
     """Raise an ArgumentError for a tensor that is not a map of weights: not query x key, or rows without sum 1 or 0."""
     windows = getattr(model.config, "attention_window", None)
     sums = table.detach().float().sum(-1)
-    is_weight = bool((((sums - 1).abs() < ROW_SUM_BOUND) | (sums.abs() < ROW_SUM_BOUND)).all()) and bool((table >= 0).all())
+    is_weight = bool((((sums - 1).abs() < ROW_SUM_BOUND) | (sums.abs() < ROW_SUM_BOUND)).all()) and bool(
+        (table >= 0).all()
+    )
     if table.dim() != 4 or not is_weight or windows is not None:
         raise ArgumentError(
-            f"{type(model).__name__} returns {name} {list(table.shape)}, which are not weights [batch, head, query, key]"
+            f"{type(model).__name__} returns {name} {list(table.shape)}, which are not weights "
+            "[batch, head, query, key]"
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from torch import Tensor, nn
@@ -33,7 +33,7 @@ class ForwardScope:
         self.sites, self.recognizer = sites, recognizer
         self._executing: list[str] = []
         self._depth = 0
-        self._active: AbstractContextManager[Any] | None = None
+        self._active: ExitStack | None = None
 
     @property
     def module(self) -> str:
@@ -67,13 +67,13 @@ class ForwardScope:
         if self.recognizer is not None:
             tensors = [value for value in (*inputs, *settings.values()) if isinstance(value, Tensor) and value.dim()]
             self.recognizer.batch = tensors[0].shape[0] if tensors else 1
-            self._active = self.recognizer
-            self._active.__enter__()
+            self._active = ExitStack()
+            self._active.enter_context(self.recognizer)
 
     def _end(self, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
         self._depth -= 1
         if self._depth == 0 and self._active is not None:
-            self._active.__exit__(None, None, None)
+            self._active.close()
             self._active = None
 
     def _enter_module(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:

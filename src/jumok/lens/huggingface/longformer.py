@@ -1,8 +1,8 @@
 """Compute the attention of Longformer and LED (Beltagy et al. 2020) with ``attend()``.
 
 transformers computes it in overlapping chunks, which the recognizer cannot read. It is two attentions: every token
-attends to the tokens in a window and to the global tokens; a global token attends to all tokens, with projections of its
-own. Here both are masks.
+attends to the tokens in a window and to the global tokens; a global token attends to all tokens, with projections of
+its own. Here both are masks.
 """
 
 from __future__ import annotations

@@ -40,7 +40,9 @@ class PositionedMask(NamedTuple):
 
 
 #: attributes and methods of a tensor that do not read its numbers
-METADATA_FUNCTIONS = frozenset({"__get__", "dim", "ndimension", "size", "numel", "stride", "__len__", "is_floating_point"})
+METADATA_FUNCTIONS = frozenset(
+    {"__get__", "dim", "ndimension", "size", "numel", "stride", "__len__", "is_floating_point"}
+)
 
 
 class MaskTensor(Tensor):
@@ -95,7 +97,9 @@ class MaskTensor(Tensor):
             arguments: The arguments of ``Tensor.to``.
             settings: The keyword arguments of ``Tensor.to``.
         """
-        dtype = next((argument for argument in (*arguments, *settings.values()) if isinstance(argument, torch.dtype)), None)
+        dtype = next(
+            (argument for argument in (*arguments, *settings.values()) if isinstance(argument, torch.dtype)), None
+        )
         if dtype is None or dtype == self.dtype:
             return self
         return self.build_table().to(*arguments, **settings)
@@ -205,9 +209,7 @@ def create_mask_function(masking: ModuleType, implementation: str) -> Callable[.
             return table
 
         positioned = PositionedMask(mask, queries, keys)
-        return MaskTensor.create(
-            positioned, build_table, batch_size, dtype if builds_numbers else torch.bool, device
-        )
+        return MaskTensor.create(positioned, build_table, batch_size, dtype if builds_numbers else torch.bool, device)
 
     return build_mask
 

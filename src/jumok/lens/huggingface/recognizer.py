@@ -26,6 +26,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from .einsum import parse_batched_product
+from .multihead_function import compute_multihead
 
 PRODUCTS = frozenset({"matmul", "__matmul__", "bmm"})
 PRODUCTS_WITH_SUM = frozenset({"baddbmm"})
@@ -136,6 +137,9 @@ class AttentionRecognizer(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         if func is functional.scaled_dot_product_attention:
             return self._compute_kernel_call(func, args, kwargs)
+        if func is functional.multi_head_attention_forward:
+            projected = compute_multihead(args, kwargs, self._compute_with_added)
+            return func(*args, **kwargs) if projected is None else projected
         if name == "einsum":
             return self._follow_einsum(func, args, kwargs)
         if name in PRODUCTS and len(args) == 2:
@@ -145,13 +149,17 @@ class AttentionRecognizer(TorchFunctionMode):
             arguments = {**dict(zip(("input", "batch1", "batch2"), args, strict=False)), **kwargs}
             self._remember_product(output, arguments["batch1"], arguments["batch2"], float(kwargs.get("alpha", 1.0)))
             return output
-        source = next((argument for argument in args if isinstance(argument, Tensor) and argument in self._followed), None)
+        source = next(
+            (argument for argument in args if isinstance(argument, Tensor) and argument in self._followed), None
+        )
         output = func(*args, **kwargs)
         if source is not None and isinstance(output, Tensor):
             self._follow(name, source, args, kwargs, output)
         return output
 
-    def _follow(self, name: str, source: Tensor, args: Sequence[Any], kwargs: Mapping[str, Any], output: Tensor) -> None:
+    def _follow(
+        self, name: str, source: Tensor, args: Sequence[Any], kwargs: Mapping[str, Any], output: Tensor
+    ) -> None:
         """Remember what an operation on a followed tensor gives; nothing if the operation is not one of the formula."""
         followed = self._followed[source]
         if name in REARRANGEMENTS and output.numel() == source.numel():
@@ -176,7 +184,12 @@ class AttentionRecognizer(TorchFunctionMode):
 
     def _remember_product(self, output: Tensor, left: Any, right: Any, scale: float = 1.0) -> None:
         """Remember the factors of a batched product; products of two matrices are no attention."""
-        if isinstance(left, Tensor) and isinstance(right, Tensor) and left.dim() == right.dim() and left.dim() in (3, 4):
+        if (
+            isinstance(left, Tensor)
+            and isinstance(right, Tensor)
+            and left.dim() == right.dim()
+            and left.dim() in (3, 4, 5)
+        ):
             self._remember(output, FollowedProduct(left, right.transpose(-1, -2), scale))
 
     def _follow_product(
@@ -187,8 +200,7 @@ class AttentionRecognizer(TorchFunctionMode):
         if isinstance(weights, FollowedWeights) and isinstance(right, Tensor) and right.dim() == left.dim():
             attention = self._arrange(weights, right)
             if attention is not None:
-                output = self._compute(attention).to(left.dtype)
-                return output if left.dim() == 4 else output.flatten(0, 1)
+                return _restore_axes(self._compute(attention).to(left.dtype), left)
         output = func(*args, **kwargs)
         self._remember_product(output, left, right)
         return output
@@ -230,9 +242,10 @@ class AttentionRecognizer(TorchFunctionMode):
             return None
         return RecognizedAttention(query, key, value, product.scale, scores=scores)
 
-    def _compute_kernel_call(
-        self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> Tensor:
+    def _compute_with_added(self, query: Tensor, key: Tensor, value: Tensor, added: Tensor | None) -> Tensor:
+        return self._compute(RecognizedAttention(query, key, value, None, added=added))
+
+    def _compute_kernel_call(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
         """Compute a call of PyTorch's fused attention."""
         names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
         arguments = {**dict(zip(names, args, strict=False)), **kwargs}
@@ -249,8 +262,7 @@ class AttentionRecognizer(TorchFunctionMode):
         attention = RecognizedAttention(
             query_, key_, value_, arguments.get("scale"), added=added, is_causal=bool(arguments.get("is_causal"))
         )
-        output = self._compute(attention).to(query.dtype)
-        return output if query.dim() == 4 else output.flatten(0, 1)
+        return _restore_axes(self._compute(attention).to(query.dtype), query)
 
 
 def _is_last_axis(args: Sequence[Any], kwargs: Mapping[str, Any], output: Tensor) -> bool:
@@ -279,5 +291,18 @@ def _divide(count: int, batch: int) -> int | None:
 
 
 def _separate_heads(tensor: Tensor, heads: int) -> Tensor:
-    """Split ``[batch * head, row, width]`` into ``[batch, head, row, width]``; four axes are returned unchanged."""
+    """Return a tensor as ``[batch, head, row, width]``.
+
+    Three axes are ``[batch * head, row, width]``. Five axes are ``[batch, head, window, row, width]``; the windows of
+    an image become adjacent batch rows.
+    """
+    if tensor.dim() == 5:
+        return tensor.transpose(1, 2).flatten(0, 1)
     return tensor if tensor.dim() == 4 else tensor.unflatten(0, (-1, heads))
+
+
+def _restore_axes(output: Tensor, like: Tensor) -> Tensor:
+    """Return the output of an attention with as many axes as the tensor that it was computed from."""
+    if like.dim() == 5:
+        return output.unflatten(0, (like.shape[0], -1)).transpose(1, 2)
+    return output if like.dim() == 4 else output.flatten(0, 1)

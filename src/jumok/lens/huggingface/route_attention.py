@@ -68,7 +68,7 @@ def import_transformers(model: nn.Module) -> TransformersModules:
     return modules
 
 
-def list_parts(model: nn.Module) -> list[nn.Module]:
+def list_parts(model: nn.Module) -> list[Any]:
     """Return a model of transformers and the models of transformers inside it.
 
     Args:
@@ -79,7 +79,9 @@ def list_parts(model: nn.Module) -> list[nn.Module]:
 
 
 @contextmanager
-def route_attention(model: nn.Module, *, functions: str = REGISTRY, recognize: bool = True) -> Iterator[AttentionRecognizer | None]:
+def route_attention(
+    model: nn.Module, *, functions: str = REGISTRY, recognize: bool = True
+) -> Iterator[AttentionRecognizer | None]:
     """Compute the model's attentions with ``attend()`` while the context is open.
 
     Args:

@@ -1,9 +1,9 @@
 """Find out how the attentions of a transformers model can be recorded, and verify it against the plain model.
 
-The ways, in this order: through transformers' attention registry; through the model's own attention functions, in which
-the recognizer finds attentions; through its eager functions, likewise; only the maps that the model returns itself. A way
-is taken if the model's outputs under the lens equal those without it. The result is cached for all models of the same
-class and config.
+The routes, in this order: transformers' attention registry; the model's own attention functions, in which the
+recognizer finds attentions; its eager functions, likewise. A route is taken if the model's outputs under the lens equal
+those without it. If none is, the lens has only the maps that the model returns itself. The result is cached for all
+models of the same class and config.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Router:
         support: What the lens can do with the model; None before the first run.
     """
 
-    def __init__(self, model: nn.Module, report: Callable[[str], None] | None = None) -> None:
+    def __init__(self, model: Any, report: Callable[[str], None] | None = None) -> None:
         """Prepare a model.
 
         Args:
@@ -106,14 +106,14 @@ class Router:
             ArgumentError: If the lens cannot record the model.
         """
         key = self._build_cache_key(inputs, settings)
-        if key in _verified:
+        if not check:
+            self.support = Support(EDITABLE, route=self._guess_route())
+        elif key in _verified:
             self.support = _verified[key]
-        elif check:
+        else:
             if self._report is not None:
                 self._report(f"comparing {type(self.model).__name__} under the lens with the plain model (once)")
             self.support = _verified[key] = self._verify(inputs, settings)
-        else:
-            self.support = Support(EDITABLE, route=self._guess_route())
         if self.support.level == REFUSED:
             raise ArgumentError(self.support.reason)
         if self.support.route is not None:
@@ -130,7 +130,9 @@ class Router:
 
     def _guess_route(self) -> Route:
         """Return the route of most models: the registry, and the recognizer where a part does not use the registry."""
-        return Route(REGISTRY, recognize=not all(part._can_set_attn_implementation() for part in list_parts(self.model)))
+        return Route(
+            REGISTRY, recognize=not all(part._can_set_attn_implementation() for part in list_parts(self.model))
+        )
 
     def _build_cache_key(self, inputs: tuple[Any, ...], settings: Mapping[str, Any]) -> CacheKey:
         names = tuple(sorted(name for name, setting in settings.items() if setting is not None))
@@ -156,7 +158,7 @@ class Router:
             except JumokError as error:
                 reasons.append(str(error))
                 continue
-            except Exception as error:  # noqa: BLE001  any error of the model's own code means that this way is not open
+            except Exception as error:
                 reasons.append(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
                 continue
             finally:
@@ -183,8 +185,10 @@ class Router:
             run_with_maps(self.model, inputs, _copy_state(settings))
         except JumokError as error:
             return Support(REFUSED, f"the lens cannot record {name}: {reason}; {error}")
-        except Exception as error:  # noqa: BLE001  a model without maps may fail in any way when asked for them
-            return Support(REFUSED, f"the lens cannot record {name}: {reason}; it returns no maps ({type(error).__name__})")
+        except Exception as error:
+            return Support(
+                REFUSED, f"the lens cannot record {name}: {reason}; it returns no maps ({type(error).__name__})"
+            )
         return Support(MAPS_ONLY, reason)
 
     def _forward(self, inputs: tuple[Any, ...], settings: dict[str, Any]) -> Any:

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from jumok.attention import bias as biases
 from jumok.attention.bias import Bias
 from jumok.attention.grid import BlockGrid, Grid
 from jumok.attention.mask import Mask

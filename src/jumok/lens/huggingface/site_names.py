@@ -14,8 +14,8 @@ class SiteNames:
     """Names every attention call of a forward pass by its module.
 
     A module that is called again with the same query positions, as ALBERT's only layer, is another layer:
-    "layer.attention", "layer.attention#1", "layer.attention#2". Calls with advancing positions, as in decoding, have one
-    name, and their rows are appended.
+    "layer.attention", "layer.attention#1", "layer.attention#2". Calls with advancing positions, as in decoding, have
+    one name, and their rows are appended.
 
     Attributes:
         cached_length: The number of positions in the key/value cache at the start of the forward pass.
