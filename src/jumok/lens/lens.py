@@ -280,7 +280,7 @@ class Lens:
 
     @contextlib.contextmanager
     def _explain_index_errors(self) -> Iterator[None]:
-        """Explain torch's "index out of range in self", which models of transformers raise for a text that is too long."""
+        """Explain torch's "index out of range in self", which models of transformers raise for long texts."""
         try:
             yield
         except IndexError as error:
