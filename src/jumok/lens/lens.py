@@ -25,6 +25,7 @@ from jumok.models import Model
 from jumok.tap import listen
 from jumok.threads import count_rows, use_fastest_threads
 
+from .block_names import find_block, find_edited_sites
 from .capture.axis_labels import Labels, check_labels_are_unambiguous
 from .capture.model_capture import Capture
 from .capture.recorder import Recorder
@@ -231,6 +232,20 @@ class Lens:
             raise ArgumentError(f"the lens could not determine which MLP of {type(self.model).__name__} follows {site}")
         return blocks[0]
 
+    def create_edit_listener(self, edits: Sequence[Edit], sites: Sites) -> EditListener:
+        """Create the listener that applies edits to this model.
+
+        Args:
+            edits: The edits.
+            sites: The attention sites of the model.
+        """
+        return EditListener(
+            edits,
+            lambda edit: find_edited_sites(edit, sites, self.model),
+            self.find_mlp,
+            lambda site: find_block(self.model, site),
+        )
+
     def _forward(
         self,
         recorder: Recorder,
@@ -243,7 +258,7 @@ class Lens:
         edit_listener = None
         if edits:
             sites = self.find_sites(*inputs, **settings)
-            edit_listener = EditListener(edits, lambda edit: sites.find_all(edit.layer), self.find_mlp)
+            edit_listener = self.create_edit_listener(edits, sites)
         was_training = self.model.training
         self.model.eval()
         try:

@@ -7,22 +7,18 @@ a name of their own for each model, and the model's config selects that name.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
+from torch import nn
 
 from jumok.errors import ArgumentError
-from jumok.tap import tap
 
 from .attention_function import create_attention_function
 from .mask_functions import create_mask_function
-from .module_names import OUTPUT_PROJECTION_NAMES, SIBLING_PROJECTION, find_feedforwards
-
-ModuleOutput = Tensor | tuple[Any, ...]
+from .module_taps import register_taps
 
 
 class TransformersModules(NamedTuple):
@@ -83,7 +79,7 @@ def route_attention(model: nn.Module) -> Iterator[None]:
                 )
             for config, _ in previous:
                 config._attn_implementation_internal = name
-            for handle in _register_taps(model):
+            for handle in register_taps(model):
                 hooks.callback(handle.remove)
             yield
         finally:
@@ -91,31 +87,3 @@ def route_attention(model: nn.Module) -> Iterator[None]:
                 config._attn_implementation_internal = implementation
             for registry in registries:
                 registry._global_mapping.pop(name, None)
-
-
-def _register_taps(model: nn.Module) -> list[RemovableHandle]:
-    """Register forward hooks that pass the outputs of attentions and MLPs to ``tap()``."""
-    handles = [
-        feedforward.module.register_forward_hook(_create_tap_hook(f"{feedforward.block}.feedforward_output"))
-        for feedforward in find_feedforwards(model)
-    ]
-    modules = dict(model.named_modules())
-    for name, module in modules.items():
-        if any(f"{name}.{projection}" in modules for projection in OUTPUT_PROJECTION_NAMES):
-            handles.append(module.register_forward_hook(_create_tap_hook(f"{name}.block_output")))
-        parent, _, word = name.rpartition(".")
-        sibling = modules.get(f"{parent}.{SIBLING_PROJECTION}")
-        if word in ("self", "attention") and sibling is not None:
-            handles.append(sibling.register_forward_hook(_create_tap_hook(f"{name}.block_output")))
-    return handles
-
-
-def _create_tap_hook(site: str) -> Callable[[nn.Module, tuple[Any, ...], ModuleOutput], ModuleOutput]:
-    """Create a forward hook that passes a module's output, or the first element of a tuple, to ``tap()``."""
-
-    def tap_output(module: nn.Module, inputs: tuple[Any, ...], output: ModuleOutput) -> ModuleOutput:
-        if isinstance(output, tuple):
-            return (tap(site, output[0]), *output[1:])
-        return tap(site, output)
-
-    return tap_output
