@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 import transformers as hf
-from torch import Tensor
+from torch import Tensor, nn
 
 TOKENS = torch.randint(3, 90, (2, 11), generator=torch.Generator().manual_seed(0))
 TARGETS = torch.randint(3, 90, (2, 7), generator=torch.Generator().manual_seed(1))
@@ -68,12 +68,15 @@ MODELS: dict[str, tuple[Any, Any, dict[str, Tensor]]] = {
 
 
 def build_model(name: str) -> Any:
-    """A model with larger parameters than a new one, so that its heads attend to some keys more than to others."""
+    """A model with larger parameters than a new one, so that its heads attend to some keys more than to others.
+
+    Embeddings stay as they are: if they are also the output layer, a model with large ones repeats its last token."""
     torch.manual_seed(5)
     model_class, config, _ = MODELS[name]
     model = model_class(config).eval()
+    embeddings = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
     with torch.no_grad():
         for parameter in model.parameters():
-            if parameter.dim() == 2:
-                parameter.mul_(3)
+            if parameter.dim() == 2 and id(parameter) not in embeddings:
+                parameter.mul_(4)
     return model

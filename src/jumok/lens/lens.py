@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from jumok.checkpoint import Loaded, load
 from jumok.data.tokenizers.token_labels import label_tokens
+from jumok.defaults import NEW_TOKENS
 from jumok.errors import ArgumentError, describe_type
 from jumok.models import Model
 from jumok.tap import listen
@@ -31,6 +32,7 @@ from .capture.model_capture import Capture
 from .capture.recorder import Recorder
 from .edits.apply_edits import EditListener
 from .edits.edit_types import Edit
+from .generation import Generation, generate_with_edits
 from .input_checks import (
     check_edges_exist,
     check_edits,
@@ -136,8 +138,7 @@ class Lens:
         Raises:
             ArgumentError: If the lens is closed, or an input or edit does not fit the model.
         """
-        if not self._is_open:
-            raise ArgumentError("the lens is closed; open it: with jumok.Lens(model) as lens: ...")
+        self._check_open()
         if not inputs and not settings:
             raise ArgumentError("lens.run needs an input: a text, token ids or tensors")
         keep = check_keep(keep)
@@ -167,6 +168,48 @@ class Lens:
         for edit in edits:
             check_edges_exist(edit, capture)
         return capture
+
+    def generate(
+        self,
+        *inputs: Any,
+        edits: Edit | Sequence[Edit] = (),
+        limit: int = NEW_TOKENS,
+        keep: str | Sequence[str] = (),
+        name: str = "generation",
+        **settings: Any,
+    ) -> Generation:
+        """Generate text with the model's own decoding, and record the attentions of every token that it reads.
+
+        Edits hold at every step: positions count on through the new tokens.
+
+        Args:
+            inputs: The prompt, or the source of an encoder-decoder: a text, token ids or a tensor.
+            edits: The edits to apply; default: none.
+            limit: The largest number of new tokens. A text stops at the model's context length, with a
+                ``ContextWarning``.
+            keep: Further tensors to record, as in ``run``.
+            name: The name by which a ``Patch`` refers to the capture in JSON.
+            settings: For models of Jumok the fields of ``Sampling`` (temperature, top_k, seed ...); for models of
+                transformers the arguments of ``model.generate``, and ``seed``. By default the most probable token is
+                chosen.
+
+        Returns:
+            The new tokens, their text, and the capture.
+
+        Raises:
+            ArgumentError: If the lens is closed, or an input, setting or edit does not fit the model.
+
+        >>> import jumok
+        >>> with jumok.Lens("tiny") as lens:
+        ...     generation = lens.generate("the cat sat; the cat", limit=4)
+        >>> generation.text, generation.capture.weights(layer=1, head=0).shape
+        (' sat', torch.Size([23, 23]))
+        """
+        self._check_open()
+        if not inputs and not settings:
+            raise ArgumentError("lens.generate needs an input: a text, token ids or a tensor")
+        words, checked = check_keep(keep), check_edits(edits)
+        return generate_with_edits(self, inputs, settings, edits=checked, limit=limit, keep=words, name=name)
 
     def prepare_input(self, model_input: Any) -> Any:
         """Convert one input to an argument of the model's ``forward``.
@@ -245,6 +288,10 @@ class Lens:
             self.find_mlp,
             lambda site: find_block(self.model, site),
         )
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise ArgumentError("the lens is closed; open it: with jumok.Lens(model) as lens: ...")
 
     def _forward(
         self,
