@@ -16,6 +16,7 @@ from .effects.effect_table import Effect, Effects
 from .effects.logit_lens import apply_logit_lens
 from .effects.measure import effect
 from .effects.output_projection import compute_head_contributions
+from .generation import Generation
 from .lens import Lens
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "Edit",
     "Effect",
     "Effects",
+    "Generation",
     "HeadKind",
     "HeadProfile",
     "KnockOut",

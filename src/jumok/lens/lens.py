@@ -20,16 +20,19 @@ from torch import Tensor, nn
 
 from jumok.checkpoint import Loaded, load
 from jumok.data.tokenizers.token_labels import label_tokens
+from jumok.defaults import NEW_TOKENS
 from jumok.errors import ArgumentError, describe_type
 from jumok.models import Model
 from jumok.tap import listen
 from jumok.threads import count_rows, use_fastest_threads
 
+from .block_names import find_block, find_edited_sites
 from .capture.axis_labels import Labels, check_labels_are_unambiguous
 from .capture.model_capture import Capture
 from .capture.recorder import Recorder
 from .edits.apply_edits import EditListener
 from .edits.edit_types import Edit
+from .generation import Generation, generate_with_edits
 from .input_checks import (
     check_edges_exist,
     check_edits,
@@ -150,8 +153,7 @@ class Lens:
         Raises:
             ArgumentError: If the lens is closed, or an input or edit does not fit the model.
         """
-        if not self._is_open:
-            raise ArgumentError("the lens is closed; open it: with jumok.Lens(model) as lens: ...")
+        self._check_open()
         if not inputs and not settings:
             raise ArgumentError("lens.run needs an input: a text, token ids or tensors")
         keep = check_keep(keep)
@@ -183,6 +185,48 @@ class Lens:
         for edit in edits:
             check_edges_exist(edit, capture)
         return capture
+
+    def generate(
+        self,
+        *inputs: Any,
+        edits: Edit | Sequence[Edit] = (),
+        limit: int = NEW_TOKENS,
+        keep: str | Sequence[str] = (),
+        name: str = "generation",
+        **settings: Any,
+    ) -> Generation:
+        """Generate text with the model's own decoding, and record the attentions of every token that it reads.
+
+        Edits hold at every step: positions count on through the new tokens.
+
+        Args:
+            inputs: The prompt, or the source of an encoder-decoder: a text, token ids or a tensor.
+            edits: The edits to apply; default: none.
+            limit: The largest number of new tokens. A text stops at the model's context length, with a
+                ``ContextWarning``.
+            keep: Further tensors to record, as in ``run``.
+            name: The name by which a ``Patch`` refers to the capture in JSON.
+            settings: For models of Jumok the fields of ``Sampling`` (temperature, top_k, seed ...); for models of
+                transformers the arguments of ``model.generate``, and ``seed``. By default the most probable token is
+                chosen.
+
+        Returns:
+            The new tokens, their text, and the capture.
+
+        Raises:
+            ArgumentError: If the lens is closed, or an input, setting or edit does not fit the model.
+
+        >>> import jumok
+        >>> with jumok.Lens("tiny") as lens:
+        ...     generation = lens.generate("the cat sat; the cat", limit=4)
+        >>> generation.text, generation.capture.weights(layer=1, head=0).shape
+        (' sat', torch.Size([23, 23]))
+        """
+        self._check_open()
+        if not inputs and not settings:
+            raise ArgumentError("lens.generate needs an input: a text, token ids or a tensor")
+        words, checked = check_keep(keep), check_edits(edits)
+        return generate_with_edits(self, inputs, settings, edits=checked, limit=limit, keep=words, name=name)
 
     def prepare_input(self, model_input: Any) -> Any:
         """Convert one input to an argument of the model's ``forward``.
@@ -249,6 +293,24 @@ class Lens:
             raise ArgumentError(f"the lens could not determine which MLP of {type(self.model).__name__} follows {site}")
         return blocks[0]
 
+    def create_edit_listener(self, edits: Sequence[Edit], sites: Sites) -> EditListener:
+        """Create the listener that applies edits to this model.
+
+        Args:
+            edits: The edits.
+            sites: The attention sites of the model.
+        """
+        return EditListener(
+            edits,
+            lambda edit: find_edited_sites(edit, sites, self.model),
+            self.find_mlp,
+            lambda site: find_block(self.model, site),
+        )
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise ArgumentError("the lens is closed; open it: with jumok.Lens(model) as lens: ...")
+
     def _forward(
         self,
         recorder: Recorder,
@@ -261,7 +323,7 @@ class Lens:
         edit_listener = None
         if edits:
             sites = self.find_sites(*inputs, **settings)
-            edit_listener = EditListener(edits, lambda edit: sites.find_all(edit.layer), self.find_mlp)
+            edit_listener = self.create_edit_listener(edits, sites)
         was_training = self.model.training
         self.model.eval()
         try:
@@ -277,6 +339,24 @@ class Lens:
         if edit_listener is not None:
             edit_listener.check_applied()
         return output
+
+    def prepare_route(self, **settings: Any) -> None:
+        """Compare a model of transformers with itself without the lens, unless that is done already.
+
+        Args:
+            settings: The arguments of ``forward``.
+
+        Raises:
+            ArgumentError: If the model's attentions cannot be routed through ``attend()``.
+        """
+        if self._router is None:
+            return
+        with self._explain_index_errors():
+            support = self._router.prepare((), settings, self._check)
+        if support.route is None:
+            raise ArgumentError(
+                f"of {type(self.model).__name__} the lens has only the maps that the model returns: {support.reason}"
+            )
 
     @contextlib.contextmanager
     def _explain_index_errors(self) -> Iterator[None]:

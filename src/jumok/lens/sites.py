@@ -89,6 +89,20 @@ class Sites:
         """
         return frozenset(self.names) if layer is None else frozenset([self.find(layer)])
 
+    def find_matches(self, layer: str) -> list[str]:
+        """Return the names of all sites that a name matches, in execution order.
+
+        Args:
+            layer: A site name, or words of it in order ("decoder.0").
+
+        >>> Sites(["decoder.0.attention", "decoder.0.cross", "decoder.1.cross"]).find_matches("decoder.0")
+        ['decoder.0.attention', 'decoder.0.cross']
+        """
+        if layer in self.names:
+            return [layer]
+        words = layer.split(".")
+        return [name for name in self.names if _contains_in_order(name.split("."), words)]
+
     def get_layer(self, site: str) -> int | str:
         """Return the shortest unambiguous layer of a site: its number in a single stack, else its name.
 
@@ -127,10 +141,7 @@ class Sites:
         return any(_is_cross(name) for name in self.names)
 
     def _find_by_partial_name(self, layer: str) -> str:
-        if layer in self.names:
-            return layer
-        words = layer.split(".")
-        matches = [name for name in self.names if _contains_in_order(name.split("."), words)]
+        matches = self.find_matches(layer)
         if len(matches) == 1:
             return matches[0]
         problem = f"{layer!r} is ambiguous: {', '.join(matches[:4])}" if matches else f"there is no attention {layer!r}"

@@ -32,6 +32,7 @@ class EditListener(Listener):
         edits: Sequence[Edit],
         find_sites: Callable[[Edit], frozenset[str]],
         find_mlp: Callable[[str], str],
+        find_block: Callable[[str], str],
     ) -> None:
         """Create a listener.
 
@@ -39,11 +40,14 @@ class EditListener(Listener):
             edits: The edits to apply.
             find_sites: Returns the attention sites of an edit.
             find_mlp: Returns the name of the block whose MLP belongs to an attention site.
+            find_block: Returns the name of the block that contains an attention site.
         """
         self.edits_by_tap: dict[str, list[Edit]] = {}
         for edit in edits:
-            for site in find_sites(edit):
-                self.edits_by_tap.setdefault(_get_tap_name(edit, site, find_mlp), []).append(edit)
+            # a decoder's block has two attentions, but one MLP and one residual stream: each edit applies once
+            taps = dict.fromkeys(_get_tap_name(edit, site, find_mlp, find_block) for site in find_sites(edit))
+            for tap in taps:
+                self.edits_by_tap.setdefault(tap, []).append(edit)
         self._applied: set[str] = set()
         self._rows_so_far: dict[str, int] = {}  # decoding calls a tap several times, with new rows each time
 
@@ -80,9 +84,19 @@ class EditListener(Listener):
         if missed:
             edit = self.edits_by_tap[missed[0]][0]
             raise ArgumentError(f"the model never reached {missed[0]}, so {edit} changed nothing; choose another layer")
+        for tap, edits in self.edits_by_tap.items():
+            for edit in edits:
+                self._check_positions(edit, tap)
+
+    def _check_positions(self, edit: Edit, tap: str) -> None:
+        """Raise an ArgumentError if a Patch names a position that the model did not process."""
+        positions = as_tuple(edit.positions) if isinstance(edit, Patch) else None
+        count = self._rows_so_far.get(tap, 0)
+        if positions is not None and positions[-1] >= count:
+            raise ArgumentError(f"{tap} has {count} positions, counted from 0; {positions[-1]} is not one of them")
 
 
-def _get_tap_name(edit: Edit, site: str, find_mlp: Callable[[str], str]) -> str:
+def _get_tap_name(edit: Edit, site: str, find_mlp: Callable[[str], str], find_block: Callable[[str], str]) -> str:
     """Return the full name of the tap that an edit of an attention site changes."""
     if isinstance(edit, Remask | KnockOut):
         return f"{site}.mask"
@@ -90,6 +104,8 @@ def _get_tap_name(edit: Edit, site: str, find_mlp: Callable[[str], str]) -> str:
         return f"{site}.score"
     if isinstance(edit, Ablate | Patch) and edit.part == "mlp":
         return f"{find_mlp(site)}.feedforward_output"
+    if isinstance(edit, Patch) and edit.part == "residual":
+        return f"{find_block(site)}.input"
     if isinstance(edit, Ablate) and edit.head is None:
         return f"{site}.block_output"
     return f"{site}.output"
@@ -117,8 +133,8 @@ def _scale_score(edit: Edit, score: Score) -> Score:
 def _edit_output(edit: Edit, output: Tensor, site: str, first_row: int) -> Tensor:
     """Return the output after an Ablate or Patch.
 
-    Sites that end in "output" hold the outputs of heads ``[batch, head, query, width]``; those of blocks and MLPs hold
-    ``[batch, query, width]``.
+    Sites that end in "output" hold the outputs of heads ``[batch, head, query, width]``; those of blocks, MLPs and
+    residual streams hold ``[batch, query, width]``.
     """
     assert isinstance(edit, Ablate | Patch)
     if not site.endswith(".output"):
@@ -156,6 +172,11 @@ def _patch_rows(edit: Patch, output: Tensor, selected: Tensor, source: Tensor, f
     if positions and max(positions) >= source.shape[-2]:
         raise ArgumentError(
             f"the source capture has {source.shape[-2]} positions, counted from 0; {max(positions)} is not one of them"
+        )
+    if source.shape[0] not in (1, selected.shape[0]) or source.shape[-1] != selected.shape[-1]:
+        raise ArgumentError(
+            f"the source capture has {source.shape[0]} texts with vectors of width {source.shape[-1]}, but this "
+            f"forward pass has {selected.shape[0]} with width {selected.shape[-1]}; capture one text, or as many"
         )
     target_rows = torch.tensor([position - first_row for position in positions], dtype=torch.long)
     source_rows = torch.tensor(list(positions), dtype=torch.long)

@@ -20,7 +20,9 @@ from jumok.lens.capture.model_capture import Capture
 
 Layer = int | str | None
 Indices = int | Iterable[int] | None  # stored as an index or a sorted tuple
-PARTS = ("attention", "mlp")
+#: the parts of a layer, and what ``keep`` records of each
+KEPT_WORDS = {"attention": "output", "mlp": "feedforward_output", "residual": "input"}
+PARTS = tuple(KEPT_WORDS)
 ABLATION_METHODS = ("zero", "mean", "resample")
 INDEX_FIELDS = ("head", "query", "key", "batch", "positions")
 MAX_INDEX = 2**31
@@ -170,6 +172,14 @@ def check_field(name: str, content: object) -> None:
         raise ArgumentError(f"source must be a capture, or its name in JSON, not {abbreviate(content)}")
 
 
+def _check_part_has_heads(part: str, head: Indices) -> None:
+    """Raise an ArgumentError for the head of a part that has none."""
+    if head is not None and part == "mlp":
+        raise ArgumentError("an MLP has no heads; omit head")
+    if head is not None and part == "residual":
+        raise ArgumentError("a residual stream has no heads; omit head")
+
+
 def _convert_to_json(field: Any) -> Any:
     """Convert the value of a field: tuples to lists, masks to expressions, captures to their names."""
     if isinstance(field, tuple):
@@ -201,8 +211,11 @@ class Ablate(Edit):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.part == "mlp" and self.head is not None:
-            raise ArgumentError("an MLP has no heads; omit head")
+        if self.part == "residual":
+            raise ArgumentError(
+                'Ablate changes "attention" or "mlp"; the residual stream can only be replaced, by Patch'
+            )
+        _check_part_has_heads(self.part, self.head)
 
 
 @dataclass(frozen=True)
@@ -231,13 +244,15 @@ class KnockOut(Edit):
 
 @dataclass(frozen=True)
 class Patch(Edit):
-    """Replace the output of heads or of an MLP by that of another capture (activation patching).
+    """Replace the output of heads, of an MLP, or the residual stream by that of another capture (activation patching).
 
     Attributes:
         head: The heads; None means all.
         positions: The positions to replace; None means all.
-        part: "attention", or "mlp" for the layer's MLP.
-        source: The capture to read; it must have been made with keep="output" (for an MLP "feedforward_output").
+        part: "attention"; "mlp" for the layer's MLP; or "residual" for the residual stream that enters the layer's
+            block (``resid_pre`` in TransformerLens; Meng et al. 2022 call this causal tracing).
+        source: The capture to read; it must have been made with keep="output" (for an MLP "feedforward_output", for
+            the residual stream "input").
     """
 
     head: Indices = None
@@ -247,8 +262,10 @@ class Patch(Edit):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        _check_part_has_heads(self.part, self.head)
         if self.source is None:
-            raise ArgumentError("a Patch needs another capture to read from: source=lens.run(..., keep='output')")
+            word = KEPT_WORDS[self.part]
+            raise ArgumentError(f"a Patch needs another capture to read from: source=lens.run(..., keep={word!r})")
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from jumok.attention import mask as masks
 from jumok.attention.attend import attend
 from jumok.attention.bias import Bias
 from jumok.attention.mask import Mask
+from jumok.attention.mask.table_masks import PaddingTable
 from jumok.attention.score import ScaledDot
 from jumok.errors import ArgumentError, describe_type
 
@@ -161,13 +162,17 @@ def read_mask(
         # numbers to its scores, it attends to all keys equally; the table of numbers says so.
         is_exact = attention_mask.dtype == torch.bool or not attention_mask.has_empty_rows()
         if is_exact and len(queries) == query_count and len(keys) == key_count:
+            if mask is None or isinstance(mask, PaddingTable):  # cross-attentions get no positions when they decode
+                queries = sites.locate_queries(query_count)
             return MaskArguments(mask, None, queries, keys)
         attention_mask = attention_mask.build_table()
 
-    queries, keys = sites.locate_queries(query_count, key_count), range(key_count)
+    queries, keys = sites.locate_queries(query_count), range(key_count)
     if attention_mask is None:
-        # as transformers does: a single query, as in a decoding step, is not masked
-        return MaskArguments(masks.causal if causal and query_count > 1 else None, None, queries, keys)
+        # as transformers does: a single query, as in a decoding step, is not masked, and positions count from 0
+        if causal and query_count > 1:
+            return MaskArguments(masks.causal, None, range(query_count), keys)
+        return MaskArguments(None, None, queries, keys)
     name = type(module).__name__
     if not isinstance(attention_mask, Tensor) or attention_mask.dim() > 4:
         raise ArgumentError(

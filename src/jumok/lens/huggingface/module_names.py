@@ -59,3 +59,36 @@ def find_output_projection_module(model: nn.Module, site: str) -> nn.Module | No
         if f"{site}.{name}" in modules:
             return modules[f"{site}.{name}"]
     return modules.get(f"{site.rpartition('.')[0]}.{SIBLING_PROJECTION}")
+
+
+def find_residual_blocks(model: nn.Module) -> dict[str, nn.Module]:
+    """Find the blocks of a model by name: elements of module lists with an attention and an MLP.
+
+    The residual stream of the model passes from block to block. T5 keeps the attention and the MLP of a block in a list
+    of their own; Swin keeps its blocks in a list inside each stage. Hence a block is the smallest element that contains
+    both; where the MLPs of a model have unknown names, the smallest that contains an attention.
+
+    Args:
+        model: A model of transformers.
+    """
+    modules = dict(model.named_modules())
+    lists = {name for name, module in modules.items() if isinstance(module, nn.ModuleList)}
+    elements = [name for name in modules if name.rpartition(".")[0] in lists]
+    feedforwards = {id(feedforward.module) for feedforward in find_feedforwards(model)}
+    with_mlp = {name for name in elements if any(id(part) in feedforwards for part in modules[name].modules())}
+
+    blocks: dict[str, nn.Module] = {}
+    for name, module in modules.items():
+        if not _is_attention(name, module):
+            continue
+        containing = [element for element in elements if name == element or name.startswith(f"{element}.")]
+        candidates = [element for element in containing if element in with_mlp] or containing
+        if candidates:
+            block = max(candidates, key=len)
+            blocks[block] = modules[block]
+    return blocks
+
+
+def _is_attention(name: str, module: nn.Module) -> bool:
+    """Return whether a module is an attention, by its class ("BertSelfAttention") or its name ("self_attn")."""
+    return "attention" in type(module).__name__.lower() or "attn" in name.rpartition(".")[2]

@@ -15,24 +15,21 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from jumok.attention import mask as masks
 from jumok.attention.attend import attend
 from jumok.attention.score import ScaledDot
 from jumok.errors import ArgumentError
-from jumok.tap import tap
 
 from .attention_function import create_attention_function
 from .forward_scope import ForwardScope
 from .longformer import replace_longformer_attention
 from .mask_functions import create_mask_function
-from .module_names import OUTPUT_PROJECTION_NAMES, SIBLING_PROJECTION, find_feedforwards
+from .module_taps import register_taps
 from .recognizer import AttentionRecognizer, RecognizedAttention
 from .score_tables import TableArguments, read_added_table, read_boolean_table, split_scores
 from .site_names import SiteNames
 
-ModuleOutput = Tensor | tuple[Any, ...]
 #: who computes the attentions in transformers' registry
 REGISTRY, OWN, EAGER = "registry", "own", "eager"
 
@@ -104,7 +101,7 @@ def route_attention(
         elif functions == EAGER:
             stack.enter_context(select_implementation(model, lambda _: "eager"))
         stack.enter_context(replace_longformer_attention(model, sites))
-        for handle in _register_taps(model, sites.name_module_call):
+        for handle in register_taps(model, sites.name_module_call, sites.name_input):
             stack.callback(handle.remove)
         stack.enter_context(scope.follow(model, parts))
         yield recognizer
@@ -152,7 +149,7 @@ def _register_functions(model: nn.Module, sites: SiteNames) -> Iterator[None]:
 def _compute_recognized(attention: RecognizedAttention, scope: ForwardScope) -> Tensor:
     """Compute a recognised attention with ``attend()``."""
     query, key = attention.query, attention.key
-    queries = scope.sites.locate_queries(query.shape[2], key.shape[2])
+    queries = scope.sites.locate_queries(query.shape[2])
     keys = range(key.shape[2])
     score = ScaledDot(scale=attention.scale)
     if attention.scores is not None:
@@ -185,34 +182,3 @@ def _read_kernel_mask(added: Tensor, queries: range, keys: range) -> TableArgume
     if table.dtype == torch.bool:
         return read_boolean_table(table, queries, keys)
     return read_added_table(table, queries, keys)
-
-
-def _register_taps(model: nn.Module, name_site: Callable[[str], str]) -> list[RemovableHandle]:
-    """Register forward hooks that pass the outputs of attentions and MLPs to ``tap()``."""
-    handles = [
-        feedforward.module.register_forward_hook(_create_tap_hook(feedforward.block, "feedforward_output", name_site))
-        for feedforward in find_feedforwards(model)
-    ]
-    modules = dict(model.named_modules())
-    for name, module in modules.items():
-        if any(f"{name}.{projection}" in modules for projection in OUTPUT_PROJECTION_NAMES):
-            handles.append(module.register_forward_hook(_create_tap_hook(name, "block_output", name_site)))
-        parent, _, word = name.rpartition(".")
-        sibling = modules.get(f"{parent}.{SIBLING_PROJECTION}")
-        if word in ("self", "attention") and sibling is not None:
-            handles.append(sibling.register_forward_hook(_create_tap_hook(name, "block_output", name_site)))
-    return handles
-
-
-def _create_tap_hook(
-    name: str, word: str, name_site: Callable[[str], str]
-) -> Callable[[nn.Module, tuple[Any, ...], ModuleOutput], ModuleOutput]:
-    """Create a forward hook that passes a module's output, or the first element of a tuple, to ``tap()``."""
-
-    def tap_output(module: nn.Module, inputs: tuple[Any, ...], output: ModuleOutput) -> ModuleOutput:
-        site = f"{name_site(name)}.{word}"
-        if isinstance(output, tuple):
-            return (tap(site, output[0]), *output[1:])
-        return tap(site, output)
-
-    return tap_output

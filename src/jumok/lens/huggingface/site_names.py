@@ -33,6 +33,7 @@ class SiteNames:
         """
         self._names = {id(module): name for name, module in model.named_modules()}
         self._calls: Counter[tuple[str, range]] = Counter()
+        self._inputs: Counter[str] = Counter()
         self._suffix = ""
         self.cached_length = 0
 
@@ -43,6 +44,7 @@ class SiteNames:
             cached_length: The number of positions in the key/value cache.
         """
         self._calls.clear()
+        self._inputs.clear()
         self._suffix = ""
         self.cached_length = cached_length
 
@@ -74,15 +76,23 @@ class SiteNames:
         """
         return name + self._suffix
 
-    def locate_queries(self, queries: int, keys: int) -> range:
-        """Return the positions of queries that come without positions: behind the cached ones, or from 0.
+    def name_input(self, name: str) -> str:
+        """Return the site of a block whose input is read, and count the call.
+
+        Args:
+            name: The name of the block.
+        """
+        earlier = self._inputs[name]
+        self._inputs[name] += 1
+        return f"{name}#{earlier}" if earlier else name
+
+    def locate_queries(self, queries: int) -> range:
+        """Return the positions of queries that come without positions: behind the cached ones.
 
         Args:
             queries: The number of queries.
-            keys: The number of keys.
         """
-        start = self.cached_length if keys == self.cached_length + queries else 0
-        return range(start, start + queries)
+        return range(self.cached_length, self.cached_length + queries)
 
 
 def remove_call_suffix(site: str) -> str:

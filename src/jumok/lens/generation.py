@@ -1,0 +1,314 @@
+"""Generate text under edits, and record the attentions of every token that the model reads."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from jumok.data.tokenizers.token_labels import label_tokens
+from jumok.errors import ArgumentError, ContextWarning
+from jumok.generate.decoding import CrossAttentionDecoder, EncoderDecoder, create_incremental_decoder
+from jumok.generate.incremental_decoder import IncrementalDecoder
+from jumok.generate.sampling import Sampling
+from jumok.generate.token_stream import decode_steps
+from jumok.models import Model
+from jumok.tap import listen
+from jumok.threads import step_with_fastest_threads, use_fastest_threads
+
+from .capture.model_capture import Capture
+from .capture.recorder import Recorder
+from .capture.step_recorder import StepRecorder
+from .edits.edit_types import Edit, KnockOut, Remask
+from .input_checks import check_edges_exist
+from .sites import Sites
+
+if TYPE_CHECKING:
+    from .lens import Lens
+
+SAMPLING_SETTINGS = tuple(field.name for field in fields(Sampling))
+RANDOM_SETTINGS = ("temperature", "top_k", "top_p", "min_p", "seed")  # settings that imply sampling
+#: settings of transformers with which a model reads several candidates, or reads a token again
+REFUSED_SETTINGS = ("assistant_model", "prompt_lookup_num_tokens", "custom_generate")
+LENGTH_SETTINGS = ("max_new_tokens", "max_length")
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What ``Lens.generate`` returns.
+
+    Attributes:
+        token_ids: The new tokens, with the end token if there is one.
+        text: The new tokens as text, without the end token; None where the lens has no tokenizer.
+        capture: The attentions, with one row for every token that was read: those of the prompt and all new tokens but
+            the last.
+    """
+
+    token_ids: list[int]
+    text: str | None
+    capture: Capture
+
+
+class _Prompt(NamedTuple):
+    """The input of a generation.
+
+    Attributes:
+        inputs: The positional arguments: token ids ``[1, length]``, an image or regions.
+        settings: Keyword arguments of transformers' ``generate``.
+        tokens: The token ids of the prompt or source; empty for other inputs.
+        targets: The tokens that the decoder reads before the first new one.
+    """
+
+    inputs: tuple[Any, ...]
+    settings: dict[str, Any]
+    tokens: list[int]
+    targets: list[int]
+
+
+def generate_with_edits(
+    lens: Lens,
+    inputs: tuple[Any, ...],
+    settings: Mapping[str, Any],
+    *,
+    edits: Sequence[Edit],
+    limit: int,
+    keep: tuple[str, ...],
+    name: str,
+) -> Generation:
+    """Generate text with a model's own decoding while edits apply; see ``Lens.generate``.
+
+    Args:
+        lens: An open lens.
+        inputs: The prompt or source.
+        settings: Settings of generation.
+        edits: The edits.
+        limit: The largest number of new tokens.
+        keep: Further tensors to record.
+        name: The name of the capture.
+
+    Raises:
+        ArgumentError: If the input, a setting or an edit does not fit the model.
+    """
+    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+        raise ArgumentError(f"limit must be at least 1 new token, not {limit!r}")
+    prompt = _read_prompt(lens, tuple(lens.prepare_input(model_input) for model_input in inputs), dict(settings))
+    allowed = _limit_to_context(lens, prompt, limit)
+    ends = _find_ends(lens)
+    decode: Callable[[int], list[int]]
+    if isinstance(lens.model, Model):
+        model, sampling = lens.model, _read_sampling(prompt.settings)
+
+        def decode(count: int) -> list[int]:
+            return _decode(model, prompt, count, sampling, ends)
+    else:
+
+        def decode(count: int) -> list[int]:
+            return _decode_with_transformers(lens.model, prompt, count)
+
+    if not isinstance(lens.model, Model):
+        lens.prepare_route(**_build_forward_arguments(lens.model, prompt))
+    recorder = StepRecorder(keep)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_evaluation_mode(lens.model))
+        edit_listener = None
+        if edits:
+            edit_listener = lens.create_edit_listener(edits, _find_sites(decode))
+            stack.enter_context(listen(edit_listener))
+        stack.enter_context(listen(recorder))
+        token_ids = decode(allowed)
+    if edit_listener is not None:
+        edit_listener.check_applied()
+
+    capture = _build_capture(lens, recorder, prompt, token_ids, tuple(edits), name)
+    for edit in edits:
+        check_edges_exist(edit, capture)
+        _check_positions_advance(edit, capture)
+    if len(token_ids) == allowed < limit and token_ids[-1] not in ends:
+        warnings.warn(
+            f"the text stops after {allowed:,} new tokens: this model reads at most {lens.facts.context_length:,} "
+            "tokens, and reading on through a window would compute all rows again",
+            ContextWarning,
+            stacklevel=3,
+        )
+    tokenizer = None if lens.loaded is None else lens.loaded.tokenizer
+    text = None if tokenizer is None else tokenizer.decode([token for token in token_ids if token not in ends])
+    return Generation(token_ids, text, capture)
+
+
+def _read_prompt(lens: Lens, inputs: tuple[Any, ...], settings: dict[str, Any]) -> _Prompt:
+    """Return the prompt of a generation, with its tokens."""
+    source = inputs[0] if inputs else settings.get("input_ids", next(iter(settings.values()), None))
+    if len(inputs) > 1 or not isinstance(source, Tensor):
+        raise ArgumentError("lens.generate needs one input: a text, token ids or a tensor; the model writes the rest")
+    if source.shape[0] != 1:
+        raise ArgumentError(f"lens.generate reads one text at a time, not {source.shape[0]}")
+    is_text = source.dim() == 2 and not source.is_floating_point()
+    tokens = source[0].tolist() if is_text else []
+    if not _is_encoder_decoder(lens.model):
+        return _Prompt(inputs, settings, tokens, tokens)
+    return _Prompt(inputs, settings, tokens, _read_decoder_start(lens.model, settings))
+
+
+def _build_forward_arguments(model: Any, prompt: _Prompt) -> dict[str, Any]:
+    """Return arguments of ``forward`` with which a model of transformers reads the prompt."""
+    arguments = {name: setting for name, setting in prompt.settings.items() if isinstance(setting, Tensor)}
+    if prompt.inputs:
+        arguments[model.main_input_name] = prompt.inputs[0]
+    if _is_encoder_decoder(model):
+        device = next(iter(arguments.values())).device
+        arguments["decoder_input_ids"] = torch.tensor([prompt.targets], device=device)
+    return arguments
+
+
+def _is_encoder_decoder(model: nn.Module) -> bool:
+    if isinstance(model, Model):
+        return model.is_encoder_decoder
+    return bool(getattr(model.config, "is_encoder_decoder", False))
+
+
+def _read_decoder_start(model: nn.Module, settings: Mapping[str, Any]) -> list[int]:
+    """Return the tokens that a decoder reads before the first new one."""
+    if isinstance(model, Model):
+        return [] if model.start_token is None else [model.start_token]
+    if isinstance(settings.get("decoder_input_ids"), Tensor):
+        return list(settings["decoder_input_ids"][0].tolist())
+    configs: tuple[Any, ...] = (model.generation_config, model.config)
+    names = ("decoder_start_token_id", "bos_token_id")
+    starts = [getattr(config, name, None) for name in names for config in configs]
+    return [next((start for start in starts if isinstance(start, int)), 0)]
+
+
+def _limit_to_context(lens: Lens, prompt: _Prompt, limit: int) -> int:
+    """Return the number of new tokens after which the text reaches the context length; the last one is not read."""
+    context_length = lens.facts.context_length
+    if context_length is None or (isinstance(lens.model, Model) and lens.model.is_encoder_decoder):
+        return limit  # Jumok's encoder-decoders stop by themselves, with a warning
+    if len(prompt.targets) > context_length:
+        raise ArgumentError(
+            f"the prompt has {len(prompt.targets):,} tokens, but this model reads at most {context_length:,}; "
+            "shorten the prompt"
+        )
+    return min(limit, context_length - len(prompt.targets) + 1)
+
+
+def _find_ends(lens: Lens) -> frozenset[int]:
+    """Return the tokens that end a text, as ``jumok.run`` uses them; for transformers, those of its settings."""
+    if not isinstance(lens.model, Model):
+        end: Any = getattr(lens.model, "generation_config", None)
+        end = getattr(end, "eos_token_id", None)
+        return frozenset([end] if isinstance(end, int) else end or ())
+    tokenizer = None if lens.loaded is None else lens.loaded.tokenizer
+    ends = frozenset() if tokenizer is None else frozenset(tokenizer.ends)
+    return ends if lens.model.end_token is None else ends | {lens.model.end_token}
+
+
+def _read_sampling(settings: Mapping[str, Any]) -> Sampling:
+    """Return the sampling that settings by name describe; without any, the most probable token is chosen."""
+    unknown = next((name for name in settings if name not in SAMPLING_SETTINGS), None)
+    if unknown is not None:
+        raise ArgumentError(f"unknown setting {unknown!r}; choose from {', '.join(SAMPLING_SETTINGS)}")
+    is_random = any(name in settings for name in RANDOM_SETTINGS)
+    return Sampling(**{"temperature": 1.0 if is_random else 0.0, **settings})
+
+
+def _decode(model: Model, prompt: _Prompt, limit: int, sampling: Sampling, ends: frozenset[int]) -> list[int]:
+    """Return the new tokens of a model of Jumok."""
+    with torch.inference_mode(), use_fastest_threads(model):
+        decoder: IncrementalDecoder
+        if prompt.tokens:
+            decoder = create_incremental_decoder(model, [prompt.tokens], limit)
+        elif isinstance(model, EncoderDecoder):
+            decoder = CrossAttentionDecoder(model, prompt.inputs[0], limit)
+        else:
+            raise ArgumentError(f"this {model.family} model generates no text")
+    penalised = [] if model.is_encoder_decoder else prompt.tokens
+    steps = decode_steps(decoder, [penalised], limit, sampling, ends)
+    steps = step_with_fastest_threads(model, steps, len(prompt.tokens), rows=1)
+    return [token for (token,) in steps if token is not None]
+
+
+def _decode_with_transformers(model: Any, prompt: _Prompt, limit: int) -> list[int]:
+    """Return the new tokens of a model of transformers."""
+    if not hasattr(model, "generate"):
+        raise ArgumentError(f"{type(model).__name__} generates no text")
+    settings = dict(prompt.settings)
+    for name in settings:
+        if name in LENGTH_SETTINGS:
+            raise ArgumentError(f"set the number of new tokens by limit, not by {name}")
+        if name in REFUSED_SETTINGS or (name in ("num_beams", "num_return_sequences") and settings[name] != 1):
+            raise ArgumentError(
+                f"{name} reads more than one text, or tokens again; lens.generate reads each token once"
+            )
+    is_random = any(name in settings for name in RANDOM_SETTINGS)
+    seed = settings.pop("seed", 0)
+    if settings.get("temperature") == 0:  # transformers refuses it
+        is_random = bool(settings.pop("temperature"))
+    settings = {"do_sample": is_random, "num_beams": 1, "num_return_sequences": 1, **settings}
+    device = next(model.parameters()).device
+    with torch.random.fork_rng([] if device.type == "cpu" else [device]):
+        torch.manual_seed(seed)
+        try:
+            output = model.generate(*prompt.inputs, max_new_tokens=limit, **settings)
+        except (IndexError, ValueError) as error:
+            raise ArgumentError(f"{type(model).__name__}.generate: {error}") from error
+    sequence: Tensor = getattr(output, "sequences", output)
+    return list(sequence[0, len(prompt.targets) :].tolist())
+
+
+@contextlib.contextmanager
+def _evaluation_mode(model: nn.Module) -> Iterator[None]:
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
+
+
+def _find_sites(decode: Callable[[int], list[int]]) -> Sites:
+    """Return the attention sites that run when one token is generated."""
+    recorder = Recorder()
+    with listen(recorder):
+        decode(1)
+    return Sites(list(recorder.attentions))
+
+
+def _check_positions_advance(edit: Edit, capture: Capture) -> None:
+    """Raise an ArgumentError if an edit selects queries of an attention that has several rows at one position."""
+    selects_queries = isinstance(edit, KnockOut) and edit.query is not None
+    if not selects_queries and not (isinstance(edit, Remask) and edit.mask is not None):
+        return
+    for site in capture.sites.find_all(edit.layer):
+        positions = capture.attentions[site].query_positions
+        repeated = next((position for position in positions if positions.count(position) > 1), None)
+        if repeated is not None:
+            raise ArgumentError(
+                f"{site} has several rows at query position {repeated}, because it passes no positions when it "
+                "generates; an edit cannot select one of them"
+            )
+
+
+def _build_capture(
+    lens: Lens, recorder: Recorder, prompt: _Prompt, token_ids: list[int], edits: tuple[Edit, ...], name: str
+) -> Capture:
+    """Return the capture of a generation, with a label for every token that was read."""
+    if not recorder.attentions:
+        raise ArgumentError(f"{type(lens.model).__name__} computes no attention through attend() when it generates")
+    read_tokens = [*prompt.targets, *token_ids[:-1]]
+    if all(attention.queries != len(read_tokens) for attention in recorder.attentions.values()):
+        raise ArgumentError(
+            f"{type(lens.model).__name__} did not read each of the {len(read_tokens)} tokens once, so the capture "
+            "would not have one row for each"
+        )
+    tokenizer = None if lens.loaded is None else lens.loaded.tokenizer
+    labels: Any = None
+    if tokenizer is not None:
+        labels = label_tokens(tokenizer, read_tokens)
+        if _is_encoder_decoder(lens.model):
+            labels = (label_tokens(tokenizer, prompt.tokens) if prompt.tokens else None, labels)
+    return Capture(recorder.attentions, recorder.activations, None, edits, labels, name)
