@@ -14,7 +14,7 @@ from jumok.checkpoint import run_folder
 from jumok.errors import ArgumentError
 from jumok.threads import use_threads
 from jumok.training import Outcome, Task, World, apply_epochs, connect_world, fit, select_device
-from jumok.training.loop import check_batch, fix_threads
+from jumok.training.loop import check_batch, describe_computation, fix_precision, fix_threads
 from jumok.training.parallel import LAUNCHER_VARIABLE
 from jumok.training.progress import ProgressDisplay, SilentDisplay, select_display
 from jumok.training.resume import refuse_differences
@@ -142,10 +142,11 @@ def start_run(request: TrainingRequest, world: World | None = None, display: Pro
     world = World() if world is None else world
     with open_new_run(request, world) as new_folders:
         with remove_if_invalid(new_folders):
-            task = fix_threads(_build_task(request, world), world, request.report)
+            task = fix_precision(fix_threads(_build_task(request, world), world, request.report), world)
         if world.is_main:
             _complete_record(request, task)
-            request.report(f"training into {request.folder}")
+            computation = describe_computation(task.settings, world, task.settings.precision)
+            request.report(f"training into {request.folder}, {computation}")
         return _fit_and_report(task, request, world, display)
 
 
@@ -174,12 +175,14 @@ def resume_run(
     display = SilentDisplay() if display is None else display
     with open_existing_run(folder, world):
         record = read_record(folder, display.show_message)
-        changes = {} if steps is None else {"steps": steps}
+        changes: dict[str, Any] = {} if steps is None else {"steps": steps}
+        if record.precision is not None:
+            changes["precision"] = record.precision
         changes |= choose_resumed_threads(record.threads, threads, display.show_message)
         request = _adapt_request(record.request, changes)
         if world.is_main:
             _check_data(record, request)
-        task = fix_threads(_build_task(request, world), world, display.show_message)
+        task = fix_precision(fix_threads(_build_task(request, world), world, display.show_message), world)
         if record.data_facts is not None:
             facts = json.loads(json.dumps(dict(task.data)))
             refuse_differences(record.data_facts, facts, "the data has changed since this run started")
@@ -206,7 +209,7 @@ def _check_data(record: RunRecord, request: TrainingRequest) -> None:
         refuse_changed_data(change, request.folder)
 
 
-def _adapt_request(request: TrainingRequest, changes: dict[str, int]) -> TrainingRequest:
+def _adapt_request(request: TrainingRequest, changes: dict[str, Any]) -> TrainingRequest:
     """Return the stored request with other fields, and with the newest checkpoint as its first model."""
     if "steps" in changes:  # they replace the epochs too
         request = replace(

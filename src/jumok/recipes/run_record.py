@@ -17,6 +17,7 @@ from jumok.checkpoint import run_folder
 from jumok.checkpoint.tensor_files import read_json
 from jumok.errors import ArgumentError, CheckpointError, TrainingError
 from jumok.training import Task
+from jumok.training.precision import TYPES
 
 from .request import TrainingRequest
 
@@ -30,12 +31,14 @@ class RunRecord:
         data_files: The user's data files, as ``describe_files`` returned them; None without files.
         data_facts: Facts about the prepared data; None if the run ended before its data was prepared.
         threads: The number of threads that the run used; None if it has not trained yet, or trained on a GPU.
+        precision: The dtype of matrix products that the run used; None if it has not trained yet.
     """
 
     request: TrainingRequest
     data_files: dict[str, Any] | None
     data_facts: dict[str, Any] | None
     threads: int | None = None
+    precision: str | None = None
 
 
 def write_record(request: TrainingRequest, data_files: dict[str, Any] | None, task: Task | None = None) -> None:
@@ -82,13 +85,22 @@ def read_record(folder: Path, report: Callable[[str], None]) -> RunRecord:
             f"{folder / run_folder.RUN_FILE} is damaged and cannot be rebuilt ({str(error)[:200]}); restore it from a "
             f"copy, or start a new run from the model: jumok train RECIPE --from {shlex.quote(str(folder))}"
         ) from None
-    return RunRecord(request, facts[0], facts[1], _read_threads(metadata))
+    return RunRecord(request, facts[0], facts[1], _read_threads(metadata), _read_precision(metadata))
 
 
 def _read_threads(metadata: dict[str, Any]) -> int | None:
-    settings = metadata.get("settings")
-    threads = settings.get("threads") if isinstance(settings, dict) else None
+    threads = _read_setting(metadata, "threads")
     return threads if type(threads) is int and threads > 0 else None  # bool is a subclass of int
+
+
+def _read_precision(metadata: dict[str, Any]) -> str | None:
+    precision = _read_setting(metadata, "precision")
+    return precision if isinstance(precision, str) and precision in TYPES else None
+
+
+def _read_setting(metadata: dict[str, Any], name: str) -> Any:
+    settings = metadata.get("settings")
+    return settings.get(name) if isinstance(settings, dict) else None
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
