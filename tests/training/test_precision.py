@@ -12,12 +12,22 @@ import torch
 from jumok.recipes import TrainingRequest, resume_run, start_run
 from jumok.training import loop
 from jumok.training.precision import choose_precision
+from jumok.training.progress import ProgressDisplay
 from recipe_runs import assert_same_run
 from toys import StopAt, skip_plots
 
 FIELDS: dict[str, Any] = {
     "steps": 4, "batch": 4, "evaluate_every": 4, "save_every": 4, "log_every": 1, "warmup": 1, "threads": 1,
 }  # fmt: skip
+
+
+class Messages(ProgressDisplay):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def show_message(self, line: str, transient: bool = False) -> None:
+        if not transient:
+            self.lines.append(line)
 
 
 def read_settings(run: Path) -> dict[str, Any]:
@@ -66,7 +76,11 @@ def test_killed_run_continues_in_its_stored_precision(tmp_path: Path, monkeypatc
             checkpoint.rename(tmp_path / checkpoint.name)
         for name in ("last.json", "metrics.jsonl", "speed.jsonl"):
             (run / name).unlink()
-        resume_run(run)
+        display = Messages()
+        resume_run(run, display=display)
+    assert display.lines == [
+        "no checkpoint was saved yet: training from the first step, in bfloat16 on cpu with 1 thread"
+    ]
     assert f"training into {run}, in bfloat16 on cpu with 1 thread" in messages
     assert read_settings(run)["precision"] == "bfloat16"
     assert_same_run(run, straight)

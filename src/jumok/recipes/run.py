@@ -190,6 +190,9 @@ def resume_run(
                 store_threads(folder, task.settings.threads)
         elif world.is_main:
             _complete_record(request, task)
+        if not run_folder.list_checkpoints(folder):
+            computation = describe_computation(task.settings, world, task.settings.precision)
+            display.show_message(f"no checkpoint was saved yet: training from the first step, {computation}")
         return _fit_and_report(task, request, world, display)
 
 

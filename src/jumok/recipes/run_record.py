@@ -59,6 +59,21 @@ def write_record(request: TrainingRequest, data_files: dict[str, Any] | None, ta
     write_json(request.folder / run_folder.RUN_FILE, metadata)
 
 
+def refuse_other_folders(folder: Path) -> None:
+    """Raise ArgumentError if a folder has no run.json.
+
+    Args:
+        folder: The folder of a run.
+    """
+    if run_folder.is_run(folder):
+        return
+    problem = run_folder.describe_missing_record(folder)
+    if problem is None:
+        raise ArgumentError(f"{folder} is not the folder of a training run: it has no {run_folder.RUN_FILE}")
+    newest = shlex.quote(str(run_folder.list_checkpoints(folder)[0][1]))
+    raise ArgumentError(f"{problem}, or start a new run from the newest one: jumok train RECIPE --from {newest}")
+
+
 def read_record(folder: Path, report: Callable[[str], None]) -> RunRecord:
     """Read run.json.
 
@@ -70,8 +85,7 @@ def read_record(folder: Path, report: Callable[[str], None]) -> RunRecord:
         ArgumentError: If the folder is not a run.
         TrainingError: If run.json is damaged. Nothing else contains the request, so it cannot be rebuilt.
     """
-    if not run_folder.is_run(folder):
-        raise ArgumentError(f"{folder} is not the folder of a training run: it has no {run_folder.RUN_FILE}")
+    refuse_other_folders(folder)
     try:
         metadata = read_json(folder, run_folder.RUN_FILE)
         request = TrainingRequest.from_json(metadata, folder, report)
