@@ -23,7 +23,7 @@ from jumok.training.trackers import add_trackers
 from .data_files import describe_change
 from .recipe import get_recipe
 from .request import TrainingRequest
-from .run_record import RunRecord, read_record, write_record
+from .run_record import RunRecord, read_record, store_resumed_settings, write_record
 from .run_report import write_missing_report
 from .run_setup import (
     find_free_folder,
@@ -33,7 +33,7 @@ from .run_setup import (
     refuse_changed_data,
     remove_if_invalid,
 )
-from .run_threads import choose_resumed_threads, store_threads
+from .run_threads import choose_resumed_threads
 
 
 def train(
@@ -187,7 +187,7 @@ def resume_run(
             facts = json.loads(json.dumps(dict(task.data)))
             refuse_differences(record.data_facts, facts, "the data has changed since this run started")
             if world.is_main:
-                store_threads(folder, task.settings.threads)
+                store_resumed_settings(folder, task.settings.threads, steps)
         elif world.is_main:
             _complete_record(request, task)
         if not run_folder.list_checkpoints(folder):

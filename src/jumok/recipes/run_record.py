@@ -117,6 +117,27 @@ def _read_setting(metadata: dict[str, Any], name: str) -> Any:
     return settings.get(name) if isinstance(settings, dict) else None
 
 
+def store_resumed_settings(folder: Path, threads: int, steps: int | None) -> None:
+    """Write the settings of a resumed run into its run.json, so that the next ``--resume`` keeps them.
+
+    Args:
+        folder: The folder of the run.
+        threads: The number of threads.
+        steps: The new number of updates, instead of the old number or epochs; None = as before. A number that the run
+            has already reached is not stored: there is nothing to do.
+    """
+    metadata = read_json(folder, run_folder.RUN_FILE)
+    if not isinstance(metadata.get("settings"), dict):
+        return
+    settings, changes = metadata["settings"] | {"threads": threads}, dict(metadata["changes"])
+    done = max((step for step, _ in run_folder.list_checkpoints(folder)), default=0)
+    if steps is not None and steps > done:
+        settings |= {"steps": steps, "epochs": None}
+        changes = {name: value for name, value in changes.items() if name != "epochs"} | {"steps": steps}
+    if (settings, changes) != (metadata["settings"], metadata["changes"]):
+        write_json(folder / run_folder.RUN_FILE, metadata | {"settings": settings, "changes": changes})
+
+
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Write a JSON file atomically.
 

@@ -1,4 +1,4 @@
-"""The precision of training: the rule for "auto", run.json, resuming, and the message."""
+"""Settings that a run stores, so that a resumed run keeps them: the precision, with its rule, and the steps."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from jumok.recipes import TrainingRequest, resume_run, start_run
 from jumok.training import loop
 from jumok.training.precision import choose_precision
 from jumok.training.progress import ProgressDisplay
-from recipe_runs import assert_same_run
+from recipe_runs import SHORT, SMALL, assert_same_run, train, write_book
 from toys import StopAt, skip_plots
 
 FIELDS: dict[str, Any] = {
     "steps": 4, "batch": 4, "evaluate_every": 4, "save_every": 4, "log_every": 1, "warmup": 1, "threads": 1,
 }  # fmt: skip
+NUMBERS: dict[str, Any] = {**SHORT, "width": 16, "hidden": 16, "steps": 3, "evaluate_every": 3, "threads": 1}
 
 
 class Messages(ProgressDisplay):
@@ -84,3 +85,35 @@ def test_killed_run_continues_in_its_stored_precision(tmp_path: Path, monkeypatc
     assert f"training into {run}, in bfloat16 on cpu with 1 thread" in messages
     assert read_settings(run)["precision"] == "bfloat16"
     assert_same_run(run, straight)
+
+
+def test_longer_run_that_is_stopped_continues_to_its_new_end(tmp_path: Path) -> None:
+    straight, run = tmp_path / "straight", tmp_path / "run"
+    with skip_plots():
+        for folder in (straight, run):
+            start_run(TrainingRequest("numbers", folder, changes=NUMBERS))
+        resume_run(straight, steps=9)
+        assert not resume_run(run, steps=9, display=StopAt(5)).progress.finished
+        assert resume_run(run).progress.step == 9
+    assert read_settings(run)["steps"] == 9
+    assert_same_run(run, straight)
+
+
+@pytest.mark.parametrize("steps", [2, 4])
+def test_steps_that_are_already_done_are_not_kept(tmp_path: Path, steps: int) -> None:
+    run = tmp_path / "run"
+    with skip_plots():
+        start_run(TrainingRequest("numbers", run, changes={**NUMBERS, "steps": 6}), display=StopAt(4))
+        assert not resume_run(run, steps=steps).trained
+        assert resume_run(run).progress.step == 6
+
+
+def test_steps_replace_epochs(tmp_path: Path) -> None:
+    (tmp_path / "book").mkdir()
+    fields = {**SHORT, **SMALL, "length": 16, "epochs": 1, "evaluate_every": 100}
+    del fields["steps"]
+    train("text", tmp_path / "run", write_book(tmp_path / "book"), StopAt(2), **fields)
+    with skip_plots():
+        resume_run(tmp_path / "run", steps=5, display=StopAt(3))
+        assert resume_run(tmp_path / "run").progress.step == 5
+    assert read_settings(tmp_path / "run")["epochs"] is None
