@@ -24,16 +24,19 @@ RECIPES = ("numbers", "sort", "text")
 
 def build_task(recipe: str, folder: Path) -> Task:
     """Build a recipe's task with its default sizes; text reads the source code of jumok."""
-    text = folder / "text.txt"
-    if recipe == "text":
-        sources = sorted((Path(__file__).parents[1] / "src").rglob("*.py"))
-        text.write_text("".join(path.read_text(encoding="utf-8") for path in sources), encoding="utf-8")
+    text_path = str(write_sources(folder)) if recipe == "text" else None
     run = folder / recipe
     run.mkdir()
-    request = TrainingRequest(
-        recipe, run, data=str(text) if recipe == "text" else None, changes={"precision": "float32"}
-    )
+    request = TrainingRequest(recipe, run, data=text_path, changes={"precision": "float32"})
     return get_recipe(recipe).build(request)
+
+
+def write_sources(folder: Path) -> Path:
+    """Write the source code of jumok into one text file, and return its path."""
+    sources = sorted((Path(__file__).parents[1] / "src").rglob("*.py"))
+    text = folder / "text.txt"
+    text.write_text("".join(path.read_text(encoding="utf-8") for path in sources), encoding="utf-8")
+    return text
 
 
 def measure_speed(state: TrainingState, threads: int, seconds: float) -> float:

@@ -21,7 +21,7 @@ from jumok.training.progress import ProgressDisplay
 
 CONFIG = GPTConfig(vocabulary=16, length=12, width=16, layers=1, heads=2, hidden=32, dropout=0.1)
 
-# float32: what "auto" measures depends on the machine, and bfloat16 gradients depend on how a batch is divided
+# float32: on a GPU, "auto" may be bfloat16, whose gradients depend on how a batch is divided
 SETTINGS = {
     "steps": 12, "batch": 8, "evaluate_every": 4, "save_every": 4, "log_every": 1, "warmup": 2, "precision": "float32",
 }  # fmt: skip

@@ -106,7 +106,7 @@ def test_train_function_returns_the_outcome(tmp_path: Path, capsys: pytest.Captu
     out = tmp_path / "run"
     outcome = jumok.train("numbers", out=out, device="cpu", **SHORT_FIELDS)
     lines = capsys.readouterr().err.splitlines()
-    assert f"training into {out}" in lines and len(lines) < 12
+    assert f"training into {out}, in float32 on cpu with 1 thread" in lines and len(lines) < 12
     assert outcome.folder == out and outcome.signal is None and outcome.progress.finished
     assert outcome.metrics.keys() == {"error", "right"}
     assert outcome.report == json.loads((out / "report.json").read_text())

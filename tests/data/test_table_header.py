@@ -139,7 +139,7 @@ def test_requested_names_numbers_and_header(tmp_path: Path) -> None:
         ([["review", "sentiment"], ["x", "y"]], {"label": "9"}, "there is no column '9'"),
         ([["id", "text", "mood"], ["1", "x", "y"]], {}, "no column 'label'; the first row is 'id', 'text', 'mood'"),
         ([["a", "b", "c"], ["1", "x", "y"]], {}, "say which it is with text=NAME and label=NAME, or with the number"),
-        ([["text;label"], ["x;y"]], {}, "separated by ';'"),
+        ([["text|label"], ["x|y"]], {}, r"separated by '\|' \(\.csv: commas or semicolons"),
         ([["one"], ["two"]], {}, "there is no column 'text' and 'label'; the first row is 'one'"),
     ],
 )
@@ -207,3 +207,25 @@ def test_licences_and_readmes_are_not_data(tmp_path: Path) -> None:
     assert list(list_files(tmp_path / "LICENSE")) == [tmp_path / "LICENSE"], "a file that is named is read"
     assert [name for name in ("readme", "Readme.ko.md", "NOTICE", "UNLICENSE") if not is_description(name)] == []
     assert [name for name in ("notice-board.txt", "readmes.csv", "licensed.txt") if is_description(name)] == []
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
+@pytest.mark.parametrize(("text", "label"), [("review", "review"), (None, "review"), ("2", "stars")])
+def test_one_column_for_two_roles_is_refused(tmp_path: Path, name: str, text: str | None, label: str) -> None:
+    rows = {
+        "a.csv": "review,stars\nfine,5\ndull,1\n",
+        "a.jsonl": '{"review": "fine", "stars": "5"}\n{"review": "dull", "stars": "1"}\n',
+    }
+    path = tmp_path / name
+    path.write_text(rows[name])
+    with pytest.raises(DataError, match=rf"{path}.*: text and label would both be .* with text=NAME and label=NAME"):
+        list(read_labelled_texts(path, text=text, label=label))
+
+
+def test_header_hint_is_not_given_if_the_user_said_so(tmp_path: Path) -> None:
+    path = write_table(tmp_path / "a.tsv", REVIEWS)
+    for header, has_hint in (("auto", True), ("no", False)):
+        notices: list[Notice] = []
+        list(read_labelled_texts(path, ProblemLog(notify=notices.append), file_format=FileFormat(header=header)))
+        assert "no header, the first row is data" in str(notices[0])
+        assert ("set header=yes" in str(notices[0])) == has_hint

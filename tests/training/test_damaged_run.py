@@ -91,10 +91,63 @@ def test_damaged_pointer_is_repaired(stopped: Path, runs: dict[str, Path], point
         sentence = r"best.json in .* is damaged: it does not name a checkpoint; repair it with: jumok train --resume "
         with pytest.raises(CheckpointError, match=sentence):
             jumok.load(stopped)
-    messages = resume(stopped)
-    assert ("best.json" in " ".join(messages)) == (pointer == "best")
+    messages = [line for line in resume(stopped) if "best" in line or "last" in line]
+    assert len(messages) == 1, messages
+    assert re.search(rf"{pointer}\.json in .* is damaged.*; it was repaired and now names step-000000", messages[0])
     assert_same_model(stopped, runs["straight"])
     jumok.load(stopped)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [(None, "is missing"), ('{"checkpoint": "step-00000007"}', "names a checkpoint that is gone")],
+)
+@pytest.mark.parametrize("pointer", ["best", "last"])
+def test_lost_pointer_is_repaired_and_said(
+    stopped: Path, runs: dict[str, Path], pointer: str, content: str | None, problem: str
+) -> None:
+    path = stopped / f"{pointer}.json"
+    name = json.loads(path.read_text())["checkpoint"]
+    path.unlink() if content is None else path.write_text(content)
+    messages = [line for line in resume(stopped) if "best" in line or "last" in line]
+    assert messages == [f"{pointer}.json in {stopped} {problem}; it was repaired and now names {name}"]
+    assert_same_model(stopped, runs["straight"])
+
+
+def test_undamaged_pointers_say_nothing(stopped: Path) -> None:
+    assert resume(stopped) == ["resuming from step 10, in float32 on cpu with 1 thread"]
+
+
+def test_lost_best_checkpoint_is_replaced_and_said(stopped: Path) -> None:
+    best = run_folder.read_pointer(stopped, "best")
+    assert best is not None and best.name == "step-00000008"
+    shutil.rmtree(best)
+    messages = resume(stopped)
+    assert "the best checkpoint, of step 8, is gone; that of step 10 replaces it for now" in messages
+    replaced = "names a checkpoint that is gone; it was repaired and now names step-00000010"
+    assert f"best.json in {stopped} {replaced}" in messages
+    assert json.loads((stopped / "report.json").read_text())["best_step"] == 12
+    best = run_folder.read_pointer(stopped, "best")
+    assert best is not None and best.name == "step-00000012"
+
+
+@pytest.mark.parametrize("pointer", ["best.json", "last.json"])
+def test_folder_without_record_is_named(
+    stopped: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], pointer: str
+) -> None:
+    """The pointers do not matter: the newest checkpoint is named."""
+    (stopped / "run.json").unlink()
+    (stopped / pointer).unlink()
+    checkpoint = stopped / "checkpoints/step-00000010"
+    problem = f"{stopped} has checkpoints but no run.json"
+    with pytest.raises(CheckpointError, match=f"{re.escape(problem)}.*load one by its path: {checkpoint}"):
+        jumok.load(stopped)
+    monkeypatch.setattr(sys, "argv", ["jumok", "train", "--resume", str(stopped)])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    error = capsys.readouterr().err
+    assert problem in error and f"jumok train RECIPE --from {checkpoint}" in error and error.count("\n") == 1
+    jumok.load(checkpoint)
 
 
 def test_pointer_damaged_during_training(tmp_path: Path, runs: dict[str, Path]) -> None:

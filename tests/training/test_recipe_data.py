@@ -110,6 +110,8 @@ def test_run_of_an_earlier_version_has_no_encoding() -> None:
         ("image", {}, "cp949", "--encoding applies only to text files of your own"),
         ("sentiment", {"header": "maybe"}, None, "header .* must be one of auto, yes, no"),
         ("sentiment", {"headr": "yes"}, None, "did you mean 'header'"),
+        ("translate", {"text": "review"}, None, "choose the columns of your table with source=NAME and target=NAME"),
+        ("sentiment", {"source": "review"}, None, "choose the columns of your table with text=NAME and label=NAME"),
     ],
 )
 def test_wrong_names_are_answered_with_one_sentence(

@@ -118,7 +118,7 @@ def test_untouched_data_says_nothing(data: Path, tmp_path: Path) -> None:
     display = Messages()
     with skip_plots():
         resume_run(tmp_path / "run", display=display)
-    assert display.lines == ["resuming from step 2"]
+    assert display.lines == ["resuming from step 2, in float32 on cpu with 1 thread"]
 
 
 def test_stored_tokens_that_must_be_rebuilt_from_changed_data_are_refused(data: Path, tmp_path: Path) -> None:

@@ -119,7 +119,10 @@ def test_run_stores_its_threads_and_resumes_with_them(
         display = ThreadRecorder()
         with use_threads(1):
             resume_run(resumed, display=display)
-    assert set(display.used) == {2} and not [line for line in display.lines if "thread" in line]
+    assert set(display.used) == {2}
+    assert [line for line in display.lines if "thread" in line] == [
+        "resuming from step 3, in float32 on cpu with 2 threads"
+    ]
     assert_same_run(resumed, complete)
 
 
@@ -143,7 +146,8 @@ def test_resumed_run_may_use_other_threads_and_says_so(tmp_path: Path, two_threa
         train_recipe(resume=run, steps=6, threads=1, display=display)
     assert set(display.used) == {1} and read_threads(run) == 1
     assert [line for line in display.lines if "thread" in line] == [
-        "continuing with 1 thread instead of 2; the results will no longer be equal bit for bit"
+        "continuing with 1 thread instead of 2; the results will no longer be equal bit for bit",
+        "resuming from step 4, in float32 on cpu with 1 thread",
     ]
     assert torch.get_num_threads() == 2
 

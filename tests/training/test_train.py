@@ -174,12 +174,12 @@ def test_recomputing_blocks_keeps_the_gradients(tmp_path: Path) -> None:
         torch.testing.assert_close(trained[0][name], trained[1][name], rtol=1e-5, atol=1e-7)
 
 
-def test_resumed_run_keeps_its_number_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The value "auto" measures the fastest type; another measurement later must not change a run."""
+def test_resumed_run_keeps_its_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that started on a GPU in bfloat16 continues in bfloat16 on a CPU, where the rule would choose float32."""
     run = new_run(tmp_path / "run")
-    monkeypatch.setattr("jumok.training.loop.measure_fastest_type", lambda device: "bfloat16")
-    fit(toy(precision="auto"), run, display=StopAt(5))
-    monkeypatch.setattr("jumok.training.loop.measure_fastest_type", lambda device: "float32")
+    with monkeypatch.context() as patch:
+        patch.setattr("jumok.training.loop.choose_precision", lambda device: "bfloat16")
+        fit(toy(precision="auto"), run, display=StopAt(5))
     resumed = toy(precision="auto")
     fit(resumed, run)
     straight = toy(precision="bfloat16")
@@ -187,9 +187,9 @@ def test_resumed_run_keeps_its_number_type(tmp_path: Path, monkeypatch: pytest.M
     assert_equal(copy_parameters(resumed.model), copy_parameters(straight.model))
 
 
-def test_processes_agree_on_the_number_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each process would measure for itself; the main process decides."""
-    monkeypatch.setattr("jumok.training.loop.measure_fastest_type", lambda device: "bfloat16")
+def test_processes_agree_on_the_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The GPUs of the processes may differ; the main process decides."""
+    monkeypatch.setattr("jumok.training.loop.choose_precision", lambda device: "bfloat16")
     monkeypatch.setattr(World, "broadcast", lambda self, content: "float32" if content == "bfloat16" else content)
     run = new_run(tmp_path / "run")
     fit(toy(precision="auto", steps=1), run)

@@ -31,6 +31,9 @@ def resolve_model_path(name: str | Path) -> Path:
     path = Path(name)
     if path.is_dir() and run_folder.is_run(path):
         return run_folder.select_checkpoint(path)
+    problem = run_folder.describe_missing_record(path)
+    if problem is not None:
+        raise CheckpointError(f"{problem}, or load one by its path: {run_folder.list_checkpoints(path)[0][1]}")
     if path.is_dir() or (path.is_file() and path.suffix == ".gguf"):
         return path
     if path.exists():

@@ -45,6 +45,17 @@ def is_run(folder: Path) -> bool:
     return (folder / RUN_FILE).is_file()
 
 
+def describe_missing_record(folder: Path) -> str | None:
+    """Return what is wrong with a folder that has the checkpoints of a run but no run.json; None for other folders.
+
+    Args:
+        folder: Any folder.
+    """
+    if is_run(folder) or not list_checkpoints(folder):
+        return None
+    return f"{folder} has checkpoints but no {RUN_FILE}, which holds the request of the run; restore it from a copy"
+
+
 def get_checkpoint_folder(run: Path, step: int) -> Path:
     """Return the folder of the checkpoint of a step.
 

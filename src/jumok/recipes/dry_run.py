@@ -112,4 +112,5 @@ def format_preview(preview: dict[str, Any]) -> str:
 def _describe_table(table: dict[str, Any]) -> str:
     headers = {True: "with a header", False: "without a header", None: "by its keys"}
     columns = ", ".join(f"{role} = {TakenColumn(**column)}" for role, column in table["columns"].items())
-    return f"{headers[table['header']]}; {columns}"
+    separator = "separated by semicolons; " if table["separator"] == ";" else ""
+    return f"{separator}{headers[table['header']]}; {columns}"

@@ -78,6 +78,11 @@ class Options(Fields):
         return next((condition for condition, names in conditions.items() if name in names), None)
 
     @classmethod
+    def list_columns(cls) -> list[str]:
+        """Return the names of the fields that choose columns of the user's tables."""
+        return [declared.name for declared in dataclasses.fields(cls) if declared.metadata.get("is_column")]
+
+    @classmethod
     def list_applicable(cls, request: TrainingRequest) -> set[str]:
         """Return the names of the fields that apply to a request.
 
@@ -99,7 +104,12 @@ def column_field(help: str) -> Any:
     """
     return field(
         default=None,
-        metadata={"kind": str, "help": f"{help}: its name or number; None = by a well-known name", "optional": True},
+        metadata={
+            "kind": str,
+            "help": f"{help}: its name or number; None = by a well-known name",
+            "optional": True,
+            "is_column": True,
+        },
     )
 
 

@@ -17,6 +17,7 @@ from jumok.data import catalogue
 from jumok.data.readers.file_format import FileFormat, check_encoding
 from jumok.data.readers.hub_datasets import HUB_PREFIX
 from jumok.data.readers.lines import Notice, ProblemLog
+from jumok.data.readers.table_header import KNOWN_NAMES
 from jumok.defaults import FIELD_SYNONYMS
 from jumok.errors import ArgumentError
 from jumok.fields import Fields, FieldsType
@@ -247,6 +248,10 @@ class TrainingRequest:
             if FIELD_SYNONYMS.get(name) in names:
                 near = [FIELD_SYNONYMS[name]]
             hint = f"did you mean {near[0]!r}?" if near else f"jumok train --list {self.recipe} shows its fields"
+            columns = recipe.options.list_columns()
+            if name in KNOWN_NAMES and columns:  # the column of another recipe
+                choices = " and ".join(f"{column}=NAME" for column in columns)
+                hint = f"choose the column{'s' * (len(columns) > 1)} of your table with {choices}"
             raise ArgumentError(f"the {self.recipe} recipe has no field {name!r}; {hint}")
 
     def refuse_data(self) -> None:

@@ -14,7 +14,7 @@ from jumok.checkpoint import run_folder
 from jumok.errors import ArgumentError
 from jumok.threads import use_threads
 from jumok.training import Outcome, Task, World, apply_epochs, connect_world, fit, select_device
-from jumok.training.loop import check_batch, fix_threads
+from jumok.training.loop import check_batch, describe_computation, fix_precision, fix_threads
 from jumok.training.parallel import LAUNCHER_VARIABLE
 from jumok.training.progress import ProgressDisplay, SilentDisplay, select_display
 from jumok.training.resume import refuse_differences
@@ -23,7 +23,7 @@ from jumok.training.trackers import add_trackers
 from .data_files import describe_change
 from .recipe import get_recipe
 from .request import TrainingRequest
-from .run_record import RunRecord, read_record, write_record
+from .run_record import RunRecord, read_record, store_resumed_settings, write_record
 from .run_report import write_missing_report
 from .run_setup import (
     find_free_folder,
@@ -33,7 +33,7 @@ from .run_setup import (
     refuse_changed_data,
     remove_if_invalid,
 )
-from .run_threads import choose_resumed_threads, store_threads
+from .run_threads import choose_resumed_threads
 
 
 def train(
@@ -142,10 +142,11 @@ def start_run(request: TrainingRequest, world: World | None = None, display: Pro
     world = World() if world is None else world
     with open_new_run(request, world) as new_folders:
         with remove_if_invalid(new_folders):
-            task = fix_threads(_build_task(request, world), world, request.report)
+            task = fix_precision(fix_threads(_build_task(request, world), world, request.report), world)
         if world.is_main:
             _complete_record(request, task)
-            request.report(f"training into {request.folder}")
+            computation = describe_computation(task.settings, world, task.settings.precision)
+            request.report(f"training into {request.folder}, {computation}")
         return _fit_and_report(task, request, world, display)
 
 
@@ -174,19 +175,24 @@ def resume_run(
     display = SilentDisplay() if display is None else display
     with open_existing_run(folder, world):
         record = read_record(folder, display.show_message)
-        changes = {} if steps is None else {"steps": steps}
+        changes: dict[str, Any] = {} if steps is None else {"steps": steps}
+        if record.precision is not None:
+            changes["precision"] = record.precision
         changes |= choose_resumed_threads(record.threads, threads, display.show_message)
         request = _adapt_request(record.request, changes)
         if world.is_main:
             _check_data(record, request)
-        task = fix_threads(_build_task(request, world), world, display.show_message)
+        task = fix_precision(fix_threads(_build_task(request, world), world, display.show_message), world)
         if record.data_facts is not None:
             facts = json.loads(json.dumps(dict(task.data)))
             refuse_differences(record.data_facts, facts, "the data has changed since this run started")
             if world.is_main:
-                store_threads(folder, task.settings.threads)
+                store_resumed_settings(folder, task.settings.threads, steps)
         elif world.is_main:
             _complete_record(request, task)
+        if not run_folder.list_checkpoints(folder):
+            computation = describe_computation(task.settings, world, task.settings.precision)
+            display.show_message(f"no checkpoint was saved yet: training from the first step, {computation}")
         return _fit_and_report(task, request, world, display)
 
 
@@ -206,7 +212,7 @@ def _check_data(record: RunRecord, request: TrainingRequest) -> None:
         refuse_changed_data(change, request.folder)
 
 
-def _adapt_request(request: TrainingRequest, changes: dict[str, int]) -> TrainingRequest:
+def _adapt_request(request: TrainingRequest, changes: dict[str, Any]) -> TrainingRequest:
     """Return the stored request with other fields, and with the newest checkpoint as its first model."""
     if "steps" in changes:  # they replace the epochs too
         request = replace(

@@ -17,7 +17,7 @@ from jumok.training.resume import describe_differences
 
 from .data_files import describe_change, describe_files
 from .request import TrainingRequest
-from .run_record import read_record, write_record
+from .run_record import read_record, refuse_other_folders, write_record
 
 
 def find_free_folder(recipe: str) -> Path:
@@ -97,8 +97,7 @@ def open_existing_run(folder: Path, world: World) -> Iterator[None]:
         ArgumentError: If the folder is not a run.
         TrainingError: If another process trains in the folder.
     """
-    if not run_folder.is_run(folder):
-        raise ArgumentError(f"{folder} is not the folder of a training run: it has no {run_folder.RUN_FILE}")
+    refuse_other_folders(folder)
     if not world.is_main:
         yield
         return

@@ -4,12 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
-
-from jumok.checkpoint import run_folder
-from jumok.checkpoint.tensor_files import read_json
-
-from .run_record import write_json
 
 
 def choose_resumed_threads(stored: int | None, requested: int | None, report: Callable[[str], None]) -> dict[str, int]:
@@ -31,16 +25,3 @@ def choose_resumed_threads(stored: int | None, requested: int | None, report: Ca
             "the results will no longer be equal bit for bit"
         )
     return {"threads": threads}
-
-
-def store_threads(folder: Path, threads: int) -> None:
-    """Write the number of threads that a run uses from now on into its run.json.
-
-    Args:
-        folder: The folder of the run.
-        threads: The number of threads.
-    """
-    metadata = read_json(folder, run_folder.RUN_FILE)
-    if isinstance(metadata.get("settings"), dict) and metadata["settings"].get("threads") != threads:
-        metadata["settings"]["threads"] = threads
-        write_json(folder / run_folder.RUN_FILE, metadata)

@@ -35,7 +35,7 @@ from .optimizer import Optimizers
 from .outcome import Outcome
 from .parallel import World
 from .parameter_average import ParameterAverage
-from .precision import Precision, measure_fastest_type
+from .precision import Precision, choose_precision
 from .progress import ProgressDisplay, SilentDisplay
 from .resume import Progress, TrainingState, restore_checkpoint, save_checkpoint
 from .settings import Settings, compute_rate_factor
@@ -61,14 +61,15 @@ def fit(task: Task, run: Path, world: World | None = None, display: ProgressDisp
     """
     world = World() if world is None else world
     display = display if display is not None and world.is_main else SilentDisplay()
-    task = fix_threads(task, world, display.show_message)
+    task = fix_precision(fix_threads(task, world, display.show_message), world)
     settings = task.settings
 
     state = _build_fresh_state(task, world)
     if restore_checkpoint(state, run, display.show_message):
         step = state.progress.step
         is_finished = state.progress.finished
-        display.show_message(f"all {step:,} steps are done" if is_finished else f"resuming from step {step:,}")
+        resuming = f"resuming from step {step:,}, {describe_computation(settings, world, state.precision.name)}"
+        display.show_message(f"all {step:,} steps are done" if is_finished else resuming)
     progress = state.progress
     log = MetricsLog(run)
     if world.is_main:
@@ -158,14 +159,10 @@ def _build_fresh_state(task: Task, world: World) -> TrainingState:
     if settings.compiled:
         wrapped = torch.compile(wrapped)  # type: ignore[assignment]
 
-    number_type = settings.precision
-    if number_type == "auto":  # the main process measures and decides, because all processes must use the same type
-        number_type = world.broadcast(measure_fastest_type(world.device.type))
-
     average = ParameterAverage(model, settings.average) if settings.average else None
     optimizers = Optimizers(model, settings)
     torch.manual_seed(settings.seed + world.rank)
-    precision = Precision(number_type, world.device)
+    precision = Precision(settings.precision, world.device)
     return TrainingState(task, world, model, wrapped, optimizers, precision, average, Progress())
 
 
@@ -277,6 +274,32 @@ def fix_threads(task: Task, world: World, report: Callable[[str], None] = lambda
         if free < threads:
             report(f"other programs use this machine's cores: --threads {free} may be faster than {threads} threads")
     return replace(task, settings=settings.replace(threads=threads))
+
+
+def fix_precision(task: Task, world: World) -> Task:
+    """Return the task with the dtype of its matrix products in its settings, if they leave it to the rule.
+
+    Args:
+        task: The task to train.
+        world: The processes of the run; the main process decides for all, as their GPUs may differ.
+    """
+    settings = task.settings
+    if settings.precision != "auto":
+        return task
+    precision = world.broadcast(choose_precision(world.device))
+    return replace(task, settings=settings.replace(precision=precision))
+
+
+def describe_computation(settings: Settings, world: World, precision: str) -> str:
+    """Return how steps are computed, for a message, such as "in float32 on cpu with 2 threads".
+
+    Args:
+        settings: Uses ``threads``.
+        world: The processes of the run.
+        precision: The dtype of the matrix products.
+    """
+    threads = f" with {settings.threads} thread{'s' * (settings.threads > 1)}" if world.device.type == "cpu" else ""
+    return f"in {precision} on {world.device.type}{threads}"
 
 
 def _show_slowdown(display: ProgressDisplay, run: Path) -> None:

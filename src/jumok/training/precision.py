@@ -1,66 +1,34 @@
-"""Choose the dtype of the matrix products in a training step, by measurement.
+"""Choose the dtype of the matrix products in a training step, by a rule, and compute steps in that dtype.
 
-bfloat16 is many times slower than float32 on a CPU without instructions for it. float16 has too little range for small
-gradients, so its losses are scaled (Micikevicius et al. 2018).
+float16 has too little range for small gradients, so its losses are scaled (Micikevicius et al. 2018).
 """
 
 from __future__ import annotations
 
-import functools
-import time
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
 
 TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-MINIMUM_SPEEDUP = 1.2  # over float32
 
 
-@functools.cache
-def measure_fastest_type(device: str) -> str:
-    """Return the fastest type for matrix products: "bfloat16", "float16" or "float32".
+def choose_precision(device: torch.device) -> str:
+    """Return the dtype for ``precision="auto"``: it depends on the device only, so that equal commands train equally.
+
+    bfloat16 on GPUs that have it in hardware, float32 everywhere else. On CPUs with instructions for bfloat16, it is
+    slower than float32 at the recipes' sizes; without them, many times slower (LOG.md).
 
     Args:
-        device: The device type, such as "cpu" or "cuda".
+        device: Where the model is trained.
+
+    >>> choose_precision(torch.device("cpu"))
+    'float32'
     """
-    candidates = ["bfloat16", "float16"] if device != "cpu" else ["bfloat16"]
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # with several threads on a busy machine, the waiting times would dominate the measurement
-    try:
-        float32_seconds = _time_product("float32", device)
-        for name in candidates:
-            try:
-                if _time_product(name, device, limit=3 * float32_seconds) * MINIMUM_SPEEDUP < float32_seconds:
-                    return name
-            except RuntimeError:  # the device does not support this type
-                continue
-        return "float32"
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _time_product(name: str, device: str, limit: float = float("inf")) -> float:
-    """Return the seconds of the fastest of six matrix products; stop after three if all take longer than ``limit``."""
-    # small on a CPU: without instructions for the type a large product takes seconds
-    size = 256 if device == "cpu" else 4096
-    matrix = torch.ones(size, size, device=device, dtype=TYPES[name])
-    torch.mm(matrix[:32, :32], matrix[:32, :32])  # warm-up: the first product of a dtype includes its initialisation
-    times = []
-    for _ in range(6):
-        _synchronize(device)
-        start = time.perf_counter()
-        torch.mm(matrix, matrix)
-        _synchronize(device)
-        times.append(time.perf_counter() - start)
-        if len(times) == 3 and min(times) > limit:  # one slow product may be another program's fault
-            break
-    return min(times)
-
-
-def _synchronize(device: str) -> None:
-    if device.startswith("cuda"):
-        torch.cuda.synchronize()
+    # GPUs without bfloat16 in hardware emulate it, which is slower than float32
+    if device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
+        return "bfloat16"
+    return "float32"
 
 
 class Precision:
@@ -109,7 +77,7 @@ class Precision:
         return {} if self.scaler is None else {name: float(value) for name, value in self.scaler.state_dict().items()}
 
     def restore(self, name: str, scaler_state: dict[str, float]) -> None:
-        """Continue with the dtype that the run started with, even if a new measurement would choose another.
+        """Continue with the dtype that the run started with, even if it now trains on another device.
 
         Args:
             name: The name of the dtype.

@@ -175,10 +175,22 @@ def restore_checkpoint(state: TrainingState, run: Path, report: Callable[[str], 
     steps = state.task.settings.steps
     if metadata["steps"] != steps:  # the number of steps was changed
         state.progress.finished = state.progress.step >= steps
+    _replace_lost_best(state, run, report)
     if state.world.is_main:
-        _remove_later_checkpoints(run, state.progress.step)
         _restore_pointers(run, checkpoint, state.progress, report)
+        _remove_later_checkpoints(run, state.progress.step)
     return True
+
+
+def _replace_lost_best(state: TrainingState, run: Path, report: Callable[[str], None]) -> None:
+    """If the best checkpoint is gone, let the restored one count as the best until the next evaluation."""
+    progress = state.progress
+    is_lost = progress.best is not None and _find_checkpoint(run, progress.best_step) is None
+    if state.world.broadcast(is_lost):  # all processes must agree on which evaluation is the best
+        if state.world.is_main:
+            lost, step = progress.best_step, progress.step
+            report(f"the best checkpoint, of step {lost:,}, is gone; that of step {step:,} replaces it for now")
+        progress.best, progress.best_step = None, progress.step
 
 
 def _remove_later_checkpoints(run: Path, restored_step: int) -> None:
@@ -189,21 +201,34 @@ def _remove_later_checkpoints(run: Path, restored_step: int) -> None:
 
 
 def _restore_pointers(run: Path, checkpoint: Path, progress: Progress, report: Callable[[str], None]) -> None:
-    """Point ``last`` at the restored checkpoint and ``best`` at the best one.
+    """Point ``last`` at the restored checkpoint and ``best`` at the best one; report what was missing or damaged.
 
     A process may have been killed after it saved its best checkpoint and before it pointed ``best`` at it.
     """
-    run_folder.write_pointer(run, "last", checkpoint)
+    _restore_pointer(run, "last", checkpoint, report)
     best = _find_checkpoint(run, progress.best_step)
+    if best is not None:
+        _restore_pointer(run, "best", best, report)
+    elif (run / "best.json").is_file():
+        report(f"best.json in {run} was removed: no step up to {progress.step:,} was evaluated")
+        (run / "best.json").unlink()
+
+
+def _restore_pointer(run: Path, pointer: str, checkpoint: Path, report: Callable[[str], None]) -> None:
+    """Point ``last`` or ``best`` at a checkpoint; report if its file is missing, damaged or names no checkpoint."""
+    problem, current = None, None
     try:
-        current = run_folder.read_pointer(run, "best")
+        current = run_folder.read_pointer(run, pointer)
     except CheckpointError as error:
-        report(f"{error}; it was repaired")
-        current = None
-        if best is None:  # nothing has been evaluated yet, or the best checkpoint is gone
-            (run / "best.json").unlink()
-    if best is not None and best != current:
-        run_folder.write_pointer(run, "best", best)
+        problem = str(error)
+    if current == checkpoint:
+        return
+    if problem is None and current is None:
+        has_file = (run / f"{pointer}.json").is_file()
+        problem = f"{pointer}.json in {run} {'names a checkpoint that is gone' if has_file else 'is missing'}"
+    if problem is not None:
+        report(f"{problem}; it was repaired and now names {checkpoint.name}")
+    run_folder.write_pointer(run, pointer, checkpoint)
 
 
 def _find_checkpoint(run: Path, step: int) -> Path | None:

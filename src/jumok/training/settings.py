@@ -41,7 +41,9 @@ class Settings(Fields):
     keep: int = integer(2, "number of recent checkpoints to keep, in addition to the best")
     patience: int = integer(0, "stop after this many evaluations without improvement; 0 = never", least=0)
     precision: str = choice(
-        "auto", ("auto", "float32", "bfloat16", "float16"), "dtype of matrix products; auto measures and selects"
+        "auto",
+        ("auto", "float32", "bfloat16", "float16"),
+        "dtype of matrix products; auto: bfloat16 on GPUs that have it, else float32",
     )
     checkpointing: bool = flag(False, "recompute blocks in the backward pass: less memory, same gradients")
     compiled: bool = flag(False, "use torch.compile")

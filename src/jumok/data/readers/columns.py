@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jumok.data.readers import hub_datasets
+from jumok.data.readers.csv_separator import COMMA, PREVIEW_LINES, SEMICOLON, find_separator
 from jumok.data.readers.file_format import FileFormat
 from jumok.data.readers.lines import MAX_LINE, Notice, ProblemLog, close_after, get_extension, read_lines
 from jumok.data.readers.table_header import Column, abbreviate, find_keys, find_layout
@@ -46,39 +47,46 @@ class TakenColumn(NamedTuple):
 
 @dataclass(frozen=True)
 class TableNotice(Notice):
-    """How a table is read: its header, the columns that are taken, and its first example.
+    """How a table is read: its separator, its header, the columns that are taken, and its first example.
 
     Attributes:
         path: The file, or the name of the dataset.
         has_header: Whether the first row is a header; None if the format names every field (JSONL).
         columns: By role, the column that is taken.
         example: By role, the first example.
+        separator: What separates the cells; None if the format names every field.
+        is_header_given: Whether the user said if there is a header.
     """
 
     path: Path
     has_header: bool | None
     columns: Mapping[str, TakenColumn]
     example: Mapping[str, str]
+    separator: str | None = None
+    is_header_given: bool = False
 
     def __str__(self) -> str:
+        hint = "" if self.is_header_given else " (if not, set header=yes)"
         headers = {
             True: "the first row is a header; ",
-            False: "no header, the first row is data (if not, set header=yes); ",
+            False: f"no header, the first row is data{hint}; ",
             None: "",
         }
+        separator = "the cells are separated by semicolons; " if self.separator == SEMICOLON else ""
         columns = ", ".join(f"{role} = {name}" for role, name in self.columns.items())
         example = ", ".join(f"{role} {_shorten(text)}" for role, text in self.example.items())
-        return f"{self.path}: {headers[self.has_header]}{columns}; first example: {example}"
+        return f"{self.path}: {separator}{headers[self.has_header]}{columns}; first example: {example}"
 
     @property
     def topic(self) -> object:
-        """The header and the columns, without the file: a folder may hold many files of one layout."""
-        return self.has_header, tuple(self.columns.items())
+        """The separator, header and columns, without the file: a folder may hold many files of one layout."""
+        return self.separator, self.has_header, tuple(self.columns.items())
 
     def to_json(self) -> dict[str, Any]:
         """Return the attributes as a JSON object."""
         return {
             "file": str(self.path),
+            "separator": self.separator,
             "header": self.has_header,
             "columns": {role: column._asdict() for role, column in self.columns.items()},
             "example": dict(self.example),
@@ -95,7 +103,8 @@ def read_rows(
     """Yield (line number, cells of the columns) of each row of a table. Rows with an empty cell are reported.
 
     TSV and CSV: `table_header.find_layout` decides whether the first row is a header, and finds the columns. A TSV has
-    no quotes: a tab always ends a cell. JSONL: names are keys, also inside "translation", as is usual for pairs.
+    no quotes: a tab always ends a cell. In a CSV, `csv_separator` decides between commas and semicolons.
+    JSONL: names are keys, also inside "translation", as is usual for pairs.
 
     Args:
         path: A file, or a dataset name that begins with "hf:".
@@ -125,45 +134,62 @@ def _read_file_rows(
         if extension == ".jsonl":
             yield from _select_columns_of_records(path, columns, _parse_json_lines(path, lines, problems), problems)
             return
-        rows = _split_csv(path, lines, problems) if extension == ".csv" else _split_tsv(lines)
-        yield from _select_columns(path, columns, rows, problems, file_format.header)
+        separator = "\t"
+        if extension == ".csv":
+            # the csv module's default limit of 131,072 characters per cell is too small for long texts; it is global
+            csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE))
+            first_lines = _read_first_lines(lines)
+            separator = find_separator(columns, [line for _, line in first_lines])
+            lines = chain(first_lines, lines)
+        rows = _split_tsv(lines) if separator == "\t" else _split_csv(path, lines, problems, separator)
+        yield from _select_columns(path, columns, rows, problems, file_format.header, separator)
+
+
+def _read_first_lines(lines: Iterator[Line]) -> list[Line]:
+    first_lines: list[Line] = []
+    size = 0
+    for number, line in lines:
+        first_lines.append((number, line))
+        size += len(line)
+        if len(first_lines) == PREVIEW_LINES or size > PREVIEW_SIZE:
+            break
+    return first_lines
 
 
 def _split_tsv(lines: Iterator[Line]) -> Iterator[Row]:
     return ((number, line.split("\t")) for number, line in lines if line)
 
 
-def _split_csv(path: Path, lines: Iterator[Line], problems: ProblemLog) -> Iterator[Row]:
-    # the csv module's default limit of 131,072 characters per cell is too small for long texts; the limit is global
-    csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE))
-    last_read = 0  # counted here, because unusable lines are not passed to the csv reader
+def _split_csv(path: Path, lines: Iterator[Line], problems: ProblemLog, separator: str = COMMA) -> Iterator[Row]:
+    # counted here, because a row can have several lines, and unusable lines are not passed to the csv reader
+    first_number, line_count = 0, 0
 
     def feed_lines() -> Iterator[str]:
-        nonlocal last_read
+        nonlocal first_number, line_count
         for number, line in lines:
-            last_read = number
+            first_number = first_number if line_count else number
+            line_count += 1
             yield line + "\n"
 
-    reader = csv.reader(feed_lines(), strict=True)
-    previous = 0
+    reader = csv.reader(feed_lines(), delimiter=separator, strict=True)
     while True:
+        line_count = 0
         try:
             cells = next(reader)
         except StopIteration:
             return
         except csv.Error as error:
-            lost = last_read - previous - 1
-            consequence = f"; the {lost:,} lines after it cannot be read either" if lost > 0 else ""
-            problems.report(f"{path}:{previous + 1}", f"the quotes do not match ({error}){consequence}")
+            lost = line_count - 1
+            consequence = f"; {lost:,} more line{'s' * (lost > 1)} cannot be read because of it" if lost else ""
+            message = f"the quotes do not match ({error}){consequence}"
+            problems.report(f"{path}:{first_number}", message, count=line_count)
         else:
             if cells:
-                # a cell can span several lines; report the line where the row begins
-                yield last_read - sum(cell.count("\n") for cell in cells), cells
-        previous = last_read
+                yield first_number, cells
 
 
 def _select_columns(
-    path: Path, columns: Sequence[Column], rows: Iterator[Row], problems: ProblemLog, header: str
+    path: Path, columns: Sequence[Column], rows: Iterator[Row], problems: ProblemLog, header: str, separator: str
 ) -> Iterator[Row]:
     """Find the columns by the first rows, and yield their cells."""
     previous_problems = problems.count
@@ -188,7 +214,8 @@ def _select_columns(
             continue
         selected = [cells[index] for index in layout.indices]
         if is_empty:
-            problems.notify(TableNotice(path, layout.has_header, taken, _name_cells(columns, selected)))
+            example = _name_cells(columns, selected)
+            problems.notify(TableNotice(path, layout.has_header, taken, example, separator, header != "auto"))
         is_empty = False
         yield number, selected
     if is_empty and problems.count == previous_problems:
@@ -232,7 +259,10 @@ def _select_columns_of_records(
     keys: list[str] = []
     is_first = True
     for number, record in records:
-        keys = keys or find_keys(columns, list(_select_fields(record, columns)))
+        try:
+            keys = keys or find_keys(columns, list(_select_fields(record, columns)))
+        except DataError as error:
+            raise DataError(f"{path}: {error}") from None
         try:
             cells = _select_texts(record, columns, keys)
         except DataError as error:

@@ -63,7 +63,9 @@ class ProblemLog:
         self.count = 0
         self.first: list[str] = []  # the first few messages
 
-    def report(self, location: str, message: str, unit: str = "lines", advice: str | None = None) -> None:
+    def report(
+        self, location: str, message: str, unit: str = "lines", advice: str | None = None, count: int = 1
+    ) -> None:
         """Report something that cannot be used.
 
         Args:
@@ -71,6 +73,7 @@ class ProblemLog:
             message: What is wrong.
             unit: What is skipped: "lines" or "files".
             advice: What to do; None = fix or skip it; empty if the message says it.
+            count: How many lines or files are skipped.
 
         Raises:
             DataError: If `skip` is off.
@@ -78,7 +81,7 @@ class ProblemLog:
         if not self.skip:
             advice = f"fix it, or skip such {unit} with --skip-bad (skip_bad=True)" if advice is None else advice
             raise DataError(f"{location}: {message}; {advice}" if advice else f"{location}: {message}")
-        self.count += 1
+        self.count += count
         if len(self.first) < _MAX_MESSAGES:
             self.first.append(f"{location}: {message}")
 

@@ -141,6 +141,7 @@ def find_layout(columns: Sequence[Column], rows: Sequence[Sequence[str]], header
         indices = _match_numbers(columns, first) if header == "no" else _match_names(columns, first)
         missing = [column for column, index in zip(columns, indices, strict=True) if index is None]
         raise DataError(_describe_missing(len(columns), missing, first, () if header == "no" else first))
+    _refuse_shared_column(columns, [f"column {index + 1}" for index in completed])
     return Layout(has_header, tuple(completed))
 
 
@@ -150,9 +151,24 @@ def find_keys(columns: Sequence[Column], names: Sequence[str]) -> list[str]:
     Args:
         columns: The columns that are needed.
         names: The keys of the first object.
+
+    Raises:
+        DataError: If two columns would have the same key.
     """
     indices = _match_names(columns, names)
-    return [column.title if index is None else names[index] for column, index in zip(columns, indices, strict=True)]
+    keys = [column.title if index is None else names[index] for column, index in zip(columns, indices, strict=True)]
+    _refuse_shared_column(columns, [repr(key) for key in keys])
+    return keys
+
+
+def _refuse_shared_column(columns: Sequence[Column], titles: Sequence[str]) -> None:
+    """Raise DataError if two columns would be read from the same one."""
+    for position, title in enumerate(titles):
+        first = titles.index(title)
+        if first < position:
+            roles = columns[first].role, columns[position].role
+            choices = " and ".join(f"{role}=NAME" for role in roles)
+            raise DataError(f"{' and '.join(roles)} would both be {title}; choose different columns with {choices}")
 
 
 def _is_header(columns: Sequence[Column], first: list[str], following: Sequence[Sequence[str]]) -> bool:
@@ -270,7 +286,7 @@ def _describe_missing(needed: int, missing: Sequence[Column], first: list[str], 
     if len(first) < needed:
         separator = next((mark for mark in ("\t", ";", ",", "|") if mark in first[0]), None)
         hint = f"its cells seem to be separated by {separator!r}" if separator else f"{needed} columns are needed"
-        return f"{message}; {hint} (.csv: commas, .tsv: tabs)"
+        return f"{message}; {hint} (.csv: commas or semicolons, .tsv: tabs)"
     column = missing[0]
     near = difflib.get_close_matches(column.title, names, 1)
     if near:

@@ -132,19 +132,26 @@ def compare_with_baseline(
     )
     score, baseline_score = compute_macro_f1(table), compute_macro_f1(baseline_table)
     low, high = bootstrap_difference_interval(predictions, baseline_predictions, labels, len(names))
-    direction = "above" if score > baseline_score else "below"
     return {
         "macro_f1": score,
         "accuracy": compute_accuracy(table),
         "baseline_macro_f1": baseline_score,
         "baseline_accuracy": compute_accuracy(baseline_table),
         "difference": score - baseline_score,
-        "verdict": f"{abs(score - baseline_score) * 100:.1f} points of macro-F1 {direction} the baseline (TF-IDF and "
-        f"logistic regression); 95% bootstrap interval of the difference: {low * 100:+.1f} to {high * 100:+.1f}",
+        "verdict": f"{_describe_difference(score - baseline_score)} the baseline (TF-IDF and logistic regression); 95% "
+        f"bootstrap interval of the difference: {low * 100:+.1f} to {high * 100:+.1f}",
         "what": f"{len(labels):,} held-out texts, used neither for training nor to choose a checkpoint or a setting",
         "confusion": format_confusions(table, names),
         "baseline_confusion": format_confusions(baseline_table, names),
     }
+
+
+def _describe_difference(difference: float) -> str:
+    if difference == 0:
+        return "the same macro-F1 as"
+    points = abs(difference) * 100
+    amount = "less than 0.1" if points < 0.05 else f"{points:.1f}"
+    return f"{amount} points of macro-F1 {'above' if difference > 0 else 'below'}"
 
 
 def bootstrap_difference_interval(
