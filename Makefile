@@ -36,6 +36,7 @@ bench: $(VENV)/.dev  ## Run all benchmarks; downloads 98 MB once and takes about
 	$(BIN)/python bench/lens.py
 	$(BIN)/python bench/load.py
 	$(BIN)/python bench/perplexity.py
+	$(BIN)/python bench/pictures.py
 	$(BIN)/python bench/train.py
 	cat "$$($(BIN)/jumok data where shakespeare)"/*.txt | head -n 30000 > $(VENV)/shakespeare.txt
 	$(BIN)/python bench/text.py $(VENV)/shakespeare.txt

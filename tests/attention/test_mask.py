@@ -170,8 +170,6 @@ def test_equal_masks_compare_equal_and_hash_equal() -> None:
 def test_python_and_or_not_raise() -> None:
     with pytest.raises(TypeError, match=r"& \| ~"):
         _ = mask.causal and mask.window(3)
-    with pytest.raises(TypeError):
-        _ = mask.causal & torch.ones(3, 3).bool()
 
 
 @pytest.mark.parametrize(
@@ -272,3 +270,27 @@ def test_expressions_that_cannot_be_parsed_raise_a_short_message(text: str) -> N
     with pytest.raises(ArgumentError) as caught:
         mask.parse(text)
     assert len(str(caught.value)) < 250
+
+
+@pytest.mark.parametrize(
+    "name", ["window", "prefix", "global_at", "random_keys", "blocks", "edge", "padding", "documents", "given", "parse"]
+)
+def test_mask_function_without_its_call_is_explained(name: str) -> None:
+    function: Any = getattr(mask, name)
+    message = rf"mask\.{name} is a function, not yet a mask; call it with its arguments, for example mask\.{name}\("
+    for join in (operator.and_, operator.or_):
+        for left, right in ((mask.causal, function), (function, mask.causal), (function, mask.window(3) | mask.causal)):
+            with pytest.raises(ArgumentError, match=message):
+                join(left, right)
+    with pytest.raises(ArgumentError, match=message):
+        attend(*torch.randn(3, 1, 2, 5, 4), mask=function)
+
+
+def test_operands_that_are_not_masks_are_refused() -> None:
+    cells: Any = torch.ones(5, 5, dtype=torch.bool)
+    for left, right in ((mask.causal, cells), (cells, mask.causal)):
+        with pytest.raises(ArgumentError, match=r"write mask\.given\(tensor\)"):
+            left & right
+    number: Any = 3
+    with pytest.raises(TypeError, match="unsupported operand"):
+        mask.causal & number

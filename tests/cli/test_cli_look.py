@@ -139,6 +139,18 @@ def test_effect_prints_heads_and_edges() -> None:
     assert len(effects["rows"]) == 4 * 20 * 21 // 2 and effects["agreement"] == effects["agreement_of_chosen"]
 
 
+def test_effect_json_has_the_text_of_tokens() -> None:
+    effects = run_json("effect", "ab cd ab", "--token", "c", "--over", "edges", "--verify", "0")
+    assert effects["metric"] == "log-probability of token 99 at position -1"
+    assert effects["metric_text"] == "log-probability of token 'c' at position -1"
+    relation = effects["weight_and_effect"]
+    listed = [*effects["rows"], *relation["looked_at_but_useless"], *relation["useful_but_little_looked_at"]]
+    for row in listed:
+        assert row["query_token"] == "ab␣cd␣ab"[row["query"]] and row["key_token"] == "ab␣cd␣ab"[row["key"]]
+    heads = run_json("effect", "ab cd ab", "--token", "c")
+    assert all(row["looks_at_token"] == "ab␣cd␣ab"[row["looks_at"]] for row in heads["rows"])
+
+
 @pytest.mark.parametrize(
     ("words", "metric"),
     [

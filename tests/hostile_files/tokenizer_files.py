@@ -127,6 +127,39 @@ QUICK: dict[str, tuple[Callable[[], str], str]] = {
     ),
     "a repetition of a repetition": (lambda: split("(a+)+$"), "repeats a repetition"),
     "a hidden repetition of a repetition": (lambda: split(r"x|((?:[\[(]|b{2,})c?)*\)"), "repeats a repetition"),
+    **{
+        f"the slow pattern {pattern}": (lambda pattern=pattern: split(pattern), "which can take forever")
+        for pattern in (
+            "a*a*a*b",
+            "(.*)(.*)(.*)x",
+            "[ad]*[ad]*[bc]",  # 19 s for 1,000 letters, 8 times longer for each doubling
+            r"\w*\d*!",
+            r"[a-f]*[d-z]*!",
+            r"[[:alpha:]]*\p{L}*1",
+            "[\u0530-\u058f]*\\p{Lu}*!",
+            r"[\u0530-\x{58f}]*\p{Lu}*!",
+            r"\p{LC}*\p{Lu}*!",
+            r"\x61*\u0061*b",
+            "(?i)A*a*b",
+            "a*(?=a*b)",
+            "(ab)*ab(ab)*c",
+            "(a*)b?(a*)$",
+            "(a|a)*b",
+            "(a|aa)+b",
+            "(?:a{1,2})*b",
+            "a{2,}{2,}b",
+            "(a*){2,50}b",
+            "(a?){50}a{50}",
+            "a{0,99}a{0,99}a{0,99}b",
+            "x(?:a*a*b)?",
+            r"(a+)\1b",
+            r"(?<n>a\g<n>?b)",
+        )
+    },
+    "a pattern with the flag x": (lambda: split("(?x)a * a * b"), "the flag x, which is not supported"),
+    "a pattern of many quantifiers": (lambda: split("a" + "?" * 500), "more than 4 quantifiers in a row"),
+    "a pattern of deep groups": (lambda: split("(" * 200 + "a" + ")" * 200), "more than 30 levels deep"),
+    "a pattern of large counts": (lambda: split("((a?b){99}){99}"), "too long after expanding its counts"),
     "a pattern of a megabyte": (lambda: split("a" * 10**6), "a regular expression of 1,000,000 characters"),
     "a pattern that is not one": (lambda: split("((("), "is not a tokenizer: "),
     "a table that is not base64": (lambda: tabulate("가나다"), "table of characters"),
@@ -193,8 +226,22 @@ GOOD: dict[str, Callable[[], str]] = {
         r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
         r"|\s+(?!\S)|\s+"
     ),
+    "GPT-2's pattern": lambda: split(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"),
+    "Qwen2's pattern": lambda: split(
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+        r"|\s+(?!\S)|\s+"
+    ),
+    "cl100k's pattern": lambda: split(
+        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]"
+        r"|\s+(?!\S)|\s"
+    ),
+    "a pattern with an intersection of classes": lambda: split(
+        r"[\p{Han}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t)?"
+    ),
+    "a pattern of letters and their marks": lambda: split(r"(?:\p{L}\p{M}?)+ ?|(?:'s|'t|'re)+x|a*b*a?c"),
     "GPT-4o's pattern": lambda: split(
         r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+        r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
         r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
     ),
     "digits in threes": lambda: split(r"\d{1,3}(?=(?:\d{3})*\b)|(?:\r?\n)+"),

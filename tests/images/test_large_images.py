@@ -67,19 +67,35 @@ def test_a_large_image_is_rotated_like_a_small_one(orientation: int, tmp_path: P
     assert difference.abs().mean() < 0.02
 
 
-def test_an_image_that_must_be_decoded_in_full_has_a_limit(tmp_path: Path) -> None:
-    build_large(6000, 6000).save(tmp_path / "a.png", compress_level=1)
-    with pytest.raises(
-        ImageError, match="has 36,000,000 pixels; at most 33,554,432 are decoded for a model that reads"
-    ):
-        SMALL.apply(tmp_path / "a.png")
+@pytest.mark.parametrize(
+    ("name", "settings", "kind"),
+    [("a.png", {"compress_level": 1}, "a PNG file"), ("a.jpg", {"progressive": True}, "a progressive JPEG file")],
+)
+def test_an_image_that_must_be_decoded_in_full_has_a_limit(
+    name: str, settings: dict[str, Any], kind: str, tmp_path: Path
+) -> None:
+    build_large(3000, 2800).save(tmp_path / name, **settings)
+    message = (
+        f"has 8,400,000 pixels; of {kind}, at most 8,388,608 are decoded for a model that reads 32 x 32 pixels; "
+        "shrink it to 2,896 x 2,896, or save it as a JPEG that is not progressive"
+    )
+    with pytest.raises(ImageError, match=message):
+        SMALL.apply(tmp_path / name)
+    assert torch.isfinite(Preparation((200, 200)).apply(tmp_path / name)).all()  # up to 256 times what the model reads
+    decoded = Image.open(tmp_path / name)
+    decoded.load()
+    assert torch.isfinite(SMALL.apply(decoded)).all()  # it is in memory already
+
+
+def test_a_photograph_of_63_million_pixels_is_read_by_a_small_model(tmp_path: Path) -> None:
     build_large(7900, 8000).save(tmp_path / "a.jpg")
     assert torch.isfinite(SMALL.apply(tmp_path / "a.jpg")).all()
 
 
 def test_memory_depends_on_the_model_and_not_on_the_file(tmp_path: Path) -> None:
     build_large(7900, 8000).save(tmp_path / "a.jpg")
-    build_large(4200, 4200).save(tmp_path / "a.png", compress_level=1)
+    build_large(3840, 2160, "RGBA").save(tmp_path / "a.png", compress_level=1)
+    build_large(2800, 2800).save(tmp_path / "progressive.jpg", progressive=True)
     program = (
         "import json, resource, sys\n"
         "from PIL import Image\n"
@@ -89,8 +105,10 @@ def test_memory_depends_on_the_model_and_not_on_the_file(tmp_path: Path) -> None
         "for path in sys.argv[1:]:\n"
         "    before = peak(); small.apply(path); print(peak() - before)\n"
     )
-    command = [sys.executable, "-c", program, str(tmp_path / "a.jpg"), str(tmp_path / "a.png")]
+    paths = [str(tmp_path / name) for name in ("a.jpg", "progressive.jpg", "a.png")]  # from less memory to more
+    command = [sys.executable, "-c", program, *paths]
     completed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    jpeg, png = map(json.loads, completed.stdout.split())
+    jpeg, progressive, png = map(json.loads, completed.stdout.split())
     assert jpeg < 30 * 2**20  # 63 million pixels, 190 MB when decoded
-    assert png < 110 * 2**20  # 17.6 million pixels of 4 bytes, once
+    assert progressive < 45 * 2**20  # 7.8 million pixels: their coefficients, but not the pixels
+    assert png < 60 * 2**20  # 8.3 million pixels of 4 bytes, once

@@ -61,6 +61,9 @@ def test_effects_are_a_sequence(heads: Effects) -> None:
     assert len(heads) == 4 and list(heads) == list(heads.rows)
     assert heads[0] is heads.rows[0] and heads[-1] is heads.rows[-1] and heads[1:3] == heads.rows[1:3]
     assert heads.get(-1, 0) is heads.get(1, 0) is heads.get("blocks.1.attention", 0)
+    assert heads.get(0, -1) is heads.get(0, 1) and heads.get(-1, -2) is heads.get(1, 0)
+    with pytest.raises(ArgumentError, match=r"has 2 heads, counted from 0 .*; -3 is not one of them"):
+        heads.get(0, -3)
     with pytest.raises(ArgumentError, match="there are 2 layers"):
         heads.get(7, 0)
 

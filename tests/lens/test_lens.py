@@ -298,7 +298,7 @@ with jumok.Lens(tiny) as lens, jumok.Lens(gpt2) as other, jumok.Lens(encoder) as
         (lambda: jumok.effect(tiny, "the cat").top(-1), "count must be at least 1, not -1"),
         (lambda: sample_repeated_tokens(0), "vocabulary and length must be at least 1"),
         (lambda: classify_heads(capture, torch.zeros(2, 7)), "one text at a time, not 2"),
-        (lambda: lens.run("the cat", edits=jumok.Ablate(0, 9)), "has 2 heads, counted from 0; 9 is not one of them"),
+        (lambda: lens.run("the cat", edits=jumok.Ablate(0, 9)), "has 2 heads, counted from 0 (-1 is the last); 9"),
         (lambda: jumok.Remask(0, mask=torch.ones(2, 2)), "mask.given(table)"),
         (lambda: jumok.effect(tiny, "x", metric=LogProbability("주")), "is 3 tokens"),
         (lambda: other.run(list(range(20))), "GPT2LMHeadModel reads at most 16 positions"),
@@ -404,6 +404,51 @@ def test_heads_and_bias_sum_to_the_output_of_the_attention() -> None:
         assert torch.allclose(sum(parts) + output.bias, expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("family", ["gpt", "transformers' GPT-2"])
+def test_negative_heads_count_from_the_end(family: str) -> None:
+    model: Any = build_gpt()
+    if family != "gpt":
+        transformers = pytest.importorskip("transformers")
+        torch.manual_seed(3)
+        sizes = {"n_embd": 24, "n_layer": 2, "n_head": 4, "vocab_size": 40, "n_positions": 16}
+        model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes)).eval()
+    with Lens(model) as lens:
+        source = lens.run(TOKENS.flip(1), keep="output")
+        for build_edit in (
+            lambda head: Ablate(-1, head),
+            lambda head: Ablate(0, head, by="mean"),
+            lambda head: KnockOut(head=head, key=2),
+            lambda head: Patch(-2, head, source=source),
+            lambda head: Scale(None, head, temperature=0.1),
+            lambda head: Remask(1, head, mask=mask.causal & mask.window(2)),
+        ):
+            for negative, positive in ((-1, 3), (-4, 0), ([-1, 0, 3], [0, 3])):
+                edited, expected = (
+                    lens.run(TOKENS, edits=build_edit(head), logits=True).logits for head in (negative, positive)
+                )
+                assert torch.equal(edited, expected), build_edit(negative)
+            assert not torch.equal(edited, lens.run(TOKENS, edits=build_edit(1), logits=True).logits)
+    assert Edit.from_json(Ablate(-1, -1).to_json()) == Ablate(-1, -1)
+
+
+def test_numpy_arrays_of_integers_are_tokens() -> None:
+    model = build_gpt()
+    with Lens(model) as lens:
+        expected = lens.run(TOKENS, logits=True).logits
+        for dtype in ("int64", "int32", "uint8"):
+            assert torch.equal(lens.run(TOKENS.numpy().astype(dtype), logits=True).logits, expected)
+        one_text = TOKENS[0].numpy()
+        assert torch.equal(lens.run(one_text, logits=True).logits[0], lens.run(list(one_text), logits=True).logits[0])
+        for array, message in (
+            (TOKENS.numpy() / 2, "a numpy array must hold token ids, which are integers, not float64"),
+            (TOKENS.numpy() > 2, "integers, not bool"),
+            (TOKENS.numpy().astype("uint64") + 2**63, "larger than any vocabulary"),
+            (TOKENS.numpy() + 100, "does not exist; the model has 40 tokens"),
+        ):
+            with pytest.raises(ArgumentError, match=message):
+                lens.run(array)
+
+
 # mistakes of users
 
 
@@ -413,15 +458,16 @@ def test_heads_and_bias_sum_to_the_output_of_the_attention() -> None:
         (lambda: Ablate(layer=7, head=0), "there are 2 layers"),
         (lambda: Ablate(layer=0, head=9), "has 4 heads"),
         (lambda: Ablate(layer="decoder.3", head=0), "there is no attention 'decoder.3'"),
-        (lambda: Ablate(layer=0, head=-1), "counted from 0"),
+        (lambda: Ablate(layer=0, head=-5), "blocks.0.attention has 4 heads, counted from 0 .*; -5 is not one of them"),
+        (lambda: Remask(layer=-1, head=-5), "blocks.1.attention has 4 heads.*; -5 is not one of them"),
         (lambda: Ablate(layer=0, by="half"), "zero, mean, resample"),
         (lambda: Ablate(layer=0, head=1, part="mlp"), "an MLP has no heads"),
-        (lambda: KnockOut(layer=0, head=4), "names head 4"),
+        (lambda: KnockOut(layer=0, head=4), "blocks.0.attention has 4 heads.*; 4 is not one of them"),
         (lambda: KnockOut(layer=0, query=[]), "empty"),
         (lambda: KnockOut(layer=0, query=99, key=4), "has no query at 99"),
         (lambda: KnockOut(key=11), "has no key at 11"),
         (lambda: Scale(layer=0, temperature=0), "above 0"),
-        (lambda: Scale(layer=0, head=4, temperature=2.0), "names head 4"),
+        (lambda: Scale(layer=0, head=4, temperature=2.0), "blocks.0.attention has 4 heads.*; 4 is not one"),
         (lambda: Patch(layer=0), "needs another capture"),
         (lambda: Edit.from_json({"edit": "Destroy"}), "Ablate, KnockOut, Patch, Scale, Remask"),
         (lambda: Edit.from_json({"edit": "Ablate", "heads": 1}), "has no field 'heads'"),

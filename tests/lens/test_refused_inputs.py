@@ -35,7 +35,8 @@ WRONG: list[tuple[Any, str]] = [
     ({"edit": "Ablate", "head": {"0": 1}}, "head must be an integer"),
     ({"edit": "Ablate", "head": [[0]]}, "head must be an integer"),
     ({"edit": "Ablate", "head": [None]}, "head must be an integer"),
-    ({"edit": "Ablate", "head": [-1, 2]}, "head is counted from 0"),
+    ({"edit": "Ablate", "head": [-(10**400), 2]}, "head is counted from 0"),
+    ({"edit": "KnockOut", "query": [-1, 2]}, "query is counted from 0"),
     ({"edit": "Ablate", "head": 10**400}, "head is counted from 0"),
     ({"edit": "Ablate", "head": []}, "head is empty"),
     ({"edit": "Ablate", "part": 1}, "part must be one of attention, mlp"),
@@ -95,7 +96,7 @@ INPUTS: list[tuple[Any, str]] = [
     ([1.5], "a list must hold the token ids"),
     ([10**30], "larger than any vocabulary"),
     (None, "not a NoneType"),
-    (torch.tensor([[1, 2]]).numpy(), "not a ndarray"),
+    (torch.tensor([[1.0, 2.0]]).numpy(), "integers, not float32"),
 ]
 
 

@@ -15,6 +15,7 @@ from jumok.errors import ArgumentError, ShapeError
 from .bias import Bias
 from .grid import describe_argument
 from .mask import Mask
+from .mask.notation import suggest_mask_for
 from .score import Score
 
 DTYPES = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
@@ -90,6 +91,8 @@ def check_settings(mask: object, bias: object, score: object, dropout: float) ->
     if not isinstance(score, Score):
         raise ArgumentError(f"score must be a Score of jumok.attention.score, not {describe_argument(score)}")
     if mask is not None and not isinstance(mask, Mask):
+        if callable(mask) and (suggestion := suggest_mask_for(mask)):
+            raise ArgumentError(suggestion)
         raise ArgumentError(
             f"mask must be a Mask of jumok.attention.mask, not {describe_argument(mask)}; for a boolean tensor use "
             "mask.given(tensor), True = may attend"

@@ -13,7 +13,7 @@ from jumok import defaults
 
 from .arguments import load_and_prepare
 from .command import Command, collect_given_options, json_option, show_progress
-from .effect_report import describe_metric, print_edges, print_heads
+from .effect_report import describe_metric, effects_to_json, print_edges, print_heads
 from .input_summary import input_to_json, limit_option, summarize_input
 from .picture_options import add_picture_options, check_picture_paths
 
@@ -150,7 +150,7 @@ def effect(
     title = f"{describe_metric(effects, loaded)}: {effects.clean:.4f}"
     figures = [str(EffectFigure(effects, title).save(path)) for path in paths]
     if as_json:
-        fields = {**effects.to_json(), **input_to_json(labelled), "pictures": figures}
+        fields = {**effects_to_json(effects, loaded, labelled), **input_to_json(labelled), "pictures": figures}
         click.echo(json.dumps(fields, ensure_ascii=False))
         return
     click.echo(f"{loaded.family}, {summarize_input(labelled)}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -31,6 +31,35 @@ def describe_metric(effects: Effects, loaded: Loaded) -> str:
         if word == "token" and words[index + 1].isdigit():
             words[index + 1] = repr(label_tokens(loaded.tokenizer, [int(words[index + 1])])[0])
     return " ".join(words)
+
+
+def effects_to_json(effects: Effects, loaded: Loaded, labelled: LabelledInput) -> dict[str, Any]:
+    """Return the effects as a dictionary for JSON, with the text of tokens next to their numbers and positions.
+
+    Args:
+        effects: The effects of heads or edges.
+        loaded: The model, with its tokenizer.
+        labelled: The input with its labels.
+    """
+    fields = {**effects.to_json(), "metric_text": describe_metric(effects, loaded)}
+    fields["rows"] = [_row_to_json(effects, row, labelled) for row in effects]
+    if effects.over == "edges":
+        comparison = effects.weight_and_effect
+        for name in ("looked_at_but_useless", "useful_but_little_looked_at"):
+            edges = [_row_to_json(effects, edge, labelled) for edge in getattr(comparison, name)]
+            fields["weight_and_effect"] |= {name: edges}
+    return fields
+
+
+def _row_to_json(effects: Effects, row: Effect, labelled: LabelledInput) -> dict[str, Any]:
+    """Return an effect as a dictionary, with the tokens at its positions."""
+    sides = effects.get_sides(row)
+    fields = row.to_json()
+    for name, side in (("query", sides.queries), ("key", sides.keys), ("looks_at", sides.keys)):
+        labels = labelled.get_labels(side)
+        if name in fields and fields[name] < len(labels):
+            fields[f"{name}_token"] = labels[fields[name]]
+    return fields
 
 
 def print_heads(effects: Effects, count: int, labelled: LabelledInput) -> None:

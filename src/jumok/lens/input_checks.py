@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy
 import torch
 from torch import Tensor, nn
 
@@ -12,6 +13,7 @@ from jumok.errors import ArgumentError
 
 from .capture.model_capture import Capture
 from .edits.edit_types import Edit, KnockOut, as_tuple
+from .sites import is_integer
 
 KEEP_OPTIONS = ("output", "value", "block_output", "feedforward_output", "input")
 
@@ -75,11 +77,30 @@ def convert_token_list(tokens: list[Any] | tuple[Any, ...]) -> Tensor:
     """
     if any(isinstance(token, str) for token in tokens):
         raise ArgumentError("a lens reads one text at a time; pass several texts of equal length as a tensor of tokens")
-    if not tokens or not all(isinstance(token, int) and not isinstance(token, bool) for token in tokens):
+    if not tokens or not all(is_integer(token) for token in tokens):
         raise ArgumentError("a list must hold the token ids of one text: integers, at least one")
     if not all(abs(token) < 2**62 for token in tokens):
         raise ArgumentError("a list must hold the token ids of one text; an id is larger than any vocabulary")
     return torch.tensor(list(tokens))
+
+
+def convert_token_array(tokens: numpy.ndarray) -> Tensor:
+    """Convert a numpy array of token ids to a tensor of the same shape.
+
+    Args:
+        tokens: The token ids.
+
+    Raises:
+        ArgumentError: If the array does not hold integers.
+    """
+    if tokens.dtype.kind not in "iu":
+        raise ArgumentError(
+            f"a numpy array must hold token ids, which are integers, not {tokens.dtype}; pass other inputs as tensors: "
+            "torch.from_numpy(array)"
+        )
+    if tokens.size and int(tokens.max()) >= 2**62:
+        raise ArgumentError("a numpy array must hold token ids; an id is larger than any vocabulary")
+    return torch.from_numpy(tokens.astype(numpy.int64))
 
 
 def check_input_tensor(tensor: Tensor) -> None:

@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy
 import torch
 from torch import Tensor, nn
 
@@ -39,6 +40,7 @@ from .input_checks import (
     check_input_tensor,
     check_keep,
     check_token_tensor,
+    convert_token_array,
     convert_token_list,
     count_shared_words,
 )
@@ -135,8 +137,8 @@ class Lens:
         """Run the model's forward pass and record its attentions.
 
         Args:
-            inputs: The model's inputs: tensors, a list of token ids (one text), or a text where the model was loaded
-                with a tokenizer.
+            inputs: The model's inputs: tensors, a list or a numpy array of token ids, or a text where the model was
+                loaded with a tokenizer.
             edits: The edits to apply; default: none.
             keep: Further tensors to record: "output" (of each head), "value", "block_output", "feedforward_output",
                 "input".
@@ -232,7 +234,7 @@ class Lens:
         """Convert one input to an argument of the model's ``forward``.
 
         Args:
-            model_input: A text, a list of token ids, or a tensor.
+            model_input: A text, a list or a numpy array of token ids, or a tensor.
 
         Returns:
             Token ids ``[1, length]`` for a text, a list or a row of token ids; other tensors on the model's device.
@@ -250,6 +252,8 @@ class Lens:
             raise ArgumentError("pass a dictionary of inputs by name: lens.run(**inputs)")
         if isinstance(model_input, list | tuple):
             model_input = convert_token_list(model_input)
+        elif isinstance(model_input, numpy.ndarray):
+            model_input = convert_token_array(model_input)
         if not isinstance(model_input, Tensor):
             return model_input
         check_input_tensor(model_input)

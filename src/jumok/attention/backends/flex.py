@@ -5,6 +5,7 @@ On a CPU its backward pass is not implemented, and it cannot return the log-sum-
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from jumok.attention.grid import Grid, Positions
 from jumok.attention.mask.base import Mask
 from jumok.attention.mask.composite_masks import CompositeMask, Not
 from jumok.attention.mask.position_masks import RandomKeys
-from jumok.attention.mask.table_masks import PaddingLengths, PaddingTable
+from jumok.attention.mask.table_masks import Documents, Given, PaddingLengths, PaddingTable
 from jumok.attention.score import ScaledDot
 
 from .protocol import AttentionOutput, AttentionRequest
@@ -65,13 +66,19 @@ def _has_random_keys(mask: Mask) -> bool:
 
 
 def _make_traceable(mask: Mask, keys: int) -> Mask:
-    """Return an equal mask that creates no tensors when it is evaluated; the compiler cannot trace those."""
+    """Return an equal mask that creates no tensors when it is evaluated; the compiler cannot trace those.
+
+    Its tables are separate objects on the same memory; ``compute`` says why.
+    """
     if isinstance(mask, CompositeMask):
         return type(mask)(tuple(_make_traceable(part, keys) for part in mask.parts))
     if isinstance(mask, Not):
         return Not(_make_traceable(mask.inner, keys))
     if isinstance(mask, PaddingLengths):
         return PaddingTable(torch.arange(keys) < torch.tensor(mask.lengths)[:, None])
+    if isinstance(mask, Documents | Given | PaddingTable):
+        tables = {table.name: getattr(mask, table.name).detach() for table in dataclasses.fields(mask)}
+        return dataclasses.replace(mask, **tables)
     return mask
 
 
@@ -101,9 +108,12 @@ def compute(request: AttentionRequest) -> AttentionOutput:
     # Every mask is compiled separately; the compiler's default limit of eight would refuse the ninth.
     with torch._dynamo.config.patch(recompile_limit=MAX_KERNELS):
         output = _compile_flex_attention()(
-            request.query,
-            request.key,
-            request.value,
+            # New tensor objects on the same memory. With attend(x, y, y) after attend(x, y, z), the compiler's guard
+            # that no two arguments are one object fails, and its report of that raises AttributeError if one of the
+            # calls has a mask and the other has none.
+            request.query.detach(),
+            request.key.detach(),
+            request.value.detach(),
             score_mod=None if score.softcap is None else _make_softcap_function(score.softcap),
             block_mask=None if request.mask is None else _make_block_mask(request.mask, request.grid),
             scale=score.get_scale(request.query),
@@ -147,6 +157,7 @@ def _make_position_function(positions: Positions) -> Callable[[Tensor, Tensor], 
     if isinstance(positions, range):
         start, step = positions.start, positions.step
         return lambda batch, index: start + step * index
+    positions = positions.detach()  # queries and keys may have one tensor of positions (see compute)
     if positions.dim() == 1 or positions.shape[0] == 1:
         line = positions.reshape(-1)
         return lambda batch, index: line[index]

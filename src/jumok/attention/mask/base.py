@@ -11,7 +11,7 @@ from torch import Tensor
 
 from jumok.attention.grid import BlockGrid, Grid, Positions
 from jumok.axes import Allowed
-from jumok.errors import ShapeError
+from jumok.errors import ArgumentError, ShapeError
 
 from .band import Band
 
@@ -135,12 +135,27 @@ class Mask:
     def __and__(self, other: Mask) -> Mask:
         from .composite_masks import And  # composite_masks imports this module
 
-        return And.join(self, other) if isinstance(other, Mask) else NotImplemented
+        if isinstance(other, Mask):
+            return And.join(self, other)
+        _check_operand(other)
+        return NotImplemented
 
     def __or__(self, other: Mask) -> Mask:
         from .composite_masks import Or
 
-        return Or.join(self, other) if isinstance(other, Mask) else NotImplemented
+        if isinstance(other, Mask):
+            return Or.join(self, other)
+        _check_operand(other)
+        return NotImplemented
+
+    # Called only if the left operand is not a mask.
+    def __rand__(self, other: object) -> Mask:
+        _check_operand(other)
+        return NotImplemented
+
+    def __ror__(self, other: object) -> Mask:
+        _check_operand(other)
+        return NotImplemented
 
     def __invert__(self) -> Mask:
         from .composite_masks import Not
@@ -161,6 +176,15 @@ class Mask:
         from .svg import render_svg  # svg imports notation
 
         return render_svg(self)
+
+
+def _check_operand(operand: object) -> None:
+    """Raise ArgumentError if an operand that is not a mask is a common mistake."""
+    from .notation import suggest_mask_for  # notation imports this module
+
+    suggestion = suggest_mask_for(operand)
+    if suggestion is not None:
+        raise ArgumentError(suggestion)
 
 
 def _make_positions(positions: int | Sequence[int] | Tensor) -> Positions:

@@ -9,6 +9,8 @@ import operator
 from collections.abc import Callable
 from functools import reduce
 
+from torch import Tensor
+
 from jumok.attention import mask as masks
 from jumok.attention.grid import Grid
 from jumok.errors import ArgumentError, JumokError
@@ -161,6 +163,24 @@ def _suggest_mask(node: ast.expr) -> str:
     if similar:
         return f"did you mean {EXAMPLES[similar[0]]}?"
     return f"choose from {', '.join(EXAMPLES.values())}, joined by & | ~"
+
+
+def suggest_mask_for(value: object) -> str | None:
+    """Return a message that says which mask to write instead of a mask function or a tensor; None for other values.
+
+    Args:
+        value: A value that is not a mask, where a mask is expected.
+
+    >>> suggest_mask_for(masks.window)
+    'mask.window is a function, not yet a mask; call it with its arguments, for example mask.window(64)'
+    """
+    examples = EXAMPLES | {"given": "given(tensor)", "parse": 'parse("causal & window(64)")'}
+    for name, example in examples.items():
+        if value is getattr(masks, name):
+            return f"mask.{name} is a function, not yet a mask; call it with its arguments, for example mask.{example}"
+    if isinstance(value, Tensor):
+        return "a tensor is not a mask; write mask.given(tensor), with booleans in which True = may attend"
+    return None
 
 
 def _parse_literal(node: ast.expr, text: str) -> object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -21,9 +22,11 @@ FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 IMAGE_EXTENSIONS = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp")
 MAX_PIXELS = 64_000_000
 MAX_FILE_SIZE = 512 * 2**20  # bytes
-# Limits for images that a model will read at a smaller size; Pillow needs up to 4 bytes for each decoded pixel.
-MAX_DECODED_PIXELS = 2**25  # JPEG files with more are decoded at a fraction of their size, others are refused
-LARGE_IMAGE_PIXELS = 2**24  # above this size, an image is reduced by averaging squares before all other steps
+# Limits for images that a model will read at a smaller size. Pillow needs 4 bytes for each decoded pixel, and as many
+# again for each conversion; a progressive JPEG needs up to 6, at any size that it is decoded at.
+LARGE_IMAGE_PIXELS = 2**21  # above full HD, an image is reduced by averaging squares before all other steps
+MAX_DECODED_SHARE = 256  # a file is decoded in full if it has at most this many times the pixels that the model reads,
+MIN_DECODED_PIXELS = 2**23  # or this many, so that a small model reads the picture of a 4K screen
 # EXIF orientation -> Pillow's transposition
 ORIENTATION = 0x0112
 TRANSPOSITIONS = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
@@ -54,7 +57,8 @@ def open_image(image: object, channels: int = 3, fit: tuple[int, int] | None = N
         image: Path of a file, or a Pillow image.
         channels: 3 for RGB, 1 for grey.
         fit: (rows, columns) that the image will be resized to. A large image is reduced while it is read, to at least
-            four times this size, so that the memory depends on it and not on the file; None keeps the size.
+            four times this size, and one that cannot be reduced so is refused: the memory depends on this size and not
+            on the file. None keeps the size.
 
     Raises:
         ImageError: If the image cannot be read or is too large.
@@ -137,15 +141,21 @@ def _decode_large(name: str, image: PillowImage, channels: int, fit: tuple[int, 
     """Decode an image of many pixels in little memory: reduced to at least four times the size that it is needed in."""
     from PIL import Image
 
-    pixels, side = image.width * image.height, 4 * max(fit)
-    if image.format == "JPEG" and not image.info.get("progressive"):  # a progressive file is decoded in full first
-        image.draft(None, (side, side))
-    limit = max(MAX_DECODED_PIXELS, side * side)
-    if image.width * image.height > limit:
-        raise ImageError(
-            f"{name} has {pixels:,} pixels; at most {limit:,} are decoded for a model that reads {fit[0]} x {fit[1]} "
-            "pixels; make it smaller"
-        )
+    side = 4 * max(fit)
+    if getattr(image, "tile", None):  # a file that is not decoded yet
+        pixels, is_progressive = image.width * image.height, bool(image.info.get("progressive"))
+        if image.format == "JPEG":
+            image.draft(None, (side, side))
+        decoded = pixels if is_progressive else image.width * image.height
+        limit = max(MIN_DECODED_PIXELS, MAX_DECODED_SHARE * fit[0] * fit[1], side * side)
+        if decoded > limit:
+            kind = f"{'progressive ' if is_progressive else ''}{image.format}"
+            longest = math.isqrt(limit)
+            raise ImageError(
+                f"{name} has {pixels:,} pixels; of a {kind} file, at most {limit:,} are decoded for a model that reads "
+                f"{fit[0]} x {fit[1]} pixels; shrink it to {longest:,} x {longest:,}, or save it as a JPEG that is not "
+                "progressive, which is read at a fraction of its size"
+            )
     image.load()
     factor = max(1, min(image.width, image.height) // side)
     rows = max(factor, 2**20 // image.width // factor * factor)

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy
 
+from jumok.data.tokenizers.pattern_cost import check_search_cost
 from jumok.errors import ArgumentError
 
 JSONPart: TypeAlias = Mapping[str, Any]
@@ -55,7 +56,7 @@ def _compute_replacement_growth(step: JSONPart) -> int:
 
 
 def _check_pattern(pattern: JSONContent) -> None:
-    """Refuse regular expressions that repeat a repetition, such as (a+)+, whose time doubles with every character."""
+    """Refuse regular expressions whose time grows faster than the square of a text's length."""
     expression = pattern.get("Regex") if isinstance(pattern, dict) else None
     if not isinstance(expression, str):
         return
@@ -63,65 +64,7 @@ def _check_pattern(pattern: JSONContent) -> None:
         raise ArgumentError(
             f"it has a regular expression of {len(expression):,} characters; the limit is {MAX_PATTERN:,}"
         )
-    if repeats_a_repetition(expression):
-        raise ArgumentError(f"its regular expression {expression[:80]!r} repeats a repetition, which can take forever")
-
-
-def repeats_a_repetition(expression: str) -> bool:
-    """Return True if a group that contains an unbounded repetition is repeated without bound itself.
-
-    Args:
-        expression: The regular expression.
-
-    >>> repeats_a_repetition(r"(\\p{L}+)*"), repeats_a_repetition(r"[^(a+)]+|\\s+(?!\\S)")
-    (True, False)
-    """
-    open_groups = [False]  # for each open group, whether it contains an unbounded repetition
-    closed_group = False  # whether the group that ends directly before this position contains one
-    position = 0
-    while position < len(expression):
-        letter = expression[position]
-        contains, closed_group = closed_group, False
-        if letter == "\\":
-            position += 1
-        elif letter == "[":
-            position = _find_class_end(expression, position)
-        elif letter == "(":
-            open_groups.append(False)
-        elif letter == ")" and len(open_groups) > 1:
-            closed_group = open_groups.pop()
-            open_groups[-1] |= closed_group
-        elif letter in "*+" or (letter == "{" and _is_unbounded_count(expression, position)):
-            if contains:
-                return True
-            open_groups[-1] = True
-        position += 1
-    return False
-
-
-def _find_class_end(expression: str, start: int) -> int:
-    """Return the position of the bracket that closes a character class; classes nest."""
-    depth = 0
-    position = start
-    while position < len(expression):
-        if expression[position] == "\\":
-            position += 1
-        elif expression[position] == "[":
-            depth += 1
-        elif expression[position] == "]" and position > start + 1:
-            depth -= 1
-            if not depth:
-                return position
-        position += 1
-    return position
-
-
-def _is_unbounded_count(expression: str, start: int) -> bool:
-    """Return True for {3,} and for counts above 100, False for {1,3} and for text such as {L}."""
-    low, comma, high = expression[start + 1 : expression.find("}", start)].partition(",")
-    if comma and low.isdecimal() and not high:
-        return True
-    return any(count.isdecimal() and int(count[:9]) > 100 for count in (low, high))
+    check_search_cost(expression)
 
 
 def _compute_table_growth(charsmap: JSONContent) -> int:

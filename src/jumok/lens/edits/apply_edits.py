@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -12,6 +13,7 @@ from jumok.attention.mask import Mask
 from jumok.attention.score import Score
 from jumok.errors import ArgumentError
 from jumok.lens.capture.model_capture import Capture
+from jumok.lens.sites import normalise_index
 from jumok.tap import Listener
 
 from .edit_types import Ablate, Edit, KnockOut, Patch, Remask, Scale, as_tuple
@@ -44,37 +46,58 @@ class EditListener(Listener):
         """
         self.edits_by_tap: dict[str, list[Edit]] = {}
         for edit in edits:
+<<<<<<< HEAD
             # a decoder's block has two attentions, but one MLP and one residual stream: each edit applies once
             taps = dict.fromkeys(_get_tap_name(edit, site, find_mlp, find_block) for site in find_sites(edit))
             for tap in taps:
                 self.edits_by_tap.setdefault(tap, []).append(edit)
+=======
+            for site in find_sites(edit):
+                self.edits_by_tap.setdefault(_get_tap_name(edit, site, find_mlp), []).append(edit)
+        # attend() taps the queries before mask and score: their shape says how many heads the attention has
+        self._sites_by_query_tap = {
+            f"{tap.removesuffix(suffix)}.query": tap.removesuffix(suffix)
+            for suffix in (".mask", ".score")
+            for tap in self.edits_by_tap
+            if tap.endswith(suffix)
+        }
+        self._head_counts: dict[str, int] = {}
+>>>>>>> work-b
         self._applied: set[str] = set()
         self._rows_so_far: dict[str, int] = {}  # decoding calls a tap several times, with new rows each time
 
     def accepts(self, site: str) -> bool:
-        """Return whether there are edits for this tap.
+        """Return whether there are edits for this tap, or for the mask or score of the same attention.
 
         Args:
             site: The full site name.
         """
-        return site in self.edits_by_tap
+        return site in self.edits_by_tap or site in self._sites_by_query_tap
 
     def __call__(self, site: str, value: Tapped) -> Tapped:
         """Return the edited value.
 
         Args:
             site: The full site name.
-            value: A mask or None, a score, or the output of heads or of a block.
+            value: Queries, a mask or None, a score, or the output of heads or of a block.
         """
+        if site in self._sites_by_query_tap:
+            assert isinstance(value, Tensor)
+            self._head_counts[self._sites_by_query_tap[site]] = value.shape[1]
+            return value
         self._applied.add(site)
         edits = self.edits_by_tap[site]
+        attention = site.rpartition(".")[0]
         if isinstance(value, Tensor):
             first_row = self._rows_so_far.get(site, 0)
             self._rows_so_far[site] = first_row + value.shape[-2]
             for edit in edits:
+                if site.endswith(".output"):
+                    edit = _count_heads_from_start(edit, value.shape[1], attention)
                 value = _edit_output(edit, value, site, first_row)
             return value
         for edit in edits:
+            edit = _count_heads_from_start(edit, self._head_counts[attention], attention)
             value = _scale_score(edit, value) if isinstance(value, Score) else _edit_mask(edit, value)
         return value
 
@@ -111,6 +134,18 @@ def _get_tap_name(edit: Edit, site: str, find_mlp: Callable[[str], str], find_bl
     return f"{site}.output"
 
 
+def _count_heads_from_start(edit: Edit, count: int, attention: str) -> Edit:
+    """Return the edit with negative heads replaced by those that they mean.
+
+    Raises:
+        ArgumentError: If the attention has no such head.
+    """
+    heads = as_tuple(getattr(edit, "head", None))
+    if heads is None:
+        return edit
+    return replace(edit, head=[normalise_index(head, count, attention, "heads") for head in heads])  # type: ignore[call-arg]
+
+
 def _edit_mask(edit: Edit, mask: Mask | None) -> Mask | None:
     """Return the mask after a KnockOut or Remask."""
     if isinstance(edit, KnockOut):
@@ -142,7 +177,8 @@ def _edit_output(edit: Edit, output: Tensor, site: str, first_row: int) -> Tenso
             return ablate_output(edit, output, site, None)
         return _patch_rows(edit, output, output, _get_activation(edit.source, site), first_row)
 
-    heads = _select_heads(edit, output, site)
+    indices = as_tuple(edit.head)
+    heads: HeadIndex = slice(None) if indices is None else list(indices)
     selected = output[:, heads]
     if isinstance(edit, Ablate):
         replacement = ablate_output(edit, selected, site, heads)
@@ -152,16 +188,6 @@ def _edit_output(edit: Edit, output: Tensor, site: str, first_row: int) -> Tenso
     edited = output.clone()
     edited[:, heads] = replacement
     return edited
-
-
-def _select_heads(edit: Ablate | Patch, output: Tensor, site: str) -> HeadIndex:
-    heads = as_tuple(edit.head)
-    if heads is None:
-        return slice(None)
-    if max(heads) >= output.shape[1]:
-        attention = site.removesuffix(".output")
-        raise ArgumentError(f"{attention} has {output.shape[1]} heads, counted from 0; {max(heads)} is not one of them")
-    return list(heads)
 
 
 def _patch_rows(edit: Patch, output: Tensor, selected: Tensor, source: Tensor, first_row: int) -> Tensor:
@@ -249,16 +275,12 @@ class TemperatureScore(Score):
         self.sink = inner.sink
 
     def check(self, query: Tensor, key: Tensor) -> None:
-        """Raise an error if a scaled head does not exist or the widths do not fit the inner score.
+        """Raise an error if the widths do not fit the inner score.
 
         Args:
             query: Queries ``[batch, head, query, head_width]``.
             key: Keys ``[batch, group, key, head_width]``.
         """
-        if self.scaled_heads is not None and self.scaled_heads[-1] >= query.shape[1]:
-            raise ArgumentError(
-                f"Scale names head {self.scaled_heads[-1]}, but there are {query.shape[1]} heads, counted from 0"
-            )
         self.inner.check(query, key)
 
     @property

@@ -2,7 +2,7 @@
 
 Equal edits give equal captures, and edits convert to JSON and back. In every edit, ``layer`` is a number where the
 model has a single stack of attentions, else a site name ("decoder.3.cross"); None means all layers. Heads, queries,
-keys and positions are one index or several; None means all of them.
+keys and positions are one index or several; None means all of them. Negative layers and heads count from the end.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def normalise_indices(indices: object, name: str) -> Indices:
         name: The name of the argument, for error messages.
 
     Raises:
-        ArgumentError: If an index is not an integer or negative, or there are none.
+        ArgumentError: If an index is not an integer, or negative although it is not a head, or there are none.
     """
     if indices is None:
         return None
@@ -53,6 +53,8 @@ def _read_index(index: object, name: str) -> int:
     if isinstance(index, bool) or not hasattr(index, "__index__"):
         raise ArgumentError(f"{name} must be an integer, several integers, or None for all; not {abbreviate(index)}")
     number = operator.index(index)
+    if name == "head" and -MAX_INDEX <= number < 0:  # counted from the end; the number of heads is known at the site
+        return number
     if not 0 <= number < MAX_INDEX:
         raise ArgumentError(f"{name} is counted from 0, so it cannot be {str(number)[:40]}")
     return number
@@ -238,7 +240,7 @@ class KnockOut(Edit):
 
     @property
     def mask(self) -> Mask:
-        """The mask that allows all other edges."""
+        """The mask that allows all other edges; its heads must be counted from 0."""
         return ~masks.edge(self.query, self.key, self.head, self.batch)
 
 

@@ -66,6 +66,7 @@ def measure_edges(
         tuple(sampled),
         every=verify is None,
         sites=tuple(runner.capture.sites.names),
+        head_counts=runner.head_counts,
     )
 
 

@@ -100,6 +100,11 @@ class EditRunner:
         )
 
     @property
+    def head_counts(self) -> tuple[int, ...]:
+        """The number of heads of each attention, in execution order."""
+        return tuple(self.capture.attentions[site].heads for site in self.capture.sites.names)
+
+    @property
     def rows_per_batch(self) -> int:
         """How many edits run in one batch."""
         positions = max(attention.queries for attention in self.capture.attentions.values())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from jumok.errors import ArgumentError
 from jumok.lens.edits.edit_types import Ablate, Edit, KnockOut
-from jumok.lens.sites import AxisSides, Sites
+from jumok.lens.sites import AxisSides, Sites, normalise_index
 
 from .correlation import compute_pearson, compute_spearman
 
@@ -116,6 +116,7 @@ class Effects:
         sampled: The effects of the random edges that serve as controls.
         every: Whether ``rows`` contains all edges.
         sites: The names of all attentions of the model, in execution order.
+        head_counts: The number of heads of each attention, in the same order.
     """
 
     over: str
@@ -125,6 +126,7 @@ class Effects:
     sampled: tuple[Effect, ...] = ()
     every: bool = True
     sites: tuple[str, ...] = ()
+    head_counts: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -157,7 +159,7 @@ class Effects:
 
         Args:
             layer: The layer: its number (negative from the end) or its site name.
-            head: The head.
+            head: The head (negative from the end).
             query: The query of an edge; None for a head.
             key: The key of an edge; None for a head.
 
@@ -166,7 +168,10 @@ class Effects:
         """
         if self.sites:
             sites = Sites(self.sites)
-            layer = sites.get_layer(sites.find(layer))
+            site = sites.find(layer)
+            layer = sites.get_layer(site)
+            if self.head_counts:
+                head = normalise_index(head, self.head_counts[self.sites.index(site)], site, "heads")
         for row in self.rows:
             if (row.layer, row.head, row.query, row.key) == (layer, head, query, key):
                 return row

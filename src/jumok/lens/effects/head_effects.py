@@ -43,8 +43,14 @@ def measure_heads(runner: EditRunner, sites: Sequence[str], by: str, seed: int, 
                 for head, difference in zip(batch, differences.tolist(), strict=True)
             ]
             progress(len(rows), total)
-    names = tuple(runner.capture.sites.names)
-    return Effects("heads", str(runner.metric), runner.clean_value, rank_effects(rows), sites=names)
+    return Effects(
+        "heads",
+        str(runner.metric),
+        runner.clean_value,
+        rank_effects(rows),
+        sites=tuple(runner.capture.sites.names),
+        head_counts=runner.head_counts,
+    )
 
 
 def _compute_replacements(
