@@ -46,15 +46,10 @@ class EditListener(Listener):
         """
         self.edits_by_tap: dict[str, list[Edit]] = {}
         for edit in edits:
-<<<<<<< HEAD
             # a decoder's block has two attentions, but one MLP and one residual stream: each edit applies once
             taps = dict.fromkeys(_get_tap_name(edit, site, find_mlp, find_block) for site in find_sites(edit))
             for tap in taps:
                 self.edits_by_tap.setdefault(tap, []).append(edit)
-=======
-            for site in find_sites(edit):
-                self.edits_by_tap.setdefault(_get_tap_name(edit, site, find_mlp), []).append(edit)
-        # attend() taps the queries before mask and score: their shape says how many heads the attention has
         self._sites_by_query_tap = {
             f"{tap.removesuffix(suffix)}.query": tap.removesuffix(suffix)
             for suffix in (".mask", ".score")
@@ -62,7 +57,6 @@ class EditListener(Listener):
             if tap.endswith(suffix)
         }
         self._head_counts: dict[str, int] = {}
->>>>>>> work-b
         self._applied: set[str] = set()
         self._rows_so_far: dict[str, int] = {}  # decoding calls a tap several times, with new rows each time
 
