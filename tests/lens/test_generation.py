@@ -261,9 +261,8 @@ def test_sampling_settings_are_those_of_generate() -> None:
 def test_settings_of_transformers_are_passed_on() -> None:
     model, prompt = build_huggingface_model("gpt2"), HUGGINGFACE_TOKENS[:1]
     torch.manual_seed(4)
-    state = torch.get_rng_state()
     expected = model.generate(prompt, max_new_tokens=LIMIT, do_sample=True, temperature=1.5, top_k=9)
-    torch.set_rng_state(state)
+    state = torch.get_rng_state()
     with Lens(model) as lens:
         sampled = lens.generate(prompt, limit=LIMIT, temperature=1.5, top_k=9, seed=4)
         assert sampled.token_ids == expected[0, 11:].tolist()
