@@ -336,8 +336,12 @@ def test_mistakes_raise() -> None:
         short = lens.run(PROMPT, keep="input")
         with pytest.raises(ArgumentError, match="the source capture has 7 positions"):
             lens.generate(PROMPT, edits=Patch(part="residual", source=short))
-    with Lens(build_huggingface_model("bert")) as lens, pytest.raises(ArgumentError, match="generate"):
-        lens.generate(HUGGINGFACE_TOKENS[:1], limit=2)
+    for name, edits, message in (
+        ("bert", (), "^BertForMaskedLM generates no text$"),
+        ("gpt2", Ablate(layer=1, head=9), "^transformer.h.1.attn has 4 heads"),
+    ):
+        with Lens(build_huggingface_model(name)) as lens, pytest.raises(ArgumentError, match=message):
+            lens.generate(HUGGINGFACE_TOKENS[:1], limit=2, edits=edits)
 
 
 def test_memory_grows_with_the_length_of_the_text() -> None:

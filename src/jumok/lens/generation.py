@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from jumok.data.tokenizers.token_labels import label_tokens
-from jumok.errors import ArgumentError, ContextWarning
+from jumok.errors import ArgumentError, ContextWarning, JumokError
 from jumok.generate.decoding import CrossAttentionDecoder, EncoderDecoder, create_incremental_decoder
 from jumok.generate.incremental_decoder import IncrementalDecoder
 from jumok.generate.sampling import Sampling
@@ -241,6 +241,8 @@ def _decode_with_transformers(model: Any, prompt: _Prompt, limit: int) -> list[i
         torch.manual_seed(seed)
         try:
             output = model.generate(*prompt.inputs, max_new_tokens=limit, **settings)
+        except JumokError:  # of an edit, which names its cause
+            raise
         except (IndexError, ValueError) as error:
             raise ArgumentError(f"{type(model).__name__}.generate: {error}") from error
     sequence: Tensor = getattr(output, "sequences", output)
