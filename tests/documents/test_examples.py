@@ -40,6 +40,14 @@ EXPECTED_LINES = {
         "weight of the removed edge: 0.0",
         "logits change: True",
     ],
+    "generate_under_edits.py": [
+        "clean: ' sat'",
+        "weights of one head: [23, 23]",
+        "without head 1.0 the same: False",
+        "weights on the removed key: 0.0",
+        "table: [2, 21] blocks: ('blocks.0', 'blocks.1')",
+        "the largest effect: position 8, 's'",
+    ],
     "new_family.py": [
         "same logits: True",
         "run answers with a text: True",

@@ -261,9 +261,8 @@ def test_sampling_settings_are_those_of_generate() -> None:
 def test_settings_of_transformers_are_passed_on() -> None:
     model, prompt = build_huggingface_model("gpt2"), HUGGINGFACE_TOKENS[:1]
     torch.manual_seed(4)
-    state = torch.get_rng_state()
     expected = model.generate(prompt, max_new_tokens=LIMIT, do_sample=True, temperature=1.5, top_k=9)
-    torch.set_rng_state(state)
+    state = torch.get_rng_state()
     with Lens(model) as lens:
         sampled = lens.generate(prompt, limit=LIMIT, temperature=1.5, top_k=9, seed=4)
         assert sampled.token_ids == expected[0, 11:].tolist()
@@ -337,8 +336,12 @@ def test_mistakes_raise() -> None:
         short = lens.run(PROMPT, keep="input")
         with pytest.raises(ArgumentError, match="the source capture has 7 positions"):
             lens.generate(PROMPT, edits=Patch(part="residual", source=short))
-    with Lens(build_huggingface_model("bert")) as lens, pytest.raises(ArgumentError, match="generate"):
-        lens.generate(HUGGINGFACE_TOKENS[:1], limit=2)
+    for name, edits, message in (
+        ("bert", (), "^BertForMaskedLM generates no text$"),
+        ("gpt2", Ablate(layer=1, head=9), "^transformer.h.1.attn has 4 heads"),
+    ):
+        with Lens(build_huggingface_model(name)) as lens, pytest.raises(ArgumentError, match=message):
+            lens.generate(HUGGINGFACE_TOKENS[:1], limit=2, edits=edits)
 
 
 def test_memory_grows_with_the_length_of_the_text() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from torch import Tensor
 
 from huggingface_models import MODELS, build_model
 from jumok.errors import ArgumentError
-from jumok.lens import Ablate, Edit, Lens, Patch
+from jumok.lens import Ablate, Edit, Lens, Patch, sweep_patches
+from jumok.lens.effects.metrics import LogProbability
 from jumok.lens.huggingface.module_taps import register_taps
 from jumok.models import RNNSeq2Seq, RNNSeq2SeqConfig
 from jumok.models.registry import get_family
@@ -225,3 +227,46 @@ def test_a_recurrent_model_has_no_residual_stream() -> None:
         capture = lens.run(tokens, tokens, keep="input")
         with pytest.raises(ArgumentError, match="cross of RNNSeq2Seq is not part of a block"):
             lens.run(tokens, tokens, edits=Patch(part="residual", source=capture))
+
+
+# sweeps over layers and positions
+
+
+@pytest.mark.parametrize("name", ["gpt2", "t5"])
+def test_a_sweep_equals_one_patch_at_a_time(name: str) -> None:
+    model, inputs = build_model(name), MODELS[name][2]
+    clean = {key: tensor[:1] for key, tensor in inputs.items()}
+    corrupted = {key: torch.cat([tensor[1:, :2], tensor[:1, 2:]], 1) for key, tensor in inputs.items()}
+    metric = LogProbability(7)
+    sweep = sweep_patches(model, clean, corrupted, metric=metric)
+
+    def measure(edits: Any, settings: Any) -> float:
+        logits = lens.run(**settings, edits=edits, logits=True).logits
+        return float(logits[0, -1].log_softmax(-1)[7])
+
+    with Lens(model) as lens:
+        source = lens.run(**clean, keep="input")
+        assert sweep.clean == pytest.approx(measure([], clean), abs=1e-5)
+        assert sweep.corrupted == pytest.approx(measure([], corrupted), abs=1e-5)
+        for row, block in enumerate(sweep.blocks):
+            length = source.activations[f"{block}.input"].shape[1]
+            assert sweep.effects[row, length:].isnan().all() and not sweep.effects[row, :length].isnan().any()
+            for position in range(length):
+                patch = Patch(layer=block, positions=position, part="residual", source=source)
+                expected = measure(patch, corrupted) - sweep.corrupted
+                assert float(sweep.effects[row, position]) == pytest.approx(expected, abs=2e-5)
+    assert sweep.effects.nan_to_num().abs().max() > 0.01
+    first_block = sweep.effects[0]
+    assert first_block[2:].nan_to_num().abs().max() < 1e-5, "the texts have the same tokens from position 2"
+
+
+def test_a_sweep_of_tiny_finds_the_changed_character(tmp_path: Path) -> None:
+    clean, corrupted = "the cat sat; the cat", "the dog sat; the cat"
+    sweep = sweep_patches("tiny", clean, corrupted, metric=LogProbability(" "))
+    assert sweep.labels == tuple("the␣dog␣sat;␣the␣cat") and sweep.blocks == ("blocks.0", "blocks.1")
+    assert sweep.effects[0, 4:7].abs().max() == sweep.effects[0].abs().max() > 0.1
+    assert torch.allclose(sweep.recovered * (sweep.clean - sweep.corrupted), sweep.effects)
+    image = sweep.save(tmp_path / "sweep.svg")
+    assert "position" in image.read_text() and "blocks.1" in image.read_text()
+    with pytest.raises(ArgumentError, match="19 positions for the clean input and 20 for the corrupted"):
+        sweep_patches("tiny", clean[:-1], corrupted)

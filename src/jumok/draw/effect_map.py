@@ -1,4 +1,4 @@
-"""Write the effects of heads as a PNG or SVG image: layers by heads, with a diverging colour scale."""
+"""Write effects as a PNG or SVG image: layers by heads or by positions, with a diverging colour scale."""
 
 from __future__ import annotations
 
@@ -35,6 +35,8 @@ def save_effect_map(
     effects: ArrayLike,
     layers: Sequence[str] | None = None,
     *,
+    columns: Sequence[str] | None = None,
+    column_axis: str = "head",
     title: str = "",
     caption: str = CAPTION,
 ) -> Path:
@@ -44,6 +46,8 @@ def save_effect_map(
         path: Where to write the image; the suffix ``.png`` or ``.svg`` selects the format.
         effects: Effects ``[layer, head]``; nan where a layer has no such head.
         layers: The label of each row; default: numbers from 0.
+        columns: The label of each column; default: numbers from 0.
+        column_axis: What the columns are: heads, or for example positions.
         title: The title above the map; default: none.
         caption: A line below the map; default: what the colours mean.
 
@@ -58,15 +62,20 @@ def save_effect_map(
     layers = [str(layer) for layer in range(len(table))] if layers is None else layers
     if len(layers) != len(table):
         raise DrawError(f"There are {len(layers)} labels but {len(table)} layers; give one label for each layer.")
+    columns = [str(column) for column in range(table.shape[1])] if columns is None else columns
+    if len(columns) != table.shape[1]:
+        raise DrawError(f"There are {len(columns)} labels but {table.shape[1]} columns; give one label for each.")
     has_values = table.size <= VALUES_LIMIT
     cell_width, cell_height = (0.58, 0.34) if has_values else (0.24, 0.24)
     width, height = cell_width * table.shape[1], cell_height * table.shape[0]
     limit = float(numpy.nanmax(abs(table)))
-    with open_figure_style([*layers, title, caption]) as fonts:
+    with open_figure_style([*layers, *columns, title, caption]) as fonts:
         figure = create_figure(width, height)
         axes = figure.add_axes((0, 0, 1, 1))
         # an all-zero table still needs a scale
         _draw_effects(axes, table, limit or 1.0, fonts.format_labels(layers), has_values)
+        axes.set_xticks(range(table.shape[1]), fonts.format_labels(columns))
+        axes.set_xlabel(column_axis, fontsize=9)
         if title:
             axes.set_title(fonts.replace_missing(title), fontsize=11, pad=8, loc="left")
         length = min(max(height, 1.2), 5.0)  # inches of the colour bar; few layers are lower than its numbers need
@@ -98,10 +107,8 @@ def _draw_effects(axes: Axes, table: EffectTable, limit: float, layers: list[str
     axes.set_facecolor(NOT_DRAWN)  # visible where a layer has no such head
     axes.spines[:].set_color(FRAME)
     axes.spines[:].set_linewidth(0.6)
-    axes.set_xticks(range(table.shape[1]))
     axes.set_yticks(range(len(layers)), layers)
     axes.tick_params(length=2, width=0.6, color=FRAME, labelsize=8, pad=3)
-    axes.set_xlabel("head", fontsize=9)
     axes.set_ylabel("layer", fontsize=9)
     if not has_values:
         return

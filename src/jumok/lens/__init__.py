@@ -18,6 +18,7 @@ from .effects.measure import effect
 from .effects.output_projection import compute_head_contributions
 from .generation import Generation
 from .lens import Lens
+from .residual_patching import PatchSweep, sweep_patches
 
 __all__ = [
     "Ablate",
@@ -33,6 +34,7 @@ __all__ = [
     "Lens",
     "Overview",
     "Patch",
+    "PatchSweep",
     "Remask",
     "Scale",
     "apply_logit_lens",
@@ -47,4 +49,5 @@ __all__ = [
     "sample_repeated_tokens",
     "score_induction",
     "sum_future_weights",
+    "sweep_patches",
 ]

@@ -48,7 +48,8 @@ def find_edited_sites(edit: Edit, sites: Sites, model: nn.Module) -> frozenset[s
         ArgumentError: If no site or several sites match.
     """
     if isinstance(edit, Patch) and edit.part == "residual" and isinstance(edit.layer, str):
-        matches = sites.find_matches(edit.layer)
-        if len({find_block(model, site) for site in matches}) == 1:
-            return frozenset(matches)
+        blocks = {site: find_block(model, site) for site in sites.names}
+        matches = Sites(list(dict.fromkeys(blocks.values()))).find_matches(edit.layer)
+        if len(matches) == 1:
+            return frozenset(site for site, block in blocks.items() if block == matches[0])
     return sites.find_all(edit.layer)

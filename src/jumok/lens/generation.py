@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from jumok.data.tokenizers.token_labels import label_tokens
-from jumok.errors import ArgumentError, ContextWarning
+from jumok.errors import ArgumentError, ContextWarning, JumokError
 from jumok.generate.decoding import CrossAttentionDecoder, EncoderDecoder, create_incremental_decoder
 from jumok.generate.incremental_decoder import IncrementalDecoder
 from jumok.generate.sampling import Sampling
@@ -98,7 +98,7 @@ def generate_with_edits(
         raise ArgumentError(f"limit must be at least 1 new token, not {limit!r}")
     prompt = _read_prompt(lens, tuple(lens.prepare_input(model_input) for model_input in inputs), dict(settings))
     allowed = _limit_to_context(lens, prompt, limit)
-    ends = _find_ends(lens)
+    ends = _find_ends(lens, prompt.settings)
     decode: Callable[[int], list[int]]
     if isinstance(lens.model, Model):
         model, sampling = lens.model, _read_sampling(prompt.settings)
@@ -196,12 +196,12 @@ def _limit_to_context(lens: Lens, prompt: _Prompt, limit: int) -> int:
     return min(limit, context_length - len(prompt.targets) + 1)
 
 
-def _find_ends(lens: Lens) -> frozenset[int]:
+def _find_ends(lens: Lens, settings: Mapping[str, Any]) -> frozenset[int]:
     """Return the tokens that end a text, as ``jumok.run`` uses them; for transformers, those of its settings."""
     if not isinstance(lens.model, Model):
-        end: Any = getattr(lens.model, "generation_config", None)
-        end = getattr(end, "eos_token_id", None)
-        return frozenset([end] if isinstance(end, int) else end or ())
+        config = getattr(lens.model, "generation_config", None)
+        ends = settings.get("eos_token_id", getattr(config, "eos_token_id", None))
+        return frozenset([ends] if isinstance(ends, int) else ends or ())
     tokenizer = None if lens.loaded is None else lens.loaded.tokenizer
     ends = frozenset() if tokenizer is None else frozenset(tokenizer.ends)
     return ends if lens.model.end_token is None else ends | {lens.model.end_token}
@@ -254,6 +254,8 @@ def _decode_with_transformers(model: Any, prompt: _Prompt, limit: int) -> list[i
         torch.manual_seed(seed)
         try:
             output = model.generate(*prompt.inputs, max_new_tokens=limit, **settings)
+        except JumokError:  # of an edit, which names its cause
+            raise
         except (IndexError, ValueError) as error:
             raise ArgumentError(f"{type(model).__name__}.generate: {error}") from error
     sequence: Tensor = getattr(output, "sequences", output)

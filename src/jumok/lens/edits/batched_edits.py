@@ -56,6 +56,40 @@ class AblateHeadPerRow(Listener):
         return texts.flatten(0, 1)
 
 
+class PatchPositionPerRow(Listener):
+    """In batch row r, replaces the residual stream that enters one block at ``positions[r]``."""
+
+    def __init__(self, block: str, positions: RowIndices, source: Float[Tensor, "1 position width"]) -> None:
+        """Create a listener.
+
+        Args:
+            block: The name of the block.
+            positions: The position to replace in each batch row.
+            source: The residual stream of another text.
+        """
+        self.block, self.positions, self.source = block, positions, source
+
+    def accepts(self, site: str) -> bool:
+        """Return whether this is the input of the block.
+
+        Args:
+            site: The full site name.
+        """
+        return site == f"{self.block}.input"
+
+    def __call__(self, site: str, value: Tensor) -> Tensor:
+        """Return the residual stream with one position replaced in each batch row.
+
+        Args:
+            site: The full site name.
+            value: The residual stream ``[batch, position, width]``.
+        """
+        patched = value.clone()
+        positions = self.positions.to(value.device)
+        patched[torch.arange(len(positions), device=value.device), positions] = self.source[0, positions].to(value)
+        return patched
+
+
 class KnockOutEdgePerRow(Listener):
     """In batch row r, forbids one head of one attention to attend from one query to one key."""
 
