@@ -90,6 +90,16 @@ def read_svg_texts(path: Path) -> list[str]:
     return re.findall("<!-- (.*?) -->", path.read_text(encoding="utf-8"))
 
 
+def test_the_caption_of_a_pooled_map_names_its_first_key(tmp_path: Path) -> None:
+    text = "quick " + "brown fox " * 42
+    for options in (["--layer", "0", "--head", "1"], ["--layer", "0"], ["--layer", "0", "--words"]):
+        path = tmp_path / "map.svg"
+        run_text("look", text, *options, "--skip-first", "--svg", str(path))
+        first_key = "quick" if "--words" in options else "q"
+        assert any(f"without the first key, {first_key!r}" in caption for caption in read_svg_texts(path))
+        assert first_key in read_svg_texts(path)
+
+
 def test_a_picture_of_the_model_has_a_row_for_each_layer_and_all_heads(tmp_path: Path) -> None:
     path = tmp_path / "model.svg"
     assert f"wrote {path}\n" in run_text("look", TEXT, "--svg", str(path), "--skip-first", "--scale", "sqrt")

@@ -71,6 +71,14 @@ def test_unknown_scales_and_maps_of_one_key_raise(tmp_path: Path) -> None:
         assert "one key" in message
 
 
+def test_a_short_colour_bar_has_three_ticks(tmp_path: Path) -> None:
+    two = ["a", "b"]
+    texts = read_texts(draw.save_heat_map(tmp_path / "m.svg", [[1, 0], [0.3, 0.7]], two, two))
+    assert texts[-4:] == ["0", "0.5", "1", "weight"]
+    texts = read_texts(draw.save_heat_map(tmp_path / "m.svg", numpy.eye(8), "abcdefgh", "abcdefgh"))
+    assert texts[-6:] == ["0", "0.25", "0.5", "0.75", "1", "weight"]
+
+
 # Pooling
 
 
@@ -169,7 +177,19 @@ def test_effects_are_red_below_zero_and_blue_above(tmp_path: Path) -> None:
     assert red[:, :cells].sum() > 500 and blue[:, :cells].sum() > 500
     assert numpy.nonzero(red[:, :cells])[1].mean() < numpy.nonzero(blue[:, :cells])[1].mean()
     texts = read_texts(draw.save_effect_map(tmp_path / "e.svg", [[-2.0, 2.0], [0.0, float("nan")]], ["a", "b"]))
-    assert [text for text in texts if text[0] in "+-"] == ["-2.00", "+2.00", "+0.00"]
+    assert [text for text in texts if text.endswith(("0.00", "2.00"))] == ["-2.00", "+2.00", "0.00"]
+    lines = ["red: the metric falls without the head;", "blue: it rises;", "white: no effect"]
+    assert texts[-7:] == ["-2", "0", "2", "effect", *lines], "three ticks, and a caption no wider than the map"
+    tiny = read_texts(draw.save_effect_map(tmp_path / "e.svg", [[-0.001, 5.0]]))
+    assert "0.00" in tiny and "-0.00" not in tiny
+
+
+def test_small_maps_are_large_enough_to_read(tmp_path: Path) -> None:
+    for count in (2, 4):
+        effects = read_pixels(draw.save_effect_map(tmp_path / "e.png", numpy.eye(count)))
+        labels = [str(index) for index in range(count)]
+        weights = read_pixels(draw.save_heat_map(tmp_path / "w.png", numpy.eye(count), labels, labels))
+        assert effects.shape[1] > 150 * 0.75 * count and weights.shape[1] > 150 * 0.75 * count  # dots per inch
     draw.save_effect_map(tmp_path / "zero.png", [[0.0, 0.0]])
     draw.save_effect_map(tmp_path / "large.png", numpy.random.default_rng(0).normal(size=(30, 16)))
 

@@ -86,8 +86,8 @@ def test_a_missing_pandas_is_one_sentence(heads: Effects, monkeypatch: pytest.Mo
 def test_effects_of_heads_are_drawn_as_layers_by_heads(heads: Effects, edges: Effects, tmp_path: Path) -> None:
     text = heads.plot().save(tmp_path / "effects.svg").read_text(encoding="utf-8")
     shown = re.findall("<!-- (.*?) -->", text)
-    values = [f"{heads.get(layer, head).effect:+.2f}" for layer in (0, 1) for head in (0, 1)]
-    assert [label for label in shown if re.fullmatch(r"[+-]\d\.\d\d", label)] == values
+    values = [f"{heads.get(layer, head).effect:+.2f}".replace("+0.00", "0.00") for layer in (0, 1) for head in (0, 1)]
+    assert [label for label in shown if re.fullmatch(r"[+-]?\d\.\d\d", label)] == values
     assert {"layer", "head", "effect"} <= set(shown)
     assert heads.plot()._repr_png_().startswith(b"\x89PNG")
     with pytest.raises(ArgumentError, match='measure them with over="heads"'):

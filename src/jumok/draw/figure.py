@@ -72,6 +72,7 @@ def open_figure_style(texts: Iterable[str]) -> Iterator[FigureFonts]:
     settings = {
         "font.family": fonts.families,
         "text.parse_math": False,  # a token such as "$x_1$" is not a formula
+        "axes.unicode_minus": False,  # the same sign as in the cells
         "svg.fonttype": "path",  # paths display without an installed Hangul font
         "svg.hashsalt": "jumok",
     }

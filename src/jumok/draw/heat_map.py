@@ -20,6 +20,7 @@ MAP_VALUES_LIMIT = 24  # a single heat map shows values up to this many queries 
 # Cells with values cannot shrink below a readable size; beyond this limit the image would be metres wide.
 VALUES_LIMIT = 200
 MAP_CELLS = 400  # rows and columns of a single map; larger maps are pooled, so that a cell has at least 3 pixels
+SMALL_MAP = 4  # rows and columns up to which cells and values are larger
 MAX_MASK_TITLE = 80  # characters; a longer expression would make the picture wider than its map
 
 
@@ -130,6 +131,8 @@ def _draw_single_map(
     larger = max(weights.shape)
     # Inches: large cells for a sentence, smaller ones for long texts so that the image fits on a screen.
     cell = min(0.6, max(10 / larger, 0.34)) if values else min(0.6 if shading else 0.3, 8 / larger)
+    if values and larger <= SMALL_MAP:
+        cell = 0.8
     width, height = cell * len(keys), cell * len(queries)
     with open_figure_style([*queries, *keys, title, caption]) as fonts:
         figure = create_figure(width, height)
@@ -141,7 +144,7 @@ def _draw_single_map(
             fonts.format_labels(keys),
             cell=cell,
             label_size=min(10.0, max(6.0, cell * 72 * 0.5)),
-            value_size=min(9.0, cell * 72 * 0.33) if values else None,
+            value_size=min(12.0 if larger <= SMALL_MAP else 9.0, cell * 72 * 0.33) if values else None,
             keys_on_top=True,
             shading=shading or Shading(),
         )

@@ -21,6 +21,7 @@ COLOR_MAP = "Blues"
 FRAME = "#999999"
 NOT_DRAWN = "#e4e4e4"  # the cells of a key that is left out
 CAPTION_INK = "#595959"
+BAR_WIDTH = 0.09  # inches
 
 
 def draw_map(
@@ -133,16 +134,23 @@ def draw_color_bar(figure: Figure, width: float, height: float, *, gap: float, s
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
-    # A map of one query is lower than the bar's numbers need, and a tall map needs no bar of its full height.
-    length = min(max(height, 1.2), 5.0)
-    axes = figure.add_axes((1 + gap / width, 1 - length / height, 0.14 / width, length / height))
-    ticks = shading.list_ticks()
-    if length < 1.6:
-        ticks = [ticks[0], ticks[len(ticks) // 2], ticks[-1]]
+    length = measure_color_bar(height)
+    axes = figure.add_axes((1 + gap / width, 1 - length / height, BAR_WIDTH / width, length / height))
+    ticks = shading.list_ticks(few=length < 2)
     bar = figure.colorbar(ScalarMappable(norm=Normalize(0.0, 1.0), cmap=COLOR_MAP), cax=axes)
     bar.set_ticks([shade for shade, _ in ticks], labels=[text for _, text in ticks])
     bar.set_label(shading.name, fontsize=9)
     style_color_bar(bar)
+
+
+def measure_color_bar(height: float) -> float:
+    """Return the length of a colour bar in inches.
+
+    Args:
+        height: The height of the maps beside it, in inches.
+    """
+    # A map of one query is lower than the bar's numbers need, and a tall map needs no bar of its full height.
+    return min(max(height, 1.2), 4.0)
 
 
 def style_color_bar(bar: Colorbar) -> None:
@@ -152,8 +160,9 @@ def style_color_bar(bar: Colorbar) -> None:
         bar: matplotlib's colour bar.
     """
     bar.ax.minorticks_off()
-    bar.ax.tick_params(labelsize=8, length=2, width=0.6, color=FRAME)
-    bar.outline.set_linewidth(0.6)
+    bar.ax.tick_params(labelsize=8, length=2, width=0.6, color=FRAME, pad=2)
+    bar.ax.yaxis.label.set_color(CAPTION_INK)
+    bar.outline.set_linewidth(0.4)
     bar.outline.set_edgecolor(FRAME)
 
 

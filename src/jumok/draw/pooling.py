@@ -52,7 +52,7 @@ def pool_patterns(
     return PooledPatterns(
         weights,
         label_parts(queries, row_starts),
-        label_parts(keys, column_starts),
+        label_parts(keys, column_starts, first_apart=first_apart),
         describe_pooling(len(queries), row_starts, len(keys), column_starts),
     )
 
@@ -75,14 +75,21 @@ def split_axis(count: int, limit: int, *, first_apart: bool = False) -> list[int
     return [count * part // limit for part in range(limit)]
 
 
-def label_parts(labels: Sequence[str], starts: list[int]) -> list[str]:
+def label_parts(labels: Sequence[str], starts: list[int], *, first_apart: bool = False) -> list[str]:
     """Return the labels of an axis, or the first position of each part if positions were pooled.
 
     Args:
         labels: The label of each position.
         starts: The first position of each part.
+        first_apart: Whether the first position is a part of its own; it then keeps its label.
+
+    >>> label_parts(["<s>", "a", "b", "c", "d"], [0, 1, 3], first_apart=True)
+    ['<s>', '1', '3']
     """
-    return list(labels) if len(starts) == len(labels) else [str(start) for start in starts]
+    if len(starts) == len(labels):
+        return list(labels)
+    positions = [str(start) for start in starts]
+    return [labels[0], *positions[1:]] if first_apart else positions
 
 
 def describe_pooling(queries: int, row_starts: list[int], keys: int, column_starts: list[int]) -> str:

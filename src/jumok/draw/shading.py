@@ -48,15 +48,17 @@ class Shading(NamedTuple):
         shares = numpy.clip(shown / self.largest, 0.0, 1.0)
         return numpy.sqrt(shares) if self.scale == "sqrt" else shares
 
-    def list_ticks(self) -> list[tuple[float, str]]:
-        """Return the ticks of the colour bar: the shade and the text of each."""
+    def list_ticks(self, *, few: bool = False) -> list[tuple[float, str]]:
+        """Return the ticks of the colour bar: the shade and the text of each.
+
+        Args:
+            few: Whether the bar has room for three ticks only.
+        """
         if self.scale == "sqrt":
-            shares = [0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0]
+            shares = [0.0, 0.25, 1.0] if few else [0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0]
             return [(share**0.5, f"{share * self.largest:.2g}") for share in shares]
         end = 1.0 if self.scale == "row" else self.largest
-        return [
-            (share, f"{share * end:.1f}" if end == 1 else f"{share * end:.2g}") for share in numpy.linspace(0, 1, 6)
-        ]
+        return [(share, f"{share * end:.2g}") for share in ((0.0, 0.5, 1.0) if few else (0.0, 0.25, 0.5, 0.75, 1.0))]
 
     @property
     def name(self) -> str:

@@ -70,7 +70,8 @@ def pool_head(
     rows, columns = split_axis(len(queries), limit), split_axis(len(keys), limit, first_apart=first_apart)
     largest = capture.overview(site, head, limit, batch, first_apart=first_apart).largest
     caption = describe_pooling(len(queries), rows, len(keys), columns)
-    return PooledMap(largest.cpu(), label_parts(queries, rows), label_parts(keys, columns), caption)
+    key_labels = label_parts(keys, columns, first_apart=first_apart)
+    return PooledMap(largest.cpu(), label_parts(queries, rows), key_labels, caption)
 
 
 class HeadFigure:
