@@ -194,13 +194,13 @@ def test_an_edit_changes_one_call_of_a_shared_layer() -> None:
         edited = lens.run(input_ids=TOKENS, edits=KnockOut(layer=1, head=2, query=3, key=4))
         without_mlp = lens.run(input_ids=TOKENS, edits=Ablate(layer=1, part="mlp"))
         other = lens.run(input_ids=TOKENS.flip(1))
-        kept = lens.run(input_ids=TOKENS.flip(1), keep=("input",))
-        patched = lens.run(input_ids=TOKENS, edits=Patch(layer=1, part="residual", source=kept))
+        source = lens.run(input_ids=TOKENS.flip(1), keep=("input",))
+        patched = lens.run(input_ids=TOKENS, edits=Patch(layer=1, part="residual", source=source))
     assert torch.equal(edited.weights(0), clean.weights(0))
     assert edited.weights(1, 2)[3, 4] == 0 < clean.weights(1, 2)[3, 4]
     assert edited.weights(2, 2)[3, 4] > 0
     assert torch.equal(without_mlp.weights(1), clean.weights(1))
-    inputs = [name for name in kept.activations if name.endswith(".input")]
+    inputs = [name for name in source.activations if name.endswith(".input")]
     block = "albert.encoder.albert_layer_groups.0.albert_layers.0"
     assert inputs == [f"{block}.input", f"{block}#1.input", f"{block}#2.input"]
     assert torch.equal(patched.weights(0), clean.weights(0)) and torch.equal(patched.weights(2), other.weights(2))

@@ -65,7 +65,11 @@ class ForwardScope:
         self._executing.clear()
         self.sites.begin_forward(_count_cached_positions(settings.get("past_key_values")))
         if self.recognizer is not None:
-            tensors = [value for value in (*inputs, *settings.values()) if isinstance(value, Tensor) and value.dim()]
+            tensors = [
+                argument
+                for argument in (*inputs, *settings.values())
+                if isinstance(argument, Tensor) and argument.dim()
+            ]
             self.recognizer.batch = tensors[0].shape[0] if tensors else 1
             self._active = ExitStack()
             self._active.enter_context(self.recognizer)

@@ -136,7 +136,11 @@ class Router:
 
     def _build_cache_key(self, inputs: tuple[Any, ...], settings: Mapping[str, Any]) -> CacheKey:
         names = tuple(sorted(name for name, setting in settings.items() if setting is not None))
-        tensors = [value for value in (*inputs, *settings.values()) if isinstance(value, Tensor) and value.dim() > 1]
+        tensors = [
+            argument
+            for argument in (*inputs, *settings.values())
+            if isinstance(argument, Tensor) and argument.dim() > 1
+        ]
         longest = max((tensor.shape[1] for tensor in tensors), default=0)
         dtype = next(self.model.parameters()).dtype
         return type(self.model), self._config, dtype, len(inputs), names, longest.bit_length()
@@ -221,7 +225,9 @@ def _request_all_logits(settings: dict[str, Any], inputs: tuple[Any, ...]) -> di
     """Return the arguments of ``forward`` with which all logits are compared, or the last ones of a long text."""
     if "logits_to_keep" not in settings:
         return settings
-    tokens = [value for value in (*inputs, *settings.values()) if isinstance(value, Tensor) and value.dim() == 2]
+    tokens = [
+        argument for argument in (*inputs, *settings.values()) if isinstance(argument, Tensor) and argument.dim() == 2
+    ]
     is_long = max((tensor.shape[1] for tensor in tokens), default=0) > MAX_COMPARED_POSITIONS
     return {**settings, "logits_to_keep": LAST_COMPARED_POSITIONS if is_long else 0}
 
