@@ -11,11 +11,12 @@ from .command import align_column
 
 if TYPE_CHECKING:
     from jumok.checkpoint import Loaded
+    from jumok.checkpoint.transformers_folder import LoadedTransformers
     from jumok.lens import Effect, Effects
     from jumok.tasks.labelled_input import LabelledInput
 
 
-def describe_metric(effects: Effects, loaded: Loaded) -> str:
+def describe_metric(effects: Effects, loaded: Loaded | LoadedTransformers) -> str:
     """Return the metric's description, with token numbers replaced by their text.
 
     Args:

@@ -13,7 +13,7 @@ from jumok import defaults
 
 from .arguments import load_and_prepare
 from .command import Command, json_option, show_progress, show_status
-from .input_summary import input_to_json, limit_option, summarize_input
+from .input_summary import explain_failures, input_to_json, limit_option, summarize_input
 from .picture_options import add_picture_options, add_shading_options, check_picture_paths
 
 if TYPE_CHECKING:
@@ -77,8 +77,8 @@ def look(
     loaded, labelled = load_and_prepare(arguments, limit, as_json)
 
     with Lens(loaded) as lens, use_fastest_threads(loaded.model):
-        with show_status("reading", as_json):
-            capture = lens.run(*labelled.inputs)
+        with show_status("reading", as_json), explain_failures(lens.model):
+            capture = lens.run(*labelled.positional, **labelled.named)
         sites = _select_sites(capture, layer)
         heads_by_site = select_heads(capture, sites, head)
         with show_progress("classifying heads on repeated tokens and sentences", as_json) as report:
@@ -131,11 +131,12 @@ def _profile_heads(
 ) -> HeadProfiler | None:
     """Return the heads' profile on repeated tokens and on sentences; None unless the model reads only text."""
     from jumok.data.tokenizers.token_labels import group_words
+    from jumok.errors import ArgumentError
     from jumok.lens.describe.head_profile import HeadProfiler
 
-    if not labelled.tokens or labelled.target or lens.loaded is None:
+    if not labelled.tokens or labelled.target or lens.tokenizer is None:
         return None
-    tokenizer = lens.loaded.require_tokenizer()
+    tokenizer = lens.tokenizer
 
     def tokenize_words(text: str) -> tuple[list[int], list[range]]:
         token_ids = tokenizer.encode(text)
@@ -143,7 +144,12 @@ def _profile_heads(
         words = [positions for word, positions in group_words(tokenizer, token_ids) if word in text]
         return token_ids, words
 
-    return HeadProfiler(lens, tokenize_words, sites, report)
+    try:
+        with explain_failures(lens.model):
+            return HeadProfiler(lens, tokenize_words, sites, report)
+    except ArgumentError as error:  # random tokens or the sentences may not fit a model of transformers
+        click.echo(f"jumok: heads are classified on this text only: {error}", err=True)
+        return None
 
 
 def _print_heads(heads: list[dict[str, Any]]) -> None:

@@ -18,8 +18,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from jumok.checkpoint import Loaded, load
-from jumok.data.tokenizers.token_labels import label_tokens
+from jumok.checkpoint import Loaded
+from jumok.checkpoint.transformers_folder import LoadedTransformers, open_model, warn_about_checkpoint
+from jumok.data.tokenizers.text_tokenizer import TextTokenizer
+from jumok.data.tokenizers.transformers_tokenizer import open_tokenizer
 from jumok.errors import ArgumentError, describe_type
 from jumok.models import Model
 from jumok.tap import listen
@@ -41,9 +43,10 @@ from .input_checks import (
 )
 from .model_facts import ModelFacts
 from .sites import Sites
+from .text_inputs import ModelArguments, label_arguments, name_text_pair
 
-#: what a lens accepts: a model, what ``jumok.load`` returned, or a name or folder for ``jumok.load``
-LensModel = nn.Module | Loaded | str | os.PathLike[str]
+#: what a lens accepts: a model, what ``jumok.load`` returned, or the name or folder of a model
+LensModel = nn.Module | Loaded | LoadedTransformers | str | os.PathLike[str]
 
 
 class Lens:
@@ -51,7 +54,8 @@ class Lens:
 
     Attributes:
         model: The model.
-        loaded: What ``jumok.load`` returned, if the lens was created from it, else None.
+        loaded: What ``jumok.load`` returned, if the lens was created from it or from a name, else None.
+        tokenizer: The tokenizer of texts, or None.
         facts: The model's vocabulary, context length and similar facts.
 
     >>> import jumok
@@ -61,20 +65,25 @@ class Lens:
     (torch.Size([7, 7]), torch.Size([2, 7, 7]))
     """
 
-    def __init__(self, model: LensModel) -> None:
+    def __init__(self, model: LensModel, tokenizer: object = None) -> None:
         """Create a lens; ``with`` opens it.
 
         Args:
-            model: A model of Jumok, what ``jumok.load`` returned, a name or folder for ``jumok.load``, or a model of
-                transformers that uses its attention registry.
+            model: A model of Jumok, what ``jumok.load`` returned, a model of transformers that uses its attention
+                registry, or a name or folder; a folder that holds none of Jumok's families is opened by transformers.
+            tokenizer: The tokenizer of texts: one of Jumok or transformers, or a folder with tokenizer files. Default:
+                the one that was loaded with the model, if any.
 
         Raises:
-            ArgumentError: If the lens does not support the model.
+            ArgumentError: If the lens does not support the model or the tokenizer.
         """
         if isinstance(model, str | os.PathLike):
-            model = load(os.fspath(model))
-        self.loaded = model if isinstance(model, Loaded) else None
-        self.model: nn.Module = model.model if isinstance(model, Loaded) else model
+            model = open_model(os.fspath(model), warn_about_checkpoint)
+        self.loaded = model if isinstance(model, Loaded | LoadedTransformers) else None
+        self.model: nn.Module = model.model if isinstance(model, Loaded | LoadedTransformers) else model
+        self.tokenizer: TextTokenizer | None = None if self.loaded is None else self.loaded.tokenizer
+        if tokenizer is not None:
+            self.tokenizer = open_tokenizer(tokenizer)
         self._open_contexts = contextlib.ExitStack()
         self._is_open = False
         self._sites: Sites | None = None
@@ -117,8 +126,8 @@ class Lens:
         """Run the model's forward pass and record its attentions.
 
         Args:
-            inputs: The model's inputs: tensors, a list of token ids (one text), or a text where the model was loaded
-                with a tokenizer.
+            inputs: The model's inputs: tensors, a list of token ids (one text), or a text where the lens has a
+                tokenizer. Two texts are the source and the target of an encoder-decoder.
             edits: The edits to apply; default: none.
             keep: Further tensors to record: "output" (of each head), "value", "block_output", "feedforward_output",
                 "input".
@@ -142,7 +151,7 @@ class Lens:
         keep = check_keep(keep)
         edits = check_edits(edits)
         input_count = len(inputs) + len(settings)
-        prepared = tuple(self.prepare_input(model_input) for model_input in inputs)
+        prepared, settings = self.prepare_arguments(inputs, settings)
         if prepared:
             check_token_tensor(prepared[0], self.model)
         if not logits:
@@ -157,7 +166,9 @@ class Lens:
                 "registry of transformers, so the lens cannot record it"
             )
         if labels is None:
-            labels = self._label_tokens(prepared)
+            labels = label_arguments(
+                self.model, self.tokenizer, ModelArguments(prepared, settings), recorder.attentions
+            )
         elif input_count > 1:
             check_labels_are_unambiguous(Sites(list(recorder.attentions)))
         capture = Capture(
@@ -166,6 +177,19 @@ class Lens:
         for edit in edits:
             check_edges_exist(edit, capture)
         return capture
+
+    def prepare_arguments(self, inputs: tuple[Any, ...], settings: dict[str, Any]) -> ModelArguments:
+        """Convert inputs to arguments of the model's ``forward``; texts become token ids.
+
+        Args:
+            inputs: The model's inputs, as in ``run``.
+            settings: Further keyword arguments of the model's ``forward``.
+
+        Raises:
+            ArgumentError: If an input does not fit the model.
+        """
+        prepared = tuple(self.prepare_input(model_input) for model_input in inputs)
+        return name_text_pair(self.model, self.tokenizer, inputs, prepared, settings)
 
     def prepare_input(self, model_input: Any) -> Any:
         """Convert one input to an argument of the model's ``forward``.
@@ -180,9 +204,12 @@ class Lens:
             ArgumentError: If a text is empty or there is no tokenizer for it, or a token does not exist.
         """
         if isinstance(model_input, str):
-            if self.loaded is None or self.loaded.tokenizer is None:
-                raise ArgumentError("a text needs a tokenizer: create the lens from jumok.load(...), or pass token ids")
-            model_input = self.loaded.tokenizer.encode(model_input)
+            if self.tokenizer is None:
+                raise ArgumentError(
+                    "a text needs a tokenizer: create the lens from jumok.load(...) or with tokenizer=..., or pass "
+                    "token ids"
+                )
+            model_input = self.tokenizer.encode(model_input)
             if not model_input:
                 raise ArgumentError("the text is empty; give at least one token")
         if isinstance(model_input, Mapping):
@@ -267,17 +294,6 @@ class Lens:
             edit_listener.check_applied()
         return output
 
-    def _label_tokens(self, inputs: tuple[Any, ...]) -> Labels:
-        """Return the tokens of a single text as labels, or those of a source and its target, with a tokenizer."""
-        tokenizer = None if self.loaded is None else self.loaded.tokenizer
-        if tokenizer is None:
-            return None
-        labels = [label_tokens(tokenizer, tokens[0].tolist()) if _is_single_text(tokens) else None for tokens in inputs]
-        if len(labels) == 1:
-            return labels[0]
-        is_pair = len(labels) == 2 and isinstance(self.model, Model) and self.model.is_encoder_decoder
-        return (labels[0], labels[1]) if is_pair else None
-
     def _check_tokens(self, tokens: Tensor) -> None:
         """Raise an ArgumentError for tokens that the model does not have; torch's own error does not name them."""
         vocabulary = self.facts.vocabulary
@@ -288,13 +304,3 @@ class Lens:
             raise ArgumentError(
                 f"token {int(unknown[0])} does not exist; the model has {vocabulary:,} tokens, counted from 0"
             )
-
-
-def _is_single_text(tokens: Any) -> bool:
-    """Return whether an input holds the token ids of one text."""
-    return (
-        isinstance(tokens, Tensor)
-        and not (tokens.is_floating_point() or tokens.is_complex())
-        and tokens.dim() == 2
-        and tokens.shape[0] == 1
-    )
