@@ -131,8 +131,8 @@ def _profile_heads(
 ) -> HeadProfiler | None:
     """Return the heads' profile on repeated tokens and on sentences; None unless the model reads only text."""
     from jumok.data.tokenizers.token_labels import group_words
-    from jumok.errors import ArgumentError
     from jumok.lens.describe.head_profile import HeadProfiler
+    from jumok.models import Model
 
     if not labelled.tokens or labelled.target or lens.tokenizer is None:
         return None
@@ -145,9 +145,10 @@ def _profile_heads(
         return token_ids, words
 
     try:
-        with explain_failures(lens.model):
-            return HeadProfiler(lens, tokenize_words, sites, report)
-    except ArgumentError as error:  # random tokens or the sentences may not fit a model of transformers
+        return HeadProfiler(lens, tokenize_words, sites, report)
+    except Exception as error:  # random tokens or the sentences may not fit a model of transformers
+        if isinstance(lens.model, Model):
+            raise
         click.echo(f"jumok: heads are classified on this text only: {error}", err=True)
         return None
 
