@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 import transformers as hf
+from safetensors.torch import load_file, save_file
 
 import jumok
 from jumok.checkpoint import Loaded
@@ -178,6 +179,12 @@ def test_damaged_and_foreign_files_are_refused(copied: Path, tmp_path: Path) -> 
     refuse(copied, "holds an adapter, not a whole model")
 
 
+def test_no_file_outside_the_folder_is_read(copied: Path, tmp_path: Path) -> None:
+    (copied / "tokenizer.json").rename(tmp_path / "outside.json")
+    (copied / "tokenizer.json").symlink_to(tmp_path / "outside.json")
+    refuse(copied, "tokenizer.json in copied is a symlink that points outside the folder")
+
+
 def test_missing_transformers_is_one_sentence(opt_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     refuse(opt_folder, r'model_type \'opt\' .*; transformers opens other models: pip install "jumok\[transformers\]"')
@@ -205,6 +212,18 @@ def test_random_pooler_is_named_only_where_no_head_reads_it(tmp_path: Path) -> N
         assert type(open_model(tmp_path, messages.append).model) is hf.AlbertModel
         assert any("no tensors for the pooler of AlbertModel" in message for message in messages)
         assert any("for the head" in message for message in messages) == (architecture != "AlbertModel")
+
+
+def test_head_that_reads_a_missing_pooler_is_left_out(tmp_path: Path) -> None:
+    config = hf.AlbertConfig(**SIZES, vocab_size=30, embedding_size=16)
+    hf.AlbertForSequenceClassification(config).save_pretrained(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    without_pooler = {name: tensor for name, tensor in tensors.items() if "pooler" not in name}
+    assert len(without_pooler) == len(tensors) - 2
+    save_file(without_pooler, tmp_path / "model.safetensors", {"format": "pt"})
+    messages: list[str] = []
+    assert type(open_model(tmp_path, messages.append).model) is hf.AlbertModel
+    assert "no tensors for the head of AlbertForSequenceClassification (albert.pooler.bias" in messages[0]
 
 
 def test_unused_tensors_are_named(copied: Path) -> None:
