@@ -115,6 +115,13 @@ def test_target_without_an_end_token_loses_no_word() -> None:
         assert lens.run("the cat", "a dog").target_labels == ["</s>", "a", "dog"]
 
 
+def test_source_without_a_target_is_refused() -> None:
+    with jumok.Lens(build_model("bart"), tokenizer=build_tokenizer()) as lens:
+        with pytest.raises(ArgumentError, match=r"reads a source and a target; give both texts"):
+            lens.run(TEXT)
+        assert lens.run(TEXT, decoder_input_ids=torch.tensor([[2, 9]])).target_labels == ["</s>", "a"]
+
+
 def test_tensors_by_name_are_labelled() -> None:
     inputs = {"input_ids": torch.tensor([IDS]), "decoder_input_ids": torch.tensor([[2, 9]])}
     with jumok.Lens(build_model("bart"), tokenizer=build_tokenizer()) as lens:

@@ -18,6 +18,7 @@ from .capture.captured_attention import CapturedAttention
 from .sites import Sites
 
 DECODER_INPUT = "decoder_input_ids"
+TARGET_ARGUMENTS = {DECODER_INPUT, "decoder_inputs_embeds", "labels"}  # a model needs one of them
 
 
 class ModelArguments(NamedTuple):
@@ -49,11 +50,15 @@ def name_text_pair(
         settings: Further keyword arguments.
 
     Raises:
-        ArgumentError: If the model reads one text, but there are several.
+        ArgumentError: If the model reads one text, but there are several, or the target is missing.
     """
-    if isinstance(model, Model) or len(raw) < 2 or not any(isinstance(part, str) for part in raw):
+    if isinstance(model, Model) or not any(isinstance(part, str) for part in raw):
         return ModelArguments(prepared, settings)
     name = type(model).__name__
+    if len(raw) == 1:
+        if _needs_target(model) and not settings.keys() & TARGET_ARGUMENTS:
+            raise ArgumentError(f"{name} reads a source and a target; give both texts: lens.run(source, target)")
+        return ModelArguments(prepared, settings)
     if len(raw) > 2 or not is_encoder_decoder(model):
         reads = "a source and a target" if is_encoder_decoder(model) else "one text"
         raise ArgumentError(
@@ -76,6 +81,12 @@ def is_encoder_decoder(model: nn.Module) -> bool:
     """
     owner = model if isinstance(model, Model) else model.config
     return bool(getattr(owner, "is_encoder_decoder", False))
+
+
+def _needs_target(model: nn.Module) -> bool:
+    """Return whether a model of transformers generates an answer to a source, so that its decoder needs an input."""
+    can_generate = getattr(model, "can_generate", None)
+    return is_encoder_decoder(model) and callable(can_generate) and bool(can_generate())
 
 
 def shift_target(model: nn.Module, tokenizer: TextTokenizer, text: str) -> Tensor:
