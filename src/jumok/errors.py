@@ -54,6 +54,10 @@ class ContextWarning(UserWarning):
     """A text exceeds the model's context length: the model reads only the last tokens, or stops."""
 
 
+class CheckpointWarning(UserWarning):
+    """A model folder holds fewer or more parameters than its class has; the message names what is left out."""
+
+
 def describe_type(value: object) -> str:
     """Return the type of a value in the words of an error message, with its article.
 

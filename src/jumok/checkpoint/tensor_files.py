@@ -175,6 +175,11 @@ class TensorFiles:
         """The names of all tensors."""
         return list(self._files)
 
+    @property
+    def paths(self) -> list[Path]:
+        """The files that hold the tensors."""
+        return list(dict.fromkeys(self._files.values()))
+
     def read(self, name: str) -> Tensor:
         """Return a tensor.
 

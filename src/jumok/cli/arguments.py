@@ -6,10 +6,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
 from .command import show_status
 
 if TYPE_CHECKING:
     from jumok.checkpoint import Loaded
+    from jumok.checkpoint.transformers_folder import LoadedTransformers
     from jumok.tasks.labelled_input import LabelledInput
 
 TEXT_SUFFIXES = (".txt", ".md")
@@ -63,7 +66,9 @@ def read_if_text_file(argument: str) -> str:
         raise ArgumentError(f"{path} is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
 
 
-def load_and_prepare(arguments: tuple[str, ...], limit: int, quiet: bool) -> tuple[Loaded, LabelledInput]:
+def load_and_prepare(
+    arguments: tuple[str, ...], limit: int, quiet: bool
+) -> tuple[Loaded | LoadedTransformers, LabelledInput]:
     """Load the model and prepare its input from the arguments [MODEL] INPUT.
 
     Args:
@@ -76,12 +81,16 @@ def load_and_prepare(arguments: tuple[str, ...], limit: int, quiet: bool) -> tup
         (text,) = read_arguments((text,))
 
     with show_status(f"loading {model}", quiet):
-        from jumok.checkpoint import load
+        from jumok.checkpoint.transformers_folder import LoadedTransformers, open_model
         from jumok.tasks.labelled_input import prepare_input
+        from jumok.tasks.transformers_input import prepare_transformers_input
 
-        loaded = load(model)
+        loaded = open_model(model, lambda message: click.echo(f"jumok: {message}", err=True))
 
     with show_status("reading", quiet):
+        if isinstance(loaded, LoadedTransformers):
+            text = read_if_text_file(text) if loaded.reads == "text" else text
+            return loaded, prepare_transformers_input(loaded, text, limit)
         if loaded.model.reads in ("text", "numbers"):
             text = read_if_text_file(text)
         return loaded, prepare_input(loaded, text, limit)

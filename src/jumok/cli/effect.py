@@ -14,7 +14,7 @@ from jumok import defaults
 from .arguments import load_and_prepare
 from .command import Command, collect_given_options, json_option, show_progress
 from .effect_report import describe_metric, effects_to_json, print_edges, print_heads
-from .input_summary import input_to_json, limit_option, summarize_input
+from .input_summary import explain_failures, input_to_json, limit_option, summarize_input
 from .picture_options import add_picture_options, check_picture_paths
 
 if TYPE_CHECKING:
@@ -134,10 +134,10 @@ def effect(
 
     loaded, labelled = load_and_prepare(arguments, limit, as_json)
     metric = _build_metric(labelled, request, metric_name)
-    with show_progress("cutting", as_json) as report:
+    with show_progress("cutting", as_json) as report, explain_failures(loaded.model):
         effects = measure(
             loaded,
-            *labelled.inputs,
+            *labelled.positional,
             metric=metric,
             over=over,
             by=by,
@@ -145,6 +145,7 @@ def effect(
             controls=controls,
             seed=seed,
             progress=report,
+            **labelled.named,
         )
 
     title = f"{describe_metric(effects, loaded)}: {effects.clean:.4f}"

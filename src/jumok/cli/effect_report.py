@@ -11,11 +11,12 @@ from .command import align_column
 
 if TYPE_CHECKING:
     from jumok.checkpoint import Loaded
+    from jumok.checkpoint.transformers_folder import LoadedTransformers
     from jumok.lens import Effect, Effects
     from jumok.tasks.labelled_input import LabelledInput
 
 
-def describe_metric(effects: Effects, loaded: Loaded) -> str:
+def describe_metric(effects: Effects, loaded: Loaded | LoadedTransformers) -> str:
     """Return the metric's description, with token numbers replaced by their text.
 
     Args:
@@ -33,7 +34,7 @@ def describe_metric(effects: Effects, loaded: Loaded) -> str:
     return " ".join(words)
 
 
-def effects_to_json(effects: Effects, loaded: Loaded, labelled: LabelledInput) -> dict[str, Any]:
+def effects_to_json(effects: Effects, loaded: Loaded | LoadedTransformers, labelled: LabelledInput) -> dict[str, Any]:
     """Return the effects as a dictionary for JSON, with the text of tokens next to their numbers and positions.
 
     Args:

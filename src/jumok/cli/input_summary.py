@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,6 +11,8 @@ import click
 from jumok import defaults
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from jumok.tasks.labelled_input import LabelledInput
 
 limit_option = click.option(
@@ -18,6 +22,29 @@ limit_option = click.option(
     type=click.IntRange(1),
     help="The largest number of answer tokens, for a model that answers (translation, caption).",
 )
+
+
+@contextmanager
+def explain_failures(model: nn.Module) -> Iterator[None]:
+    """Turn errors inside a model of transformers into one sentence: it may read more than a text or an image.
+
+    Args:
+        model: The model that runs in the block.
+    """
+    from jumok.errors import ArgumentError, JumokError
+    from jumok.models import Model
+
+    try:
+        yield
+    except (JumokError, OSError):
+        raise
+    except Exception as error:
+        if isinstance(model, Model):
+            raise
+        raise ArgumentError(
+            f"{type(model).__name__} cannot run on this input: {str(error)[:300]}; jumok.Lens(model).run(**inputs) "
+            "takes any tensors"
+        ) from error
 
 
 def input_to_json(labelled: LabelledInput) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from jumok import defaults
 
 from .arguments import load_and_prepare
 from .command import Command, json_option, show_progress, show_status
-from .input_summary import input_to_json, limit_option, summarize_input
+from .input_summary import explain_failures, input_to_json, limit_option, summarize_input
 from .picture_options import add_picture_options, add_shading_options, check_picture_paths
 
 if TYPE_CHECKING:
@@ -77,8 +77,8 @@ def look(
     loaded, labelled = load_and_prepare(arguments, limit, as_json)
 
     with Lens(loaded) as lens, use_fastest_threads(loaded.model):
-        with show_status("reading", as_json):
-            capture = lens.run(*labelled.inputs)
+        with show_status("reading", as_json), explain_failures(lens.model):
+            capture = lens.run(*labelled.positional, **labelled.named)
         sites = _select_sites(capture, layer)
         heads_by_site = select_heads(capture, sites, head)
         with show_progress("classifying heads on repeated tokens and sentences", as_json) as report:
@@ -132,10 +132,11 @@ def _profile_heads(
     """Return the heads' profile on repeated tokens and on sentences; None unless the model reads only text."""
     from jumok.data.tokenizers.token_labels import group_words
     from jumok.lens.describe.head_profile import HeadProfiler
+    from jumok.models import Model
 
-    if not labelled.tokens or labelled.target or lens.loaded is None:
+    if not labelled.tokens or labelled.target or lens.tokenizer is None:
         return None
-    tokenizer = lens.loaded.require_tokenizer()
+    tokenizer = lens.tokenizer
 
     def tokenize_words(text: str) -> tuple[list[int], list[range]]:
         token_ids = tokenizer.encode(text)
@@ -143,7 +144,13 @@ def _profile_heads(
         words = [positions for word, positions in group_words(tokenizer, token_ids) if word in text]
         return token_ids, words
 
-    return HeadProfiler(lens, tokenize_words, sites, report)
+    try:
+        return HeadProfiler(lens, tokenize_words, sites, report)
+    except Exception as error:  # random tokens or the sentences may not fit a model of transformers
+        if isinstance(lens.model, Model):
+            raise
+        click.echo(f"jumok: heads are classified on this text only: {error}", err=True)
+        return None
 
 
 def _print_heads(heads: list[dict[str, Any]]) -> None:

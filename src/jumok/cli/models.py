@@ -11,7 +11,7 @@ import click
 from jumok import defaults
 
 from .arguments import read_arguments, read_if_text_file
-from .command import Command, collect_given_options, json_option
+from .command import Command, collect_given_options, json_option, show_status
 
 CLASSES_SHOWN = 5
 NUMBERS_SHOWN = 8
@@ -19,15 +19,25 @@ NUMBERS_SHOWN = 8
 
 @click.command(
     cls=Command,
-    short_help="List the model families.",
+    short_help="List the model families, or say how far a model is supported.",
     epilog="""Examples:
   jumok models
-  jumok models --json
+  jumok models my-folder
+  jumok models smollm2 facebook/opt-125m --json
 """,
 )
+@click.argument("names", metavar="[MODEL]...", nargs=-1)
 @json_option
-def models(as_json: bool) -> None:
-    """List the model families, each with a description and the number of parameters of its default config."""
+def models(names: tuple[str, ...], as_json: bool) -> None:
+    """List the model families, each with a description and the number of parameters of its default config.
+
+    With MODEL (a folder, a .gguf file, a name from the catalogue or the hub name of a model in the local cache): say
+    how far it is supported. "own family": all commands and edits. "editable": a model of transformers whose attention
+    the lens shows and edits. "maps only": the lens shows its attention. "refused": it is not opened, and why. A model
+    of transformers is opened, and reads a short text or a blank image."""
+    if names:
+        _print_support_levels(names, as_json)
+        return
     from jumok.models.registry import describe_families
 
     rows = describe_families()
@@ -36,6 +46,31 @@ def models(as_json: bool) -> None:
         return
     for row in rows:
         click.echo(f"{row['family']:<12} {row['parameters']:>13,} parameters by default   {row['what']}")
+
+
+def _print_support_levels(names: tuple[str, ...], as_json: bool) -> None:
+    from jumok.checkpoint.resolve import resolve_model_path
+    from jumok.checkpoint.transformers_folder import open_model
+    from jumok.errors import JumokError
+    from jumok.lens.support_level import REFUSED, SupportLevel, find_support_level
+
+    rows: list[dict[str, Any]] = []
+    for name in names:
+        resolve_model_path(name)  # a name that does not exist is an error, not a level
+        notes: list[str] = []
+        with show_status(f"opening {name}", as_json):
+            try:
+                support = find_support_level(open_model(name, notes.append))
+            except JumokError as error:
+                support = SupportLevel(REFUSED, str(error))
+        rows.append({"model": name, "level": support.level, "reason": support.reason, "notes": notes})
+    if as_json:
+        click.echo(json.dumps(rows, ensure_ascii=False))
+        return
+    for row in rows:
+        click.echo(f"{row['model']}: {row['level']} ({row['reason']})")
+        for note in row["notes"]:
+            click.echo(f"  {note}")
 
 
 @click.command(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from jumok.checkpoint import Loaded
 from jumok.data.tokenizers.token_labels import label_tokens
 from jumok.errors import ArgumentError, ContextWarning, JumokError
 from jumok.generate.decoding import CrossAttentionDecoder, EncoderDecoder, create_incremental_decoder
@@ -27,6 +28,7 @@ from .capture.step_recorder import StepRecorder
 from .edits.edit_types import Edit, KnockOut, Remask
 from .input_checks import check_edges_exist
 from .sites import Sites
+from .text_inputs import find_start_token, is_encoder_decoder
 
 if TYPE_CHECKING:
     from .lens import Lens
@@ -135,7 +137,7 @@ def generate_with_edits(
             ContextWarning,
             stacklevel=3,
         )
-    tokenizer = None if lens.loaded is None else lens.loaded.tokenizer
+    tokenizer = lens.tokenizer
     text = None if tokenizer is None else tokenizer.decode([token for token in token_ids if token not in ends])
     return Generation(token_ids, text, capture)
 
@@ -149,7 +151,7 @@ def _read_prompt(lens: Lens, inputs: tuple[Any, ...], settings: dict[str, Any]) 
         raise ArgumentError(f"lens.generate reads one text at a time, not {source.shape[0]}")
     is_text = source.dim() == 2 and not source.is_floating_point()
     tokens = source[0].tolist() if is_text else []
-    if not _is_encoder_decoder(lens.model):
+    if not is_encoder_decoder(lens.model):
         return _Prompt(inputs, settings, tokens, tokens)
     return _Prompt(inputs, settings, tokens, _read_decoder_start(lens.model, settings))
 
@@ -159,16 +161,10 @@ def _build_forward_arguments(model: Any, prompt: _Prompt) -> dict[str, Any]:
     arguments = {name: setting for name, setting in prompt.settings.items() if isinstance(setting, Tensor)}
     if prompt.inputs:
         arguments[model.main_input_name] = prompt.inputs[0]
-    if _is_encoder_decoder(model):
+    if is_encoder_decoder(model):
         device = next(iter(arguments.values())).device
         arguments["decoder_input_ids"] = torch.tensor([prompt.targets], device=device)
     return arguments
-
-
-def _is_encoder_decoder(model: nn.Module) -> bool:
-    if isinstance(model, Model):
-        return model.is_encoder_decoder
-    return bool(getattr(model.config, "is_encoder_decoder", False))
 
 
 def _read_decoder_start(model: nn.Module, settings: Mapping[str, Any]) -> list[int]:
@@ -177,10 +173,8 @@ def _read_decoder_start(model: nn.Module, settings: Mapping[str, Any]) -> list[i
         return [] if model.start_token is None else [model.start_token]
     if isinstance(settings.get("decoder_input_ids"), Tensor):
         return list(settings["decoder_input_ids"][0].tolist())
-    configs: tuple[Any, ...] = (model.generation_config, model.config)
-    names = ("decoder_start_token_id", "bos_token_id")
-    starts = [getattr(config, name, None) for name in names for config in configs]
-    return [next((start for start in starts if isinstance(start, int)), 0)]
+    start = find_start_token(model)
+    return [0 if start is None else start]
 
 
 def _limit_to_context(lens: Lens, prompt: _Prompt, limit: int) -> int:
@@ -202,7 +196,7 @@ def _find_ends(lens: Lens, settings: Mapping[str, Any]) -> frozenset[int]:
         config = getattr(lens.model, "generation_config", None)
         ends = settings.get("eos_token_id", getattr(config, "eos_token_id", None))
         return frozenset([ends] if isinstance(ends, int) else ends or ())
-    tokenizer = None if lens.loaded is None else lens.loaded.tokenizer
+    tokenizer = lens.loaded.tokenizer if isinstance(lens.loaded, Loaded) else None
     ends = frozenset() if tokenizer is None else frozenset(tokenizer.ends)
     return ends if lens.model.end_token is None else ends | {lens.model.end_token}
 
@@ -307,10 +301,10 @@ def _build_capture(
             f"{type(lens.model).__name__} did not read each of the {len(read_tokens)} tokens once, so the capture "
             "would not have one row for each"
         )
-    tokenizer = None if lens.loaded is None else lens.loaded.tokenizer
+    tokenizer = lens.tokenizer
     labels: Any = None
     if tokenizer is not None:
         labels = label_tokens(tokenizer, read_tokens)
-        if _is_encoder_decoder(lens.model):
+        if is_encoder_decoder(lens.model):
             labels = (label_tokens(tokenizer, prompt.tokens) if prompt.tokens else None, labels)
     return Capture(recorder.attentions, recorder.activations, None, edits, labels, name)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from jumok.errors import ArgumentError
+from jumok.models import Model
 
 from .capture.model_capture import Capture
 from .edits.edit_types import Edit, KnockOut, as_tuple
@@ -132,6 +134,25 @@ def check_token_tensor(tokens: object, model: nn.Module) -> None:
             f"this model reads token ids, integers (torch.int64) [batch, length] with at least one token, not "
             f"{str(tokens.dtype).removeprefix('torch.')} {list(tokens.shape)}"
         )
+
+
+@contextmanager
+def explain_index_errors(model: nn.Module, context_length: int | None) -> Iterator[None]:
+    """Explain torch's "index out of range in self", which models of transformers raise for long texts.
+
+    Args:
+        model: The model.
+        context_length: The largest number of positions that it reads, if that is known.
+    """
+    try:
+        yield
+    except IndexError as error:
+        if isinstance(model, Model) or context_length is None:
+            raise
+        raise ArgumentError(
+            f"{type(model).__name__} reads at most {context_length:,} positions; "
+            "the input is longer, or contains an unknown token"
+        ) from error
 
 
 def count_shared_words(name: str, other: str) -> int:

@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy
 import torch
 from torch import Tensor, nn
 
-from jumok.checkpoint import Loaded, load
-from jumok.data.tokenizers.token_labels import label_tokens
+from jumok.checkpoint import Loaded
+from jumok.checkpoint.transformers_folder import LoadedTransformers, open_model, warn_about_checkpoint
+from jumok.data.tokenizers.text_tokenizer import TextTokenizer
+from jumok.data.tokenizers.transformers_tokenizer import open_tokenizer
 from jumok.defaults import NEW_TOKENS
 from jumok.errors import ArgumentError, describe_type
 from jumok.models import Model
@@ -43,15 +45,18 @@ from .input_checks import (
     convert_token_array,
     convert_token_list,
     count_shared_words,
+    explain_index_errors,
 )
 from .model_facts import ModelFacts
 from .sites import Sites
+from .text_inputs import ModelArguments, label_arguments, name_text_pair
 
 if TYPE_CHECKING:
+    from .huggingface.attention_maps import MapsRun
     from .huggingface.router import Router, Support
 
-#: what a lens accepts: a model, what ``jumok.load`` returned, or a name or folder for ``jumok.load``
-LensModel = nn.Module | Loaded | str | os.PathLike[str]
+#: what a lens accepts: a model, what ``jumok.load`` returned, or the name or folder of a model
+LensModel = nn.Module | Loaded | LoadedTransformers | str | os.PathLike[str]
 
 
 class Lens:
@@ -59,7 +64,8 @@ class Lens:
 
     Attributes:
         model: The model.
-        loaded: What ``jumok.load`` returned, if the lens was created from it, else None.
+        loaded: What ``jumok.load`` returned, if the lens was created from it or from a name, else None.
+        tokenizer: The tokenizer of texts, or None.
         facts: The model's vocabulary, context length and similar facts.
 
     >>> import jumok
@@ -69,24 +75,36 @@ class Lens:
     (torch.Size([7, 7]), torch.Size([2, 7, 7]))
     """
 
-    def __init__(self, model: LensModel, *, check: bool = True, report: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        model: LensModel,
+        tokenizer: object = None,
+        *,
+        check: bool = True,
+        report: Callable[[str], None] | None = None,
+    ) -> None:
         """Create a lens; ``with`` opens it.
 
         Args:
-            model: A model of Jumok, what ``jumok.load`` returned, a name or folder for ``jumok.load``, or a model of
-                transformers.
+            model: A model of Jumok, what ``jumok.load`` returned, a model of transformers, or a name or folder; a
+                folder that holds none of Jumok's families is opened by transformers.
+            tokenizer: The tokenizer of texts: one of Jumok or transformers, or a folder with tokenizer files. Default:
+                the one that was loaded with the model, if any.
             check: Whether the first run of a model of transformers is compared with the same model without the lens.
                 The comparison takes two forward passes; it is made once for each class, config, dtype, set of inputs
                 and range of lengths. A difference is refused.
             report: Receives a sentence before the comparison.
 
         Raises:
-            ArgumentError: If the lens does not support the model.
+            ArgumentError: If the lens does not support the model or the tokenizer.
         """
         if isinstance(model, str | os.PathLike):
-            model = load(os.fspath(model))
-        self.loaded = model if isinstance(model, Loaded) else None
-        self.model: nn.Module = model.model if isinstance(model, Loaded) else model
+            model = open_model(os.fspath(model), warn_about_checkpoint)
+        self.loaded = model if isinstance(model, Loaded | LoadedTransformers) else None
+        self.model: nn.Module = model.model if isinstance(model, Loaded | LoadedTransformers) else model
+        self.tokenizer: TextTokenizer | None = None if self.loaded is None else self.loaded.tokenizer
+        if tokenizer is not None:
+            self.tokenizer = open_tokenizer(tokenizer)
         self._router: Router | None = None  # only for models of transformers
         self._check = check
         self._is_open = False
@@ -137,8 +155,8 @@ class Lens:
         """Run the model's forward pass and record its attentions.
 
         Args:
-            inputs: The model's inputs: tensors, a list or a numpy array of token ids, or a text where the model was
-                loaded with a tokenizer.
+            inputs: The model's inputs: tensors, a list or a numpy array of token ids, or a text where the lens has a
+                tokenizer. Two texts are the source and the target of an encoder-decoder.
             edits: The edits to apply; default: none.
             keep: Further tensors to record: "output" (of each head), "value", "block_output", "feedforward_output",
                 "input".
@@ -161,24 +179,25 @@ class Lens:
         keep = check_keep(keep)
         edits = check_edits(edits)
         input_count = len(inputs) + len(settings)
-        prepared = tuple(self.prepare_input(model_input) for model_input in inputs)
+        prepared, settings = self.prepare_arguments(inputs, settings)
         if prepared:
             check_token_tensor(prepared[0], self.model)
         if not logits:
             settings = {**self.facts.build_last_logits_arguments(1), **settings}
 
-        if self._router is not None:
-            with self._explain_index_errors():
-                support = self._router.prepare(prepared, settings, self._check)
-            if support.route is None:
-                return self._read_maps(prepared, settings, edits, keep, logits, labels, name)
         recorder = Recorder(keep)
         with use_fastest_threads(self.model, count_rows((*prepared, *settings.values()))):
-            output = self._forward(recorder, edits, gradients, prepared, settings)
+            support = self._prepare_route(prepared, settings)
+            if support is not None and support.route is None:
+                recorder.attentions, output = self._read_maps(prepared, settings, has_edits=bool(edits or keep))
+            else:
+                output = self._forward(recorder, edits, gradients, prepared, settings)
         if not recorder.attentions:
             raise ArgumentError(f"{type(self.model).__name__} computes no attention that the lens can record")
         if labels is None:
-            labels = self._label_tokens(prepared)
+            labels = label_arguments(
+                self.model, self.tokenizer, ModelArguments(prepared, settings), recorder.attentions
+            )
         elif input_count > 1:
             check_labels_are_unambiguous(Sites(list(recorder.attentions)))
         capture = Capture(
@@ -230,6 +249,19 @@ class Lens:
         words, checked = check_keep(keep), check_edits(edits)
         return generate_with_edits(self, inputs, settings, edits=checked, limit=limit, keep=words, name=name)
 
+    def prepare_arguments(self, inputs: tuple[Any, ...], settings: dict[str, Any]) -> ModelArguments:
+        """Convert inputs to arguments of the model's ``forward``; texts become token ids.
+
+        Args:
+            inputs: The model's inputs, as in ``run``.
+            settings: Further keyword arguments of the model's ``forward``.
+
+        Raises:
+            ArgumentError: If an input does not fit the model.
+        """
+        prepared = tuple(self.prepare_input(model_input) for model_input in inputs)
+        return name_text_pair(self.model, self.tokenizer, inputs, prepared, settings)
+
     def prepare_input(self, model_input: Any) -> Any:
         """Convert one input to an argument of the model's ``forward``.
 
@@ -243,9 +275,12 @@ class Lens:
             ArgumentError: If a text is empty or there is no tokenizer for it, or a token does not exist.
         """
         if isinstance(model_input, str):
-            if self.loaded is None or self.loaded.tokenizer is None:
-                raise ArgumentError("a text needs a tokenizer: create the lens from jumok.load(...), or pass token ids")
-            model_input = self.loaded.tokenizer.encode(model_input)
+            if self.tokenizer is None:
+                raise ArgumentError(
+                    "a text needs a tokenizer: create the lens from jumok.load(...) or with tokenizer=..., or pass "
+                    "token ids"
+                )
+            model_input = self.tokenizer.encode(model_input)
             if not model_input:
                 raise ArgumentError("the text is empty; give at least one token")
         if isinstance(model_input, Mapping):
@@ -332,7 +367,7 @@ class Lens:
         self.model.eval()
         try:
             with contextlib.ExitStack() as stack:
-                stack.enter_context(self._explain_index_errors())
+                stack.enter_context(explain_index_errors(self.model, self.facts.context_length))
                 stack.enter_context(torch.enable_grad() if gradients else torch.no_grad())
                 if edit_listener is not None:
                     stack.enter_context(listen(edit_listener))
@@ -353,67 +388,30 @@ class Lens:
         Raises:
             ArgumentError: If the model's attentions cannot be routed through ``attend()``.
         """
-        if self._router is None:
-            return
-        with self._explain_index_errors():
-            support = self._router.prepare((), settings, self._check)
-        if support.route is None:
+        support = self._prepare_route((), settings)
+        if support is not None and support.route is None:
             raise ArgumentError(
                 f"of {type(self.model).__name__} the lens has only the maps that the model returns: {support.reason}"
             )
 
-    @contextlib.contextmanager
-    def _explain_index_errors(self) -> Iterator[None]:
-        """Explain torch's "index out of range in self", which models of transformers raise for long texts."""
-        try:
-            yield
-        except IndexError as error:
-            if isinstance(self.model, Model) or self.facts.context_length is None:
-                raise
-            raise ArgumentError(
-                f"{type(self.model).__name__} reads at most {self.facts.context_length:,} positions; "
-                "the input is longer, or contains an unknown token"
-            ) from error
+    def _prepare_route(self, inputs: tuple[Any, ...], settings: dict[str, Any]) -> Support | None:
+        """Find out how a model of transformers can be recorded; None for models of Jumok."""
+        if self._router is None:
+            return None
+        with explain_index_errors(self.model, self.facts.context_length):
+            return self._router.prepare(inputs, settings, self._check)
 
-    def _read_maps(
-        self,
-        inputs: tuple[Any, ...],
-        settings: dict[str, Any],
-        edits: Sequence[Edit],
-        keep: tuple[str, ...],
-        logits: bool,
-        labels: Labels,
-        name: str,
-    ) -> Capture:
-        """Run a model of transformers whose attention cannot be routed, and capture the maps that it returns."""
+    def _read_maps(self, inputs: tuple[Any, ...], settings: dict[str, Any], has_edits: bool) -> MapsRun:
+        """Run a model of transformers whose attention cannot be routed; it returns its maps itself."""
         from .huggingface.attention_maps import run_with_maps
 
-        assert self._router is not None and self._router.support is not None
-        if edits or keep:
+        if has_edits:
+            assert self.support is not None
             raise ArgumentError(
                 f"of {type(self.model).__name__} the lens has only the maps that the model returns, so there are no "
-                f"edits and nothing else to keep: {self._router.support.reason}"
+                f"edits and nothing else to keep: {self.support.reason}"
             )
-        was_training = self.model.training
-        self.model.eval()
-        try:
-            attentions, output = run_with_maps(self.model, inputs, settings)
-        finally:
-            self.model.train(was_training)
-        if labels is None:
-            labels = self._label_tokens(inputs)
-        return Capture(attentions, {}, output if logits else None, (), labels, name)
-
-    def _label_tokens(self, inputs: tuple[Any, ...]) -> Labels:
-        """Return the tokens of a single text as labels, or those of a source and its target, with a tokenizer."""
-        tokenizer = None if self.loaded is None else self.loaded.tokenizer
-        if tokenizer is None:
-            return None
-        labels = [label_tokens(tokenizer, tokens[0].tolist()) if _is_single_text(tokens) else None for tokens in inputs]
-        if len(labels) == 1:
-            return labels[0]
-        is_pair = len(labels) == 2 and isinstance(self.model, Model) and self.model.is_encoder_decoder
-        return (labels[0], labels[1]) if is_pair else None
+        return run_with_maps(self.model, inputs, settings)
 
     def _check_tokens(self, tokens: Tensor) -> None:
         """Raise an ArgumentError for tokens that the model does not have; torch's own error does not name them."""
@@ -425,13 +423,3 @@ class Lens:
             raise ArgumentError(
                 f"token {int(unknown[0])} does not exist; the model has {vocabulary:,} tokens, counted from 0"
             )
-
-
-def _is_single_text(tokens: Any) -> bool:
-    """Return whether an input holds the token ids of one text."""
-    return (
-        isinstance(tokens, Tensor)
-        and not (tokens.is_floating_point() or tokens.is_complex())
-        and tokens.dim() == 2
-        and tokens.shape[0] == 1
-    )

@@ -6,6 +6,7 @@ A model that answers (translation, caption, numbers) answers first, and its deco
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,6 +38,7 @@ class LabelledInput:
         tokens: Token ids of the source; [] if it is not a text.
         unknown: The number of source tokens that the tokenizer does not know.
         unfinished: True if the token limit cut the answer.
+        names: The names of the arguments in ``inputs``; () if they are positional.
     """
 
     inputs: tuple[Tensor, ...]
@@ -48,6 +50,17 @@ class LabelledInput:
     tokens: list[int] = field(default_factory=list)
     unknown: int = 0
     unfinished: bool = False
+    names: tuple[str, ...] = ()
+
+    @property
+    def positional(self) -> tuple[Tensor, ...]:
+        """The arguments that are passed by position."""
+        return () if self.names else self.inputs
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """The arguments that are passed by name, as models of transformers take them."""
+        return dict(zip(self.names, self.inputs, strict=True)) if self.names else {}
 
     def get_labels(self, side: str) -> list[str]:
         """Return the label of each position of a side.

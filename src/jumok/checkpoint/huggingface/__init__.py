@@ -26,7 +26,8 @@ def get_dialect(model_type: JSONValue) -> Dialect:
     """
     if not isinstance(model_type, str) or model_type not in DIALECTS:
         raise CheckpointError(
-            f"config.json has model_type {str(model_type)[:80]!r}; supported: {', '.join(sorted(DIALECTS))}"
+            f"config.json has model_type {str(model_type)[:80]!r}; supported: {', '.join(sorted(DIALECTS))}; "
+            "jumok look, jumok effect and jumok.Lens open other models with transformers"
         )
     return DIALECTS[model_type]
 

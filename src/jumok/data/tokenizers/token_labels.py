@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jumok.data.tokenizers.tokenizer import Tokenizer
+from jumok.data.tokenizers.text_tokenizer import TextTokenizer
 
 VISIBLE = {" ": "␣", "\n": "↵", "\t": "⇥", "\r": "⏎"}
 SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
@@ -17,13 +17,14 @@ SPACE_PREFIXES = ("▁", "Ġ")  # how some vocabularies write a space before a w
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
-def label_tokens(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
+def label_tokens(tokenizer: TextTokenizer, ids: Sequence[int]) -> list[str]:
     """Return a short readable label for each token.
 
     Args:
         tokenizer: The tokenizer.
         ids: The token ids of a text.
 
+    >>> from jumok.data.tokenizers.tokenizer import Tokenizer
     >>> label_tokens(Tokenizer.for_bytes(), list("a 주".encode()))
     ['a', '␣', '주₁', '주₂', '주₃']
     """
@@ -48,13 +49,14 @@ def label_tokens(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
     return labels
 
 
-def group_words(tokenizer: Tokenizer, ids: Sequence[int]) -> list[tuple[str, range]]:
+def group_words(tokenizer: TextTokenizer, ids: Sequence[int]) -> list[tuple[str, range]]:
     """Return the words of a text, each with the positions of its tokens. Spaces belong to the word after them.
 
     Args:
         tokenizer: The tokenizer.
         ids: The token ids of a text.
 
+    >>> from jumok.data.tokenizers.tokenizer import Tokenizer
     >>> group_words(Tokenizer.for_bytes(), list("a 주목".encode()))
     [('a', range(0, 1)), ('주목', range(1, 8))]
     """
@@ -84,7 +86,7 @@ def group_words(tokenizer: Tokenizer, ids: Sequence[int]) -> list[tuple[str, ran
     return words
 
 
-def _decode_word(tokenizer: Tokenizer, ids: list[int]) -> str:
+def _decode_word(tokenizer: TextTokenizer, ids: list[int]) -> str:
     text = tokenizer.decode(ids).strip()
     return text if text and REPLACEMENT not in text else "".join(label_tokens(tokenizer, ids))
 

@@ -8,6 +8,9 @@ from torch import Tensor
 
 from jumok.errors import ArgumentError
 
+#: outputs of transformers whose logits are one number for each token instead of one for each class
+TOKEN_SCORE_OUTPUTS = ("ElectraForPreTrainingOutput",)
+
 
 class Answer(NamedTuple):
     """The part of a model's output that metrics read.
@@ -33,5 +36,7 @@ def extract_answer(output: Any) -> Answer:
     for name in ("logits", "numbers", "hidden", "last_hidden_state"):
         tensor = getattr(output, name, None)
         if isinstance(tensor, Tensor):
+            if type(output).__name__ in TOKEN_SCORE_OUTPUTS:
+                return Answer(tensor, "numbers")
             return Answer(tensor, "hidden" if name == "last_hidden_state" else name)
     raise ArgumentError(f"{type(output).__name__} has no logits, numbers or hidden states to measure")

@@ -59,7 +59,7 @@ def compute_direct_effects(
         gpt = require_gpt(lens)
         capture = lens.run(tokens, keep=("output", "feedforward_output", "input"), logits=True)
     if isinstance(token, str):
-        token = encode_single_token(token, None if lens.loaded is None else lens.loaded.tokenizer)
+        token = encode_single_token(token, lens.tokenizer)
     reader = LinearisedReader(gpt, capture, token, position)
 
     embedding = capture.activations["blocks.0.input"][0, position]

@@ -66,7 +66,7 @@ class EditRunner:
         """
         metric = _check_metric_type(metric)
         self.lens, self.model = lens, lens.model
-        self.inputs = tuple(lens.prepare_input(model_input) for model_input in inputs)
+        self.inputs, settings = lens.prepare_arguments(inputs, settings)
         for model_input in self.inputs:
             if isinstance(model_input, Tensor) and model_input.dim() and model_input.shape[0] != 1:
                 raise ArgumentError(f"effect measures one text at a time, not {model_input.shape[0]}")
@@ -80,9 +80,8 @@ class EditRunner:
         with self.restart.record():
             self.capture = lens.run(*self.inputs, keep=("output", "value"), logits=True, **self.settings)
         answer = extract_answer(self.capture.output)
-        tokenizer = None if lens.loaded is None else lens.loaded.tokenizer
         self.clean_answer = answer.tensor
-        self.metric = choose_default_metric(answer) if metric is None else metric.resolve_tokens(tokenizer)
+        self.metric = choose_default_metric(answer) if metric is None else metric.resolve_tokens(lens.tokenizer)
         self._check_metric(answer.kind)
         self.clean_value = float(self.metric(self.clean_answer, self.clean_answer)[0])
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from jumok.data.tokenizers.tokenizer import Tokenizer
+from jumok.data.tokenizers.text_tokenizer import TextTokenizer
 from jumok.errors import ArgumentError
 
 from .metrics import CleanLogits, Logits, Metric, Values
@@ -45,7 +45,7 @@ class FunctionMetric(Metric):
             raise ArgumentError(f"{self} must return a finite number, not {scalar.item()}")
         return scalar if scalar.is_floating_point() else scalar.float()
 
-    def resolve_tokens(self, tokenizer: Tokenizer | None) -> Metric:
+    def resolve_tokens(self, tokenizer: TextTokenizer | None) -> Metric:
         """Return the metric itself; a function has no tokens.
 
         Args:

@@ -39,6 +39,7 @@ def effect(
     layers: int | str | Iterable[int | str] | None = None,
     seed: int = 0,
     progress: Progress | None = None,
+    tokenizer: object = None,
     **settings: Any,
 ) -> Effects:
     """Measure the effect of every head, or of the most important edges, on one text.
@@ -56,6 +57,7 @@ def effect(
         layers: Only this layer or these layers; default: all.
         seed: The seed of the random edges and of "resample".
         progress: Called with the number of measured edits and their total.
+        tokenizer: The tokenizer of texts, as for ``Lens``.
         settings: Further keyword arguments of the model's ``forward``.
 
     Returns:
@@ -73,7 +75,7 @@ def effect(
     """
     _check_options(over, by, verify, controls)
     report = progress or (lambda done, total: None)
-    with Lens(model) as lens, use_fastest_threads(lens.model):
+    with Lens(model, tokenizer) as lens, use_fastest_threads(lens.model):
         runner = EditRunner(lens, inputs, settings, metric)
         sites = _select_sites(runner, layers)
         if over == "heads":

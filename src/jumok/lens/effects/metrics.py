@@ -14,8 +14,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
+from jumok.data.tokenizers.text_tokenizer import TextTokenizer
 from jumok.data.tokenizers.token_labels import label_tokens
-from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
 
 from .answer import Answer
@@ -61,7 +61,7 @@ class Metric(ABC):
         """The single position that the metric reads; None where it reads several or has none."""
         return self.first_read_position
 
-    def resolve_tokens(self, tokenizer: Tokenizer | None) -> Metric:
+    def resolve_tokens(self, tokenizer: TextTokenizer | None) -> Metric:
         """Return the same metric with token ids in place of tokens that were given as text.
 
         Args:
@@ -253,7 +253,7 @@ def select_position(logits: Logits, position: int) -> Float[Tensor, "batch token
     return logits[:, position]
 
 
-def encode_single_token(text: str, tokenizer: Tokenizer | None) -> int:
+def encode_single_token(text: str, tokenizer: TextTokenizer | None) -> int:
     """Return the id of a text that is exactly one token.
 
     Args:
@@ -264,7 +264,9 @@ def encode_single_token(text: str, tokenizer: Tokenizer | None) -> int:
         ArgumentError: If the text is several tokens or unknown, or there is no tokenizer.
     """
     if tokenizer is None:
-        raise ArgumentError(f"{text!r} needs a tokenizer: use the model of jumok.load, or give the token's id")
+        raise ArgumentError(
+            f"{text!r} needs a tokenizer: use the model of jumok.load, pass tokenizer=..., or give the token's id"
+        )
     ids = tokenizer.encode(text, special=False)
     if len(ids) != 1:
         labels = " ".join(label_tokens(tokenizer, ids))
@@ -292,7 +294,9 @@ def choose_default_metric(answer: Answer) -> Metric:
 def _check_token(token: int | str, logits: Logits) -> int:
     """Return a token or class id after checking that it is in range."""
     if isinstance(token, str):
-        raise ArgumentError(f"{token!r} needs a tokenizer: use the model of jumok.load, or give the token's id")
+        raise ArgumentError(
+            f"{token!r} needs a tokenizer: use the model of jumok.load, pass tokenizer=..., or give the token's id"
+        )
     if not 0 <= token < logits.shape[-1]:
         raise ArgumentError(f"the logits have {logits.shape[-1]} entries, counted from 0; {token} is not one of them")
     return token

@@ -12,7 +12,7 @@ from jumok.errors import ArgumentError
 from jumok.lens.capture.captured_attention import CapturedAttention
 from jumok.lens.capture.weight_table import WeightTable
 
-from .route_attention import select_implementation
+from .route_attention import evaluation_mode, select_implementation
 
 #: the outputs that hold maps, and the site names they get; cross-attentions are recognised by their name
 MAP_OUTPUTS = {
@@ -58,7 +58,7 @@ def run_with_maps(model: nn.Module, inputs: tuple[Any, ...], settings: Mapping[s
             f"{type(model).__name__} returns its complete maps, which the lens keeps for at most {MAX_LENGTH:,} "
             f"tokens; the input has {length:,}"
         )
-    with select_implementation(model, lambda _: "eager"), torch.no_grad():
+    with select_implementation(model, lambda _: "eager"), evaluation_mode(model), torch.no_grad():
         output = model(*inputs, **{**settings, "output_attentions": True, "return_dict": True})
     attentions: dict[str, CapturedAttention] = {}
     for name, site in MAP_OUTPUTS.items():

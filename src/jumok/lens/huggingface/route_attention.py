@@ -108,6 +108,21 @@ def route_attention(
 
 
 @contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Switch a model to evaluation mode while the context is open.
+
+    Args:
+        model: The model.
+    """
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
+
+
+@contextmanager
 def select_implementation(model: nn.Module, choose: Callable[[str], str]) -> Iterator[None]:
     """Change the implementation of attention of a model and its parts while the context is open.
 

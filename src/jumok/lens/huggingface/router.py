@@ -9,12 +9,12 @@ models of the same class and config.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from jumok.errors import ArgumentError, JumokError
 from jumok.lens.capture.recorder import Recorder
@@ -23,7 +23,7 @@ from jumok.tap import listen
 from .attention_maps import run_with_maps
 from .output_comparison import compare_outputs
 from .recognizer import AttentionRecognizer
-from .route_attention import EAGER, OWN, REGISTRY, list_parts, route_attention
+from .route_attention import EAGER, OWN, REGISTRY, evaluation_mode, list_parts, route_attention
 
 EDITABLE, MAPS_ONLY, REFUSED = "editable", "maps only", "refused"
 #: with more positions, only the logits of the last ones are compared: all of them would take gigabytes
@@ -197,19 +197,9 @@ class Router:
 
     def _forward(self, inputs: tuple[Any, ...], settings: dict[str, Any]) -> Any:
         """Run the model with a fixed seed; caches among the arguments are copied, because the model changes them."""
-        with _evaluation_mode(self.model), torch.no_grad(), torch.random.fork_rng():
+        with evaluation_mode(self.model), torch.no_grad(), torch.random.fork_rng():
             torch.manual_seed(0)
             return self.model(*_copy_state(inputs), **_copy_state(settings))
-
-
-@contextmanager
-def _evaluation_mode(model: nn.Module) -> Iterator[None]:
-    was_training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(was_training)
 
 
 def _copy_state(arguments: Any) -> Any:

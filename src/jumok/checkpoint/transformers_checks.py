@@ -1,0 +1,143 @@
+"""Check a model folder before transformers reads it: no code, nothing pickled, no file outside, no absurd sizes."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+
+from jumok.errors import CheckpointError
+from jumok.fields import JSONObject
+
+from .tensor_files import INDEX_FILE, TensorFiles, safe_join
+
+PICKLED_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+# A file may store some parameters once (tied embeddings) or not at all (a head); more means that the config is wrong.
+MAX_SIZE_RATIO = 4
+SMALL_MODEL = 10_000_000  # parameters that may be missing from any file; the message about them names them
+
+
+def check_folder(folder: Path, architecture: str) -> TensorFiles:
+    """Check the files of a folder, and return its tensors.
+
+    Args:
+        folder: The folder.
+        architecture: The class that config.json names, for the message how to convert pickled files.
+
+    Raises:
+        CheckpointError: If the folder holds no safetensors files, an adapter, or a symlink that points outside.
+    """
+    for path in folder.iterdir():
+        if path.is_symlink() or path.is_file():
+            safe_join(folder, path.name)
+    if (folder / "adapter_config.json").is_file():
+        raise CheckpointError(
+            f"{folder} holds an adapter, not a whole model; merge it into its base model first "
+            "(merge_and_unload() of peft), and save the result with save_pretrained"
+        )
+    has_tensors = any((folder / name).is_file() for name in ("model.safetensors", INDEX_FILE))
+    pickled = sorted(path.name for path in folder.iterdir() if path.suffix in PICKLED_SUFFIXES)
+    if not has_tensors and pickled:
+        raise CheckpointError(
+            f"{folder} holds its parameters only as a pickled file ({pickled[0]}), which can run code and is not read; "
+            "if you trust the file, convert it in Python: "
+            f'transformers.{architecture}.from_pretrained("{folder}").save_pretrained("NEW-FOLDER"), and copy the '
+            "tokenizer files"
+        )
+    return TensorFiles(folder)
+
+
+def check_config(folder: Path, stored: JSONObject) -> None:
+    """Refuse a config whose model needs more than plain parameters.
+
+    Args:
+        folder: The folder, for the messages.
+        stored: The content of config.json.
+
+    Raises:
+        CheckpointError: If the parameters are quantized.
+    """
+    quantization = stored.get("quantization_config")
+    if quantization is not None:
+        method = quantization.get("quant_method") if isinstance(quantization, dict) else None
+        raise CheckpointError(
+            f"the parameters in {folder} are quantized ({str(method)[:40]}); open the model with transformers "
+            "yourself, and pass it to jumok.Lens(model)"
+        )
+
+
+def remove_code_references(stored: JSONObject) -> JSONObject:
+    """Return a config without the entries that name Python code of the folder ("auto_map"), at any depth.
+
+    Args:
+        stored: The content of config.json.
+    """
+    return {
+        name: remove_code_references(entry) if isinstance(entry, dict) else entry
+        for name, entry in stored.items()
+        if name not in ("auto_map", "custom_pipelines")
+    }
+
+
+def check_depth(stored: JSONObject, tensor_count: int, folder: Path) -> None:
+    """Refuse more layers than there are tensors: building a million layers takes hours, even without memory.
+
+    Args:
+        stored: The content of config.json, or a part of it.
+        tensor_count: The number of tensors in the files.
+        folder: The folder, for the message.
+
+    Raises:
+        CheckpointError: If a number of layers is larger than the number of tensors.
+    """
+    for name, entry in stored.items():
+        if isinstance(entry, dict):
+            check_depth(entry, tensor_count, folder)
+        is_depth = name.endswith(("layers", "layer", "depths", "n_layer"))
+        numbers = entry if isinstance(entry, list) else [entry]
+        counts = [number for number in numbers if isinstance(number, int) and not isinstance(number, bool)]
+        if is_depth and sum(counts) > max(tensor_count, 1) * 16:  # a layer without parameters of its own (ALBERT)
+            raise CheckpointError(
+                f"config.json has {name} = {sum(counts):,}, but {folder.name} holds {tensor_count} tensors"
+            )
+
+
+def count_stored_numbers(files: TensorFiles) -> int:
+    """Return how many numbers the tensors of a folder hold together, read from the headers of the files.
+
+    Args:
+        files: The tensors of the folder.
+    """
+    total = 0
+    for path in files.paths:
+        with safe_open(str(path), framework="pt") as file:
+            total += sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
+    return total
+
+
+def check_size(build: Any, config: Any, files: TensorFiles, folder: Path) -> None:
+    """Refuse a config that describes a far larger model than the files hold, before memory is allocated for it.
+
+    Args:
+        build: Builds the model from its config.
+        config: The config of transformers.
+        files: The tensors of the folder.
+        folder: The folder, for the message.
+
+    Raises:
+        CheckpointError: If the model has several times as many parameters as the files.
+    """
+    try:
+        with torch.device("meta"):
+            model = build(config)
+        needed = sum(parameter.numel() for parameter in model.parameters())
+    except Exception:  # from_pretrained builds it again, and its error is reported
+        return
+    stored = count_stored_numbers(files)
+    if needed > max(MAX_SIZE_RATIO * stored, stored + SMALL_MODEL):
+        raise CheckpointError(
+            f"config.json describes {needed:,} parameters, but the files in {folder.name} hold {stored:,}"
+        )

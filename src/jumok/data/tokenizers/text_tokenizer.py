@@ -1,0 +1,64 @@
+"""The interface of a tokenizer that the lens needs: encode and decode text, and name tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol, runtime_checkable
+
+
+@runtime_checkable
+class TextTokenizer(Protocol):
+    """What the lens, its labels and its metrics need of a tokenizer. ``Tokenizer`` implements it, and so does the
+    adapter for tokenizers of transformers."""
+
+    def encode(self, text: str, *, special: bool = True) -> list[int]:
+        """Return the token ids of a text.
+
+        Args:
+            text: The text.
+            special: Add the special tokens that the model expects around a text.
+        """
+        ...
+
+    def decode(self, ids: Iterable[int], *, special: bool = True) -> str:
+        """Return the text of token ids.
+
+        Args:
+            ids: The token ids.
+            special: Write special tokens too.
+        """
+        ...
+
+    def contains_id(self, token_id: int) -> bool:
+        """Return True if the vocabulary contains a token id.
+
+        Args:
+            token_id: The token id.
+        """
+        ...
+
+    def id_to_token(self, token_id: int) -> str:
+        """Return a token as it is written in the vocabulary.
+
+        Args:
+            token_id: The token id.
+        """
+        ...
+
+    def id_to_bytes(self, token_id: int) -> bytes | None:
+        """Return the bytes of a token; None if it does not stand for bytes.
+
+        Args:
+            token_id: The token id.
+        """
+        ...
+
+    @property
+    def unknown(self) -> int | None:
+        """Id of the token for characters that are not in the vocabulary, or None."""
+        ...
+
+    @property
+    def end(self) -> int | None:
+        """Id of the token that ends a text, or None."""
+        ...

@@ -1,0 +1,136 @@
+"""Find out how far the lens supports a model, by opening it and running a tiny input."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from jumok.checkpoint import Loaded
+from jumok.checkpoint.transformers_folder import LoadedTransformers, quiet_transformers
+from jumok.data.tokenizers.text_tokenizer import TextTokenizer
+from jumok.errors import JumokError
+from jumok.models import Model
+
+from .huggingface.router import EDITABLE, MAPS_ONLY, REFUSED, Support
+from .lens import Lens
+from .text_inputs import DECODER_INPUT, find_start_token, is_encoder_decoder
+
+OWN_FAMILY = "own family"
+LEVELS = (OWN_FAMILY, EDITABLE, MAPS_ONLY, REFUSED)
+SAMPLE_TEXT = "The cat sat on the mat."
+SAMPLE_TOKENS = [5, 6, 7, 8]
+SAMPLE_RATE = 16_000  # one second of silence
+
+
+@dataclass(frozen=True)
+class SupportLevel:
+    """How far the lens supports a model.
+
+    Attributes:
+        level: "own family", "editable" (its attention goes through ``attend()``), "maps only" or "refused".
+        reason: Why, in a few words.
+    """
+
+    level: str
+    reason: str
+
+
+def find_support_level(model: nn.Module | Loaded | LoadedTransformers, tokenizer: object = None) -> SupportLevel:
+    """Return how far the lens supports a model: it is opened, and runs a short text or a blank image.
+
+    Args:
+        model: A model of Jumok or of transformers, or one that was loaded with its files.
+        tokenizer: The tokenizer of the text, as for ``Lens``.
+
+    >>> import jumok
+    >>> find_support_level(jumok.load("tiny"))
+    SupportLevel(level='own family', reason='gpt')
+    """
+    module = model.model if isinstance(model, Loaded | LoadedTransformers) else model
+    if isinstance(module, Model):
+        return SupportLevel(OWN_FAMILY, module.family)
+    reason = ""
+    try:
+        with Lens(model, tokenizer) as lens:
+            for inputs in build_sample_inputs(module, lens.tokenizer):
+                reason = _run_sample(lens, inputs)
+                if not reason and lens.support is not None:
+                    return _describe_support(module, lens.support)
+    except JumokError as error:
+        return SupportLevel(REFUSED, str(error))
+    unknown = f"{type(module).__name__} reads {module.main_input_name}, and there is no sample of that to test it with"
+    return SupportLevel(REFUSED, reason or unknown)
+
+
+def _describe_support(model: nn.Module, support: Support) -> SupportLevel:
+    """Describe what a successful run has shown."""
+    if support.level == EDITABLE:
+        return SupportLevel(EDITABLE, f"{type(model).__name__} of transformers, through attend()")
+    return SupportLevel(
+        support.level, f"{type(model).__name__} of transformers returns its maps itself: {support.reason}"
+    )
+
+
+def build_sample_inputs(model: Any, tokenizer: TextTokenizer | None) -> Iterator[dict[str, Any]]:
+    """Yield inputs that a model of transformers may read: its main input, then a text and an image together.
+
+    Args:
+        model: A model of transformers.
+        tokenizer: Its tokenizer, or None.
+    """
+    samples = {
+        "input_ids": _build_tokens(model, tokenizer),
+        "pixel_values": _build_image(model.config),
+        "input_values": torch.zeros(1, SAMPLE_RATE),
+        "input_features": _build_features(model.config),
+    }
+    decoder: dict[str, Any] = {}
+    if is_encoder_decoder(model) and DECODER_INPUT in inspect.signature(model.forward).parameters:
+        start = find_start_token(model)
+        decoder = {DECODER_INPUT: torch.tensor([[0 if start is None else start]])}
+    main = model.main_input_name
+    if samples.get(main) is not None:
+        yield {main: samples[main], **decoder}
+    if samples["pixel_values"] is not None and hasattr(model.config, "vision_config"):
+        yield {"input_ids": samples["input_ids"], "pixel_values": samples["pixel_values"], **decoder}
+
+
+def _run_sample(lens: Lens, inputs: dict[str, Any]) -> str:
+    """Run a sample, and return why it failed; "" if it did not."""
+    try:
+        with quiet_transformers():
+            lens.run(**inputs)
+    except Exception as error:  # a model of transformers may fail anywhere on an input that is not meant for it
+        return f"{type(lens.model).__name__} does not run in the lens: {str(error)[:300]}"
+    return ""
+
+
+def _build_tokens(model: Any, tokenizer: TextTokenizer | None) -> torch.Tensor:
+    vocabulary = getattr(model.config, "vocab_size", None)
+    tokens = SAMPLE_TOKENS if tokenizer is None else tokenizer.encode(SAMPLE_TEXT)
+    if isinstance(vocabulary, int) and vocabulary > 0:
+        tokens = [token % vocabulary for token in tokens]
+    return torch.tensor([tokens])
+
+
+def _build_image(config: Any) -> torch.Tensor | None:
+    """Return a black image of the size that a config states; None if it states none."""
+    config = getattr(config, "vision_config", getattr(config, "encoder", config))
+    size, channels = getattr(config, "image_size", None), getattr(config, "num_channels", 3)
+    rows, columns = size if isinstance(size, list | tuple) else (size, size)
+    if not all(isinstance(side, int) and 0 < side <= 4096 for side in (rows, columns, channels)):
+        return None
+    return torch.zeros(1, channels, rows, columns)
+
+
+def _build_features(config: Any) -> torch.Tensor | None:
+    """Return silence as Whisper reads it: mel bands over frames; None for other models."""
+    bands, positions = getattr(config, "num_mel_bins", None), getattr(config, "max_source_positions", None)
+    if not isinstance(bands, int) or not isinstance(positions, int):
+        return None
+    return torch.zeros(1, bands, 2 * positions)

@@ -1,0 +1,144 @@
+"""Read images for models of transformers: with our own preparation where it applies, else with their processor."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from jumok.checkpoint.tensor_files import read_json
+from jumok.checkpoint.transformers_folder import LoadedTransformers, quiet_transformers
+from jumok.data.images.image_files import is_existing_file, open_image
+from jumok.data.images.preparation import PREPROCESSOR_FILE, Preparation
+from jumok.errors import ArgumentError, ImageError
+
+from .model_inputs import RawInput
+
+MAX_SIDE = 4096  # pixels that a processor may resize a side to
+# parameters of positions before the patches, by the end of their names -> the label, or None for several
+PREFIX_PARAMETERS = {"cls_token": "[class]", "distillation_token": "[distillation]", "register_tokens": None}
+
+
+def read_pixels(loaded: LoadedTransformers, raw: RawInput) -> Tensor:
+    """Return the pixels of an image as the model reads them, ``[1, channel, row, column]``.
+
+    Args:
+        loaded: A model that reads images.
+        raw: The path of an image, or a Pillow image.
+
+    Raises:
+        ArgumentError: If the image cannot be read or prepared.
+    """
+    if isinstance(raw, str | Path) and not is_existing_file(Path(raw)):
+        raise ArgumentError(
+            f"{loaded.family} reads images, but there is no file {str(raw)[:200]!r}; give the path of an image"
+        )
+    config = get_image_config(loaded.model)
+    channels = getattr(config, "num_channels", 3)
+    if channels not in (1, 3):
+        raise ArgumentError(f"{loaded.family} reads images of {channels} channels; pass tensors to jumok.Lens(model)")
+    size = _get_image_size(config)
+    if not any((loaded.folder / name).is_file() for name in (PREPROCESSOR_FILE, "processor_config.json")):
+        if size is None:
+            raise ArgumentError(
+                f"{loaded.folder} does not say how images are prepared; add its {PREPROCESSOR_FILE}, or pass tensors "
+                "to jumok.Lens(model)"
+            )
+        preparation = Preparation(size, mean=(0.5,) * channels, std=(0.5,) * channels)
+        return preparation.apply(raw)[None]
+    stored = _read_preparation(loaded.folder, channels)
+    if stored is not None:
+        if size is not None:
+            stored.check_model_size(size)
+        return stored.apply(raw)[None]
+    return _apply_processor(loaded, open_image(raw, channels, size))
+
+
+def label_patches(model: Any, pixels: Tensor) -> list[str]:
+    """Return labels for the special positions and the patches of an image: rows and columns, counted from 1.
+
+    Models that merge patches have fewer positions than labels; their positions are then shown as numbers.
+
+    Args:
+        model: A model of transformers that reads images.
+        pixels: The prepared image.
+    """
+    patch = getattr(get_image_config(model), "patch_size", None)
+    sides = tuple(patch) if isinstance(patch, list | tuple) else (patch, patch)
+    if len(sides) != 2 or not all(isinstance(side, int) and side > 0 for side in sides):
+        return []
+    rows, columns = pixels.shape[-2] // sides[0], pixels.shape[-1] // sides[1]
+    prefix: list[str] = []
+    for ending, label in PREFIX_PARAMETERS.items():
+        parameters = [parameter for name, parameter in model.named_parameters() if name.endswith(ending)]
+        if parameters:
+            prefix += [label] if label else [f"[register {index + 1}]" for index in range(parameters[0].shape[-2])]
+    return [*prefix, *(f"{row + 1},{column + 1}" for row in range(rows) for column in range(columns))]
+
+
+def get_image_config(model: Any) -> Any:
+    """Return the part of a model's config that describes its images.
+
+    Args:
+        model: A model of transformers.
+    """
+    for name in ("vision_config", "encoder"):
+        part = getattr(model.config, name, None)
+        if part is not None and not isinstance(part, str | int | dict):
+            return part
+    return model.config
+
+
+def _get_image_size(config: Any) -> tuple[int, int] | None:
+    """Return the (rows, columns) of a model's images, or None where its config states none."""
+    size = getattr(config, "image_size", None)
+    pair = tuple(size) if isinstance(size, list | tuple) else (size, size)
+    if len(pair) != 2 or not all(isinstance(side, int) and 0 < side <= MAX_SIDE for side in pair):
+        return None
+    return pair
+
+
+def _read_preparation(folder: Path, channels: int) -> Preparation | None:
+    """Return our own preparation, if it implements the folder's processor."""
+    if not (folder / PREPROCESSOR_FILE).is_file():
+        return None
+    try:
+        return Preparation.from_json(read_json(folder, PREPROCESSOR_FILE), channels)
+    except ImageError:
+        return None
+
+
+def _apply_processor(loaded: LoadedTransformers, image: Any) -> Tensor:
+    """Prepare an image with the folder's processor of transformers."""
+    package = importlib.import_module("transformers")
+    try:
+        with quiet_transformers():
+            processor = package.AutoImageProcessor.from_pretrained(
+                str(loaded.folder), local_files_only=True, trust_remote_code=False, backend="pil"
+            )
+            _check_processor_size(processor)
+            pixels = processor(images=image, return_tensors="pt")["pixel_values"]
+    except ImageError:
+        raise
+    except Exception as error:  # untrusted settings may fail anywhere
+        raise ArgumentError(
+            f"transformers cannot prepare the image as {loaded.folder} describes: {str(error)[:300]}"
+        ) from None
+    if not isinstance(pixels, Tensor) or pixels.dim() != 4 or not bool(torch.isfinite(pixels).all()):
+        raise ArgumentError(
+            f"the processor of {loaded.family} makes more than one image of a picture; pass tensors to "
+            "jumok.Lens(model).run(**inputs)"
+        )
+    return pixels
+
+
+def _check_processor_size(processor: Any) -> None:
+    """Refuse a processor that would resize an image to an absurd size."""
+    for name in ("size", "crop_size", "pad_size"):
+        size = getattr(processor, name, None)
+        sides = list(dict(size).values()) if size is not None and not isinstance(size, int) else [size]
+        if any(isinstance(side, int | float) and side > MAX_SIDE for side in sides):
+            raise ImageError(f"{name} in {PREPROCESSOR_FILE} is larger than {MAX_SIDE:,} pixels")
