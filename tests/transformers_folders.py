@@ -35,6 +35,9 @@ BUILDERS: dict[str, Callable[[], Any]] = {
     "bert": lambda: hf.BertForQuestionAnswering(hf.BertConfig(**SIZES, vocab_size=30)),
     "bart": lambda: hf.BartForConditionalGeneration(hf.BartConfig(**PAIR)),
     "mbart": lambda: hf.MBartForConditionalGeneration(hf.MBartConfig(**PAIR)),
+    "fnet": lambda: hf.FNetForMaskedLM(
+        hf.FNetConfig(vocab_size=30, hidden_size=32, num_hidden_layers=2, intermediate_size=48)
+    ),
     "bloom": lambda: hf.BloomForCausalLM(hf.BloomConfig(vocab_size=30, hidden_size=32, n_layer=2, n_head=4)),
     "dinov2": lambda: hf.Dinov2ForImageClassification(
         hf.Dinov2Config(image_size=28, patch_size=7, num_labels=3, mlp_ratio=2, **drop_size(SIZES))

@@ -30,7 +30,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("models")
     folders = {
         name: write_folder(root / name, name)
-        for name in ("opt", "electra", "bart", "bloom", "dinov2", "beit", "wav2vec2")
+        for name in ("opt", "electra", "bart", "bloom", "fnet", "dinov2", "beit", "wav2vec2")
     }
     hf.BeitImageProcessorPil(size={"height": 32, "width": 32}, do_center_crop=False).save_pretrained(folders["beit"])
     crop = {"height": 28, "width": 28}
@@ -171,7 +171,7 @@ def test_kinds_are_left_out_with_a_sentence_where_the_model_cannot_be_profiled(t
     [
         ("wav2vec2", "a.wav", "reads input_values; the command line takes texts and images, and jumok.Lens"),
         ("beit", "the cat", "BeitForImageClassification reads images, but there is no file 'the cat'"),
-        ("bloom", "the cat", "BloomForCausalLM does not use the attention registry"),
+        ("fnet", "the cat", "cannot record FNetForMaskedLM: no attention was found"),
     ],
 )
 def test_wrong_inputs_are_one_sentence(name: str, model_input: str, message: str, folders: dict[str, Path]) -> None:
@@ -193,12 +193,16 @@ def test_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:
 
 def test_models_tells_the_level_of_each_model(folders: dict[str, Path], tmp_path: Path) -> None:
     broken = write_folder(tmp_path / "opt", "opt", num_hidden_layers=3)
-    names = ["tiny", *(folders[name] for name in ("opt", "electra", "bart", "beit", "wav2vec2", "bloom")), broken]
+    names = [
+        "tiny",
+        *(folders[name] for name in ("opt", "electra", "bart", "beit", "wav2vec2", "bloom", "fnet")),
+        broken,
+    ]
     rows = run_json("models", *names)
     levels = {Path(row["model"]).name: row["level"] for row in rows[:-1]}
     assert levels["tiny"] == "own family" and rows[0]["reason"] == "gpt"
-    assert {levels[name] for name in ("opt", "electra", "bart", "beit", "wav2vec2")} == {"editable"}
-    assert levels["bloom"] in ("maps only", "refused")  # it does not use the attention registry of transformers
+    assert {levels[name] for name in ("opt", "electra", "bart", "beit", "wav2vec2", "bloom")} == {"editable"}
+    assert levels["fnet"] == "refused"  # it mixes tokens by a Fourier transform
     assert rows[-1]["level"] == "refused" and "random numbers" in rows[-1]["reason"]
     shown = run("models", "tiny", folders["opt"]).stdout
     assert "tiny: own family (gpt)\n" in shown and "opt: editable (OPTForCausalLM of transformers" in shown

@@ -52,7 +52,8 @@ def _print_support_levels(names: tuple[str, ...], as_json: bool) -> None:
     from jumok.checkpoint.resolve import resolve_model_path
     from jumok.checkpoint.transformers_folder import open_model
     from jumok.errors import JumokError
-    from jumok.lens.support_level import REFUSED, SupportLevel, find_support_level
+    from jumok.lens.huggingface.router import REFUSED
+    from jumok.lens.support_level import SupportLevel, find_support_level
 
     rows: list[dict[str, Any]] = []
     for name in names:

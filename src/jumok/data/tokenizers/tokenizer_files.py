@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from jumok.data.tokenizers import byte_level
+from jumok.data.tokenizers.checks.tokenizer_checks import check_tokenizer_document
 from jumok.data.tokenizers.limited_files import (
     SETTINGS_LIMIT,
     VOCABULARY_LIMIT,
@@ -17,7 +18,6 @@ from jumok.data.tokenizers.limited_files import (
     read_settings,
     read_text,
 )
-from jumok.data.tokenizers.tokenizer_checks import check_tokenizer_document
 from jumok.data.tokenizers.tokenizer_parts import SPECIAL_TOKENS, TokenizerParts, wrap_tokenizers_errors
 from jumok.errors import ArgumentError, TokenizerError
 

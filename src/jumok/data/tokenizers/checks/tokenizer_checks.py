@@ -10,7 +10,13 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from jumok.data.tokenizers.text_growth import JSONContent, JSONPart, compute_growth, measure_text, require_integer
+from jumok.data.tokenizers.checks.text_growth import (
+    JSONContent,
+    JSONPart,
+    compute_growth,
+    measure_text,
+    require_integer,
+)
 from jumok.errors import ArgumentError
 
 MAX_GROWTH = 256  # characters that one character of a text, or one token, may become

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy
 
-from jumok.data.tokenizers.pattern_cost import check_search_cost
+from jumok.data.tokenizers.checks.pattern_cost import check_search_cost
 from jumok.errors import ArgumentError
 
 JSONPart: TypeAlias = Mapping[str, Any]
