@@ -51,6 +51,7 @@ def list_image_inputs(config: PreTrainedConfig, names: set[str]) -> list[dict[st
         inputs = [
             {"pixel_values": several.repeat(1, 2, 1, 1, 1), "image_sizes": sizes},
             *({**layout, "image_sizes": sizes} for layout in inputs),
+            *inputs,
         ]
     return inputs
 

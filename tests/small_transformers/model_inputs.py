@@ -147,9 +147,11 @@ def _insert(tensor: Tensor, number: int, count: int) -> Tensor:
 
 def _count_placeholders(model: Any, modality: str, inputs: Inputs) -> int:
     """Return how many tokens of each text an image, a video or a sound replaces."""
-    get_features = getattr(model, f"get_{modality}_features", None)
-    if get_features is None or not inputs:
+    name = f"get_{modality}_features"
+    owner = next((module for module in model.modules() if hasattr(module, name)), None)
+    if owner is None or not inputs:
         return 0
+    get_features = getattr(owner, name)
     names = set(inspect.signature(get_features).parameters)
     accepted = {name: tensor for name, tensor in inputs.items() if name in names}
     if not accepted:

@@ -18,9 +18,10 @@ VOCABULARY = 200
 FIRST_LARGE_TOKEN = 90  # token ids from here on move to the end of the small vocabulary
 POSITIONS = 512
 WINDOW = 4
+IMAGE_SIZE = 64
 EXPERTS = 8
 INNER_WIDTH_LIMIT = 96
-HEAD_DIVISORS = (1, 2, 3, 4)
+HEAD_DIVISORS = (1, 2, 3, 4, 8, 16, 32)
 SMALLEST_HEAD_WIDTH = 8
 WIDTH_FIELDS = ("hidden_size", "d_model", "n_embd", "embed_dim", "dim")
 
@@ -88,7 +89,8 @@ def choose_factors(config: PreTrainedConfig) -> Factors:
     head_divisor = max(
         number
         for number in HEAD_DIVISORS
-        if all(count % number == 0 for count in heads) and max(heads, default=8) >= 2 * number
+        if number == 1
+        or (all(_leaves_heads(count, number) for count in heads) and max(heads, default=16) >= 3 * number)
     )
     usable = [
         number
@@ -100,6 +102,11 @@ def choose_factors(config: PreTrainedConfig) -> Factors:
     large = sorted(tokens)
     moved = {token: VOCABULARY - len(large) + index for index, token in enumerate(large)}
     return Factors(head_divisor, max(usable, default=1), moved)
+
+
+def _leaves_heads(count: int, divisor: int) -> bool:
+    """Say whether a number of heads can be divided, so that at least two remain."""
+    return count % divisor == 0 and count >= 2 * divisor
 
 
 def _list_sections(entry: dict[str, Any]) -> list[int]:
@@ -143,7 +150,22 @@ def _rebuild(config: PreTrainedConfig, factors: Factors, overrides: dict[str, An
     if not {"out_indices", "out_features"} & overrides.keys():
         _choose_features(config, fields, layers)
     _fill_missing(config, fields)
+    _connect_parts(fields)
     return type(config)(**fields)
+
+
+def _connect_parts(fields: dict[str, Any]) -> None:
+    """Let image and audio encoders return vectors of the text model's width; some default configs contradict this."""
+    width = getattr(fields.get("text_config"), "hidden_size", None)
+    for name in ("vision_config", "audio_config"):
+        part = fields.get(name)
+        if width is None or not isinstance(part, PreTrainedConfig):
+            continue
+        names = {field for field, _ in list_fields(part)}
+        if "out_hidden_size" in names:
+            part.out_hidden_size = width
+        elif {"embed_dim", "hidden_size"} <= names:  # Qwen2-VL: hidden_size is the width of the output
+            part.hidden_size = width
 
 
 def _build_default(config_class: type[PreTrainedConfig], config: PreTrainedConfig) -> PreTrainedConfig:
@@ -212,6 +234,8 @@ def _shrink_entry(name: str, entry: Any, factors: Factors, layers: dict[int, lis
     if entry is None or isinstance(entry, bool | str):
         return entry
     kind = classify_field(name)
+    if name == "image_grid_pinpoints":
+        return [[IMAGE_SIZE, IMAGE_SIZE]]
     if isinstance(entry, list | tuple) and len(entry) in layers and kind not in ("depths", "token"):
         entry = [entry[index] for index in layers[len(entry)]]
     elif isinstance(entry, list | tuple) and kind == "keep" and layers and _are_layer_indices(name, entry):
@@ -269,7 +293,7 @@ def _shrink_number(kind: str, number: int, factors: Factors, layers: dict[int, l
     if kind == "token":
         return factors.tokens.get(number, number)
     if kind == "images":
-        return min(number, 64)
+        return min(number, IMAGE_SIZE)
     limits = {
         "vocabulary": VOCABULARY, "positions": POSITIONS, "group": 4, "top_k": 2, "experts": EXPERTS, "window": WINDOW,
         "depths": 2, "few": 2, "queries": 8,
