@@ -8,7 +8,7 @@ CODE := src tests bench examples docs
 DOCUMENTS := README.md README.ko.md ARCHITECTURE.md CONTRIBUTING.md  # ruff formats the Python blocks in Markdown
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check docs bench faults transformerlens format clean
+.PHONY: help demo test check docs bench faults huggingface transformerlens format clean
 
 help:  ## Show this list.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "make %-16s %s\n", $$1, $$2 }'
@@ -43,6 +43,11 @@ bench: $(VENV)/.dev  ## Run all benchmarks; downloads 98 MB once and takes about
 
 faults: $(VENV)/.dev  ## Kill a training run 200 times at random and three times at every point of a save; read all hostile files (many minutes).
 	JUMOK_FAULTS=200 $(BIN)/python -m pytest tests/faults tests/checkpoint/test_hostile.py tests/checkpoint/test_hostile_gguf.py -n 0
+
+# Classes that need timm, natten, detectron2 or torchaudio are not built: these packages need another build of PyTorch.
+huggingface: $(VENV)/.dev  ## Compare every model class of transformers with and without the lens; writes docs/models-of-transformers.md (minutes).
+	$(BIN)/python bench/huggingface.py --out $(VENV)/huggingface.json
+	$(BIN)/python bench/huggingface_page.py $(VENV)/huggingface.json docs/models-of-transformers.md
 
 # A separate environment: TransformerLens needs other versions than Jumok does.
 transformerlens: $(VENV)/.dev  ## Regenerate the TransformerLens reference for the model tiny and compare with it (minutes).

@@ -73,7 +73,8 @@ def list_spectrograms(config: PreTrainedConfig, names: set[str]) -> list[dict[st
         ):
             if name in names:
                 masks[name] = torch.ones(BATCH, frames, dtype=torch.long)
-                masks[name][1, -frames // 4 :] = 0
+                if "input_ids" not in names:  # in a text, all sounds have the same number of placeholders
+                    masks[name][1, -frames // 4 :] = 0
         for variant in (
             masks,
             {name: mask.bool() for name, mask in masks.items()},

@@ -27,7 +27,11 @@ def list_fields(config: PreTrainedConfig) -> list[tuple[str, Any]]:
     Args:
         config: A config.
     """
-    return [(field.name, getattr(config, field.name, None)) for field in dataclasses.fields(config)]
+    return [
+        # not getattr: some configs refuse to read a field that differs between layers
+        (field.name, vars(config).get(field.name))
+        for field in dataclasses.fields(config)
+    ]
 
 
 def find_field(config: PreTrainedConfig, *names: str) -> Any:
@@ -39,7 +43,7 @@ def find_field(config: PreTrainedConfig, *names: str) -> Any:
     """
     for name in names:
         for part in walk_configs(config):
-            entry = getattr(part, name, None)
+            entry = vars(part).get(name)
             if entry is not None:
                 return entry
     return None

@@ -25,11 +25,12 @@ RULES: tuple[tuple[str, str], ...] = (
     ("vocabulary", r"(^|_)vocab(_size)?(_per_layer_input)?$|^num_embeds$|^codebook_vocab_size$|^entity_vocab_size$"),
     ("positions", r"(max_.*position_embeddings|n_positions|n_ctx|max_(source|target)_positions|seq_len|max_seq_len.*"
                   r"|max_speech_positions|max_text_positions|context_window|model_max_length|num_position_embeddings)$"),
+    ("few", r"^(num_conv_pos_embedding_groups|num_groups)$"),
     ("group", r"^(n_group|num_expert_group)$"),
     ("top_k", r"(num_experts_per_tok(en)?|topk_group|moe_top_?k|top_k_experts|moe_k)$"),
     ("experts", r"^(n_routed_experts|num_experts|num_local_experts|moe_num_experts|.*zero_expert_num)$"),
     ("window", r"^(sliding_window|local_attention|attention_window_size|attention_chunk_size|attention_window)$"),
-    ("head_width", r"(head_dim|^d_kv|^attention_head_size|^rotary_dim|^dim_head|resampler_dim_head|qk_head_dim"
+    ("head_width", r"(head_dim|^d_kv|^d_head|^attention_head_size|^rotary_dim|^dim_head|resampler_dim_head|qk_head_dim"
                    r"|mamba_d_head|mamba_headdim|global_pointer_head_size|query_pre_attn_scalar)$"),
     ("heads", r"(^|_)(heads?(_per_stage|_per_layer)?|n_heads?|num_key_value_heads|num_query_groups|num_kv_heads)$"),
     ("layers", r"^(num_hidden_layers|num_layers|n_layers?|depth|.*encoder_layers|.*decoder_layers|l_layers|x_layers"
@@ -45,7 +46,7 @@ RULES: tuple[tuple[str, str], ...] = (
               r"|.*channels?(_list)?|filters|_width|units|lora_rank|embd_pdim|_rank|features|feature_dims|conv_dim"
               r"|d_latents|classifier_proj_size|output_size|emb_size|bottleneck_size|proj_dims|d_state|d_ssm|state_size"
               r"|attn_unit_dims|input_dim|axial_pos_embds_dim|coordinate_size|shape_size|flow_size|latent_size"
-              r"|hidden_dimension|num_pos_feats|divisor_width)$"),
+              r"|hidden_dimension|num_pos_feats|upsample_groups|divisor_width)$"),
 )  # fmt: skip
 _PATTERNS = tuple((kind, re.compile(pattern)) for kind, pattern in RULES)
 

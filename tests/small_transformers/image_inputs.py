@@ -41,15 +41,17 @@ def list_image_inputs(config: PreTrainedConfig, names: set[str]) -> list[dict[st
     frames = _get_integer(config, FRAMES, "num_frames", "frames_per_clip")
     videos = draw_noise(BATCH, frames, channels, rows, columns)
     several = images[:, None]
+    pairs = torch.stack([images, images.flip(0)], 1)
     if "pixel_values_videos" in names and "pixel_values" not in names:
         return [{"pixel_values_videos": videos}]
-    layouts = [videos, images] if find_field(config, "tubelet_size", "num_frames") else [images, several, videos]
+    layouts = [videos, images] if find_field(config, "tubelet_size", "num_frames") else [images, several, pairs, videos]
     inputs = [{"pixel_values": layout} for layout in layouts]
     if "image_sizes" in names:
         sizes = torch.tensor([[rows, columns]] * BATCH)
         inputs = [
             {"pixel_values": several.repeat(1, 2, 1, 1, 1), "image_sizes": sizes},
             *({**layout, "image_sizes": sizes} for layout in inputs),
+            *inputs,
         ]
     return inputs
 

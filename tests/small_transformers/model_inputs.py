@@ -12,7 +12,8 @@ from torch import Tensor
 
 from .audio_inputs import list_spectrograms, list_waveforms
 from .config_tree import find_field
-from .image_inputs import draw_noise, list_image_inputs
+from .image_inputs import list_image_inputs
+from .other_inputs import build_other_inputs
 from .text_inputs import BATCH, build_text, build_tokens
 
 Inputs = dict[str, Any]
@@ -65,6 +66,7 @@ def list_inputs(model: Any, length: int) -> Iterator[Inputs]:
     if "input_values" in names:
         layouts.append(list_waveforms(config, names))
     settings: Inputs = {"use_cache": False} if "use_cache" in names else {}
+    settings |= build_other_inputs(config, names, length)
     if "input_ids" not in names:
         for parts in itertools.product(*layouts):
             inputs = settings | _merge(parts)
@@ -94,8 +96,7 @@ def _add_text(model: Any, media: Inputs, names: set[str], length: int) -> Inputs
     """Add token ids with as many placeholders as the images and sounds need."""
     text = build_text(model.config, length)
     kinds = torch.zeros_like(text["input_ids"])
-    for kind, (modality, number) in enumerate((("image", 1), ("video", 2), ("audio", 3))):
-        del kind
+    for modality, number in (("image", 1), ("video", 2), ("audio", 3)):
         token = find_field(model.config, f"{modality}_token_id", f"{modality}_token_index")
         count = _count_placeholders(model, modality, media) if isinstance(token, int) else 0
         if count:
@@ -111,9 +112,16 @@ def _add_text(model: Any, media: Inputs, names: set[str], length: int) -> Inputs
         segments = torch.zeros_like(text["input_ids"])
         if isinstance(size, int) and size > 1:
             segments[:, segments.shape[1] // 2 :] = 1
-        text["token_type_ids"] = segments
+        sizes = find_field(model.config, "type_vocab_sizes")  # TAPAS: seven kinds of segments
+        text["token_type_ids"] = segments if sizes is None else segments[..., None].repeat(1, 1, len(sizes))
     if "bbox" in names:
         text["bbox"] = torch.arange(4).expand(*text["input_ids"].shape, 4).clone() * 7 + text["input_ids"][..., None]
+    codebooks = find_field(model.config, "num_codebooks")
+    if main_is_codes(model) and isinstance(codebooks, int):
+        text = {
+            "input_ids": text["input_ids"].repeat_interleave(codebooks, 0),
+            "attention_mask": text["attention_mask"],
+        }
     if "attention_mask" not in names or "attention_mask" in media:
         text.pop("attention_mask")
     if type(model).__name__.endswith("ForMultipleChoice"):
@@ -123,6 +131,15 @@ def _add_text(model: Any, media: Inputs, names: set[str], length: int) -> Inputs
     return media | text
 
 
+def main_is_codes(model: Any) -> bool:
+    """Say whether a model reads the codes of a sound, one row for each codebook, as MusicGen's decoder does.
+
+    Args:
+        model: A model of transformers.
+    """
+    return model.config.model_type in ("musicgen_decoder", "musicgen_melody_decoder")
+
+
 def _insert(tensor: Tensor, number: int, count: int) -> Tensor:
     """Insert ``count`` columns after the first column."""
     return torch.cat([tensor[:, :1], torch.full((BATCH, count), number), tensor[:, 1:]], 1)
@@ -130,9 +147,11 @@ def _insert(tensor: Tensor, number: int, count: int) -> Tensor:
 
 def _count_placeholders(model: Any, modality: str, inputs: Inputs) -> int:
     """Return how many tokens of each text an image, a video or a sound replaces."""
-    get_features = getattr(model, f"get_{modality}_features", None)
-    if get_features is None or not inputs:
+    name = f"get_{modality}_features"
+    owner = next((module for module in model.modules() if hasattr(module, name)), None)
+    if owner is None or not inputs:
         return 0
+    get_features = getattr(owner, name)
     names = set(inspect.signature(get_features).parameters)
     accepted = {name: tensor for name, tensor in inputs.items() if name in names}
     if not accepted:
@@ -153,6 +172,3 @@ def _count_rows(features: Any) -> int:
     if isinstance(features, list | tuple):
         return sum(_count_rows(part) for part in features)
     return 0
-
-
-__all__ = ["Inputs", "NoInputsError", "draw_noise", "find_inputs", "list_inputs"]

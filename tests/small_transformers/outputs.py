@@ -80,6 +80,8 @@ def _measure_difference(expected: Tensor, output: Tensor, token_mask: Tensor | N
     difference = (expected[is_finite] - output[is_finite]).abs()
     if not difference.numel():
         return 0.0
+    if bool(difference.isnan().any()):
+        return float("inf")
     return float(difference.max()) / max(1.0, float(expected[is_finite].abs().max()))
 
 

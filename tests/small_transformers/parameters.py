@@ -29,13 +29,15 @@ def randomise_parameters(model: nn.Module, seed: int) -> None:
 def _fill(module: nn.Module, name: str, parameter: Tensor, generator: torch.Generator) -> None:
     """Fill one parameter by its shape: matrices by their fan-in, vectors by noise around their initial numbers."""
     noise = torch.randn(parameter.shape, generator=generator).to(parameter.dtype)
+    if not parameter.numel():
+        return
     if parameter.dim() >= 2:
         parameter.copy_(noise * _choose_deviation(module, parameter))
         if isinstance(module, nn.Embedding) and module.padding_idx is not None:
             parameter[module.padding_idx] = 0
-    elif parameter.numel() and float(parameter.abs().max()) < 0.05:
+    elif float(parameter.abs().max()) < 0.05:
         parameter.copy_(noise * 0.2)
-    elif parameter.numel():
+    else:
         parameter.add_(noise * 0.05)
 
 

@@ -1,0 +1,90 @@
+"""Write the records of the census of transformers (bench/huggingface.py) as a Markdown page.
+
+python bench/huggingface_page.py CENSUS.json PAGE.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+#: what a status of the census means for a user
+LEVELS = {
+    "equal": "editable",
+    "different": "wrong",
+    "crash": "error",
+    "refused": "refused",
+    "outside the attention registry": "not recorded",
+    "no attention": "no attention",
+    "not built": "not built",
+}
+MEANINGS = {
+    "editable": "`attend()` computes the attentions: they are recorded and can be edited, and outputs are unchanged",
+    "wrong": "the outputs change under the lens",
+    "error": "the lens stops with an error that is not explained",
+    "refused": "the lens stops with an explanation",
+    "not recorded": "the class does not use the attention registry of transformers, so the lens refuses it",
+    "no attention": "the class has no attention",
+    "not built": "no small model of the class could be built and run here, so nothing is known",
+}
+LONGEST_REASON = 140
+
+
+def write_page(records: list[dict[str, Any]]) -> str:
+    """Return the page: totals by level, then one row for each model type, level and reason.
+
+    Args:
+        records: The records of the census.
+    """
+    totals = Counter(LEVELS[record["status"]] for record in records)
+    lines = [
+        "# Models of transformers under the lens",
+        "",
+        f"Every model class in the auto mappings of transformers {version('transformers')}: a small model of the class "
+        "with random parameters, runs plain and under the lens, on padded inputs of two lengths. All floating-point "
+        "outputs at real tokens must agree within 1e-5 of the largest. `make huggingface` writes this page.",
+        "",
+        "| level | classes | meaning |",
+        "|---|---|---|",
+        *(f"| {level} | {totals[level]} | {meaning} |" for level, meaning in MEANINGS.items() if totals[level]),
+        f"| all | {len(records)} | |",
+        "",
+        "| model type | level | classes | reason |",
+        "|---|---|---|---|",
+    ]
+    rows: dict[tuple[str, str, str], list[str]] = {}
+    for record in records:
+        key = record["model_type"], LEVELS[record["status"]], escape_cell(record["reason"])
+        rows.setdefault(key, []).append(record["name"])
+    lines += [
+        f"| {model_type} | {level} | {', '.join(sorted(names))} | {reason} |"
+        for (model_type, level, reason), names in sorted(rows.items())
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def escape_cell(text: str) -> str:
+    """Shorten a text and escape what has a meaning in a Markdown table.
+
+    Args:
+        text: The text of a cell.
+    """
+    short = text if len(text) <= LONGEST_REASON else text[: LONGEST_REASON - 4] + " ..."
+    return short.replace("|", "\\|").replace("<", "&lt;").replace("`", "'")
+
+
+def main() -> None:
+    """Read the census and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("census", type=Path, help="the file that bench/huggingface.py --out wrote")
+    parser.add_argument("page", type=Path, help="the Markdown file to write")
+    arguments = parser.parse_args()
+    arguments.page.write_text(write_page(json.loads(arguments.census.read_text())))
+
+
+if __name__ == "__main__":
+    main()
