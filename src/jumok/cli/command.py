@@ -80,20 +80,22 @@ def collect_given_options(context: click.Context, *names: str) -> dict[str, Any]
 
 
 @contextmanager
-def show_status(message: str, quiet: bool) -> Iterator[None]:
+def show_status(message: str, quiet: bool) -> Iterator[Callable[[str], None]]:
     """Show a spinner with a message while the block runs, if standard error is a terminal.
+
+    Yields a function that changes the message.
 
     Args:
         message: The message.
         quiet: Whether to show nothing.
     """
     if quiet or not sys.stderr.isatty():
-        yield
+        yield lambda message: None
         return
     from rich.console import Console
 
-    with Console(stderr=True).status(message):
-        yield
+    with Console(stderr=True).status(message) as status:
+        yield status.update
 
 
 @contextmanager

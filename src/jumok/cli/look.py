@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,8 +77,10 @@ def look(
     paths = check_picture_paths(png, svg)
     loaded, labelled = load_and_prepare(arguments, limit, as_json)
 
-    with Lens(loaded) as lens, use_fastest_threads(loaded.model):
-        with show_status("reading", as_json), explain_failures(lens.model):
+    with ExitStack() as stack:
+        stack.enter_context(use_fastest_threads(loaded.model))
+        with show_status("reading", as_json) as update_status, explain_failures(loaded.model):
+            lens = stack.enter_context(Lens(loaded, report=update_status))
             capture = lens.run(*labelled.positional, **labelled.named)
         sites = _select_sites(capture, layer)
         heads_by_site = select_heads(capture, sites, head)
