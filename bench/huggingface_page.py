@@ -58,7 +58,9 @@ def write_page(records: list[dict[str, Any]]) -> str:
     ]
     rows: dict[tuple[str, str, str], list[str]] = {}
     for record in records:
-        key = record["model_type"], LEVELS[record["status"]], escape_cell(record["reason"])
+        untested = f"run without {' or '.join(record['untested'])}" if record["untested"] else ""
+        reason = "; ".join(part for part in (record["reason"], untested) if part)
+        key = record["model_type"], LEVELS[record["status"]], escape_cell(reason)
         rows.setdefault(key, []).append(record["name"])
     lines += [
         f"| {model_type} | {level} | {', '.join(sorted(names))} | {reason} |"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import time
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ LENGTHS = (7, 11)
 BOUND = 1e-5  # in float32, in proportion to the largest output
 FLOAT64_BOUND = 1e-8
 WEIGHTS_BOUND = 1e-4
+MEDIA = frozenset({"pixel_values", "pixel_values_videos", "input_features", "input_values"})
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class Record:
         eager_equal: How many weight tables of eager attention equal those of a recorded attention.
         eager_tables: How many weight tables eager attention returned.
         inputs: The inputs that the model was run with.
+        untested: Images and sounds that the model can read, if it was run without any of them.
         parameters: The number of parameters of the small model.
         seconds: How long this took.
     """
@@ -52,6 +55,7 @@ class Record:
     eager_equal: int = 0
     eager_tables: int = 0
     inputs: tuple[str, ...] = ()
+    untested: tuple[str, ...] = ()
     parameters: int = 0
     seconds: float = 0.0
 
@@ -78,7 +82,11 @@ def _examine(model_class: ModelClass) -> dict[str, Any]:
         return {"status": "not built", "reason": f"no inputs: {_shorten(error)}"}
     except Exception as error:
         return {"status": "not built", "reason": f"{type(error).__name__}: {_shorten(error)}"}
-    facts = {"inputs": tuple(runs[0]), "parameters": sum(parameter.numel() for parameter in model.parameters())}
+    facts = {
+        "inputs": tuple(runs[0]),
+        "untested": list_untested_media(model, runs[0]),
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+    }
     if any(contains_nan(output) for output in expected):
         return facts | {"status": "not built", "reason": "the plain output contains NaN"}
     try:
@@ -87,6 +95,17 @@ def _examine(model_class: ModelClass) -> dict[str, Any]:
         return facts | _explain_refusal(model, str(error))
     except Exception as error:
         return facts | {"status": "crash", "reason": f"{type(error).__name__}: {_shorten(error)}"}
+
+
+def list_untested_media(model: Any, inputs: Inputs) -> tuple[str, ...]:
+    """List the images and sounds in the signature of a model that was run without any of them.
+
+    Args:
+        model: A model of transformers.
+        inputs: The inputs that it was run with.
+    """
+    readable = MEDIA & inspect.signature(model.forward).parameters.keys()
+    return () if readable & inputs.keys() else tuple(sorted(readable))
 
 
 def _run_plain(model: Any, inputs: Inputs) -> Any:
