@@ -123,14 +123,14 @@ def examine_classes(classes: list[ModelClass]) -> Iterator[Record]:
 
 
 def describe_records(records: list[Record]) -> str:
-    """Describe the totals by status, and the classes of each status other than "equal" by reason.
+    """Describe the totals by status, and the classes of each status other than "editable" by reason.
 
     Args:
         records: The records.
     """
     lines = [f"{len(records)} classes"]
     lines += [f"  {count:5} {status}" for status, count in Counter(record.status for record in records).most_common()]
-    for status in ("different", "crash", "refused", "outside the attention registry", "no attention", "not built"):
+    for status in ("different", "crash", "maps only", "refused", "no attention", "not built"):
         reasons: dict[str, list[str]] = {}
         for record in records:
             if record.status == status:

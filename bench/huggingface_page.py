@@ -13,21 +13,12 @@ from pathlib import Path
 from typing import Any
 
 #: what a status of the census means for a user
-LEVELS = {
-    "equal": "editable",
-    "different": "wrong",
-    "crash": "error",
-    "refused": "refused",
-    "outside the attention registry": "not recorded",
-    "no attention": "no attention",
-    "not built": "not built",
-}
 MEANINGS = {
     "editable": "`attend()` computes the attentions: they are recorded and can be edited, and outputs are unchanged",
-    "wrong": "the outputs change under the lens",
-    "error": "the lens stops with an error that is not explained",
+    "maps only": "the lens shows the maps that the model returns itself; they cannot be edited",
+    "different": "the outputs change under the lens, or its maps differ from those that the model returns",
+    "crash": "the lens stops with an error that is not explained",
     "refused": "the lens stops with an explanation",
-    "not recorded": "the class does not use the attention registry of transformers, so the lens refuses it",
     "no attention": "the class has no attention",
     "not built": "no small model of the class could be built and run here, so nothing is known",
 }
@@ -40,7 +31,7 @@ def write_page(records: list[dict[str, Any]]) -> str:
     Args:
         records: The records of the census.
     """
-    totals = Counter(LEVELS[record["status"]] for record in records)
+    totals = Counter(record["status"] for record in records)
     lines = [
         "# Models of transformers under the lens",
         "",
@@ -58,7 +49,9 @@ def write_page(records: list[dict[str, Any]]) -> str:
     ]
     rows: dict[tuple[str, str, str], list[str]] = {}
     for record in records:
-        key = record["model_type"], LEVELS[record["status"]], escape_cell(record["reason"])
+        untested = f"run without {' or '.join(record['untested'])}" if record["untested"] else ""
+        reason = "; ".join(part for part in (record["reason"], untested) if part)
+        key = record["model_type"], record["status"], escape_cell(reason)
         rows.setdefault(key, []).append(record["name"])
     lines += [
         f"| {model_type} | {level} | {', '.join(sorted(names))} | {reason} |"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import time
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from torch import Tensor
 
 import jumok
 from jumok.errors import ArgumentError
+from jumok.lens.huggingface.router import MAPS_ONLY, Support
 
 from .model_classes import ModelClass
 from .model_inputs import Inputs, NoInputsError, find_inputs
@@ -20,8 +22,8 @@ from .small_model import build_small_model
 
 LENGTHS = (7, 11)
 BOUND = 1e-5  # in float32, in proportion to the largest output
-FLOAT64_BOUND = 1e-8
 WEIGHTS_BOUND = 1e-4
+MEDIA = frozenset({"pixel_values", "pixel_values_videos", "input_features", "input_values"})
 
 
 @dataclass(frozen=True)
@@ -31,14 +33,15 @@ class Record:
     Attributes:
         model_type: The model type.
         name: The class.
-        status: "equal", "different", "crash", "refused", "outside the attention registry", "no attention" or
-            "not built".
-        reason: Why, where the status is not "equal".
+        status: "editable" (outputs are equal, and the attentions go through ``attend()``), "maps only", "different",
+            "crash", "refused", "no attention" or "not built".
+        reason: Why, where the status is not "editable".
         difference: The largest difference of an output, in proportion to its largest number.
         attentions: How many attentions the lens recorded.
         eager_equal: How many weight tables of eager attention equal those of a recorded attention.
         eager_tables: How many weight tables eager attention returned.
         inputs: The inputs that the model was run with.
+        untested: Images and sounds that the model can read, if it was run without any of them.
         parameters: The number of parameters of the small model.
         seconds: How long this took.
     """
@@ -52,6 +55,7 @@ class Record:
     eager_equal: int = 0
     eager_tables: int = 0
     inputs: tuple[str, ...] = ()
+    untested: tuple[str, ...] = ()
     parameters: int = 0
     seconds: float = 0.0
 
@@ -78,7 +82,11 @@ def _examine(model_class: ModelClass) -> dict[str, Any]:
         return {"status": "not built", "reason": f"no inputs: {_shorten(error)}"}
     except Exception as error:
         return {"status": "not built", "reason": f"{type(error).__name__}: {_shorten(error)}"}
-    facts = {"inputs": tuple(runs[0]), "parameters": sum(parameter.numel() for parameter in model.parameters())}
+    facts = {
+        "inputs": tuple(runs[0]),
+        "untested": list_untested_media(model, runs[0]),
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+    }
     if any(contains_nan(output) for output in expected):
         return facts | {"status": "not built", "reason": "the plain output contains NaN"}
     try:
@@ -89,6 +97,17 @@ def _examine(model_class: ModelClass) -> dict[str, Any]:
         return facts | {"status": "crash", "reason": f"{type(error).__name__}: {_shorten(error)}"}
 
 
+def list_untested_media(model: Any, inputs: Inputs) -> tuple[str, ...]:
+    """List the images and sounds in the signature of a model that was run without any of them.
+
+    Args:
+        model: A model of transformers.
+        inputs: The inputs that it was run with.
+    """
+    readable = MEDIA & inspect.signature(model.forward).parameters.keys()
+    return () if readable & inputs.keys() else tuple(sorted(readable))
+
+
 def _run_plain(model: Any, inputs: Inputs) -> Any:
     """Run the model; some models draw random numbers, so each forward pass starts with the same seed."""
     torch.manual_seed(0)
@@ -96,25 +115,30 @@ def _run_plain(model: Any, inputs: Inputs) -> Any:
         return model(**inputs)
 
 
-def _run_lens(model: Any, inputs: Inputs) -> jumok.Capture:
+def _run_lens(model: Any, inputs: Inputs) -> tuple[jumok.Capture, Support]:
+    """Run the model under the lens; return the capture and what the lens found out about the model."""
     with jumok.Lens(model) as lens:
         torch.manual_seed(0)
-        return lens.run(**inputs, logits=True)
+        capture = lens.run(**inputs, logits=True)
+        assert lens.support is not None
+        return capture, lens.support
 
 
 def _compare_with_lens(model: Any, runs: list[Inputs], expected: list[Any]) -> dict[str, Any]:
     """Compare the outputs under the lens with the plain ones, and the weights with those of eager attention."""
-    captures = [_run_lens(model, inputs) for inputs in runs]
+    captures, supports = zip(*(_run_lens(model, inputs) for inputs in runs), strict=True)
+    equal, total = _compare_eager_weights(model, runs[0], captures[0])
+    fields: dict[str, Any] = {
+        "attentions": len(captures[0].sites.names), "eager_equal": equal, "eager_tables": total,
+    }  # fmt: skip
+    reason = next((support.reason for support in supports if support.level == MAPS_ONLY), None)
+    if reason is not None:
+        status = "maps only" if equal == total else "different"
+        return fields | {"status": status, "reason": _shorten(reason)}
     worst = _find_worst(runs, expected, [capture.output for capture in captures])
-    attentions = len(captures[0].sites.names)
-    fields: dict[str, Any] = {"difference": worst.size, "attentions": attentions}
+    fields["difference"] = worst.size
     if worst.size <= BOUND:
-        equal, total = _compare_eager_weights(model, runs[0], captures[0])
-        return fields | {"status": "equal", "eager_equal": equal, "eager_tables": total}
-    precise = _compare_in_float64(model, runs)
-    if precise is not None and precise.size <= FLOAT64_BOUND:
-        reason = f"equal in float64 ({precise.size:.0e}); the model amplifies rounding errors of float32"
-        return fields | {"status": "equal", "reason": reason}
+        return fields | {"status": "editable"}
     return fields | {"status": "different", "reason": f"{worst.name} by {worst.size:.1e}"}
 
 
@@ -130,28 +154,6 @@ def _find_worst(runs: list[Inputs], expected: list[Any], outputs: list[Any]) -> 
 def _get_token_mask(inputs: Inputs) -> Tensor | None:
     mask = inputs.get("attention_mask")
     return mask.bool() if isinstance(mask, Tensor) else None
-
-
-def _compare_in_float64(model: Any, runs: list[Inputs]) -> Difference | None:
-    """Compare again in float64, where rounding errors are too small to matter; None where the model cannot run so."""
-    model = model.double()
-    precise = [
-        {
-            name: tensor.double() if isinstance(tensor, Tensor) and tensor.is_floating_point() else tensor
-            for name, tensor in inputs.items()
-        }
-        for inputs in runs
-    ]
-    default = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        expected = [_run_plain(model, inputs) for inputs in precise]
-        outputs = [_run_lens(model, inputs).output for inputs in precise]
-    except Exception:
-        return None
-    finally:
-        torch.set_default_dtype(default)
-    return _find_worst(precise, expected, outputs)
 
 
 def _compare_eager_weights(model: Any, inputs: Inputs, capture: jumok.Capture) -> tuple[int, int]:
@@ -182,11 +184,11 @@ def _is_close(table: Tensor, weights: Tensor) -> bool:
 
 
 def _explain_refusal(model: Any, message: str) -> dict[str, Any]:
-    """Distinguish models without attention, models outside the registry, and other refusals."""
-    if "registry" not in message:
-        return {"status": "refused", "reason": _shorten(message)}
+    """Distinguish models without attention from other refusals."""
     has_attention = any(re.search("Att(entio)?n|MultiHead", type(module).__name__) for module in model.modules())
-    return {"status": "outside the attention registry" if has_attention else "no attention", "reason": ""}
+    if "no attention was found" in message and not has_attention:
+        return {"status": "no attention", "reason": ""}
+    return {"status": "refused", "reason": _shorten(message)}
 
 
 def _shorten(error: object) -> str:

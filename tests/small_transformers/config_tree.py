@@ -29,7 +29,7 @@ def list_fields(config: PreTrainedConfig) -> list[tuple[str, Any]]:
     """
     return [
         # not getattr: some configs refuse to read a field that differs between layers
-        (field.name, vars(config).get(field.name))
+        (field.name, vars(config).get(config.attribute_map.get(field.name, field.name)))
         for field in dataclasses.fields(config)
     ]
 

@@ -29,7 +29,7 @@ RULES: tuple[tuple[str, str], ...] = (
     ("group", r"^(n_group|num_expert_group)$"),
     ("top_k", r"(num_experts_per_tok(en)?|topk_group|moe_top_?k|top_k_experts|moe_k)$"),
     ("experts", r"^(n_routed_experts|num_experts|num_local_experts|moe_num_experts|.*zero_expert_num)$"),
-    ("window", r"^(sliding_window|local_attention|attention_window_size|attention_chunk_size|attention_window)$"),
+    ("window", r"^(sliding_window(_size)?|local_attention|attention_window(_size)?|attention_chunk_size)$"),
     ("head_width", r"(head_dim|^d_kv|^d_head|^attention_head_size|^rotary_dim|^dim_head|resampler_dim_head|qk_head_dim"
                    r"|mamba_d_head|mamba_headdim|global_pointer_head_size|query_pre_attn_scalar)$"),
     ("heads", r"(^|_)(heads?(_per_stage|_per_layer)?|n_heads?|num_key_value_heads|num_query_groups|num_kv_heads)$"),

@@ -37,7 +37,7 @@ def find_inputs(model: Any, length: int) -> Inputs:
         NoInputsError: If the model accepts none; the message is that of the first error.
     """
     first_error: Exception | None = None
-    for inputs in itertools.islice(list_inputs(model, length), MOST_LAYOUTS):
+    for inputs in list_inputs(model, length):
         try:
             with torch.no_grad():
                 model(**inputs)
@@ -68,12 +68,15 @@ def list_inputs(model: Any, length: int) -> Iterator[Inputs]:
     settings: Inputs = {"use_cache": False} if "use_cache" in names else {}
     settings |= build_other_inputs(config, names, length)
     if "input_ids" not in names:
-        for parts in itertools.product(*layouts):
+        for parts in itertools.islice(itertools.product(*layouts), MOST_LAYOUTS):
             inputs = settings | _merge(parts)
             yield from _add_decoder(inputs, config, names)
         return
-    for parts in itertools.product(*layouts):
+    for parts in itertools.islice(itertools.product(*layouts), MOST_LAYOUTS):
         yield from _add_decoder(settings | _add_text(model, _merge(parts), names, length), config, names)
+    if len(layouts) > 1:
+        for parts in (part for layout in layouts for part in layout):
+            yield from _add_decoder(settings | _add_text(model, parts, names, length), config, names)
     if layouts and main == "input_ids":
         yield from _add_decoder(settings | _add_text(model, {}, names, length), config, names)
 

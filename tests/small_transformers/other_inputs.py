@@ -73,9 +73,11 @@ def _count_video_patches(config: PreTrainedConfig) -> int:
 
 
 BUILDERS: dict[str, Callable[[Any, int], Tensor]] = {
-    "actions": lambda config, length: draw_noise(BATCH, LENGTH, config.act_dim),
+    "actions": lambda config, length: draw_noise(BATCH, LENGTH, find_field(config, "act_dim", "max_action_dim")),
     "aspect_ratio_ids": lambda config, length: torch.ones(BATCH, 1, dtype=torch.long),
-    "aspect_ratio_mask": lambda config, length: torch.ones(BATCH, 1, config.max_num_tiles, dtype=torch.long),
+    "aspect_ratio_mask": lambda config, length: torch.ones(
+        BATCH, 1, find_field(config, "max_num_tiles"), dtype=torch.long
+    ),
     "audio_mel": lambda config, length: draw_noise(BATCH, 64, config.input_feat_size),
     "audio_mel_mask": lambda config, length: torch.zeros(BATCH, 64, dtype=torch.bool),
     "flattened_patches": _build_patches,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from .parameters import randomise_parameters
 from .shrink_config import shrink_config
 
 SEED = 0
+LARGEST_MODEL = 40_000_000
 
 
 def build_small_model(model_class: ModelClass) -> Any:
@@ -23,12 +25,24 @@ def build_small_model(model_class: ModelClass) -> Any:
     loaded = model_class.load()
     overrides = get_overrides(model_class)
     config = shrink_config(_build_default_config(loaded.config_class, overrides), overrides)
+    _check_size(loaded, config)
     torch.manual_seed(SEED)
     model = loaded(config).eval()
     if model._can_set_experts_implementation():
         model.set_experts_implementation("eager")  # the fused function needs widths that are multiples of four
     randomise_parameters(model, SEED)
     return model
+
+
+def _check_size(loaded: Any, config: Any) -> None:
+    """Raise an error for a model that is not small, before its parameters take memory."""
+    try:
+        with torch.device("meta"):
+            parameters = sum(parameter.numel() for parameter in loaded(copy.deepcopy(config)).parameters())
+    except Exception:  # some models compute numbers while they are built; these are built as usual
+        return
+    if parameters > LARGEST_MODEL:
+        raise ValueError(f"the shrunken model has {parameters:,} parameters")
 
 
 def _build_default_config(config_class: Any, overrides: dict[str, Any]) -> Any:

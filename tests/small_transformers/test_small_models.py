@@ -7,7 +7,7 @@ import re
 import pytest
 import torch
 
-from small_transformers.census_record import BOUND, examine_class
+from small_transformers.census_record import BOUND, examine_class, list_untested_media
 from small_transformers.model_classes import ModelClass, list_model_classes
 from small_transformers.model_inputs import find_inputs
 from small_transformers.outputs import compare_outputs
@@ -75,14 +75,23 @@ def test_outputs_are_compared_at_real_tokens_only() -> None:
 )
 def test_models_of_every_modality_are_equal_under_the_lens(name: str) -> None:
     record = examine_class(CLASSES[name])
-    assert record.status == "equal" and record.reason == "" and record.attentions >= 2, record
+    assert record.status == "editable" and record.reason == "" and record.attentions >= 2, record
     assert record.eager_equal == record.eager_tables, record
     media = {"CLIPModel", "Qwen3VLModel", "ViTModel"}
     assert ("pixel_values" in record.inputs) == (name in media)
 
 
+def test_a_model_that_was_run_without_its_images_is_marked() -> None:
+    model = build_small_model(CLASSES["Qwen3VLModel"])
+    inputs = find_inputs(model, 7)
+    assert list_untested_media(model, inputs) == ()
+    text = {name: tensor for name, tensor in inputs.items() if name not in ("pixel_values", "image_grid_thw")}
+    assert list_untested_media(model, text) == ("pixel_values", "pixel_values_videos")
+
+
 def test_what_cannot_be_examined_is_explained() -> None:
     assert examine_class(CLASSES["ResNetModel"]).status == "no attention"
-    assert examine_class(CLASSES["FunnelModel"]).status == "outside the attention registry"
+    record = examine_class(CLASSES["YosoModel"])
+    assert record.status == "refused" and "no attention was found" in record.reason
     record = examine_class(ModelClass("NoSuchModel", "none", ()))
     assert record.status == "not built" and "NoSuchModel" in record.reason
