@@ -231,3 +231,21 @@ def test_rows_that_may_attend_to_nothing_are_as_in_the_model() -> None:
         with Lens(model) as lens:
             logits = lens.run(input_ids=TOKENS, attention_mask=token_mask, logits=True).logits
         assert (logits - expected).abs().max() < 1e-5, implementation
+
+
+def test_two_calls_of_one_module_with_other_lengths_are_two_layers() -> None:
+    """LXMERT's cross-attention reads the image from the text, and then the text from the image."""
+    torch.manual_seed(5)
+    config = hf.LxmertConfig(
+        vocab_size=100, hidden_size=24, num_attention_heads=3, intermediate_size=48, l_layers=1, x_layers=1, r_layers=1,
+        visual_feat_dim=11, visual_pos_dim=4, initializer_range=0.2,
+    )  # fmt: skip
+    model = hf.LxmertModel(config).eval()
+    inputs = {"visual_feats": torch.randn(2, 5, 11), "visual_pos": torch.rand(2, 5, 4)}
+    with Lens(model) as lens:
+        capture = lens.run(input_ids=TOKENS[:, :7], **inputs)
+    shapes = {site: tuple(capture.weights(site).shape) for site in capture.sites.names if "visual_attention" in site}
+    assert list(shapes.values()) == [(3, 7, 5), (3, 5, 7)] and list(shapes)[1] == f"{list(shapes)[0]}#1"
+    with torch.no_grad():
+        eager = model(input_ids=TOKENS[:, :7], **inputs, output_attentions=True).cross_encoder_attentions
+    assert (capture.weights(next(iter(shapes))) - eager[0][0]).abs().max() < 1e-5

@@ -22,6 +22,8 @@ def list_float_tensors(output: Any, path: str = "output") -> Iterator[tuple[str,
             yield path, output
     elif isinstance(output, Mapping):
         for name, part in output.items():
+            if name.endswith("attentions"):  # weights, which the lens computes itself
+                continue
             yield from list_float_tensors(part, f"{path}.{name}")
     elif isinstance(output, list | tuple):
         for index, part in enumerate(output):

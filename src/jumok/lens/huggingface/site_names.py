@@ -13,9 +13,9 @@ CALL_SUFFIX = re.compile(r"#\d+$")
 class SiteNames:
     """Names every attention call of a forward pass by its module.
 
-    A module that is called again with the same query positions, as ALBERT's only layer, is another layer:
-    "layer.attention", "layer.attention#1", "layer.attention#2". Calls with advancing positions, as in decoding, have
-    one name, and their rows are appended.
+    A module that is called again, as ALBERT's only layer, is another layer: "layer.attention", "layer.attention#1",
+    "layer.attention#2". Calls whose positions continue those of an earlier call, as in decoding step by step, have one
+    name, and their rows are appended.
 
     Attributes:
         cached_length: The number of positions in the key/value cache at the start of the forward pass.
@@ -32,7 +32,7 @@ class SiteNames:
             model: The model.
         """
         self._names = {id(module): name for name, module in model.named_modules()}
-        self._calls: Counter[tuple[str, range]] = Counter()
+        self._ends: dict[str, list[int]] = {}  # for each layer of a module, the position behind its last query
         self._inputs: Counter[str] = Counter()
         self._suffix = ""
         self.cached_length = 0
@@ -43,7 +43,7 @@ class SiteNames:
         Args:
             cached_length: The number of positions in the key/value cache.
         """
-        self._calls.clear()
+        self._ends.clear()
         self._inputs.clear()
         self._suffix = ""
         self.cached_length = cached_length
@@ -63,9 +63,10 @@ class SiteNames:
             name: The name of the module.
             query_positions: The positions of the queries.
         """
-        earlier = self._calls[name, query_positions]
-        self._calls[name, query_positions] += 1
-        self._suffix = f"#{earlier}" if earlier else ""
+        ends = self._ends.setdefault(name, [])
+        continued = ends.index(query_positions.start) if query_positions.start in ends else len(ends)
+        ends[continued : continued + 1] = [query_positions.stop]
+        self._suffix = f"#{continued}" if continued else ""
         return name + self._suffix
 
     def name_module_call(self, name: str) -> str:
