@@ -39,6 +39,10 @@ def write_page(records: list[dict[str, Any]]) -> str:
         "with random parameters, runs plain and under the lens, on padded inputs of two lengths. All floating-point "
         "outputs at real tokens must agree within 1e-5 of the largest. `make huggingface` writes this page.",
         "",
+        "Some classes return maps that are not the weights they use (scores, means over heads, windows, or weights "
+        "before a sink is applied), and some have further attentions that are not of the form softmax(q k^T) v; the "
+        "last column counts the maps that equal recorded ones where not all do.",
+        "",
         "| level | classes | meaning |",
         "|---|---|---|",
         *(f"| {level} | {totals[level]} | {meaning} |" for level, meaning in MEANINGS.items() if totals[level]),
@@ -50,7 +54,10 @@ def write_page(records: list[dict[str, Any]]) -> str:
     rows: dict[tuple[str, str, str], list[str]] = {}
     for record in records:
         untested = f"run without {' or '.join(record['untested'])}" if record["untested"] else ""
-        reason = "; ".join(part for part in (record["reason"], untested) if part)
+        maps = ""
+        if record["eager_equal"] < record["eager_tables"]:
+            maps = f"{record['eager_equal']} of {record['eager_tables']} maps that it returns equal recorded ones"
+        reason = "; ".join(part for part in (record["reason"], maps, untested) if part)
         key = record["model_type"], record["status"], escape_cell(reason)
         rows.setdefault(key, []).append(record["name"])
     lines += [

@@ -245,7 +245,7 @@ def test_two_calls_of_one_module_with_other_lengths_are_two_layers() -> None:
     with Lens(model) as lens:
         capture = lens.run(input_ids=TOKENS[:, :7], **inputs)
     shapes = {site: tuple(capture.weights(site).shape) for site in capture.sites.names if "visual_attention" in site}
-    assert list(shapes.values()) == [(3, 7, 5), (3, 5, 7)] and list(shapes)[1] == f"{list(shapes)[0]}#1"
+    assert list(shapes.values()) == [(3, 7, 5), (3, 5, 7)] and list(shapes)[1] == f"{next(iter(shapes))}#1"
     with torch.no_grad():
         eager = model(input_ids=TOKENS[:, :7], **inputs, output_attentions=True).cross_encoder_attentions
     assert (capture.weights(next(iter(shapes))) - eager[0][0]).abs().max() < 1e-5
