@@ -221,19 +221,16 @@ def test_patches_scales_and_masks_hold_at_every_step() -> None:
             assert edited.capture.edits == (edit,)
 
 
-def test_an_edit_of_queries_needs_positions_that_advance() -> None:
-    """The cross-attentions of transformers pass no positions: every step would be query 0."""
+def test_positions_of_a_cross_attention_advance_with_the_decoder() -> None:
+    """The cross-attentions of transformers pass no positions; the lens counts them on from the cache."""
     model, prompt = build_huggingface_model("bart"), HUGGINGFACE_TOKENS[:1]
     with Lens(model) as lens:
         capture = lens.generate(prompt, limit=4, **HUGGINGFACE_PENALTY).capture
         site = "model.decoder.layers.1.encoder_attn"
         edit = KnockOut(layer=site, query=0, key=2)
-        if capture.attention(site).query_positions == [0, 1, 2, 3]:
-            weights = lens.generate(prompt, limit=4, edits=edit, **HUGGINGFACE_PENALTY).capture.weights(site)
-            assert not weights[:, 0, 2].any() and weights[:, 1:, 2].all()
-        else:
-            with pytest.raises(ArgumentError, match=f"{site} has several rows at query position 0"):
-                lens.generate(prompt, limit=4, edits=edit, **HUGGINGFACE_PENALTY)
+        assert capture.attention(site).query_positions == [0, 1, 2, 3]
+        weights = lens.generate(prompt, limit=4, edits=edit, **HUGGINGFACE_PENALTY).capture.weights(site)
+        assert not weights[:, 0, 2].any() and weights[:, 1:, 2].all()
 
 
 # text, labels, settings

@@ -99,6 +99,20 @@ def test_ablating_a_head_equals_zeroing_its_output_projection() -> None:
         assert (logits - model(input_ids=TOKENS).logits).abs().max() < 1e-5
 
 
+@pytest.mark.parametrize(
+    ("name", "projection"),
+    [("bloom", "transformer.h.0.self_attention.dense"), ("mpt", "transformer.blocks.0.attn.out_proj")],
+)
+def test_ablating_an_attention_equals_zeroing_its_output_projection(name: str, projection: str) -> None:
+    model = build_model(name)
+    with Lens(model) as lens:
+        logits = lens.run(input_ids=TOKENS, edits=Ablate(layer=0), logits=True).logits
+    with torch.no_grad():
+        for parameter in model.get_submodule(projection).parameters():
+            parameter.zero_()
+        assert (logits - model(input_ids=TOKENS).logits).abs().max() < 1e-5
+
+
 def test_scale_divides_the_dot_products_and_not_the_bias() -> None:
     """Bloom adds a linear bias (ALiBi): at an infinite temperature only the bias and the mask are left."""
     model = build_model("bloom")

@@ -10,7 +10,9 @@ from .site_names import remove_call_suffix
 
 MLP_NAMES = frozenset({"mlp", "feed_forward", "ffn", "DenseReluDense"})
 #: names of the output projection as a submodule of the attention
-OUTPUT_PROJECTION_NAMES = ("c_proj", "o_proj", "out_proj", "out_lin", "o")
+OUTPUT_PROJECTION_NAMES = (
+    "c_proj", "o_proj", "out_proj", "out_lin", "o", "dense", "proj", "wo", "Wo", "linear_out", "attention_out",
+)  # fmt: skip
 #: BERT and Swin keep the heads in one module ("attention.self") and their projection in its sibling
 SIBLING_PROJECTION = "output.dense"
 

@@ -47,9 +47,12 @@ def register_taps(
     for name, module in find_feedforwards(model):
         handles.append(module.register_forward_hook(_create_output_hook(name, "feedforward_output", name_site)))
     modules = dict(model.named_modules())
-    for name, module in modules.items():
-        if any(f"{name}.{projection}" in modules for projection in OUTPUT_PROJECTION_NAMES):
-            handles.append(module.register_forward_hook(_create_output_hook(name, "block_output", name_site)))
+    for name in modules:
+        # the output of the projection, because some attentions add the residual stream themselves (BLOOM)
+        projections = (modules.get(f"{name}.{projection}") for projection in OUTPUT_PROJECTION_NAMES)
+        projection = next((module for module in projections if module is not None), None)
+        if projection is not None:
+            handles.append(projection.register_forward_hook(_create_output_hook(name, "block_output", name_site)))
         parent, _, word = name.rpartition(".")
         sibling = modules.get(f"{parent}.{SIBLING_PROJECTION}")
         if word in ("self", "attention") and sibling is not None:
