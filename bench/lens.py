@@ -62,6 +62,17 @@ def benchmark_transformers(tokens: torch.Tensor, lens: Lens, rounds: int) -> Non
     attentions = eager(tokens, output_attentions=True, logits_to_keep=1).attentions
     print(f"  transformers keeps {sum(weights.nbytes for weights in attentions) / 2**20:.1f} MiB of weights")
 
+    # two models of the same size, because an open lens changes the one that it opens
+    plain, opened = (GPT2LMHeadModel(GPT2Config()).eval() for _ in range(2))
+    start = time.perf_counter()
+    with Lens(opened) as transformers_lens:
+        transformers_lens.run(tokens)
+        print(f"  the first run on transformers' GPT-2, with its comparison: {time.perf_counter() - start:.1f} s")
+        ratio = compare_interleaved(
+            lambda: transformers_lens.run(tokens), lambda: plain(tokens, logits_to_keep=1), rounds
+        )
+    print_ratio("plain forward / forward with capture, transformers' GPT-2 small, 1,024 tokens", ratio)
+
 
 def benchmark_heads(rounds: int) -> None:
     """Compare the effects of all heads in restarted batches with one forward pass for each head."""
