@@ -135,15 +135,13 @@ class Router:
         )
 
     def _build_cache_key(self, inputs: tuple[Any, ...], settings: Mapping[str, Any]) -> CacheKey:
-        names = tuple(sorted(name for name, setting in settings.items() if setting is not None))
-        tensors = [
-            argument
-            for argument in (*inputs, *settings.values())
-            if isinstance(argument, Tensor) and argument.dim() > 1
-        ]
-        longest = max((tensor.shape[1] for tensor in tensors), default=0)
+        names = {name for name, setting in settings.items() if setting is not None} - {"logits_to_keep"}
+        if inputs:
+            names.add(self.model.main_input_name)
+        arguments = (*inputs, *settings.values())
+        lengths = [tensor.shape[1] for tensor in arguments if isinstance(tensor, Tensor) and tensor.dim() > 1]
         dtype = next(self.model.parameters()).dtype
-        return type(self.model), self._config, dtype, len(inputs), names, longest.bit_length()
+        return type(self.model), self._config, dtype, len(inputs[1:]), frozenset(names), max([0, *lengths]).bit_length()
 
     def _verify(self, inputs: tuple[Any, ...], settings: dict[str, Any]) -> Support:
         """Try the routes until one gives the outputs of the plain model."""
