@@ -35,6 +35,22 @@ BUILDERS: dict[str, Callable[[], Any]] = {
     "bert": lambda: hf.BertForQuestionAnswering(hf.BertConfig(**SIZES, vocab_size=30)),
     "bart": lambda: hf.BartForConditionalGeneration(hf.BartConfig(**PAIR)),
     "mbart": lambda: hf.MBartForConditionalGeneration(hf.MBartConfig(**PAIR)),
+    "reformer": lambda: hf.ReformerModelWithLMHead(
+        hf.ReformerConfig(
+            vocab_size=30,
+            is_decoder=True,
+            hidden_size=32,
+            attention_head_size=8,
+            num_attention_heads=4,
+            attn_layers=["local", "local"],
+            axial_pos_embds=False,
+            max_position_embeddings=64,
+            feed_forward_size=48,
+            local_attn_chunk_length=16,
+            eos_token_id=2,
+            pad_token_id=0,
+        )
+    ),
     "fnet": lambda: hf.FNetForMaskedLM(
         hf.FNetConfig(vocab_size=30, hidden_size=32, num_hidden_layers=2, intermediate_size=48)
     ),

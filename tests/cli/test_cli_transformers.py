@@ -30,7 +30,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("models")
     folders = {
         name: write_folder(root / name, name)
-        for name in ("opt", "electra", "bart", "bloom", "fnet", "dinov2", "beit", "wav2vec2")
+        for name in ("opt", "electra", "bart", "bloom", "fnet", "reformer", "dinov2", "beit", "wav2vec2")
     }
     hf.BeitImageProcessorPil(size={"height": 32, "width": 32}, do_center_crop=False).save_pretrained(folders["beit"])
     crop = {"height": 28, "width": 28}
@@ -195,7 +195,7 @@ def test_models_tells_the_level_of_each_model(folders: dict[str, Path], tmp_path
     broken = write_folder(tmp_path / "opt", "opt", num_hidden_layers=3)
     names = [
         "tiny",
-        *(folders[name] for name in ("opt", "electra", "bart", "beit", "wav2vec2", "bloom", "fnet")),
+        *(folders[name] for name in ("opt", "electra", "bart", "beit", "wav2vec2", "bloom", "fnet", "reformer")),
         broken,
     ]
     rows = run_json("models", *names)
@@ -203,9 +203,17 @@ def test_models_tells_the_level_of_each_model(folders: dict[str, Path], tmp_path
     assert levels["tiny"] == "own family" and rows[0]["reason"] == "gpt"
     assert {levels[name] for name in ("opt", "electra", "bart", "beit", "wav2vec2", "bloom")} == {"editable"}
     assert levels["fnet"] == "refused"  # it mixes tokens by a Fourier transform
+    assert levels["reformer"] == "maps only"
     assert rows[-1]["level"] == "refused" and "random numbers" in rows[-1]["reason"]
     shown = run("models", "tiny", folders["opt"]).stdout
     assert "tiny: own family (gpt)\n" in shown and "opt: editable (OPTForCausalLM of transformers" in shown
+
+
+def test_a_model_that_only_returns_maps_is_labelled_as_such(folders: dict[str, Path]) -> None:
+    shown = run("look", folders["reformer"], "the cat sat").stdout
+    assert "maps only: the model returned these maps itself" in shown and "where tokens look most" in shown
+    assert run_json("look", folders["reformer"], "the cat sat")["level"] == "maps only"
+    assert "the lens has only the maps that the model returns" in refuse("effect", folders["reformer"], "the cat sat")
 
 
 def test_models_without_a_name_lists_the_families() -> None:

@@ -88,6 +88,7 @@ def test_a_difference_is_refused_with_its_size(monkeypatch: pytest.MonkeyPatch) 
     with torch.no_grad():
         eager = model(TOKENS, output_attentions=True).attentions
     assert torch.equal(capture.weights(1), eager[1][0])
+    assert "maps returned by the model" in repr(capture)
     with Lens(model, check=False) as lens:
         lens.run(input_ids=TOKENS, edits=Ablate(0, 1))
 

@@ -82,6 +82,7 @@ def look(
         with show_status("reading", as_json) as update_status, explain_failures(loaded.model):
             lens = stack.enter_context(Lens(loaded, report=update_status))
             capture = lens.run(*labelled.positional, **labelled.named)
+            support = lens.support
         sites = _select_sites(capture, layer)
         heads_by_site = select_heads(capture, sites, head)
         with show_progress("classifying heads on repeated tokens and sentences", as_json) as report:
@@ -112,10 +113,13 @@ def look(
         figures.append(str(path))
     if as_json:
         fields = {"model": loaded.family, **input_to_json(labelled), "heads": heads, "tokens": tokens}
+        fields["level"] = support.level if support is not None else "own family"
         click.echo(json.dumps({**fields, "pictures": figures}, ensure_ascii=False))
         return
 
     click.echo(f"{loaded.family}, {summarize_input(labelled)}\n")
+    if capture.has_only_maps and support is not None:
+        click.echo(f"maps only: the model returned these maps itself, and edits are not possible ({support.reason})\n")
     _print_heads(heads)
     _print_sources(tokens)
     for figure in figures:

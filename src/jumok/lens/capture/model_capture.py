@@ -14,6 +14,7 @@ from jumok.lens.sites import SOURCE, TARGET, Sites, normalise_index
 from .axis_labels import Labels, label_positions, split_labels
 from .captured_attention import CapturedAttention
 from .overview import MAX_WEIGHTS, Overview, pool_weights
+from .weight_table import WeightTable
 
 if TYPE_CHECKING:
     from .head_figure import HeadFigure
@@ -82,7 +83,15 @@ class Capture:
         heads = sum(attention.heads for attention in self.attentions.values())
         positions = max((attention.queries for attention in self.attentions.values()), default=0)
         edits = f", {len(self.edits)} edits" if self.edits else ""
-        return f"<Capture of {positions:,} positions: {heads} heads of {len(self.attentions)} attentions{edits}>"
+        source = ", maps returned by the model" if self.has_only_maps else ""
+        return (
+            f"<Capture of {positions:,} positions: {heads} heads of {len(self.attentions)} attentions{edits}{source}>"
+        )
+
+    @property
+    def has_only_maps(self) -> bool:
+        """Whether the weights were returned by a model of transformers that the lens can only look at."""
+        return any(isinstance(attention, WeightTable) for attention in self.attentions.values())
 
     @property
     def logits(self) -> Tensor:
