@@ -16,6 +16,7 @@ from .arguments import load_and_prepare
 from .command import Command, json_option, show_progress, show_status
 from .input_summary import explain_failures, input_to_json, limit_option, summarize_input
 from .picture_options import add_picture_options, add_shading_options, check_picture_paths
+from .query_report import describe_query_as_json, print_query_report
 
 if TYPE_CHECKING:
     from jumok.lens import Capture, Lens
@@ -33,6 +34,7 @@ TOKENS_SHOWN = 40  # tokens whose sources are printed
   jumok look "the cat sat; the cat"
   jumok look tiny "주목은 어텐션이다. 주목은" --words
   jumok look smollm2 "When Mary and John went to the store, John gave a drink to" --top 2
+  jumok look smollm2 "The animal didn't cross the street because it was too tired" --query it --skip-first
   jumok look smollm2 story.txt --layer 3 --head 1 --png map.png
   jumok look runs/translate-1 "Save file" --layer decoder.0.cross --json
   jumok look my-vit cat.png --png heads.png
@@ -48,6 +50,12 @@ TOKENS_SHOWN = 40  # tokens whose sources are printed
     type=click.IntRange(1),
     help="The number of keys to show for each token.",
 )
+@click.option(
+    "--query",
+    metavar="TOKEN",
+    help="Only the keys of this token in every head, and how many heads prefer which key: its text (the last "
+    "occurrence) or its position. --skip-first leaves the first key out.",
+)
 @click.option("--words", "by_words", is_flag=True, help="Merge tokens into words: sum over keys, mean over queries.")
 @limit_option
 @add_picture_options("the head, the heads of the layer, or all heads with a row for each layer,")
@@ -58,6 +66,7 @@ def look(
     layer: str | None,
     head: int | None,
     top: int,
+    query: str | None,
     by_words: bool,
     limit: int,
     png: Path | None,
@@ -72,6 +81,7 @@ def look(
     from jumok.lens import Lens
     from jumok.lens.capture.head_figure import save_heads, select_heads
     from jumok.lens.describe import table_rows
+    from jumok.lens.describe.query_sources import find_query, rank_query_sources
     from jumok.threads import use_fastest_threads
 
     paths = check_picture_paths(png, svg)
@@ -84,21 +94,35 @@ def look(
             capture = lens.run(*labelled.positional, **labelled.named)
         sites = _select_sites(capture, layer)
         heads_by_site = select_heads(capture, sites, head)
-        with show_progress("classifying heads on repeated tokens and sentences", as_json) as report:
-            profiler = _profile_heads(lens, labelled, sites, report)
+        if query is None:
+            with show_progress("classifying heads on repeated tokens and sentences", as_json) as report:
+                profiler = _profile_heads(lens, labelled, sites, report)
 
     with show_progress("looking", as_json) as report, use_fastest_threads(loaded.model):
-        heads, tokens = table_rows.build_table_rows(
-            capture,
-            labelled,
-            sites,
-            tokens=labelled.tokens,
-            profiler=profiler,
-            heads=heads_by_site,
-            top=top,
-            by_words=by_words,
-            progress=report,
-        )
+        if query is None:
+            heads, tokens = table_rows.build_table_rows(
+                capture,
+                labelled,
+                sites,
+                tokens=labelled.tokens,
+                profiler=profiler,
+                heads=heads_by_site,
+                top=top,
+                by_words=by_words,
+                progress=report,
+            )
+        else:
+            position = find_query(capture, labelled, sites, query, by_words)
+            sources = rank_query_sources(
+                capture,
+                labelled,
+                sites,
+                position,
+                heads=heads_by_site,
+                top=top,
+                skip_first=skip_first,
+                by_words=by_words,
+            )
 
     def read_map(site: str, index: int, limit: int) -> PooledMap:
         return table_rows.pool_labelled_head(
@@ -111,13 +135,20 @@ def look(
             save_heads(path, heads_by_site, capture.sites, read_map, scale=scale, skip_first=skip_first)
         figures.append(str(path))
     if as_json:
-        fields = {"model": loaded.family, **input_to_json(labelled), "heads": heads, "tokens": tokens}
+        fields = {"model": loaded.family, **input_to_json(labelled)}
+        if query is None:
+            fields |= {"heads": heads, "tokens": tokens}
+        else:
+            fields |= describe_query_as_json(position, sources, skip_first)
         click.echo(json.dumps({**fields, "pictures": figures}, ensure_ascii=False))
         return
 
     click.echo(f"{loaded.family}, {summarize_input(labelled)}\n")
-    _print_heads(heads)
-    _print_sources(tokens)
+    if query is None:
+        _print_heads(heads)
+        _print_sources(tokens)
+    else:
+        print_query_report(position, sources, skip_first)
     for figure in figures:
         click.echo(f"wrote {figure}")
 
