@@ -76,7 +76,7 @@ def test_a_query_without_other_keys_says_so() -> None:
     [
         ("dog", r"there is no token 'dog'; choose a token or a position of: t\[0\]"),
         ("20", "tokens 0 to 19"),
-        (" ", "no"),
+        (" ", "there is no token ' '"),
     ],
 )
 def test_unknown_queries_raise(query: str, message: str) -> None:

@@ -57,6 +57,9 @@ TOKENS_SHOWN = 40  # tokens whose sources are printed
     "occurrence) or its position. --skip-first leaves the first key out.",
 )
 @click.option("--words", "by_words", is_flag=True, help="Merge tokens into words: sum over keys, mean over queries.")
+@click.option(
+    "--scores", "show_scores", is_flag=True, help="Print all scores that the kinds of heads are derived from."
+)
 @limit_option
 @add_picture_options("the head, the heads of the layer, or all heads with a row for each layer,")
 @add_shading_options
@@ -68,6 +71,7 @@ def look(
     top: int,
     query: str | None,
     by_words: bool,
+    show_scores: bool,
     limit: int,
     png: Path | None,
     svg: Path | None,
@@ -85,6 +89,8 @@ def look(
     from jumok.threads import use_fastest_threads
 
     paths = check_picture_paths(png, svg)
+    if show_scores and query is not None:
+        raise click.UsageError("--scores describes heads, and --query one token; give one of them")
     loaded, labelled = load_and_prepare(arguments, limit, as_json)
 
     with ExitStack() as stack:
@@ -146,6 +152,8 @@ def look(
     click.echo(f"{loaded.family}, {summarize_input(labelled)}\n")
     if query is None:
         _print_heads(heads)
+        if show_scores:
+            _print_scores(heads)
         _print_sources(tokens)
     else:
         print_query_report(position, sources, skip_first)
@@ -189,19 +197,46 @@ def _profile_heads(
 
 def _print_heads(heads: list[dict[str, Any]]) -> None:
     width = max([5, *(len(str(row["layer"])) for row in heads)])
-    click.echo(f"{'layer':>{width}}  head  kind         on repeats   entropy  distance    future")
+    click.echo(f"{'layer':>{width}}  head  kind         without 1st  on repeats   entropy  distance    future")
     for row in heads:
-        kinds = f"{row.get('kind', '-'):<11}  {row.get('kind_on_repeats', '-'):<11}"
+        names = (row.get(name, "-") for name in ("kind", "kind_without_first", "kind_on_repeats"))
+        kinds = "  ".join(f"{name:<11}" for name in names)
         distances = f"{'-':>8}  {'-':>8}"
         if "kind" in row:
             distances = f"{row['distance']:8.1f}  {row['future']:8.6f}"
         click.echo(f"{row['layer']!s:>{width}}  {row['head']:>4}  {kinds}  {row['entropy']:7.2f}  {distances}")
 
-    legend = "entropy in nats, distance in tokens, future: the largest weight of a row on later tokens; "
+    legend = (
+        "without 1st: the kind without the first key, often an attention sink; entropy in nats, distance in tokens, "
+    )
+    legend += "future: the largest weight of a row on later tokens; "
     legend += _describe_row_sums(heads)
     if any("kind" not in row for row in heads):
         legend += "; heads with a - attend from one input to another"
     click.echo(legend)
+
+
+def _print_scores(heads: list[dict[str, Any]]) -> None:
+    """Print the scores of each head in two lines: with all keys, and without the first one."""
+    from jumok.lens.describe.head_kinds import KEY_KINDS, OTHER_KINDS
+
+    thresholds = {**KEY_KINDS, **OTHER_KINDS}
+    names = [name for name in thresholds if any(name in row.get("scores", {}) for row in heads)]
+    if not names:
+        click.echo("\nno scores: the heads attend from one input to another")
+        return
+    click.echo("\nscores: all keys, and below without the first key (-):")
+    click.echo("  " + " " * 12 + "  ".join(names))
+    limits = "  ".join(f"{thresholds[name]:>{len(name)}.2f}" for name in names)
+    click.echo(f"  {'threshold':<12}{limits}")
+    for row in heads:
+        for title, field in ((f"{row['layer']}.{row['head']}", "scores"), ("-", "scores_without_first")):
+            cells = [row.get(field, {}).get(name) for name in names]
+            texts = [
+                f"{'' if cell is None else format(cell, '.2f'):>{len(name)}}"
+                for name, cell in zip(names, cells, strict=True)
+            ]
+            click.echo(f"  {title:<12}{'  '.join(texts)}".rstrip())
 
 
 def _describe_row_sums(heads: list[dict[str, Any]]) -> str:
