@@ -16,6 +16,7 @@ from .arguments import load_and_prepare
 from .command import Command, json_option, show_progress, show_status
 from .input_summary import explain_failures, input_to_json, limit_option, summarize_input
 from .picture_options import add_picture_options, add_shading_options, check_picture_paths
+from .query_report import describe_query_as_json, print_query_report
 
 if TYPE_CHECKING:
     from jumok.lens import Capture, Lens
@@ -33,6 +34,7 @@ TOKENS_SHOWN = 40  # tokens whose sources are printed
   jumok look "the cat sat; the cat"
   jumok look tiny "주목은 어텐션이다. 주목은" --words
   jumok look smollm2 "When Mary and John went to the store, John gave a drink to" --top 2
+  jumok look smollm2 "The animal didn't cross the street because it was too tired" --query it --skip-first
   jumok look smollm2 story.txt --layer 3 --head 1 --png map.png
   jumok look runs/translate-1 "Save file" --layer decoder.0.cross --json
   jumok look my-vit cat.png --png heads.png
@@ -48,7 +50,16 @@ TOKENS_SHOWN = 40  # tokens whose sources are printed
     type=click.IntRange(1),
     help="The number of keys to show for each token.",
 )
+@click.option(
+    "--query",
+    metavar="TOKEN",
+    help="Only the keys of this token in every head, and how many heads prefer which key: its text (the last "
+    "occurrence) or its position. --skip-first leaves the first key out.",
+)
 @click.option("--words", "by_words", is_flag=True, help="Merge tokens into words: sum over keys, mean over queries.")
+@click.option(
+    "--scores", "show_scores", is_flag=True, help="Print all scores that the kinds of heads are derived from."
+)
 @limit_option
 @add_picture_options("the head, the heads of the layer, or all heads with a row for each layer,")
 @add_shading_options
@@ -58,7 +69,9 @@ def look(
     layer: str | None,
     head: int | None,
     top: int,
+    query: str | None,
     by_words: bool,
+    show_scores: bool,
     limit: int,
     png: Path | None,
     svg: Path | None,
@@ -72,9 +85,12 @@ def look(
     from jumok.lens import Lens
     from jumok.lens.capture.head_figure import save_heads, select_heads
     from jumok.lens.describe import table_rows
+    from jumok.lens.describe.query_sources import find_query, rank_query_sources
     from jumok.threads import use_fastest_threads
 
     paths = check_picture_paths(png, svg)
+    if show_scores and query is not None:
+        raise click.UsageError("--scores describes heads, and --query one token; give one of them")
     loaded, labelled = load_and_prepare(arguments, limit, as_json)
 
     with ExitStack() as stack:
@@ -85,21 +101,35 @@ def look(
             support = lens.support
         sites = _select_sites(capture, layer)
         heads_by_site = select_heads(capture, sites, head)
-        with show_progress("classifying heads on repeated tokens and sentences", as_json) as report:
-            profiler = _profile_heads(lens, labelled, sites, report)
+        if query is None:
+            with show_progress("classifying heads on repeated tokens and sentences", as_json) as report:
+                profiler = _profile_heads(lens, labelled, sites, report)
 
     with show_progress("looking", as_json) as report, use_fastest_threads(loaded.model):
-        heads, tokens = table_rows.build_table_rows(
-            capture,
-            labelled,
-            sites,
-            tokens=labelled.tokens,
-            profiler=profiler,
-            heads=heads_by_site,
-            top=top,
-            by_words=by_words,
-            progress=report,
-        )
+        if query is None:
+            heads, tokens = table_rows.build_table_rows(
+                capture,
+                labelled,
+                sites,
+                tokens=labelled.tokens,
+                profiler=profiler,
+                heads=heads_by_site,
+                top=top,
+                by_words=by_words,
+                progress=report,
+            )
+        else:
+            position = find_query(capture, labelled, sites, query, by_words)
+            sources = rank_query_sources(
+                capture,
+                labelled,
+                sites,
+                position,
+                heads=heads_by_site,
+                top=top,
+                skip_first=skip_first,
+                by_words=by_words,
+            )
 
     def read_map(site: str, index: int, limit: int) -> PooledMap:
         return table_rows.pool_labelled_head(
@@ -112,16 +142,25 @@ def look(
             save_heads(path, heads_by_site, capture.sites, read_map, scale=scale, skip_first=skip_first)
         figures.append(str(path))
     if as_json:
-        fields = {"model": loaded.family, **input_to_json(labelled), "heads": heads, "tokens": tokens}
+        fields = {"model": loaded.family, **input_to_json(labelled)}
         fields["level"] = support.level if support is not None else "own family"
+        if query is None:
+            fields |= {"heads": heads, "tokens": tokens}
+        else:
+            fields |= describe_query_as_json(position, sources, skip_first)
         click.echo(json.dumps({**fields, "pictures": figures}, ensure_ascii=False))
         return
 
     click.echo(f"{loaded.family}, {summarize_input(labelled)}\n")
     if capture.has_only_maps and support is not None:
         click.echo(f"maps only: the model returned these maps itself, and edits are not possible ({support.reason})\n")
-    _print_heads(heads)
-    _print_sources(tokens)
+    if query is None:
+        _print_heads(heads)
+        if show_scores:
+            _print_scores(heads)
+        _print_sources(tokens)
+    else:
+        print_query_report(position, sources, skip_first)
     for figure in figures:
         click.echo(f"wrote {figure}")
 
@@ -162,19 +201,46 @@ def _profile_heads(
 
 def _print_heads(heads: list[dict[str, Any]]) -> None:
     width = max([5, *(len(str(row["layer"])) for row in heads)])
-    click.echo(f"{'layer':>{width}}  head  kind         on repeats   entropy  distance    future")
+    click.echo(f"{'layer':>{width}}  head  kind         without 1st  on repeats   entropy  distance    future")
     for row in heads:
-        kinds = f"{row.get('kind', '-'):<11}  {row.get('kind_on_repeats', '-'):<11}"
+        names = (row.get(name, "-") for name in ("kind", "kind_without_first", "kind_on_repeats"))
+        kinds = "  ".join(f"{name:<11}" for name in names)
         distances = f"{'-':>8}  {'-':>8}"
         if "kind" in row:
             distances = f"{row['distance']:8.1f}  {row['future']:8.6f}"
         click.echo(f"{row['layer']!s:>{width}}  {row['head']:>4}  {kinds}  {row['entropy']:7.2f}  {distances}")
 
-    legend = "entropy in nats, distance in tokens, future: the largest weight of a row on later tokens; "
+    legend = (
+        "without 1st: the kind without the first key, often an attention sink; entropy in nats, distance in tokens, "
+    )
+    legend += "future: the largest weight of a row on later tokens; "
     legend += _describe_row_sums(heads)
     if any("kind" not in row for row in heads):
         legend += "; heads with a - attend from one input to another"
     click.echo(legend)
+
+
+def _print_scores(heads: list[dict[str, Any]]) -> None:
+    """Print the scores of each head in two lines: with all keys, and without the first one."""
+    from jumok.lens.describe.head_kinds import KEY_KINDS, OTHER_KINDS
+
+    thresholds = {**KEY_KINDS, **OTHER_KINDS}
+    names = [name for name in thresholds if any(name in row.get("scores", {}) for row in heads)]
+    if not names:
+        click.echo("\nno scores: the heads attend from one input to another")
+        return
+    click.echo("\nscores: all keys, and below without the first key (-):")
+    click.echo("  " + " " * 12 + "  ".join(names))
+    limits = "  ".join(f"{thresholds[name]:>{len(name)}.2f}" for name in names)
+    click.echo(f"  {'threshold':<12}{limits}")
+    for row in heads:
+        for title, field in ((f"{row['layer']}.{row['head']}", "scores"), ("-", "scores_without_first")):
+            cells = [row.get(field, {}).get(name) for name in names]
+            texts = [
+                f"{'' if cell is None else format(cell, '.2f'):>{len(name)}}"
+                for name, cell in zip(names, cells, strict=True)
+            ]
+            click.echo(f"  {title:<12}{'  '.join(texts)}".rstrip())
 
 
 def _describe_row_sums(heads: list[dict[str, Any]]) -> str:

@@ -1,44 +1,55 @@
-"""Compute attention step by step on examples small enough to verify on paper.
+"""Compute attention step by step: the formula, shape, numbers and labels of every line.
 
-Every step holds its formula, shape and numbers. Where a published text prints other numbers, a step holds those too, so
-that readers can compare them with the numbers that follow from the formula.
+Where a published text prints other numbers, a step holds those too, so that readers can compare them with the numbers
+that follow from the formula.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from jumok.attention import attend
-from jumok.attention import mask as masks
 from jumok.attention import score as scores
 from jumok.attention.mask import Mask
-from jumok.errors import ArgumentError
 
-from .sentence_attention import DEMO_SENTENCES
+from . import step_texts as texts
+from .step_texts import StepText
 
-Matrix = Float[Tensor, "row column"]
+Matrix = Float[Tensor, "_ _"]
 
 ROUNDING = 0.0051  # published numbers have two decimals
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Step:
     """One line of the computation.
 
     Attributes:
         formula: The line as text, for example ``"Q K^T"``.
-        numbers: Its value.
-        printed: The numbers that a published text prints for this line, or None.
+        numbers: Its value, ``[row, column]``; with a batch axis ``[1, row, column]``.
+        explanation: What the line does, in English and Korean.
+        rows: The label of each row, if any.
+        columns: The label of each column, if any.
+        printed: The numbers that a published text prints for this line, NaN where it prints none; None if it prints
+            nothing.
+        printed_shape: The shape that a published text prints for this line, or None.
+        is_weights: Whether the rows are attention weights.
     """
 
     formula: str
-    numbers: Matrix
+    numbers: Float[Tensor, "*batch _ _"]
+    explanation: StepText
+    rows: Sequence[str] = ()
+    columns: Sequence[str] = ()
     printed: Matrix | None = None
+    printed_shape: tuple[int, ...] | None = None
+    is_weights: bool = False
 
     @property
     def shape(self) -> list[int]:
@@ -46,12 +57,25 @@ class Step:
         return list(self.numbers.shape)
 
     @property
+    def matrix(self) -> Matrix:
+        """The numbers without a batch axis."""
+        return self.numbers.reshape(-1, self.numbers.shape[-1])
+
+    @property
+    def differing_rows(self) -> list[int]:
+        """The rows whose printed numbers differ from the computed ones by more than rounding to two decimals."""
+        if self.printed is None:
+            return []
+        is_different = (self.matrix - self.printed).abs() > ROUNDING  # a comparison with NaN is False
+        return is_different.any(-1).nonzero().flatten().tolist()
+
+    @property
     def differs(self) -> bool:
-        """Whether the printed numbers differ from the computed ones by more than rounding to two decimals."""
-        return self.printed is not None and bool(((self.numbers - self.printed).abs() > ROUNDING).any())
+        """Whether any printed number differs from the computed one by more than rounding to two decimals."""
+        return bool(self.differing_rows) or self.printed_shape not in (None, tuple(self.shape))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Example:
     """A worked example.
 
@@ -59,17 +83,26 @@ class Example:
         title: A short description.
         steps: The lines of the computation, in order.
         words: The words that the rows stand for, if any.
-        remark: A conclusion, or an empty string.
+        source: The words that are attended to, if they are those of another sentence.
+        remark: A conclusion; empty if there is none.
     """
 
-    title: str
+    title: StepText
     steps: list[Step]
     words: list[str] = field(default_factory=list)
-    remark: str = ""
+    source: list[str] = field(default_factory=list)
+    remark: StepText = texts.EMPTY
 
 
 def compute_steps(
-    query: Matrix, key: Matrix, value: Matrix, *, scaled: bool = True, mask: Mask | None = None
+    query: Float[Tensor, "query head_width"],
+    key: Float[Tensor, "key head_width"],
+    value: Float[Tensor, "key value_width"],
+    *,
+    scaled: bool = True,
+    mask: Mask | None = None,
+    query_labels: Sequence[str] = (),
+    key_labels: Sequence[str] = (),
 ) -> list[Step]:
     """Compute every line of softmax(Q K^T / sqrt(d)) V; the last one is the output of ``attend()``.
 
@@ -79,16 +112,24 @@ def compute_steps(
         value: Values ``[key, value_width]``.
         scaled: Whether to divide the scores by sqrt(head_width).
         mask: Which keys each query may attend to; default: all of them.
+        query_labels: The label of each query.
+        key_labels: The label of each key.
 
     Returns:
         The lines Q, K, V, Q K^T, the scaled and masked scores where they apply, the weights, and the output.
     """
     products = query @ key.T
-    steps = [Step("Q", query), Step("K", key), Step("V", value), Step("Q K^T", products)]
+    labels: dict[str, Any] = {"rows": query_labels, "columns": key_labels}
+    steps = [
+        Step("Q", query, texts.QUERY, rows=query_labels),
+        Step("K", key, texts.KEY, rows=key_labels),
+        Step("V", value, texts.VALUE, rows=key_labels),
+        Step("Q K^T", products, texts.PRODUCTS, **labels),
+    ]
     if scaled:
         products = products / key.shape[1] ** 0.5
-        steps.append(Step(f"/ sqrt({key.shape[1]})", products))
-    steps += _compute_weights(products, mask)
+        steps.append(Step(f"/ sqrt({key.shape[1]})", products, texts.SCALED, **labels))
+    steps += compute_weight_steps(products, mask, query_labels=query_labels, key_labels=key_labels)
 
     output = attend(
         query[None, None],
@@ -97,105 +138,27 @@ def compute_steps(
         mask=mask,
         score=scores.ScaledDot() if scaled else scores.Dot(),
     )[0, 0]
-    assert torch.allclose(steps[-1].numbers @ value, output, atol=1e-5), "the steps disagree with attend()"
-    return [*steps, Step("weights V", output)]
+    difference = float((steps[-1].numbers @ value - output).abs().max())
+    assert difference <= 1e-5 * max(1.0, float(value.abs().max())), "the steps disagree with attend()"
+    return [*steps, Step("weights V", output, texts.OUTPUT, rows=query_labels)]
 
 
-def _compute_weights(products: Matrix, mask: Mask | None) -> list[Step]:
-    """The steps from scores to weights: the mask, if there is one, and the softmax."""
+def compute_weight_steps(
+    products: Matrix, mask: Mask | None, *, query_labels: Sequence[str] = (), key_labels: Sequence[str] = ()
+) -> list[Step]:
+    """Compute the lines from scores to weights: the mask, if there is one, and the softmax.
+
+    Args:
+        products: The scores ``[query, key]``.
+        mask: Which keys each query may attend to; None is all of them.
+        query_labels: The label of each query.
+        key_labels: The label of each key.
+    """
+    labels: dict[str, Any] = {"rows": query_labels, "columns": key_labels}
     steps = []
     if mask is not None:
         allowed = mask.dense(*products.shape)[0, 0]
         products = products.masked_fill(~allowed, -torch.inf)
-        steps.append(Step(f"masked: {mask!r}", products))
-    return [*steps, Step("softmax, row by row", products.softmax(-1))]
-
-
-def _build_mixture() -> Example:
-    weights = torch.tensor([[0.1, 0.8, 0.1]])
-    value = torch.tensor([[10.0, 10.0], [100.0, 100.0], [5.0, 5.0]])
-    return Example(
-        "a weighted sum of values",
-        [
-            Step("weights", weights),
-            Step("V", value),
-            Step("each weight times its value", weights.T * value),
-            Step("their sum", weights @ value),
-        ],
-    )
-
-
-def _build_causal() -> Example:
-    table = torch.tensor(
-        [[2.1, 1.5, 0.8, 1.2], [1.3, 2.5, 1.1, 0.9], [0.7, 1.8, 2.2, 1.4], [1.0, 1.6, 1.9, 2.3]]
-    )  # fmt: skip
-    masked, weights = _compute_weights(table, masks.causal)
-    printed = weights.numbers.clone()
-    printed[2] = torch.tensor([0.1, 0.3, 0.6, 0.0])
-    return Example(
-        "four scores in each row, under a causal mask",
-        [Step("scores", table), masked, Step(weights.formula, weights.numbers, printed)],
-        remark="An article prints 0.1, 0.3, 0.6 in the third row; the softmax of these scores is 0.118, 0.354, 0.528.",
-    )
-
-
-def _build_one_hot() -> Example:
-    words = torch.eye(3)
-    unscaled_steps = compute_steps(words, words, words, scaled=False)
-    scaled_steps = compute_steps(words, words, words)
-    return Example(
-        "three words with orthogonal one-hot vectors",
-        [*unscaled_steps[:-1], *scaled_steps[4:]],
-        remark="Without the scale each word has the weight e / (e + 2) = 0.576 on itself, with the scale 0.471.",
-    )
-
-
-def _build_large_scores() -> Example:
-    table = torch.tensor([[5.0, 95.0, 12.0]])
-    (weights,) = _compute_weights(table, None)
-    return Example(
-        "large scores saturate the softmax",
-        [Step("scores", table), Step(weights.formula, weights.numbers, torch.tensor([[0.01, 0.88, 0.03]]))],
-        remark="A lecture prints the weights 0.01, 0.88, 0.03 for these scores, which do not sum to 1. Softmax depends "
-        "on differences: a score that is larger by 83 receives the entire weight.",
-    )
-
-
-def _build_sentence() -> Example:
-    words = DEMO_SENTENCES["english"].split()
-    generator = torch.Generator().manual_seed(0)
-    hidden = torch.randn(len(words), 4, generator=generator)
-    projections = [torch.randn(4, 4, generator=generator) / 2 for _ in range(3)]
-    steps = compute_steps(*(hidden @ projection for projection in projections), mask=masks.causal)
-    return Example(
-        "a sentence with random, untrained parameters",
-        [Step("embedded words", hidden), *steps],
-        words=words,
-        remark="The vectors and projections are random: shapes and sums are right, but the weights carry no meaning.",
-    )
-
-
-EXAMPLES: dict[str, Callable[[], Example]] = {
-    "mixture": _build_mixture,
-    "one-hot": _build_one_hot,
-    "causal": _build_causal,
-    "scores": _build_large_scores,
-    "sentence": _build_sentence,
-}
-
-
-def build_example(name: str) -> Example:
-    """Build one of the worked examples.
-
-    Args:
-        name: One of ``EXAMPLES``: mixture, one-hot, causal, scores or sentence.
-
-    Raises:
-        ArgumentError: If the name is unknown.
-
-    >>> [step.formula for step in build_example("causal").steps]
-    ['scores', 'masked: causal', 'softmax, row by row']
-    """
-    if name not in EXAMPLES:
-        raise ArgumentError(f"unknown example {name!r}; choose one of {', '.join(EXAMPLES)}")
-    return EXAMPLES[name]()
+        steps.append(Step(f"masked: {mask!r}", products, texts.MASKED, **labels))
+    weights = Step("softmax, row by row", products.softmax(-1), texts.WEIGHTS, is_weights=True, **labels)
+    return [*steps, weights]

@@ -127,8 +127,8 @@ def attend_sentence(
     _redraw_projections(attention, width)
 
     with torch.no_grad():
-        inputs = _embed_words(query_words, width, seed)
-        memory = None if source is None else _embed_words(key_words, width, seed)
+        inputs = embed_words(query_words, width, seed)
+        memory = None if source is None else embed_words(key_words, width, seed)
         output, weights = attention(inputs, memory, mask=mask, bias=bias_function, weights=True)
         query = attention.projection.project_queries(inputs)
         key, value = attention.projection.project_keys_values(inputs if memory is None else memory)
@@ -179,8 +179,14 @@ def _measure_row_error(pattern: Tensor) -> float:
     return float((sums - 1).abs()[attending].max()) if bool(attending.any()) else 0.0
 
 
-def _embed_words(words: list[str], width: int, seed: int) -> Tensor:
-    """Return ``[1, word, width]``: a random vector for each distinct word, plus its sinusoidal position."""
+def embed_words(words: list[str], width: int, seed: int) -> Tensor:
+    """Return ``[1, word, width]``: a random vector for each distinct word, plus its sinusoidal position.
+
+    Args:
+        words: The words.
+        width: The width of the vectors.
+        seed: The seed of the random vectors.
+    """
     vectors = []
     for word in words:
         generator = torch.Generator().manual_seed(zlib.crc32(word.encode()) + seed)

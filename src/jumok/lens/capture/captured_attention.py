@@ -91,6 +91,20 @@ class CapturedCall:
             return torch.ones(grid.shape[2:], dtype=torch.bool, device=self.query.device)
         return self.mask.evaluate(grid)[0, 0].expand(grid.shape[2:])
 
+    def evaluate_bias(self, row: int, head: int, queries: slice, keys: slice) -> Tile:
+        """Evaluate the bias of a tile; zeros without a bias.
+
+        Args:
+            row: The index of the batch row.
+            head: The head.
+            queries: The rows of the tile, counted from 0 within this call.
+            keys: The columns of the tile, counted from 0 within this call.
+        """
+        grid = self._build_grid(row, head, queries, keys)
+        if self.bias is None:
+            return torch.zeros(grid.shape[2:], device=self.query.device)
+        return self.bias.evaluate(grid)[0, 0].expand(grid.shape[2:])
+
     @property
     def _result_dtype(self) -> torch.dtype:
         """The dtype of the queries, but at least float32."""

@@ -17,7 +17,11 @@ Four are defined differently:
     uniform      the entropy of a row, divided by that of a uniform row
     positional   how well the distance alone predicts a row: 1 minus the total variation distance between the row and
                  the mean profile over distances
-    semantic     the correlation of weights with the cosine similarities of given vectors, over allowed keys
+    semantic     the correlation of weights with the cosine similarities of given vectors, over allowed keys other
+                 than the token itself
+
+Two are measured on annotated sentences and compared with control pairs (``sentence_margins.py``): syntactic_margin and
+semantic_margin. A short text has too few pairs for them.
 """
 
 from __future__ import annotations
@@ -35,10 +39,21 @@ from jumok.lens.capture.model_capture import Capture
 from .head_statistics import HeadStatistics
 from .key_patterns import KeyPatterns
 
+MARGIN = "_margin"  # ends the name of a score that is compared with control pairs
+
 #: the smallest score at which a head is named after a kind. Among the kinds that select certain keys, the largest
-#: score wins; otherwise the other kinds are tried in this order
-KEY_KINDS = dict.fromkeys(("induction", "previous", "duplicate", "own", "separator", "syntactic", "first"), 0.4)
-OTHER_KINDS = {"uniform": 0.95, "local": 0.6, "positional": 0.8, "semantic": 0.5}
+#: score wins; otherwise the other kinds are tried in this order. 0.4 for syntactic_margin and
+#: 0.2 for semantic_margin are where random control pairs no longer reach (LOG.md, "Kinds of heads")
+KEY_KINDS = dict.fromkeys(
+    ("induction", "previous", "duplicate", "own", "separator", "syntactic", "syntactic_margin", "first"), 0.4
+)
+OTHER_KINDS = {
+    "uniform": 0.95,
+    "semantic_margin": 0.2,
+    "local": 0.6,
+    "positional": 0.8,
+    "semantic": 0.5,
+}
 
 
 @dataclass(frozen=True)
@@ -53,6 +68,8 @@ class HeadKind:
         distance: The mean distance between query and key, in tokens.
         shares: The share of all weight on the keys of each kind, over all rows; the same as ``detect_head`` in
             TransformerLens.
+        scores_without_first: The scores of the same rows without the first key, normalised again: what an attention
+            sink hides.
     """
 
     site: str
@@ -61,16 +78,27 @@ class HeadKind:
     entropy: float
     distance: float
     shares: dict[str, float] = field(default_factory=dict)
+    scores_without_first: dict[str, float | None] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         """The kind with the largest score on certain keys, else another kind that fits, else "mixed"."""
-        scores = {name: score for name, score in self.scores.items() if score is not None}
-        key_kinds = [name for name, least in KEY_KINDS.items() if scores.get(name, 0.0) >= least]
-        other_kinds = [name for name, least in OTHER_KINDS.items() if scores.get(name, 0.0) >= least]
-        if "uniform" in other_kinds:  # uniform attention covers the keys of every kind
-            return "uniform"
-        return max(key_kinds, key=lambda name: scores[name], default=other_kinds[0] if other_kinds else "mixed")
+        return _name_kind(self.scores)
+
+    @property
+    def name_without_first(self) -> str:
+        """The kind of the same rows without the first key."""
+        return _name_kind(self.scores_without_first)
+
+
+def _name_kind(all_scores: dict[str, float | None]) -> str:
+    scores = {name: score for name, score in all_scores.items() if score is not None}
+    key_kinds = [name for name, least in KEY_KINDS.items() if scores.get(name, 0.0) >= least]
+    other_kinds = [name for name, least in OTHER_KINDS.items() if scores.get(name, 0.0) >= least]
+    if "uniform" in other_kinds:  # uniform attention covers the keys of every kind
+        return "uniform"
+    name = max(key_kinds, key=lambda name: scores[name], default=other_kinds[0] if other_kinds else "mixed")
+    return name.removesuffix(MARGIN)
 
 
 def classify_heads(
@@ -117,8 +145,17 @@ def classify_heads(
             continue  # a cross-attention, or an attention over something else
         for head in range(attention.heads):
             statistics = HeadStatistics.collect(capture, site, head, patterns, batch)
+            without_first = HeadStatistics.collect(capture, site, head, patterns, batch, skip_first=True)
             kinds.append(
-                HeadKind(site, head, statistics.scores, statistics.entropy, statistics.distance, statistics.shares)
+                HeadKind(
+                    site,
+                    head,
+                    statistics.scores,
+                    statistics.entropy,
+                    statistics.distance,
+                    statistics.shares,
+                    without_first.scores,
+                )
             )
     if not kinds:
         raise ArgumentError(f"this capture has no self-attention over {count} tokens; give the tokens that it read")

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from jumok.errors import ArgumentError
 from jumok.lens.capture.model_capture import Capture
@@ -14,6 +16,7 @@ from jumok.lens.lens import Lens
 from .annotated_sentences import ENGLISH_SENTENCES, KOREAN_SENTENCES, AnnotatedSentence
 from .head_kinds import HeadKind, classify_heads, sample_repeated_tokens
 from .head_statistics import subtract_uniform
+from .sentence_margins import SentenceMargin, WordPairs
 
 REPEATED_LENGTH = 50  # random tokens, which are then repeated once
 
@@ -45,6 +48,7 @@ class HeadProfiler:
     Attributes:
         on_repeats: The kind of each head on repeated random tokens, by (site, head).
         syntactic: The mean syntactic score of each head over the annotated sentences, by (site, head).
+        margins: How much the weights on related words of these sentences exceed control pairs, by (site, head).
     """
 
     def __init__(
@@ -66,7 +70,10 @@ class HeadProfiler:
         report = progress or (lambda done, total: None)
         self._embedding = lens.facts.embedding
         self.on_repeats = _classify_on_repeats(lens, sites, report)
-        self.syntactic = {} if tokenize_words is None else _score_syntactic(lens, tokenize_words, sites, report)
+        self.syntactic: dict[Head, float] = {}
+        self.margins: dict[Head, SentenceMargin] = {}
+        if tokenize_words is not None:
+            self.syntactic, self.margins = _score_sentences(lens, tokenize_words, sites, report)
 
     def classify_on_text(self, capture: Capture, tokens: Sequence[int], site: str) -> list[HeadKind]:
         """Classify the heads of one attention on a text.
@@ -80,11 +87,20 @@ class HeadProfiler:
         if self._embedding is not None:
             vectors = self._embedding[torch.tensor(list(tokens), device=self._embedding.device)]
         kinds = classify_heads(capture, list(tokens), vectors=vectors, sites=[site])
-        return [self._add_syntactic_score(kind) for kind in kinds]
+        return [self._add_sentence_scores(kind) for kind in kinds]
 
-    def _add_syntactic_score(self, kind: HeadKind) -> HeadKind:
-        score = self.syntactic.get((kind.site, kind.head))
-        return kind if score is None else replace(kind, scores={**kind.scores, "syntactic": score})
+    def _add_sentence_scores(self, kind: HeadKind) -> HeadKind:
+        head = (kind.site, kind.head)
+        if head not in self.syntactic:
+            return kind
+        margins: dict[str, float | None] = {}
+        if margin := self.margins.get(head):
+            margins = {"syntactic_margin": margin.syntactic, "semantic_margin": margin.semantic}
+        return replace(
+            kind,
+            scores={**kind.scores, "syntactic": self.syntactic[head], **margins},
+            scores_without_first={**kind.scores_without_first, **margins},
+        )
 
 
 def profile_heads(
@@ -130,11 +146,15 @@ def _classify_on_repeats(lens: Lens, sites: Sequence[str] | None, progress: Prog
     return kinds
 
 
-def _score_syntactic(
+def _score_sentences(
     lens: Lens, tokenize_words: TokenizeWords, sites: Sequence[str] | None, progress: Progress
-) -> dict[Head, float]:
-    """Compute the mean syntactic score over the sentences, as head_kinds.py defines it."""
+) -> tuple[dict[Head, float], dict[Head, SentenceMargin]]:
+    """Compute the mean syntactic score over the sentences, as head_kinds.py defines it, and the margins in English.
+
+    The Korean sentences have too few pairs of each relation for margins.
+    """
     scores: dict[Head, list[float]] = {}
+    english = WordPairs()
     sentences = (*ENGLISH_SENTENCES, *KOREAN_SENTENCES)
     for number, sentence in enumerate(sentences):
         progress(number, len(sentences))
@@ -146,14 +166,31 @@ def _score_syntactic(
         ends = torch.zeros(len(tokens), len(tokens), dtype=torch.bool)
         ends[tuple(torch.tensor(arcs).T)] = True
         ends |= ends.T.clone()
+        weights_by_head: dict[Head, Tensor] = {}
         for site in capture.sites.names if sites is None else sites:
             allowed = capture.attentions[site].evaluate_mask(0, 0, slice(None), slice(None)).cpu()
             for head in range(capture.heads(site)):
-                weight = (capture.weights(site, head).float().cpu() * ends).sum(-1)
+                weights_by_head[site, head] = capture.weights(site, head).float().cpu()
+                weight = (weights_by_head[site, head] * ends).sum(-1)
                 excess, is_defined = subtract_uniform(weight, ends, allowed)
                 if is_defined.any():
                     scores.setdefault((site, head), []).append(float(excess[is_defined].mean()))
-    return {head: sum(values) / len(values) for head, values in scores.items()}
+        if sentence in ENGLISH_SENTENCES:
+            english.add_sentence(sentence, words, weights_by_head, allowed, embed_tokens(lens, tokens))
+    return {head: sum(values) / len(values) for head, values in scores.items()}, english.compute_margins()
+
+
+def embed_tokens(lens: Lens, tokens: Sequence[int]) -> Float[Tensor, "token width"] | None:
+    """Return the rows of a model's embedding for some tokens; None if the model has no token embedding.
+
+    Args:
+        lens: An open lens.
+        tokens: The token ids.
+    """
+    embedding = lens.facts.embedding
+    if embedding is None:
+        return None
+    return embedding[torch.tensor(list(tokens), device=embedding.device)].detach().float().cpu()
 
 
 def expand_arcs(sentence: AnnotatedSentence, words: Sequence[range]) -> list[tuple[int, int]]:

@@ -34,7 +34,9 @@ class Tile(NamedTuple):
 class TileReader:
     """Iterates over a head's map in tiles; a map that fits into one tile is computed once."""
 
-    def __init__(self, capture: Capture, site: str, head: int, count: int, batch: int) -> None:
+    def __init__(
+        self, capture: Capture, site: str, head: int, count: int, batch: int, *, skip_first: bool = False
+    ) -> None:
         """Choose the tiles.
 
         Args:
@@ -43,7 +45,9 @@ class TileReader:
             head: The head.
             count: The number of tokens.
             batch: The batch row.
+            skip_first: Whether to leave out the first key and normalise the rows again.
         """
+        self._skip_first = skip_first
         self._capture, self._site, self._head, self._batch = capture, site, head, batch
         step = max(1, MAX_WEIGHTS // count)
         self._slices = [slice(begin, min(begin + step, count)) for begin in range(0, count, step)]
@@ -62,6 +66,9 @@ class TileReader:
     def _compute(self, rows: slice) -> Tile:
         weights = self._capture.tile(self._site, self._head, rows, slice(None), self._batch).float().cpu()
         allowed = self._capture.attentions[self._site].evaluate_mask(self._batch, self._head, rows, slice(None)).cpu()
+        if self._skip_first:
+            weights = drop_first_key(weights)
+            allowed = allowed & (torch.arange(allowed.shape[1]) > 0)
         return Tile(torch.arange(rows.start, rows.stop), weights, allowed)
 
 
@@ -82,7 +89,9 @@ class HeadStatistics:
     distance: float
 
     @staticmethod
-    def collect(capture: Capture, site: str, head: int, patterns: KeyPatterns, batch: int) -> HeadStatistics:
+    def collect(
+        capture: Capture, site: str, head: int, patterns: KeyPatterns, batch: int, *, skip_first: bool = False
+    ) -> HeadStatistics:
         """Compute the statistics of one head.
 
         Args:
@@ -91,9 +100,10 @@ class HeadStatistics:
             head: The head.
             patterns: The keys of each kind.
             batch: The batch row.
+            skip_first: Whether to leave out the first key and normalise the rows again.
         """
         count = len(patterns.tokens)
-        tiles = TileReader(capture, site, head, count, batch)
+        tiles = TileReader(capture, site, head, count, batch, skip_first=skip_first)
         pattern_sums = _PatternSums(patterns)
         entropy = _EntropySums()
         profile = _DistanceProfile(count)
@@ -113,6 +123,18 @@ class HeadStatistics:
         return HeadStatistics(
             scores, dict(pattern_sums.shares), entropy.entropy_sum / count, profile.distance_sum / count
         )
+
+
+def drop_first_key(weights: Tensor) -> Tensor:
+    """Set the weight on the first key to 0 and divide each row by the sum of the others.
+
+    Args:
+        weights: Weights ``[..., query, key]``. Rows whose weight is all on the first key become 0.
+    """
+    weights = weights.clone()
+    weights[..., 0] = 0
+    sums = weights.sum(-1, keepdim=True)
+    return torch.where(sums > 0, weights / sums.clamp_min(1e-30), 0.0)
 
 
 def subtract_uniform(weight: Tensor, cells: Tensor, allowed: Tensor) -> tuple[Tensor, Tensor]:
@@ -208,7 +230,9 @@ class _Moments:
         self._sums = torch.zeros(6, dtype=torch.float64)
 
     def add(self, tile: Tile, similarities: Tensor) -> None:
-        x, y = tile.weights[tile.allowed].double(), similarities[tile.allowed].double()
+        # a token is most similar to itself: with its own cell, every head that attends to itself would be semantic
+        cells = tile.allowed & (_compute_distances(tile) != 0)
+        x, y = tile.weights[cells].double(), similarities[cells].double()
         self._sums += torch.stack([torch.tensor(len(x)).double(), x.sum(), y.sum(), x @ x, y @ y, x @ y])
 
     def compute_correlation(self) -> float | None:

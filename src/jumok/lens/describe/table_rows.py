@@ -199,15 +199,17 @@ def _build_head_row(capture: Capture, site: str, head: int, kind: HeadKind | Non
     row: Row = {"layer": capture.sites.get_layer(site), "head": head, "sums": check.sums, "future": check.future}
     row["entropy"] = float(torch.special.entr(capture.weights(site, head).float()).sum(-1).mean())
     if kind is not None:
-        row |= {"kind": kind.name, "entropy": kind.entropy, "distance": kind.distance, "scores": _drop_missing(kind)}
+        row |= {"kind": kind.name, "entropy": kind.entropy, "distance": kind.distance}
+        row |= {"scores": _drop_missing(kind.scores), "kind_without_first": kind.name_without_first}
+        row["scores_without_first"] = _drop_missing(kind.scores_without_first)
     if on_repeats is not None:
-        row |= {"kind_on_repeats": on_repeats.name, "scores_on_repeats": _drop_missing(on_repeats)}
+        row |= {"kind_on_repeats": on_repeats.name, "scores_on_repeats": _drop_missing(on_repeats.scores)}
     return row
 
 
-def _drop_missing(kind: HeadKind) -> dict[str, float]:
+def _drop_missing(scores: dict[str, float | None]) -> dict[str, float]:
     """Return the scores that are not None."""
-    return {name: score for name, score in kind.scores.items() if score is not None}
+    return {name: score for name, score in scores.items() if score is not None}
 
 
 class _SourceTable:

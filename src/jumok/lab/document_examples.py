@@ -1,0 +1,131 @@
+"""Worked examples from introductions to attention, with the numbers that those texts print."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from jumok.attention import mask as masks
+from jumok.errors import ArgumentError
+
+from . import step_texts as texts
+from .formula_steps import Example, Step, compute_steps, compute_weight_steps
+from .input_steps import build_sentence_steps
+from .multihead_steps import build_multihead_steps
+from .sentence_attention import DEMO_SENTENCES
+from .step_texts import StepText
+
+NAN = float("nan")  # where the text prints no number
+
+
+def _build_mixture() -> Example:
+    weights = torch.tensor([[0.1, 0.8, 0.1]])
+    values = torch.tensor([[10.0, 10.0], [100.0, 100.0], [5.0, 5.0]])
+    printed_parts = torch.tensor([[1.0, 1.0], [80.0, 80.0], [0.5, 0.5]])
+    printed_sum = torch.tensor([[81.5, 81.5]])
+    keys = ["v0", "v1", "v2"]
+    return Example(
+        StepText("a weighted sum of values", "값의 가중합"),
+        [
+            Step("weights", weights, texts.FIXED_WEIGHTS, ["q0"], keys, printed=weights, is_weights=True),
+            Step("V", values, texts.VALUE, keys, printed=values),
+            Step("each weight times its value", weights.T * values, texts.PARTS, keys, printed=printed_parts),
+            Step("their sum", weights @ values, texts.OUTPUT, ["q0"], printed=printed_sum),
+        ],
+    )
+
+
+def _build_causal() -> Example:
+    table = torch.tensor(
+        [[2.1, 1.5, 0.8, 1.2], [1.3, 2.5, 1.1, 0.9], [0.7, 1.8, 2.2, 1.4], [1.0, 1.6, 1.9, 2.3]]
+    )  # fmt: skip
+    queries, keys = [f"q{index}" for index in range(4)], [f"k{index}" for index in range(4)]
+    masked, weights = compute_weight_steps(table, masks.causal, query_labels=queries, key_labels=keys)
+    printed = torch.full((4, 4), NAN)
+    printed[2] = torch.tensor([0.1, 0.3, 0.6, 0.0])
+    return Example(
+        StepText("four scores in each row, under a causal mask", "행마다 점수가 네 개인 인과 마스크"),
+        [Step("scores", table, texts.SCORES, queries, keys, printed=table), masked, replace(weights, printed=printed)],
+        remark=StepText(
+            "An article prints 0.1, 0.3, 0.6 in the third row; the softmax of these scores is 0.118, 0.354, 0.528.",
+            "어떤 글은 셋째 행을 0.1, 0.3, 0.6으로 적었지만, 이 점수의 소프트맥스는 0.118, 0.354, 0.528입니다.",
+        ),
+    )
+
+
+def _build_one_hot() -> Example:
+    vectors = torch.eye(3)
+    names = ["word 0", "word 1", "word 2"]
+    labels: dict[str, Any] = {"query_labels": names, "key_labels": names}
+    unscaled_steps = compute_steps(vectors, vectors, vectors, scaled=False, **labels)
+    scaled_steps = compute_steps(vectors, vectors, vectors, **labels)
+    query, key, values, products, weights = unscaled_steps[:-1]
+    printed = torch.full((3, 3), NAN).fill_diagonal_(0.576)
+    inputs = [replace(step, printed=vectors) for step in (query, key, values)]
+    return Example(
+        StepText("three words with orthogonal one-hot vectors", "서로 직교하는 원-핫 벡터로 나타낸 단어 세 개"),
+        [*inputs, products, replace(weights, printed=printed), *scaled_steps[4:]],
+        remark=StepText(
+            "Without the scale each word has the weight e / (e + 2) = 0.576 on itself, with the scale 0.471.",
+            "스케일이 없으면 각 단어가 자신에게 두는 가중치는 e / (e + 2) = 0.576이고, 스케일이 있으면 0.471입니다.",
+        ),
+    )
+
+
+def _build_large_scores() -> Example:
+    table = torch.tensor([[5.0, 95.0, 12.0]])
+    keys = ["k0", "k1", "k2"]
+    (weights,) = compute_weight_steps(table, None, query_labels=["q0"], key_labels=keys)
+    printed = torch.tensor([[0.01, 0.88, 0.03]])
+    return Example(
+        StepText("large scores saturate the softmax", "점수가 크면 소프트맥스가 한쪽으로 쏠립니다"),
+        [Step("scores", table, texts.SCORES, ["q0"], keys, printed=table), replace(weights, printed=printed)],
+        remark=StepText(
+            "A lecture prints the weights 0.01, 0.88, 0.03 for these scores, which do not sum to 1. Softmax depends "
+            "on differences: a score that is larger by 83 receives the entire weight.",
+            "어떤 강의는 이 점수의 가중치를 0.01, 0.88, 0.03으로 적었지만 합이 1이 아닙니다. 소프트맥스는 점수의 "
+            "차이로 정해지므로, 83만큼 큰 점수가 가중치를 모두 가져갑니다.",
+        ),
+    )
+
+
+def _build_sentence() -> Example:
+    return build_sentence_steps(DEMO_SENTENCES["english"], causal=True)
+
+
+def _build_multihead() -> Example:
+    example = build_multihead_steps("나는 학교에 간다", heads=4, width=64)
+    printed_shapes = {"X": (1, 3, 64), "concatenation of the heads": (1, 3, 64), "concatenation W_O": (1, 3, 64)}
+    printed_shapes |= {f"head {head}: output": (1, 3, 16) for head in range(4)}
+    steps = [replace(step, printed_shape=printed_shapes.get(step.formula)) for step in example.steps]
+    return replace(example, steps=steps)
+
+
+EXAMPLES: dict[str, Callable[[], Example]] = {
+    "mixture": _build_mixture,
+    "one-hot": _build_one_hot,
+    "causal": _build_causal,
+    "scores": _build_large_scores,
+    "sentence": _build_sentence,
+    "multi-head": _build_multihead,
+}
+
+
+def build_example(name: str) -> Example:
+    """Build one of the worked examples.
+
+    Args:
+        name: One of ``EXAMPLES``: mixture, one-hot, causal, scores, sentence or multi-head.
+
+    Raises:
+        ArgumentError: If the name is unknown.
+
+    >>> [step.formula for step in build_example("causal").steps]
+    ['scores', 'masked: causal', 'softmax, row by row']
+    """
+    if name not in EXAMPLES:
+        raise ArgumentError(f"unknown example {name!r}; choose one of {', '.join(EXAMPLES)}")
+    return EXAMPLES[name]()

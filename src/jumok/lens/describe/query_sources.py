@@ -1,0 +1,154 @@
+"""Where one token looks: its keys in every head, ranked by weight, and how many heads prefer each key."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from jumok import defaults
+from jumok.data.tokenizers.token_labels import VISIBLE
+from jumok.errors import ArgumentError
+from jumok.lens.capture.model_capture import Capture
+
+from .table_rows import SideLabels, label_weights
+
+Row = dict[str, Any]  # one row of a table, as for JSON
+
+LABELS_IN_ERROR = 30
+
+
+class QueryPosition(NamedTuple):
+    """The token whose sources are listed.
+
+    Attributes:
+        position: Its position.
+        side: "source" or "target".
+        label: Its label.
+        occurrences: All positions of this text on this side, if it was selected by its text.
+        part_of: The word that was selected, if it has several tokens and this is the last; otherwise "".
+    """
+
+    position: int
+    side: str
+    label: str
+    occurrences: list[int]
+    part_of: str = ""
+
+
+class QuerySources(NamedTuple):
+    """The sources of one token.
+
+    Attributes:
+        heads: A row for each head with its keys, ranked by weight; the heads with the largest weights first.
+        preferred: A row for each key that some head prefers, with the number of these heads; the most frequent first.
+    """
+
+    heads: list[Row]
+    preferred: list[Row]
+
+
+def find_query(
+    capture: Capture, labels: SideLabels, sites: Sequence[str], query: str, by_words: bool = False
+) -> QueryPosition:
+    """Find the token that a person means: a position, or a text of which the last occurrence is taken.
+
+    Args:
+        capture: The capture.
+        labels: The labels of the source and the target.
+        sites: The attentions in which it is a query.
+        query: A position counted from 0 (negative: from the end), the text of a token, or a word.
+        by_words: Whether positions count words instead of tokens.
+
+    Raises:
+        ArgumentError: If there is no such position or text.
+    """
+    sides = list(dict.fromkeys(capture.sites.get_sides(site).queries for site in sites))
+    names_by_side = {side: _list_names(labels, side, by_words) for side in sides}
+    side = sides[-1]  # the target follows the source
+    unit = "word" if by_words else "token"
+    if query.removeprefix("-").isdecimal():
+        names, position = names_by_side[side], int(query)
+        if not -len(names) <= position < len(names):
+            raise ArgumentError(f"there is no {unit} {position}; the {side} has {unit}s 0 to {len(names) - 1}")
+        position %= len(names)
+        return QueryPosition(position, side, names[position], [position])
+
+    text = _strip_spaces(query)
+    for side in reversed(sides):
+        names = names_by_side[side]
+        occurrences = [position for position, name in enumerate(names) if text and _strip_spaces(name) == text]
+        if occurrences:
+            return QueryPosition(occurrences[-1], side, names[occurrences[-1]], occurrences)
+        words = None if by_words else labels.get_words(side)
+        occurrences = [tokens[-1] for word, tokens in words or [] if text and word.strip() == text]
+        if occurrences:
+            return QueryPosition(occurrences[-1], side, names[occurrences[-1]], occurrences, part_of=text)
+    names = names_by_side[sides[-1]]
+    listed = " ".join(f"{name}[{index}]" for index, name in enumerate(names[:LABELS_IN_ERROR]))
+    more = " ..." if len(names) > LABELS_IN_ERROR else ""
+    raise ArgumentError(f"there is no {unit} {query!r}; choose a {unit} or a position of: {listed}{more}")
+
+
+def rank_query_sources(
+    capture: Capture,
+    labels: SideLabels,
+    sites: Sequence[str],
+    query: QueryPosition,
+    *,
+    heads: Mapping[str, Sequence[int]] | None = None,
+    top: int = defaults.TOP_SOURCES,
+    skip_first: bool = False,
+    by_words: bool = False,
+) -> QuerySources:
+    """Rank the keys of one token in every head.
+
+    Args:
+        capture: The capture.
+        labels: The labels of the source and the target.
+        sites: The attentions to include; those in which the token is no query are left out.
+        query: The token, from ``find_query``.
+        heads: Only these heads, by site; default: all.
+        top: How many keys to list for each head.
+        skip_first: Whether to leave out the first key, which is often an attention sink. The other weights stay as
+            they are.
+        by_words: Whether to merge tokens into words, as in ``find_query``.
+    """
+    rows: list[Row] = []
+    for site in sites:
+        sides = capture.sites.get_sides(site)
+        if sides.queries != query.side:
+            continue
+        for head in range(capture.attentions[site].heads) if heads is None else heads[site]:
+            weights, queries, keys = label_weights(capture, labels, site, head, by_words)
+            if len(queries) != len(_list_names(labels, query.side, by_words)):
+                break  # the windows of an image have fewer queries
+            row = weights[query.position].clone()
+            if skip_first:
+                row[0] = 0
+            largest, indices = row.topk(min(top, len(keys)))
+            sources = [
+                {"key": key, "side": sides.keys, "label": keys[key], "weight": weight}
+                for weight, key in zip(largest.tolist(), indices.tolist(), strict=True)
+                if weight > 0
+            ]
+            rows.append({"layer": capture.sites.get_layer(site), "head": head, "sources": sources})
+
+    rows.sort(key=lambda row: -row["sources"][0]["weight"] if row["sources"] else 0.0)
+    best = [(source["side"], source["key"], source["label"]) for row in rows for source in row["sources"][:1]]
+    preferred = [
+        {"key": key, "side": side, "label": label, "heads": count}
+        for (side, key, label), count in Counter(best).most_common()
+    ]
+    return QuerySources(rows, preferred)
+
+
+def _list_names(labels: SideLabels, side: str, by_words: bool) -> list[str]:
+    """Return the labels of the tokens of a side, or its words."""
+    words = labels.get_words(side) if by_words else None
+    return labels.get_labels(side) if words is None else [word for word, _ in words]
+
+
+def _strip_spaces(text: str) -> str:
+    """Remove spaces around a text or a label, where they are visible characters."""
+    return text.strip("".join([*VISIBLE, *VISIBLE.values()]))

@@ -1,0 +1,196 @@
+"""Compare the weights between related words of annotated sentences with those between other words at equal distance.
+
+Neighbouring words are often related, so a head that attends to the previous word has a large weight on dependencies
+without following syntax. Clark et al. (2019) and Voita et al. (2019) compare heads with the best fixed offset; here
+each pair has controls at its own distance:
+
+    syntactic_margin    the weight from word to word along a relation (subject, object, ...), minus the mean weight of
+                        unrelated words at the same distance; the largest over the relations
+    semantic_margin     the correlation of weights with the cosine similarities of the words' embeddings, after the mean
+                        of each distance has been subtracted from both
+
+Both leave out the first token, on which heads put the weight that they do not need, and pairs of a word with itself.
+The second leaves out repeated words too, which duplicate-token heads attend to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from .annotated_sentences import AnnotatedSentence
+from .head_statistics import drop_first_key
+from .word_weights import merge_into_words
+
+MIN_ARCS = 8  # a relation with fewer pairs is not scored by itself
+MIN_CONTROLS = 3  # pairs at a distance with fewer controls are left out
+MIN_SIMILARITIES = 50  # the correlation of fewer pairs is mostly chance
+
+Head = tuple[str, int]  # site, head
+
+
+class SentenceMargin(NamedTuple):
+    """How much a head's weights on related words exceed those on other words at equal distance.
+
+    Attributes:
+        syntactic: The largest margin of a relation; None without enough pairs.
+        relation: That relation and its direction, for example "nsubj, backward"; "" if there is none.
+        semantic: The correlation with similarities at equal distance; None without enough pairs or embeddings.
+    """
+
+    syntactic: float | None
+    relation: str
+    semantic: float | None
+
+
+@dataclass
+class WordPairs:
+    """The pairs of different words in sentences of one language, and the weight of every head on each of them.
+
+    Attributes:
+        heads: The heads.
+        distances: The distance of each pair, in words; negative for later keys.
+        relations: The relation of each pair and its direction; "" for unrelated words.
+        similarities: The cosine similarity of each pair's words; NaN for equal words and without embeddings.
+        weights: The weights ``[head, pair]`` of each sentence.
+    """
+
+    heads: list[Head] = field(default_factory=list)
+    distances: list[int] = field(default_factory=list)
+    relations: list[str] = field(default_factory=list)
+    similarities: list[float] = field(default_factory=list)
+    weights: list[Float[Tensor, "head pair"]] = field(default_factory=list)
+
+    def add_sentence(
+        self,
+        sentence: AnnotatedSentence,
+        words: Sequence[range],
+        weights: dict[Head, Float[Tensor, "query key"]],
+        allowed: Bool[Tensor, "query key"],
+        vectors: Float[Tensor, "token width"] | None,
+    ) -> None:
+        """Add the pairs of a sentence.
+
+        Args:
+            sentence: The sentence.
+            words: The tokens of each word.
+            weights: The weights of every head.
+            allowed: True where a token may attend to another.
+            vectors: The embedding of each token, or None.
+        """
+        reachable = merge_into_words(allowed.float(), words, words) > 0
+        word_vectors = None
+        if vectors is not None:
+            means = torch.stack([vectors[word.start : word.stop].mean(0) for word in words])
+            word_vectors = torch.nn.functional.normalize(means, dim=-1)
+
+        relations = {}
+        for dependent, governor in sentence.arcs:
+            for query, key in ((dependent, governor), (governor, dependent)):
+                direction = "backward" if key < query else "forward"
+                relations[query, key] = f"{sentence.relations[dependent]}, {direction}"
+        pairs = [
+            (query, key)
+            for query in range(len(words))
+            for key in range(len(words))
+            # without the first token, a word that consists of it has no weight
+            if query != key and reachable[query, key] and words[key] != range(1)
+        ]
+        self.heads = list(weights)
+        self.distances += [query - key for query, key in pairs]
+        self.relations += [relations.get(pair, "") for pair in pairs]
+        for query, key in pairs:
+            similarity = float("nan")
+            is_repeated = sentence.words[query].lower() == sentence.words[key].lower()
+            if word_vectors is not None and not is_repeated:
+                similarity = float(word_vectors[query] @ word_vectors[key])
+            self.similarities.append(similarity)
+        rows, columns = torch.tensor(pairs).T
+        merged = [merge_into_words(drop_first_key(table), words, words)[rows, columns] for table in weights.values()]
+        self.weights.append(torch.stack(merged))
+
+    def compute_margins(self) -> dict[Head, SentenceMargin]:
+        """Compute the margins of every head."""
+        if not self.weights:
+            return {}
+        names = sorted(set(self.relations) - {""})
+        weights, distances = torch.cat(self.weights, 1), torch.tensor(self.distances)
+        syntactic = compute_syntactic_margins(weights, distances, self.number_relations(), len(names))
+        semantic = compute_semantic_margins(weights, distances, torch.tensor(self.similarities))
+        margins = {}
+        for index, head in enumerate(self.heads):
+            largest = syntactic[:, index].nan_to_num(-torch.inf).max(0) if names else None
+            has_relation = largest is not None and bool(largest.values > -torch.inf)
+            margins[head] = SentenceMargin(
+                float(largest.values) if largest is not None and has_relation else None,
+                names[int(largest.indices)] if largest is not None and has_relation else "",
+                None if semantic is None else float(semantic[index]),
+            )
+        return margins
+
+    def number_relations(self) -> Int[Tensor, " pair"]:
+        """Return the number of each pair's relation in alphabetical order; -1 for unrelated words."""
+        names = sorted(set(self.relations) - {""})
+        return torch.tensor([names.index(name) if name else -1 for name in self.relations])
+
+
+def compute_syntactic_margins(
+    weights: Float[Tensor, "head pair"],
+    distances: Int[Tensor, " pair"],
+    relations: Int[Tensor, " pair"],
+    count: int,
+) -> Float[Tensor, "relation head"]:
+    """Compute, for each relation, the mean weight minus that of unrelated pairs at equal distance.
+
+    Args:
+        weights: The weights of every head on all pairs.
+        distances: The distance of each pair.
+        relations: The number of each pair's relation; -1 for unrelated words.
+        count: The number of relations.
+
+    Returns:
+        The margins; NaN for relations with too few pairs.
+    """
+    excess = weights.clone()
+    has_controls = torch.zeros(len(distances), dtype=torch.bool)
+    for distance in distances.unique():
+        is_equal = distances == distance
+        controls = is_equal & (relations < 0)
+        if int(controls.sum()) >= MIN_CONTROLS:
+            has_controls |= is_equal
+            excess[:, is_equal] -= weights[:, controls].mean(1, keepdim=True)
+    margins = torch.full((count, len(weights)), torch.nan)
+    for relation in range(count):
+        members = has_controls & (relations == relation)
+        if int(members.sum()) >= MIN_ARCS:
+            margins[relation] = excess[:, members].mean(1)
+    return margins
+
+
+def compute_semantic_margins(
+    weights: Float[Tensor, "head pair"], distances: Int[Tensor, " pair"], similarities: Float[Tensor, " pair"]
+) -> Float[Tensor, " head"] | None:
+    """Correlate weights with similarities after subtracting from both their mean at each distance.
+
+    Args:
+        weights: The weights of every head on all pairs.
+        distances: The distance of each pair.
+        similarities: The similarity of each pair's words; pairs with NaN are left out.
+
+    Returns:
+        The correlation of every head; None with fewer than 50 pairs.
+    """
+    is_usable = similarities.isfinite()
+    if int(is_usable.sum()) < MIN_SIMILARITIES:
+        return None
+    x, y, distances = weights[:, is_usable].double(), similarities[is_usable].double(), distances[is_usable]
+    for distance in distances.unique():
+        is_equal = distances == distance
+        x[:, is_equal] -= x[:, is_equal].mean(1, keepdim=True)
+        y[is_equal] -= y[is_equal].mean()
+    return ((x @ y) / (x.norm(dim=1) * y.norm()).clamp_min(1e-12)).float()
