@@ -1,1 +1,1 @@
-"""Small experiments that demonstrate how attention works; the CLI commands `steps`, `attend` and `demo` print them."""
+"""Experiments that show how attention works, for the CLI commands `steps`, `attend`, `demo` and `experiment`."""
