@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+import jumok
 from jumok.cli import cli
 from jumok.cli.lessons.table_text import format_table, select_language
 from jumok.draw import save_line_plot
 from jumok.errors import ArgumentError
 from jumok.lab.experiments import EXPERIMENTS
+from jumok.models.vit import ViT, ViTConfig
 
 
 def run(*arguments: str) -> Result:
@@ -68,3 +70,22 @@ def test_language_follows_the_locale(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_table_aligns_hangul() -> None:
     assert format_table([["쿼리", "값"], ["a", "1,000"]]) == "쿼리     값\na     1,000"
+
+
+def test_cost_of_a_model_and_of_sizes(tmp_path: Path) -> None:
+    fields = json.loads(run("cost", "tiny", "--json").output)
+    assert sum(fields["cost"]["parameters"].values()) == 160_800 and fields["tokens"] == 512
+    sizes = ["--width", "512", "--heads", "8", "--layers", "6", "--tokens", "16384"]
+    english = run("cost", *sizes, "--language", "en", "--png", str(tmp_path / "cost.png")).output
+    assert "weights of one head" in english
+    assert "16,384                 1 GB        8 GB" in english and "O(n^2 d)" in english
+    assert (tmp_path / "cost.png").read_bytes().startswith(b"\x89PNG")
+    korean = run("cost", *sizes, "--language", "ko").output
+    assert "셀프 어텐션" in korean and "layer" not in korean
+
+
+def test_cost_refuses_what_it_cannot_compute(tmp_path: Path) -> None:
+    assert "has its own sizes; remove --width" in run("cost", "tiny", "--width", "8").output
+    jumok.save(ViT(ViTConfig(width=8, layers=1, heads=2, hidden=8)), tmp_path / "vit")
+    with pytest.raises(ArgumentError, match=r"is a\s+vit; describe a model of its size with --width"):
+        run("cost", str(tmp_path / "vit"))

@@ -16,6 +16,7 @@ from .compare import compare
 from .data import data
 from .doctor import doctor
 from .effect import effect
+from .lessons.cost import cost
 from .lessons.experiment import experiment
 from .look import look
 from .models import export, models, run
@@ -36,6 +37,7 @@ from .train import train
   jumok look "the cat sat; the cat"
   jumok effect "the cat sat; the cat" --over edges
   jumok experiment scale
+  jumok cost --width 512 --heads 8 --layers 6 --tokens 16384
   jumok doctor
 """,
 )
@@ -44,7 +46,10 @@ def cli() -> None:
     """Jumok (주목): a workbench for Transformers. Every attention goes through one function, attend()."""
 
 
-commands = (demo, steps, attend, mask, data, models, run, train, compare, export, look, effect, experiment, doctor)
+commands = (
+    *(demo, steps, attend, mask, data, models, run, train, compare, export, look, effect),
+    *(experiment, cost, doctor),
+)
 for command in commands:
     cli.add_command(command)
 

@@ -1,1 +1,1 @@
-"""Experiments that show how attention works, for the CLI commands `steps`, `attend`, `demo` and `experiment`."""
+"""Experiments on how attention works and what it costs: commands `steps`, `attend`, `demo`, `experiment`, `cost`."""

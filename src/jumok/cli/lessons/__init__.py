@@ -1,1 +1,1 @@
-"""Commands that show a lesson with numbers: ``jumok experiment``."""
+"""Commands that show a lesson with numbers: ``jumok experiment`` and ``jumok cost``."""

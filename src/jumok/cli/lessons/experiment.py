@@ -9,9 +9,12 @@ import click
 
 from jumok.cli.command import Command, json_option, show_progress
 from jumok.cli.picture_options import check_picture_paths
-from jumok.lab.experiments import EXPERIMENTS, ExperimentResult, run_experiment
+from jumok.lab.experiments import EXPERIMENTS, run_experiment
 
-from .table_text import format_table, language_option, select_language
+from .result_output import print_outcome
+from .table_text import language_option, select_language
+
+HEADINGS = {"en": "Where it did not come out:", "ko": "결과가 다르게 나온 경우:"}
 
 
 @click.command(
@@ -51,7 +54,7 @@ def experiment(name: str | None, quick: bool, seed: int, png: Path | None, langu
         click.echo(json.dumps(fields, ensure_ascii=False))
         return
     click.echo(f"{name}: {summary}\n")
-    _print_outcome(outcome, selected)
+    print_outcome(outcome, selected, HEADINGS[selected])
     for picture in pictures:
         click.echo(f"wrote {picture}")
 
@@ -63,17 +66,3 @@ def _print_list(language: str, as_json: bool) -> None:
         return
     for name, entry in EXPERIMENTS.items():
         click.echo(f"{name:<10} {entry.summary.select(language)}")
-
-
-def _print_outcome(outcome: ExperimentResult, language: str) -> None:
-    for table in outcome.build_tables():
-        if table.title is not None:
-            click.echo(table.title.select(language))
-        click.echo(format_table(table.select_language(language)) + "\n")
-    for text in outcome.explain():
-        click.echo(text.select(language))
-    exceptions = outcome.list_exceptions()
-    if exceptions:
-        click.echo({"en": "\nWhere it did not come out:", "ko": "\n결과가 다르게 나온 경우:"}[language])
-        for text in exceptions:
-            click.echo(f"- {text.select(language)}")

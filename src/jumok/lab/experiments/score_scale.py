@@ -192,8 +192,8 @@ def measure_scale(
         ArgumentError: If there is no width, or a number is too small.
 
     >>> row = measure_scale([64], samples=4).rows[0]
-    >>> round(row.scaled.largest_weight, 2), round(row.unscaled.largest_weight, 1)
-    (0.04, 0.7)
+    >>> row.scaled.largest_weight < 0.06, row.unscaled.largest_weight > 0.6
+    (True, True)
     """
     if not widths or min(*widths, samples, keys - 1) < 1:
         raise ArgumentError("measure_scale needs widths and samples of at least 1, and at least 2 keys")
