@@ -42,6 +42,11 @@ EXPERIMENTS = {
         "measure_scale",
         Text("why scores are divided by sqrt(d_k)", "점수를 sqrt(d_k)로 나누는 이유"),
     ),
+    "mask": Experiment(
+        "mask_removal",
+        "measure_mask_removal",
+        Text("what a model does without the causal mask", "인과 마스크를 없애면 일어나는 일"),
+    ),
 }
 
 
