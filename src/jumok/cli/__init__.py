@@ -16,6 +16,8 @@ from .compare import compare
 from .data import data
 from .doctor import doctor
 from .effect import effect
+from .lessons.cost import cost
+from .lessons.experiment import experiment
 from .look import look
 from .models import export, models, run
 from .steps import steps
@@ -34,6 +36,8 @@ from .train import train
   jumok run smollm2 "The capital of Korea is"
   jumok look "the cat sat; the cat"
   jumok effect "the cat sat; the cat" --over edges
+  jumok experiment scale
+  jumok cost --width 512 --heads 8 --layers 6 --tokens 16384
   jumok doctor
 """,
 )
@@ -42,7 +46,11 @@ def cli() -> None:
     """Jumok (주목): a workbench for Transformers. Every attention goes through one function, attend()."""
 
 
-for command in (demo, steps, attend, mask, data, models, run, train, compare, export, look, effect, doctor):
+commands = (
+    *(demo, steps, attend, mask, data, models, run, train, compare, export, look, effect),
+    *(experiment, cost, doctor),
+)
+for command in commands:
     cli.add_command(command)
 
 

@@ -15,7 +15,13 @@ MARKER_LIMIT = 60  # series with fewer points show a marker at each of them
 
 
 def save_line_plot(
-    series: Mapping[str, Points], target: str | Path, *, title: str = "", across: str = "step", vertical: str = ""
+    series: Mapping[str, Points],
+    target: str | Path,
+    *,
+    title: str = "",
+    across: str = "step",
+    vertical: str = "",
+    log_across: bool = False,
 ) -> Path:
     """Write a PNG or SVG image with one line for each series, and return its path.
 
@@ -25,6 +31,7 @@ def save_line_plot(
         title: The title above the plot; default: none.
         across: The label of the x axis.
         vertical: The label of the y axis; default: none.
+        log_across: Whether the x axis is logarithmic, with a tick at every point; all x must be positive.
 
     Raises:
         DrawError: If the suffix is unknown, matplotlib is missing, or the file cannot be written.
@@ -51,6 +58,11 @@ def save_line_plot(
         axes.set_title(fonts.replace_missing(title))
         axes.set_xlabel(fonts.replace_missing(across))
         axes.set_ylabel(fonts.replace_missing(vertical))
+        if log_across:
+            ticks = sorted({x for points in lines.values() for x, _ in points})
+            axes.set_xscale("log")
+            axes.set_xticks(ticks, [f"{tick:,g}" for tick in ticks])
+            axes.minorticks_off()
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(axis="y", color="#e4e4e4", linewidth=0.6)
         if lines:

@@ -1,1 +1,1 @@
-"""Small experiments that demonstrate how attention works; the CLI commands `steps`, `attend` and `demo` print them."""
+"""Experiments on how attention works and what it costs: commands `steps`, `attend`, `demo`, `experiment`, `cost`."""

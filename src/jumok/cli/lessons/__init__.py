@@ -1,0 +1,1 @@
+"""Commands that show a lesson with numbers: ``jumok experiment`` and ``jumok cost``."""

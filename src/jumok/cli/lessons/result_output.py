@@ -1,0 +1,30 @@
+"""Print the result of an experiment or of ``jumok cost``: tables, sentences, and where the lesson did not come out."""
+
+from __future__ import annotations
+
+import click
+
+from jumok.lab.experiments import ExperimentResult
+
+from .table_text import format_table
+
+
+def print_outcome(outcome: ExperimentResult, language: str, heading: str) -> None:
+    """Print the tables and sentences of a result.
+
+    Args:
+        outcome: The result.
+        language: "en" or "ko".
+        heading: The line above the exceptions, if there are any.
+    """
+    for table in outcome.build_tables():
+        if table.title is not None:
+            click.echo(table.title.select(language))
+        click.echo(format_table(table.select_language(language)) + "\n")
+    for text in outcome.explain():
+        click.echo(text.select(language))
+    exceptions = outcome.list_exceptions()
+    if exceptions:
+        click.echo(f"\n{heading}")
+        for text in exceptions:
+            click.echo(f"- {text.select(language)}")

@@ -1,0 +1,119 @@
+"""Train small models on toy tasks for experiments, and answer questions with them greedily."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from jumok.models import Model
+
+Questions = Int[Tensor, "example token"]
+IGNORED = -100  # a target that does not count, as in torch.nn.functional.cross_entropy
+
+
+def train_on_answers(
+    model: Model,
+    examples: Questions,
+    answer_start: int,
+    *,
+    steps: int,
+    batch: int = 64,
+    learning_rate: float = 3e-3,
+    seed: int = 0,
+    after_step: Callable[[], None] | None = None,
+) -> list[float]:
+    """Train a language model to continue questions with their answers; only answers count in the loss.
+
+    Args:
+        model: The model; it is trained in place.
+        examples: Questions with their answers, ``[example, token]``, all of one length.
+        answer_start: The position of the first token of the answers.
+        steps: The number of training steps.
+        batch: The number of examples of a step.
+        learning_rate: The largest learning rate; it rises in the first tenth of the steps, then falls to 0.
+        seed: The seed of the order of the examples.
+        after_step: Called after each step; default: nothing.
+
+    Returns:
+        The loss of each step.
+    """
+    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.01)
+    warmup = max(1, steps // 10)
+
+    def scale_rate(step: int) -> float:
+        return min((step + 1) / warmup, max(0.0, (steps - step) / max(1, steps - warmup)))
+
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, scale_rate)
+    generator = torch.Generator().manual_seed(seed)
+    losses: list[float] = []
+    model.train()
+    for _ in range(steps):
+        rows = examples[torch.randint(len(examples), (batch,), generator=generator)]
+        loss = compute_answer_loss(model, rows, answer_start)
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        losses.append(loss.item())
+        if after_step:
+            after_step()
+    model.eval()
+    return losses
+
+
+def compute_answer_loss(model: Model, rows: Questions, answer_start: int) -> Tensor:
+    """Return the mean cross-entropy of the answers.
+
+    Args:
+        model: The model.
+        rows: Questions with their answers.
+        answer_start: The position of the first token of the answers.
+    """
+    logits = model(rows[:, :-1]).logits
+    targets = rows[:, 1:].clone()
+    targets[:, : answer_start - 1] = IGNORED
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED)
+
+
+@torch.no_grad()
+def continue_rows(model: Model, prompts: Questions, count: int) -> Int[Tensor, "example new"]:
+    """Append the most probable tokens, without a cache: a model without a causal mask changes what it read before.
+
+    Args:
+        model: The model.
+        prompts: The prompts, all of one length.
+        count: The number of new tokens.
+
+    Returns:
+        The new tokens, ``[example, count]``.
+    """
+    rows = prompts
+    for _ in range(count):
+        rows = torch.cat([rows, model(rows).logits[:, -1].argmax(-1, keepdim=True)], 1)
+    return rows[:, prompts.shape[1] :]
+
+
+def compute_answer_accuracy(model: Model, examples: Questions, answer_start: int) -> float:
+    """Return the share of questions that the model answers without a mistake, greedily.
+
+    Args:
+        model: The model.
+        examples: Questions with their answers.
+        answer_start: The position of the first token of the answers.
+    """
+    answers = continue_rows(model, examples[:, :answer_start], examples.shape[1] - answer_start)
+    return float((answers == examples[:, answer_start:]).all(1).double().mean())
+
+
+def join_examples(pairs: Sequence[tuple[list[int], list[int]]], separator: int) -> Questions:
+    """Return examples as rows: source, separator, target.
+
+    Args:
+        pairs: Sources and targets, all of the same lengths.
+        separator: The token between source and target.
+    """
+    return torch.tensor([[*source, separator, *target] for source, target in pairs])
