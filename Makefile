@@ -13,7 +13,7 @@ DOCUMENTS := README.md README.ko.md ARCHITECTURE.md CONTRIBUTING.md  # ruff form
 help:  ## Show this list.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "make %-16s %s\n", $$1, $$2 }'
 
-demo: $(VENV)/.demo  ## Show attention on an English and a Korean sentence (seconds; the first time minutes, to install PyTorch).
+demo: $(VENV)/.demo  ## Translate, look at attention, train a small GPT and ablate its heads (two minutes; the first time more, to install PyTorch).
 	$(BIN)/jumok demo
 
 test: $(VENV)/.dev  ## Run all tests, including the examples in docstrings and documents.

@@ -24,3 +24,6 @@ FIELD_SYNONYMS = {
 }  # fmt: skip
 FORMATS = ("jumok", "huggingface")  # jumok.save, jumok export
 EXPORT_FORMAT = "huggingface"  # jumok export
+
+#: languages of the texts that lessons print
+LANGUAGES = ("en", "ko")

@@ -123,14 +123,6 @@ def test_mask_is_drawn_as_a_picture(tmp_path: Path) -> None:
     assert "the first 256 of 1,003 positions" in svg.read_text()
 
 
-def test_demo_draws_its_figures(tmp_path: Path) -> None:
-    process = run("demo", "--out", "figures", cwd=tmp_path)
-    assert process.returncode == 0, process.stderr
-    assert "그 동물은" in process.stdout and process.stdout.count("no token attends to later tokens") == 2
-    figures = sorted(path.name for path in (tmp_path / "figures").iterdir())
-    assert figures == ["english-heads.png", "english.png", "korean-heads.png", "korean.png"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -165,6 +165,7 @@ def test_hashes_agree_with_hashes_published_elsewhere() -> None:
         ("../smollm2", "unknown catalogue entry '../smollm2'"),
         ("", "unknown catalogue entry ''"),
         ("tiny", "tiny comes with the package"),
+        ("translator", "translator comes with the package"),
     ],
 )
 def test_unknown_name_suggests_similar_names(name: str, message: str) -> None:

@@ -1,6 +1,6 @@
 """Resolve a model name to a folder or file.
 
-A name is a path, a training run, the model that comes with the package, a catalogue name, or the hub name of a model in
+A name is a path, a training run, a model that comes with the package, a catalogue name, or the hub name of a model in
 the local Hugging Face cache.
 """
 
@@ -12,7 +12,9 @@ from jumok.errors import CheckpointError, describe_type
 
 from . import hub_cache, run_folder
 
-TINY = "tiny"  # two blocks on bytes, trained by the recipe "induction"; stored beside this file
+# The models that come with the package, in folders beside this file. tiny: two blocks on bytes, trained by the recipe
+# "induction"; translator: Korean and English sentences of a small grammar, trained by the recipe "translate".
+INCLUDED = ("tiny", "translator")
 LOADABLE = ("smollm2", "minilm")  # the catalogue models that one of our families can load
 
 
@@ -20,14 +22,15 @@ def resolve_model_path(name: str | Path) -> Path:
     """Return the model folder or .gguf file for a name.
 
     Args:
-        name: A path, "tiny", a name of the catalogue, or a hub name (owner/name, owner/name@revision).
+        name: A path, "tiny", "translator", a name of the catalogue, or a hub name (owner/name, owner/name@revision).
 
     Raises:
         CheckpointError: If there is no such model on this machine.
     """
     if not isinstance(name, str | Path) or not str(name).strip():
         received = repr(name) if isinstance(name, str | Path) else describe_type(name)
-        raise CheckpointError(f"give a folder, a .gguf file or a name ({TINY}, {', '.join(LOADABLE)}), not {received}")
+        names = ", ".join((*INCLUDED, *LOADABLE))
+        raise CheckpointError(f"give a folder, a .gguf file or a name ({names}), not {received}")
     path = Path(name)
     if path.is_dir() and run_folder.is_run(path):
         return run_folder.select_checkpoint(path)
@@ -38,8 +41,8 @@ def resolve_model_path(name: str | Path) -> Path:
         return path
     if path.exists():
         raise CheckpointError(f"{path} is neither a model folder nor a .gguf file")
-    if str(name) == TINY:
-        return Path(__file__).with_name(TINY)
+    if str(name) in INCLUDED:
+        return Path(__file__).with_name(str(name))
     return _find_by_name(str(name))
 
 
@@ -65,5 +68,5 @@ def _find_by_name(name: str) -> Path:
         return snapshot
     raise CheckpointError(
         f"there is no folder or .gguf file {name!r}, and the catalogue has no such model "
-        f"({', '.join(sorted(LOADABLE))}); {TINY} comes with the package"
+        f"({', '.join(sorted(LOADABLE))}); {' and '.join(INCLUDED)} come with the package"
     )

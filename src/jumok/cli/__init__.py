@@ -10,10 +10,11 @@ import click
 
 from jumok import __version__, defaults
 
-from .attention import attend, demo, mask
+from .attention import attend, mask
 from .command import Group, exit_with_message, is_user_error, shorten_thread_waits
 from .compare import compare
 from .data import data
+from .demo import demo
 from .doctor import doctor
 from .effect import effect
 from .lessons.cost import cost

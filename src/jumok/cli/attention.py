@@ -1,4 +1,4 @@
-"""The commands ``jumok attend``, ``jumok mask`` and ``jumok demo``."""
+"""The commands ``jumok attend`` and ``jumok mask``."""
 
 from __future__ import annotations
 
@@ -153,42 +153,6 @@ def mask(
     click.echo(draw(parsed, queries, keys))
     for figure in figures:
         click.echo(f"wrote {figure}")
-
-
-@click.command(
-    cls=Command,
-    short_help="Show attention on an English and a Korean sentence.",
-    epilog="""Examples:
-  jumok demo
-  jumok demo --out pictures
-""",
-)
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("demo"),
-    show_default=True,
-    help="The folder for the figures.",
-)
-@json_option
-def demo(out: Path, as_json: bool) -> None:
-    """Apply a causal multi-head attention to an English and a Korean sentence; print and draw the weights, and check
-    that no token attends to later ones."""
-    from jumok.lab.sentence_attention import DEMO_SENTENCES, attend_demo_sentence
-
-    out.mkdir(parents=True, exist_ok=True)
-    rows = []
-    for language, text in DEMO_SENTENCES.items():
-        sentence = attend_demo_sentence(text)
-        figures = [
-            _draw_figure(sentence, 0, out / f"{language}.png"),
-            _draw_figure(sentence, None, out / f"{language}-heads.png"),
-        ]
-        rows.append(_to_json(sentence, figures))
-        if not as_json:
-            _print_sentence(sentence, 0, figures)
-    if as_json:
-        click.echo(json.dumps(rows, ensure_ascii=False))
 
 
 def _draw_figure(

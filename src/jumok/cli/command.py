@@ -10,6 +10,8 @@ from typing import Any, NoReturn
 
 import click
 
+from jumok.defaults import LANGUAGES
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 # Iterations, about 25 microseconds: longer than the pause between two products on an idle machine. PyTorch's default of
@@ -77,6 +79,27 @@ def collect_given_options(context: click.Context, *names: str) -> dict[str, Any]
     """
     commandline = click.core.ParameterSource.COMMANDLINE
     return {name: context.params[name] for name in names if context.get_parameter_source(name) is commandline}
+
+
+LOCALE_VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")  # in the order in which POSIX reads them
+
+language_option = click.option(
+    "--language",
+    type=click.Choice(LANGUAGES),
+    help="The language of texts and pictures.  [default: ko in a Korean locale, else en]",
+)
+
+
+def select_language(language: str | None) -> str:
+    """Return the chosen language, or the one of the locale.
+
+    Args:
+        language: The value of ``--language``; None if it was not given.
+    """
+    if language is not None:
+        return language
+    locale = next((os.environ[name] for name in LOCALE_VARIABLES if os.environ.get(name)), "")
+    return "ko" if locale.lower().startswith("ko") else "en"
 
 
 @contextmanager

@@ -13,9 +13,19 @@ from .command import Group, json_option
 if TYPE_CHECKING:
     from jumok.data.catalogue import Entry
 
-# The model that comes with the package is not an entry of the catalogue.
-TINY_ENGLISH = "a two-block byte model that continues repeated text; comes with the package"
-TINY_KOREAN = "반복되는 텍스트를 이어 쓰는 바이트 모델(블록 2개), 패키지에 포함"
+# The models that come with the package are not entries of the catalogue: name, English and Korean description.
+INCLUDED_MODELS = (
+    (
+        "tiny",
+        "a two-block byte model that continues repeated text; comes with the package",
+        "반복되는 텍스트를 이어 쓰는 바이트 모델(블록 2개), 패키지에 포함",
+    ),
+    (
+        "translator",
+        "translates simple sentences between Korean and English; comes with the package",
+        "한국어와 영어의 간단한 문장을 서로 번역하는 모델, 패키지에 포함",
+    ),
+)
 
 
 @click.group(
@@ -64,7 +74,8 @@ def list_entries(in_korean: bool, as_json: bool) -> None:
         size = catalogue.format_megabytes(entry.download_size)
         is_cached = catalogue.locate_entry(entry.name) is not None
         _print_row(entry.name, entry.kind, size, is_cached, entry.korean if in_korean else entry.english)
-    _print_row("tiny", "model", "-", True, TINY_KOREAN if in_korean else TINY_ENGLISH)
+    for name, english, korean in INCLUDED_MODELS:
+        _print_row(name, "model", "-", True, korean if in_korean else english)
 
 
 @data.command(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,8 +13,12 @@ from jumok import defaults
 from .arguments import read_arguments, read_if_text_file
 from .command import Command, collect_given_options, json_option, show_status
 
+if TYPE_CHECKING:
+    from jumok.tasks.model_inputs import ModelInput
+
 CLASSES_SHOWN = 5
 NUMBERS_SHOWN = 8
+UNKNOWN_SHOWN = 10
 
 
 @click.command(
@@ -79,6 +83,7 @@ def _print_support_levels(names: tuple[str, ...], as_json: bool) -> None:
     short_help="Run a model on its task.",
     epilog="""Examples:
   jumok run smollm2 "The capital of Korea is"
+  jumok run translator "나는 매일 학교에 간다"
   jumok run smollm2 "Why is the sky blue?" --chat --limit 200
   echo "Once upon a time" | jumok run smollm2 -
   jumok run minilm sentence.txt --json
@@ -151,8 +156,7 @@ def run(context: click.Context, /, model: str, inputs: tuple[str, ...], as_json:
     for text in texts:
         model_input = read_input(loaded, text, chat=settings.chat)
         if model_input.unknown_count:
-            unknown = f"{model_input.unknown_count:,} of {len(model_input.token_ids):,} tokens"
-            click.echo(f"jumok: {unknown} are unknown to this model's tokenizer", err=True)
+            _print_unknown(model_input)
         if reads in ("image", "regions") and len(texts) > 1 and not as_json:
             click.echo(f"{text}:")
 
@@ -225,6 +229,17 @@ def export(model: str, folder: str, file_format: str, as_json: bool) -> None:
         click.echo(f"{folder}: {loaded.family}; load it with jumok.load({folder!r})")
     else:
         click.echo(f"{folder}: load it with transformers.{architecture}.from_pretrained({folder!r})")
+
+
+def _print_unknown(model_input: ModelInput) -> None:
+    """Name the words that the model has never read; its answer is a guess where they are."""
+    unknown = f"{model_input.unknown_count:,} of {len(model_input.token_ids):,} tokens"
+    named = ", ".join(model_input.unknown_words[:UNKNOWN_SHOWN])
+    if len(model_input.unknown_words) > UNKNOWN_SHOWN:
+        named += ", ..."
+    message = f"{unknown} are unknown to this model's tokenizer: {named}"
+    # a text may contain escape sequences, which a terminal would obey
+    click.echo("jumok: " + "".join(letter if letter.isprintable() else " " for letter in message), err=True)
 
 
 def _print_messages(messages: list[str]) -> None:

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from jumok import defaults
 from jumok.attention import EluPlusOne, FavorPlus, MultiHead, attend
 from jumok.attention import bias as biases
-from jumok.attention import mask as masks
 from jumok.attention import score as scores
 from jumok.attention.bias import Bias
 from jumok.attention.mask import Mask
@@ -22,11 +21,6 @@ from jumok.layers import SinusoidalPositions
 SCORES = ("scaled_dot", "dot", "general", "additive", "concat", "kernel", "favor")
 BIASES = ("none", "alibi", "t5")
 MAX_WORDS = 64  # a larger heat map is unreadable in a terminal
-
-DEMO_SENTENCES = {
-    "english": "the animal didn't cross the street because it was too tired",
-    "korean": "그 동물은 너무 지쳐서 길을 건너지 않았다",
-}
 
 
 @dataclass(frozen=True)
@@ -113,7 +107,8 @@ def attend_sentence(
         backend: A backend whose output is compared with that of the explicit one.
         seed: The seed of the random parameters and word vectors.
 
-    >>> result = attend_sentence("the cat sat", mask=masks.causal)
+    >>> from jumok.attention.mask import causal
+    >>> result = attend_sentence("the cat sat", mask=causal)
     >>> result.weights.shape, result.future
     (torch.Size([2, 3, 3]), [0.0, 0.0, 0.0])
     """
@@ -154,15 +149,6 @@ def attend_sentence(
         backend=backend,
         difference=float((compared - exact).abs().max()),
     )
-
-
-def attend_demo_sentence(text: str) -> SentenceAttention:
-    """Apply a causal attention with four heads, as ``jumok demo`` does.
-
-    Args:
-        text: The sentence, for example one of ``DEMO_SENTENCES``.
-    """
-    return attend_sentence(text, heads=4, width=64, mask=masks.causal)
 
 
 def _redraw_projections(attention: MultiHead, width: int) -> None:

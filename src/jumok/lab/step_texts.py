@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from jumok.defaults import LANGUAGES
 from jumok.errors import ArgumentError
-
-LANGUAGES = ("en", "ko")
 
 
 @dataclass(frozen=True)

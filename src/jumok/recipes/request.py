@@ -38,6 +38,7 @@ STORED_KINDS = {
     "skip_bad": bool,
     "encoding": str | None,
 }
+GENERATED_DATA = ("sentences",)  # data that is generated, not read from files: Korean and English sentences
 MAX_NOTICES = 10  # facts about the data that are shown
 
 
@@ -48,7 +49,8 @@ class TrainingRequest:
     Attributes:
         recipe: The name of the recipe.
         folder: The folder of the run; a recipe may store its prepared data there.
-        data: The user's file or folder, or the name of a catalogue entry; None = the recipe's default data.
+        data: The user's file or folder, or the name of a catalogue entry or of generated data; None = the recipe's
+            default data.
         start: The model to start from: a folder, a run or a name; None = a new model.
         changes: Values by field name, for the recipe's options, the model's config and the training settings.
         skip_bad: Skip and count lines that cannot be read, instead of raising an error.
@@ -112,9 +114,14 @@ class TrainingRequest:
         return next((entry.name for entry in catalogue.list_entries() if entry.name == self.data), None)
 
     @property
+    def generated_name(self) -> str | None:
+        """The generated data that ``data`` names; None without data, or if it is a path or another name."""
+        return self.data if self.data in GENERATED_DATA and not Path(self.data).exists() else None
+
+    @property
     def has_own_files(self) -> bool:
-        """Whether ``data`` is the user's own: a path or a Hugging Face dataset, not a catalogue entry."""
-        return self.data is not None and self.catalogue_name is None
+        """Whether ``data`` is the user's own: a path or a Hugging Face dataset, not a catalogue entry or generated."""
+        return self.data is not None and self.catalogue_name is None and self.generated_name is None
 
     @property
     def download_report(self) -> Callable[[str], None] | None:
@@ -243,6 +250,8 @@ class TrainingRequest:
             if condition is not None:
                 if self.catalogue_name is not None and name in recipe.options.with_data:
                     condition = f"to files of your own, not to {self.catalogue_name} of the catalogue"
+                elif self.generated_name is not None and name in recipe.options.with_data:
+                    condition = f"to files of your own, not to {self.generated_name}, which are generated"
                 raise ArgumentError(f"{name} of the {self.recipe} recipe applies {condition}; remove it")
             near = difflib.get_close_matches(name, sorted(names), 1)
             if FIELD_SYNONYMS.get(name) in names:

@@ -32,11 +32,13 @@ class ModelInput:
         source: The model's first argument, a batch of one: token ids, an image, regions or numbers.
         token_ids: The token ids of a text; [] for other inputs.
         unknown_count: The number of these tokens that the tokenizer does not know.
+        unknown_words: The words or characters that these tokens stand for.
     """
 
     source: Tensor
     token_ids: list[int] = field(default_factory=list)
     unknown_count: int = 0
+    unknown_words: tuple[str, ...] = ()
 
 
 def read_input(loaded: Loaded, raw: RawInput, *, chat: bool = False) -> ModelInput:
@@ -93,7 +95,8 @@ def _read_text(loaded: Loaded, raw: RawInput, chat: bool) -> ModelInput:
 
     unknown_count = 0 if tokenizer.unknown is None else token_ids.count(tokenizer.unknown)
     source = torch.tensor([token_ids], device=loaded.model.device)
-    return ModelInput(source, token_ids, unknown_count)
+    unknown_words = tuple(tokenizer.list_unknown(text)) if unknown_count else ()
+    return ModelInput(source, token_ids, unknown_count, unknown_words)
 
 
 def _read_image(loaded: Loaded, raw: RawInput) -> Float[Tensor, "channel row column"]:

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import click
 
-from jumok.cli.command import Command, json_option, show_progress
+from jumok.cli.command import Command, json_option, language_option, select_language, show_progress
 from jumok.cli.picture_options import check_picture_paths
 
 from .result_output import print_outcome
-from .table_text import language_option, select_language
 
 HEADINGS = {"en": "Note:", "ko": "참고:"}
 

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import click
 
-from jumok.cli.command import Command, json_option, show_progress
+from jumok.cli.command import Command, json_option, language_option, select_language, show_progress
 from jumok.cli.picture_options import check_picture_paths
 from jumok.lab.experiments import EXPERIMENTS, run_experiment
 
 from .result_output import print_outcome
-from .table_text import language_option, select_language
 
 HEADINGS = {"en": "Where it did not come out:", "ko": "결과가 다르게 나온 경우:"}
 

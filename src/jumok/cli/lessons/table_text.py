@@ -1,33 +1,8 @@
-"""Print tables of experiments in a terminal, and choose the language of their texts."""
+"""Print tables of experiments in a terminal."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-
-import click
-
-from jumok.lab.experiments import LANGUAGES
-
-LOCALE_VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")  # in the order in which POSIX reads them
-
-language_option = click.option(
-    "--language",
-    type=click.Choice(LANGUAGES),
-    help="The language of texts and pictures.  [default: ko in a Korean locale, else en]",
-)
-
-
-def select_language(language: str | None) -> str:
-    """Return the chosen language, or the one of the locale.
-
-    Args:
-        language: The value of ``--language``; None if it was not given.
-    """
-    if language is not None:
-        return language
-    locale = next((os.environ[name] for name in LOCALE_VARIABLES if os.environ.get(name)), "")
-    return "ko" if locale.startswith("ko") else "en"
 
 
 def format_table(lines: Sequence[Sequence[str]]) -> str:

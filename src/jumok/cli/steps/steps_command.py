@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ import click
 from jumok import defaults
 
 from ..arguments import load_and_prepare
-from ..command import Command, collect_given_options, json_option, show_status
+from ..command import Command, collect_given_options, json_option, language_option, select_language, show_status
 from ..input_summary import explain_failures
 from ..picture_options import add_picture_options, check_picture_paths
 
@@ -65,9 +64,7 @@ OPTIONS_BY_INPUT = {
 @click.option("--model", metavar="MODEL", help="Show one head of this model when it reads TEXT.")
 @click.option("--layer", default="0", show_default=True, help="The layer of the model: its number or its name.")
 @click.option("--head", type=int, default=0, show_default=True, help="The head of the model; -1 is the last.")
-@click.option(
-    "--language", type=click.Choice(["en", "ko"]), help="The language of the explanations.  [default: by locale]"
-)
+@language_option
 @add_picture_options("the weights")
 @json_option
 @click.pass_context
@@ -89,7 +86,7 @@ def steps(
     from .steps_output import describe_as_json, draw_weights, print_example
 
     paths = check_picture_paths(png, svg)
-    language = language or detect_language()
+    language = select_language(language)
     examples = _build_examples(context, arguments, options, as_json)
     if paths and len(examples) > 1:
         raise click.UsageError(f"a picture shows one example; name one of {', '.join(examples)}")
@@ -104,14 +101,6 @@ def steps(
         print_example(name, example, language)
     for figure in figures:
         click.echo(f"wrote {figure}")
-
-
-def detect_language() -> str:
-    """Return "ko" if the locale of the environment is Korean, otherwise "en"."""
-    for name in ("LC_ALL", "LC_MESSAGES", "LANG"):
-        if locale := os.environ.get(name):
-            return "ko" if locale.lower().startswith("ko") else "en"
-    return "en"
 
 
 def _build_examples(

@@ -34,8 +34,8 @@ def find_entry(name: str) -> Entry:
     if name in entries:
         return entries[name]
 
-    if name == "tiny":
-        raise ArgumentError("tiny comes with the package: it needs no download and cannot be removed")
+    if name in ("tiny", "translator"):
+        raise ArgumentError(f"{name} comes with the package: it needs no download and cannot be removed")
     similar = [other for other in entries if name and (name.lower() in other or other in name.lower())]
     similar = similar or difflib.get_close_matches(name.lower(), entries, n=3, cutoff=0.5)
     hint = f"did you mean {', '.join(similar)}?" if similar else f"choose one of {', '.join(entries)}"

@@ -73,6 +73,22 @@ class Tokenizer:
         with wrap_tokenizers_errors("this text cannot be encoded"):
             return list(self._inner.encode(text, add_special_tokens=special).ids)
 
+    def list_unknown(self, text: str) -> list[str]:
+        """Return the words or characters of a text that the vocabulary does not contain, each once.
+
+        Args:
+            text: The text.
+
+        >>> Tokenizer.for_characters("hello").list_unknown("help!")
+        ['p', '!']
+        """
+        if self.unknown is None:
+            return []
+        with wrap_tokenizers_errors("this text cannot be encoded"):
+            encoding = self._inner.encode(text, add_special_tokens=False)
+        spans = zip(encoding.ids, encoding.offsets, strict=True)
+        return list(dict.fromkeys(text[start:stop] for token_id, (start, stop) in spans if token_id == self.unknown))
+
     def decode(self, ids: Iterable[int], *, special: bool = True) -> str:
         """Return the text of token ids.
 

@@ -16,9 +16,9 @@ from importlib import import_module
 
 from jumok.errors import ArgumentError
 
-from .experiment_result import LANGUAGES, ExperimentResult, Progress, Table, Text
+from .experiment_result import ExperimentResult, Progress, Table, Text
 
-__all__ = ["EXPERIMENTS", "LANGUAGES", "Experiment", "ExperimentResult", "Table", "Text", "run_experiment"]
+__all__ = ["EXPERIMENTS", "Experiment", "ExperimentResult", "Table", "Text", "run_experiment"]
 
 
 @dataclass(frozen=True)

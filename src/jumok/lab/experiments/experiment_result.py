@@ -8,9 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from jumok.defaults import LANGUAGES
 from jumok.errors import ArgumentError
-
-LANGUAGES = ("en", "ko")
 
 Progress = Callable[[int, int], None]  # takes the finished and the total number of steps
 

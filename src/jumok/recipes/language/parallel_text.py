@@ -13,6 +13,12 @@ from jumok.checkpoint import run_folder
 from jumok.checkpoint.tensor_files import read_json
 from jumok.data.batches.split import Split, assign_split, hash_to_fraction, normalize_text
 from jumok.data.datasets import text_corpora
+from jumok.data.datasets.korean_english_sentences import (
+    HELD_OUT_COUNT,
+    TRAINING_COUNT,
+    list_pieces,
+    make_sentence_pairs,
+)
 from jumok.data.readers.lines import ProblemLog
 from jumok.data.readers.text_pairs import read_pairs
 from jumok.data.token_store import token_shards
@@ -22,7 +28,7 @@ from jumok.fields import choice, integer
 from jumok.recipes.recipe import Options, column_field, header_field
 from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.data_source import require_files, select_dataset
-from jumok.recipes.shared.run_tokenizer import learn_tokenizer, load_or_create_tokenizer
+from jumok.recipes.shared.run_tokenizer import create_piece_tokenizer, learn_tokenizer, load_or_create_tokenizer
 from jumok.training import DataSummary
 
 SPECIAL_TOKENS = {"pad": "<pad>", "begin": "<s>", "end": "</s>"}
@@ -30,10 +36,12 @@ MAX_HELD_OUT = 4_000
 MAX_TOKENS = 64  # of a source or a target in a training pair; default of the field "longest"
 FACTS_FILE = "prepared.json"
 HELD_OUT_FILE = "held-out.jsonl"
-DIRECTIONS: dict[str, tuple[text_corpora.Language, text_corpora.Language]] = {
-    "en-ko": ("en", "ko"),
-    "ko-en": ("ko", "en"),
+DIRECTIONS: dict[str, list[tuple[text_corpora.Language, text_corpora.Language]]] = {
+    "en-ko": [("en", "ko")],
+    "ko-en": [("ko", "en")],
+    "both": [("ko", "en"), ("en", "ko")],  # one model; the language of the source selects the direction
 }
+SENTENCES = "sentences"  # the name of the generated data
 
 TextPair = tuple[str, str]
 TokenPair = tuple[list[int], list[int]]
@@ -129,7 +137,9 @@ class PairOptions(Options):
         8000, "size of the vocabulary, learned for both languages together", 256 + len(SPECIAL_TOKENS)
     )
     longest: int = integer(MAX_TOKENS, "longest text in tokens; longer pairs are left out of the training", 2)
-    direction: str = choice("en-ko", tuple(DIRECTIONS), "source and target language")
+    direction: str = choice(
+        "en-ko", tuple(DIRECTIONS), "source and target language; both = one model for both directions"
+    )
     source: str | None = column_field("column of your table that has the source texts")
     target: str | None = column_field("column of your table that has the target texts")
     header: str = header_field()
@@ -142,8 +152,14 @@ def load_or_learn_tokenizer(request: TrainingRequest) -> Tokenizer:
         request: The training request; its option ``vocabulary`` is the number of tokens.
     """
     vocabulary = request.take_options(PairOptions).vocabulary
+    is_generated = _select_pair_data(request) == SENTENCES
+    if is_generated and "vocabulary" in request.changes:
+        raise ArgumentError(f"vocabulary does not apply to {SENTENCES}, whose tokens are words, stems and particles")
 
     def learn() -> Tokenizer:
+        if is_generated:
+            pieces = list_pieces(make_sentence_pairs(TRAINING_COUNT))
+            return create_piece_tokenizer(pieces, {**SPECIAL_TOKENS, "unknown": "<unk>"}, after=["end"])
         pairs = _read_pairs(request, "train", request.create_problem_log())
         return learn_tokenizer((text for pair in pairs for text in pair), vocabulary, SPECIAL_TOKENS, after=["end"])
 
@@ -249,15 +265,29 @@ def _get_direction(request: TrainingRequest) -> str:
     return options.direction
 
 
+def _select_pair_data(request: TrainingRequest) -> str | None:
+    return select_dataset(request, "en-ko", ["en-ko", SENTENCES])
+
+
 def _read_pairs(request: TrainingRequest, side: Split, problems: ProblemLog) -> Iterator[TextPair]:
     options = request.take_options(PairOptions)
-    if select_dataset(request, "en-ko", ["en-ko"]) is not None:
-        source, target = DIRECTIONS[options.direction]
+    dataset = _select_pair_data(request)
+    if dataset == SENTENCES:
+        return _make_sentences(side, options.direction)
+    if dataset is not None:
         # number the placeholders: their names would add thousands of words that are not translated
         return (
             text_corpora.number_placeholders(*pair)
+            for source, target in DIRECTIONS[options.direction]
             for pair in text_corpora.read_en_ko(side, request.download_report, source, target)
         )
     file_format = request.create_file_format(options.header)
     pairs = read_pairs(require_files(request), options.source, options.target, problems, file_format)
     return (pair for pair in pairs if assign_split(pair[0]) == side)
+
+
+def _make_sentences(side: Split, direction: str) -> Iterator[TextPair]:
+    pairs = make_sentence_pairs(TRAINING_COUNT if side == "train" else HELD_OUT_COUNT, side)
+    for source, _ in DIRECTIONS[direction]:
+        for pair in pairs:
+            yield (pair.variant, pair.english) if source == "ko" else (pair.english, pair.korean)

@@ -31,6 +31,8 @@ from jumok.recipes.shared.batched_decoding import generate_by_length
 from jumok.recipes.shared.run_tokenizer import save_tokenizer
 from jumok.recipes.shared.text_scores import (
     choose_bleu_tokenization,
+    compute_exact_match,
+    contains_hangul,
     describe_scores,
     require_sacrebleu,
     score_translations,
@@ -189,11 +191,30 @@ def _build_report(
         f"scored as its translation{note}",
         "scores": describe_scores(tokenization),
         **parallel_text.facts,
+        **_score_directions(parallel_text.direction, sources, translations, references),
         "translations": [
             {"source": sources[index], "reference": references[index], "translation": translations[index]}
             for index in samples
         ],
     }
+
+
+def _score_directions(
+    direction: str, sources: list[str], translations: list[str], references: list[str]
+) -> dict[str, list[dict[str, Any]]]:
+    """Return the scores of each direction, greedily decoded, if the model was trained in both."""
+    if direction != "both":
+        return {}
+    rows = []
+    for name, is_korean in (("ko-en", True), ("en-ko", False)):
+        chosen = [index for index, source in enumerate(sources) if contains_hangul(source) == is_korean]
+        if not chosen:
+            continue
+        texts, expected = [translations[index] for index in chosen], [references[index] for index in chosen]
+        scores = score_translations(texts, expected, choose_bleu_tokenization(expected))
+        exact = round(compute_exact_match(texts, expected), 4)
+        rows.append({"direction": name, "pairs": len(chosen), "exact_match": exact, **scores})
+    return {"directions": rows}
 
 
 def _create_model(request: TrainingRequest, kind: str, tokenizer: Tokenizer, settings: Settings) -> Translator:

@@ -1,4 +1,4 @@
-"""Choose between the user's own files and the catalogue's data sets."""
+"""Choose between the user's own files, the catalogue's data sets and generated data."""
 
 from __future__ import annotations
 
@@ -13,21 +13,23 @@ from jumok.recipes.request import TrainingRequest
 
 
 def select_dataset(request: TrainingRequest, default: str | None, available: Collection[str]) -> str | None:
-    """Return the catalogue entry to read; None if the data is the user's own.
+    """Return the catalogue entry or the generated data to read; None if the data is the user's own.
 
     Args:
         request: The training request.
         default: The entry of a request without data.
-        available: The entries that the recipe can read.
+        available: The entries and the generated data that the recipe can read.
 
     Raises:
-        ArgumentError: If the data is an entry that the recipe cannot read.
+        ArgumentError: If the recipe cannot read the entry or the generated data.
     """
     if request.data is None:
         return default
-    name = request.catalogue_name
+    name = request.catalogue_name or request.generated_name
     if name is None or name in available:
         return name
+    if request.generated_name is not None:
+        raise ArgumentError(f"the {request.recipe} recipe cannot read {name}; only the translate recipe can")
     if catalogue.find_entry(name).kind == "model":
         raise ArgumentError(f"{name} is a model, not data; start from it with --from {name}")
     choices = f"give {' or '.join(available)}, or files of your own" if available else "give files of your own"

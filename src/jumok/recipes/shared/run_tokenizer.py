@@ -106,6 +106,32 @@ def learn_tokenizer(
     return Tokenizer(inner, special)
 
 
+def create_piece_tokenizer(pieces: Sequence[str], special: Mapping[str, str], after: Sequence[str]) -> Tokenizer:
+    """Create a tokenizer with one token for each piece; words are cut into the longest pieces from their beginning.
+
+    Args:
+        pieces: The pieces that begin a word and, with "##" before them, the pieces inside a word.
+        special: The special tokens by their role, which get the first ids; a word that cannot be cut is "unknown".
+        after: The roles of the special tokens that are put after each text.
+
+    >>> special = {"end": "</s>", "unknown": "<unk>"}
+    >>> tokenizer = create_piece_tokenizer(["가게", "가", "##니", "##?"], special, after=["end"])
+    >>> [tokenizer.id_to_token(token) for token in tokenizer.encode("가니? 가방.")]
+    ['가', '##니', '##?', '<unk>', '</s>']
+    """
+    vocabulary = {token: index for index, token in enumerate([*special.values(), *pieces])}
+    inner = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token=special["unknown"]))
+    inner.normalizer = normalizers.Replace(Regex(r"\.\s*$"), "")  # the sentences end without a full stop
+    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    inner.decoder = decoders.WordPiece(cleanup=False)
+    inner.add_special_tokens(list(special.values()))
+    following = [special[role] for role in after]
+    inner.post_processor = processors.TemplateProcessing(
+        single=["$A", *following], special_tokens=[(token, vocabulary[token]) for token in following]
+    )
+    return Tokenizer(inner, special)
+
+
 def _train(inner: tokenizers.Tokenizer, texts: Iterable[str], trainer: trainers.BpeTrainer) -> None:
     """Train the tokenizer; an exception raised while reading the texts is re-raised unchanged."""
     reading_errors: list[JumokError] = []

@@ -81,6 +81,15 @@ def score_translations(translations: list[str], references: list[str], tokenizat
     }
 
 
+def contains_hangul(text: str) -> bool:
+    """Return True if a text contains a Korean syllable.
+
+    Args:
+        text: The text.
+    """
+    return any("가" <= letter <= "힣" for letter in text)
+
+
 def choose_bleu_tokenization(references: Iterable[str]) -> str:
     """Return "char" if at least a fifth of the letters is East Asian, else "13a", sacrebleu's default.
 
