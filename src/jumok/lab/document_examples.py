@@ -15,9 +15,9 @@ from . import step_texts as texts
 from .formula_steps import Example, Step, compute_steps, compute_weight_steps
 from .input_steps import build_sentence_steps
 from .multihead_steps import build_multihead_steps
-from .sentence_attention import DEMO_SENTENCES
 from .step_texts import StepText
 
+EXAMPLE_SENTENCE = "the animal didn't cross the street because it was too tired"
 NAN = float("nan")  # where the text prints no number
 
 
@@ -93,7 +93,7 @@ def _build_large_scores() -> Example:
 
 
 def _build_sentence() -> Example:
-    return build_sentence_steps(DEMO_SENTENCES["english"], causal=True)
+    return build_sentence_steps(EXAMPLE_SENTENCE, causal=True)
 
 
 def _build_multihead() -> Example:
