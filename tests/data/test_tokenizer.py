@@ -372,3 +372,14 @@ def test_lone_surrogate_is_refused() -> None:
         Tokenizer.for_characters("\udfff")
     with pytest.raises(ArgumentError, match="the text is empty"):
         Tokenizer.for_characters("")
+
+
+@pytest.mark.parametrize(("text", "count"), [("ab<unk>ba", 0), ("ab", 0), ("a?b", 1), ("a?<unk>?", 2)])
+def test_an_end_token_that_is_the_unknown_token_is_not_unknown_text(text: str, count: int) -> None:
+    from jumok.data.tokenizers.unknown_tokens import count_unknown
+
+    inner = Tokenizer.for_characters("ab")._inner
+    inner.add_special_tokens(["<unk>"])
+    tokenizer = Tokenizer(inner, {"unknown": "<unk>", "end": "<unk>"})
+    assert count_unknown(tokenizer, text, tokenizer.encode(text)) == count
+    assert count_unknown(Tokenizer.for_characters("ab"), "a?b?", [0, 2, 1, 2]) == 2

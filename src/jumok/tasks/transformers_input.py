@@ -12,6 +12,7 @@ from jumok import defaults
 from jumok.checkpoint.transformers_folder import LoadedTransformers, quiet_transformers
 from jumok.data.images.image_files import is_image_path
 from jumok.data.tokenizers.token_labels import group_words, label_tokens
+from jumok.data.tokenizers.unknown_tokens import count_unknown
 from jumok.errors import ArgumentError, describe_type
 
 from .labelled_input import START, LabelledInput, Words
@@ -66,7 +67,7 @@ def _read_text(loaded: LoadedTransformers, raw: RawInput) -> LabelledInput:
         label_tokens(tokenizer, token_ids),
         source_words=group_words(tokenizer, token_ids),
         tokens=token_ids,
-        unknown=0 if tokenizer.unknown is None else token_ids.count(tokenizer.unknown),
+        unknown=count_unknown(tokenizer, raw, token_ids),
         names=(str(loaded.model.main_input_name),),
     )
 
