@@ -47,6 +47,11 @@ EXPERIMENTS = {
         "measure_mask_removal",
         Text("what a model does without the causal mask", "인과 마스크를 없애면 일어나는 일"),
     ),
+    "heads": Experiment(
+        "head_count",
+        "measure_head_counts",
+        Text("what the number of heads costs and changes", "헤드 수의 비용과 효과"),
+    ),
 }
 
 
