@@ -13,7 +13,7 @@ from jumok.checkpoint.resolve import resolve_model_path
 from jumok.cli import cli
 from jumok.data.datasets.korean_english_sentences import make_sentence_pairs
 from jumok.errors import ArgumentError
-from jumok.recipes.language.translate import translate_texts
+from jumok.recipes.language.translate import _score_directions, translate_texts
 from jumok.recipes.shared.text_scores import compute_exact_match
 from recipe_runs import create_task
 
@@ -58,6 +58,17 @@ def test_translator_is_exact_on_held_out_combinations(translator: Loaded) -> Non
     to_korean = translate_texts(translator.model, translator.tokenizer, english)
     assert compute_exact_match(to_english, english) >= 0.97
     assert compute_exact_match(to_korean, korean) >= 0.97
+
+
+def test_report_scores_each_direction() -> None:
+    sources, references = ["나는 잔다", "I sleep", "너는 잔다"], ["I sleep", "나는 잔다", "You sleep"]
+    rows = _score_directions("both", sources, ["I sleep", "나는 잔다", "We sleep"], references)["directions"]
+    assert [(row["direction"], row["pairs"], row["exact_match"]) for row in rows] == [
+        ("ko-en", 2, 0.5),
+        ("en-ko", 1, 1.0),
+    ]
+    assert rows[0]["bleu"] < rows[1]["chrf"] == 100.0
+    assert _score_directions("en-ko", sources, references, references) == {}
 
 
 def test_unknown_words_are_named() -> None:

@@ -157,9 +157,12 @@ def test_translate_reads_po_files(tmp_path: Path) -> None:
     assert load_report(tmp_path / "run")["translations"][0]["source"].startswith("램프 ")
 
 
-@pytest.mark.parametrize(("direction", "prefix"), [("en-ko", "{0} opens door "), ("ko-en", "{0}이 문 ")])
+@pytest.mark.parametrize(
+    ("direction", "prefix"),
+    [("en-ko", "{0} opens door "), ("ko-en", "{0}이 문 "), ("both", ("{0} opens door ", "{0}이 문 "))],
+)
 def test_translate_numbers_placeholders_of_the_catalogue(
-    direction: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    direction: str, prefix: str | tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "catalogue"
     english = {f"key{number}": f"{{name}} opens door {number}" for number in range(40)}
@@ -172,6 +175,8 @@ def test_translate_numbers_placeholders_of_the_catalogue(
     report = load_report(tmp_path / "run")
     assert report["direction"] == direction
     assert report["translations"][0]["source"].startswith(prefix)
+    assert ("directions" in report) == (direction == "both")
+    assert report["pairs"] == (2 if direction == "both" else 1) * 35  # of 40; the others are held out
 
 
 @pytest.mark.parametrize("model", CASES)

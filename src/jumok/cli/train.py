@@ -76,7 +76,7 @@ GROUP_TITLES = {"recipe": "Recipe", "model": "Model config", "training": "Traini
 @click.option("--seed", type=click.IntRange(0), help="Seed of all random numbers.")
 @click.option("--threads", type=click.IntRange(0), help="Threads on a CPU.  [default: all that large steps can use]")
 @click.option("--out", type=click.Path(path_type=Path), help="New folder for the run.  [default: runs/RECIPE-1, ...]")
-@click.option("--data", help="Your own file or folder, or a name of the catalogue, instead of the recipe's data.")
+@click.option("--data", help="Your own file or folder, a name of the catalogue, or sentences (generated).")
 @click.option("--encoding", help="Encoding of your text files, such as cp949.  [default: utf-8]")
 @click.option("--dry-run", is_flag=True, help="Read the data, print counts and examples, and stop.")
 @click.option("--from", "start", help="Start from this model: a folder, a run or a name.")
