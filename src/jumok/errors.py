@@ -51,7 +51,7 @@ class DrawError(JumokError):
 
 
 class ContextWarning(UserWarning):
-    """A text exceeds the model's context length: the model reads only the last tokens, or stops."""
+    """An input exceeds what the model can read or has learned: its context length, or the numbers of its training."""
 
 
 class CheckpointWarning(UserWarning):

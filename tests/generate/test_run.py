@@ -13,7 +13,7 @@ from transformers import BertConfig, BertForSequenceClassification, pipeline
 
 import jumok
 from jumok.data.tokenizers.tokenizer import Tokenizer
-from jumok.errors import ContextWarning
+from jumok.errors import ArgumentError, ContextWarning
 from jumok.generate import generate
 from jumok.models import GPT, BERTConfig, GPTConfig, Numeric, NumericConfig, RNNSeq2Seq, RNNSeq2SeqConfig
 from jumok.models.bert import BERT
@@ -225,3 +225,26 @@ def test_invalid_calls_raise_readable_errors(call: str, message: str) -> None:
     )
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert message in process.stdout
+
+
+def test_numbers_unlike_those_of_the_training_are_reported(tmp_path: Path) -> None:
+    config = NumericConfig(trained_lowest=0.0, trained_highest=100.0, trained_length=5)
+    jumok.save(Numeric(config), tmp_path / "my-numbers")
+    process = run("run", str(tmp_path / "my-numbers"), "1000,2000")
+    reasons = "2 instead of 5 numbers, 1000 instead of numbers from 0 to 100"
+    assert f"jumok: this model was not trained on such an input ({reasons})" in process.stderr
+    assert len(process.stdout.split()) >= 2, "it answers all the same"
+    for numbers in ("10,20,30,40,50", "0,0,0,0,100"):
+        assert not run("run", str(tmp_path / "my-numbers"), numbers).stderr
+    assert "4 instead of 5 numbers)" in run("run", str(tmp_path / "my-numbers"), "1,2,3,4").stderr
+    assert "(-1 instead of numbers" in run("run", str(tmp_path / "my-numbers"), "--", "-1,2,3,4,5").stderr
+    with pytest.warns(ContextWarning, match="101 instead of numbers from 0 to 100"):
+        jumok.run(tmp_path / "my-numbers", [1, 2, 3, 4, 101])
+
+
+def test_the_recipe_stores_what_it_trains_on(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="trained_length cannot be set: this recipe trains on 5 numbers"):
+        jumok.train("numbers", out=tmp_path / "refused", steps=1, trained_length=9)
+    outcome = jumok.train("numbers", out=tmp_path / "run", steps=1, width=4, hidden=4)
+    config = outcome.load().model.config
+    assert (config.trained_lowest, config.trained_highest, config.trained_length) == (0, 100, 5)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from jumok.attention import Cache, MultiHead, mask
 from jumok.attention.grid import Positions
 from jumok.errors import ArgumentError, ShapeError
-from jumok.fields import integer, real
+from jumok.fields import integer, optional, real
 from jumok.layers import DecoderBlock, EncoderBlock, FeedForward, LayerNorm, SinusoidalPositions
 
 from .config import Config
@@ -39,6 +39,9 @@ class NumericConfig(Config):
     hidden: int = integer(64, "inner width of the feed-forward network")
     scale: float = real(100.0, "inputs are divided by this, outputs multiplied", least=1e-6)
     dropout: float = real(0.0, "dropout rate in training", most=0.99)
+    trained_lowest: float | None = optional(real(0.0, "smallest number in training; None = not known", least=-1e9))
+    trained_highest: float | None = optional(real(0.0, "largest number in training; None = not known", least=-1e9))
+    trained_length: int | None = optional(integer(1, "numbers in a training sequence; None = not known"))
 
     def check(self) -> None:
         """Raise ArgumentError if fields contradict each other."""
@@ -166,6 +169,24 @@ class Numeric(Model):
             assert step.numbers is not None
             predicted.append(step.numbers)
         return torch.cat(predicted, 1)
+
+    def describe_unlearned(self, source: Num[Tensor, "batch source"]) -> str:
+        """Return one sentence if numbers or their count differ from what the model was trained on, otherwise "".
+
+        Args:
+            source: Numbers.
+        """
+        config, reasons = self.config, []
+        if config.trained_length not in (None, source.shape[1]):
+            reasons.append(f"{source.shape[1]} instead of {config.trained_length} numbers")
+        if config.trained_lowest is not None and config.trained_highest is not None:
+            outside = source[(source < config.trained_lowest) | (source > config.trained_highest)].tolist()
+            if outside:
+                limits = f"from {config.trained_lowest:g} to {config.trained_highest:g}"
+                reasons.append(f"{outside[0]:g} instead of numbers {limits}")
+        if not reasons:
+            return ""
+        return f"this model was not trained on such an input ({', '.join(reasons)}), so its answer may be wrong"
 
     def _run_encoder(self, source: Tensor, token_mask: Tensor | None, weights: bool) -> tuple[Tensor, LayerWeights]:
         if source.dim() == 2 and not source.shape[1]:

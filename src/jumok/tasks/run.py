@@ -10,6 +10,7 @@ from torch import nn
 from jumok.checkpoint import Loaded, load
 from jumok.errors import ArgumentError
 from jumok.generate.incremental_decoder import Report, warn_about_context
+from jumok.models.numeric import Numeric
 from jumok.threads import count_rows, use_fastest_threads
 
 from .generate_text import GenerationSettings, parse_settings, stream_answer
@@ -41,7 +42,7 @@ def run(model: str | Path | Loaded, inputs: RawInput, **options: Any) -> Any:
         - score, predict: numbers (list of float).
 
     A ``ContextWarning`` says once if a text exceeds the model's context length: a language model then reads only the
-    last tokens, and an encoder-decoder stops.
+    last tokens, and an encoder-decoder stops. It also says if numbers differ from those that the model was trained on.
 
     Raises:
         ArgumentError: If the inputs do not fit the model, or an option is unknown or invalid.
@@ -76,13 +77,18 @@ def run_task(
         loaded: The model.
         inputs: Inputs that ``read_input`` returned.
         settings: Settings of text generation; ignored by the tasks that generate no text.
-        report: Receives one sentence when a text exceeds the model's context length; by default a ``ContextWarning``.
+        report: Receives one sentence when a text exceeds the model's context length, or numbers differ from those that
+            the model was trained on; by default a ``ContextWarning``.
 
     Returns:
         A list with one answer for each input; for embeddings a tensor [batch, width].
     """
     if loaded.model.answers == "text":
         return ["".join(stream_answer(loaded, model_input, settings, report)) for model_input in inputs]
+    if isinstance(loaded.model, Numeric):
+        for model_input in inputs:
+            if message := loaded.model.describe_unlearned(model_input.source):
+                report(message)
     rows = max(sum(len(model_input.token_ids) for model_input in inputs), count_rows(text.source for text in inputs))
     with use_fastest_threads(loaded.model, rows):
         return TASKS[loaded.model.task](loaded, inputs)

@@ -20,8 +20,9 @@ from jumok.recipes.recipe import Defaults, recipe
 from jumok.recipes.request import TrainingRequest
 from jumok.training import Batch, Task
 
-CONFIG = NumericConfig()
 LENGTH = 5
+LOWEST, HIGHEST = 0.0, 100.0
+CONFIG = NumericConfig(trained_lowest=LOWEST, trained_highest=HIGHEST, trained_length=LENGTH)
 SAMPLE = [10.0, 20.0, 30.0, 40.0, 50.0]
 HELD_OUT = 1_000
 HELD_OUT_SEED = 2**40  # no training step uses this seed
@@ -50,7 +51,16 @@ def numbers(request: TrainingRequest) -> Task:
     request.refuse_data()
     settings = request.take_settings(**get_numbers_defaults(request).settings)
     loaded = request.load_start()
-    model = request.create_model(Numeric, request.take_config(CONFIG), settings) if loaded is None else loaded.model
+    if loaded is None:
+        config = request.take_config(CONFIG)
+        for name in ("trained_lowest", "trained_highest", "trained_length"):
+            if getattr(config, name) != getattr(CONFIG, name):
+                raise ArgumentError(
+                    f"{name} cannot be set: this recipe trains on {LENGTH} numbers from {LOWEST:g} to {HIGHEST:g}"
+                )
+        model: Model = request.create_model(Numeric, config, settings)
+    else:
+        model = loaded.model
     if not isinstance(model, Numeric):
         raise ArgumentError(f"the numbers recipe can start only from a numeric; {request.start} is a {model.family}")
 
@@ -88,7 +98,7 @@ def sample_sequences(count: int, generator: torch.Generator) -> Float[Tensor, "s
         count: The number of sequences.
         generator: The source of random numbers.
     """
-    return torch.rand(count, LENGTH, generator=generator) * 100
+    return LOWEST + torch.rand(count, LENGTH, generator=generator) * (HIGHEST - LOWEST)
 
 
 def compute_squared_error(model: nn.Module, batch: Batch) -> Tensor:
