@@ -87,6 +87,7 @@ def test_cost_of_a_model_and_of_sizes(tmp_path: Path) -> None:
 
 def test_cost_refuses_what_it_cannot_compute(tmp_path: Path) -> None:
     assert "has its own sizes; remove --width" in run("cost", "tiny", "--width", "8").output
+    assert "a width of 10 cannot be split evenly into 3 heads" in run("cost", "--width", "10", "--heads", "3").output
     jumok.save(ViT(ViTConfig(width=8, layers=1, heads=2, hidden=8)), tmp_path / "vit")
     with pytest.raises(ArgumentError, match=r"is a\s+vit; describe a model of its size with --width"):
         run("cost", str(tmp_path / "vit"))

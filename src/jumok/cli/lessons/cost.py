@@ -71,12 +71,14 @@ def cost(
                 f"{config.family}; describe a model of its size with --width, --heads and --layers"
             )
     else:
-        chosen_width = width or 512
+        chosen_width, chosen_heads = width or 512, heads or 8
+        if chosen_width % chosen_heads:
+            raise click.UsageError(f"a width of {chosen_width} cannot be split evenly into {chosen_heads} heads")
         config = GPTConfig(
             vocabulary=vocabulary or 50257,
             length=tokens or 1024,
             width=chosen_width,
-            heads=heads or 8,
+            heads=chosen_heads,
             layers=layers or 6,
             hidden=hidden or 4 * chosen_width,
         )

@@ -71,7 +71,8 @@ def compute_gpt_cost(config: GPTConfig, tokens: int, batch: int = 1) -> GPTCost:
     rows = batch * tokens
     head_width, groups = _head_width(config), config.groups or config.heads
     queries, keys = config.heads * head_width, groups * head_width
-    pairs = sum(tokens * min(tokens, _find_window(config, layer) or tokens) for layer in range(config.layers))
+    windowed = 0 if config.window is None else config.layers if config.windowed is None else len(config.windowed)
+    pairs = tokens * ((config.layers - windowed) * tokens + windowed * min(tokens, config.window or tokens))
     inner = (3 if config.feedforward == "gated" else 2) * config.width * config.hidden
     operations = {
         "projections": 2 * rows * config.layers * config.width * (2 * queries + 2 * keys),
@@ -96,11 +97,6 @@ def compute_gpt_cost(config: GPTConfig, tokens: int, batch: int = 1) -> GPTCost:
 
 def _head_width(config: GPTConfig) -> int:
     return config.head_width or config.width // config.heads
-
-
-def _find_window(config: GPTConfig, layer: int) -> int | None:
-    has_window = config.windowed is None or layer in config.windowed
-    return config.window if has_window else None
 
 
 def _count_parameters(config: GPTConfig) -> dict[str, int]:
