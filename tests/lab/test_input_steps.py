@@ -59,7 +59,7 @@ def test_the_seed_changes_the_numbers_and_is_stated_as_random() -> None:
     first, again, other = (build_sentence_steps("the cat sat", seed=seed) for seed in (0, 0, 1))
     assert torch.equal(first.steps[-1].numbers, again.steps[-1].numbers)
     assert not torch.equal(first.steps[-1].numbers, other.steps[-1].numbers)
-    assert "random" in first.title.en and "무작위" in first.title.ko and "no meaning" in first.remark.en
+    assert "random" in first.title.english and "무작위" in first.title.korean and "no meaning" in first.remark.english
 
 
 def test_cross_attention_has_one_row_per_word_and_one_column_per_source_word() -> None:

@@ -12,10 +12,10 @@ from jumok.attention import mask as masks
 from jumok.errors import ArgumentError
 
 from . import step_texts as texts
+from .bilingual_text import Text
 from .formula_steps import Example, Step, compute_steps, compute_weight_steps
 from .input_steps import build_sentence_steps
 from .multihead_steps import build_multihead_steps
-from .step_texts import StepText
 
 EXAMPLE_SENTENCE = "the animal didn't cross the street because it was too tired"
 NAN = float("nan")  # where the text prints no number
@@ -28,7 +28,7 @@ def _build_mixture() -> Example:
     printed_sum = torch.tensor([[81.5, 81.5]])
     keys = ["v0", "v1", "v2"]
     return Example(
-        StepText("a weighted sum of values", "값의 가중합"),
+        Text("a weighted sum of values", "값의 가중합"),
         [
             Step("weights", weights, texts.FIXED_WEIGHTS, ["q0"], keys, printed=weights, is_weights=True),
             Step("V", values, texts.VALUE, keys, printed=values),
@@ -47,9 +47,9 @@ def _build_causal() -> Example:
     printed = torch.full((4, 4), NAN)
     printed[2] = torch.tensor([0.1, 0.3, 0.6, 0.0])
     return Example(
-        StepText("four scores in each row, under a causal mask", "행마다 점수가 네 개인 인과 마스크"),
+        Text("four scores in each row, under a causal mask", "행마다 점수가 네 개인 인과 마스크"),
         [Step("scores", table, texts.SCORES, queries, keys, printed=table), masked, replace(weights, printed=printed)],
-        remark=StepText(
+        remark=Text(
             "An article prints 0.1, 0.3, 0.6 in the third row; the softmax of these scores is 0.118, 0.354, 0.528.",
             "어떤 글은 셋째 행을 0.1, 0.3, 0.6으로 적었지만, 이 점수의 소프트맥스는 0.118, 0.354, 0.528입니다.",
         ),
@@ -66,9 +66,9 @@ def _build_one_hot() -> Example:
     printed = torch.full((3, 3), NAN).fill_diagonal_(0.576)
     inputs = [replace(step, printed=vectors) for step in (query, key, values)]
     return Example(
-        StepText("three words with orthogonal one-hot vectors", "서로 직교하는 원-핫 벡터로 나타낸 단어 세 개"),
+        Text("three words with orthogonal one-hot vectors", "서로 직교하는 원-핫 벡터로 나타낸 단어 세 개"),
         [*inputs, products, replace(weights, printed=printed), *scaled_steps[4:]],
-        remark=StepText(
+        remark=Text(
             "Without the scale each word has the weight e / (e + 2) = 0.576 on itself, with the scale 0.471.",
             "스케일이 없으면 각 단어가 자신에게 두는 가중치는 e / (e + 2) = 0.576이고, 스케일이 있으면 0.471입니다.",
         ),
@@ -81,9 +81,9 @@ def _build_large_scores() -> Example:
     (weights,) = compute_weight_steps(table, None, query_labels=["q0"], key_labels=keys)
     printed = torch.tensor([[0.01, 0.88, 0.03]])
     return Example(
-        StepText("large scores saturate the softmax", "점수가 크면 소프트맥스가 한쪽으로 쏠립니다"),
+        Text("large scores saturate the softmax", "점수가 크면 소프트맥스가 한쪽으로 쏠립니다"),
         [Step("scores", table, texts.SCORES, ["q0"], keys, printed=table), replace(weights, printed=printed)],
-        remark=StepText(
+        remark=Text(
             "A lecture prints the weights 0.01, 0.88, 0.03 for these scores, which do not sum to 1. Softmax depends "
             "on differences: a score that is larger by 83 receives the entire weight.",
             "어떤 강의는 이 점수의 가중치를 0.01, 0.88, 0.03으로 적었지만 합이 1이 아닙니다. 소프트맥스는 점수의 "

@@ -19,7 +19,7 @@ from jumok.attention import score as scores
 from jumok.attention.mask import Mask
 
 from . import step_texts as texts
-from .step_texts import StepText
+from .bilingual_text import Text
 
 Matrix = Float[Tensor, "_ _"]
 
@@ -44,7 +44,7 @@ class Step:
 
     formula: str
     numbers: Float[Tensor, "*batch _ _"]
-    explanation: StepText
+    explanation: Text
     rows: Sequence[str] = ()
     columns: Sequence[str] = ()
     printed: Matrix | None = None
@@ -87,11 +87,11 @@ class Example:
         remark: A conclusion; empty if there is none.
     """
 
-    title: StepText
+    title: Text
     steps: list[Step]
     words: list[str] = field(default_factory=list)
     source: list[str] = field(default_factory=list)
-    remark: StepText = texts.EMPTY
+    remark: Text = texts.EMPTY
 
 
 def compute_steps(

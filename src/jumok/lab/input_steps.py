@@ -13,9 +13,9 @@ from jumok.attention.mask import Mask
 from jumok.errors import ArgumentError
 
 from . import step_texts as texts
+from .bilingual_text import Text
 from .formula_steps import Example, Matrix, Step, compute_steps, compute_weight_steps
 from .sentence_attention import embed_words, split_words
-from .step_texts import StepText
 
 SENTENCE_WIDTH = 4  # narrow enough to calculate on paper
 
@@ -73,9 +73,9 @@ def build_sentence_steps(
         query_labels=words,
         key_labels=source_words or words,
     )
-    title = StepText("a sentence with random, untrained parameters", "무작위로 정한 학습 전 파라미터를 쓰는 문장")
+    title = Text("a sentence with random, untrained parameters", "무작위로 정한 학습 전 파라미터를 쓰는 문장")
     if source_words:
-        title = StepText(
+        title = Text(
             "cross-attention from one sentence to another, with random, untrained parameters",
             "한 문장에서 다른 문장으로의 교차 어텐션, 무작위로 정한 학습 전 파라미터 사용",
         )
@@ -114,7 +114,7 @@ def build_score_steps(
         output = steps[-1].numbers @ values
         steps.append(Step("V", values, texts.VALUE, rows=key_labels))
         steps.append(Step("weights V", output, texts.OUTPUT, rows=query_labels))
-    return Example(StepText("your scores", "직접 입력한 점수"), steps, list(query_words), list(key_words))
+    return Example(Text("your scores", "직접 입력한 점수"), steps, list(query_words), list(key_words))
 
 
 def build_matrix_steps(
@@ -157,7 +157,7 @@ def build_matrix_steps(
         query_labels=query_labels,
         key_labels=key_labels,
     )
-    title = StepText("your queries, keys and values", "직접 입력한 쿼리, 키, 값")
+    title = Text("your queries, keys and values", "직접 입력한 쿼리, 키, 값")
     return Example(title, steps, list(query_words), list(key_words))
 
 

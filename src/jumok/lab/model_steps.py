@@ -13,8 +13,8 @@ from jumok.lens.capture.captured_attention import CapturedCall
 from jumok.lens.capture.model_capture import Capture
 
 from . import step_texts as texts
+from .bilingual_text import Text
 from .formula_steps import Example, Matrix, Step
-from .step_texts import StepText
 
 MAX_TOKENS = 64  # a larger table cannot be read on a screen
 KEPT = ("value", "output")  # what the lens must record besides queries and keys
@@ -66,13 +66,13 @@ def build_model_steps(
     steps.append(Step("weights V", output, texts.OUTPUT, rows))
 
     difference = float((weights @ values - output).abs().max())
-    remark = StepText(
+    remark = Text(
         "Q, K and V are those of the model, after position encoding; weights V differs from what the model computed "
         f"by at most {difference:.0e}.",
         "Q, K, V는 위치 인코딩까지 적용된 모델의 값이며, 가중치와 V의 곱은 모델이 계산한 값과 최대 "
         f"{difference:.0e} 다릅니다.",
     )
-    title = StepText(f"head {head} of {site}", f"{site}의 헤드 {head}")
+    title = Text(f"head {head} of {site}", f"{site}의 헤드 {head}")
     return Example(title, steps, rows, [] if rows == columns else columns, remark)
 
 

@@ -8,10 +8,10 @@ from jumok.attention import mask as masks
 from jumok.errors import ArgumentError
 
 from . import step_texts as texts
+from .bilingual_text import Text
 from .formula_steps import Example, Matrix, Step, compute_steps
 from .input_steps import draw_projections
 from .sentence_attention import embed_words, split_words
-from .step_texts import StepText
 
 HEAD_WIDTH = 16
 
@@ -80,7 +80,7 @@ def build_multihead_steps(
     projected = concatenated @ projections[-1]
     steps.append(Step("concatenation of the heads", concatenated, texts.CONCATENATED, rows=words))
     steps.append(Step("concatenation W_O", projected, texts.PROJECTED, rows=words))
-    title = StepText(
+    title = Text(
         f"{heads} heads of width {width // heads}, with random, untrained parameters",
         f"너비 {width // heads}인 헤드 {heads}개, 무작위로 정한 학습 전 파라미터 사용",
     )

@@ -25,12 +25,12 @@ def describe_as_json(example: Example, language: str) -> dict[str, Any]:
         language: "en" or "ko".
     """
     return {
-        "title": example.title.get(language),
+        "title": example.title.select(language),
         "language": language,
         "words": example.words,
         "source": example.source,
         "steps": [_describe_step(step, language) for step in example.steps],
-        "remark": example.remark.get(language),
+        "remark": example.remark.select(language),
     }
 
 
@@ -42,16 +42,16 @@ def print_example(name: str, example: Example, language: str) -> None:
         example: The example.
         language: "en" or "ko".
     """
-    click.echo(f"{name}: {example.title.get(language)}")
+    click.echo(f"{name}: {example.title.select(language)}")
     if example.words:
         arrow = f"  ->  {' '.join(example.source)}" if example.source else ""
         click.echo(f"  {' '.join(example.words)}{arrow}")
     for step in example.steps:
         click.echo(f"  {step.formula}  {step.shape}{_mark_shape(step, language)}")
-        click.echo(f"    {step.explanation.get(language)}")
+        click.echo(f"    {step.explanation.select(language)}")
         _print_table(step, language)
-    if example.remark.get(language):
-        click.echo(f"  {example.remark.get(language)}")
+    if example.remark.select(language):
+        click.echo(f"  {example.remark.select(language)}")
     click.echo()
 
 
@@ -67,7 +67,7 @@ def draw_weights(name: str, example: Example, path: Path, language: str) -> str:
     from jumok import draw
 
     steps = [step for step in example.steps if step.is_weights]
-    title = f"{name}: {example.title.get(language)}"
+    title = f"{name}: {example.title.select(language)}"
     labels = list(steps[0].rows), list(steps[0].columns)
     if len(steps) == 1:
         return str(draw.save_heat_map(path, steps[0].matrix, *labels, title=title))
@@ -84,7 +84,7 @@ def _name_weights(example: Example, weights: Step) -> str:
 def _describe_step(step: Step, language: str) -> dict[str, Any]:
     return {
         "formula": step.formula,
-        "explanation": step.explanation.get(language),
+        "explanation": step.explanation.select(language),
         "shape": step.shape,
         "rows": list(step.rows),
         "columns": list(step.columns),

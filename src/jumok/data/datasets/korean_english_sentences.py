@@ -244,7 +244,7 @@ def _draw_action(generator: random.Random) -> SentencePair:
 def _draw_subject(generator: random.Random, form: Form) -> Subject:
     group = generator.choices((words.PRONOUNS, words.NAMES, words.FAMILY, words.PEOPLE), (4, 2, 2, 4))[0]
     subject = generator.choice(group)
-    # nobody asks "do I ...?" or "do we ...?" in the plain style of these sentences
+    # questions about oneself ("do I ...?", "do we ...?") are left out
     return words.PRONOUNS[1] if form == "question" and subject.english in ("I", "We") else subject
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jumok.draw import save_line_plot
-from jumok.lab.experiments.experiment_result import ExperimentResult, Progress, Table, Text
+from jumok.lab.bilingual_text import Text
+from jumok.lab.experiments.experiment_result import ExperimentResult, Progress, Table
 from jumok.models.gpt import GPTConfig
 
 from .gpt_cost import GPTCost, compute_gpt_cost

@@ -56,7 +56,7 @@ def compute_gpt_cost(config: GPTConfig, tokens: int, batch: int = 1) -> GPTCost:
         batch: The number of texts.
 
     Raises:
-        ArgumentError: If ``tokens`` or ``batch`` is not positive, or the model cannot read so many tokens.
+        ArgumentError: If ``tokens`` or ``batch`` is not positive, or exceeds the context length of the model.
 
     >>> cost = compute_gpt_cost(GPTConfig(), 1024)
     >>> cost.parameter_count, cost.head_weight_bytes

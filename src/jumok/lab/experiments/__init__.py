@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from jumok.errors import ArgumentError
+from jumok.lab.bilingual_text import Text
 
-from .experiment_result import ExperimentResult, Progress, Table, Text
+from .experiment_result import ExperimentResult, Progress, Table
 
 __all__ = ["EXPERIMENTS", "Experiment", "ExperimentResult", "Table", "Text", "run_experiment"]
 

@@ -8,36 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from jumok.defaults import LANGUAGES
-from jumok.errors import ArgumentError
+from jumok.lab.bilingual_text import Text
 
 Progress = Callable[[int, int], None]  # takes the finished and the total number of steps
-
-
-@dataclass(frozen=True)
-class Text:
-    """A text in both languages.
-
-    Attributes:
-        english: The English text.
-        korean: The Korean text.
-    """
-
-    english: str
-    korean: str
-
-    def select(self, language: str) -> str:
-        """Return the text in one language.
-
-        Args:
-            language: "en" or "ko".
-
-        Raises:
-            ArgumentError: If there is no such language.
-        """
-        if language not in LANGUAGES:
-            raise ArgumentError(f"unknown language {language!r}; choose one of {', '.join(LANGUAGES)}")
-        return self.korean if language == "ko" else self.english
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from jumok.attention import MultiHead
 from jumok.draw import save_head_grid
 from jumok.errors import ArgumentError
+from jumok.lab.bilingual_text import Text
 from jumok.models.gpt import GPT, GPTConfig
 
-from .experiment_result import ExperimentResult, Progress, Table, Text
+from .experiment_result import ExperimentResult, Progress, Table
 from .toy_training import Questions, compute_answer_accuracy, compute_answer_loss, train_on_answers
 
 HEADS = (1, 2, 4, 8, 16)

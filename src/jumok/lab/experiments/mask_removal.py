@@ -16,11 +16,12 @@ from jumok.checkpoint.load import load
 from jumok.data.datasets import toy_tasks
 from jumok.draw import save_head_grid
 from jumok.errors import ArgumentError
+from jumok.lab.bilingual_text import Text
 from jumok.lens import Lens, Remask
 from jumok.models.gpt import GPT, GPTConfig
 from jumok.tap import listen
 
-from .experiment_result import ExperimentResult, Progress, Table, Text
+from .experiment_result import ExperimentResult, Progress, Table
 from .toy_training import compute_answer_accuracy, compute_answer_loss, continue_rows, join_examples, train_on_answers
 
 QUICK: dict[str, Any] = {"sequences": 64, "runs": 1, "steps": 400}

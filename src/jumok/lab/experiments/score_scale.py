@@ -17,8 +17,9 @@ from jumok.attention import attend
 from jumok.attention import score as scores
 from jumok.draw import save_line_plot
 from jumok.errors import ArgumentError
+from jumok.lab.bilingual_text import Text
 
-from .experiment_result import ExperimentResult, Progress, Table, Text
+from .experiment_result import ExperimentResult, Progress, Table
 
 WIDTHS = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
 QUICK: dict[str, Any] = {"widths": WIDTHS, "samples": 8}
