@@ -9,6 +9,7 @@ import torch
 import transformers as hf
 from torch import Tensor, nn
 
+import jumok
 from jumok.errors import ArgumentError
 from jumok.lens import Ablate, KnockOut, Lens, Patch
 from jumok.lens.huggingface import attention_function, router
@@ -64,6 +65,8 @@ def test_the_comparison_is_made_once_for_each_kind_of_input() -> None:
     with Lens(build_llama(rms_norm_eps=1e-5), report=sentences.append) as lens:
         lens.run(input_ids=TOKENS)
     assert len(sentences) == 4, "another config"
+    jumok.effect(build_llama(rms_norm_eps=1e-4), TOKENS[:1], report=sentences.append)
+    assert len(sentences) == 5, "effect says it too"
 
 
 def test_a_difference_is_refused_with_its_size(monkeypatch: pytest.MonkeyPatch) -> None:

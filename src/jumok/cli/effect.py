@@ -145,6 +145,8 @@ def effect(
             controls=controls,
             seed=seed,
             progress=report,
+            # above the bar, and like the bar only in a terminal
+            report=None if report is None else lambda message: click.echo(message, err=True),
             **labelled.named,
         )
 

@@ -9,7 +9,7 @@ edges of similar weight. Among the latter, an edge's rank and p-value say how un
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from jumok import defaults
@@ -40,6 +40,7 @@ def effect(
     seed: int = 0,
     progress: Progress | None = None,
     tokenizer: object = None,
+    report: Callable[[str], None] | None = None,
     **settings: Any,
 ) -> Effects:
     """Measure the effect of every head, or of the most important edges, on one text.
@@ -58,6 +59,7 @@ def effect(
         seed: The seed of the random edges and of "resample".
         progress: Called with the number of measured edits and their total.
         tokenizer: The tokenizer of texts, as for ``Lens``.
+        report: Receives a sentence before a model of transformers is compared with itself without the lens.
         settings: Further keyword arguments of the model's ``forward``.
 
     Returns:
@@ -74,13 +76,13 @@ def effect(
     <Effects of 4 heads on the metric <lambda>: 4.9354>
     """
     _check_options(over, by, verify, controls)
-    report = progress or (lambda done, total: None)
-    with Lens(model, tokenizer) as lens, use_fastest_threads(lens.model):
+    count = progress or (lambda done, total: None)
+    with Lens(model, tokenizer, report=report) as lens, use_fastest_threads(lens.model):
         runner = EditRunner(lens, inputs, settings, metric)
         sites = _select_sites(runner, layers)
         if over == "heads":
-            return measure_heads(runner, sites, by, seed, report)
-        return measure_edges(runner, sites, verify, controls, seed, report)
+            return measure_heads(runner, sites, by, seed, count)
+        return measure_edges(runner, sites, verify, controls, seed, count)
 
 
 def _check_options(over: str, by: str, verify: int | None, controls: int) -> None:
