@@ -147,7 +147,7 @@ def measure_color_bar(height: float) -> float:
     """Return the length of a colour bar in inches.
 
     Args:
-        height: The height of the maps beside it, in inches.
+        height: The height of the adjacent maps, in inches.
     """
     # A map of one query is lower than the bar's numbers need, and a tall map needs no bar of its full height.
     return min(max(height, 1.2), 4.0)
