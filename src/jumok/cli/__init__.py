@@ -17,6 +17,7 @@ from .data import data
 from .demo import demo
 from .doctor import doctor
 from .effect import effect
+from .lessons.check import check
 from .lessons.cost import cost
 from .lessons.experiment import experiment
 from .look import look
@@ -39,6 +40,7 @@ from .train import train
   jumok effect "the cat sat; the cat" --over edges
   jumok experiment scale
   jumok cost --width 512 --heads 8 --layers 6 --tokens 16384
+  jumok check d3-4
   jumok doctor
 """,
 )
@@ -49,7 +51,7 @@ def cli() -> None:
 
 commands = (
     *(demo, steps, attend, mask, data, models, run, train, compare, export, look, effect),
-    *(experiment, cost, doctor),
+    *(experiment, cost, check, doctor),
 )
 for command in commands:
     cli.add_command(command)

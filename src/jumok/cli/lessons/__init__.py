@@ -1,1 +1,1 @@
-"""Commands that show a lesson with numbers: ``jumok experiment`` and ``jumok cost``."""
+"""Commands for lessons: ``jumok experiment``, ``jumok cost`` and ``jumok check``."""

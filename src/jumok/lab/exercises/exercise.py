@@ -1,0 +1,201 @@
+"""Exercises: a question in two languages, and a check that says whether an answer is right, and why."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from jumok.errors import ArgumentError
+from jumok.lab.bilingual_text import Text
+
+Numbers = Sequence[int | float]
+THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
+SEPARATORS = re.compile(r"[\s,;\[\]()]+")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a check says of an answer.
+
+    Attributes:
+        right: Whether the answer is right.
+        reason: Why.
+    """
+
+    right: bool
+    reason: Text
+
+
+@dataclass(frozen=True)
+class Exercise(ABC):
+    """Base class of exercises.
+
+    Attributes:
+        name: The document and the section, for example "d3-2".
+        question: What to find out.
+    """
+
+    name: str
+    question: Text
+
+    @abstractmethod
+    def check(self, answer: str) -> Verdict:
+        """Say whether an answer is right.
+
+        Args:
+            answer: What the person typed.
+
+        Raises:
+            ArgumentError: If the answer cannot be read.
+        """
+
+
+@dataclass(frozen=True)
+class NumberMistake:
+    """Wrong numbers that a known mistake gives.
+
+    Attributes:
+        compute: Returns the wrong numbers.
+        reason: What went wrong.
+    """
+
+    compute: Callable[[], Numbers]
+    reason: Text
+
+
+@dataclass(frozen=True)
+class NumberExercise(Exercise):
+    """An exercise whose answer is one number or several, in order.
+
+    Attributes:
+        compute: Returns the right numbers. They are computed, not stored, by the code that the exercise is about.
+        reason: Why the right numbers are right.
+        mistakes: Known mistakes, with the numbers that they give.
+        tolerance: The largest difference to the right number that counts as rounding.
+    """
+
+    compute: Callable[[], Numbers]
+    reason: Text
+    mistakes: tuple[NumberMistake, ...] = ()
+    tolerance: float = 0.005
+
+    def check(self, answer: str) -> Verdict:
+        """Compare numbers with the right ones, and with those of known mistakes.
+
+        Args:
+            answer: Numbers, separated by spaces, commas or semicolons, with or without brackets.
+        """
+        numbers = parse_numbers(answer)
+        expected = list(self.compute())
+        if len(numbers) != len(expected):
+            return Verdict(
+                False,
+                Text(
+                    f"The answer has {len(expected)} number(s); yours has {len(numbers)}.",
+                    f"답은 수 {len(expected)}개인데, {len(numbers)}개를 입력했습니다.",
+                ),
+            )
+        if self._is_close(numbers, expected):
+            return Verdict(True, self.reason)
+        for mistake in self.mistakes:
+            wrong = list(mistake.compute())
+            if len(wrong) == len(numbers) and self._is_close(numbers, wrong):
+                return Verdict(False, mistake.reason)
+        index = next(i for i, pair in enumerate(zip(numbers, expected, strict=True)) if not self._is_close(*zip(pair)))
+        if len(expected) == 1:
+            direction = ("large", "큽니다") if numbers[0] > expected[0] else ("small", "작습니다")
+            return Verdict(
+                False,
+                Text(f"{numbers[0]:g} is too {direction[0]}.", f"{numbers[0]:g}은(는) 정답보다 {direction[1]}."),
+            )
+        return Verdict(
+            False,
+            Text(
+                f"Number {index + 1}, {numbers[index]:g}, is not right.",
+                f"{index + 1}번째 수 {numbers[index]:g}이(가) 맞지 않습니다.",
+            ),
+        )
+
+    def _is_close(self, numbers: Numbers, expected: Numbers) -> bool:
+        # the small factor accepts numbers that are rounded exactly at the tolerance
+        return all(abs(a - b) <= self.tolerance * 1.0001 for a, b in zip(numbers, expected, strict=True))
+
+
+@dataclass(frozen=True)
+class WordExercise(Exercise):
+    """An exercise whose answer is a word.
+
+    Attributes:
+        compute: Returns the accepted spellings.
+        reason: Why the word is right.
+        mistakes: Known wrong words, and what is wrong with each.
+    """
+
+    compute: Callable[[], Sequence[str]]
+    reason: Text
+    mistakes: tuple[tuple[str, Text], ...] = ()
+
+    def check(self, answer: str) -> Verdict:
+        """Compare a word with the accepted spellings; case and quotes are ignored.
+
+        Args:
+            answer: The word.
+        """
+        word = _simplify(answer)
+        if not word:
+            raise ArgumentError("the answer is empty; write one word")
+        if word in map(_simplify, self.compute()):
+            return Verdict(True, self.reason)
+        for wrong, reason in self.mistakes:
+            if word == _simplify(wrong):
+                return Verdict(False, reason)
+        return Verdict(False, Text(f"It is not {answer.strip()!r}.", f"{answer.strip()!r}이(가) 아닙니다."))
+
+
+def parse_numbers(text: str) -> list[float]:
+    """Read the numbers of an answer.
+
+    Args:
+        text: One number, also with thousands separators, or several.
+
+    Raises:
+        ArgumentError: If there is none, or a part is not a number.
+
+    >>> parse_numbers("[0.118, 0.354, 0.528]"), parse_numbers("1,050,624")
+    ([0.118, 0.354, 0.528], [1050624.0])
+    """
+    if THOUSANDS.fullmatch(text.strip()):
+        return [float(text.replace(",", ""))]
+    numbers = []
+    for part in filter(None, SEPARATORS.split(text)):
+        try:
+            number = float(part)
+        except ValueError:
+            raise ArgumentError(f"{part!r} is not a number; write numbers such as 0.5, separated by spaces") from None
+        if number != number or abs(number) == float("inf"):
+            raise ArgumentError(f"{part!r} is not a finite number")
+        numbers.append(number)
+    if not numbers:
+        raise ArgumentError("the answer is empty; write numbers such as 0.5, separated by spaces")
+    return numbers
+
+
+def write_answer(answer: object) -> str:
+    """Return a Python value as a person would type it: numbers and tensors as numbers, everything else as text.
+
+    Args:
+        answer: A number, a sequence, a tensor or a string.
+    """
+    if isinstance(answer, Tensor):
+        return " ".join(map(repr, answer.detach().flatten().tolist()))
+    if isinstance(answer, list | tuple):
+        return " ".join(map(write_answer, answer))
+    return str(answer)
+
+
+def _simplify(word: str) -> str:
+    return word.strip().strip("\"'`").strip().casefold()

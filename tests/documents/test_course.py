@@ -1,0 +1,83 @@
+"""The course: its pages print what they show and draw their pictures, its notebooks run, its solutions are right."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import course_pages
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from page_blocks import ROOT, name_page, read_blocks
+
+from jumok.lab.exercises import EXERCISES, check_answer
+from jumok.lab.exercises.program_exercise import ProgramExercise
+
+PAGES = course_pages.find_pages()
+ENGLISH_PAGES = [page for page in PAGES if page.parent.parent.name == "en"]
+SOLUTIONS = [ROOT / "docs" / language / "course" / "solutions.md" for language in course_pages.LANGUAGES]
+
+
+def read_sections(page: Path) -> dict[str, str]:
+    """Return the text below each heading of the second level."""
+    parts = re.split(r"^## (.+)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES, ids=name_page)
+def test_pages_print_what_they_show_and_draw_their_pictures(page: Path, tmp_path: Path) -> None:
+    assert course_pages.find_wrong_outputs(page, tmp_path) == []
+    for picture in course_pages.list_pictures(page):
+        assert (tmp_path / picture).exists(), f"no command of the page draws {picture}"
+        assert (course_pages.PICTURES / picture).exists(), "run: python tests/documents/course_pages.py"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_page)
+def test_every_section_has_a_picture_or_output_something_to_try_and_its_exercise(page: Path) -> None:
+    names = [name for name in EXERCISES if name.startswith(f"{page.stem}-")]
+    sections = [text for text in read_sections(page).values() if "jumok check" in text]
+    assert len(sections) == len(names)
+    for name, text in zip(names, sections, strict=True):
+        assert f"`jumok check {name}`" in text, name
+        assert re.search(r"^```(python|sh|console)$", text, flags=re.MULTILINE), name
+        assert EXERCISES[name].question.select(page.parent.parent.name) in " ".join(text.split()), name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_page)
+def test_notebooks_have_the_text_and_code_of_their_page(page: Path) -> None:
+    notebook = page.with_suffix(".ipynb").read_text(encoding="utf-8")
+    assert notebook == course_pages.render_notebook(page), "run: python tests/documents/course_pages.py"
+
+
+# The Korean notebooks have the same code, as test_documents.py checks.
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ENGLISH_PAGES, ids=name_page)
+def test_notebooks_run_from_top_to_bottom(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+    notebook = nbformat.read(page.with_suffix(".ipynb"), as_version=4)
+    nbformat.validate(notebook)
+    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    for picture in course_pages.list_pictures(page):
+        assert (tmp_path / picture).exists(), picture
+
+
+@pytest.mark.parametrize("page", SOLUTIONS, ids=name_page)
+def test_solutions_for_teachers_are_right_and_complete(page: Path, tmp_path: Path) -> None:
+    blocks = {block.code: block.kind for block in read_blocks(page)}
+    answers = {}
+    for heading, text in read_sections(page).items():
+        code = re.search(r"^```\w+\n(.*?)\n```$", text, flags=re.MULTILINE | re.DOTALL)
+        assert code is not None and code.group(1) in blocks, heading
+        answers[heading] = code.group(1)
+    assert list(answers) == list(EXERCISES)
+    for name, answer in answers.items():
+        if isinstance(EXERCISES[name], ProgramExercise):
+            file = tmp_path / f"{name}.py"
+            file.write_text(answer)
+            answer = str(file)
+        verdict = check_answer(name, answer)
+        assert verdict.right, f"{name}: {verdict.reason.english}"

@@ -1,0 +1,117 @@
+"""Exercises: right answers, known mistakes, answers that cannot be read, and programs that fail."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner, Result
+
+from jumok.cli import cli
+from jumok.errors import ArgumentError
+from jumok.lab.exercises import EXERCISES, NumberExercise, ProgramExercise, WordExercise, check_answer, find_exercise
+from jumok.lab.exercises.exercise import parse_numbers
+
+RIGHT_PROGRAM = """
+import torch
+
+print("loading")
+
+def causal_attention(query, key, value):
+    scores = query @ key.mT / query.shape[-1] ** 0.5
+    weights = scores.masked_fill(torch.ones_like(scores).triu(1).bool(), float("-inf")).softmax(-1)
+    return weights @ value, weights
+"""
+
+
+def check_program(text: str, folder: Path) -> tuple[bool, str]:
+    file = folder / "answer.py"
+    file.write_text(text)
+    verdict = check_answer("d3-8", str(file))
+    return verdict.right, verdict.reason.english
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["check", *arguments])
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_known_mistakes_are_wrong_and_have_their_own_reason(name: str) -> None:
+    exercise = EXERCISES[name]
+    reasons = []
+    if isinstance(exercise, NumberExercise):
+        verdicts = [exercise.check(" ".join(map(repr, mistake.compute()))) for mistake in exercise.mistakes]
+        reasons = [mistake.reason for mistake in exercise.mistakes]
+    elif isinstance(exercise, WordExercise):
+        verdicts = [exercise.check(wrong) for wrong, _ in exercise.mistakes]
+        reasons = [reason for _, reason in exercise.mistakes]
+    else:
+        assert isinstance(exercise, ProgramExercise)
+        verdicts = [exercise.check_function(mistake.function) for mistake in exercise.mistakes]
+        reasons = [mistake.reason for mistake in exercise.mistakes]
+        assert exercise.check_function(exercise.reference).right
+    assert reasons and [verdict.reason for verdict in verdicts] == reasons
+    assert not any(verdict.right for verdict in verdicts)
+
+
+def test_numbers_may_be_rounded_and_written_in_several_ways() -> None:
+    for answer in ("0.12 0.35 0.53 0", "[0.118, 0.354, 0.528, 0.0]", "0.118;0.354;0.528;0"):
+        assert check_answer("d3-4", answer).right
+    assert check_answer("d3-4", [*torch.tensor([0.7, 1.8, 2.2]).softmax(-1).tolist(), 0]).right
+    assert not check_answer("d3-4", "0.13 0.35 0.53 0").right
+    assert "Number 3" in check_answer("d3-4", "0.118 0.354 0.6 0").reason.english
+    assert "4 number(s)" in check_answer("d3-4", "0.118").reason.english
+    assert check_answer("d3-5", "200").reason.english == "200 is too small."
+    assert parse_numbers("-1e-3 +2") == [-0.001, 2.0]
+
+
+def test_answers_that_cannot_be_read_are_explained(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="unknown exercise 'd9-1'; choose one of"):
+        find_exercise("d9-1")
+    with pytest.raises(ArgumentError, match="'x' is not a number"):
+        check_answer("d3-4", "0.1 x")
+    with pytest.raises(ArgumentError, match="not a finite number"):
+        check_answer("d3-5", "nan")
+    with pytest.raises(ArgumentError, match="is empty"):
+        check_answer("d3-5", " ")
+    with pytest.raises(ArgumentError, match="is not a file; the answer to d3-8 is a Python file"):
+        check_answer("d3-8", str(tmp_path / "missing.py"))
+
+
+@pytest.mark.slow
+def test_programs_run_in_their_own_process(tmp_path: Path) -> None:
+    assert check_program(RIGHT_PROGRAM, tmp_path)[0]
+    failing = RIGHT_PROGRAM.replace("softmax", "softmix")
+    assert "line 8: AttributeError" in check_program(failing, tmp_path)[1]
+    assert "line 2: SyntaxError" in check_program("\ndef (", tmp_path)[1]
+    assert "does not define a function causal_attention()" in check_program("x = 1", tmp_path)[1]
+    assert "exit code 3" in check_program("import os\nos._exit(3)", tmp_path)[1]
+
+
+def test_functions_with_other_results_are_described() -> None:
+    assert check_answer("d3-8", lambda q, k, v: (v * torch.nan, q @ k.mT)).reason.english == "The function returns NaN."
+    assert "1 result(s) instead of 2" in check_answer("d3-8", lambda q, k, v: v).reason.english
+    verdict = check_answer("d3-8", lambda q, k, v: (v.new_zeros(v.shape), torch.eye(q.shape[1])))
+    assert "the shape [4, 4] instead of [1, 4, 4]" in verdict.reason.english
+
+
+def test_endless_programs_are_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jumok.lab.exercises.program_exercise.SECONDS", 0.5)
+    assert "did not end within" in check_program("while True: pass", tmp_path)[1]
+
+
+def test_command_prints_lists_questions_and_verdicts(tmp_path: Path) -> None:
+    assert [line.split()[0] for line in run().output.splitlines()] == list(EXERCISES)
+    names = [row["exercise"] for row in json.loads(run("d3", "--json").output)]
+    assert names == [name for name in EXERCISES if name.startswith("d3-")]
+    assert "Answer: jumok check d3-4 ANSWER" in run("d3-4", "--language", "en").output
+    assert "답하기: jumok check d3-8 파일.py" in run("D3-8", "--language", "ko").output
+
+    right, wrong = run("d4-1", "81.5", "81.5", "--language", "en"), run("d4-1", "-81.5", "81.5", "--language", "ko")
+    assert (right.exit_code, wrong.exit_code) == (0, 1)
+    assert right.output.startswith("Right. ") and wrong.output.startswith("아직 아닙니다. ")
+    file = tmp_path / "answer.txt"
+    file.write_text("81.5 81.5")
+    assert json.loads(run("d4-1", str(file), "--json").output)["right"] is True
