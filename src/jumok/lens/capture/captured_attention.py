@@ -77,6 +77,24 @@ class CapturedCall:
         # a row whose mask forbids every key has a log-sum-exp of -inf and weights of 0
         return torch.exp(scores - total).masked_fill(total == -torch.inf, 0.0)
 
+    def bound_keys(self, queries: slice) -> tuple[int, int]:
+        """Return the first and the end of the keys that these queries may attend to, as far as the mask's band says.
+
+        Args:
+            queries: The rows, counted from 0 within this call.
+        """
+        positions = self.key_positions
+        if self.mask is None or not isinstance(self.query_positions, range) or not isinstance(positions, range):
+            return 0, self.keys
+        rows = self.query_positions[queries]
+        if not rows or not positions or rows.step != 1 or positions.step != 1:
+            return 0, self.keys
+        behind, ahead = self.mask.band
+        first = 0 if behind is None else rows[0] - behind - positions[0]
+        end = self.keys if ahead is None else rows[-1] + ahead - positions[0] + 1
+        first = min(max(first, 0), self.keys)
+        return first, max(min(end, self.keys), first)
+
     def evaluate_mask(self, row: int, head: int, queries: slice, keys: slice) -> AllowedTile:
         """Evaluate the mask of a tile: True where the query may attend to the key.
 
@@ -125,7 +143,7 @@ class CapturedCall:
         grid = self._build_grid(row, head, queries, keys)
         if self.bias is not None:
             scores = scores + self.bias.evaluate(grid).to(dtype)[0, 0]
-        if self.mask is not None:
+        if self.mask is not None and not self.mask.allows_all(grid):
             scores = scores.masked_fill(~self.mask.evaluate(grid)[0, 0].expand(scores.shape), -torch.inf)
         return scores
 
@@ -218,6 +236,14 @@ class CapturedAttention:
             keys: The columns of the tile, counted over all calls.
         """
         return self._join_calls(CapturedCall.tile, row, head, queries, keys)
+
+    def bound_keys(self, queries: slice) -> tuple[int, int]:
+        """Return the first and the end of the keys that these queries may attend to, as far as the mask's band says.
+
+        Args:
+            queries: The rows, counted over all calls.
+        """
+        return self.calls[0].bound_keys(queries) if len(self.calls) == 1 else (0, self.keys)
 
     def evaluate_mask(self, row: int, head: int, queries: slice, keys: slice) -> AllowedTile:
         """Evaluate the masks of a tile: True where the query may attend to the key.

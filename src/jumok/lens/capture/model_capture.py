@@ -13,7 +13,7 @@ from jumok.lens.sites import SOURCE, TARGET, Sites, normalise_index
 
 from .axis_labels import Labels, label_positions, split_labels
 from .captured_attention import CapturedAttention
-from .overview import MAX_WEIGHTS, Overview, pool_weights
+from .overview import MAX_WEIGHTS, Overview, Progress, pool_weights
 from .weight_table import WeightTable
 
 if TYPE_CHECKING:
@@ -210,7 +210,15 @@ class Capture:
         return tile
 
     def overview(
-        self, layer: int | str, head: int, size: int = 512, batch: int = 0, first_apart: bool = False
+        self,
+        layer: int | str,
+        head: int,
+        size: int = 512,
+        batch: int = 0,
+        first_apart: bool = False,
+        *,
+        rows_per_cell: int | None = None,
+        progress: Progress | None = None,
     ) -> Overview:
         """Pool a head's map to at most ``size`` x ``size`` cells without storing all of its weights.
 
@@ -220,8 +228,12 @@ class Capture:
             size: The largest number of rows and columns.
             batch: The batch row.
             first_apart: Whether the first key, often an attention sink, keeps a column of its own.
+            rows_per_cell: Compute only this many rows in the middle of each cell: a preview in a fraction of the time,
+                whose largest weights may be too small. Default: all rows, exactly.
+            progress: Called with the finished and the total number of rows; an exception that it raises stops the
+                computation.
         """
-        return pool_weights(self, layer, head, size, batch, first_apart)
+        return pool_weights(self, layer, head, size, batch, first_apart, rows_per_cell=rows_per_cell, progress=progress)
 
     def top(self, query: int, k: int = 3, layer: int | str | None = None, batch: int = 0) -> list[AttendedKey]:
         """Find the keys that a query attends to most.

@@ -71,6 +71,14 @@ class WeightTable(CapturedAttention):
         """
         return self.table[row, head, queries, keys].float()
 
+    def bound_keys(self, queries: slice) -> tuple[int, int]:
+        """Return all keys: the model does not tell which cells it forbids.
+
+        Args:
+            queries: The rows.
+        """
+        return 0, self.keys
+
     def evaluate_mask(self, row: int, head: int, queries: slice, keys: slice) -> AllowedTile:
         """Return where weights are above 0; the model does not tell which cells it forbids.
 
