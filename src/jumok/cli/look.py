@@ -56,7 +56,12 @@ TOKENS_SHOWN = 40  # tokens whose sources are printed
     help="Only the keys of this token in every head, and how many heads prefer which key: its text (the last "
     "occurrence) or its position. --skip-first leaves the first key out.",
 )
-@click.option("--words", "by_words", is_flag=True, help="Merge tokens into words: sum over keys, mean over queries.")
+@click.option(
+    "--words",
+    "by_words",
+    is_flag=True,
+    help="Merge tokens into words: sum over keys, mean over queries. Hides special tokens such as [CLS] and </s>.",
+)
 @click.option(
     "--scores", "show_scores", is_flag=True, help="Print all scores that the kinds of heads are derived from."
 )
@@ -92,6 +97,11 @@ def look(
     if show_scores and query is not None:
         raise click.UsageError("--scores describes heads, and --query one token; give one of them")
     loaded, labelled = load_and_prepare(arguments, limit, as_json)
+    hidden = _list_hidden(labelled) if by_words else []
+    is_first_hidden = by_words and 0 in labelled.list_hidden("source")
+    if is_first_hidden and skip_first:
+        click.echo(f"jumok: --words hides the first token, {hidden[0]}, so --skip-first has no effect", err=True)
+        skip_first = False
 
     with ExitStack() as stack:
         stack.enter_context(use_fastest_threads(loaded.model))
@@ -143,6 +153,8 @@ def look(
         figures.append(str(path))
     if as_json:
         fields = {"model": loaded.family, **input_to_json(labelled)}
+        if by_words:
+            fields["hidden"] = hidden
         fields["level"] = support.level if support is not None else "own family"
         if query is None:
             fields |= {"heads": heads, "tokens": tokens}
@@ -152,6 +164,9 @@ def look(
         return
 
     click.echo(f"{loaded.family}, {summarize_input(labelled)}\n")
+    if hidden:
+        names = ", ".join(dict.fromkeys(hidden))
+        click.echo(f"hidden by --words: {names}; the rows of words sum to 1 only together with the weight on them\n")
     if capture.has_only_maps and support is not None:
         click.echo(f"maps only: the model returned these maps itself, and edits are not possible ({support.reason})\n")
     if query is None:
@@ -170,6 +185,11 @@ def _select_sites(capture: Capture, layer: str | None) -> list[str]:
     if layer is None:
         return list(capture.sites.names)
     return [capture.sites.find(int(layer) if layer.removeprefix("-").isdecimal() else layer)]
+
+
+def _list_hidden(labelled: LabelledInput) -> list[str]:
+    """Return the special tokens that are not shown if tokens are merged into words."""
+    return [label for side in ("source", "target") for label in labelled.list_hidden(side).values()]
 
 
 def _profile_heads(

@@ -65,7 +65,7 @@ def _read_text(loaded: LoadedTransformers, raw: RawInput) -> LabelledInput:
     return LabelledInput(
         (torch.tensor([token_ids]),),
         label_tokens(tokenizer, token_ids),
-        source_words=group_words(tokenizer, token_ids),
+        source_words=group_words(tokenizer, token_ids, special=False) or None,
         tokens=token_ids,
         unknown=count_unknown(tokenizer, raw, token_ids),
         names=(str(loaded.model.main_input_name),),
@@ -111,7 +111,8 @@ def _generate_answer(loaded: LoadedTransformers, source: LabelledInput, limit: i
     is_unfinished = not answer or answer[-1] not in ends
     while answer and answer[-1] in ends:
         answer.pop()
-    words: Words = [(word, range(span.start + 1, span.stop + 1)) for word, span in group_words(tokenizer, answer)]
+    words_in_answer = group_words(tokenizer, answer, special=False)
+    words: Words = [(word, range(span.start + 1, span.stop + 1)) for word, span in words_in_answer]
     return LabelledInput(
         (*source.inputs, torch.tensor([[start, *answer]])),
         source.source,
