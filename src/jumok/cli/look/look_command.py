@@ -1,4 +1,4 @@
-"""The command ``jumok look``: show where every head attends."""
+"""The command ``jumok look``: parse the options, run the lens, and print the tables."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from jumok import defaults
+from jumok.cli.arguments import load_and_prepare
+from jumok.cli.command import Command, json_option, show_progress, show_status
+from jumok.cli.input_summary import explain_failures, input_to_json, limit_option, summarize_input
+from jumok.cli.picture_options import add_picture_options, add_shading_options, check_picture_paths
 
-from .arguments import load_and_prepare
-from .command import Command, json_option, show_progress, show_status
-from .input_summary import explain_failures, input_to_json, limit_option, summarize_input
-from .picture_options import add_picture_options, add_shading_options, check_picture_paths
+from .image_picture import draw_over_image, reads_image
 from .query_report import describe_query_as_json, print_query_report
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ TOKENS_SHOWN = 40  # tokens whose sources are printed
   jumok look smollm2 story.txt --layer 3 --head 1 --png map.png
   jumok look runs/translate-1 "Save file" --layer decoder.0.cross --json
   jumok look my-vit cat.png --png heads.png
+  jumok look my-vit cat.png --layer 3 --query 2,5 --png patch.png
 """,
 )
 @click.argument("arguments", metavar="[MODEL] INPUT", nargs=-1, required=True)
@@ -66,8 +68,13 @@ TOKENS_SHOWN = 40  # tokens whose sources are printed
     "--scores", "show_scores", is_flag=True, help="Print all scores that the kinds of heads are derived from."
 )
 @limit_option
-@add_picture_options("the head, the heads of the layer, or all heads with a row for each layer,")
+@add_picture_options(
+    "the head, the heads of the layer, or all heads with a row for each layer; for an image, weights over it,"
+)
 @add_shading_options
+@click.option(
+    "--heat-map", "as_heat_map", is_flag=True, help="For an image, draw queries by keys instead of weights over it."
+)
 @json_option
 def look(
     arguments: tuple[str, ...],
@@ -82,11 +89,13 @@ def look(
     svg: Path | None,
     scale: str,
     skip_first: bool,
+    as_heat_map: bool,
     as_json: bool,
 ) -> None:
     """Show where every head of MODEL (default: tiny) attends when it reads INPUT: a text, a .txt file, an image,
     numbers, or - for standard input. Prints the kind of each head, and the keys with the largest weights for each
-    token."""
+    token. Pictures of an image show its patches: by default where the class token looks in the last layer."""
+    from jumok.errors import ArgumentError
     from jumok.lens import Lens
     from jumok.lens.capture.head_figure import save_heads, select_heads
     from jumok.lens.describe import table_rows
@@ -146,11 +155,18 @@ def look(
             capture, labelled, site, index, limit, by_words=by_words, first_apart=skip_first
         )
 
-    figures = []
-    for path in paths:
-        with show_status(f"drawing {path.name}", as_json):
+    figures = [str(path) for path in paths]
+    with show_status(f"drawing {', '.join(path.name for path in paths)}", as_json or not paths):
+        is_drawn = False
+        if paths and reads_image(loaded) and not as_heat_map:
+            site, drawn_query = None if layer is None else sites[0], None if query is None else position
+            try:
+                draw_over_image(paths, loaded, labelled, capture, layer=site, head=head, query=drawn_query, scale=scale)
+                is_drawn = True
+            except ArgumentError as error:  # such as a model of transformers that merges patches
+                click.echo(f"jumok: {error}; the picture shows queries by keys", err=True)
+        for path in [] if is_drawn else paths:
             save_heads(path, heads_by_site, capture.sites, read_map, scale=scale, skip_first=skip_first)
-        figures.append(str(path))
     if as_json:
         fields = {"model": loaded.family, **input_to_json(labelled)}
         if by_words:
