@@ -194,7 +194,8 @@ def test_captioner_has_a_panel_for_each_word(tmp_path: Path) -> None:
     assert maps.titles == [*labels[1:], "(end)"] and maps.caption == "while each word is written; mean of 2 heads"
     single = compute_patch_maps(capture, site, layout, layout, query=1, words=labels)
     torch.testing.assert_close(single.weights.flatten(1), cross[:, 1])
-    assert single.caption == f"after {labels[1]}, while {labels[2]} is written" and single.titles == ["head 0", "head 1"]
+    assert single.caption == f"after {labels[1]}, while {labels[2]} is written"
+    assert single.titles == ["head 0", "head 1"]
     with pytest.raises(ArgumentError, match=r"decoder\.1\.attention attends to words, not to patches"):
         choose_image_site(capture, "decoder.1.attention")
 
