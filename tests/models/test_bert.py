@@ -365,8 +365,10 @@ class PlainEncoder(torch.nn.Module):
 
     def forward(self, tokens: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
         hidden, weights = self.embedding(tokens) + self.positions.weight[: tokens.shape[1]], []
-        for layer, (query, key, value, output) in enumerate(self.maps):
-            q, k, v = (linear(hidden).unflatten(-1, (self.heads, -1)).transpose(1, 2) for linear in (query, key, value))
+        for layer, (q_map, k_map, v_map, output) in enumerate(self.maps):
+            q, k, v = (
+                linear(hidden).unflatten(-1, (self.heads, -1)).transpose(1, 2) for linear in (q_map, k_map, v_map)
+            )
             weights.append((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1))
             mixed = (weights[-1] @ v).transpose(1, 2).flatten(2)
             hidden = self.norms[2 * layer](hidden + output(mixed))
@@ -383,8 +385,8 @@ def test_simple_transformer_equals_the_plain_module_and_returns_all_weights(tmp_
         torch.nn.init.normal_(parameter, std=0.5)
     pairs = [(ours.embedding, plain.embedding), (ours.norm, plain.norms[-1])]
     for layer, block in enumerate(ours.blocks):
-        query, key, value, output = plain.maps[layer]
-        block.attention.projection.joined.weight.copy_(torch.cat([query.weight, key.weight, value.weight]))
+        q_map, k_map, v_map, output = plain.maps[layer]
+        block.attention.projection.joined.weight.copy_(torch.cat([q_map.weight, k_map.weight, v_map.weight]))
         block.attention.output.weight.copy_(output.weight)
         pairs += [(block.attention_norm, plain.norms[2 * layer]), (block.feedforward_norm, plain.norms[2 * layer + 1])]
         pairs += [(block.feedforward.inner, plain.inner[layer]), (block.feedforward.outer, plain.outer[layer])]
