@@ -24,6 +24,7 @@ from jumok.errors import JumokError
 from jumok.lens import classify_heads
 from jumok.lens.describe.word_weights import merge_into_words
 from jumok.models.gpt import GPT, GPTConfig
+from jumok.models.numeric import Numeric, NumericConfig
 from jumok.models.rnn_seq2seq import RNNSeq2Seq, RNNSeq2SeqConfig
 from jumok.tasks.labelled_input import prepare_input
 
@@ -78,6 +79,20 @@ def test_words_merges_korean_tokens() -> None:
         assert source["weight"] == pytest.approx(float(expected[source["key"]]), abs=1e-5)
     letters = run_json("look", KOREAN)["source"]
     assert letters[:4] == ["주₁", "주₂", "주₃", "목₁"]
+
+
+@pytest.mark.parametrize("command", ["look", "effect"])
+def test_numbers_outside_the_trained_range_are_reported(command: str, tmp_path: Path) -> None:
+    trained: Any = {"trained_length": 3, "trained_lowest": 0.0, "trained_highest": 100.0}
+    config = NumericConfig(width=8, heads=2, layers=1, hidden=8, **trained)
+    jumok.save(Numeric(config), tmp_path / "numeric")
+    trained_input = CliRunner().invoke(cli, [command, str(tmp_path / "numeric"), "1,2,3"], catch_exceptions=False)
+    assert trained_input.exit_code == 0 and trained_input.stderr == ""
+    process = CliRunner().invoke(cli, [command, str(tmp_path / "numeric"), "1,2,300,4"], catch_exceptions=False)
+    assert process.exit_code == 0, "it is a warning"
+    expected = "not trained on such an input (4 instead of 3 numbers, 300 instead of numbers from 0 to 100)"
+    assert f"jumok: this model was {expected}, so its answer may be wrong" in process.stderr
+    assert expected in run_json(command, str(tmp_path / "numeric"), "1,2,300,4")["warning"]
 
 
 def test_words_hides_special_tokens_and_says_so() -> None:
@@ -287,8 +302,9 @@ def test_cut_answers_and_unknown_tokens_are_reported(tmp_path: Path) -> None:
     jumok.save(model, tmp_path / "toy", tokenizer=letters)
     fields = run_json("look", str(tmp_path / "toy"), "abc?d", "--limit", "4")
     assert len(fields["target"]) == 5 and fields["unfinished"] and fields["unknown"] == 1
+    assert fields["unknown_words"] == ["?"] and fields["warning"] is None
     shown = run_text("look", str(tmp_path / "toy"), "abc?d", "--limit", "4").splitlines()[0]
-    assert "5 positions (1 of them unknown to its tokenizer); answer: " in shown and shown.endswith(
+    assert "5 positions (1 of them unknown to its tokenizer: ?); answer: " in shown and shown.endswith(
         "4 tokens: --limit)"
     )
     assert "--limit" in run_text("effect", str(tmp_path / "toy"), "abc?d", "--limit", "4").splitlines()[0]

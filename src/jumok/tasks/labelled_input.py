@@ -15,6 +15,7 @@ from jumok import defaults
 from jumok.checkpoint import Loaded
 from jumok.data.tokenizers.token_labels import group_words, label_tokens
 from jumok.errors import ArgumentError
+from jumok.models.numeric import Numeric
 
 from .generate_text import GenerationSettings, stream_answer_tokens
 from .model_inputs import ModelInput, RawInput, read_input
@@ -38,6 +39,8 @@ class LabelledInput:
         answer: The model's answer to the source; None without a decoder.
         tokens: Token ids of the source; [] if it is not a text.
         unknown: The number of source tokens that the tokenizer does not know.
+        unknown_words: The words or characters that these tokens stand for.
+        warning: One sentence if the model was not trained on such an input; otherwise "".
         unfinished: True if the token limit cut the answer.
         names: The names of the arguments in ``inputs``; () if they are positional.
     """
@@ -50,6 +53,8 @@ class LabelledInput:
     answer: str | None = None
     tokens: list[int] = field(default_factory=list)
     unknown: int = 0
+    unknown_words: tuple[str, ...] = ()
+    warning: str = ""
     unfinished: bool = False
     names: tuple[str, ...] = ()
 
@@ -123,6 +128,7 @@ def prepare_input(loaded: Loaded, raw: RawInput, limit: int = defaults.ANSWER_TO
         source_words=words,
         tokens=model_input.token_ids,
         unknown=model_input.unknown_count,
+        unknown_words=model_input.unknown_words,
     )
 
 
@@ -152,6 +158,7 @@ def _generate_answer(
         answer=tokenizer.decode(answer).replace("\N{REPLACEMENT CHARACTER}", ""),
         tokens=model_input.token_ids,
         unknown=model_input.unknown_count,
+        unknown_words=model_input.unknown_words,
         unfinished=is_unfinished,
     )
 
@@ -167,6 +174,7 @@ def _predict_numbers(model: NumberPredictor, source: Tensor) -> LabelledInput:
         source_labels,
         [START, *answer_labels[:-1]],
         answer=" ".join(answer_labels),
+        warning=model.describe_unlearned(source) if isinstance(model, Numeric) else "",
     )
 
 

@@ -12,7 +12,7 @@ from jumok import defaults
 from jumok.checkpoint.transformers_folder import LoadedTransformers, quiet_transformers
 from jumok.data.images.image_files import is_image_path
 from jumok.data.tokenizers.token_labels import group_words, label_tokens
-from jumok.data.tokenizers.unknown_tokens import count_unknown
+from jumok.data.tokenizers.unknown_tokens import count_unknown, list_unknown_words
 from jumok.errors import ArgumentError, describe_type
 
 from .labelled_input import START, LabelledInput, Words
@@ -68,6 +68,7 @@ def _read_text(loaded: LoadedTransformers, raw: RawInput) -> LabelledInput:
         source_words=group_words(tokenizer, token_ids, special=False) or None,
         tokens=token_ids,
         unknown=count_unknown(tokenizer, raw, token_ids),
+        unknown_words=list_unknown_words(tokenizer, raw),
         names=(str(loaded.model.main_input_name),),
     )
 
@@ -123,6 +124,7 @@ def _generate_answer(loaded: LoadedTransformers, source: LabelledInput, limit: i
         answer=tokenizer.decode(answer, special=False).replace("\N{REPLACEMENT CHARACTER}", ""),
         tokens=source.tokens,
         unknown=source.unknown,
+        unknown_words=source.unknown_words,
         unfinished=is_unfinished,
         names=(*source.names, DECODER_INPUT),
     )
