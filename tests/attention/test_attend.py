@@ -310,3 +310,63 @@ def test_auto_selects_a_backend_that_can_compute_the_request() -> None:
     assert select(2048, mask=mask.causal & mask.window(100)) == "blocked"
     assert select(2048, score=score.ScaledDot(softcap=3.0)) == "blocked"
     assert set(BACKENDS) == {"explicit", "sdpa", "blocked", "flex", "linear"}
+
+
+class TutorialAdditive(torch.nn.Module):
+    """Bahdanau's attention as many tutorials write it, with three linear layers and their biases."""
+
+    def __init__(self, query_width: int, key_width: int, hidden: int) -> None:
+        super().__init__()
+        self.query_layer = torch.nn.Linear(query_width, hidden)
+        self.key_layer = torch.nn.Linear(key_width, hidden)
+        self.score_layer = torch.nn.Linear(hidden, 1)
+
+    def forward(self, query: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+        hidden = torch.tanh(self.query_layer(query)[:, None] + self.key_layer(keys))
+        scores = self.score_layer(hidden).squeeze(-1)
+        weights = scores.softmax(-1)
+        return (weights[:, None] @ keys).squeeze(1), weights
+
+
+@pytest.mark.parametrize("backend", ["explicit", "blocked"])
+def test_additive_score_with_biases_equals_a_plain_module(backend: str) -> None:
+    torch.manual_seed(5)
+    batch, keys, query_width, key_width, hidden = 2, 7, 3, 5, 11
+    tutorial = TutorialAdditive(query_width, key_width, hidden)
+    ours = score.Additive(query_width, key_width, hidden, bias=True)
+    layers = {"query": tutorial.query_layer, "key": tutorial.key_layer}
+    with torch.no_grad():
+        for name, layer in layers.items():
+            getattr(ours, f"{name}_matrix").copy_(layer.weight[None])
+            getattr(ours, f"{name}_bias").copy_(layer.bias[None])
+        ours.vector.copy_(tutorial.score_layer.weight)
+        ours.vector_bias.copy_(tutorial.score_layer.bias)
+    query, key = torch.randn(batch, query_width), torch.randn(batch, keys, key_width)
+    expected, weights = tutorial(query, key)
+    output = attend(query[:, None, None], key[:, None], key[:, None], score=ours, backend=backend)
+    torch.testing.assert_close(output[:, 0, 0], expected)
+    _, ours_weights = attend(query[:, None, None], key[:, None], key[:, None], score=ours, weights=True)
+    torch.testing.assert_close(ours_weights[:, 0, 0], weights)
+
+    expected.square().sum().backward()
+    output.square().sum().backward()
+    for name, layer in layers.items():
+        torch.testing.assert_close(getattr(ours, f"{name}_matrix").grad[0], layer.weight.grad)
+        torch.testing.assert_close(getattr(ours, f"{name}_bias").grad[0], layer.bias.grad)
+    torch.testing.assert_close(ours.vector.grad, tutorial.score_layer.weight.grad)
+    assert float(ours.vector_bias.grad.abs().max()) < 1e-6, "the softmax cancels it"
+
+
+def test_additive_score_has_parameters_of_its_own_for_each_head() -> None:
+    torch.manual_seed(6)
+    joint = score.Additive(3, 5, 7, heads=2, bias=True)
+    with torch.no_grad():
+        for parameter in joint.parameters():
+            parameter.normal_()
+    query, key = torch.randn(2, 2, 11, 3), torch.randn(2, 2, 13, 5)
+    for head in range(2):
+        single = score.Additive(3, 5, 7, bias=True)
+        single.load_state_dict({name: tensor[head : head + 1] for name, tensor in joint.state_dict().items()})
+        expected = single.evaluate(query[:, head : head + 1], key[:, head : head + 1])
+        torch.testing.assert_close(joint.evaluate(query, key)[:, head : head + 1], expected)
+    assert set(score.Additive(3, 5, 7).state_dict()) == {"query_matrix", "key_matrix", "vector"}

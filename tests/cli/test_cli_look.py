@@ -23,7 +23,10 @@ from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import JumokError
 from jumok.lens import classify_heads
 from jumok.lens.describe.word_weights import merge_into_words
+from jumok.models.gpt import GPT, GPTConfig
+from jumok.models.numeric import Numeric, NumericConfig
 from jumok.models.rnn_seq2seq import RNNSeq2Seq, RNNSeq2SeqConfig
+from jumok.tasks.labelled_input import prepare_input
 
 TEXT = "the cat sat; the cat"
 KOREAN = "주목은 주의다. 주목은"
@@ -76,6 +79,55 @@ def test_words_merges_korean_tokens() -> None:
         assert source["weight"] == pytest.approx(float(expected[source["key"]]), abs=1e-5)
     letters = run_json("look", KOREAN)["source"]
     assert letters[:4] == ["주₁", "주₂", "주₃", "목₁"]
+
+
+@pytest.mark.parametrize("command", ["look", "effect"])
+def test_numbers_outside_the_trained_range_are_reported(command: str, tmp_path: Path) -> None:
+    trained: Any = {"trained_length": 3, "trained_lowest": 0.0, "trained_highest": 100.0}
+    config = NumericConfig(width=8, heads=2, layers=1, hidden=8, **trained)
+    jumok.save(Numeric(config), tmp_path / "numeric")
+    trained_input = CliRunner().invoke(cli, [command, str(tmp_path / "numeric"), "1,2,3"], catch_exceptions=False)
+    assert trained_input.exit_code == 0 and trained_input.stderr == ""
+    process = CliRunner().invoke(cli, [command, str(tmp_path / "numeric"), "1,2,300,4"], catch_exceptions=False)
+    assert process.exit_code == 0, "it is a warning"
+    expected = "not trained on such an input (4 instead of 3 numbers, 300 instead of numbers from 0 to 100)"
+    assert f"jumok: this model was {expected}, so its answer may be wrong" in process.stderr
+    assert expected in run_json(command, str(tmp_path / "numeric"), "1,2,300,4")["warning"]
+
+
+def test_words_hides_special_tokens_and_says_so() -> None:
+    arguments = ["look", "translator", "나는 학교에 간다", "--layer", "encoder.0"]
+    by_tokens = run_json(*arguments)
+    shown = run_json(*arguments, "--words", "--top", "9")
+    assert by_tokens["source"][-1] == "</s>" and "hidden" not in by_tokens
+    assert shown["hidden"] == ["</s>"]
+    assert [token["label"] for token in shown["tokens"]] == ["나는", "학교에", "간다"]
+    assert "hidden by --words: </s>; the rows of words sum to 1 only together" in run_text(*arguments, "--words")
+
+    loaded = jumok.load("translator")
+    with jumok.Lens(loaded) as lens:
+        weights = lens.run("나는 학교에 간다", "").weights("encoder.0.attention", 2)
+    assert weights.shape[1] == len(by_tokens["source"])
+    words = run_json(*arguments, "--head", "2", "--words", "--top", "9")["tokens"]
+    for query, row in enumerate(words):
+        total = sum(source["weight"] for source in row["sources"])
+        assert total < 0.99, "the weight on </s> is not given to the words"
+        query_tokens = prepare_input(loaded, "나는 학교에 간다").source_words[query][1]
+        expected = 1 - weights[query_tokens.start : query_tokens.stop, -1].mean()
+        assert total == pytest.approx(float(expected), abs=1e-5)
+
+
+def test_words_and_skip_first_skip_the_first_token_once(tmp_path: Path) -> None:
+    """A hidden first token is skipped already: the first word stays."""
+    tokenizer = Tokenizer.train(["the cat sat"] * 3, 300, {"begin": "<s>"})
+    folder = jumok.save(
+        GPT(GPTConfig(vocabulary=300, width=8, heads=2, layers=1)), tmp_path / "gpt", tokenizer=tokenizer
+    )
+    arguments = ["look", str(folder), "<s>the cat sat", "--words", "--query", "cat", "--json"]
+    process = CliRunner().invoke(cli, [*arguments, "--skip-first"], catch_exceptions=False)
+    assert "--words hides the first token, <s>, so --skip-first has no effect" in process.stderr
+    assert process.stdout == CliRunner().invoke(cli, arguments, catch_exceptions=False).stdout
+    assert json.loads(process.stdout)["hidden"] == ["<s>"]
 
 
 def test_look_draws_one_head_and_all_heads(tmp_path: Path) -> None:
@@ -250,8 +302,9 @@ def test_cut_answers_and_unknown_tokens_are_reported(tmp_path: Path) -> None:
     jumok.save(model, tmp_path / "toy", tokenizer=letters)
     fields = run_json("look", str(tmp_path / "toy"), "abc?d", "--limit", "4")
     assert len(fields["target"]) == 5 and fields["unfinished"] and fields["unknown"] == 1
+    assert fields["unknown_words"] == ["?"] and fields["warning"] is None
     shown = run_text("look", str(tmp_path / "toy"), "abc?d", "--limit", "4").splitlines()[0]
-    assert "5 positions (1 of them unknown to its tokenizer); answer: " in shown and shown.endswith(
+    assert "5 positions (1 of them unknown to its tokenizer: ?); answer: " in shown and shown.endswith(
         "4 tokens: --limit)"
     )
     assert "--limit" in run_text("effect", str(tmp_path / "toy"), "abc?d", "--limit", "4").splitlines()[0]

@@ -30,6 +30,11 @@ def run_json(*words: str) -> Any:
     return json.loads(run_text(*words, "--json"))
 
 
+def test_a_special_token_is_no_word() -> None:
+    with pytest.raises(ArgumentError, match="'</s>' is a token and not a word; select it without merging"):
+        run_json("translator", "나는 간다", "--words", "--layer", "encoder.0", "--query", "</s>")
+
+
 @pytest.mark.parametrize("skip_first", [False, True])
 def test_sources_equal_the_rows_of_the_lens(skip_first: bool) -> None:
     shown = run_json(TEXT, "--query", "17", "--top", "4", *(["--skip-first"] if skip_first else []))

@@ -67,5 +67,20 @@ def test_wordpieces_are_joined(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_special_tokens_are_left_out_of_the_words_on_request() -> None:
+    vocabulary = ["[UNK]", "[CLS]", "[SEP]", "[MASK]", "un", "##able", "<b>"]
+    inner = tokenizers.Tokenizer(WordPiece({token: index for index, token in enumerate(vocabulary)}, unk_token="[UNK]"))
+    inner.decoder = decoders.WordPiece()
+    inner.add_special_tokens(vocabulary[:4])
+    tokenizer = Tokenizer(inner, {"unknown": "[UNK]", "mask": "[MASK]", "classify": "[CLS]", "separator": "[SEP]"})
+
+    words = group_words(tokenizer, [1, 4, 5, 2, 5, 0, 3, 6, 2], special=False)
+
+    # what follows a separator is a new word; unknown and masked tokens stand for words, and <b> is text
+    texts = ["unable", "##able", "[UNK]", "[MASK]", "<b>"]
+    positions = [range(1, 3), range(4, 5), range(5, 6), range(6, 7), range(7, 8)]
+    assert words == list(zip(texts, positions, strict=True))
+
+
 def test_spaces_belong_to_the_word_after_them() -> None:
     assert group_words(BYTES, list(b"a  b\n c")) == [("a", range(1)), ("b", range(1, 4)), ("c", range(4, 7))]

@@ -29,7 +29,7 @@ from transformers import (
 import jumok
 from jumok.errors import ArgumentError, CheckpointError, ShapeError
 from jumok.models import Model
-from jumok.models.bert import BERT, BERTConfig
+from jumok.models.bert import BERT, BERTConfig, simple_transformer_config
 from parity import assert_parity, check_round_trip
 
 SIZES = {
@@ -346,3 +346,74 @@ def test_model_without_an_equivalent_saves_only_in_our_format(tmp_path: Path) ->
     jumok.save(model, tmp_path / "own")
     tokens = torch.randint(50, (1, 9))
     assert torch.equal(jumok.load(tmp_path / "own").model(tokens).logits, model(tokens).logits)
+
+
+class PlainEncoder(torch.nn.Module):
+    """The encoder of tutorials: embeddings, post-norm blocks with attentions without biases, and a norm."""
+
+    def __init__(self, vocabulary: int, length: int, width: int, heads: int, layers: int, hidden: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.embedding = torch.nn.Embedding(vocabulary, width)
+        self.positions = torch.nn.Embedding(length, width)
+        self.maps = torch.nn.ModuleList(
+            torch.nn.ModuleList(torch.nn.Linear(width, width, bias=False) for _ in range(4)) for _ in range(layers)
+        )
+        self.inner = torch.nn.ModuleList(torch.nn.Linear(width, hidden) for _ in range(layers))
+        self.outer = torch.nn.ModuleList(torch.nn.Linear(hidden, width) for _ in range(layers))
+        self.norms = torch.nn.ModuleList(torch.nn.LayerNorm(width) for _ in range(2 * layers + 1))
+
+    def forward(self, tokens: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        hidden, weights = self.embedding(tokens) + self.positions.weight[: tokens.shape[1]], []
+        for layer, (q_map, k_map, v_map, output) in enumerate(self.maps):
+            q, k, v = (
+                linear(hidden).unflatten(-1, (self.heads, -1)).transpose(1, 2) for linear in (q_map, k_map, v_map)
+            )
+            weights.append((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1))
+            mixed = (weights[-1] @ v).transpose(1, 2).flatten(2)
+            hidden = self.norms[2 * layer](hidden + output(mixed))
+            hidden = self.norms[2 * layer + 1](hidden + self.outer[layer](self.inner[layer](hidden).relu()))
+        return self.norms[-1](hidden), weights
+
+
+@torch.no_grad()
+def test_simple_transformer_equals_the_plain_module_and_returns_all_weights(tmp_path: Path) -> None:
+    sizes = {"vocabulary": 29, "length": 23, "width": 15, "heads": 3, "layers": 2, "hidden": 31}
+    torch.manual_seed(3)
+    plain, ours = PlainEncoder(**sizes).eval(), BERT(simple_transformer_config(**sizes)).eval()
+    for parameter in plain.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    pairs = [(ours.embedding, plain.embedding), (ours.norm, plain.norms[-1])]
+    for layer, block in enumerate(ours.blocks):
+        q_map, k_map, v_map, output = plain.maps[layer]
+        block.attention.projection.joined.weight.copy_(torch.cat([q_map.weight, k_map.weight, v_map.weight]))
+        block.attention.output.weight.copy_(output.weight)
+        pairs += [(block.attention_norm, plain.norms[2 * layer]), (block.feedforward_norm, plain.norms[2 * layer + 1])]
+        pairs += [(block.feedforward.inner, plain.inner[layer]), (block.feedforward.outer, plain.outer[layer])]
+    for module, reference in pairs:
+        module.load_state_dict(reference.state_dict())
+    next(ours.positions.parameters()).copy_(plain.positions.weight)
+    assert ours.parameter_count == sum(parameter.numel() for parameter in plain.parameters())
+
+    tokens = torch.randint(29, (2, 7))
+    expected, layer_weights = plain(tokens)
+    output = ours(tokens, weights=True)
+    assert torch.allclose(output.hidden, expected, atol=1e-5)
+    assert len(output.weights) == 2
+    for weights, reference in zip(output.weights, layer_weights, strict=True):
+        assert weights.shape == (2, 3, 7, 7) and torch.allclose(weights, reference, atol=1e-6)
+
+    jumok.save(ours, tmp_path / "own", format="jumok")
+    assert torch.equal(jumok.load(tmp_path / "own").model(tokens).hidden, ours(tokens).hidden)
+    for fields in ({"final_norm": False}, {"attention_bias": True}):
+        with pytest.raises(CheckpointError, match="Hugging Face has no model like this bert"):
+            jumok.save(BERT(simple_transformer_config(**sizes, **fields)), tmp_path / "hf", format="huggingface")
+
+
+def test_simple_transformer_has_the_documented_number_of_parameters() -> None:
+    with torch.device("meta"):
+        model, headed = (BERT(simple_transformer_config(head=head)) for head in ("none", "mlm"))
+    assert model.parameter_count == 26_583_040
+    blocks = 6 * (4 * 512 * 512 + 2 * 512 * 2048 + 2048 + 512 + 4 * 512)
+    assert model.parameter_count == 10_000 * 512 + 5_000 * 512 + blocks + 2 * 512
+    assert headed.parameter_count == 26_583_040 + 512 * 512 + 512 + 2 * 512 + 10_000, "the tied head for masked tokens"

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import jumok
-from jumok.errors import ArgumentError
+from jumok.errors import ArgumentError, CheckpointError
 from jumok.models.bert import BERTConfig
 from jumok.models.classifier import Classifier, ClassifierConfig, sentiment_config
 from jumok.models.long import LongConfig
@@ -72,9 +72,29 @@ def test_sentiment_config_has_the_documented_sizes() -> None:
     config = sentiment_config()
     assert (config.encoder.width, config.encoder.layers, config.pool, config.classes) == (256, 4, "mean", 3)
     assert sentiment_config(vocabulary=500).encoder == config.encoder.replace(vocabulary=500)
+    assert (config.encoder.hidden, config.head_hidden) == (2048, 128)
     model = Classifier(sentiment_config(vocabulary=500))
+    assert model.inner is not None and model.inner.weight.shape == (128, 256) and model.output.weight.shape == (3, 128)
     assert model.eval()(torch.randint(500, (2, 7))).logits.shape == (2, 3)
     assert model.output.weight.std().item() == pytest.approx(0.02, rel=0.2) and not model.output.bias.any()
+
+
+@torch.no_grad()
+def test_head_with_an_inner_layer(tmp_path: Path) -> None:
+    model = build_classifier("bert", "mean", head_hidden=7, dropout=0.5)
+    tokens = torch.randint(50, (2, 9))
+    output = model(tokens)
+    reference = torch.nn.Sequential(
+        torch.nn.Linear(24, 7), torch.nn.ReLU(), torch.nn.Dropout(0.5), torch.nn.Linear(7, 3)
+    ).eval()
+    assert model.inner is not None
+    reference[0].load_state_dict(model.inner.state_dict())
+    reference[3].load_state_dict(model.output.state_dict())
+    assert torch.allclose(output.logits, reference(output.hidden.mean(1)), atol=1e-6)
+    jumok.save(model, tmp_path / "own", format="jumok")
+    assert torch.equal(jumok.load(tmp_path / "own").model(tokens).logits, output.logits)
+    with pytest.raises(CheckpointError, match="Hugging Face has no model like this classifier"):
+        jumok.save(model, tmp_path / "hf", format="huggingface")
 
 
 def test_classifier_learns_whether_a_token_is_present() -> None:

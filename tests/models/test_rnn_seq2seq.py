@@ -359,3 +359,11 @@ def test_invalid_inputs_are_refused() -> None:
         model(SOURCE, TARGET, source_token_mask=RIGHT[:, :4])
     with pytest.raises(ArgumentError, match="token 42 is out of range"):
         model(SOURCE, TARGET + 23)
+
+
+def test_bahdanau_attention_may_have_biases() -> None:
+    sizes = {"vocabulary": 19, "embedding_width": 6, "width": 8}
+    plain, biased = (RNNSeq2Seq(RNNSeq2SeqConfig(**sizes, attention_bias=bias)) for bias in (False, True))
+    assert biased.parameter_count - plain.parameter_count == 8 + 8 + 1
+    with pytest.raises(ArgumentError, match="attention_bias needs the attention bahdanau, not 'luong_dot'"):
+        RNNSeq2SeqConfig(**sizes, attention="luong_dot", attention_bias=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import jumok
 from catalogue_cache import download_or_skip
 from jumok.cli import main
 from jumok.data.datasets import text_corpora
@@ -74,6 +75,23 @@ def test_every_recipe_that_reads_tables_declares_its_columns(tmp_path: Path) -> 
             assert rows[name]["condition"] == "only with --data", (recipe, name)
         if columns:
             assert rows["header"]["options"] == ("auto", "yes", "no")
+
+
+def test_sentiment_trains_a_head_of_two_layers(tmp_path: Path) -> None:
+    """As in the document: 256 -> 128 -> 3 with a feed-forward network of 2,048, at a smaller size."""
+    reviews = write_reviews(tmp_path / "reviews.csv", "utf-8", header="text,label")
+    fields = {**SHORT, **TINY_CLASSIFIER, "head_hidden": 5, "hidden": 37}
+    with skip_plots():
+        train("sentiment", data=reviews, out=tmp_path / "run", display=Messages(), **fields)
+        model = jumok.load(tmp_path / "run").model
+        assert model.inner.weight.shape == (5, model.config.encoder.width) and model.config.encoder.hidden == 37
+        assert len(jumok.run(tmp_path / "run", "영화 0")) == model.class_count
+        # another head starts anew, on the same encoder
+        train(
+            "sentiment", data=reviews, out=tmp_path / "next", start=tmp_path / "run", display=Messages(), **SHORT,
+            head_hidden=3,
+        )  # fmt: skip
+    assert jumok.load(tmp_path / "next").model.inner.weight.shape[0] == 3
 
 
 def test_resumed_run_keeps_encoding_columns_and_header(tmp_path: Path) -> None:

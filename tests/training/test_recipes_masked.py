@@ -16,7 +16,7 @@ from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError, DataError, JumokError
 from jumok.models.bert import BERT, BERTConfig
 from jumok.models.gpt import GPT, GPTConfig
-from jumok.recipes import resume_run
+from jumok.recipes import preview_training, resume_run
 from jumok.recipes.language.masking import (
     choose_positions,
     find_surrounding_tokens,
@@ -264,3 +264,13 @@ def test_paragraphs_end_at_empty_lines() -> None:
     assert list(split_paragraphs(pieces)) == ["a b", "c d", "e", "f g"]
     long_text = [TextPiece("word\n" * 2000, True)]
     assert [len(paragraph.split()) for paragraph in split_paragraphs(long_text)] == [1001, 999]
+
+
+def test_fields_of_the_simple_transformer_reach_the_model(tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("\n\n".join(f"The door number {n} is open today." for n in range(60)))
+    sizes = {"vocabulary": 300, "length": 64, "width": 16, "layers": 2, "heads": 2, "hidden": 24, "segments": 0}
+    with_biases = preview_training("masked", data=tmp_path / "texts.txt", **sizes)["parameters"]
+    without = preview_training("masked", data=tmp_path / "texts.txt", **sizes, attention_bias=False, final_norm=True)[
+        "parameters"
+    ]
+    assert with_biases - without == 2 * 4 * 16

@@ -19,6 +19,7 @@ from jumok.models.gpt import GPT, GPTConfig
 from jumok.models.t5 import T5, T5Config
 from jumok.recipes import TrainingRequest, resume_run
 from jumok.recipes.compare_runs import compare_runs
+from jumok.recipes.language.pair_direction import find_korean_column
 from jumok.recipes.language.parallel_text import MAX_HELD_OUT, _read_pairs
 from jumok.recipes.report import format_markdown
 from jumok.recipes.shared.text_scores import choose_bleu_tokenization, score_translations
@@ -150,6 +151,51 @@ def test_translate_reads_other_columns(tmp_path: Path) -> None:
     assert report["translations"][0]["source"].startswith("문 ")
 
 
+@pytest.mark.parametrize("columns", ["en-ko", "ko-en"])
+@pytest.mark.parametrize("direction", ["en-ko", "ko-en", "both"])
+def test_direction_arranges_the_columns_of_a_file(columns: str, direction: str, tmp_path: Path) -> None:
+    rows = [(f"Door {number}", f"문 {number}") for number in range(60)] + [("OK", "OK")]
+    lines = ["\t".join(pair if columns == "en-ko" else pair[::-1]) for pair in rows]
+    (tmp_path / "pairs.tsv").write_text("\n".join(lines), encoding="utf-8")
+    changes = {**TRANSFORMER, "direction": direction}
+    request = TrainingRequest("translate", tmp_path / "run", str(tmp_path / "pairs.tsv"), changes=changes)
+    train_pairs, held_out = (list(_read_pairs(request, side, ProblemLog())) for side in ("train", "held-out"))
+
+    two_directions = [pair for row in rows for pair in (row, row[::-1])]
+    by_direction = {"en-ko": rows, "ko-en": [pair[::-1] for pair in rows], "both": two_directions}
+    expected = by_direction[direction]
+    assert set(train_pairs) | set(held_out) <= set(expected) and train_pairs and held_out
+    if direction == "both":
+        held_out_sources = {source for source, _ in held_out}
+        assert not held_out_sources & {text for pair in train_pairs for text in pair}, "nor in the other direction"
+        assert {source.split()[0] for source in held_out_sources} >= {"Door", "문"}
+        assert set(train_pairs) == {(target, source) for source, target in train_pairs}
+    else:
+        assert len(train_pairs) + len(held_out) == len(rows)
+
+
+def test_a_model_of_both_directions_is_trained_on_a_file(tmp_path: Path) -> None:
+    lines = [f"Door {number}\t문 {number}" for number in range(60)]
+    (tmp_path / "pairs.tsv").write_text("\n".join(lines), encoding="utf-8")
+    train("translate", tmp_path / "run", tmp_path / "pairs.tsv", **TRANSFORMER, direction="both")
+    report = load_report(tmp_path / "run")
+    assert report["direction"] == "both" and [row["direction"] for row in report["directions"]] == ["ko-en", "en-ko"]
+
+
+def test_direction_needs_a_korean_and_an_english_column(tmp_path: Path) -> None:
+    table = tmp_path / "pairs.csv"
+    table.write_text("ko,en\n" + "\n".join(f"moon {n},door {n}" for n in range(40)), encoding="utf-8")
+    with pytest.raises(ArgumentError, match="0% of the first and 0% of the second texts have Hangul; name the columns"):
+        train("translate", tmp_path / "run", table, **TRANSFORMER, direction="ko-en")
+    assert find_korean_column([("moon", "door")], ("Korean", "en")) == 0  # romanised, but the names tell
+    table.write_text("de,en\n" + "\n".join(f"Tür {n},door {n}" for n in range(40)), encoding="utf-8")
+    with pytest.raises(ArgumentError, match="direction needs one Korean and one English column"):
+        train("translate", tmp_path / "run", table, **TRANSFORMER, direction="both", source="de", target="en")
+    table.write_text("ko,en\n" + "\n".join(f"문 {n},door {n}" for n in range(40)), encoding="utf-8")
+    with pytest.raises(ArgumentError, match="the source column en is English, which contradicts direction=ko-en"):
+        train("translate", tmp_path / "run", table, **TRANSFORMER, direction="ko-en", source="en", target="ko")
+
+
 def test_translate_reads_po_files(tmp_path: Path) -> None:
     messages = "".join(f'msgid "Lamp {number}"\nmsgstr "램프 {number}"\n\n' for number in range(40))
     (tmp_path / "a.po").write_text(messages, encoding="utf-8")
@@ -211,8 +257,6 @@ def test_translate_refuses_invalid_data_and_fields(tmp_path: Path, pairs: Path) 
         train("translate", tmp_path / "run", tmp_path / "bad.tsv", **TRANSFORMER)
     with pytest.raises(ArgumentError, match="direction of the recipe config must be one of en-ko, ko-en"):
         train("translate", tmp_path / "run", None, direction="en-fr")
-    with pytest.raises(ArgumentError, match="direction of the translate recipe applies only without --data"):
-        train("translate", tmp_path / "run", pairs, **TRANSFORMER, direction="en-ko")
     (tmp_path / "few.tsv").write_text("one\t하나\n", encoding="utf-8")
     with pytest.raises(ArgumentError, match="no pair was held out"):
         train("translate", tmp_path / "run", tmp_path / "few.tsv", **TRANSFORMER)

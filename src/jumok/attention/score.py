@@ -180,6 +180,15 @@ class _TanhScore(_ParametricScore):
     """vector^T tanh(W_q query + W_k key): what Additive and Concat have in common."""
 
     vector: nn.Parameter
+    query_bias: nn.Parameter | None
+    key_bias: nn.Parameter | None
+    vector_bias: nn.Parameter | None
+
+    def __init__(self, query_width: int, key_width: int, heads: int, hidden: int, *, bias: bool = False) -> None:
+        super().__init__(query_width, key_width, heads, hidden)
+        self.hidden_width = hidden
+        for name, shape in (("query_bias", (hidden,)), ("key_bias", (hidden,)), ("vector_bias", ())):
+            self.register_parameter(name, nn.Parameter(torch.zeros(heads, *shape)) if bias else None)
 
     def _split_matrix(self) -> tuple[Float[Tensor, "h hidden q"], Float[Tensor, "h hidden k"]]:
         """Return (W_q, W_k)."""
@@ -192,12 +201,16 @@ class _TanhScore(_ParametricScore):
         if self.heads == 1:  # one product for the batch; each group is projected once, before it is expanded
             queries = query @ query_matrix[0].T
             keys = expand_groups(key @ key_matrix[0].T, query.shape[1])
-            return torch.tanh(queries[:, :, :, None] + keys[:, :, None]) @ vector[0]
+        else:
+            queries = query @ query_matrix.transpose(-1, -2)
+            keys = expand_groups(key, query.shape[1]) @ key_matrix.transpose(-1, -2)
+        if self.query_bias is not None and self.key_bias is not None:
+            queries = queries + self.query_bias.to(query.dtype)[:, None]
+            keys = keys + self.key_bias.to(query.dtype)[:, None]
 
-        queries = query @ query_matrix.transpose(-1, -2)
-        keys = expand_groups(key, query.shape[1]) @ key_matrix.transpose(-1, -2)
         hidden = torch.tanh(queries[:, :, :, None] + keys[:, :, None])
-        return (hidden @ vector[:, None, :, None]).squeeze(-1)
+        scores = hidden @ vector[0] if self.heads == 1 else (hidden @ vector[:, None, :, None]).squeeze(-1)
+        return scores if self.vector_bias is None else scores + self.vector_bias.to(query.dtype)[:, None, None]
 
 
 class Additive(_TanhScore):
@@ -208,11 +221,12 @@ class Additive(_TanhScore):
         key_width: Width of the keys.
         hidden: Width of the hidden vector of each pair.
         heads: Number of sets of parameters: one per head, or 1 for a shared one.
+        bias: Add a bias to W query, to U key and to the score, as implementations with ``nn.Linear`` do; the paper has
+            none. The bias of the score changes no weights, because the softmax cancels it.
     """
 
-    def __init__(self, query_width: int, key_width: int, hidden: int, heads: int = 1) -> None:
-        super().__init__(query_width, key_width, heads, hidden)
-        self.hidden_width = hidden
+    def __init__(self, query_width: int, key_width: int, hidden: int, heads: int = 1, *, bias: bool = False) -> None:
+        super().__init__(query_width, key_width, heads, hidden, bias=bias)
         self.query_matrix = self._make_parameter(hidden, query_width)
         self.key_matrix = self._make_parameter(hidden, key_width)
         self.vector = self._make_parameter(hidden)
@@ -235,7 +249,6 @@ class Concat(_TanhScore):
 
     def __init__(self, query_width: int, key_width: int, hidden: int, heads: int = 1) -> None:
         super().__init__(query_width, key_width, heads, hidden)
-        self.hidden_width = hidden
         self.matrix = self._make_parameter(hidden, query_width + key_width)
         self.vector = self._make_parameter(hidden)
 

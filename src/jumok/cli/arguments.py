@@ -93,7 +93,10 @@ def load_and_prepare(
             return loaded, prepare_transformers_input(loaded, text, limit)
         if loaded.model.reads in ("text", "numbers"):
             text = read_if_text_file(text)
-        return loaded, prepare_input(loaded, text, limit)
+        labelled = prepare_input(loaded, text, limit)
+    if labelled.warning:
+        click.echo(f"jumok: {labelled.warning}", err=True)
+    return loaded, labelled
 
 
 def _split_model_and_input(arguments: tuple[str, ...]) -> tuple[str, str]:

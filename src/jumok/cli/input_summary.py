@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,20 @@ limit_option = click.option(
     type=click.IntRange(1),
     help="The largest number of answer tokens, for a model that answers (translation, caption).",
 )
+
+
+UNKNOWN_SHOWN = 10
+
+
+def format_unknown_words(words: Sequence[str]) -> str:
+    """Return the first unknown words of a text as a list that a terminal can print.
+
+    Args:
+        words: The words.
+    """
+    named = ", ".join([*words[:UNKNOWN_SHOWN], *(["..."] if len(words) > UNKNOWN_SHOWN else [])])
+    # a text may contain escape sequences, which a terminal would obey
+    return "".join(letter if letter.isprintable() else " " for letter in named)
 
 
 @contextmanager
@@ -54,6 +68,7 @@ def input_to_json(labelled: LabelledInput) -> dict[str, Any]:
         labelled: The prepared input.
     """
     fields: dict[str, Any] = {"source": labelled.source, "unknown": labelled.unknown}
+    fields |= {"unknown_words": list(labelled.unknown_words), "warning": labelled.warning or None}
     if labelled.target:
         fields |= {"target": labelled.target, "answer": labelled.answer, "unfinished": labelled.unfinished}
     return fields
@@ -68,7 +83,8 @@ def summarize_input(labelled: LabelledInput) -> str:
     count = len(labelled.source)
     summary = f"{count:,} position{'s' if count != 1 else ''}"
     if labelled.unknown:
-        summary += f" ({labelled.unknown:,} of them unknown to its tokenizer)"
+        named = format_unknown_words(labelled.unknown_words)
+        summary += f" ({labelled.unknown:,} of them unknown to its tokenizer{': ' if named else ''}{named})"
     if labelled.target:
         summary += f"; answer: {labelled.answer}"
     if labelled.unfinished:

@@ -12,13 +12,13 @@ from jumok import defaults
 
 from .arguments import read_arguments, read_if_text_file
 from .command import Command, collect_given_options, json_option, show_status
+from .input_summary import format_unknown_words
 
 if TYPE_CHECKING:
     from jumok.tasks.model_inputs import ModelInput
 
 CLASSES_SHOWN = 5
 NUMBERS_SHOWN = 8
-UNKNOWN_SHOWN = 10
 
 
 @click.command(
@@ -234,12 +234,8 @@ def export(model: str, folder: str, file_format: str, as_json: bool) -> None:
 def _print_unknown(model_input: ModelInput) -> None:
     """Name the words that the model has never read; its answer is a guess where they are."""
     unknown = f"{model_input.unknown_count:,} of {len(model_input.token_ids):,} tokens"
-    named = ", ".join(model_input.unknown_words[:UNKNOWN_SHOWN])
-    if len(model_input.unknown_words) > UNKNOWN_SHOWN:
-        named += ", ..."
-    message = f"{unknown} are unknown to this model's tokenizer: {named}"
-    # a text may contain escape sequences, which a terminal would obey
-    click.echo("jumok: " + "".join(letter if letter.isprintable() else " " for letter in message), err=True)
+    named = format_unknown_words(model_input.unknown_words)
+    click.echo(f"jumok: {unknown} are unknown to this model's tokenizer: {named}", err=True)
 
 
 def _print_messages(messages: list[str]) -> None:

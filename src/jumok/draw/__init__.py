@@ -19,6 +19,7 @@ from .font import find_hangul_font
 from .gallery import save_gallery
 from .head_grid import save_head_grid
 from .heat_map import save_heat_map, save_mask
+from .image_overlay import save_image_overlay
 from .line_plot import save_line_plot
 from .model_grid import LayerMaps, save_model_grid
 from .terminal_map import render_terminal_heat_map
@@ -32,6 +33,7 @@ __all__ = [
     "save_gallery",
     "save_head_grid",
     "save_heat_map",
+    "save_image_overlay",
     "save_line_plot",
     "save_mask",
     "save_model_grid",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy
-from jaxtyping import Float64
+from jaxtyping import Float64, UInt8
 from numpy import ndarray
 from numpy.typing import ArrayLike
 
@@ -16,6 +16,7 @@ from jumok.errors import DrawError
 
 Pattern = Float64[ndarray, "query key"]
 Patterns = Float64[ndarray, "head query key"]
+Pixels = UInt8[ndarray, "row column *channel"]
 
 #: weights, or the pair (output, weights) of an attention layer
 PatternsLike = ArrayLike | tuple[ArrayLike, ArrayLike]
@@ -147,3 +148,19 @@ def check_image_path(path: str | os.PathLike[str]) -> Path:
     if target.suffix.lower() not in (".png", ".svg"):
         raise DrawError(f"The image {target.name!r} must end in .png or .svg; rename it to one of these.")
     return target
+
+
+def check_pixels(image: ArrayLike, name: str) -> Pixels:
+    """Check that an image holds bytes, and return it as an array.
+
+    Args:
+        image: Bytes ``[row, column]`` or ``[row, column, 3]``.
+        name: What the image is called in the error message.
+
+    Raises:
+        DrawError: If it has another type or shape.
+    """
+    array = numpy.asarray(image)
+    if array.dtype != numpy.uint8 or array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] != 3):
+        raise DrawError(f"{name} is {array.dtype} {array.shape}; give bytes of [row, column] or [row, column, 3].")
+    return array

@@ -8,14 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy
-from jaxtyping import UInt8
 from numpy.typing import ArrayLike
 
 from jumok.errors import DrawError
 
 from .cell_text import count_cells, truncate
-from .checks import check_image_path
+from .checks import Pixels, check_image_path, check_pixels
 from .figure import create_figure, open_figure_style, save_figure
 
 if TYPE_CHECKING:
@@ -27,8 +25,6 @@ LINE_HEIGHT = 0.15  # inches of a line of text
 CAPTION_CELLS = 24  # the longest line, in terminal cells
 CAPTION_LINES = 2  # the most lines of a text
 EXPECTED_COLOUR, RIGHT_COLOUR, WRONG_COLOUR = "#333333", "#3f7d3a", "#b4552d"
-
-Pixels = UInt8[numpy.ndarray, "row column *channel"]
 
 
 class CaptionLine(NamedTuple):
@@ -62,6 +58,7 @@ def save_gallery(
     Raises:
         DrawError: If the numbers of images and texts differ, or an image has another type or shape.
 
+    >>> import numpy
     >>> save_gallery("sheet.png", [numpy.zeros((28, 28), numpy.uint8)], ["7"], ["1"])  # doctest: +SKIP
     PosixPath('sheet.png')
     """
@@ -71,7 +68,7 @@ def save_gallery(
             f"There are {len(images)} images, {len(expected)} expected texts and {len(predicted)} predicted texts; "
             "give the same number of each, at least one."
         )
-    pixels = [_check_pixels(index, image) for index, image in enumerate(images)]
+    pixels = [check_pixels(image, f"Image {index}") for index, image in enumerate(images)]
     columns = min(columns, len(pixels))
     rows = math.ceil(len(pixels) / columns)
 
@@ -128,13 +125,3 @@ def wrap_text(text: str, width: int = CAPTION_CELLS, lines: int = CAPTION_LINES)
         else:
             wrapped.append(word)
     return [truncate(line, width) for line in wrapped]
-
-
-def _check_pixels(index: int, image: ArrayLike) -> Pixels:
-    """Return the image as bytes ``[row, column]`` or ``[row, column, 3]``, or raise a DrawError."""
-    array = numpy.asarray(image)
-    if array.dtype != numpy.uint8 or array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] != 3):
-        raise DrawError(
-            f"Image {index} is {array.dtype} {array.shape}; give bytes of [row, column] or [row, column, 3]."
-        )
-    return array

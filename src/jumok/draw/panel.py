@@ -15,6 +15,7 @@ from .shading import Shades, Shading
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colorbar import Colorbar
+    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
 COLOR_MAP = "Blues"
@@ -121,7 +122,15 @@ def _write_values(axes: Axes, weights: Pattern, shades: Shades, size: float) -> 
         axes.text(key, query, format_weight(weight), ha="center", va="center", fontsize=ink_size, color=ink)
 
 
-def draw_color_bar(figure: Figure, width: float, height: float, *, gap: float, shading: Shading) -> None:
+def draw_color_bar(
+    figure: Figure,
+    width: float,
+    height: float,
+    *,
+    gap: float,
+    shading: Shading,
+    color_map: str | Colormap = COLOR_MAP,
+) -> None:
     """Draw a colour bar to the right of a figure.
 
     Args:
@@ -130,6 +139,7 @@ def draw_color_bar(figure: Figure, width: float, height: float, *, gap: float, s
         height: The height of the figure in inches.
         gap: The distance between the maps and the bar in inches.
         shading: How weights become shades.
+        color_map: The colours of the shades.
     """
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
@@ -137,7 +147,7 @@ def draw_color_bar(figure: Figure, width: float, height: float, *, gap: float, s
     length = measure_color_bar(height)
     axes = figure.add_axes((1 + gap / width, 1 - length / height, BAR_WIDTH / width, length / height))
     ticks = shading.list_ticks(few=length < 2)
-    bar = figure.colorbar(ScalarMappable(norm=Normalize(0.0, 1.0), cmap=COLOR_MAP), cax=axes)
+    bar = figure.colorbar(ScalarMappable(norm=Normalize(0.0, 1.0), cmap=color_map), cax=axes)
     bar.set_ticks([shade for shade, _ in ticks], labels=[text for _, text in ticks])
     bar.set_label(shading.name, fontsize=9)
     style_color_bar(bar)

@@ -3,13 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from jumok.errors import ArgumentError, ShapeError
 
 Images = Float[Tensor, "batch channel row column"]
+
+
+@dataclass(frozen=True, eq=False)
+class PatchLayout:
+    """Where the positions of an attention lie in an image.
+
+    Args:
+        grid: Rows and columns of patches.
+        patch: Rows and columns of a patch, in pixels. Patches at the right and lower edge may reach beyond the image.
+        prefix: Labels of the positions before the patches.
+        windows: For attention inside windows, the index of every patch in every window, -1 for padding; else None.
+    """
+
+    grid: tuple[int, int]
+    patch: tuple[int, int]
+    prefix: tuple[str, ...] = ()
+    windows: Int[Tensor, "window patch"] | None = None
 
 
 def compute_patch_grid(image: Sequence[int], patch: Sequence[int]) -> tuple[int, int]:

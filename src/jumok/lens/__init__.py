@@ -4,6 +4,7 @@ from .capture.model_capture import AttendedKey, Capture
 from .capture.overview import Overview
 from .describe.head_kinds import HeadKind, classify_heads, sample_repeated_tokens, score_induction
 from .describe.head_profile import HeadProfile, profile_heads
+from .describe.image_weights import save_image_weights
 from .describe.weight_checks import (
     check_weights,
     compute_attention_flow,
@@ -47,6 +48,7 @@ __all__ = [
     "effect",
     "profile_heads",
     "sample_repeated_tokens",
+    "save_image_weights",
     "score_induction",
     "sum_future_weights",
     "sweep_patches",

@@ -1,6 +1,6 @@
 """Model families, one per file: a config and a model that is built from the layers of ``jumok.layers``."""
 
-from .bert import BERT, BERTConfig
+from .bert import BERT, BERTConfig, simple_transformer_config
 from .captioner import Captioner, CaptionerConfig, regions_config
 from .classifier import Classifier, ClassifierConfig, sentiment_config
 from .config import Config
@@ -43,4 +43,5 @@ __all__ = [
     "llama_config",
     "regions_config",
     "sentiment_config",
+    "simple_transformer_config",
 ]

@@ -5,7 +5,9 @@
                      (-> first token, linear, logits of classes)
 
 BERT (Devlin et al. 2018) marks two sentences with segments. RoBERTa (Liu et al. 2019) does not, and its positions start
-after the position of its padding token. DistilBERT (Sanh et al. 2019) and MiniLM (Wang et al. 2020) are smaller.
+after the position of its padding token. Without ``attention_bias``, with ``final_norm`` and without segments it is the
+encoder of many tutorials (``simple_transformer_config``). DistilBERT (Sanh et al. 2019) and MiniLM (Wang et al. 2020)
+are smaller.
 """
 
 from __future__ import annotations
@@ -59,6 +61,8 @@ class BERTConfig(Config):
     )
     tied: bool = flag(True, "the embedding is also the output layer of the head")
     dropout: float = real(0.0, "dropout rate in training", most=0.99)
+    attention_bias: bool = flag(True, "biases on query, key, value and the output of the attention")
+    final_norm: bool = flag(False, "the norm outside the blocks is behind the last one instead of on the embeddings")
 
     def check(self) -> None:
         """Raise ArgumentError if fields contradict each other."""
@@ -67,6 +71,19 @@ class BERTConfig(Config):
             raise ArgumentError("with a padding_id the offset must be at least 1: padding has position offset - 1")
         if self.head == "mlm" and self.head_activation == "tanh":
             raise ArgumentError('head_activation "tanh" is only for the head "classes"; choose another for "mlm"')
+
+
+def simple_transformer_config(**fields: object) -> BERTConfig:
+    """Return the config of the encoder that tutorials call SimpleTransformer: embeddings of 10,000 tokens and of 5,000
+    positions, 6 post-norm blocks of width 512 with 8 heads and a feed-forward network of 2,048, and a norm. With
+    attentions without biases it has 26,583,040 parameters.
+
+    Args:
+        **fields: Other fields of the config, such as the vocabulary.
+    """
+    sizes: dict[str, object] = {"vocabulary": 10_000, "length": 5000, "width": 512, "layers": 6, "heads": 8}
+    sizes |= {"hidden": 2048, "segments": 0, "activation": "relu", "epsilon": 1e-5, "dropout": 0.1}
+    return BERTConfig.from_json({**sizes, "attention_bias": False, "final_norm": True, **fields})
 
 
 class BERT(Model):
@@ -148,9 +165,12 @@ class BERT(Model):
         elif segments is not None:
             raise ArgumentError("this model has no segment embedding; omit segments")
 
+        hidden = self.dropout(hidden if self.config.final_norm else self.norm(hidden))
         hidden, layer_weights = self.run_blocks(
-            self.blocks, self.dropout(self.norm(hidden)), mask=build_padding_mask(token_mask), weights=weights
+            self.blocks, hidden, mask=build_padding_mask(token_mask), weights=weights
         )
+        if self.config.final_norm:
+            hidden = self.norm(hidden)
         logits = None
         if isinstance(self.head, MaskedOutput):
             if positions_to_score is None:
@@ -226,7 +246,7 @@ def _build_head(config: BERTConfig) -> nn.Module | None:
 
 def _build_block(config: BERTConfig) -> EncoderBlock:
     return EncoderBlock(
-        MultiHead(config.width, config.heads, dropout=config.dropout),
+        MultiHead(config.width, config.heads, bias=config.attention_bias, dropout=config.dropout),
         FeedForward(config.width, config.hidden, config.activation),
         norm=lambda: LayerNorm(config.width, eps=config.epsilon),
         order="post",

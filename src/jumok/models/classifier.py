@@ -1,6 +1,7 @@
-"""Classifier: text in, a logit for each class out. An encoder, pooling into one vector, and a linear layer.
+"""Classifier: text in, a logit for each class out. An encoder, pooling into one vector, and a head.
 
 tokens -> encoder (bert or long) -> mean over the real tokens, or the first of them -> dropout -> logits
+with ``head_hidden``: -> linear, ReLU, dropout -> logits
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import ClassVar
 
 from jaxtyping import Bool, Int
 from torch import Tensor, nn
+from torch.nn import functional
 
 from jumok.errors import ArgumentError
 from jumok.fields import choice, integer, real, subconfig
@@ -33,7 +35,10 @@ class ClassifierConfig(Config):
     )
     pool: str = choice("mean", ("mean", "first"), "pooling: the mean of the real tokens, or the first one")
     classes: int = integer(2, "number of classes")
-    dropout: float = real(0.0, "dropout rate on the pooled vector in training", most=0.99)
+    head_hidden: int = integer(
+        0, "inner width of the head: linear, ReLU, dropout, linear; 0 = dropout and one linear layer", least=0
+    )
+    dropout: float = real(0.0, "dropout rate of the head in training", most=0.99)
 
     def check(self) -> None:
         """Raise ArgumentError if fields contradict each other."""
@@ -42,7 +47,8 @@ class ClassifierConfig(Config):
 
 
 def sentiment_config(**encoder: object) -> ClassifierConfig:
-    """Return the config of the sentiment classifier: width 256, 4 layers, mean over tokens, 3 classes.
+    """Return the config of the sentiment classifier: width 256, 4 layers, feed-forward 2,048, mean over tokens, and the
+    head 256 -> 128 -> 3.
 
     Args:
         **encoder: Other fields of its encoder, a ``BERTConfig``, such as the vocabulary.
@@ -52,11 +58,13 @@ def sentiment_config(**encoder: object) -> ClassifierConfig:
         "width": 256,
         "layers": 4,
         "heads": 8,
-        "hidden": 1024,
+        "hidden": 2048,
         "segments": 0,
         "dropout": 0.1,
     }
-    return ClassifierConfig(encoder=BERTConfig.from_json({**fields, **encoder}), pool="mean", classes=3, dropout=0.1)
+    return ClassifierConfig(
+        encoder=BERTConfig.from_json({**fields, **encoder}), pool="mean", classes=3, head_hidden=128, dropout=0.1
+    )
 
 
 class Classifier(Model):
@@ -78,7 +86,8 @@ class Classifier(Model):
         self.config = config
         self.encoder = get_family(config.encoder.family)(config.encoder)
         self.dropout = nn.Dropout(config.dropout)
-        self.output = nn.Linear(config.encoder.width, config.classes)
+        self.inner = nn.Linear(config.encoder.width, config.head_hidden) if config.head_hidden else None
+        self.output = nn.Linear(config.head_hidden or config.encoder.width, config.classes)
         self.finish_construction()
 
     @property
@@ -92,9 +101,13 @@ class Classifier(Model):
         return self.config.classes
 
     def initialise(self) -> None:
-        """Initialise the output layer; the encoder has initialised its own parameters."""
+        """Initialise the head; the encoder has initialised its own parameters."""
         initialise_normal(self.output.weight, 0.02)
         nn.init.zeros_(self.output.bias)
+        if self.inner is not None:
+            # scaled for ReLU (He et al. 2015): with 0.02 the two layers would hide the pooled vector at first
+            nn.init.kaiming_normal_(self.inner.weight, nonlinearity="relu")
+            nn.init.zeros_(self.inner.bias)
 
     @property
     def checkpointing(self) -> bool:
@@ -123,4 +136,6 @@ class Classifier(Model):
         assert output.hidden is not None
         pool = select_first_token if self.config.pool == "first" else average_tokens
         pooled = pool(output.hidden, token_mask)
+        if self.inner is not None:
+            pooled = functional.relu(self.inner(pooled))
         return Output(self.output(self.dropout(pooled)), output.hidden, output.weights)

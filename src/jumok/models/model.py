@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from jumok.attention import BACKENDS
 from jumok.errors import ArgumentError, BackendError
+from jumok.layers.patches import PatchLayout
 from jumok.tap import name_sites
 
 from .config import Config
@@ -120,6 +121,18 @@ class Model(nn.Module):
     def patch_grid(self) -> tuple[int, int] | None:
         """Rows and columns of patches in an image; None if the model reads no images."""
         return None
+
+    def locate_patches(self, site: str, image: tuple[int, int]) -> PatchLayout | None:
+        """Return where the positions of an attention lie in an image; None if the model reads no images.
+
+        Args:
+            site: The name of the attention.
+            image: Rows and columns of the image, in pixels.
+        """
+        if self.patch_grid is None:
+            return None
+        rows, columns = self.patch_grid
+        return PatchLayout((rows, columns), (image[0] // rows, image[1] // columns), self.prefix_tokens)
 
     @property
     def parameter_count(self) -> int:

@@ -56,6 +56,7 @@ class RNNSeq2SeqConfig(Config):
     attention_width: int | None = optional(
         integer(1, "inner width of the scores of bahdanau and luong_concat; None = width")
     )
+    attention_bias: bool = flag(False, "bahdanau: the scores have biases, as in many tutorials")
     input_feeding: bool = flag(False, "luong: the readout of a step is an input of the next step")
     tied: bool = flag(False, "the target embedding is also the output layer")
     start: int = integer(1, "the token that a target begins with", least=0)
@@ -82,6 +83,8 @@ class RNNSeq2SeqConfig(Config):
                 f"luong_dot multiplies decoder states ({self.width} wide) and encoder states ({self.source_width} "
                 "wide) elementwise: make the widths equal, or use luong_general"
             )
+        if self.attention_bias and self.attention != "bahdanau":
+            raise ArgumentError(f"attention_bias needs the attention bahdanau, not {self.attention!r}")
         if self.input_feeding and not self.attention.startswith("luong"):
             raise ArgumentError(f"input_feeding needs a luong attention, not {self.attention!r}")
         if self.tied and self.embedding_width != self.width:
@@ -321,7 +324,7 @@ def _build_attention(config: RNNSeq2SeqConfig) -> StateAttention | None:
     if config.attention == "none":
         return None
     if config.attention == "bahdanau":
-        return StateAttention(score.Additive(query, key, inner))
+        return StateAttention(score.Additive(query, key, inner, bias=config.attention_bias))
     if config.attention == "luong_dot":
         return StateAttention(score.Dot())
     if config.attention == "luong_general":

@@ -20,8 +20,8 @@ from torch.nn import functional
 from jumok.errors import ArgumentError, ShapeError
 from jumok.fields import choice, flag, integer, integers, real
 from jumok.layers import EncoderBlock, FeedForward, LayerNorm, PatchEmbedding
-from jumok.layers.patches import Images, check_images, compute_patch_grid
-from jumok.layers.window_attention import WindowAttention
+from jumok.layers.patches import Images, PatchLayout, check_images, compute_patch_grid
+from jumok.layers.window_attention import WindowAttention, list_window_patches
 
 from .config import Config
 from .model import Model, Output, initialise_linear_layers
@@ -132,6 +132,26 @@ class Swin(Model):
         """Rows and columns of patches in an image of the config's size."""
         (rows, columns), (patch_rows, patch_columns) = self.config.image, self.config.patch
         return rows // patch_rows, columns // patch_columns
+
+    def locate_patches(self, site: str, image: tuple[int, int]) -> PatchLayout:
+        """Return where the positions of a block's windows lie in an image.
+
+        Args:
+            site: The name of the attention.
+            image: Rows and columns of the image, in pixels.
+        """
+        attention = self.get_submodule(site)
+        stage = next(index for index, stage in enumerate(self.stages) if attention in stage.modules())
+        assert isinstance(attention, WindowAttention)
+        patch_rows, patch_columns = (side * 2**stage for side in self.config.patch)
+        # every stage pads an odd side, as dividing by the larger patches and rounding up does
+        rows, columns = -(-image[0] // patch_rows), -(-image[1] // patch_columns)
+        window, shift = attention.select_window_and_shift((rows, columns))
+        padded_columns = columns + -columns % window
+        patches = list_window_patches((rows + -rows % window, padded_columns), window, shift)
+        row, column = patches // padded_columns, patches % padded_columns
+        windows = torch.where((row < rows) & (column < columns), row * columns + column, -1)
+        return PatchLayout((rows, columns), (patch_rows, patch_columns), windows=windows)
 
     def initialise(self) -> None:
         """Initialise the parameters as published: standard deviation 0.02, also for the relative position biases."""

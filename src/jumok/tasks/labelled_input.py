@@ -15,6 +15,7 @@ from jumok import defaults
 from jumok.checkpoint import Loaded
 from jumok.data.tokenizers.token_labels import group_words, label_tokens
 from jumok.errors import ArgumentError
+from jumok.models.numeric import Numeric
 
 from .generate_text import GenerationSettings, stream_answer_tokens
 from .model_inputs import ModelInput, RawInput, read_input
@@ -32,11 +33,14 @@ class LabelledInput:
         inputs: The model's arguments: the source, and for an encoder-decoder the target.
         source: Labels of the positions that the (only) stack or the encoder reads.
         target: Labels of the positions that the decoder reads; [] without a decoder.
-        source_words: Words of the source and their positions; None if it is not a text.
-        target_words: Words of the target and their positions; None if it is not a text.
+        source_words: Words of the source and their positions, without special tokens; None if it has none.
+        target_words: Words of the target and their positions, without special tokens except the start token, whose row
+            is that of the first word; None if it is not a text.
         answer: The model's answer to the source; None without a decoder.
         tokens: Token ids of the source; [] if it is not a text.
         unknown: The number of source tokens that the tokenizer does not know.
+        unknown_words: The words or characters that these tokens stand for.
+        warning: One sentence if the model was not trained on such an input; otherwise "".
         unfinished: True if the token limit cut the answer.
         names: The names of the arguments in ``inputs``; () if they are positional.
     """
@@ -49,6 +53,8 @@ class LabelledInput:
     answer: str | None = None
     tokens: list[int] = field(default_factory=list)
     unknown: int = 0
+    unknown_words: tuple[str, ...] = ()
+    warning: str = ""
     unfinished: bool = False
     names: tuple[str, ...] = ()
 
@@ -78,6 +84,18 @@ class LabelledInput:
         """
         return self.target_words if side == "target" else self.source_words
 
+    def list_hidden(self, side: str) -> dict[int, str]:
+        """Return the positions of a side that belong to no word, with their labels: special tokens.
+
+        Args:
+            side: "source" or "target".
+        """
+        words = self.get_words(side)
+        if words is None:
+            return {}
+        covered = {position for _, positions in words for position in positions}
+        return {index: label for index, label in enumerate(self.get_labels(side)) if index not in covered}
+
 
 def prepare_input(loaded: Loaded, raw: RawInput, limit: int = defaults.ANSWER_TOKENS) -> LabelledInput:
     """Convert user input into model arguments with labels; a model that answers generates its answer first.
@@ -97,7 +115,7 @@ def prepare_input(loaded: Loaded, raw: RawInput, limit: int = defaults.ANSWER_TO
     labels = _label_source(loaded, model_input)
     words = None
     if model_input.token_ids:
-        words = group_words(loaded.require_tokenizer(), model_input.token_ids)
+        words = group_words(loaded.require_tokenizer(), model_input.token_ids, special=False) or None
     if loaded.model.is_encoder_decoder:
         return _generate_answer(loaded, model_input, labels, words, limit)
 
@@ -110,6 +128,7 @@ def prepare_input(loaded: Loaded, raw: RawInput, limit: int = defaults.ANSWER_TO
         source_words=words,
         tokens=model_input.token_ids,
         unknown=model_input.unknown_count,
+        unknown_words=model_input.unknown_words,
     )
 
 
@@ -127,7 +146,8 @@ def _generate_answer(
     if model.context_length is not None:
         answer = answer[: model.context_length - 1]  # the start token needs a position too
 
-    answer_words = [(word, range(span.start + 1, span.stop + 1)) for word, span in group_words(tokenizer, answer)]
+    words_in_answer = group_words(tokenizer, answer, special=False)
+    answer_words = [(word, range(span.start + 1, span.stop + 1)) for word, span in words_in_answer]
     return LabelledInput(
         (model_input.source, torch.tensor([[model.start_token, *answer]], device=model.device)),
         labels,
@@ -138,6 +158,7 @@ def _generate_answer(
         answer=tokenizer.decode(answer).replace("\N{REPLACEMENT CHARACTER}", ""),
         tokens=model_input.token_ids,
         unknown=model_input.unknown_count,
+        unknown_words=model_input.unknown_words,
         unfinished=is_unfinished,
     )
 
@@ -153,6 +174,7 @@ def _predict_numbers(model: NumberPredictor, source: Tensor) -> LabelledInput:
         source_labels,
         [START, *answer_labels[:-1]],
         answer=" ".join(answer_labels),
+        warning=model.describe_unlearned(source) if isinstance(model, Numeric) else "",
     )
 
 

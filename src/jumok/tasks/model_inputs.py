@@ -13,7 +13,7 @@ from torch import Tensor
 from jumok.checkpoint import Loaded
 from jumok.checkpoint.tensor_files import read_tensor
 from jumok.data.images.image_files import is_existing_file, is_image_path
-from jumok.data.tokenizers.unknown_tokens import count_unknown
+from jumok.data.tokenizers.unknown_tokens import count_unknown, list_unknown_words
 from jumok.errors import ArgumentError, describe_type
 
 # What a user passed. It may be of any type; read_input checks it.
@@ -96,7 +96,7 @@ def _read_text(loaded: Loaded, raw: RawInput, chat: bool) -> ModelInput:
 
     unknown_count = count_unknown(tokenizer, text, token_ids)
     source = torch.tensor([token_ids], device=loaded.model.device)
-    unknown_words = tuple(tokenizer.list_unknown(text)) if unknown_count else ()
+    unknown_words = list_unknown_words(tokenizer, text) if unknown_count else ()
     return ModelInput(source, token_ids, unknown_count, unknown_words)
 
 

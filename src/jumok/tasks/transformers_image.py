@@ -14,6 +14,7 @@ from jumok.checkpoint.transformers_folder import LoadedTransformers, quiet_trans
 from jumok.data.images.image_files import is_existing_file, open_image
 from jumok.data.images.preparation import PREPROCESSOR_FILE, Preparation
 from jumok.errors import ArgumentError, ImageError
+from jumok.layers.patches import PatchLayout
 
 from .model_inputs import RawInput
 
@@ -66,17 +67,31 @@ def label_patches(model: Any, pixels: Tensor) -> list[str]:
         model: A model of transformers that reads images.
         pixels: The prepared image.
     """
+    layout = locate_patches(model, pixels)
+    if layout is None:
+        return []
+    rows, columns = layout.grid
+    return [*layout.prefix, *(f"{row + 1},{column + 1}" for row in range(rows) for column in range(columns))]
+
+
+def locate_patches(model: Any, pixels: Tensor) -> PatchLayout | None:
+    """Return where the positions of a model's attentions lie in an image; None if its config states no patch size.
+
+    Args:
+        model: A model of transformers that reads images.
+        pixels: The prepared image.
+    """
     patch = getattr(get_image_config(model), "patch_size", None)
     sides = tuple(patch) if isinstance(patch, list | tuple) else (patch, patch)
     if len(sides) != 2 or not all(isinstance(side, int) and side > 0 for side in sides):
-        return []
-    rows, columns = pixels.shape[-2] // sides[0], pixels.shape[-1] // sides[1]
+        return None
     prefix: list[str] = []
     for ending, label in PREFIX_PARAMETERS.items():
         parameters = [parameter for name, parameter in model.named_parameters() if name.endswith(ending)]
         if parameters:
             prefix += [label] if label else [f"[register {index + 1}]" for index in range(parameters[0].shape[-2])]
-    return [*prefix, *(f"{row + 1},{column + 1}" for row in range(rows) for column in range(columns))]
+    grid = (pixels.shape[-2] // sides[0], pixels.shape[-1] // sides[1])
+    return PatchLayout(grid, (sides[0], sides[1]), tuple(prefix))
 
 
 def get_image_config(model: Any) -> Any:

@@ -12,7 +12,7 @@ from jumok import defaults
 from jumok.checkpoint.transformers_folder import LoadedTransformers, quiet_transformers
 from jumok.data.images.image_files import is_image_path
 from jumok.data.tokenizers.token_labels import group_words, label_tokens
-from jumok.data.tokenizers.unknown_tokens import count_unknown
+from jumok.data.tokenizers.unknown_tokens import count_unknown, list_unknown_words
 from jumok.errors import ArgumentError, describe_type
 
 from .labelled_input import START, LabelledInput, Words
@@ -65,9 +65,10 @@ def _read_text(loaded: LoadedTransformers, raw: RawInput) -> LabelledInput:
     return LabelledInput(
         (torch.tensor([token_ids]),),
         label_tokens(tokenizer, token_ids),
-        source_words=group_words(tokenizer, token_ids),
+        source_words=group_words(tokenizer, token_ids, special=False) or None,
         tokens=token_ids,
         unknown=count_unknown(tokenizer, raw, token_ids),
+        unknown_words=list_unknown_words(tokenizer, raw),
         names=(str(loaded.model.main_input_name),),
     )
 
@@ -111,7 +112,8 @@ def _generate_answer(loaded: LoadedTransformers, source: LabelledInput, limit: i
     is_unfinished = not answer or answer[-1] not in ends
     while answer and answer[-1] in ends:
         answer.pop()
-    words: Words = [(word, range(span.start + 1, span.stop + 1)) for word, span in group_words(tokenizer, answer)]
+    words_in_answer = group_words(tokenizer, answer, special=False)
+    words: Words = [(word, range(span.start + 1, span.stop + 1)) for word, span in words_in_answer]
     return LabelledInput(
         (*source.inputs, torch.tensor([[start, *answer]])),
         source.source,
@@ -122,6 +124,7 @@ def _generate_answer(loaded: LoadedTransformers, source: LabelledInput, limit: i
         answer=tokenizer.decode(answer, special=False).replace("\N{REPLACEMENT CHARACTER}", ""),
         tokens=source.tokens,
         unknown=source.unknown,
+        unknown_words=source.unknown_words,
         unfinished=is_unfinished,
         names=(*source.names, DECODER_INPUT),
     )

@@ -103,13 +103,22 @@ def build_head_fields(config: BERTConfig, name: str) -> JSONObject:
     return fields
 
 
+def has_published_blocks(config: BERTConfig) -> bool:
+    """Return whether attentions have biases and the embeddings a norm, as in every published BERT.
+
+    Args:
+        config: The config of a BERT.
+    """
+    return config.attention_bias and not config.final_norm
+
+
 def can_express(config: Config) -> bool:
     """Return True for a BERT with segments whose positions and head activation BERT or RoBERTa has.
 
     Args:
         config: Our config, of any family.
     """
-    if not isinstance(config, BERTConfig) or not config.segments:
+    if not isinstance(config, BERTConfig) or not config.segments or not has_published_blocks(config):
         return False
     if config.padding_id is None:
         activation, offset = config.activation, 0

@@ -7,7 +7,7 @@ from jumok.fields import JSONObject
 from jumok.models import Config, Model
 from jumok.models.bert import BERT, BERTConfig
 
-from .bert import build_head_fields, parse_head_fields
+from .bert import build_head_fields, has_published_blocks, parse_head_fields
 from .common import format_activation, get_field, parse_activation
 
 MODEL_TYPES: tuple[str, ...] = ("distilbert",)
@@ -51,7 +51,8 @@ def can_express(config: Config) -> bool:
         return False
     expected = {"none": config.head_activation, "mlm": config.activation, "classes": "relu"}[config.head]
     return (
-        not config.segments
+        has_published_blocks(config)
+        and not config.segments
         and config.offset == 0
         and config.padding_id is None
         and config.epsilon == EPSILON

@@ -20,6 +20,7 @@ from jumok.models import Config, Model
 from jumok.models.bert import BERTConfig
 from jumok.models.classifier import Classifier, ClassifierConfig
 
+from .bert import has_published_blocks
 from .common import get_field, get_integer_field, parse_architectures, parse_class_count, refuse_unless
 
 MODEL_TYPES: tuple[str, ...] = ("xlm",)
@@ -69,7 +70,8 @@ def from_hf_config(hf_config: JSONObject) -> ClassifierConfig:
 
 
 def can_express(config: Config) -> bool:
-    """Return True for a classifier on a BERT with GELU or ReLU whose feed-forward network is at most 4 widths wide.
+    """Return True for a classifier with one linear layer, on a BERT with GELU or ReLU whose feed-forward network is at
+    most 4 widths wide.
 
     Args:
         config: Our config, of any family.
@@ -77,7 +79,12 @@ def can_express(config: Config) -> bool:
     if not isinstance(config, ClassifierConfig) or not isinstance(config.encoder, BERTConfig):
         return False
     encoder = config.encoder
-    return encoder.activation in ("gelu", "relu") and encoder.hidden <= HIDDEN_RATIO * encoder.width
+    return (
+        not config.head_hidden
+        and has_published_blocks(encoder)
+        and encoder.activation in ("gelu", "relu")
+        and encoder.hidden <= HIDDEN_RATIO * encoder.width
+    )
 
 
 def to_hf_config(config: Config) -> JSONObject:

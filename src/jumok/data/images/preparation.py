@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from reprlib import repr as abbreviate  # limits depth and length
 from typing import Any
 
+import numpy
 import torch
+from jaxtyping import UInt8
 
 from jumok.data.images.image_files import Pixels, image_to_tensor, open_image
 from jumok.errors import ImageError
@@ -90,6 +92,20 @@ class Preparation:
         std = torch.tensor(self.std)[:, None, None]
         return (pixels - mean) / std
 
+    def restore(self, pixels: Pixels) -> UInt8[numpy.ndarray, "row column *channel"]:
+        """Return a prepared image as bytes, as the model sees it: resized and cropped, but not normalized.
+
+        Args:
+            pixels: What ``apply`` returned.
+
+        Returns:
+            An array ``[row, column, 3]``, or ``[row, column]`` for a grey image.
+        """
+        mean = torch.tensor(self.mean)[:, None, None]
+        std = torch.tensor(self.std)[:, None, None]
+        restored = (pixels.detach().float().cpu() * std + mean) / self.rescale
+        return _to_bytes(restored)
+
     def check_model_size(self, model_size: tuple[int, int]) -> None:
         """Raise an error if images are resized or cropped to far more pixels than the model reads.
 
@@ -155,6 +171,27 @@ class Preparation:
             mean=_read_channels(settings, "image_mean", channels) if do_normalize else (0.0,) * channels,
             std=_read_channels(settings, "image_std", channels) if do_normalize else (1.0,) * channels,
         )
+
+
+def stretch_pixels(pixels: Pixels) -> UInt8[numpy.ndarray, "row column *channel"]:
+    """Return an image as bytes if it is not known how it was normalized: the darkest pixel black, the brightest white.
+
+    Args:
+        pixels: The image, [channel, row, column].
+
+    Returns:
+        An array ``[row, column, 3]``, or ``[row, column]`` for any other number of channels: their mean.
+    """
+    pixels = pixels.detach().float().cpu()
+    if pixels.shape[0] != 3:
+        pixels = pixels.mean(0, keepdim=True)
+    lowest, highest = pixels.min(), pixels.max()
+    return _to_bytes((pixels - lowest) / (highest - lowest).clamp(min=1e-12) * 255)
+
+
+def _to_bytes(pixels: Pixels) -> UInt8[numpy.ndarray, "row column *channel"]:
+    array: numpy.ndarray = pixels.round().clamp(0, 255).to(torch.uint8).permute(1, 2, 0).numpy()
+    return array[..., 0] if array.shape[2] == 1 else array
 
 
 def _read_processor_type(settings: dict[str, Any]) -> str:

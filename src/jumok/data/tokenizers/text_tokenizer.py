@@ -59,6 +59,11 @@ class TextTokenizer(Protocol):
         ...
 
     @property
+    def mask(self) -> int | None:
+        """Id of the mask token, which a model replaces with its prediction, or None."""
+        ...
+
+    @property
     def end(self) -> int | None:
         """Id of the token that ends a text, or None."""
         ...

@@ -49,12 +49,14 @@ def label_tokens(tokenizer: TextTokenizer, ids: Sequence[int]) -> list[str]:
     return labels
 
 
-def group_words(tokenizer: TextTokenizer, ids: Sequence[int]) -> list[tuple[str, range]]:
+def group_words(tokenizer: TextTokenizer, ids: Sequence[int], *, special: bool = True) -> list[tuple[str, range]]:
     """Return the words of a text, each with the positions of its tokens. Spaces belong to the word after them.
 
     Args:
         tokenizer: The tokenizer.
         ids: The token ids of a text.
+        special: Include special tokens such as [CLS] and </s>, each as a word. The tokens for unknown and masked words
+            are always included, because they stand for words.
 
     >>> from jumok.data.tokenizers.tokenizer import Tokenizer
     >>> group_words(Tokenizer.for_bytes(), list("a 주목".encode()))
@@ -62,6 +64,7 @@ def group_words(tokenizer: TextTokenizer, ids: Sequence[int]) -> list[tuple[str,
     """
     tokens = [tokenizer.id_to_token(token_id) for token_id in ids]
     parts = [tokenizer.id_to_bytes(token_id) for token_id in ids]
+    hidden = set() if special else _find_special_ids(tokenizer, ids)
     # vocabularies mark either the beginning of a word or its continuation
     marks_beginning = any(token.startswith(SPACE_PREFIXES) for token in tokens)
 
@@ -75,7 +78,10 @@ def group_words(tokenizer: TextTokenizer, ids: Sequence[int]) -> list[tuple[str,
         else:
             begins_word = _is_special(token) or not token.startswith(CONTINUATION_PREFIX)
 
-        if begins_word or not groups or _is_special(tokens[position - 1]):
+        if ids[position] in hidden:
+            continue
+        follows_hidden = position > 0 and ids[position - 1] in hidden
+        if begins_word or not groups or follows_hidden or _is_special(tokens[position - 1]):
             groups.append([])
         groups[-1].append(position)
 
@@ -93,6 +99,18 @@ def _decode_word(tokenizer: TextTokenizer, ids: list[int]) -> str:
 
 def _is_special(token: str) -> bool:
     return len(token) > 2 and (token[0], token[-1]) in (("<", ">"), ("[", "]"))
+
+
+def _find_special_ids(tokenizer: TextTokenizer, ids: Sequence[int]) -> set[int]:
+    """Return the special tokens of a text that do not stand for one of its words."""
+    added = set(tokenizer.encode("")) - set(tokenizer.encode("", special=False))
+    skipped = {
+        token_id
+        for token_id in set(ids)
+        if tokenizer.decode([token_id]) and not tokenizer.decode([token_id], special=False)
+    }
+    for_words = {tokenizer.mask, tokenizer.unknown} - {tokenizer.end}  # GPT-2's end token is its unknown token too
+    return (added | skipped) - for_words
 
 
 def _label_bytes(parts: list[bytes]) -> list[str]:

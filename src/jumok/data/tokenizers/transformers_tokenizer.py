@@ -157,6 +157,11 @@ class TransformersTokenizer:
         return self._get_id("unk_token_id")
 
     @property
+    def mask(self) -> int | None:
+        """Id of the mask token, which a model replaces with its prediction, or None."""
+        return self._get_id("mask_token_id")
+
+    @property
     def end(self) -> int | None:
         """Id of the token that ends a text, or None."""
         return self._get_id("eos_token_id")

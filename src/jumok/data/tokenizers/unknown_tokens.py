@@ -1,10 +1,11 @@
-"""Count the tokens of a text that stand for characters outside the vocabulary."""
+"""Count and name the tokens of a text that stand for words or characters outside the vocabulary."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from jumok.data.tokenizers.text_tokenizer import TextTokenizer
+from jumok.data.tokenizers.tokenizer import Tokenizer
 
 
 def count_unknown(tokenizer: TextTokenizer, text: str, token_ids: Sequence[int]) -> int:
@@ -26,3 +27,19 @@ def count_unknown(tokenizer: TextTokenizer, text: str, token_ids: Sequence[int])
         added = tokenizer.encode("").count(unknown)
         count -= added + text.count(tokenizer.id_to_token(unknown))
     return max(0, count)
+
+
+def list_unknown_words(tokenizer: TextTokenizer, text: str) -> tuple[str, ...]:
+    """Return the words or characters of a text that the vocabulary does not contain, each once.
+
+    Args:
+        tokenizer: The tokenizer. One of transformers does not say where its tokens are in the text; the words with an
+            unknown token are then returned.
+        text: The text.
+    """
+    if isinstance(tokenizer, Tokenizer):
+        return tuple(tokenizer.list_unknown(text))
+    if tokenizer.unknown is None or tokenizer.unknown == tokenizer.end:
+        return ()
+    words = dict.fromkeys(text.split())
+    return tuple(word for word in words if tokenizer.unknown in tokenizer.encode(word, special=False))

@@ -84,6 +84,8 @@ def find_query(
         occurrences = [tokens[-1] for word, tokens in words or [] if text and word.strip() == text]
         if occurrences:
             return QueryPosition(occurrences[-1], side, names[occurrences[-1]], occurrences, part_of=text)
+    if by_words and any(_strip_spaces(label) == text for side in sides for label in labels.get_labels(side)):
+        raise ArgumentError(f"{query!r} is a token and not a word; select it without merging tokens into words")
     names = names_by_side[sides[-1]]
     listed = " ".join(f"{name}[{index}]" for index, name in enumerate(names[:LABELS_IN_ERROR]))
     more = " ..." if len(names) > LABELS_IN_ERROR else ""

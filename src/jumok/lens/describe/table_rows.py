@@ -38,7 +38,7 @@ class SideLabels(Protocol):
         """
 
     def get_words(self, side: str) -> Words:
-        """Return the words of a side.
+        """Return the words of a side; tokens that belong to none are left out.
 
         Args:
             side: "source" or "target".

@@ -14,7 +14,7 @@ def merge_into_words(
 ) -> Float[Tensor, "query_word key_word"]:
     """Merge tokens into words: sum the weights over a word's keys, average them over its queries.
 
-    Rows still sum to 1.
+    Rows still sum to 1 if every key belongs to a word. The weights on other keys, such as special tokens, are left out.
 
     Args:
         weights: The weights of tokens.

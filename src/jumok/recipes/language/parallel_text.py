@@ -31,6 +31,8 @@ from jumok.recipes.shared.data_source import require_files, select_dataset
 from jumok.recipes.shared.run_tokenizer import create_piece_tokenizer, learn_tokenizer, load_or_create_tokenizer
 from jumok.training import DataSummary
 
+from .pair_direction import TextPair, arrange_pairs, check_columns, find_korean_column
+
 SPECIAL_TOKENS = {"pad": "<pad>", "begin": "<s>", "end": "</s>"}
 MAX_HELD_OUT = 4_000
 MAX_TOKENS = 64  # of a source or a target in a training pair; default of the field "longest"
@@ -43,7 +45,6 @@ DIRECTIONS: dict[str, list[tuple[text_corpora.Language, text_corpora.Language]]]
 }
 SENTENCES = "sentences"  # the name of the generated data
 
-TextPair = tuple[str, str]
 TokenPair = tuple[list[int], list[int]]
 
 
@@ -130,7 +131,6 @@ class PairOptions(Options):
     """Fields of a recipe that reads pairs of texts."""
 
     with_data = ("source", "target", "header")
-    without_data = ("direction",)
     without_start: ClassVar[tuple[str, ...]] = ("vocabulary",)
 
     vocabulary: int = integer(
@@ -138,7 +138,10 @@ class PairOptions(Options):
     )
     longest: int = integer(MAX_TOKENS, "longest text in tokens; longer pairs are left out of the training", 2)
     direction: str = choice(
-        "en-ko", tuple(DIRECTIONS), "source and target language; both = one model for both directions"
+        "en-ko",
+        tuple(DIRECTIONS),
+        "source and target language; both = one model for both directions. Without it, your own files are translated "
+        "from the source to the target column",
     )
     source: str | None = column_field("column of your table that has the source texts")
     target: str | None = column_field("column of your table that has the target texts")
@@ -260,7 +263,7 @@ def _load_held_out(request: TrainingRequest) -> list[TextPair]:
 
 def _get_direction(request: TrainingRequest) -> str:
     options = request.take_options(PairOptions)
-    if request.has_own_files:
+    if request.has_own_files and "direction" not in request.changes:
         return f"{options.source or 'source'}-{options.target or 'target'}"
     return options.direction
 
@@ -282,8 +285,14 @@ def _read_pairs(request: TrainingRequest, side: Split, problems: ProblemLog) -> 
             for pair in text_corpora.read_en_ko(side, request.download_report, source, target)
         )
     file_format = request.create_file_format(options.header)
-    pairs = read_pairs(require_files(request), options.source, options.target, problems, file_format)
-    return (pair for pair in pairs if assign_split(pair[0]) == side)
+    columns = (options.source, options.target)
+    pairs = read_pairs(require_files(request), *columns, problems, file_format)
+    if "direction" not in request.changes:
+        return (pair for pair in pairs if assign_split(pair[0]) == side)
+    sample = read_pairs(require_files(request), *columns, request.create_problem_log(), file_format)
+    korean = find_korean_column(sample, columns)
+    check_columns(options.direction, columns, korean)
+    return arrange_pairs(pairs, options.direction, korean, side)
 
 
 def _make_sentences(side: Split, direction: str) -> Iterator[TextPair]:

@@ -221,12 +221,14 @@ def _adapt_config(request: TrainingRequest, loaded: Loaded) -> ClassifierConfig:
 
 
 def _copy_loaded_parameters(model: Classifier, loaded: Loaded, names: tuple[str, ...]) -> None:
-    """Copy the loaded parameters; the output layer is new if the classes differ."""
+    """Copy the loaded parameters; the output layer is new if the classes differ, and the head if its widths do."""
     parameters = loaded.model.state_dict()
     if not isinstance(loaded.model, Classifier):
         parameters = {f"encoder.{name}": tensor for name, tensor in parameters.items() if not name.startswith("head.")}
     elif loaded.labels != names:
         parameters = {name: tensor for name, tensor in parameters.items() if not name.startswith("output.")}
+    if isinstance(loaded.model, Classifier) and loaded.model.config.head_hidden != model.config.head_hidden:
+        parameters = {name: tensor for name, tensor in parameters.items() if name.startswith("encoder.")}
     copy_parameters(model, parameters)
 
 

@@ -39,11 +39,11 @@ from jumok.recipes.shared.text_scores import (
 )
 from jumok.training import IGNORE_INDEX, Batch, Settings, Task, select_part
 
+from .pair_direction import TextPair
 from .parallel_text import (
     FACTS_FILE,
     PairOptions,
     ParallelText,
-    TextPair,
     TokenPair,
     load_or_learn_tokenizer,
     prepare_pairs,

@@ -1,4 +1,4 @@
-"""The command ``jumok look``: show where every head attends."""
+"""The command ``jumok look``: parse the options, run the lens, and print the tables."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from jumok import defaults
+from jumok.cli.arguments import load_and_prepare
+from jumok.cli.command import Command, json_option, show_progress, show_status
+from jumok.cli.input_summary import explain_failures, input_to_json, limit_option, summarize_input
+from jumok.cli.picture_options import add_picture_options, add_shading_options, check_picture_paths
 
-from .arguments import load_and_prepare
-from .command import Command, json_option, show_progress, show_status
-from .input_summary import explain_failures, input_to_json, limit_option, summarize_input
-from .picture_options import add_picture_options, add_shading_options, check_picture_paths
+from .image_picture import draw_over_image, reads_image
 from .query_report import describe_query_as_json, print_query_report
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ TOKENS_SHOWN = 40  # tokens whose sources are printed
   jumok look smollm2 story.txt --layer 3 --head 1 --png map.png
   jumok look runs/translate-1 "Save file" --layer decoder.0.cross --json
   jumok look my-vit cat.png --png heads.png
+  jumok look my-vit cat.png --layer 3 --query 2,5 --png patch.png
 """,
 )
 @click.argument("arguments", metavar="[MODEL] INPUT", nargs=-1, required=True)
@@ -56,13 +58,23 @@ TOKENS_SHOWN = 40  # tokens whose sources are printed
     help="Only the keys of this token in every head, and how many heads prefer which key: its text (the last "
     "occurrence) or its position. --skip-first leaves the first key out.",
 )
-@click.option("--words", "by_words", is_flag=True, help="Merge tokens into words: sum over keys, mean over queries.")
+@click.option(
+    "--words",
+    "by_words",
+    is_flag=True,
+    help="Merge tokens into words: sum over keys, mean over queries. Hides special tokens such as [CLS] and </s>.",
+)
 @click.option(
     "--scores", "show_scores", is_flag=True, help="Print all scores that the kinds of heads are derived from."
 )
 @limit_option
-@add_picture_options("the head, the heads of the layer, or all heads with a row for each layer,")
+@add_picture_options(
+    "the head, the heads of the layer, or all heads with a row for each layer; for an image, weights over it,"
+)
 @add_shading_options
+@click.option(
+    "--heat-map", "as_heat_map", is_flag=True, help="For an image, draw queries by keys instead of weights over it."
+)
 @json_option
 def look(
     arguments: tuple[str, ...],
@@ -77,11 +89,13 @@ def look(
     svg: Path | None,
     scale: str,
     skip_first: bool,
+    as_heat_map: bool,
     as_json: bool,
 ) -> None:
     """Show where every head of MODEL (default: tiny) attends when it reads INPUT: a text, a .txt file, an image,
     numbers, or - for standard input. Prints the kind of each head, and the keys with the largest weights for each
-    token."""
+    token. Pictures of an image show its patches: by default where the class token looks in the last layer."""
+    from jumok.errors import ArgumentError
     from jumok.lens import Lens
     from jumok.lens.capture.head_figure import save_heads, select_heads
     from jumok.lens.describe import table_rows
@@ -92,6 +106,11 @@ def look(
     if show_scores and query is not None:
         raise click.UsageError("--scores describes heads, and --query one token; give one of them")
     loaded, labelled = load_and_prepare(arguments, limit, as_json)
+    hidden = _list_hidden(labelled) if by_words else []
+    is_first_hidden = by_words and 0 in labelled.list_hidden("source")
+    if is_first_hidden and skip_first:
+        click.echo(f"jumok: --words hides the first token, {hidden[0]}, so --skip-first has no effect", err=True)
+        skip_first = False
 
     with ExitStack() as stack:
         stack.enter_context(use_fastest_threads(loaded.model))
@@ -136,13 +155,22 @@ def look(
             capture, labelled, site, index, limit, by_words=by_words, first_apart=skip_first
         )
 
-    figures = []
-    for path in paths:
-        with show_status(f"drawing {path.name}", as_json):
+    figures = [str(path) for path in paths]
+    with show_status(f"drawing {', '.join(path.name for path in paths)}", as_json or not paths):
+        is_drawn = False
+        if paths and reads_image(loaded) and not as_heat_map:
+            site, drawn_query = None if layer is None else sites[0], None if query is None else position
+            try:
+                draw_over_image(paths, loaded, labelled, capture, layer=site, head=head, query=drawn_query, scale=scale)
+                is_drawn = True
+            except ArgumentError as error:  # such as a model of transformers that merges patches
+                click.echo(f"jumok: {error}; the picture shows queries by keys", err=True)
+        for path in [] if is_drawn else paths:
             save_heads(path, heads_by_site, capture.sites, read_map, scale=scale, skip_first=skip_first)
-        figures.append(str(path))
     if as_json:
         fields = {"model": loaded.family, **input_to_json(labelled)}
+        if by_words:
+            fields["hidden"] = hidden
         fields["level"] = support.level if support is not None else "own family"
         if query is None:
             fields |= {"heads": heads, "tokens": tokens}
@@ -152,6 +180,9 @@ def look(
         return
 
     click.echo(f"{loaded.family}, {summarize_input(labelled)}\n")
+    if hidden:
+        names = ", ".join(dict.fromkeys(hidden))
+        click.echo(f"hidden by --words: {names}; the rows of words sum to 1 only together with the weight on them\n")
     if capture.has_only_maps and support is not None:
         click.echo(f"maps only: the model returned these maps itself, and edits are not possible ({support.reason})\n")
     if query is None:
@@ -170,6 +201,11 @@ def _select_sites(capture: Capture, layer: str | None) -> list[str]:
     if layer is None:
         return list(capture.sites.names)
     return [capture.sites.find(int(layer) if layer.removeprefix("-").isdecimal() else layer)]
+
+
+def _list_hidden(labelled: LabelledInput) -> list[str]:
+    """Return the special tokens that are not shown if tokens are merged into words."""
+    return [label for side in ("source", "target") for label in labelled.list_hidden(side).values()]
 
 
 def _profile_heads(
