@@ -214,11 +214,8 @@ class GPT(Model):
 
     def initialise(self) -> None:
         """Initialise the parameters as GPT-2 does: standard deviation 0.02, divided by sqrt(2 * layers) for the
-        projections that add to the residual stream. With sinusoids, embeddings have a norm of about 1 before they are
-        scaled, as in the original Transformer."""
+        projections that add to the residual stream."""
         initialise_linear_layers(self, lambda parameter: initialise_normal(parameter, 0.02))
-        if self.config.positions == "sinusoidal":
-            initialise_normal(self.embedding.weight, self.config.width**-0.5)
         for name, parameter in self.named_parameters():
             if name.endswith(("attention.output.weight", "feedforward.outer.weight")):
                 initialise_normal(parameter, 0.02 / math.sqrt(2 * self.config.layers))
