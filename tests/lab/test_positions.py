@@ -89,10 +89,15 @@ def test_results_against_the_lesson_are_reported(outcome: PositionsResult) -> No
         create_row("rotary", 1.0, 0.9, 0.1), create_row("alibi", 0.7, 0.3, 0.2), create_row("t5", 1.0, 0.99, 0.98),
     ]  # fmt: skip
     none, sinusoidal, *remaining = outcome.words
-    words = (replace(none, differences={"I": 0.1}), replace(sinusoidal, differences={"I": 1e-9}), *remaining)
+    words = (
+        replace(none, differences={"I": 0.1}, causal_differences={"I": 1e-8}),
+        replace(sinusoidal, differences={"I": 1e-9}),
+        *remaining,
+    )
     sentences = [text.english for text in replace(outcome, rows=tuple(rows), words=words).list_exceptions()]
     assert sentences == [
         "Without positions the vectors differ by up to 1.0e-01.",
+        "With a causal mask and without positions, the vectors of a word differ by only 1.0e-08.",
         "sinusoidal: the vectors of a word differ by only 1.0e-09.",
         "sinusoidal, 1 step back: works at 64 tokens too (94%).",
         "learned, 1 step back: only 40% right at the trained length.",

@@ -137,7 +137,7 @@ class PositionsResult(ExperimentResult):
                 far[encoding] = share
         ranking = sorted(far, key=lambda encoding: -far[encoding])
         english, korean = (
-            ", ".join(f"{NAMES[encoding].select(language)} {far[encoding]:.0%}" for encoding in ranking)
+            ", ".join(f"{NAMES[encoding].select(language)} {far[encoding]:.0%}" for encoding in ranking) or "-"
             for language in ("en", "ko")
         )
         return Text(
@@ -166,6 +166,14 @@ class PositionsResult(ExperimentResult):
                     Text(
                         f"Without positions the vectors differ by up to {largest}.",
                         f"위치 인코딩이 없는데도 벡터가 최대 {largest}만큼 다릅니다.",
+                    )
+                )
+            if row.encoding == "none" and min(row.causal_differences.values()) < DIFFERENT:
+                least = f"{min(row.causal_differences.values()):.1e}"
+                texts.append(
+                    Text(
+                        f"With a causal mask and without positions, the vectors of a word differ by only {least}.",
+                        f"인과 마스크가 있고 위치 인코딩이 없을 때 한 단어의 벡터가 {least}만큼만 다릅니다.",
                     )
                 )
             if row.encoding != "none" and smallest < DIFFERENT:
@@ -232,7 +240,7 @@ class PositionsResult(ExperimentResult):
                 for encoding, row in self.get_rows(offset).items()
             }
             title = Text(
-                f"Repeat the token {_count_steps(offset)} back, trained on {TRAINED}",
+                f"The token {_count_steps(offset)} back, trained on {TRAINED} tokens",
                 f"{offset}칸 앞의 토큰 말하기(토큰 {TRAINED}개로 학습)",
             )
             panels.append(LinePanel(title.select(language), series, across, right, limits=(0.0, 1.04)))
