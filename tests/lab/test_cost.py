@@ -25,6 +25,10 @@ CONFIGS = {
     "untied": GPTConfig(**SIZES, tied=False, attention_bias=False),
     "llama": llama_config(**SIZES, groups=2),
     "gated biases": llama_config(**SIZES, feedforward_bias=True, head_width=10, tied=False),
+    "no positions": GPTConfig(**SIZES, positions="none"),
+    "sinusoidal": GPTConfig(**SIZES, positions="sinusoidal"),
+    "alibi": GPTConfig(**SIZES, positions="alibi"),
+    "t5": GPTConfig(**SIZES, positions="t5", buckets=18),
 }
 
 

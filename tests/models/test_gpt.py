@@ -117,6 +117,11 @@ CONFIGS = {
     "scaled": llama_config(
         **SMALL, rotary_scaling="yarn", rotary_factor=2.0, rotary_length=10, rotary_slow=0.1, rotary_gain=1.1
     ),
+    "no positions": GPTConfig(**SMALL, positions="none"),
+    "sinusoidal": GPTConfig(**SMALL, positions="sinusoidal"),
+    "alibi": llama_config(**{**SMALL, "positions": "alibi"}, groups=2),
+    "alibi with a window": GPTConfig(**SMALL, positions="alibi", window=3, windowed=(1,)),
+    "t5": GPTConfig(**SMALL, positions="t5", buckets=5, max_distance=6),
 }
 
 

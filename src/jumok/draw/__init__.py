@@ -22,11 +22,14 @@ from .heat_map import save_heat_map, save_mask
 from .image_overlay import save_image_overlay
 from .line_plot import save_line_plot
 from .model_grid import LayerMaps, save_model_grid
+from .panel_row import LinePanel, MapPanel, save_panel_row
 from .terminal_map import render_terminal_heat_map
 
 __all__ = [
     "DrawError",
     "LayerMaps",
+    "LinePanel",
+    "MapPanel",
     "find_hangul_font",
     "render_terminal_heat_map",
     "save_effect_map",
@@ -37,4 +40,5 @@ __all__ = [
     "save_line_plot",
     "save_mask",
     "save_model_grid",
+    "save_panel_row",
 ]

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .checks import check_image_path
-from .figure import create_figure, open_figure_style, save_figure
+from .figure import FigureFonts, create_figure, open_figure_style, save_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Points = Sequence[tuple[int | float, int | float]]
 
-COLOURS = ("#7a8793", "#0b6e8f", "#b4552d", "#3f7d3a")  # the first, a grey, suits long noisy series
+# the first, a grey, suits long noisy series
+COLOURS = ("#7a8793", "#0b6e8f", "#b4552d", "#3f7d3a", "#8a5ca8", "#c2992a")
 MARKER_LIMIT = 60  # series with fewer points show a marker at each of them
 
 
@@ -42,29 +47,52 @@ def save_line_plot(
     with open_figure_style([title, across, vertical, *lines]) as fonts:
         figure = create_figure(6.4, 3.6)
         axes = figure.add_subplot()
-
-        for (name, points), colour in zip(lines.items(), COLOURS * (1 + len(lines)), strict=False):
-            is_short = len(points) < MARKER_LIMIT
-            axes.plot(
-                [x for x, _ in points],
-                [y for _, y in points],
-                color=colour,
-                linewidth=1.6 if is_short else 1.0,
-                marker="o" if is_short else None,
-                markersize=3,
-                label=fonts.replace_missing(name),
-            )
-
-        axes.set_title(fonts.replace_missing(title))
-        axes.set_xlabel(fonts.replace_missing(across))
-        axes.set_ylabel(fonts.replace_missing(vertical))
-        if log_across:
-            ticks = sorted({x for points in lines.values() for x, _ in points})
-            axes.set_xscale("log")
-            axes.set_xticks(ticks, [f"{tick:,g}" for tick in ticks])
-            axes.minorticks_off()
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(axis="y", color="#e4e4e4", linewidth=0.6)
-        if lines:
-            axes.legend(frameon=False)
+        draw_lines(axes, lines, fonts, title=title, across=across, vertical=vertical, log_across=log_across)
         return save_figure(figure, path)
+
+
+def draw_lines(
+    axes: Axes,
+    lines: Mapping[str, Points],
+    fonts: FigureFonts,
+    *,
+    title: str,
+    across: str,
+    vertical: str,
+    log_across: bool,
+) -> None:
+    """Draw a line plot into existing axes.
+
+    Args:
+        axes: matplotlib's axes.
+        lines: The points ``(x, y)`` of each line by its name; every line has points.
+        fonts: The fonts of the figure.
+        title: The title above the plot.
+        across: The label of the x axis.
+        vertical: The label of the y axis.
+        log_across: Whether the x axis is logarithmic, with a tick at every point.
+    """
+    for (name, points), colour in zip(lines.items(), COLOURS * (1 + len(lines)), strict=False):
+        is_short = len(points) < MARKER_LIMIT
+        axes.plot(
+            [x for x, _ in points],
+            [y for _, y in points],
+            color=colour,
+            linewidth=1.6 if is_short else 1.0,
+            marker="o" if is_short else None,
+            markersize=3 if len(points) > 1 else 7,  # a single point stays visible among lines that cross it
+            label=fonts.replace_missing(name),
+        )
+
+    axes.set_title(fonts.replace_missing(title))
+    axes.set_xlabel(fonts.replace_missing(across))
+    axes.set_ylabel(fonts.replace_missing(vertical))
+    if log_across:
+        ticks = sorted({x for points in lines.values() for x, _ in points})
+        axes.set_xscale("log")
+        axes.set_xticks(ticks, [f"{tick:,g}" for tick in ticks])
+        axes.minorticks_off()
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color="#e4e4e4", linewidth=0.6)
+    if lines:
+        axes.legend(frameon=False)

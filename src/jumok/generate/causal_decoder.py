@@ -41,7 +41,7 @@ class CausalDecoder(IncrementalDecoder):
     """Decodes a model that continues its own prompt (GPT). Prompts of different lengths are padded on the left.
 
     A text that exceeds the model's context length is read through a sliding window (``compute_window_start``). When a
-    window slides, the model reads it again from position 0, for learned and for rotary positions: cached keys and
+    window slides, the model reads it again from position 0, with every position encoding: cached keys and
     values depend on the tokens that the window no longer contains.
 
     Args:

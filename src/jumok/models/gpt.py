@@ -1,10 +1,14 @@
 """GPT: tokens in, logits of the next token out. GPT-2, and Llama-style models (Llama, Mistral, Qwen2, SmolLM2).
 
-    tokens -> embedding (+ learned positions) -> blocks: norm, causal attention, norm, feed-forward -> norm -> logits
+    tokens -> embedding (+ positions) -> blocks: norm, causal attention, norm, feed-forward -> norm -> logits
 
 GPT-2 (Radford et al. 2019): learned positions, LayerNorm, GELU, biases. Llama (Touvron et al. 2023): rotary
 positions, RMSNorm, SwiGLU, grouped heads, no biases; Qwen2 has biases on query, key and value, Mistral a window, and
 Llama 3.1 scaled rotations for longer texts.
+
+Positions enter in one of three ways: vectors added to the embeddings (learned, sinusoidal), rotations of queries and
+keys (rotary), or a bias on the scores that depends on distances (alibi, t5). Without any of them ("none"), a model
+knows the order of tokens from the causal mask alone (Haviv et al. 2022).
 """
 
 from __future__ import annotations
@@ -18,7 +22,8 @@ from typing import ClassVar
 from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
-from jumok.attention import Cache, MultiHead, mask
+from jumok.attention import Cache, MultiHead, bias, mask
+from jumok.attention.bias import Bias
 from jumok.attention.grid import Positions
 from jumok.attention.mask import Mask
 from jumok.errors import ArgumentError, ShapeError
@@ -33,6 +38,7 @@ from jumok.layers import (
     RMSNorm,
     RotaryPositions,
     RotaryScaling,
+    SinusoidalPositions,
     YarnScaling,
 )
 from jumok.layers.embedding import make_embedding
@@ -41,6 +47,9 @@ from jumok.small_batch_linear import Linear
 from .config import Config
 from .model import Model, Output, initialise_linear_layers, initialise_normal
 from .token_inputs import build_causal_mask, check_tokens, compute_positions, compute_token_logits
+
+POSITIONS = ("none", "sinusoidal", "learned", "rotary", "alibi", "t5")
+COUNTED_POSITIONS = ("sinusoidal", "learned", "rotary")  # encodings that read the positions of the tokens
 
 
 @dataclass(frozen=True)
@@ -57,7 +66,7 @@ class GPTConfig(Config):
     groups: int | None = optional(integer(1, "key/value heads; None = as many as heads"))
     head_width: int | None = optional(integer(1, "width of a head; None = width / heads"))
     hidden: int = integer(3072, "inner width of the feed-forward network")
-    positions: str = choice("learned", ("learned", "rotary"), "position encoding")
+    positions: str = choice("learned", POSITIONS, "position encoding")
     rotary_base: float = real(10_000.0, "base of the wavelengths of rotary positions", least=1.0)
     rotary_scaling: str = choice(
         "none",
@@ -71,6 +80,8 @@ class GPTConfig(Config):
     )
     rotary_fast: float = real(32.0, "frequencies with at least this many turns in that text are unchanged", 1e-6, 1e6)
     rotary_gain: float = real(1.0, "factor on rotated queries and keys (yarn)", least=1e-6, most=1e6)
+    buckets: int = integer(32, "number of buckets of distances, each with its own bias (t5)", least=2)
+    max_distance: int = integer(128, "all distances from this one on share a bucket (t5)", least=2)
     norm: str = choice("layer", ("layer", "rms"), "LayerNorm or RMSNorm")
     epsilon: float = real(1e-5, "added to the variance in the norms")
     feedforward: str = choice("plain", ("plain", "gated"), "feed-forward network: two layers, or gated (SwiGLU)")
@@ -92,14 +103,28 @@ class GPTConfig(Config):
             raise ArgumentError(f"width {self.width} cannot be split evenly into {self.heads} heads; give head_width")
         if self.heads % (self.groups or self.heads):
             raise ArgumentError(f"{self.heads} heads cannot be split evenly into {self.groups} groups")
+        self._check_positions()
+        if self.windowed is not None:
+            self._check_windowed(self.windowed)
+
+    def _check_positions(self) -> None:
+        if self.rotary_scaling != "none" and self.positions != "rotary":
+            raise ArgumentError(
+                f'rotary_scaling is {self.rotary_scaling!r}, but positions is {self.positions!r}; it needs "rotary"'
+            )
         if self.rotary_scaling in ("llama3", "yarn") and not self.rotary_slow < self.rotary_fast:
             raise ArgumentError(
                 f"rotary_slow must be below rotary_fast, but they are {self.rotary_slow} and {self.rotary_fast}"
             )
         if self.rotary_scaling != "none" and not self.rotary_base > 1:
             raise ArgumentError(f"rotary_scaling needs a rotary_base above 1, not {self.rotary_base}")
-        if self.windowed is not None:
-            self._check_windowed(self.windowed)
+        if self.positions != "t5" and (self.buckets, self.max_distance) != (32, 128):
+            raise ArgumentError(f'buckets and max_distance need positions="t5", but positions is {self.positions!r}')
+        if self.positions == "t5" and self.max_distance <= self.buckets // 2:
+            raise ArgumentError(
+                f"max_distance must be above {self.buckets // 2}, the distances with a bucket each; "
+                f"not {self.max_distance}"
+            )
 
     def _check_windowed(self, layers: tuple[int, ...]) -> None:
         if self.window is None:
@@ -168,7 +193,8 @@ class GPT(Model):
         if config.positions == "rotary":
             rotary = RotaryPositions(head_width, config.rotary_base, scaling=config.scaling)
         self.embedding = make_embedding(config.vocabulary, config.width)
-        self.positions = LearnedPositions(config.length, config.width) if config.positions == "learned" else None
+        self.positions = _build_added_positions(config)
+        self.position_bias = make_embedding(config.buckets, config.heads) if config.positions == "t5" else None
         self.dropout = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList(_build_block(config, rotary) for _ in range(config.layers))
         self.norm = _build_norm(config)
@@ -177,7 +203,8 @@ class GPT(Model):
 
     @property
     def context_length(self) -> int:
-        """The longest text in tokens."""
+        """The longest text in tokens, with every position encoding. Only learned positions have parameters for it: any
+        other model can be built again with a larger ``length`` and the same parameters."""
         return self.config.length
 
     @property
@@ -208,7 +235,8 @@ class GPT(Model):
         Args:
             tokens: Token ids; with a cache, the new ones.
             token_mask: True = real token, for all keys including the cached ones; padding may be on either side.
-            positions: Positions of the tokens; by default counted over the real ones.
+            positions: Positions of the tokens, for an encoding that reads them (learned, sinusoidal, rotary); by
+                default counted over the real ones.
             cache: Keys and values of earlier tokens; it is extended.
             weights: Return the weights of every layer.
             last: Compute logits for only this many last tokens, which is all that generation needs.
@@ -217,23 +245,42 @@ class GPT(Model):
         cached = 0 if cache is None else cache.length
         if positions is None:
             positions = compute_positions(tokens.shape[1], cached, token_mask)
-        hidden = self.embedding(tokens)
-        if self.positions is not None:
-            hidden = hidden + self.positions(positions)
-        elif cached + tokens.shape[1] > self.config.length:
+        elif self.config.positions not in COUNTED_POSITIONS:
+            raise ArgumentError(
+                f"this model has positions={self.config.positions!r}, which reads no positions; omit positions"
+            )
+        # the table of learned positions checks the positions themselves
+        if self.config.positions != "learned" and cached + tokens.shape[1] > self.config.length:
             raise ShapeError(f"{cached + tokens.shape[1]} tokens exceed the context length of {self.config.length}")
 
-        hidden = self.dropout(hidden)
+        hidden = self.dropout(self._embed(tokens, positions))
         layer_weights: list[Tensor] = []
+        score_bias = self._build_bias()
         for attention_mask, blocks in self._split_blocks_by_mask(token_mask):
             hidden, group_weights = self.run_blocks(
-                blocks, hidden, mask=attention_mask, positions=positions, cache=cache, weights=weights
+                blocks, hidden, mask=attention_mask, bias=score_bias, positions=positions, cache=cache, weights=weights
             )
             layer_weights += group_weights
 
         hidden = self.norm(hidden if last is None else hidden[:, -last:])
         logits = compute_token_logits(hidden, self.output, self.embedding)
         return Output(logits, hidden, tuple(layer_weights) if weights else None)
+
+    def _embed(self, tokens: Tensor, positions: Positions) -> Tensor:
+        hidden: Tensor = self.embedding(tokens)
+        if isinstance(self.positions, SinusoidalPositions):
+            sinusoids = self.positions(positions, hidden.device).to(hidden.dtype)
+            return hidden * math.sqrt(self.config.width) + sinusoids
+        return hidden if self.positions is None else hidden + self.positions(positions)
+
+    def _build_bias(self) -> Bias | None:
+        """Return the bias on the scores of every layer. It reads the distances between tokens, which padding on either
+        side does not change."""
+        if self.config.positions == "alibi":
+            return bias.alibi(self.config.heads)
+        if self.position_bias is not None:
+            return bias.t5(self.position_bias.weight, bidirectional=False, max_distance=self.config.max_distance)
+        return None
 
     def _split_blocks_by_mask(self, token_mask: Tensor | None) -> Iterator[tuple[Mask, list[nn.Module]]]:
         """Yield each mask with the consecutive blocks that use it."""
@@ -247,6 +294,12 @@ class GPT(Model):
             for has_window, layers in groupby(range(len(self.blocks)), set(windowed).__contains__):
                 attention_mask = causal & mask.window(window) if has_window else causal
                 yield attention_mask, [self.blocks[layer] for layer in layers]
+
+
+def _build_added_positions(config: GPTConfig) -> LearnedPositions | SinusoidalPositions | None:
+    if config.positions == "learned":
+        return LearnedPositions(config.length, config.width)
+    return SinusoidalPositions(config.width) if config.positions == "sinusoidal" else None
 
 
 def _build_norm(config: GPTConfig) -> nn.Module:

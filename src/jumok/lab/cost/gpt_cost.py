@@ -23,7 +23,8 @@ class GPTCost:
         head_weight_bytes: The attention weights of one head.
         weight_bytes: The attention weights of all heads and layers, if they are kept.
         cache_bytes: The cached keys and values of all layers.
-        activation_bytes: What the backward pass keeps with a fused attention, which keeps no weights.
+        activation_bytes: What the backward pass keeps with a fused attention, which keeps no weights; a model with
+            ALiBi keeps the biases of all heads and layers, and one with T5's learned biases the weights.
         training_bytes: Training with Adam: parameters, gradients, two moments and the activations.
     """
 
@@ -81,7 +82,7 @@ def compute_gpt_cost(config: GPTConfig, tokens: int, batch: int = 1) -> GPTCost:
         "logits": 2 * rows * config.width * config.vocabulary,
     }
     parameter_bytes = NUMBER_BYTES * sum(parameters.values())
-    activation_bytes = NUMBER_BYTES * rows * _count_activations(config)
+    activation_bytes = NUMBER_BYTES * rows * _count_activations(config) + _compute_bias_bytes(config, tokens, batch)
     head_weight_bytes = NUMBER_BYTES * tokens**2
     return GPTCost(
         parameters=parameters,
@@ -112,12 +113,18 @@ def _count_parameters(config: GPTConfig) -> dict[str, int]:
     norm = width * (2 if config.norm == "layer" else 1)
     return {
         "embedding": config.vocabulary * width,
-        "positions": config.length * width if config.positions == "learned" else 0,
+        "positions": _count_position_parameters(config),
         "attention": config.layers * attention,
         "feed-forward": config.layers * feedforward,
         "norms": (2 * config.layers + 1) * norm,
         "output": 0 if config.tied else config.vocabulary * width,
     }
+
+
+def _count_position_parameters(config: GPTConfig) -> int:
+    if config.positions == "learned":
+        return config.length * config.width
+    return config.buckets * config.heads if config.positions == "t5" else 0
 
 
 def _count_activations(config: GPTConfig) -> int:
@@ -133,3 +140,13 @@ def _count_activations(config: GPTConfig) -> int:
         attention += queries + keys + queries
     feedforward = (4 if config.feedforward == "gated" else 2) * hidden
     return config.layers * (2 * norm + attention + feedforward) + norm + config.vocabulary
+
+
+def _compute_bias_bytes(config: GPTConfig, tokens: int, batch: int) -> int:
+    """Return what the backward pass keeps because of a bias on the scores: tables [head, query, key] in every layer."""
+    cells = config.layers * tokens**2
+    if config.positions == "alibi":  # the biases, which are equal for all texts
+        return NUMBER_BYTES * config.heads * cells
+    if config.positions == "t5":  # the fused kernel has no gradients for a bias: the weights, and buckets as int64
+        return (NUMBER_BYTES * batch * config.heads + 8) * cells
+    return 0

@@ -53,6 +53,11 @@ EXPERIMENTS = {
         "measure_head_counts",
         Text("what the number of heads costs and changes", "헤드 수의 비용과 효과"),
     ),
+    "positions": Experiment(
+        "position_encodings",
+        "measure_positions",
+        Text("what position encodings tell, and how far they reach", "위치 인코딩이 알려 주는 것과 통하는 길이"),
+    ),
 }
 
 
