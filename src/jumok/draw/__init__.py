@@ -19,19 +19,21 @@ from .font import find_hangul_font
 from .gallery import save_gallery
 from .head_grid import save_head_grid
 from .heat_map import save_heat_map, save_mask
-from .line_plot import save_line_plot
+from .line_plot import LinePanel, save_line_panels, save_line_plot
 from .model_grid import LayerMaps, save_model_grid
 from .terminal_map import render_terminal_heat_map
 
 __all__ = [
     "DrawError",
     "LayerMaps",
+    "LinePanel",
     "find_hangul_font",
     "render_terminal_heat_map",
     "save_effect_map",
     "save_gallery",
     "save_head_grid",
     "save_heat_map",
+    "save_line_panels",
     "save_line_plot",
     "save_mask",
     "save_model_grid",

@@ -1,17 +1,54 @@
-"""Plot numbers over steps as lines, for example the loss of a training run."""
+"""Plot numbers over steps as lines, for example the loss of a training run: one plot, or several side by side."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jumok.errors import DrawError
 
 from .checks import check_image_path
-from .figure import create_figure, open_figure_style, save_figure
+from .figure import FigureFonts, create_figure, open_figure_style, save_figure
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
 
 Points = Sequence[tuple[int | float, int | float]]
 
-COLOURS = ("#7a8793", "#0b6e8f", "#b4552d", "#3f7d3a")  # the first, a grey, suits long noisy series
+# the first, a grey, suits long noisy series
+COLOURS = ("#7a8793", "#0b6e8f", "#b4552d", "#3f7d3a", "#8a5aa8", "#c79a1e", "#222222")
+MARKERS = "osD^vPX"  # lines that cover each other can still be told apart
 MARKER_LIMIT = 60  # series with fewer points show a marker at each of them
+PLOT_WIDTH, PLOT_HEIGHT = 6.4, 3.6  # inches
+PANEL_WIDTH = 4.6
+
+
+@dataclass(frozen=True)
+class LinePanel:
+    """One plot of several that are drawn side by side.
+
+    Attributes:
+        series: The points ``(x, y)`` of each line by its name; series without points are omitted.
+        title: The title above the plot; default: none.
+        across: The label of the x axis.
+        vertical: The label of the y axis; default: none.
+        log_across: Whether the x axis is logarithmic, with a tick at every point; all x must be positive.
+        log_vertical: Whether the y axis is logarithmic; all y must be positive.
+        from_zero: Whether the y axis begins at 0.
+        mark: The x of a dotted vertical line; default: none.
+    """
+
+    series: Mapping[str, Points]
+    title: str = ""
+    across: str = "step"
+    vertical: str = ""
+    log_across: bool = False
+    log_vertical: bool = False
+    from_zero: bool = False
+    mark: int | float | None = None
 
 
 def save_line_plot(
@@ -37,34 +74,83 @@ def save_line_plot(
         DrawError: If the suffix is unknown, matplotlib is missing, or the file cannot be written.
     """
     path = check_image_path(target)
-    lines = {name: points for name, points in series.items() if points}
-
-    with open_figure_style([title, across, vertical, *lines]) as fonts:
-        figure = create_figure(6.4, 3.6)
+    panel = LinePanel(series, title, across, vertical, log_across)
+    with open_figure_style(_list_texts(panel)) as fonts:
+        figure = create_figure(PLOT_WIDTH, PLOT_HEIGHT)
         axes = figure.add_subplot()
-
-        for (name, points), colour in zip(lines.items(), COLOURS * (1 + len(lines)), strict=False):
-            is_short = len(points) < MARKER_LIMIT
-            axes.plot(
-                [x for x, _ in points],
-                [y for _, y in points],
-                color=colour,
-                linewidth=1.6 if is_short else 1.0,
-                marker="o" if is_short else None,
-                markersize=3,
-                label=fonts.replace_missing(name),
-            )
-
-        axes.set_title(fonts.replace_missing(title))
-        axes.set_xlabel(fonts.replace_missing(across))
-        axes.set_ylabel(fonts.replace_missing(vertical))
-        if log_across:
-            ticks = sorted({x for points in lines.values() for x, _ in points})
-            axes.set_xscale("log")
-            axes.set_xticks(ticks, [f"{tick:,g}" for tick in ticks])
-            axes.minorticks_off()
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(axis="y", color="#e4e4e4", linewidth=0.6)
-        if lines:
+        _draw_panel(axes, panel, _select_styles([panel], markers="o"), fonts)
+        if any(series.values()):
             axes.legend(frameon=False)
         return save_figure(figure, path)
+
+
+def save_line_panels(panels: Sequence[LinePanel], target: str | Path) -> Path:
+    """Write a PNG or SVG image with several plots side by side and one legend below them, and return its path.
+
+    A name has the same colour and marker in every plot.
+
+    Args:
+        panels: The plots, from left to right.
+        target: Where to write the image; the suffix ``.png`` or ``.svg`` selects the format.
+
+    Raises:
+        DrawError: If there is no panel, the suffix is unknown, matplotlib is missing, or the file cannot be written.
+    """
+    path = check_image_path(target)
+    if not panels:
+        raise DrawError("there is nothing to draw: give at least one panel")
+    with open_figure_style([text for panel in panels for text in _list_texts(panel)]) as fonts:
+        figure = create_figure(PANEL_WIDTH * len(panels), PLOT_HEIGHT)
+        styles = _select_styles(panels, MARKERS)
+        handles: dict[str, Artist] = {}
+        for index, panel in enumerate(panels, 1):
+            axes = figure.add_subplot(1, len(panels), index)
+            _draw_panel(axes, panel, styles, fonts)
+            artists, names = axes.get_legend_handles_labels()
+            handles.update(zip(names, artists, strict=True))
+        figure.subplots_adjust(wspace=0.3, bottom=0.24)
+        figure.legend(list(handles.values()), list(handles), loc="lower center", ncols=len(handles), frameon=False)
+        return save_figure(figure, path)
+
+
+def _list_texts(panel: LinePanel) -> list[str]:
+    return [panel.title, panel.across, panel.vertical, *panel.series]
+
+
+def _select_styles(panels: Sequence[LinePanel], markers: str) -> dict[str, tuple[str, str]]:
+    """Return the colour and the marker of each name."""
+    names = dict.fromkeys(name for panel in panels for name, points in panel.series.items() if points)
+    return {name: (COLOURS[index % len(COLOURS)], markers[index % len(markers)]) for index, name in enumerate(names)}
+
+
+def _draw_panel(axes: Axes, panel: LinePanel, styles: Mapping[str, tuple[str, str]], fonts: FigureFonts) -> None:
+    lines = {name: points for name, points in panel.series.items() if points}
+    for name, points in lines.items():
+        colour, marker = styles[name]
+        is_short = len(points) < MARKER_LIMIT
+        axes.plot(
+            [x for x, _ in points],
+            [y for _, y in points],
+            color=colour,
+            linewidth=1.6 if is_short else 1.0,
+            marker=marker if is_short else None,
+            markersize=3 if marker == "o" else 4,
+            label=fonts.replace_missing(name),
+        )
+    axes.set_title(fonts.replace_missing(panel.title))
+    axes.set_xlabel(fonts.replace_missing(panel.across))
+    axes.set_ylabel(fonts.replace_missing(panel.vertical))
+    if panel.log_across:
+        ticks = sorted({x for points in lines.values() for x, _ in points})
+        axes.set_xscale("log")
+        axes.set_xticks(ticks, [f"{tick:,g}" for tick in ticks])
+        axes.minorticks_off()
+    if panel.log_vertical:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(lambda tick, _: f"{tick:,g}")
+    if panel.from_zero:
+        axes.set_ylim(bottom=0)
+    if panel.mark is not None:
+        axes.axvline(panel.mark, color=COLOURS[0], linewidth=0.8, linestyle=":")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color="#e4e4e4", linewidth=0.6)

@@ -53,6 +53,11 @@ EXPERIMENTS = {
         "measure_head_counts",
         Text("what the number of heads costs and changes", "헤드 수의 비용과 효과"),
     ),
+    "recurrence": Experiment(
+        "recurrence",
+        "measure_recurrence",
+        Text("why attention replaced recurrence", "어텐션이 순환 신경망을 대신한 이유"),
+    ),
 }
 
 

@@ -40,6 +40,37 @@ def train_on_answers(
     Returns:
         The loss of each step.
     """
+    generator = torch.Generator().manual_seed(seed)
+
+    def compute_batch_loss() -> Tensor:
+        rows = examples[torch.randint(len(examples), (batch,), generator=generator)]
+        return compute_answer_loss(model, rows, answer_start)
+
+    return run_training_steps(
+        model, compute_batch_loss, steps=steps, learning_rate=learning_rate, after_step=after_step
+    )
+
+
+def run_training_steps(
+    model: Model,
+    compute_batch_loss: Callable[[], Tensor],
+    *,
+    steps: int,
+    learning_rate: float,
+    after_step: Callable[[], None] | None = None,
+) -> list[float]:
+    """Train a model with AdamW, and leave it in evaluation mode.
+
+    Args:
+        model: The model; it is trained in place.
+        compute_batch_loss: Returns the loss of the model on the next batch.
+        steps: The number of training steps.
+        learning_rate: The largest learning rate; it rises in the first tenth of the steps, then falls to 0.
+        after_step: Called after each step; default: nothing.
+
+    Returns:
+        The loss of each step.
+    """
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.01)
     warmup = max(1, steps // 10)
 
@@ -47,12 +78,10 @@ def train_on_answers(
         return min((step + 1) / warmup, max(0.0, (steps - step) / max(1, steps - warmup)))
 
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, scale_rate)
-    generator = torch.Generator().manual_seed(seed)
     losses: list[float] = []
     model.train()
     for _ in range(steps):
-        rows = examples[torch.randint(len(examples), (batch,), generator=generator)]
-        loss = compute_answer_loss(model, rows, answer_start)
+        loss = compute_batch_loss()
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
