@@ -16,7 +16,7 @@ from .recurrence_models import BOTTLENECK, FULL_NAMES, LEGEND, MULTI_HEAD, NAMES
 from .recurrence_rows import QualityRow, SpeedRow, ViewRow
 
 UNFUSED = "lstm_unfused"  # the model without attention, computed one operation after the other
-UNFUSED_NAME = Text("LSTM, not fused", "LSTM(융합 안 함)")
+UNFUSED_NAME = Text("LSTM (not fused)", "LSTM(융합 안 함)")
 FALL = 0.1  # a share of right tokens that falls by less than this, from the shortest to the longest, counts as stable
 
 
@@ -267,9 +267,9 @@ class RecurrenceResult(ExperimentResult):
         return [
             Text(
                 f"{name.english} were not clearly better than 1 at {length} digits: {_format_range(multi)} and "
-                f"{_format_range(single)} percent; to copy, one view is enough.",
+                f"{_format_range(single)} percent; this task does not show what several views are good for.",
                 f"숫자 {length}개에서 {name.korean}가 1개보다 분명히 낫지는 않았습니다. {_format_range(multi)}%와 "
-                f"{_format_range(single)}%입니다. 복사는 한 가지 관점이면 충분합니다.",
+                f"{_format_range(single)}%입니다. 이 과제에서는 여러 관점의 이점이 드러나지 않습니다.",
             )
         ]
 
