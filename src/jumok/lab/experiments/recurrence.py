@@ -33,7 +33,7 @@ from .toy_training import run_training_steps
 
 MODELS = tuple(NAMES)
 TOKENS = (32, 64, 128, 256)  # lengths of the measured times
-QUICK: dict[str, Any] = {"lengths": (4, 6, 8, 10, 12), "longer": (16,), "runs": 2, "steps": 350, "rounds": 5}
+QUICK: dict[str, Any] = {"lengths": (4, 6, 8, 10, 12), "longer": (16,), "runs": 2, "steps": 350, "rounds": 3}
 FULL: dict[str, Any] = {"lengths": (4, 8, 12, 16, 20, 24), "longer": (28, 32), "runs": 3, "steps": 800, "rounds": 15}
 BATCH, LEARNING_RATE = 32, 5e-3
 HELD_OUT = 100  # sequences of each length
@@ -48,7 +48,7 @@ def measure_recurrence(
     runs: int = 2,
     steps: int = 350,
     tokens: Sequence[int] = TOKENS,
-    rounds: int = 5,
+    rounds: int = 3,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> RecurrenceResult:
