@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from jumok.errors import DrawError
 
@@ -20,7 +20,8 @@ Points = Sequence[tuple[int | float, int | float]]
 
 # the first, a grey, suits long noisy series
 COLOURS = ("#7a8793", "#0b6e8f", "#b4552d", "#3f7d3a", "#8a5aa8", "#c79a1e", "#222222")
-MARKERS = "osD^vPX"  # lines that cover each other can still be told apart
+MARKERS = "osD^vPX"
+LARGEST_MARKER, SMALLEST_MARKER = 7, 3
 MARKER_LIMIT = 60  # series with fewer points show a marker at each of them
 PLOT_WIDTH, PLOT_HEIGHT = 6.4, 3.6  # inches
 PANEL_WIDTH = 4.6
@@ -51,6 +52,12 @@ class LinePanel:
     mark: int | float | None = None
 
 
+class _LineStyle(NamedTuple):
+    colour: str
+    marker: str
+    size: float
+
+
 def save_line_plot(
     series: Mapping[str, Points],
     target: str | Path,
@@ -78,7 +85,8 @@ def save_line_plot(
     with open_figure_style(_list_texts(panel)) as fonts:
         figure = create_figure(PLOT_WIDTH, PLOT_HEIGHT)
         axes = figure.add_subplot()
-        _draw_panel(axes, panel, _select_styles([panel], markers="o"), fonts)
+        styles = {name: style._replace(marker="o", size=3) for name, style in _select_styles([panel]).items()}
+        _draw_panel(axes, panel, styles, fonts)
         if any(series.values()):
             axes.legend(frameon=False)
         return save_figure(figure, path)
@@ -101,7 +109,7 @@ def save_line_panels(panels: Sequence[LinePanel], target: str | Path) -> Path:
         raise DrawError("there is nothing to draw: give at least one panel")
     with open_figure_style([text for panel in panels for text in _list_texts(panel)]) as fonts:
         figure = create_figure(PANEL_WIDTH * len(panels), PLOT_HEIGHT)
-        styles = _select_styles(panels, MARKERS)
+        styles = _select_styles(panels)
         handles: dict[str, Artist] = {}
         for index, panel in enumerate(panels, 1):
             axes = figure.add_subplot(1, len(panels), index)
@@ -117,24 +125,28 @@ def _list_texts(panel: LinePanel) -> list[str]:
     return [panel.title, panel.across, panel.vertical, *panel.series]
 
 
-def _select_styles(panels: Sequence[LinePanel], markers: str) -> dict[str, tuple[str, str]]:
-    """Return the colour and the marker of each name."""
+def _select_styles(panels: Sequence[LinePanel]) -> dict[str, _LineStyle]:
+    """Return the style of each name. Later markers are smaller, so that a marker below them remains visible."""
     names = dict.fromkeys(name for panel in panels for name, points in panel.series.items() if points)
-    return {name: (COLOURS[index % len(COLOURS)], markers[index % len(markers)]) for index, name in enumerate(names)}
+    styles = {}
+    for index, name in enumerate(names):
+        size = LARGEST_MARKER - (LARGEST_MARKER - SMALLEST_MARKER) * index / len(names)
+        styles[name] = _LineStyle(COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)], size)
+    return styles
 
 
-def _draw_panel(axes: Axes, panel: LinePanel, styles: Mapping[str, tuple[str, str]], fonts: FigureFonts) -> None:
+def _draw_panel(axes: Axes, panel: LinePanel, styles: Mapping[str, _LineStyle], fonts: FigureFonts) -> None:
     lines = {name: points for name, points in panel.series.items() if points}
     for name, points in lines.items():
-        colour, marker = styles[name]
+        style = styles[name]
         is_short = len(points) < MARKER_LIMIT
         axes.plot(
             [x for x, _ in points],
             [y for _, y in points],
-            color=colour,
+            color=style.colour,
             linewidth=1.6 if is_short else 1.0,
-            marker=marker if is_short else None,
-            markersize=3 if marker == "o" else 4,
+            marker=style.marker if is_short else None,
+            markersize=style.size,
             label=fonts.replace_missing(name),
         )
     axes.set_title(fonts.replace_missing(panel.title))

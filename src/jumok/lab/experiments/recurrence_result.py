@@ -80,8 +80,8 @@ class RecurrenceResult(ExperimentResult):
     def _write_quality_title(self) -> Text:
         runs, first, last = len(self.quality[0].generated), self.lengths[0], self.lengths[-1]
         english = (
-            f"digits copied correctly, in percent: generated greedily; mean (range) of {runs} seeds; {self.steps} "
-            f"training steps on {first} to {last} digits; guessing: 10"
+            f"digits copied correctly, in percent: generated greedily; mean (range) of {runs} seed{'s' * (runs > 1)}; "
+            f"{self.steps} training steps on {first} to {last} digits; guessing: 10"
         )
         korean = (
             f"바르게 복사한 숫자(%): 탐욕 생성; 시드 {runs}개의 평균(범위); 숫자 {first}~{last}개로 {self.steps}스텝 "
