@@ -20,7 +20,7 @@ Points = Sequence[tuple[int | float, int | float]]
 
 # the first, a grey, suits long noisy series
 COLOURS = ("#7a8793", "#0b6e8f", "#b4552d", "#3f7d3a", "#8a5aa8", "#c79a1e", "#222222")
-MARKERS = "osD^vPX"
+MARKERS = "osd^vPX"
 LARGEST_MARKER, SMALLEST_MARKER = 7, 3
 MARKER_LIMIT = 60  # series with fewer points show a marker at each of them
 PLOT_WIDTH, PLOT_HEIGHT = 6.4, 3.6  # inches
