@@ -118,7 +118,7 @@ def test_picture_shows_the_tasks_and_the_sinusoids(outcome: PositionsResult, tmp
     with pytest.raises(DrawError, match="finite numbers"):
         save_panel_row(tmp_path / "nan.png", [MapPanel("", numpy.full((2, 3), numpy.nan), "", "")])
     zeros = MapPanel("zeros", numpy.zeros((2, 3)), "x", "y")
-    assert save_panel_row(tmp_path / "row.svg", [LinePanel("a", {"b": [(1, 2.0)]}, "c", "d"), zeros]).exists()
+    assert save_panel_row(tmp_path / "row.svg", [LinePanel({"b": [(1, 2.0)]}, "a", "c", "d"), zeros]).exists()
 
 
 def test_targets_are_the_tokens_before() -> None:

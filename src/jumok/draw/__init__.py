@@ -20,9 +20,9 @@ from .gallery import save_gallery
 from .head_grid import save_head_grid
 from .heat_map import save_heat_map, save_mask
 from .image_overlay import save_image_overlay
-from .line_plot import save_line_plot
+from .line_plot import LinePanel, save_line_plot
 from .model_grid import LayerMaps, save_model_grid
-from .panel_row import LinePanel, MapPanel, save_panel_row
+from .panel_row import MapPanel, save_panel_row
 from .terminal_map import render_terminal_heat_map
 
 __all__ = [

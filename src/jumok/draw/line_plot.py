@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from .checks import check_image_path
 from .figure import FigureFonts, create_figure, open_figure_style, save_figure
@@ -15,8 +16,52 @@ if TYPE_CHECKING:
 Points = Sequence[tuple[int | float, int | float]]
 
 # the first, a grey, suits long noisy series
-COLOURS = ("#7a8793", "#0b6e8f", "#b4552d", "#3f7d3a", "#8a5ca8", "#c2992a")
+COLOURS = ("#7a8793", "#0b6e8f", "#b4552d", "#3f7d3a", "#8a5aa8", "#c79a1e", "#222222")
+MARKERS = "osd^vPX"
+LARGEST_MARKER, SMALLEST_MARKER = 7, 3
 MARKER_LIMIT = 60  # series with fewer points show a marker at each of them
+PLOT_WIDTH, PLOT_HEIGHT = 6.4, 3.6  # inches
+
+
+@dataclass(frozen=True)
+class LinePanel:
+    """A line plot, one of several that are drawn side by side.
+
+    Attributes:
+        series: The points ``(x, y)`` of each line by its name; series without points are omitted.
+        title: The title above the plot; default: none.
+        across: The label of the x axis.
+        vertical: The label of the y axis; default: none.
+        log_across: Whether the x axis is logarithmic, with a tick at every point; all x must be positive.
+        log_vertical: Whether the y axis is logarithmic; all y must be positive.
+        from_zero: Whether the y axis begins at 0.
+        limits: The ends of the y axis; default: around the points.
+        mark: The x of a dotted vertical line; default: none.
+    """
+
+    series: Mapping[str, Points]
+    title: str = ""
+    across: str = "step"
+    vertical: str = ""
+    log_across: bool = False
+    log_vertical: bool = False
+    from_zero: bool = False
+    limits: tuple[float, float] | None = None
+    mark: int | float | None = None
+
+
+class LineStyle(NamedTuple):
+    """How a line is drawn.
+
+    Attributes:
+        colour: The colour of the line and its markers.
+        marker: matplotlib's letter of the marker.
+        size: The size of a marker in points.
+    """
+
+    colour: str
+    marker: str
+    size: float
 
 
 def save_line_plot(
@@ -42,57 +87,78 @@ def save_line_plot(
         DrawError: If the suffix is unknown, matplotlib is missing, or the file cannot be written.
     """
     path = check_image_path(target)
-    lines = {name: points for name, points in series.items() if points}
-
-    with open_figure_style([title, across, vertical, *lines]) as fonts:
-        figure = create_figure(6.4, 3.6)
+    panel = LinePanel(series, title, across, vertical, log_across)
+    with open_figure_style(list_texts(panel)) as fonts:
+        figure = create_figure(PLOT_WIDTH, PLOT_HEIGHT)
         axes = figure.add_subplot()
-        draw_lines(axes, lines, fonts, title=title, across=across, vertical=vertical, log_across=log_across)
+        styles = {name: style._replace(marker="o", size=3) for name, style in select_line_styles([panel]).items()}
+        draw_line_panel(axes, panel, styles, fonts)
+        if any(series.values()):
+            axes.legend(frameon=False)
         return save_figure(figure, path)
 
 
-def draw_lines(
-    axes: Axes,
-    lines: Mapping[str, Points],
-    fonts: FigureFonts,
-    *,
-    title: str,
-    across: str,
-    vertical: str,
-    log_across: bool,
-) -> None:
-    """Draw a line plot into existing axes.
+def list_texts(panel: LinePanel) -> list[str]:
+    """Return all texts of a plot, for the choice of a font.
+
+    Args:
+        panel: The plot.
+    """
+    return [panel.title, panel.across, panel.vertical, *panel.series]
+
+
+def select_line_styles(panels: Sequence[LinePanel]) -> dict[str, LineStyle]:
+    """Return the style of each name. Later markers are smaller, so that a marker below them remains visible.
+
+    Args:
+        panels: The plots; a name has the same style in all of them.
+    """
+    names = dict.fromkeys(name for panel in panels for name, points in panel.series.items() if points)
+    styles = {}
+    for index, name in enumerate(names):
+        size = LARGEST_MARKER - (LARGEST_MARKER - SMALLEST_MARKER) * index / len(names)
+        styles[name] = LineStyle(COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)], size)
+    return styles
+
+
+def draw_line_panel(axes: Axes, panel: LinePanel, styles: Mapping[str, LineStyle], fonts: FigureFonts) -> None:
+    """Draw a line plot without a legend into existing axes.
 
     Args:
         axes: matplotlib's axes.
-        lines: The points ``(x, y)`` of each line by its name; every line has points.
+        panel: The plot.
+        styles: The style of each line by its name.
         fonts: The fonts of the figure.
-        title: The title above the plot.
-        across: The label of the x axis.
-        vertical: The label of the y axis.
-        log_across: Whether the x axis is logarithmic, with a tick at every point.
     """
-    for (name, points), colour in zip(lines.items(), COLOURS * (1 + len(lines)), strict=False):
+    lines = {name: points for name, points in panel.series.items() if points}
+    for name, points in lines.items():
+        style = styles[name]
         is_short = len(points) < MARKER_LIMIT
         axes.plot(
             [x for x, _ in points],
             [y for _, y in points],
-            color=colour,
+            color=style.colour,
             linewidth=1.6 if is_short else 1.0,
-            marker="o" if is_short else None,
-            markersize=3 if len(points) > 1 else 7,  # a single point stays visible among lines that cross it
+            marker=style.marker if is_short else None,
+            markersize=style.size,
             label=fonts.replace_missing(name),
         )
-
-    axes.set_title(fonts.replace_missing(title))
-    axes.set_xlabel(fonts.replace_missing(across))
-    axes.set_ylabel(fonts.replace_missing(vertical))
-    if log_across:
+    axes.set_title(fonts.replace_missing(panel.title))
+    axes.set_xlabel(fonts.replace_missing(panel.across))
+    axes.set_ylabel(fonts.replace_missing(panel.vertical))
+    if panel.log_across:
         ticks = sorted({x for points in lines.values() for x, _ in points})
         axes.set_xscale("log")
         axes.set_xticks(ticks, [f"{tick:,g}" for tick in ticks])
         axes.minorticks_off()
+    if panel.log_vertical:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(lambda tick, _: f"{tick:,g}")
+    if panel.from_zero:
+        axes.set_ylim(bottom=0)
+    if panel.limits is not None:
+        axes.set_ylim(panel.limits)
+    if panel.mark is not None:
+        axes.axvline(panel.mark, color=COLOURS[0], linewidth=0.8, linestyle=":")
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#e4e4e4", linewidth=0.6)
-    if lines:
-        axes.legend(frameon=False)

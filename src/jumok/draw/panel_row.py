@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,33 +15,15 @@ from jumok.errors import DrawError
 from .checks import check_image_path
 from .effect_map import EFFECT_COLOR_MAP
 from .figure import FigureFonts, create_figure, open_figure_style, save_figure
-from .line_plot import Points, draw_lines
+from .line_plot import LinePanel, draw_line_panel, list_texts, select_line_styles
 from .panel import style_color_bar
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 PANEL_WIDTH, PANEL_HEIGHT = 5.2, 3.6  # inches
-
-
-@dataclass(frozen=True)
-class LinePanel:
-    """One line for each series of points, over a logarithmic x axis.
-
-    Attributes:
-        title: The title above the plot.
-        series: The points ``(x, y)`` of each line by its name; every x is positive.
-        across: The label of the x axis.
-        vertical: The label of the y axis.
-        limits: The ends of the y axis; default: around the points.
-    """
-
-    title: str
-    series: Mapping[str, Points]
-    across: str
-    vertical: str
-    limits: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -62,7 +44,9 @@ class MapPanel:
 
 
 def save_panel_row(target: str | Path, panels: Sequence[LinePanel | MapPanel]) -> Path:
-    """Write a PNG or SVG image with panels from left to right, and return its path.
+    """Write a PNG or SVG image with panels from left to right and one legend below them, and return its path.
+
+    A line has the same colour and marker in every panel.
 
     Args:
         target: Where to write the image; the suffix ``.png`` or ``.svg`` selects the format.
@@ -74,25 +58,27 @@ def save_panel_row(target: str | Path, panels: Sequence[LinePanel | MapPanel]) -
     path = check_image_path(target)
     if not panels:
         raise DrawError("There is nothing to draw; give at least one panel.")
-    texts = [text for panel in panels for text in (panel.title, panel.across, panel.vertical)]
-    texts += [name for panel in panels if isinstance(panel, LinePanel) for name in panel.series]
+    plots = [panel for panel in panels if isinstance(panel, LinePanel)]
+    texts = [text for panel in plots for text in list_texts(panel)]
+    texts += [text for panel in panels for text in (panel.title, panel.across, panel.vertical)]
+    styles = select_line_styles(plots)
     with open_figure_style(texts) as fonts:
         figure = create_figure(PANEL_WIDTH * len(panels), PANEL_HEIGHT)
         figure.set_layout_engine("constrained", w_pad=0.15)
+        handles: dict[str, Artist] = {}
         for index, panel in enumerate(panels, 1):
             axes = figure.add_subplot(1, len(panels), index)
             if isinstance(panel, LinePanel):
-                _draw_line_panel(axes, panel, fonts)
+                draw_line_panel(axes, panel, styles, fonts)
+                artists, names = axes.get_legend_handles_labels()
+                handles.update(zip(names, artists, strict=True))
             else:
                 _draw_map_panel(figure, axes, panel, fonts)
+        if handles:
+            figure.legend(
+                handles.values(), handles.keys(), loc="outside lower center", ncols=len(handles), frameon=False
+            )
         return save_figure(figure, path)
-
-
-def _draw_line_panel(axes: Axes, panel: LinePanel, fonts: FigureFonts) -> None:
-    lines = {name: points for name, points in panel.series.items() if points}
-    draw_lines(axes, lines, fonts, title=panel.title, across=panel.across, vertical=panel.vertical, log_across=True)
-    if panel.limits is not None:
-        axes.set_ylim(panel.limits)
 
 
 def _draw_map_panel(figure: Figure, axes: Axes, panel: MapPanel, fonts: FigureFonts) -> None:

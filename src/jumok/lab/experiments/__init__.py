@@ -58,6 +58,11 @@ EXPERIMENTS = {
         "measure_positions",
         Text("what position encodings tell, and how far they reach", "위치 인코딩이 알려 주는 것과 통하는 길이"),
     ),
+    "recurrence": Experiment(
+        "recurrence.recurrence_experiment",
+        "measure_recurrence",
+        Text("why attention replaced recurrence", "어텐션이 순환 신경망을 대신한 이유"),
+    ),
 }
 
 

@@ -243,7 +243,7 @@ class PositionsResult(ExperimentResult):
                 f"The token {_count_steps(offset)} back, trained on {TRAINED} tokens",
                 f"{offset}칸 앞의 토큰 말하기(토큰 {TRAINED}개로 학습)",
             )
-            panels.append(LinePanel(title.select(language), series, across, right, limits=(0.0, 1.04)))
+            panels.append(LinePanel(series, title.select(language), across, right, log_across=True, limits=(0.0, 1.04)))
         panels.append(
             MapPanel(
                 Text("Sinusoidal encoding", "사인파 위치 인코딩").select(language),
