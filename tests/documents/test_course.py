@@ -19,12 +19,19 @@ from jumok.lab.exercises.program_exercise import ProgramExercise
 PAGES = course_pages.find_pages()
 ENGLISH_PAGES = [page for page in PAGES if page.parent.parent.name == "en"]
 SOLUTIONS = [ROOT / "docs" / language / "course" / "solutions.md" for language in course_pages.LANGUAGES]
+GLOSSARIES = [ROOT / "docs" / language / "course" / "glossary.md" for language in course_pages.LANGUAGES]
 
 
 def read_sections(page: Path) -> dict[str, str]:
     """Return the text below each heading of the second level."""
     parts = re.split(r"^## (.+)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def read_table(text: str) -> list[list[str]]:
+    """Return the cells of the rows of a table, without its header."""
+    rows = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row] for row in rows[2:]]
 
 
 @pytest.mark.slow
@@ -81,3 +88,15 @@ def test_solutions_for_teachers_are_right_and_complete(page: Path, tmp_path: Pat
             answer = str(file)
         verdict = check_answer(name, answer)
         assert verdict.right, f"{name}: {verdict.reason.english}"
+
+
+def test_glossary_has_the_same_names_and_words_in_both_languages() -> None:
+    english, korean = ([read_table(text) for text in read_sections(page).values()] for page in GLOSSARIES)
+    names, words = english
+    translated_names, translated_words = korean
+    for row, translated in zip(names, translated_names, strict=True):
+        assert row[:2] == translated[:2]
+        # the prose between the names differs
+        assert re.findall("`[^`]+`", "".join(row)) == re.findall("`[^`]+`", "".join(translated)), row[1]
+    assert [row[:2] for row in words] == [row[:2] for row in translated_words]
+    assert len({row[0] for row in words}) == len(words)

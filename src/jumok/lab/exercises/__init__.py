@@ -10,6 +10,7 @@ from typing import Any
 
 from jumok.errors import ArgumentError
 
+from .article_exercises import ARTICLE_EXERCISES
 from .exercise import Exercise, NumberExercise, Verdict, WordExercise, write_answer
 from .gpt2_exercises import GPT2_EXERCISES
 from .note_exercises import NOTE_EXERCISES
@@ -27,7 +28,9 @@ __all__ = [
 ]
 
 EXERCISES: dict[str, Exercise] = {
-    exercise.name: exercise for exercises in (GPT2_EXERCISES, NOTE_EXERCISES) for exercise in exercises
+    exercise.name: exercise
+    for exercises in (ARTICLE_EXERCISES, GPT2_EXERCISES, NOTE_EXERCISES)
+    for exercise in exercises
 }
 
 
