@@ -151,7 +151,7 @@ VISION_EXERCISES: tuple[Exercise, ...] = (
         Text(
             "An attention with 4 heads reads 16 patches. Now 5 words of a caption attend to these 16 patches: the "
             "queries come from the words, keys and values from the patches. What is the shape of the weights, with "
-            "the batch of 1? Four numbers.",
+            "a batch of 1? Four numbers.",
             "헤드가 4개인 어텐션이 패치 16개를 읽습니다. 이번에는 캡션의 단어 5개가 이 패치 16개를 봅니다. 쿼리는 "
             "단어에서, 키와 값은 패치에서 옵니다. 배치가 1일 때 가중치의 모양은 무엇입니까? 수 네 개를 쓰십시오.",
         ),
@@ -159,7 +159,7 @@ VISION_EXERCISES: tuple[Exercise, ...] = (
         Text(
             "batch, head, query, key: each of the 5 words has a row of 16 weights. In self-attention both sides are "
             "the patches, and the table is 16 x 16.",
-            "배치, 헤드, 쿼리, 키입니다. 단어 5개마다 가중치 16개인 행이 있습니다. 셀프 어텐션에서는 양쪽이 모두 "
+            "배치, 헤드, 쿼리, 키입니다. 단어마다 가중치 16개인 행이 하나씩 있습니다. 셀프 어텐션에서는 양쪽이 모두 "
             "패치이므로 표가 16 x 16입니다.",
         ),
         (
@@ -268,8 +268,8 @@ VISION_EXERCISES: tuple[Exercise, ...] = (
             ProgramMistake(
                 _join_without_transpose,
                 Text(
-                    "The heads are attended to correctly, but joined in the wrong order: transpose(1, 2) before the "
-                    "reshape.",
+                    "Each head attends correctly, but the heads are joined in the wrong order: transpose(1, 2) "
+                    "before the reshape.",
                     "헤드별 계산은 맞지만 이어 붙이는 순서가 틀렸습니다. reshape 전에 transpose(1, 2)가 필요합니다.",
                 ),
             ),
