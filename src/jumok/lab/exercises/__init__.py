@@ -15,6 +15,7 @@ from .exercise import Exercise, NumberExercise, Verdict, WordExercise, write_ans
 from .gpt2_exercises import GPT2_EXERCISES
 from .note_exercises import NOTE_EXERCISES
 from .program_exercise import ProgramExercise
+from .vision_exercises import VISION_EXERCISES
 
 __all__ = [
     "EXERCISES",
@@ -29,7 +30,7 @@ __all__ = [
 
 EXERCISES: dict[str, Exercise] = {
     exercise.name: exercise
-    for exercises in (ARTICLE_EXERCISES, GPT2_EXERCISES, NOTE_EXERCISES)
+    for exercises in (VISION_EXERCISES, ARTICLE_EXERCISES, GPT2_EXERCISES, NOTE_EXERCISES)
     for exercise in exercises
 }
 
