@@ -12,6 +12,7 @@ from jumok.errors import ArgumentError
 
 from .exercise import Exercise, NumberExercise, Verdict, WordExercise, write_answer
 from .gpt2_exercises import GPT2_EXERCISES
+from .lecture_exercises import LECTURE_EXERCISES
 from .note_exercises import NOTE_EXERCISES
 from .program_exercise import ProgramExercise
 
@@ -27,7 +28,9 @@ __all__ = [
 ]
 
 EXERCISES: dict[str, Exercise] = {
-    exercise.name: exercise for exercises in (GPT2_EXERCISES, NOTE_EXERCISES) for exercise in exercises
+    exercise.name: exercise
+    for exercises in (LECTURE_EXERCISES, GPT2_EXERCISES, NOTE_EXERCISES)
+    for exercise in exercises
 }
 
 
