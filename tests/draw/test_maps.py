@@ -184,6 +184,12 @@ def test_effects_are_red_below_zero_and_blue_above(tmp_path: Path) -> None:
     assert "0.00" in tiny and "-0.00" not in tiny
 
 
+def test_signed_tables_name_their_axes_and_their_quantity(tmp_path: Path) -> None:
+    names = {"row_axis": "position", "column_axis": "dimension", "quantity": "encoding"}
+    texts = read_texts(draw.save_effect_map(tmp_path / "p.svg", [[0.0, 1.0], [0.8, 0.5]], caption="", **names))
+    assert {*names.values()} <= {*texts} and not {"layer", "head", "effect"} & {*texts}
+
+
 def test_small_maps_are_large_enough_to_read(tmp_path: Path) -> None:
     for count in (2, 4):
         effects = read_pixels(draw.save_effect_map(tmp_path / "e.png", numpy.eye(count)))

@@ -38,6 +38,8 @@ def save_effect_map(
     *,
     columns: Sequence[str] | None = None,
     column_axis: str = "head",
+    row_axis: str = "layer",
+    quantity: str = "effect",
     title: str = "",
     caption: str = CAPTION,
 ) -> Path:
@@ -49,6 +51,8 @@ def save_effect_map(
         layers: The label of each row; default: numbers from 0.
         columns: The label of each column; default: numbers from 0.
         column_axis: What the columns are: heads, or for example positions.
+        row_axis: What the rows are: layers, or for example positions.
+        quantity: What the numbers are: effects, or for example position encodings.
         title: The title above the map; default: none.
         caption: A line below the map; default: what the colours mean.
 
@@ -77,6 +81,7 @@ def save_effect_map(
         # an all-zero table still needs a scale
         value_size = min(12.0, cell_height * 72 * 0.31) if has_values else None
         _draw_effects(axes, table, limit or 1.0, fonts.format_labels(layers), value_size)
+        axes.set_ylabel(row_axis, fontsize=9)
         axes.set_xticks(range(table.shape[1]), fonts.format_labels(columns))
         axes.set_xlabel(column_axis, fontsize=9)
         if title:
@@ -86,7 +91,7 @@ def save_effect_map(
             below = max(0.55, length - height + 0.15)
             text = _wrap(fonts.replace_missing(caption), line, 8.0, separator=";")
             figure.text(0, -below / height, text, ha="left", va="top", fontsize=8, color=CAPTION_INK)
-        _draw_effect_bar(figure, axes, width, height, length)
+        _draw_effect_bar(figure, axes, width, height, length, quantity)
         return save_figure(figure, target)
 
 
@@ -126,7 +131,6 @@ def _draw_effects(axes: Axes, table: EffectTable, limit: float, layers: list[str
     axes.spines[:].set_linewidth(0.6)
     axes.set_yticks(range(len(layers)), layers)
     axes.tick_params(length=2, width=0.6, color=FRAME, labelsize=8, pad=3)
-    axes.set_ylabel("layer", fontsize=9)
     if value_size is None:
         return
     axes.set_xticks(numpy.arange(table.shape[1] - 1) + 0.5, minor=True)
@@ -146,11 +150,11 @@ def _format_effect(effect: float) -> str:
     return text[1:] if float(text) == 0 else text
 
 
-def _draw_effect_bar(figure: Figure, axes: Axes, width: float, height: float, length: float) -> None:
+def _draw_effect_bar(figure: Figure, axes: Axes, width: float, height: float, length: float, quantity: str) -> None:
     from matplotlib.ticker import MaxNLocator
 
     bar_axes = figure.add_axes((1 + 0.2 / width, 1 - length / height, BAR_WIDTH / width, length / height))
     ticks = MaxNLocator(2 if length < 2 else 4, symmetric=True)
     bar = figure.colorbar(axes.images[0], cax=bar_axes, ticks=ticks)
-    bar.set_label("effect", fontsize=9)
+    bar.set_label(quantity, fontsize=9)
     style_color_bar(bar)

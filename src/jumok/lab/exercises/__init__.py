@@ -13,6 +13,7 @@ from jumok.errors import ArgumentError
 from .article_exercises import ARTICLE_EXERCISES
 from .exercise import Exercise, NumberExercise, Verdict, WordExercise, write_answer
 from .gpt2_exercises import GPT2_EXERCISES
+from .lecture_exercises import LECTURE_EXERCISES
 from .note_exercises import NOTE_EXERCISES
 from .program_exercise import ProgramExercise
 from .vision_exercises import VISION_EXERCISES
@@ -30,7 +31,7 @@ __all__ = [
 
 EXERCISES: dict[str, Exercise] = {
     exercise.name: exercise
-    for exercises in (VISION_EXERCISES, ARTICLE_EXERCISES, GPT2_EXERCISES, NOTE_EXERCISES)
+    for exercises in (LECTURE_EXERCISES, VISION_EXERCISES, ARTICLE_EXERCISES, GPT2_EXERCISES, NOTE_EXERCISES)
     for exercise in exercises
 }
 
