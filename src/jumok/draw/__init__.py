@@ -16,10 +16,10 @@ from jumok.errors import DrawError
 
 from .effect_map import save_effect_map
 from .font import find_hangul_font
-from .gallery import save_gallery
 from .head_grid import save_head_grid
 from .heat_map import save_heat_map, save_mask
-from .image_overlay import save_image_overlay
+from .images.gallery import save_gallery
+from .images.image_overlay import save_image_overlay
 from .line_plot import LinePanel, save_line_plot
 from .model_grid import LayerMaps, save_model_grid
 from .panel_row import MapPanel, save_panel_row

@@ -13,12 +13,11 @@ from jaxtyping import Float64, UInt8
 from numpy import ndarray
 from numpy.typing import ArrayLike
 
+from jumok.draw.checks import Patterns, Pixels, check_image_path, check_patterns, check_pixels
+from jumok.draw.figure import create_figure, open_figure_style, save_figure
+from jumok.draw.panel import draw_color_bar, draw_heading, join_captions
+from jumok.draw.shading import SCALES, Shading
 from jumok.errors import DrawError
-
-from .checks import Patterns, Pixels, check_image_path, check_patterns, check_pixels
-from .figure import create_figure, open_figure_style, save_figure
-from .panel import draw_color_bar, draw_heading, join_captions
-from .shading import SCALES, Shading
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from numpy.typing import ArrayLike
 
+from jumok.draw.cell_text import count_cells, truncate
+from jumok.draw.checks import Pixels, check_image_path, check_pixels
+from jumok.draw.figure import create_figure, open_figure_style, save_figure
 from jumok.errors import DrawError
-
-from .cell_text import count_cells, truncate
-from .checks import Pixels, check_image_path, check_pixels
-from .figure import create_figure, open_figure_style, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
