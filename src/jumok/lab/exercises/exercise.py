@@ -91,6 +91,12 @@ class NumberExercise(Exercise):
         """
         numbers = parse_numbers(answer)
         expected = list(self.compute())
+        if len(numbers) == len(expected) and self._is_close(numbers, expected):
+            return Verdict(True, self.reason)
+        for mistake in self.mistakes:
+            wrong = list(mistake.compute())
+            if len(wrong) == len(numbers) and self._is_close(numbers, wrong):
+                return Verdict(False, mistake.reason)
         if len(numbers) != len(expected):
             return Verdict(
                 False,
@@ -99,12 +105,6 @@ class NumberExercise(Exercise):
                     f"답은 수 {len(expected)}개인데, {len(numbers)}개를 입력했습니다.",
                 ),
             )
-        if self._is_close(numbers, expected):
-            return Verdict(True, self.reason)
-        for mistake in self.mistakes:
-            wrong = list(mistake.compute())
-            if len(wrong) == len(numbers) and self._is_close(numbers, wrong):
-                return Verdict(False, mistake.reason)
         index = next(i for i, pair in enumerate(zip(numbers, expected, strict=True)) if not self._is_close(*zip(pair)))
         if len(expected) == 1:
             direction = ("large", "큽니다") if numbers[0] > expected[0] else ("small", "작습니다")
