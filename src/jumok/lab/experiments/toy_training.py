@@ -40,6 +40,48 @@ def train_on_answers(
     Returns:
         The loss of each step.
     """
+
+    def compute_loss(rows: Questions) -> Tensor:
+        return compute_answer_loss(model, rows, answer_start)
+
+    return train_with_loss(
+        model,
+        examples,
+        compute_loss,
+        steps=steps,
+        batch=batch,
+        learning_rate=learning_rate,
+        seed=seed,
+        after_step=after_step,
+    )
+
+
+def train_with_loss(
+    model: Model,
+    examples: Questions,
+    compute_loss: Callable[[Questions], Tensor],
+    *,
+    steps: int,
+    batch: int = 64,
+    learning_rate: float = 3e-3,
+    seed: int = 0,
+    after_step: Callable[[], None] | None = None,
+) -> list[float]:
+    """Train a model on rows of tokens with AdamW.
+
+    Args:
+        model: The model; it is trained in place.
+        examples: The rows, ``[example, token]``.
+        compute_loss: Called with the rows of a step; returns their loss.
+        steps: The number of training steps.
+        batch: The number of examples of a step.
+        learning_rate: The largest learning rate; it rises in the first tenth of the steps, then falls to 0.
+        seed: The seed of the order of the examples.
+        after_step: Called after each step; default: nothing.
+
+    Returns:
+        The loss of each step.
+    """
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.01)
     warmup = max(1, steps // 10)
 
@@ -52,7 +94,7 @@ def train_on_answers(
     model.train()
     for _ in range(steps):
         rows = examples[torch.randint(len(examples), (batch,), generator=generator)]
-        loss = compute_answer_loss(model, rows, answer_start)
+        loss = compute_loss(rows)
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
