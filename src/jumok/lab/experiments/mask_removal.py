@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -77,13 +78,21 @@ class SentenceRow:
     unmasked_written: str
 
     def compute_right(self, written: str) -> float:
-        """Return the share of letters that repeat the sentence.
+        """Return the share of letters that repeat the sentence, each at its position.
 
         Args:
             written: ``written`` or ``unmasked_written``.
         """
         expected = self.sentence[PROMPT:]
         return sum(map(str.__eq__, written, expected)) / len(expected)
+
+    def compute_similarity(self, written: str) -> float:
+        """Return how similar a text is to the rest of the sentence, from 0 to 1, also if letters are shifted.
+
+        Args:
+            written: ``written`` or ``unmasked_written``.
+        """
+        return SequenceMatcher(None, written, self.sentence[PROMPT:]).ratio()
 
 
 @dataclass(frozen=True)
@@ -175,7 +184,7 @@ class MaskResult(ExperimentResult):
 
     def _build_writing_table(self) -> Table:
         def compute_harm(row: SentenceRow) -> float:
-            return row.compute_right(row.written) - row.compute_right(row.unmasked_written)
+            return row.compute_similarity(row.written) - row.compute_similarity(row.unmasked_written)
 
         rows = tuple(
             (f"{row.sentence}{row.sentence[:PROMPT]}|", name, written)
