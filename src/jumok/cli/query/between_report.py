@@ -73,8 +73,9 @@ class BetweenReport:
     def _print_heads(self) -> None:
         effects = self._list_effects()
         if self.effects is not None:
+            clean = f"{self.effects.clean:.2f}"
             click.echo(
-                f"\nlog-probability of {self.predicted} at the end: {self.effects.clean:.2f}; effect: its change"
+                f"\nlog-probability of {self.predicted} at the end: {clean}; effect: its change without the head"
             )
         first, second = (word.text for word in self.choice.words)
         widths = [max(6, len(first)), max(6, len(second))]
