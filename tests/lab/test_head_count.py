@@ -56,6 +56,8 @@ def test_results_that_contradict_the_lesson_are_reported(outcome: HeadCountResul
     assert list_sentences(single, varied) == ["4 look-ups: 4 heads are not better than 1 with every seed."]
     narrower = replace(four, heads=8, four_look_ups=TaskQuality((single.four_look_ups.losses[0] - 0.01,), (0.5,)))
     assert list_sentences(single, four, narrower)[0].startswith("4 look-ups: more heads are not always better: 8 heads")
+    mixed = replace(narrower, four_look_ups=TaskQuality((0.0, 9.0), (1.0, 0.1)))
+    assert "the ranges of 8 and 4 heads overlap" in list_sentences(single, four, mixed)[2]
     unable = replace(four, single_look_up=TaskQuality((0.5,), (0.8,)))
     assert "labels of 4 and 1 heads differ" in list_sentences(single, unable)[0]
 

@@ -223,20 +223,30 @@ class HeadCountResult(ExperimentResult):
         texts = []
         first, *later_rows = self.rows
         best = min(self.rows, key=lambda row: row.four_look_ups.loss)
+        narrower_rows = [row for row in later_rows if row.heads > best.heads]
         if unclear := _join_heads(row for row in later_rows if not row.four_look_ups.is_lower(first.four_look_ups)):
             texts.append(
                 Text(
                     f"{SEVERAL} look-ups: {unclear} heads are not better than {first.heads} with every seed.",
-                    f"{SEVERAL}곳: 헤드 {unclear}개는 모든 시드에서 헤드 {first.heads}개보다 낫지는 않았습니다.",
+                    f"{SEVERAL}곳: 헤드 {unclear}개는 헤드 {first.heads}개보다 낫지 않은 시드가 있었습니다.",
                 )
             )
-        if worse := _join_heads(row for row in later_rows if row.heads > best.heads):
+        if worse := _join_heads(narrower_rows):
             texts.append(
                 Text(
                     f"{SEVERAL} look-ups: more heads are not always better: {worse} heads, which are narrower, have a "
                     f"higher loss than {best.heads} on average.",
                     f"{SEVERAL}곳: 헤드가 많을수록 좋은 것은 아닙니다. 더 좁은 헤드 {worse}개는 평균 손실이 헤드 "
                     f"{best.heads}개보다 높습니다.",
+                )
+            )
+        if similar := _join_heads(row for row in narrower_rows if not best.four_look_ups.is_lower(row.four_look_ups)):
+            texts.append(
+                Text(
+                    f"{SEVERAL} look-ups: the ranges of {similar} and {best.heads} heads overlap: the difference "
+                    "may be due to the seeds.",
+                    f"{SEVERAL}곳: 헤드 {similar}개와 {best.heads}개의 범위가 겹칩니다. 이 차이는 시드 "
+                    "때문일 수 있습니다.",
                 )
             )
         if different := _join_heads(row for row in later_rows if row.single_look_up.differs(first.single_look_up)):
