@@ -88,6 +88,20 @@ def test_cost_of_a_model_and_of_sizes(tmp_path: Path) -> None:
 def test_cost_refuses_what_it_cannot_compute(tmp_path: Path) -> None:
     assert "has its own sizes; remove --width" in run("cost", "tiny", "--width", "8").output
     assert "a width of 10 cannot be split evenly into 3 heads" in run("cost", "--width", "10", "--heads", "3").output
+    assert "--measure times layers of one width" in run("cost", "translator", "--measure").output
     jumok.save(ViT(ViTConfig(width=8, layers=1, heads=2, hidden=8)), tmp_path / "vit")
-    with pytest.raises(ArgumentError, match=r"is a\s+vit; describe a model of its size with --width"):
-        run("cost", str(tmp_path / "vit"))
+    with pytest.raises(ArgumentError, match=r"vit reads images of 224 x 224 pixels, not texts; remove --tokens"):
+        run("cost", str(tmp_path / "vit"), "--tokens", "8")
+
+
+def test_cost_of_other_families(tmp_path: Path) -> None:
+    translator = jumok.load("translator").model
+    fields = json.loads(run("cost", "translator", "--tokens", "9", "--json").output)
+    assert sum(fields["cost"]["parameters"].values()) == translator.parameter_count
+    assert fields["family"] == "transformer" and fields["needs"].keys() == {"run", "train"}
+    korean = run("cost", "translator", "--tokens", "9", "--language", "ko", "--png", str(tmp_path / "cost.png")).output
+    assert "키/값 캐시" in korean and "cache" not in korean
+    assert (tmp_path / "cost.png").read_bytes().startswith(b"\x89PNG")
+    jumok.save(ViT(ViTConfig(width=8, layers=1, heads=2, hidden=8)), tmp_path / "vit")
+    english = run("cost", str(tmp_path / "vit"), "--language", "en").output
+    assert "1 image(s) of 224 x 224 pixels" in english and "none: the model has no decoder" in english

@@ -99,3 +99,64 @@ def test_an_encoder_decoder_has_queries_on_both_sides(tmp_path: Path) -> None:
     assert target["query"]["side"] == "target" and {len(row["sources"]) for row in target["heads"]} <= {1, 3}
     sides = {source["side"] for row in target["heads"] for source in row["sources"]}
     assert sides == {"source", "target"} and len(target["heads"]) == 4, "self-attention and cross-attention"
+
+
+def test_between_adds_up_the_weights_on_two_words_and_ablates_the_heads() -> None:
+    text = "the cat sat; the cat sa"
+    shown = run_json(text, "--query", "21", "--between", "cat,the")["between"]
+    assert [word["positions"] for word in shown["words"]] == [[16, 17, 18, 19], [12, 13, 14, 15]]  # with the space
+    with jumok.Lens(jumok.load("tiny")) as lens:
+        capture = lens.run(text)
+        clean = lens.run(text, logits=True).logits.log_softmax(-1)[0, -2, ord("a")]
+        for row in shown["heads"]:
+            weights = capture.row(row["layer"], row["head"], 21)
+            sums = [float(weights[16:20].sum()), float(weights[12:16].sum())]
+            assert row["weights"] == pytest.approx(sums, abs=1e-6)
+            edit = jumok.Ablate(layer=row["layer"], head=row["head"])
+            ablated = lens.run(text, edits=edit, logits=True).logits.log_softmax(-1)[0, -2, ord("a")]
+            assert row["effect"] == pytest.approx(float(ablated - clean), abs=1e-4)
+    for index in (0, 1):
+        numbers = [(row["weights"][index], row["weights"][1 - index]) for row in shown["heads"]]
+        assert shown["words"][index]["heads"] == sum(weight > other_weight for weight, other_weight in numbers)
+        assert shown["words"][index]["sum"] == pytest.approx(sum(weight for weight, _ in numbers))
+    assert max(abs(row["effect"]) for row in shown["heads"]) > 0.5
+
+    printed = run_text(text, "--query", "21", "--between", "cat,the")
+    assert "s[21] in 4 heads: cat or the?" in printed and "rank of 4" in printed
+    assert "log-probability of a at the end" in printed and "these heads for cat" in printed
+
+
+def test_between_takes_the_last_occurrence_that_is_not_after_the_query() -> None:
+    words = run_json(TEXT, "--query", "14", "--between", "cat,the")["between"]["words"]
+    assert [word["positions"] for word in words] == [[3, 4, 5, 6], [0, 1, 2]]
+
+
+def test_between_without_a_following_token_or_a_language_model_measures_no_effects() -> None:
+    at_end = run_json(TEXT, "--query", "t", "--between", "cat,the")["between"]
+    assert at_end["predicted"] is None and {row["effect"] for row in at_end["heads"]} == {None}
+    options = ("--layer", "decoder.0.cross", "--query", "student", "--between", "학생은,공원에서")
+    translated = run_json("translator", "학생은 공원에서 달린다", *options)["between"]
+    assert len(translated["heads"]) == 4 and translated["predicted"] is None
+    assert sum(word["heads"] for word in translated["words"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--between", "a,b"], "give the token with --query"),
+        (["--query", "c", "--between", "cat"], "needs two words, separated by a comma"),
+        (["--query", "c", "--between", "cat,the", "--words"], "remove --words"),
+    ],
+)
+def test_between_refuses_contradicting_options(options: list[str], message: str) -> None:
+    process = CliRunner().invoke(cli, ["look", TEXT, *options])
+    assert process.exit_code == 2 and message in process.output
+
+
+def test_between_refuses_unknown_and_equal_words() -> None:
+    with pytest.raises(ArgumentError, match="there is no token 'dog'"):
+        run_text(TEXT, "--query", "c", "--between", "cat,dog")
+    with pytest.raises(ArgumentError, match="are the same token"):
+        run_text(TEXT, "--query", "c", "--between", "cat,6")
+    with pytest.raises(ArgumentError, match=r"attends to several inputs .* choose one attention with --layer"):
+        run_text("translator", "학생은 공원에서 달린다", "--query", "student", "--between", "학생은,공원에서")

@@ -320,12 +320,44 @@ def test_runs_are_compared(trained: Path, command_line: CommandLine) -> None:
     assert list(rows[0]) == list(rows[1])
 
 
+def test_compared_runs_show_settings_that_differ_and_their_maps(tmp_path: Path, command_line: CommandLine) -> None:
+    sizes = ["width=8", "layers=1", "hidden=8"]
+    for name, heads in (("first", 1), ("second", 2)):
+        settings = [word for field in (*sizes, f"heads={heads}") for word in ("--set", field)]
+        process = command_line.run("train", "numbers", "--steps", "1", *settings, "--out", name, cwd=tmp_path)
+        assert process.returncode == 0, process.stderr
+    rows = json.loads(command_line.run("compare", "first", "second", "--json", cwd=tmp_path).stdout)
+    assert [row["heads"] for row in rows] == [1, 2] and "width" not in rows[0]
+    assert list(rows[0])[:2] == ["run", "heads"]
+    chosen = command_line.run("compare", "first", "second", "--columns", "width,heads", cwd=tmp_path).stdout
+    assert "| first | 8 | 1 |" in chosen
+
+    arguments = ["--text", "10, 20, 30", "--layer", "encoder.0", "--png", "maps.png", "--json"]
+    process = command_line.run("compare", "first", "second", *arguments, cwd=tmp_path)
+    maps = [row["map"] for row in json.loads(process.stdout)]
+    assert (tmp_path / "maps.png").read_bytes().startswith(b"\x89PNG")
+    with jumok.Lens(jumok.load(tmp_path / "second")) as lens:
+        capture = lens.run(torch.tensor([[10.0, 20.0, 30.0]]), torch.tensor([[0.0]]))
+        mean = (capture.weights("encoder.0", 0) + capture.weights("encoder.0", 1)) / 2
+    assert torch.tensor(maps[1]["weights"]).allclose(mean, atol=1e-6)
+    assert maps[0]["heads"] == 1 and maps[0]["queries"] == maps[1]["keys"]
+    for options, sentence in (
+        (["--png", "maps.png"], "give it with --text"),
+        (["--text", "1, 2"], "give --png, --svg or --json"),
+        (["--text", "1, 2", "--layer", "encoder.0", "--head", "1", "--json"], "first has heads 0 to 0 in encoder.0"),
+        (["--text", "1, 2", "--json"], "a number is ambiguous; name a site: encoder.0.attention"),
+        (["--text", "1, 2", "--layer", "decoder.0.cross", "--json"], "do not attend to the same tokens in"),
+    ):
+        process = command_line.run("compare", "first", "second", *options, cwd=tmp_path)
+        assert process.returncode == 2 and sentence in process.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (["runs"], "no report in runs"),
         (["nowhere"], "there is no folder nowhere"),
-        (["runs/numbers-1", "--columns", "beauty"], "none of these reports contains a column 'beauty'"),
+        (["runs/numbers-1", "--columns", "beauty"], "none of these runs has a column 'beauty'"),
     ],
 )
 def test_compare_refuses_mistakes(

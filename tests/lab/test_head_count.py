@@ -1,4 +1,4 @@
-"""The experiment ``heads``: equal parameters and operations for every number of heads, and honest ranges of quality."""
+"""The experiment ``heads``: equal costs for every number of heads, and a task on which several heads help."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ import pytest
 import torch
 
 from jumok.errors import ArgumentError
-from jumok.lab.experiments.head_count import HeadCountResult, create_reverse_examples, measure_head_counts
+from jumok.lab.experiments.head_count import HeadCountResult, TaskQuality, measure_head_counts
+from jumok.lab.experiments.look_up_task import compute_label_accuracy, compute_label_loss, create_look_up_rows
+from jumok.lab.experiments.toy_training import IGNORED
+from jumok.models.gpt import GPT, GPTConfig
 
 
 @pytest.fixture(scope="module")
 def outcome() -> HeadCountResult:
-    return measure_head_counts([1, 4], runs=1, steps=60)
+    return measure_head_counts([1, 4], runs=1, steps=160, kinds=3)
 
 
 def test_heads_cost_nothing_but_kept_weights(outcome: HeadCountResult) -> None:
@@ -26,34 +29,73 @@ def test_heads_cost_nothing_but_kept_weights(outcome: HeadCountResult) -> None:
     assert single.milliseconds > 0 and four.milliseconds > 0
 
 
-def test_models_learn_the_task_and_are_drawn(outcome: HeadCountResult, tmp_path: Path) -> None:
-    assert all(row.losses[0] < 2 and row.right[0] >= 0 for row in outcome.rows)
+def test_four_heads_learn_four_look_ups_better_than_one_and_one_look_up_equally(outcome: HeadCountResult) -> None:
+    single, four = outcome.rows
+    assert four.four_look_ups.loss < single.four_look_ups.loss - 0.25
+    assert four.four_look_ups.right[0] > single.four_look_ups.right[0] + 0.1
+    assert single.single_look_up.right[0] > 0.99 and four.single_look_up.right[0] > 0.99
+
+
+def test_heads_are_drawn(outcome: HeadCountResult, tmp_path: Path) -> None:
     assert {count: len(tables) for count, tables in outcome.maps.items()} == {1: 1, 4: 4}
     assert torch.tensor(outcome.maps[4]).sum(-1).allclose(torch.ones(4, 12), atol=1e-2)
-    assert len(outcome.tokens) == 12 and outcome.tokens[6] == "="
+    assert len(outcome.tokens) == 12 and set(outcome.tokens) <= set("012")
     assert outcome.save_picture(tmp_path / "heads.png", "ko").read_bytes().startswith(b"\x89PNG")
 
 
-def test_unclear_results_are_reported(outcome: HeadCountResult) -> None:
-    single, four = outcome.rows
-    slow = replace(four, milliseconds=2 * single.milliseconds, losses=(0.3, 0.5))
-    fast = replace(single, losses=(0.2, 0.4))
-    sentences = [text.english for text in replace(outcome, rows=(fast, slow)).list_exceptions()]
-    assert sentences[0] == "4 heads took 2.00 times as long as 1, with equal operations."
-    assert sentences[1].startswith("The ranges of 4 and 1 heads overlap")
-    clear = replace(four, milliseconds=single.milliseconds, losses=(0.5, 0.6))
-    assert replace(outcome, rows=(fast, clear)).list_exceptions() == []
+def test_results_that_contradict_the_lesson_are_reported(outcome: HeadCountResult) -> None:
+    single, four = (replace(row, milliseconds=1.0) for row in outcome.rows)
+
+    def list_sentences(*rows: object) -> list[str]:
+        return [text.english for text in replace(outcome, rows=rows).list_exceptions()]
+
+    assert list_sentences(single, four) == []
+    slow = replace(four, milliseconds=2.0)
+    assert list_sentences(single, slow) == ["4 heads took 2.00 times as long as 1, with equal operations."]
+    varied = replace(four, four_look_ups=TaskQuality((0.1, single.four_look_ups.losses[0]), (1.0, 0.5)))
+    assert list_sentences(single, varied) == ["4 look-ups: 4 heads are not better than 1 with every seed."]
+    narrower = replace(four, heads=8, four_look_ups=TaskQuality((single.four_look_ups.losses[0] - 0.01,), (0.5,)))
+    assert list_sentences(single, four, narrower)[0].startswith("4 look-ups: more heads are not always better: 8 heads")
+    mixed = replace(narrower, four_look_ups=TaskQuality((0.0, 9.0), (1.0, 0.1)))
+    assert "the ranges of 8 and 4 heads overlap" in list_sentences(single, four, mixed)[2]
+    unable = replace(four, single_look_up=TaskQuality((0.5,), (0.8,)))
+    assert "labels of 4 and 1 heads differ" in list_sentences(single, unable)[0]
 
 
-def test_examples_are_reversed_and_held_out() -> None:
-    train, held_out = create_reverse_examples(3)
-    assert (len(train), len(held_out)) == (4000, 300)
-    assert torch.equal(train[:, :6].flip(1), train[:, 7:]) and (train[:, 6] == 10).all()
-    assert not {tuple(row) for row in train.tolist()} & {tuple(row) for row in held_out.tolist()}
+def test_labels_are_the_earlier_digits_and_rows_are_held_out() -> None:
+    train, held_out = create_look_up_rows(4, 5, seed=3)
+    assert (len(train), len(held_out)) == (20_000, 500)
+    digits, labels = train[:, :12], train[:, 12:]
+    assert (labels[:, :4] == IGNORED).all()
+    for position in (4, 7, 11):
+        number = sum(5**power * digits[:, position - 4 + power] for power in range(4))  # the nearest digit counts most
+        assert torch.equal(labels[:, position], number)
+    assert not {tuple(row) for row in digits.tolist()} & {tuple(row) for row in held_out[:, :12].tolist()}
+    before = create_look_up_rows(1, 3, seed=0)[0]
+    assert torch.equal(before[:, 13:], before[:, :11])
+    with pytest.raises(ArgumentError, match="from 1 to 11, not 12"):
+        create_look_up_rows(12, 5, seed=0)
+    with pytest.raises(ArgumentError, match="kinds must be from 3 to 8, not 2"):
+        create_look_up_rows(4, 2, seed=0)
 
 
-def test_the_same_seed_gives_the_same_quality_and_bad_numbers_are_refused(outcome: HeadCountResult) -> None:
-    again = measure_head_counts([1], runs=1, steps=60)
-    assert again.rows[0].losses == outcome.rows[0].losses and again.maps[1] == outcome.maps[1]
-    with pytest.raises(ArgumentError, match="heads must divide 32"):
+def test_only_labels_count_in_loss_and_accuracy() -> None:
+    torch.manual_seed(0)
+    model = GPT(GPTConfig(vocabulary=5, length=12, width=8, layers=1, heads=2, hidden=8, tied=False)).eval()
+    rows = create_look_up_rows(1, 5, seed=0)[1][:7]
+    with torch.no_grad():
+        logits = model(rows[:, :12]).logits[:, 1:]
+        loss = compute_label_loss(model, rows)
+    labels = rows[:, :11]
+    assert loss == pytest.approx(float(-logits.log_softmax(-1).gather(-1, labels[..., None]).mean()), rel=1e-5)
+    assert compute_label_accuracy(model, rows) == pytest.approx(float((logits.argmax(-1) == labels).double().mean()))
+
+
+def test_the_same_seed_gives_the_same_quality_and_bad_numbers_are_refused() -> None:
+    first, again, other = (measure_head_counts([2], runs=1, steps=3, seed=seed) for seed in (0, 0, 1))
+    assert (
+        first.rows[0].four_look_ups == again.rows[0].four_look_ups != other.rows[0].four_look_ups
+        and first.maps == again.maps
+    )
+    with pytest.raises(ArgumentError, match="heads must divide 64"):
         measure_head_counts([3])

@@ -13,6 +13,7 @@ from jumok.errors import ArgumentError
 from jumok.lab.experiments.mask_removal import (
     LEAST_LOSS,
     MaskResult,
+    SentenceRow,
     TrainedModelRow,
     measure_mask_removal,
     remove_masks,
@@ -25,7 +26,7 @@ SMALL = GPTConfig(vocabulary=4, length=13, width=12, layers=2, heads=3, hidden=2
 
 @pytest.fixture(scope="module")
 def outcome() -> MaskResult:
-    return measure_mask_removal(sequences=24, runs=1, steps=100)
+    return measure_mask_removal(sequences=24, sentences=6, runs=1, steps=100)
 
 
 def test_the_packaged_model_sees_the_answer_without_its_mask(outcome: MaskResult) -> None:
@@ -37,20 +38,39 @@ def test_the_packaged_model_sees_the_answer_without_its_mask(outcome: MaskResult
     assert causal.right > 0.95 and unmasked.right < 0.92
 
 
+def test_the_packaged_model_on_sentences_reads_ahead_and_writes_worse(outcome: MaskResult) -> None:
+    assert len(outcome.sentences) == 6
+    for row in outcome.sentences:
+        assert row.unmasked_loss < 1 < 2.5 < row.loss
+        assert len(row.written) == len(row.unmasked_written) == len(row.sentence) - 8
+    rights = [
+        sum(row.compute_right(text) for row, text in zip(outcome.sentences, texts, strict=True)) / 6
+        for texts in zip(*((row.written, row.unmasked_written) for row in outcome.sentences), strict=True)
+    ]
+    assert rights[0] > 0.7 and rights[1] < rights[0] - 0.05
+    printed = outcome.build_tables()[2].select_language("en")[1:]
+    most_harmed = next(row for row in outcome.sentences if printed[0][0].startswith(row.sentence))
+    assert [line[2] for line in printed[:2]] == [most_harmed.written, most_harmed.unmasked_written]
+    assert most_harmed.written != most_harmed.unmasked_written
+
+
 def test_a_model_trained_without_the_mask_has_the_lower_loss_and_cannot_answer(outcome: MaskResult) -> None:
     causal, unmasked = outcome.trained
     assert causal.loss > LEAST_LOSS - 0.02
     assert unmasked.loss < LEAST_LOSS - 0.1
     assert unmasked.right < causal.right
-    assert outcome.list_exceptions() == []
+    assert not [text for text in outcome.list_exceptions() if "seed" in text.english]
 
 
 def test_a_result_that_contradicts_the_lesson_is_reported(outcome: MaskResult) -> None:
     equal = tuple(TrainedModelRow(5, is_causal, 0.1, 0.5) for is_causal in (True, False))
-    reversed_rows = MaskResult(5, outcome.packaged[::-1], equal, outcome.maps)
+    sentence = SentenceRow("The cat sat on it. ", 0.5, 0.5, "sat on it. ", "sat on it. ")
+    reversed_rows = MaskResult(5, outcome.packaged[::-1], (sentence,), equal, outcome.maps)
     sentences = " ".join(text.english for text in reversed_rows.list_exceptions())
     assert sentences.count("the loss did not fall") == 2 and sentences.count("did not become worse") == 2
     assert "tiny:" in sentences and "seed 5:" in sentences
+    assert "the loss of 1 of 1 sentences did not fall" in sentences
+    assert "1 of 1 sentences were repeated no worse" in sentences
 
 
 def test_maps_show_weights_on_later_tokens_only_without_the_mask(outcome: MaskResult, tmp_path: Path) -> None:
@@ -95,7 +115,7 @@ def test_toy_training_learns_and_answers_greedily() -> None:
 
 
 def test_the_same_seed_gives_the_same_numbers() -> None:
-    first, again, other = (measure_mask_removal(sequences=1, steps=3, seed=seed) for seed in (4, 4, 5))
+    first, again, other = (measure_mask_removal(sequences=1, sentences=1, steps=3, seed=seed) for seed in (4, 4, 5))
     assert first == again and first.trained[0].loss != other.trained[0].loss
     with pytest.raises(ArgumentError, match="at least 1"):
         measure_mask_removal(runs=0)

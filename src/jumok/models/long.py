@@ -139,7 +139,7 @@ class Long(Model):
         length = tokens.shape[1]
         hidden = self.embedding(tokens) + self.positions(range(length))
         hidden, layer_weights = self.run_blocks(
-            self.blocks, self.dropout(self.norm(hidden)), mask=self._build_mask(length, token_mask), weights=weights
+            self.blocks, self.dropout(self.norm(hidden)), mask=self.build_mask(length, token_mask), weights=weights
         )
         if order is not None:
             original = order.argsort(-1)
@@ -148,7 +148,13 @@ class Long(Model):
         logits = None if self.head is None else self.head(hidden, self.embedding.weight)
         return Output(logits, hidden, tuple(layer_weights) if weights else None)
 
-    def _build_mask(self, length: int, token_mask: Tensor | None) -> Mask | None:
+    def build_mask(self, length: int, token_mask: Tensor | None) -> Mask | None:
+        """Return the mask of every layer; None if all pairs are allowed.
+
+        Args:
+            length: The number of tokens.
+            token_mask: True = real token, on the left side; None = all are real.
+        """
         padding = build_padding_mask(token_mask)
         if self.config.mixing not in ("longformer", "bigbird"):
             return padding

@@ -223,7 +223,7 @@ class Numeric(Model):
     def _embed(self, numbers: Tensor, positions: Positions) -> Tensor:
         if numbers.dim() != 2:
             raise ShapeError(f"numbers must be [batch, length], not {list(numbers.shape)}")
-        if not bool(torch.isfinite(numbers).all()):
+        if not numbers.is_meta and not bool(torch.isfinite(numbers).all()):
             raise ArgumentError("the numbers must be finite, but contain infinity or NaN")
         scaled = (numbers / self.config.scale).to(self.start.dtype)
         encoded_positions = self.positions(positions, self.device).to(self.start.dtype)

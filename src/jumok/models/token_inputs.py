@@ -34,8 +34,8 @@ def check_tokens(tokens: Int[Tensor, "batch length"], vocabulary: int) -> None:
         )
     if not tokens.shape[1]:
         raise ArgumentError("the text is empty: a model needs at least one token")
-    if torch.compiler.is_compiling():
-        return  # reading values would break the graph; the embedding still checks the ids
+    if torch.compiler.is_compiling() or tokens.is_meta:
+        return  # reading values would break the graph; a tensor on the meta device has none
     lowest, highest = int(tokens.min()), int(tokens.max())
     if lowest < 0 or highest >= vocabulary:
         invalid = lowest if lowest < 0 else highest

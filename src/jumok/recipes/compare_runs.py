@@ -1,11 +1,12 @@
-"""Compare the reports of several runs in one table."""
+"""Compare several runs in one table: the settings that differ, and the numbers of their reports."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from jumok.checkpoint.run_folder import RUN_FILE
 from jumok.checkpoint.tensor_files import read_json
 from jumok.errors import ArgumentError
 
@@ -13,27 +14,49 @@ MAX_TEXT_LENGTH = 24  # characters; longer texts do not fit into a table
 
 
 def compare_runs(folders: Iterable[str | Path], columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    """Return one row for each run: its folder, and the numbers and short texts of its report.
+    """Return one row for each run: its folder, the settings that differ, and the numbers and short texts of its report.
 
-    All rows have the same columns; a value that a report does not contain is None.
+    Settings are those of the model and of the training, such as heads, width, layers, mixing, positions and steps. All
+    rows have the same columns; a value that a run does not have is None.
 
     Args:
         folders: The folders of finished runs.
-        columns: The names to include; None = all.
+        columns: The names to include, also of settings that do not differ; None = all that differ, and all of the
+            reports.
 
     Raises:
-        ArgumentError: If a folder has no report, or no report contains a column.
+        ArgumentError: If a folder has no report, or no run has a column.
     """
-    reports = [_read_report(folder) for folder in map(Path, folders)]
+    paths = [Path(folder) for folder in folders]
+    reports = [_read_report(folder) for folder in paths]
     if not reports:
         raise ArgumentError("there are no runs to compare; give the folders of finished runs")
 
-    names = list(dict.fromkeys(name for report in reports for name in report))
-    unknown = next((name for name in columns or () if name not in names), None)
+    settings = [_read_settings(folder) for folder in paths]
+    reported = list(dict.fromkeys(name for report in reports for name in report))
+    differing = [name for name in find_differences(settings) if name not in reported]
+    rows = [{**setting, **report} for setting, report in zip(settings, reports, strict=True)]
+    names = [reported[0], *differing, *reported[1:]]
+    unknown = next((name for name in columns or () if not any(name in row for row in rows)), None)
     if unknown is not None:
-        raise ArgumentError(f"none of these reports contains a column {unknown!r}; choose from {', '.join(names[1:])}")
+        raise ArgumentError(
+            f"none of these runs has a column {unknown!r}; choose from {', '.join(names[1:])}, or a setting of run.json"
+        )
     selected = names if columns is None else ["run", *columns]
-    return [{name: report.get(name) for name in selected} for report in reports]
+    return [{name: row.get(name) for name in selected} for row in rows]
+
+
+def find_differences(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the names of the settings that are not equal in all runs, in their order.
+
+    Args:
+        settings: The settings of each run.
+
+    >>> find_differences([{"heads": 1, "width": 32}, {"heads": 4, "width": 32, "mixing": "full"}])
+    ['heads', 'mixing']
+    """
+    names = dict.fromkeys(name for setting in settings for name in setting)
+    return [name for name in names if any(setting.get(name) != settings[0].get(name) for setting in settings)]
 
 
 def _read_report(folder: Path) -> dict[str, Any]:
@@ -43,6 +66,30 @@ def _read_report(folder: Path) -> dict[str, Any]:
         raise ArgumentError(f"there is no report in {folder}; it is written when a run has finished")
     report = read_json(folder, "report.json")
     return {"run": str(folder), **{name: content for name, content in report.items() if _fits_into_table(content)}}
+
+
+def _read_settings(folder: Path) -> dict[str, Any]:
+    """Return the recipe, the model's config and the training settings of a run; nested fields are joined by dots."""
+    if not (folder / RUN_FILE).is_file():
+        return {}
+    record = read_json(folder, RUN_FILE)
+    recipe = {"recipe": record.get("recipe"), "data": record.get("data")}
+    parts = [part for name in ("model", "settings") if isinstance(part := record.get(name), dict)]
+    families = {"family": parts[0].get("family")} if parts else {}
+    fields: dict[str, Any] = {}
+    for part in parts:
+        fields |= {name: content for name, content in _flatten(part).items() if name != "family"}
+    return {**recipe, **families, **fields}
+
+
+def _flatten(fields: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, content in fields.items():
+        if isinstance(content, dict):
+            flat |= _flatten(content, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = content
+    return flat
 
 
 def _fits_into_table(content: object) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,6 +12,9 @@ from jumok.cli.command import Command, json_option, language_option, select_lang
 from jumok.cli.picture_options import check_picture_paths
 
 from .result_output import print_outcome
+
+if TYPE_CHECKING:
+    from jumok.lab.experiments import ExperimentResult
 
 HEADINGS = {"en": "Note:", "ko": "참고:"}
 
@@ -20,6 +24,8 @@ HEADINGS = {"en": "Note:", "ko": "참고:"}
     short_help="Compute parameters, operations and memory of a Transformer.",
     epilog="""Examples:
   jumok cost tiny
+  jumok cost translator --tokens 32
+  jumok cost minilm --tokens 256
   jumok cost --width 512 --heads 8 --layers 6 --tokens 16384
   jumok cost smollm2 --tokens 2048 --batch 8 --json
   jumok cost --width 256 --measure
@@ -51,11 +57,11 @@ def cost(
     language: str | None,
     as_json: bool,
 ) -> None:
-    """Compute what a GPT costs, and whether it fits into the memory of this machine, without running it. MODEL is a
+    """Compute what a model costs, and whether it fits into the memory of this machine, without running it. MODEL is a
     folder, a .gguf file, or a name from the catalogue; without MODEL, the options describe a GPT-2 of another size."""
     from jumok.checkpoint.read_config import read_config
-    from jumok.errors import ArgumentError
     from jumok.lab.cost.cost_report import report_cost
+    from jumok.lab.cost.family_report import report_family_cost
     from jumok.models.gpt import GPTConfig
 
     selected = select_language(language)
@@ -66,10 +72,11 @@ def cost(
             raise click.UsageError(f"{model} has its own sizes; remove {', '.join(contradicting)}")
         config = read_config(model)
         if not isinstance(config, GPTConfig):
-            raise ArgumentError(
-                f"jumok cost computes models of the family gpt (GPT-2, Llama, Qwen2, ...); {model} is a "
-                f"{config.family}; describe a model of its size with --width, --heads and --layers"
-            )
+            if measure:
+                raise click.UsageError("--measure times layers of one width; give it with --width instead of a model")
+            report = report_family_cost(config, tokens, batch, with_growth=bool(paths))
+            _print_report(report, paths, selected, as_json)
+            return
     else:
         chosen_width, chosen_heads = width or 512, heads or 8
         if chosen_width % chosen_heads:
@@ -83,7 +90,11 @@ def cost(
             hidden=hidden or 4 * chosen_width,
         )
     with show_progress("measuring", as_json) as progress:
-        report = report_cost(config, tokens or config.length, batch, measure=measure, progress=progress)
+        gpt_report = report_cost(config, tokens or config.length, batch, measure=measure, progress=progress)
+    _print_report(gpt_report, paths, selected, as_json)
+
+
+def _print_report(report: ExperimentResult, paths: list[Path], selected: str, as_json: bool) -> None:
     pictures = [str(report.save_picture(path, selected)) for path in paths]
     if as_json:
         click.echo(json.dumps({**report.to_json(selected), "pictures": pictures}, ensure_ascii=False))

@@ -16,6 +16,7 @@ from jumok.cli.command import Command, json_option, show_progress, show_status
 from jumok.cli.input_summary import explain_failures, input_to_json, limit_option, summarize_input
 from jumok.cli.picture_options import add_picture_options, add_shading_options, check_picture_paths
 
+from .between_report import BetweenReport, measure_last_token, parse_words
 from .image_picture import draw_over_image, reads_image
 from .query_report import describe_query_as_json, print_query_report
 
@@ -36,6 +37,7 @@ TOKENS_SHOWN = 40  # tokens whose sources are printed
   jumok look tiny "주목은 어텐션이다. 주목은" --words
   jumok look smollm2 "When Mary and John went to the store, John gave a drink to" --top 2
   jumok look smollm2 "The animal didn't cross the street because it was too tired" --query it --skip-first
+  jumok look smollm2 "The animal didn't cross the street because it was too tired" --query it --between animal,street
   jumok look smollm2 story.txt --layer 3 --head 1 --png map.png
   jumok look runs/translate-1 "Save file" --layer decoder.0.cross --json
   jumok look my-vit cat.png --png heads.png
@@ -57,6 +59,11 @@ TOKENS_SHOWN = 40  # tokens whose sources are printed
     metavar="TOKEN",
     help="Only the keys of this token in every head, and how many heads prefer which key: its text (the last "
     "occurrence) or its position. --skip-first leaves the first key out.",
+)
+@click.option(
+    "--between",
+    metavar="WORD,WORD",
+    help="With --query: how many heads put more weight on which of two words, and what their ablation changes.",
 )
 @click.option(
     "--words",
@@ -82,6 +89,7 @@ def look(
     head: int | None,
     top: int,
     query: str | None,
+    between: str | None,
     by_words: bool,
     show_scores: bool,
     limit: int,
@@ -99,12 +107,14 @@ def look(
     from jumok.lens import Lens
     from jumok.lens.capture.head_figure import save_heads, select_heads
     from jumok.lens.describe import table_rows
+    from jumok.lens.describe.key_choice import compare_keys
     from jumok.lens.describe.query_sources import find_query, rank_query_sources
     from jumok.threads import use_fastest_threads
 
     paths = check_picture_paths(png, svg)
     if show_scores and query is not None:
         raise click.UsageError("--scores describes heads, and --query one token; give one of them")
+    words = _check_between(between, query, by_words)
     loaded, labelled = load_and_prepare(arguments, limit, as_json)
     hidden = _list_hidden(labelled) if by_words else []
     is_first_hidden = by_words and 0 in labelled.list_hidden("source")
@@ -150,6 +160,13 @@ def look(
                 by_words=by_words,
             )
 
+    report_between = None
+    if words is not None:
+        with show_progress("ablating heads", as_json) as report, use_fastest_threads(loaded.model):
+            choice = compare_keys(capture, labelled, sites, position, words, heads=heads_by_site)
+            predicted, effects = measure_last_token(loaded, labelled, position, report)
+        report_between = BetweenReport(position, choice, predicted, effects)
+
     def read_map(site: str, index: int, limit: int) -> PooledMap:
         return table_rows.pool_labelled_head(
             capture, labelled, site, index, limit, by_words=by_words, first_apart=skip_first
@@ -176,6 +193,8 @@ def look(
             fields |= {"heads": heads, "tokens": tokens}
         else:
             fields |= describe_query_as_json(position, sources, skip_first)
+        if report_between is not None:
+            fields["between"] = report_between.to_json()
         click.echo(json.dumps({**fields, "pictures": figures}, ensure_ascii=False))
         return
 
@@ -190,10 +209,23 @@ def look(
         if show_scores:
             _print_scores(heads)
         _print_sources(tokens)
+    elif report_between is not None:
+        report_between.print()
     else:
         print_query_report(position, sources, skip_first)
     for figure in figures:
         click.echo(f"wrote {figure}")
+
+
+def _check_between(between: str | None, query: str | None, by_words: bool) -> tuple[str, str] | None:
+    """Return the two words of --between; None without it. Runs before a model is loaded."""
+    if between is None:
+        return None
+    if query is None:
+        raise click.UsageError("--between compares the keys of one token; give the token with --query")
+    if by_words:
+        raise click.UsageError("--between adds up the tokens of its words itself; remove --words")
+    return parse_words(between)
 
 
 def _select_sites(capture: Capture, layer: str | None) -> list[str]:

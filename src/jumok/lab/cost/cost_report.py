@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from jumok.lab.bilingual_text import Text
 from jumok.lab.experiments.experiment_result import ExperimentResult, Progress, Table
 from jumok.models.gpt import GPTConfig
 
+from .family_cost import FamilyCost
 from .gpt_cost import GPTCost, compute_gpt_cost
 from .layer_growth import KERNEL, LayerGrowth, compare_layers, count_layer_operations
 from .machine_memory import read_available_memory
@@ -69,7 +71,7 @@ class CostReport(ExperimentResult):
     def build_tables(self) -> list[Table]:
         """Return tables of parameters and operations, of memory, of attention weights, and of kinds of layers."""
         return [
-            _build_count_table(self.cost),
+            build_count_table(self.cost, PARTS),
             self._build_memory_table(),
             self._build_weights_table(),
             self._build_layer_table(),
@@ -84,19 +86,14 @@ class CostReport(ExperimentResult):
             (Text("activations in training", "학습 중 활성값"), format_bytes(cost.activation_bytes), ""),
         ]
         for use, number in self.needs.items():
-            rows.append((USES[use], format_bytes(number), self._describe_fit(number)))
+            rows.append((USES[use], format_bytes(number), describe_fit(number, self.available)))
         title = Text(
             f"memory in float32, {self.batch} x {self.tokens:,} tokens (1 MB = 1,048,576 bytes); "
-            f"available here: {_format_available(self.available)}",
+            f"available here: {format_available(self.available)}",
             f"float32 메모리, {self.batch} x {self.tokens:,} 토큰(1 MB = 1,048,576바이트); "
-            f"이 컴퓨터에서 쓸 수 있는 메모리: {_format_available(self.available)}",
+            f"이 컴퓨터에서 쓸 수 있는 메모리: {format_available(self.available)}",
         )
         return Table((Text("memory", "메모리"), Text("size", "크기"), Text("fits", "가능")), tuple(rows), title)
-
-    def _describe_fit(self, number: int) -> str | Text:
-        if self.available is None:
-            return "?"
-        return Text("yes", "예") if number <= self.available else Text("NO", "아니요")
 
     def _build_weights_table(self) -> Table:
         rows = tuple(
@@ -163,16 +160,7 @@ class CostReport(ExperimentResult):
 
     def list_exceptions(self) -> list[Text]:
         """Name what does not fit into memory, and measured growth that differs from the theory."""
-        texts = []
-        for use, number in self.needs.items():
-            if self.available is not None and number > self.available:
-                sizes = format_bytes(number), format_bytes(self.available)
-                texts.append(
-                    Text(
-                        f"{USES[use].english}: {sizes[0]} do not fit into the available {sizes[1]}.",
-                        f"{USES[use].korean}: {sizes[0]}는 쓸 수 있는 메모리 {sizes[1]}에 들어가지 않습니다.",
-                    )
-                )
+        texts = list_misfits(self.needs, self.available, USES)
         for layer in self.layers:
             for name, theory, measured in (
                 ("2n", layer.longer, layer.measured_longer),
@@ -281,11 +269,57 @@ def _format_unit(number: int, base: int, units: tuple[str, ...]) -> str:
     return digits + units[unit]
 
 
-def _format_available(available: int | None) -> str:
+def format_available(available: int | None) -> str:
+    """Return the available memory with a unit, or "?" if it is not known.
+
+    Args:
+        available: The number of bytes; None = not known.
+    """
     return "?" if available is None else format_bytes(available)
 
 
-def _build_count_table(cost: GPTCost) -> Table:
+def describe_fit(number: int, available: int | None) -> str | Text:
+    """Say whether a number of bytes fits into memory; "?" if that is not known.
+
+    Args:
+        number: The number of bytes.
+        available: The available bytes; None = not known.
+    """
+    if available is None:
+        return "?"
+    return Text("yes", "예") if number <= available else Text("NO", "아니요")
+
+
+def list_misfits(needs: Mapping[str, int], available: int | None, uses: Mapping[str, Text]) -> list[Text]:
+    """Return a sentence for each use that does not fit into memory.
+
+    Args:
+        needs: The bytes that each use needs.
+        available: The available bytes; None = not known.
+        uses: The names of the uses.
+    """
+    if available is None:
+        return []
+    texts = []
+    for use, number in needs.items():
+        if number > available:
+            sizes = format_bytes(number), format_bytes(available)
+            texts.append(
+                Text(
+                    f"{uses[use].english}: {sizes[0]} do not fit into the available {sizes[1]}.",
+                    f"{uses[use].korean}: {sizes[0]}는 쓸 수 있는 메모리 {sizes[1]}에 들어가지 않습니다.",
+                )
+            )
+    return texts
+
+
+def build_count_table(cost: GPTCost | FamilyCost, parts: Mapping[str, Text]) -> Table:
+    """Return a table of parameters and operations, by part.
+
+    Args:
+        cost: The cost.
+        parts: The names of the parts.
+    """
     rows: list[tuple[str | Text, ...]] = []
     for counts, total, kind in (
         (cost.parameters, cost.parameter_count, Text("parameters", "파라미터")),
@@ -294,7 +328,7 @@ def _build_count_table(cost: GPTCost) -> Table:
         rows.append((kind, f"{total:,}", ""))
         for part, number in counts.items():
             if number:
-                text = PARTS[part]
+                text = parts[part]
                 indented = Text(f"  {text.english}", f"  {text.korean}")
                 rows.append((indented, f"{number:,}", f"{number / total:.0%}"))
     return Table((Text("count", "개수"), Text("total", "합계"), Text("share", "비율")), tuple(rows))

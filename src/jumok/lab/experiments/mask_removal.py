@@ -6,14 +6,18 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from jumok.checkpoint import Loaded
 from jumok.checkpoint.load import load
 from jumok.data.datasets import toy_tasks
+from jumok.data.datasets.korean_english_sentences import make_sentence_pairs
 from jumok.draw import save_head_grid
 from jumok.errors import ArgumentError
 from jumok.lab.bilingual_text import Text
@@ -24,10 +28,12 @@ from jumok.tap import listen
 from .experiment_result import ExperimentResult, Progress, Table
 from .toy_training import compute_answer_accuracy, compute_answer_loss, continue_rows, join_examples, train_on_answers
 
-QUICK: dict[str, Any] = {"sequences": 64, "runs": 1, "steps": 400}
-FULL: dict[str, Any] = {"sequences": 256, "runs": 3, "steps": 1500}
+QUICK: dict[str, Any] = {"sequences": 64, "sentences": 24, "runs": 1, "steps": 400}
+FULL: dict[str, Any] = {"sequences": 256, "sentences": 200, "runs": 3, "steps": 1500}
 PIECE = 48  # bytes of a random piece, which then repeats
 SHOWN, CONTINUED = 8, 24  # bytes of the repetition that the model reads, and bytes that it continues
+PROMPT = 8  # bytes of a repeated sentence that the model reads
+PRINTED_SENTENCES = 3
 DIGITS, KINDS = 6, 3  # the task of the trained models: sort 6 digits of 3 kinds
 # the least possible loss with the mask: of the 12 predicted tokens, 5 are random digits
 LEAST_LOSS = (DIGITS - 1) * math.log(KINDS) / (2 * DIGITS)
@@ -54,6 +60,42 @@ class PackagedModelRow:
 
 
 @dataclass(frozen=True)
+class SentenceRow:
+    """The model ``tiny`` on one English sentence, with and without its mask.
+
+    Attributes:
+        sentence: The sentence, with a full stop and a space.
+        loss: The loss on the sentence with the mask.
+        unmasked_loss: The loss without it.
+        written: What the model writes after the sentence and the first 8 letters of its repetition, with the mask.
+        unmasked_written: What it writes without the mask.
+    """
+
+    sentence: str
+    loss: float
+    unmasked_loss: float
+    written: str
+    unmasked_written: str
+
+    def compute_right(self, written: str) -> float:
+        """Return the share of letters that repeat the sentence, each at its position.
+
+        Args:
+            written: ``written`` or ``unmasked_written``.
+        """
+        expected = self.sentence[PROMPT:]
+        return sum(map(str.__eq__, written, expected)) / len(expected)
+
+    def compute_similarity(self, written: str) -> float:
+        """Return how similar a text is to the rest of the sentence, from 0 to 1, also if letters are shifted.
+
+        Args:
+            written: ``written`` or ``unmasked_written``.
+        """
+        return SequenceMatcher(None, written, self.sentence[PROMPT:]).ratio()
+
+
+@dataclass(frozen=True)
 class TrainedModelRow:
     """A small GPT that was trained to sort digits, with or without the causal mask, and tested in the same way.
 
@@ -77,17 +119,19 @@ class MaskResult(ExperimentResult):
     Attributes:
         seed: The first seed.
         packaged: The model ``tiny`` with and without its mask.
+        sentences: The model ``tiny`` on English sentences.
         trained: The trained models, with and without the mask for each seed.
         maps: The weights of a head of ``tiny`` on a text, with and without the mask.
     """
 
     seed: int
     packaged: tuple[PackagedModelRow, ...]
+    sentences: tuple[SentenceRow, ...]
     trained: tuple[TrainedModelRow, ...]
     maps: tuple[list[list[float]], ...]
 
     def build_tables(self) -> list[Table]:
-        """Return a table of the model ``tiny``, and one of the trained models."""
+        """Return tables of the model ``tiny`` on random bytes and on sentences, and one of the trained models."""
         packaged = tuple(
             (MASK_NAMES[row.is_causal], f"{row.first_loss:.2f}", f"{row.second_loss:.2f}", f"{row.right:.0%}")
             for row in self.packaged
@@ -108,6 +152,8 @@ class MaskResult(ExperimentResult):
                     f"{math.log(256):.2f} 이상",
                 ),
             ),
+            self._build_sentence_table(generated),
+            self._build_writing_table(),
             Table(
                 (mask, Text("seed", "시드"), Text("loss", "손실"), generated),
                 trained,
@@ -120,8 +166,43 @@ class MaskResult(ExperimentResult):
             ),
         ]
 
+    def _build_sentence_table(self, generated: Text) -> Table:
+        rows = tuple(
+            (MASK_NAMES[is_causal], f"{loss:.2f}", f"{right:.0%}")
+            for is_causal in (True, False)
+            for loss, right in [self._average_sentences(is_causal)]
+        )
+        return Table(
+            (Text("mask", "마스크"), Text("loss", "손실"), generated),
+            rows,
+            Text(
+                f"the model tiny on {len(self.sentences)} English sentences; generated: the sentence again, after "
+                f"its first {PROMPT} letters",
+                f"영어 문장 {len(self.sentences)}개에 대한 모델 tiny; 생성: 첫 {PROMPT}글자 뒤에 같은 문장을 다시 쓰기",
+            ),
+        )
+
+    def _build_writing_table(self) -> Table:
+        def compute_harm(row: SentenceRow) -> float:
+            return row.compute_similarity(row.written) - row.compute_similarity(row.unmasked_written)
+
+        rows = tuple(
+            (f"{row.sentence}{row.sentence[:PROMPT]}|", name, written)
+            for row in sorted(self.sentences, key=compute_harm, reverse=True)[:PRINTED_SENTENCES]
+            for name, written in ((MASK_NAMES[True], row.written), (MASK_NAMES[False], row.unmasked_written))
+        )
+        columns = (Text("tiny reads", "tiny가 읽는 글"), Text("mask", "마스크"), Text("tiny writes", "tiny가 쓴 글"))
+        title = Text(
+            f"the {min(PRINTED_SENTENCES, len(self.sentences))} sentences that the missing mask harms most",
+            f"마스크가 없을 때 가장 나빠진 문장 {min(PRINTED_SENTENCES, len(self.sentences))}개",
+        )
+        return Table(columns, rows, title)
+
     def explain(self) -> list[Text]:
         """Say what the loss and the generated answers do without the mask."""
+        sentences = [self._average_sentences(is_causal) for is_causal in (True, False)]
+        sentence_losses = [f"{loss:.2f}" for loss, _ in sentences]
+        sentence_rights = [f"{right:.0%}" for _, right in sentences]
         causal, unmasked = self.packaged
         rights = [self._average_right(is_causal) for is_causal in (True, False)]
         losses = f"{causal.first_loss:.2f}", f"{unmasked.first_loss:.2f}"
@@ -129,18 +210,22 @@ class MaskResult(ExperimentResult):
         return [
             Text(
                 f"Without the mask a model reads the token that it has to predict: the loss of tiny on unpredictable "
-                f"bytes changes from {losses[0]} to {losses[1]}, and the trained models have the loss "
+                f"bytes changes from {losses[0]} to {losses[1]}, on sentences from {sentence_losses[0]} to "
+                f"{sentence_losses[1]}, and the trained models have the loss "
                 f"{trained_losses[0]} with it and {trained_losses[1]} without.",
                 f"마스크가 없으면 모델은 예측해야 할 토큰을 미리 읽습니다. 예측할 수 없는 바이트에서 tiny의 손실은 "
-                f"{losses[0]}에서 {losses[1]}로 바뀌고, 학습한 모델의 손실은 마스크가 있으면 "
+                f"{losses[0]}에서 {losses[1]}로, 문장에서는 {sentence_losses[0]}에서 {sentence_losses[1]}로 바뀌고, "
+                f"학습한 모델의 손실은 마스크가 있으면 "
                 f"{trained_losses[0]}, 없으면 {trained_losses[1]}입니다.",
             ),
             Text(
                 f"In generation the next token does not exist yet: tiny continues {causal.right:.0%} of the bytes "
-                f"correctly with its mask and {unmasked.right:.0%} without, and the trained models answer "
+                f"correctly with its mask and {unmasked.right:.0%} without, {sentence_rights[0]} and "
+                f"{sentence_rights[1]} of the letters of sentences, and the trained models answer "
                 f"{rights[0]:.0%} and {rights[1]:.0%} of the questions.",
                 f"생성할 때는 다음 토큰이 아직 없습니다. tiny가 올바르게 이어 쓴 바이트는 마스크가 있으면 "
-                f"{causal.right:.0%}, 없으면 {unmasked.right:.0%}이고, 학습한 모델이 맞힌 문제는 {rights[0]:.0%}와 "
+                f"{causal.right:.0%}, 없으면 {unmasked.right:.0%}이고, 문장의 글자는 {sentence_rights[0]}와 "
+                f"{sentence_rights[1]}, 학습한 모델이 맞힌 문제는 {rights[0]:.0%}와 "
                 f"{rights[1]:.0%}입니다.",
             ),
         ]
@@ -154,6 +239,7 @@ class MaskResult(ExperimentResult):
         open_rows = [row for row in self.trained if not row.is_causal]
         for row, other in zip(masked_rows, open_rows, strict=True):
             pairs.append((f"seed {row.seed}", other.loss < row.loss, row.right, other.right))
+        texts += self._list_sentence_exceptions()
         for name, has_lower_loss, right, open_right in pairs:
             if not has_lower_loss:
                 texts.append(
@@ -178,6 +264,35 @@ class MaskResult(ExperimentResult):
         title = Text("tiny, layer 1, head 0", "tiny, 층 1, 헤드 0").select(language)
         return save_head_grid(target, list(self.maps), labels, labels, titles=titles, title=title)
 
+    def _list_sentence_exceptions(self) -> list[Text]:
+        texts = []
+        total = len(self.sentences)
+        higher = sum(row.unmasked_loss >= row.loss for row in self.sentences)
+        unharmed = sum(
+            row.compute_right(row.unmasked_written) >= row.compute_right(row.written) for row in self.sentences
+        )
+        if higher:
+            texts.append(
+                Text(
+                    f"tiny: the loss of {higher} of {total} sentences did not fall without the mask.",
+                    f"tiny: 문장 {total}개 중 {higher}개는 마스크가 없어도 손실이 줄지 않았습니다.",
+                )
+            )
+        if unharmed:
+            texts.append(
+                Text(
+                    f"tiny: {unharmed} of {total} sentences were repeated no worse without the mask.",
+                    f"tiny: 문장 {total}개 중 {unharmed}개는 마스크가 없어도 반복이 나빠지지 않았습니다.",
+                )
+            )
+        return texts
+
+    def _average_sentences(self, is_causal: bool) -> tuple[float, float]:
+        """Return the loss and the share of right letters, each on average over the sentences."""
+        losses = [row.loss if is_causal else row.unmasked_loss for row in self.sentences]
+        rights = [row.compute_right(row.written if is_causal else row.unmasked_written) for row in self.sentences]
+        return mean(losses), mean(rights)
+
     def _average_loss(self, is_causal: bool) -> float:
         return mean(row.loss for row in self.trained if row.is_causal is is_causal)
 
@@ -186,12 +301,19 @@ class MaskResult(ExperimentResult):
 
 
 def measure_mask_removal(
-    *, sequences: int = 64, runs: int = 1, steps: int = 400, seed: int = 0, progress: Progress | None = None
+    *,
+    sequences: int = 64,
+    sentences: int = 24,
+    runs: int = 1,
+    steps: int = 400,
+    seed: int = 0,
+    progress: Progress | None = None,
 ) -> MaskResult:
     """Compare models with and without the causal mask: the packaged ``tiny``, and small models trained here.
 
     Args:
         sequences: The number of random sequences for ``tiny``.
+        sentences: The number of English sentences for ``tiny``, from ``make_sentence_pairs``.
         runs: How many models to train with the mask, and without it; each pair has its own seed.
         steps: The training steps of each model.
         seed: The first seed.
@@ -200,9 +322,12 @@ def measure_mask_removal(
     Raises:
         ArgumentError: If a number is not positive.
     """
-    if min(sequences, runs, steps) < 1:
-        raise ArgumentError("sequences, runs and steps must be at least 1")
-    packaged, maps = _measure_packaged_model(sequences, seed)
+    if min(sequences, sentences, runs, steps) < 1:
+        raise ArgumentError("sequences, sentences, runs and steps must be at least 1")
+    tiny = load("tiny")
+    packaged, maps = _measure_packaged_model(tiny, sequences, seed)
+    texts = [f"{pair.english}. " for pair in make_sentence_pairs(sentences, "held-out", seed)]
+    sentence_rows = tuple(_measure_sentence(tiny, text.replace("?.", "?")) for text in texts)
     done = 0
 
     def count_step() -> None:
@@ -216,17 +341,16 @@ def measure_mask_removal(
         for run_seed in range(seed, seed + runs)
         for is_causal in (True, False)
     ]
-    return MaskResult(seed, packaged, tuple(trained), maps)
+    return MaskResult(seed, packaged, sentence_rows, tuple(trained), maps)
 
 
 def _measure_packaged_model(
-    sequences: int, seed: int
+    tiny: Loaded, sequences: int, seed: int
 ) -> tuple[tuple[PackagedModelRow, ...], tuple[list[list[float]], ...]]:
     pairs = toy_tasks.make_repetition_examples(sequences, PIECE, "held-out", seed)
     rows = torch.tensor([piece + repetition for piece, repetition in pairs])
     prompt = PIECE + SHOWN
     measured, maps = [], []
-    tiny = load("tiny")
     with Lens(tiny) as lens, torch.no_grad():
         for is_causal in (True, False):
             edits: Sequence[Remask] = () if is_causal else (Remask(),)
@@ -246,6 +370,21 @@ def _measure_packaged_model(
             weights = lens.run(EXAMPLE_TEXT, edits=edits).weights(*HEAD)
             maps.append([[round(weight, 4) for weight in row] for row in weights.tolist()])
     return tuple(measured), tuple(maps)
+
+
+def _measure_sentence(tiny: Loaded, sentence: str) -> SentenceRow:
+    tokens = torch.tensor([list(sentence.encode())])
+    prompt = torch.cat([tokens, tokens[:, :PROMPT]], 1)
+    losses, writings = [], []
+    with Lens(tiny) as lens, torch.no_grad():
+        for is_causal in (True, False):
+            edits: Sequence[Remask] = () if is_causal else (Remask(),)
+            logits: Tensor = lens.run(tokens, edits=edits, logits=True).logits
+            losses.append(float(torch.nn.functional.cross_entropy(logits[0, :-1], tokens[0, 1:])))
+            with nullcontext() if is_causal else remove_masks():
+                written = continue_rows(tiny.model, prompt, tokens.shape[1] - PROMPT)[0]
+            writings.append(bytes(written.tolist()).decode(errors="replace"))
+    return SentenceRow(sentence, losses[0], losses[1], writings[0], writings[1])
 
 
 def _train_model(seed: int, is_causal: bool, steps: int, count_step: Any) -> TrainedModelRow:

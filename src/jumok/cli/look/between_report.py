@@ -1,0 +1,166 @@
+"""Print which of two words the heads prefer, and which of these heads matter, for ``jumok look --between``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import mean
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from jumok.checkpoint import Loaded
+    from jumok.checkpoint.transformers_folder import LoadedTransformers
+    from jumok.lens.describe.key_choice import KeyChoice
+    from jumok.lens.describe.query_sources import QueryPosition
+    from jumok.lens.effects.effect_table import Effects
+    from jumok.tasks.labelled_input import LabelledInput
+
+HeadEffects = dict[tuple[Any, int], tuple[float, int]]  # layer and head -> effect and rank
+
+HEADS_SHOWN = 5  # heads that are printed for each word
+
+
+@dataclass(frozen=True)
+class BetweenReport:
+    """Which of two words the heads prefer, and what their ablation changes.
+
+    Args:
+        query: The token that attends.
+        choice: The weights of every head on both words.
+        predicted: The label of the last token, whose log-probability is measured; "" if nothing is measured.
+        effects: The effects of all heads on it; None if nothing is measured.
+    """
+
+    query: QueryPosition
+    choice: KeyChoice
+    predicted: str = ""
+    effects: Effects | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields for JSON: both words, and all heads with their weights and effects."""
+        effects = self._list_effects()
+        words = [
+            {
+                "word": word.text,
+                "positions": word.positions,
+                "heads": self.choice.count_preferring(index),
+                "sum": self.choice.sum_weights(index),
+            }
+            for index, word in enumerate(self.choice.words)
+        ]
+        heads = [
+            {**row, "effect": effects.get((row["layer"], row["head"]), (None, None))[0]} for row in self.choice.heads
+        ]
+        return {"words": words, "heads": heads, "predicted": self.predicted or None}
+
+    def print(self) -> None:
+        """Print how many heads prefer each word, the heads with the largest difference, and their effects."""
+        words = self.choice.words
+        total = len(self.choice.heads)
+        click.echo(f"{self.query.label}[{self.query.position}] in {total} heads: {words[0].text} or {words[1].text}?")
+        for index, word in enumerate(words):
+            click.echo(
+                f"  {self.choice.count_preferring(index):>4} heads put more weight on {word.text}"
+                f"[{word.positions[-1]}]; all heads together {self.choice.sum_weights(index):.2f}"
+            )
+        equal = total - sum(self.choice.count_preferring(index) for index in (0, 1))
+        if equal:
+            click.echo(f"  {equal:>4} heads put the same weight on both")
+        self._print_heads()
+
+    def _print_heads(self) -> None:
+        effects = self._list_effects()
+        if self.effects is not None:
+            clean = f"{self.effects.clean:.2f}"
+            click.echo(
+                f"\nlog-probability of {self.predicted} at the end: {clean}; effect: its change without the head"
+            )
+        first, second = (word.text for word in self.choice.words)
+        widths = [max(6, len(first)), max(6, len(second))]
+        prefix = 2 + max(len("prefers"), len(first), len(second))
+        header = f"\n{'prefers':<{prefix}}{'head':<8}{first:>{widths[0]}}  {second:>{widths[1]}}"
+        click.echo(header + (f"  effect  rank of {len(effects)}" if effects else ""))
+        for index, word in enumerate(self.choice.words):
+            for row in self.choice.rank_preferring(index)[:HEADS_SHOWN]:
+                name = f"{row['layer']}.{row['head']}"
+                weights = [f"{weight:>{width}.2f}" for weight, width in zip(row["weights"], widths, strict=True)]
+                line = f"{word.text:<{prefix}}{name:<8}{'  '.join(weights)}"
+                if effects:
+                    effect, rank = effects[row["layer"], row["head"]]
+                    line += f"  {effect:+6.2f}  {rank}"
+                click.echo(line)
+        if effects:
+            self._print_averages(effects)
+
+    def _print_averages(self, effects: HeadEffects) -> None:
+        """Compare the listed heads with all the other ones: a large weight alone does not show that a head matters."""
+        groups = {}
+        for index, word in enumerate(self.choice.words):
+            rows = self.choice.rank_preferring(index)[:HEADS_SHOWN]
+            groups[f"these heads for {word.text}"] = [effects[row["layer"], row["head"]][0] for row in rows]
+            effects = {head: pair for head, pair in effects.items() if head not in _list_names(rows)}
+        groups[f"the other {len(effects)} heads"] = [effect for effect, _ in effects.values()]
+        click.echo("\nmean effect, and mean of its size:")
+        for name, numbers in groups.items():
+            if numbers:
+                click.echo(f"  {mean(numbers):+.2f}  {mean(map(abs, numbers)):.2f}  {name}")
+
+    def _list_effects(self) -> HeadEffects:
+        """Return the effect of every head and its rank by size."""
+        if self.effects is None:
+            return {}
+        return {
+            (row.layer, row.head): (row.effect, rank)
+            for rank, row in enumerate(self.effects.rows, 1)
+            if row.head is not None
+        }
+
+
+def _list_names(rows: list[dict[str, Any]]) -> set[tuple[Any, int]]:
+    return {(row["layer"], row["head"]) for row in rows}
+
+
+def measure_last_token(
+    loaded: Loaded | LoadedTransformers,
+    labelled: LabelledInput,
+    query: QueryPosition,
+    progress: Callable[[int, int], None] | None,
+) -> tuple[str, Effects | None]:
+    """Ablate every head, and measure the log-probability of the last token of the text, given the tokens before it.
+
+    Args:
+        loaded: The model.
+        labelled: Its input.
+        query: The token whose attention is compared; it must come before the last one.
+        progress: Called with the number of measured heads and their total.
+
+    Returns:
+        The label of the last token and the effects; "" and None if the model does not predict the next token, or if
+        no token follows the query.
+    """
+    from jumok.lens import effect
+    from jumok.lens.effects.metrics import LogProbability
+
+    is_language_model = getattr(loaded.model, "task", None) == "continue"
+    if not is_language_model or query.position >= len(labelled.tokens) - 1:
+        return "", None
+    metric = LogProbability(labelled.tokens[-1], -2)
+    effects = effect(loaded, *labelled.positional, metric=metric, progress=progress, **labelled.named)
+    return labelled.source[-1], effects
+
+
+def parse_words(text: str) -> tuple[str, str]:
+    """Return the two words of ``--between``.
+
+    Args:
+        text: Two words, separated by a comma.
+
+    Raises:
+        click.UsageError: If there are not two words.
+    """
+    words = [word.strip() for word in text.split(",")]
+    if len(words) != 2 or not all(words):
+        raise click.UsageError(f"--between needs two words, separated by a comma, such as animal,street; not {text!r}")
+    return words[0], words[1]
