@@ -79,6 +79,8 @@ def test_sentences_state_the_measured_numbers(outcome: PositionsResult) -> None:
     english, korean = clear.explain()[1].english, clear.explain()[1].korean
     assert "50% of the answers are right without positions and 98% to 100% with them (1 step back)" in english
     assert "rotary (RoPE) 100%, T5 bias 98%, ALiBi 96%, sinusoidal 13%; the table of learned" in english
+    equal = replace(outcome, rows=(rows[0], rows[2], rows[3])).explain()[1]
+    assert "without positions and 100% with them" in equal.english and "있으면 100%입니다" in equal.korean
     assert "회전(RoPE) 100%, T5 편향 98%, ALiBi 96%, 사인파 13%이고" in korean
     assert f"at most {max(outcome.words[0].differences.values()):.0e}, with an encoding" in clear.explain()[0].english
 
