@@ -119,8 +119,11 @@ def test_picture_shows_the_tasks_and_the_sinusoids(outcome: PositionsResult, tmp
         save_panel_row(tmp_path / "none.png", [])
     with pytest.raises(DrawError, match="finite numbers"):
         save_panel_row(tmp_path / "nan.png", [MapPanel("", numpy.full((2, 3), numpy.nan), "", "")])
+    lines = LinePanel("a", {"first": [(1, 2.0)], "second": [(1, 1.0)]}, "c", "d")
+    labels = save_panel_row(tmp_path / "shared.svg", [lines, lines]).read_text()
+    assert labels.count("<!-- first -->") == labels.count("<!-- second -->") == 1, "panels share a legend"
     zeros = MapPanel("zeros", numpy.zeros((2, 3)), "x", "y")
-    assert save_panel_row(tmp_path / "row.svg", [LinePanel("a", {"b": [(1, 2.0)]}, "c", "d"), zeros]).exists()
+    assert save_panel_row(tmp_path / "row.svg", [lines, zeros]).exists()
 
 
 def test_targets_are_the_tokens_before() -> None:

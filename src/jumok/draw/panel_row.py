@@ -64,6 +64,8 @@ class MapPanel:
 def save_panel_row(target: str | Path, panels: Sequence[LinePanel | MapPanel]) -> Path:
     """Write a PNG or SVG image with panels from left to right, and return its path.
 
+    Panels with the same lines share the legend of the first of them.
+
     Args:
         target: Where to write the image; the suffix ``.png`` or ``.svg`` selects the format.
         panels: The panels, at least one.
@@ -79,10 +81,14 @@ def save_panel_row(target: str | Path, panels: Sequence[LinePanel | MapPanel]) -
     with open_figure_style(texts) as fonts:
         figure = create_figure(PANEL_WIDTH * len(panels), PANEL_HEIGHT)
         figure.set_layout_engine("constrained", w_pad=0.15)
+        explained: set[tuple[str, ...]] = set()  # names of lines that a legend explains
         for index, panel in enumerate(panels, 1):
             axes = figure.add_subplot(1, len(panels), index)
             if isinstance(panel, LinePanel):
                 _draw_line_panel(axes, panel, fonts)
+                if tuple(panel.series) in explained:
+                    axes.get_legend().remove()
+                explained.add(tuple(panel.series))
             else:
                 _draw_map_panel(figure, axes, panel, fonts)
         return save_figure(figure, path)

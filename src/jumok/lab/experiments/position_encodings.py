@@ -144,10 +144,10 @@ class PositionsResult(ExperimentResult):
         )
         return Text(
             f"At the trained length {without:.0%} of the answers are right without positions and {english_range} with "
-            f"them ({_count_steps(offset)} back). From token {LENGTHS[1] + 1} to {LENGTHS[2]}, where training never "
-            f"came: {english}; the table of learned positions ends after {TRAINED} tokens.",
+            f"them ({_count_steps(offset)} back). From token {LENGTHS[1] + 1} to {LENGTHS[2]}, beyond the trained "
+            f"length: {english}; the table of learned positions ends after {TRAINED} tokens.",
             f"학습한 길이에서 {offset}칸 앞의 토큰을 맞힌 비율은 위치 인코딩이 없으면 {without:.0%}, 있으면 "
-            f"{korean_range}입니다. 학습한 적 없는 {LENGTHS[1] + 1}~{LENGTHS[2]}번째 토큰에서는 {korean}이고, "
+            f"{korean_range}입니다. 학습한 길이를 넘는 {LENGTHS[1] + 1}~{LENGTHS[2]}번째 토큰에서는 {korean}이고, "
             f"학습형 위치의 표는 토큰 {TRAINED}개에서 끝납니다.",
         )
 
