@@ -86,8 +86,9 @@ def save_panel_row(target: str | Path, panels: Sequence[LinePanel | MapPanel]) -
             axes = figure.add_subplot(1, len(panels), index)
             if isinstance(panel, LinePanel):
                 _draw_line_panel(axes, panel, fonts)
-                if tuple(panel.series) in explained:
-                    axes.get_legend().remove()
+                legend = axes.get_legend()
+                if legend is not None and tuple(panel.series) in explained:
+                    legend.remove()
                 explained.add(tuple(panel.series))
             else:
                 _draw_map_panel(figure, axes, panel, fonts)
