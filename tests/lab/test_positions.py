@@ -79,6 +79,8 @@ def test_sentences_state_the_measured_numbers(outcome: PositionsResult) -> None:
     english, korean = clear.explain()[1].english, clear.explain()[1].korean
     assert "50% of the answers are right without positions and 98% to 100% with them (1 step back)" in english
     assert "rotary (RoPE) 100%, T5 bias 98%, ALiBi 96%, sinusoidal 13%; the table of learned" in english
+    equal = replace(outcome, rows=(rows[0], rows[2], rows[3])).explain()[1]
+    assert "without positions and 100% with them" in equal.english and "있으면 100%입니다" in equal.korean
     assert "회전(RoPE) 100%, T5 편향 98%, ALiBi 96%, 사인파 13%이고" in korean
     assert f"at most {max(outcome.words[0].differences.values()):.0e}, with an encoding" in clear.explain()[0].english
 
@@ -117,8 +119,11 @@ def test_picture_shows_the_tasks_and_the_sinusoids(outcome: PositionsResult, tmp
         save_panel_row(tmp_path / "none.png", [])
     with pytest.raises(DrawError, match="finite numbers"):
         save_panel_row(tmp_path / "nan.png", [MapPanel("", numpy.full((2, 3), numpy.nan), "", "")])
+    lines = LinePanel({"first": [(1, 2.0)], "second": [(1, 1.0)]}, "a", "c", "d")
+    labels = save_panel_row(tmp_path / "shared.svg", [lines, lines]).read_text()
+    assert labels.count("<!-- first -->") == labels.count("<!-- second -->") == 1, "panels share a legend"
     zeros = MapPanel("zeros", numpy.zeros((2, 3)), "x", "y")
-    assert save_panel_row(tmp_path / "row.svg", [LinePanel({"b": [(1, 2.0)]}, "a", "c", "d"), zeros]).exists()
+    assert save_panel_row(tmp_path / "row.svg", [lines, zeros]).exists()
 
 
 def test_targets_are_the_tokens_before() -> None:

@@ -56,7 +56,7 @@ EXPERIMENTS = {
     "positions": Experiment(
         "position_encodings",
         "measure_positions",
-        Text("what position encodings tell, and how far they reach", "위치 인코딩이 알려 주는 것과 통하는 길이"),
+        Text("what position encodings tell, and how far they reach", "위치 인코딩의 역할과 한계"),
     ),
     "recurrence": Experiment(
         "recurrence.recurrence_experiment",

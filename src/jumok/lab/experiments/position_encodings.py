@@ -129,7 +129,9 @@ class PositionsResult(ExperimentResult):
         rows = self.get_rows(offset)
         shares = {encoding: row.get_right(TRAINED) or 0.0 for encoding, row in rows.items()}
         without = shares.pop("none")
-        lowest, highest = min(shares.values()), max(shares.values())
+        lowest, highest = f"{min(shares.values()):.0%}", f"{max(shares.values()):.0%}"
+        english_range = lowest if lowest == highest else f"{lowest} to {highest}"
+        korean_range = lowest if lowest == highest else f"{lowest}~{highest}"
         far = {}
         for encoding, row in rows.items():
             share = row.get_right(LENGTHS[-1])
@@ -141,12 +143,12 @@ class PositionsResult(ExperimentResult):
             for language in ("en", "ko")
         )
         return Text(
-            f"At the trained length {without:.0%} of the answers are right without positions and {lowest:.0%} to "
-            f"{highest:.0%} with them ({_count_steps(offset)} back). From token {LENGTHS[1] + 1} to {LENGTHS[2]}, "
-            f"where training never came: {english}; the table of learned positions ends after {TRAINED} tokens.",
+            f"At the trained length {without:.0%} of the answers are right without positions and {english_range} with "
+            f"them ({_count_steps(offset)} back). From token {LENGTHS[1] + 1} to {LENGTHS[2]}, beyond the trained "
+            f"length: {english}; the table of learned positions ends after {TRAINED} tokens.",
             f"학습한 길이에서 {offset}칸 앞의 토큰을 맞힌 비율은 위치 인코딩이 없으면 {without:.0%}, 있으면 "
-            f"{lowest:.0%}~{highest:.0%}입니다. 학습한 적 없는 {LENGTHS[1] + 1}~{LENGTHS[2]}번째 토큰에서는 "
-            f"{korean}이고, 학습형 위치의 표는 토큰 {TRAINED}개에서 끝납니다.",
+            f"{korean_range}입니다. 학습한 길이를 넘는 {LENGTHS[1] + 1}~{LENGTHS[2]}번째 토큰에서는 {korean}이고, "
+            f"학습형 위치의 표는 토큰 {TRAINED}개에서 끝납니다.",
         )
 
     def list_exceptions(self) -> list[Text]:
