@@ -10,7 +10,8 @@ from .figure import create_figure, open_figure_style, save_figure
 
 Points = Sequence[tuple[int | float, int | float]]
 
-COLOURS = ("#7a8793", "#0b6e8f", "#b4552d", "#3f7d3a")  # the first, a grey, suits long noisy series
+# the first, a grey, suits long noisy series
+COLOURS = ("#7a8793", "#0b6e8f", "#b4552d", "#3f7d3a", "#8a5fa8", "#c79a2b", "#c2518b", "#333333")
 MARKER_LIMIT = 60  # series with fewer points show a marker at each of them
 
 
@@ -22,6 +23,7 @@ def save_line_plot(
     across: str = "step",
     vertical: str = "",
     log_across: bool = False,
+    log_vertical: bool = False,
 ) -> Path:
     """Write a PNG or SVG image with one line for each series, and return its path.
 
@@ -32,6 +34,7 @@ def save_line_plot(
         across: The label of the x axis.
         vertical: The label of the y axis; default: none.
         log_across: Whether the x axis is logarithmic, with a tick at every point; all x must be positive.
+        log_vertical: Whether the y axis is logarithmic; all y must be positive.
 
     Raises:
         DrawError: If the suffix is unknown, matplotlib is missing, or the file cannot be written.
@@ -63,8 +66,11 @@ def save_line_plot(
             axes.set_xscale("log")
             axes.set_xticks(ticks, [f"{tick:,g}" for tick in ticks])
             axes.minorticks_off()
+        if log_vertical:
+            axes.set_yscale("log")
+            axes.yaxis.set_major_formatter(lambda number, _: f"{number:,g}")
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(axis="y", color="#e4e4e4", linewidth=0.6)
         if lines:
-            axes.legend(frameon=False)
+            axes.legend(frameon=False, fontsize="small" if len(lines) > 4 else None)
         return save_figure(figure, path)

@@ -53,6 +53,11 @@ EXPERIMENTS = {
         "measure_head_counts",
         Text("what the number of heads costs and changes", "헤드 수의 비용과 효과"),
     ),
+    "long": Experiment(
+        "long_mixings",
+        "measure_long_mixings",
+        Text("ways past n^2 for long texts, and how far they see", "긴 텍스트에서 n^2를 피하는 방법과 그 도달 거리"),
+    ),
 }
 
 
