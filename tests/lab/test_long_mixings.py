@@ -52,19 +52,19 @@ def test_texts_hide_one_digit_at_the_distance() -> None:
 
 
 def test_peak_memory_counts_tensors_that_exist_at_one_time() -> None:
-    given = torch.zeros(1000)
+    numbers = torch.zeros(1000)
 
     def calculate() -> torch.Tensor:
-        first = given + 1  # 4,000 bytes
+        first = numbers + 1  # 4,000 bytes
         second = first.double()  # 8,000 more
         del first
         return second[:10] * 2  # a view takes nothing; 80 bytes
 
     assert measure_peak_memory(calculate) == 12_000
-    assert measure_peak_memory(lambda: given.view(10, 100).mT) == 0
-    assert measure_peak_memory(lambda: [given + 1 for _ in range(3)]) == 12_000
+    assert measure_peak_memory(lambda: numbers.view(10, 100).mT) == 0
+    assert measure_peak_memory(lambda: [numbers + 1 for _ in range(3)]) == 12_000
     for _ in range(3):  # freed tensors do not add up
-        assert measure_peak_memory(lambda: [(given + number).sum() for number in range(5)]) < 4_100
+        assert measure_peak_memory(lambda: [(numbers + number).sum() for number in range(5)]) < 4_100
 
 
 def test_memory_grows_with_n_not_with_n_squared() -> None:

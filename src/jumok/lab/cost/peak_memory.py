@@ -17,12 +17,12 @@ class _StorageCounter(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.known: set[int] = set()  # storages that exist
+        self.storages: set[int] = set()  # storages that exist
         self.bytes = self.peak = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         for tensor in _list_tensors((args, kwargs)):
-            self._add(tensor, 0)  # existed before, or is known
+            self._add(tensor, 0)  # existed before
         output = func(*args, **(kwargs or {}))
         for tensor in _list_tensors(output):
             self._add(tensor, tensor.untyped_storage().nbytes())
@@ -31,15 +31,15 @@ class _StorageCounter(TorchDispatchMode):
     def _add(self, tensor: Tensor, size: int) -> None:
         storage = tensor.untyped_storage()
         address = storage._cdata
-        if address in self.known:
+        if address in self.storages:
             return
-        self.known.add(address)
+        self.storages.add(address)
         self.bytes += size
         self.peak = max(self.peak, self.bytes)
         weakref.finalize(storage, self._remove, address, size)
 
     def _remove(self, address: int, size: int) -> None:
-        self.known.discard(address)
+        self.storages.discard(address)
         self.bytes -= size
 
 

@@ -20,7 +20,7 @@ from .needle_task import DISTANCES, NEW_DISTANCES
 
 MIXINGS = tuple(ORDERS)
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384)
-QUICK: dict[str, Any] = {"lengths": LENGTHS[:4], "runs": 1, "steps": 300}
+QUICK: dict[str, Any] = {"lengths": LENGTHS[2:6], "runs": 1, "steps": 300}
 FULL: dict[str, Any] = {"lengths": LENGTHS, "runs": 3, "steps": 300}
 CHANCE = 1 / needle_task.DIGITS
 DIFFERENT = 0.25  # a fitted exponent that differs more from the theory is reported
@@ -102,14 +102,14 @@ class LongResult(ExperimentResult):
         rows = [
             (cost.mixing, *map(format_bytes, cost.peak_bytes), f"{cost.memory_exponent:.2f}") for cost in self.costs
         ]
-        kept = Text("full, weights kept", "full, 가중치 보관 시")
+        label = Text("full, weights kept", "full, 가중치 보관 시")
         title = Text(
             "largest memory of all tensors that the layer creates, at one time, counted at every operation; last line: "
             "the weights of full attention, computed as heads x n^2 x 4 bytes, which the fused kernel does not store",
             "층이 만드는 텐서가 동시에 차지하는 최대 메모리(연산마다 합산); 마지막 줄은 전체 어텐션의 가중치로, "
             "헤드 수 x n^2 x 4바이트로 계산한 값이며 융합 커널은 저장하지 않습니다",
         )
-        return Table(columns, (*rows, (kept, *map(format_bytes, self.weight_bytes), "2.00")), title)
+        return Table(columns, (*rows, (label, *map(format_bytes, self.weight_bytes), "2.00")), title)
 
     def _build_needle_table(self) -> Table:
         new = (*(Text(f"{distance} new", f"{distance} 새로") for distance in NEW_DISTANCES), Text("range", "범위"))
@@ -136,13 +136,13 @@ class LongResult(ExperimentResult):
     def explain(self) -> list[Text]:
         """Say how the costs grow, and which mixings find a distant digit."""
         full = self._get_cost("full")
-        others = [cost for cost in self.costs if cost is not full]
+        sparse_costs = [cost for cost in self.costs if cost is not full]
         longest, growth = self.lengths[-1], self.lengths[-1] // self.lengths[-FITTED:][0]
-        exponents = sorted(cost.exponent for cost in others)
+        exponents = sorted(cost.exponent for cost in sparse_costs)
         sizes = format_bytes(full.peak_bytes[-1]), format_bytes(self.weight_bytes[-1])
         window = next(row for row in self.needles if row.mixing == "window")
         far = self._list_far_distances()
-        found = ", ".join(f"{row.mixing} {row.average(far):.0%}" for row in self.needles if row is not window)
+        shares = ", ".join(f"{row.mixing} {row.average(far):.0%}" for row in self.needles if row is not window)
         return [
             Text(
                 f"When a text grows {growth} times longer, to {longest:,} tokens, the time of full attention grows "
@@ -156,10 +156,11 @@ class LongResult(ExperimentResult):
             ),
             Text(
                 f"A window alone reaches {window.reach} tokens in {needle_task.LAYERS} layers: of digits at distance "
-                f"{far[0]} to {far[-1]} it names {window.average(far):.0%} (chance {CHANCE:.1%}); the others: {found}.",
+                f"{far[0]} to {far[-1]} it names {window.average(far):.0%} (chance {CHANCE:.1%}); the others: "
+                f"{shares}.",
                 f"윈도만으로는 층 {needle_task.LAYERS}개에서 {window.reach}토큰까지만 도달합니다. 거리 {far[0]}에서 "
                 f"{far[-1]} 사이의 숫자를 맞힌 비율은 {window.average(far):.0%}(우연 {CHANCE:.1%})이고, "
-                f"나머지는 {found}입니다.",
+                f"나머지는 {shares}입니다.",
             ),
         ]
 
@@ -183,7 +184,7 @@ class LongResult(ExperimentResult):
                 texts.append(
                     Text(
                         f"{cost.mixing} still takes {ratio:.1f} times as long as full attention at {longest:,} tokens.",
-                        f"{cost.mixing}은(는) 토큰 {longest:,}개에서도 전체 어텐션보다 {ratio:.1f}배 오래 걸립니다.",
+                        f"{cost.mixing}: 토큰 {longest:,}개에서도 전체 어텐션보다 {ratio:.1f}배 오래 걸립니다.",
                     )
                 )
         for row in self.needles:
@@ -221,7 +222,7 @@ def _list_needle_exceptions(row: NeedleRow) -> list[Text]:
         texts.append(
             Text(
                 f"{row.mixing} names only {share:.0%} of the digits that it can reach: training did not find the way.",
-                f"{row.mixing}은(는) 도달할 수 있는 숫자도 {share:.0%}만 맞힙니다. 학습이 그 경로를 찾지 못했습니다.",
+                f"{row.mixing}: 도달할 수 있는 숫자도 {share:.0%}만 맞힙니다. 학습이 그 경로를 찾지 못했습니다.",
             )
         )
     share = row.average(beyond)
@@ -229,7 +230,7 @@ def _list_needle_exceptions(row: NeedleRow) -> list[Text]:
         texts.append(
             Text(
                 f"{row.mixing} names {share:.0%} of the digits beyond its reach; the masks leak.",
-                f"{row.mixing}은(는) 도달할 수 없는 숫자도 {share:.0%} 맞힙니다. 마스크가 새고 있습니다.",
+                f"{row.mixing}: 도달할 수 없는 숫자도 {share:.0%} 맞힙니다. 마스크가 새고 있습니다.",
             )
         )
     share = row.average(new)
@@ -237,14 +238,14 @@ def _list_needle_exceptions(row: NeedleRow) -> list[Text]:
         texts.append(
             Text(
                 f"{row.mixing} names only {share:.0%} at distances that training never showed: it learned positions.",
-                f"{row.mixing}은(는) 학습에 나오지 않은 거리에서 {share:.0%}만 맞힙니다. 위치를 외운 것입니다.",
+                f"{row.mixing}: 학습에 나오지 않은 거리에서 {share:.0%}만 맞힙니다. 위치를 외운 것입니다.",
             )
         )
     return texts
 
 
 def measure_long_mixings(
-    lengths: Sequence[int] = LENGTHS[:4],
+    lengths: Sequence[int] = LENGTHS[2:6],
     *,
     mixings: Sequence[str] = MIXINGS,
     runs: int = 1,
