@@ -108,7 +108,7 @@ def test_results_that_differ_from_the_lesson_are_reported(outcome: LongResult, t
     forgetful = replace(full, right=({**right, 24: 0.0},))
     sentences = [text.english for text in replace(clear, needles=(forgetful, leaking)).list_exceptions()]
     assert sentences[0].startswith("full names only 50% at distances that training never showed, instead of 100%")
-    assert sentences[1].startswith("window names only 67% of the digits that it can reach")
+    assert sentences[1].startswith("window names only 67% of the digits that it can reach, after 110 training steps")
     assert sentences[2].startswith("window names 100% of the digits beyond its reach")
     assert outcome.save_picture(tmp_path / "long.png", "ko").read_bytes().startswith(b"\x89PNG")
     fields = outcome.to_json("ko")

@@ -189,7 +189,7 @@ class LongResult(ExperimentResult):
                     )
                 )
         for row in self.needles:
-            texts += _list_needle_exceptions(row)
+            texts += _list_needle_exceptions(row, self.steps)
         return texts
 
     def save_picture(self, target: str | Path, language: str = "en") -> Path:
@@ -212,7 +212,7 @@ class LongResult(ExperimentResult):
         return [distance for distance in DISTANCES if distance > window.reach]
 
 
-def _list_needle_exceptions(row: NeedleRow) -> list[Text]:
+def _list_needle_exceptions(row: NeedleRow, steps: int) -> list[Text]:
     """Name where a mixing does not find what it can reach, or finds what it cannot reach."""
     inside = [distance for distance in DISTANCES if distance in row.reachable]
     beyond = [distance for distance in DISTANCES if distance not in row.reachable]
@@ -222,8 +222,8 @@ def _list_needle_exceptions(row: NeedleRow) -> list[Text]:
     if share is not None and share < LEARNED:
         texts.append(
             Text(
-                f"{row.mixing} names only {share:.0%} of the digits that it can reach: training did not find the way.",
-                f"{row.mixing}: 도달할 수 있는 숫자도 {share:.0%}만 맞힙니다. 학습이 그 경로를 찾지 못했습니다.",
+                f"{row.mixing} names only {share:.0%} of the digits that it can reach, after {steps} training steps.",
+                f"{row.mixing}: {steps}스텝을 학습한 뒤에도 도달할 수 있는 숫자를 {share:.0%}만 맞힙니다.",
             )
         )
     share = row.average(beyond)
