@@ -86,6 +86,7 @@ MASKS: dict[str, MaskCase] = {
         mask.window(1) | mask.global_at([0]) | mask.random_keys(2, 5, 7),
         ("or", ("or", ("window", 1), ("global_at", (0,))), ("random_keys", 2, 5, 7)),
     ),
+    "random blocks": MaskCase(mask.random_keys(1, 4, 7, block=2), ("random_keys", 1, 4, 7, 2)),
     "blocks": MaskCase(mask.blocks(3, shift=1), ("blocks", 3, 1)),
     "swin": MaskCase(mask.blocks((2, 2), grid=(2, 4), shift=(1, 1)), ("blocks2d", (2, 2), (2, 4), (1, 1))),
     "cut edge": MaskCase(
@@ -200,6 +201,7 @@ def make_expressions(size: int, batch: int, heads: int) -> strategies.SearchStra
         strategies.tuples(just("prefix"), number(0, size)),
         strategies.tuples(just("global_at"), positions),
         strategies.tuples(just("random_keys"), number(0, 4), number(0, 2**70), number(1, size)),
+        strategies.tuples(just("random_keys"), number(0, 2), number(0, 9), number(1, size), number(1, 5)),
         strategies.tuples(just("blocks"), number(1, size), number(0, size)),
         strategies.tuples(number(1, 3), number(1, 3), number(0, 3), number(0, 3), number(1, size)).map(square),
         strategies.tuples(

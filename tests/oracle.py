@@ -404,6 +404,9 @@ def is_allowed(expression: Expression, b: int, h: int, i: int, j: int) -> bool:
             return bool(same_row and same_column)
         case ("random_keys", count, seed, length):
             return j in draw_random_keys(count, seed, length, i)
+        case ("random_keys", count, seed, length, block):
+            blocks = draw_random_keys(count, seed, -(-length // block), i // block)
+            return j < length and j // block in blocks
         case ("edge", query, key, head, batch):
             return _matches(query, i) and _matches(key, j) and _matches(head, h) and _matches(batch, b)
         case ("given", table):

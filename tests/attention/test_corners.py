@@ -169,7 +169,7 @@ def test_edge_of_a_missing_head_raises() -> None:
         (lambda: MultiHead(8, 2, backend="flash"), "unknown backend 'flash'"),
         (lambda: MultiHead(8, 2, dropout=2.0), "below 1, not 2.0"),
         (lambda: mask.parse("window(size=3)"), r"write window\(n\)"),
-        (lambda: mask.parse("random_keys(1, 2)"), r"random_keys\(n, seed, length\)"),
+        (lambda: mask.parse("random_keys(1, 2)"), r"random_keys\(n, seed, length, block\)"),
         (lambda: mask.parse("casual"), "did you mean causal"),
     ],
 )

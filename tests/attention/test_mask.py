@@ -105,6 +105,24 @@ def test_random_keys_are_distinct_and_a_pure_function() -> None:
     assert dense.sum(0).max() < 20
 
 
+def test_random_blocks_are_shared_by_the_queries_of_a_block() -> None:
+    dense = mask.random_keys(2, seed=3, length=23, block=5).dense(25, 27)[0, 0]
+    expected = oracle.evaluate_mask(("random_keys", 2, 3, 23, 5), 1, 1, range(25), range(27))[0, 0]
+    assert torch.equal(dense, torch.tensor(expected))
+    assert not dense[:, 23:].any()  # the last block ends with the text
+    for start in range(0, 25, 5):
+        assert (dense[start : start + 5] == dense[start]).all()
+        assert len({key // 5 for key in dense[start].nonzero().flatten().tolist()}) == 2
+    assert mask.random_keys(5, 0, 23, block=5).dense(7, 23).all()
+    assert repr(mask.random_keys(2, 0, 64, 8)) == "random_keys(2, 0, 64, 8)"
+
+
+def test_blocked_backend_skips_most_tiles_of_random_blocks_but_not_of_random_keys() -> None:
+    grid = Grid(range(1), range(1), range(8192), range(8192))
+    single, block = (block_plan.compute_coverage(mask.random_keys(3, 0, 8192, size), grid) for size in (1, 64))
+    assert single > 0.9 and block < 0.06, (single, block)
+
+
 def test_masks_print_their_expression_and_drawing() -> None:
     assert repr(mask.causal & (mask.window(4) | ~mask.global_at([0]))) == "causal & (window(4) | ~global_at([0]))"
     assert str(mask.causal & mask.window(2)).splitlines()[:4] == [

@@ -138,9 +138,9 @@ def test_a_gpt_has_the_numbers_of_the_formulas() -> None:
     assert counted.weight_bytes == formula.weight_bytes
 
 
-@pytest.mark.parametrize("mixing", ["longformer", "bigbird"])
+@pytest.mark.parametrize("mixing", ["longformer", "bigbird", "window", "blocks"])
 def test_sparse_attention_counts_the_pairs_that_have_weight(mixing: str) -> None:
-    config = LONG.replace(mixing=mixing, window=5, random=2, globals=(0, 7))
+    config = LONG.replace(mixing=mixing, window=5, random=2, block=8, globals=(0, 7))
     with torch.no_grad():
         weights = Long(config).eval()(torch.zeros(1, 97, dtype=torch.long), weights=True).weights
     pairs = int((weights[0][0, 0] > 0).sum())

@@ -21,7 +21,9 @@ ENCODERS: dict[str, Any] = {
     "bert": BERTConfig(**SMALL),
     "roberta": BERTConfig(**SMALL, segments=1, offset=2, padding_id=1),
     "longformer": LongConfig(**SMALL, window=3),
-    "bigbird": LongConfig(**SMALL, mixing="bigbird", window=2, random=2),
+    "bigbird": LongConfig(**SMALL, mixing="bigbird", window=2, random=2, block=2),
+    "window": LongConfig(**SMALL, mixing="window", window=9),
+    "blocks": LongConfig(**SMALL, mixing="blocks", window=8),
     "performer": LongConfig(**SMALL, mixing="performer", features=32),
 }
 

@@ -17,7 +17,7 @@ from parity import perturb_parameters
 
 SMALL = {
     "vocabulary": 50, "length": 30, "width": 24, "layers": 2, "heads": 4, "hidden": 40, "window": 3, "globals": (0, 5),
-    "random": 2, "features": 64, "seed": 7,
+    "random": 2, "block": 4, "features": 64, "seed": 7,
 }  # fmt: skip
 MASKED = [mixing for mixing in MIXINGS if mixing != "fnet"]
 
@@ -29,18 +29,23 @@ def build_model(mixing: str, **fields: Any) -> Long:
     return model
 
 
-def build_allowed_cells(mixing: str, length: int) -> torch.Tensor:
-    """Return the allowed cells of a text of this length, computed cell by cell."""
+def build_allowed_cells(mixing: str, length: int, layer: int) -> torch.Tensor:
+    """Return the cells that a layer allows in a text of this length, computed cell by cell."""
     cells = torch.zeros(length, length).bool()
     for i in range(length):
         for j in range(length):
-            near = abs(i - j) < 3 or i in (0, 5) or j in (0, 5)
-            random = mixing == "bigbird" and j in draw_random_keys(2, 7, length, i)
-            cells[i, j] = mixing == "full" or near or random
+            is_global = i in (0, 5) or j in (0, 5)
+            if mixing == "blocks":  # of 3 tokens; the second layer is shifted by 1
+                cells[i, j] = (i - layer) // 3 == (j - layer) // 3
+            elif mixing == "bigbird":  # random blocks of 4 tokens
+                random = j // 4 in draw_random_keys(2, 7, -(-length // 4), i // 4)
+                cells[i, j] = abs(i - j) < 3 or is_global or random
+            else:
+                cells[i, j] = mixing == "full" or abs(i - j) < 3 or (mixing == "longformer" and is_global)
     return cells
 
 
-@pytest.mark.parametrize("mixing", ["longformer", "bigbird", "full"])
+@pytest.mark.parametrize("mixing", ["longformer", "bigbird", "window", "blocks", "full"])
 @pytest.mark.parametrize("side", ["none", "left", "right"])
 @torch.no_grad()
 def test_mask_equals_loops(mixing: str, side: str) -> None:
@@ -48,9 +53,10 @@ def test_mask_equals_loops(mixing: str, side: str) -> None:
     texts = [slice(0, 19)] * 3  # the positions of each text
     if side != "none":
         texts[1:] = [slice(8, 19), slice(2, 19)] if side == "left" else [slice(0, 11), slice(0, 17)]
-    dense, token_mask = torch.zeros(3, 1, 19, 19).bool(), torch.zeros(3, 19).bool()
+    dense, token_mask = torch.zeros(2, 3, 1, 19, 19).bool(), torch.zeros(3, 19).bool()  # [layer, batch, ...]
     for row, text in enumerate(texts):
-        dense[row, 0, text, text] = build_allowed_cells(mixing, text.stop - text.start)
+        for layer in range(2):
+            dense[layer, row, 0, text, text] = build_allowed_cells(mixing, text.stop - text.start, layer)
         token_mask[row, text] = True
     model, full = build_model(mixing), build_model("full")
     full.load_state_dict(model.state_dict())
@@ -58,15 +64,15 @@ def test_mask_equals_loops(mixing: str, side: str) -> None:
     # the same parameters with the dense mask, positions counted over real tokens
     positions = (token_mask.long().cumsum(-1) - 1).clamp_min(0)
     hidden = full.norm(full.embedding(tokens) + full.positions(positions))
-    expected, weights = full.run_blocks(full.blocks, hidden, mask=mask.given(dense), weights=True)
-    assert torch.allclose(actual.hidden[token_mask], expected[token_mask], atol=1e-5)
-    for first, second in zip(actual.weights, weights, strict=True):
-        rows = token_mask[:, None, :, None]
-        assert first.shape == (3, 4, 19, 19) and torch.allclose(first * rows, second * rows, atol=1e-5)
-        assert not first[~dense.expand_as(first) & rows].any()
+    rows = token_mask[:, None, :, None]
+    for block, allowed, weights in zip(full.blocks, dense, actual.weights, strict=True):
+        hidden, expected = block(hidden, mask=mask.given(allowed), weights=True)
+        assert weights.shape == (3, 4, 19, 19) and torch.allclose(weights * rows, expected * rows, atol=1e-5)
+        assert not weights[~allowed.expand_as(weights) & rows].any()
+    assert torch.allclose(actual.hidden[token_mask], hidden[token_mask], atol=1e-5)
 
 
-@pytest.mark.parametrize("mixing", ["longformer", "bigbird"])
+@pytest.mark.parametrize("mixing", ["longformer", "bigbird", "window", "blocks"])
 @pytest.mark.parametrize("padded", [False, True])
 def test_blocked_equals_explicit_forward_and_backward(mixing: str, padded: bool, tiny_blocks: None) -> None:
     tokens = torch.randint(50, (2, 29))
@@ -172,7 +178,7 @@ def test_padding_does_not_change_the_output(mixing: str, side: str) -> None:
         )
 
 
-@pytest.mark.parametrize("mixing", ["performer", "fnet", "full"])
+@pytest.mark.parametrize("mixing", ["performer", "fnet", "full", "blocks"])
 def test_checkpointing_gives_the_same_gradients(mixing: str) -> None:
     tokens = torch.randint(50, (2, 11))
 
@@ -207,7 +213,8 @@ def test_saved_model_loads_with_equal_outputs(mixing: str, head: str, tmp_path: 
     ("fields", "message"),
     [
         ({"heads": 5}, "width 24 cannot be split evenly into 5 heads"),
-        ({"mixing": "reformer"}, "mixing of the long config must be one of longformer, bigbird, performer, fnet, full"),
+        ({"mixing": "reformer"}, "mixing of the long config must be one of longformer, bigbird, window, blocks, "),
+        ({"block": 0}, "block of the long config must be from 1"),
         ({"window": 0}, "window of the long config must be from 1"),
         ({"globals": (-1,)}, "globals of the long config must be from 0"),
         ({"globals": ["a"]}, r"globals of the long config must be a list of integers, not \('a',\)"),
@@ -217,6 +224,33 @@ def test_saved_model_loads_with_equal_outputs(mixing: str, head: str, tmp_path: 
 def test_invalid_configs_are_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         LongConfig.from_json({**SMALL, **fields})
+
+
+@pytest.mark.parametrize("mixing", MASKED)
+@torch.no_grad()
+def test_lens_records_the_weights_of_every_layer(mixing: str) -> None:
+    model, tokens = build_model(mixing), torch.randint(50, (1, 19))
+    expected = model(tokens, weights=True).weights
+    with jumok.Lens(model) as lens:
+        capture = lens.run(tokens)
+    for layer in range(2):
+        for head in range(4):
+            assert torch.allclose(capture.weights(layer, head), expected[layer][0, head], atol=1e-5)
+
+
+@pytest.mark.parametrize("mixing", MIXINGS)
+@torch.no_grad()
+def test_scored_positions_have_the_logits_of_all_positions(mixing: str) -> None:
+    model, tokens = build_model(mixing, head="mlm"), torch.randint(50, (2, 11))
+    token_mask = torch.ones(2, 11).bool()
+    if mixing != "fnet":
+        token_mask[1, :3] = False
+    positions = torch.zeros(2, 11).bool()
+    positions[0, 2] = positions[1, 5] = positions[1, 10] = True
+    logits = model(tokens, token_mask=token_mask, positions_to_score=positions).logits
+    torch.testing.assert_close(logits, model(tokens, token_mask=token_mask).logits[positions])
+    with pytest.raises(ArgumentError, match="positions_to_score needs a masked-language-model head"):
+        build_model(mixing)(tokens, positions_to_score=positions)
 
 
 def test_invalid_inputs_are_refused() -> None:

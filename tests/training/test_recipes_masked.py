@@ -16,6 +16,7 @@ from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError, DataError, JumokError
 from jumok.models.bert import BERT, BERTConfig
 from jumok.models.gpt import GPT, GPTConfig
+from jumok.models.long import MIXINGS, LongConfig
 from jumok.recipes import preview_training, resume_run
 from jumok.recipes.language.masking import (
     choose_positions,
@@ -138,7 +139,7 @@ def test_masked_refuses_models_without_mask_token(tmp_path: Path, book: Path) ->
         with pytest.raises(ArgumentError, match="needs a tokenizer with a mask token"):
             train("masked", tmp_path / "run", book, start=tmp_path / name)
     jumok.save(GPT(GPTConfig(vocabulary=8, length=8, width=8, layers=1, heads=1, hidden=8)), tmp_path / "gpt")
-    with pytest.raises(ArgumentError, match=r"can start only from a bert; .* is a gpt"):
+    with pytest.raises(ArgumentError, match=r"can start only from a bert or a long; .* is a gpt"):
         train("masked", tmp_path / "run", book, start=tmp_path / "gpt")
     assert not (tmp_path / "run").exists()
 
@@ -160,6 +161,79 @@ def test_masked_refuses_invalid_data_and_sizes(tmp_path: Path, book: Path) -> No
     (tmp_path / "mixed.jsonl").write_text(rows + '{"text": ""}\nno JSON\n')
     train("masked", tmp_path / "run", tmp_path / "mixed.jsonl", **MASKED, skip_bad=True)
     assert load_report(tmp_path / "run")["skipped"] == 2
+
+
+# encoders for long texts
+
+
+LONG = {**MASKED, "model": "long", "window": 4, "random": 1, "block": 4, "features": 8}
+
+
+@pytest.mark.parametrize("mixing", MIXINGS)
+def test_every_mixing_trains_and_fills_masks(mixing: str, tmp_path: Path, book: Path) -> None:
+    changes = {**LONG, "steps": 2, "save_every": 2, "evaluate_every": 2, "mixing": mixing}
+    assert train("masked", tmp_path / "run", book, **changes).progress.finished
+    loaded = jumok.load(tmp_path / "run")
+    assert isinstance(loaded.config, LongConfig) and loaded.config.mixing == mixing and loaded.config.window == 4
+    assert len(jumok.run(tmp_path / "run", "the [MASK] sat on the [MASK], and")) == 2
+
+
+@pytest.mark.parametrize("mixing", ["bigbird", "fnet"])
+def test_resumed_long_run_equals_uninterrupted_run(mixing: str, tmp_path: Path, book: Path) -> None:
+    finished, interrupted = tmp_path / "finished", tmp_path / "interrupted"
+    train("masked", finished, book, **LONG, mixing=mixing)
+    train("masked", interrupted, book, StopAt(3), **LONG, mixing=mixing)
+    with skip_plots():
+        assert resume_run(interrupted).progress.finished
+    assert_same_run(interrupted, finished)
+
+
+def test_trained_long_encoder_fills_masks_and_is_looked_at(tmp_path: Path, book: Path) -> None:
+    changes = {
+        **LONG, "mixing": "bigbird", "window": 2, "block": 8, "width": 32, "length": 48, "steps": 150, "batch": 16,
+        "learning_rate": 1e-2, "matrix_rate": 3e-2, "evaluate_every": 150, "save_every": 150,
+    }  # fmt: skip
+    train("masked", tmp_path / "run", book, **changes)
+    report = load_report(tmp_path / "run")
+    assert report["accuracy"] > 2 * report["unigram_accuracy"] > 0 and "held-out examples" in report["what"]
+    predictions = jumok.run(tmp_path / "run", "In [MASK] 7 the cat sat")
+    assert predictions[0][0]["token"] == "year"
+    loaded = jumok.load(tmp_path / "run")
+    with jumok.Lens(loaded.model) as lens:
+        capture = lens.run(torch.tensor([loaded.tokenizer.encode("In [MASK] 7 the cat sat")]))
+    assert capture.weights(0, 1).sum(-1).allclose(torch.ones(1))
+
+    train("masked", tmp_path / "more", book, start=tmp_path / "run", **SHORT)
+    assert read_metrics(tmp_path / "more")[0]["loss"] < 4  # the loaded model has learned the book before
+    assert jumok.load(tmp_path / "more").config == loaded.config
+
+
+def test_long_examples_are_joined_paragraphs_of_equal_length(tmp_path: Path, book: Path) -> None:
+    task = create_task("masked", tmp_path / "run", book, {**MASKED, "model": "long", "mixing": "fnet", "length": 50})
+    batch, tokenizer = task.batches(0, 0, 1), task.tokenizer
+    assert batch.inputs["tokens"].shape == (4, 50) and batch.inputs["token_mask"].all()
+    assert (batch.inputs["tokens"] == tokenizer.separator).sum() > 2 * 4  # between paragraphs, and at the end
+    for step in range(30):  # a separator is never masked
+        assert not {tokenizer.separator, tokenizer.classify} & set(task.batches(step, 0, 1).targets.tolist())
+    shards = [TokenShards(tmp_path / "run" / "tokens" / side) for side in ("train", "held-out")]
+    texts = [{tuple(shard.read_list(number).tolist()) for number in range(shard.lists)} for shard in shards]
+    assert all(len(text) == 48 for text in texts[0] | texts[1]) and not texts[0] & texts[1]
+    # between separators, the examples have the paragraphs of the book
+    paragraphs = {
+        " ".join(text.split()) for name in "ab" for text in (book / f"{name}.txt").read_text("utf-8").split("\n\n")
+    }
+    inner = [part.strip() for text in texts[0] for part in tokenizer.decode(text).split("[SEP]")[1:-1]]
+    assert len(inner) > 50 and set(inner) <= paragraphs
+
+
+def test_long_needs_text_for_one_example(tmp_path: Path, book: Path, bert_run: Path) -> None:
+    with pytest.raises(ArgumentError, match="the train split has fewer than 3998 tokens, which is one example"):
+        train("masked", tmp_path / "run", book, **{**MASKED, "length": 4000, "model": "long"})
+    with pytest.raises(ArgumentError, match="model of the masked recipe applies only without --from"):
+        train("masked", tmp_path / "run", book, start=bert_run, model="long")
+    with pytest.raises(ArgumentError, match="no field 'mixing'"):
+        train("masked", tmp_path / "run", book, **MASKED, mixing="fnet")
+    assert not (tmp_path / "run").exists()
 
 
 # masking

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 Points = Sequence[tuple[int | float, int | float]]
 
 # the first, a grey, suits long noisy series
-COLOURS = ("#7a8793", "#0b6e8f", "#b4552d", "#3f7d3a", "#8a5aa8", "#c79a1e", "#222222")
-MARKERS = "osd^vPX"
+COLOURS = ("#7a8793", "#0b6e8f", "#b4552d", "#3f7d3a", "#8a5aa8", "#c79a1e", "#222222", "#c2518b")
+MARKERS = "osd^vPXD"
 LARGEST_MARKER, SMALLEST_MARKER = 7, 3
 MARKER_LIMIT = 60  # series with fewer points show a marker at each of them
 PLOT_WIDTH, PLOT_HEIGHT = 6.4, 3.6  # inches
@@ -72,6 +72,7 @@ def save_line_plot(
     across: str = "step",
     vertical: str = "",
     log_across: bool = False,
+    log_vertical: bool = False,
 ) -> Path:
     """Write a PNG or SVG image with one line for each series, and return its path.
 
@@ -82,19 +83,20 @@ def save_line_plot(
         across: The label of the x axis.
         vertical: The label of the y axis; default: none.
         log_across: Whether the x axis is logarithmic, with a tick at every point; all x must be positive.
+        log_vertical: Whether the y axis is logarithmic; all y must be positive.
 
     Raises:
         DrawError: If the suffix is unknown, matplotlib is missing, or the file cannot be written.
     """
     path = check_image_path(target)
-    panel = LinePanel(series, title, across, vertical, log_across)
+    panel = LinePanel(series, title, across, vertical, log_across, log_vertical)
     with open_figure_style(list_texts(panel)) as fonts:
         figure = create_figure(PLOT_WIDTH, PLOT_HEIGHT)
         axes = figure.add_subplot()
         styles = {name: style._replace(marker="o", size=3) for name, style in select_line_styles([panel]).items()}
         draw_line_panel(axes, panel, styles, fonts)
-        if any(series.values()):
-            axes.legend(frameon=False)
+        if styles:
+            axes.legend(frameon=False, fontsize="small" if len(styles) > 4 else None)
         return save_figure(figure, path)
 
 

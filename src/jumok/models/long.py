@@ -3,13 +3,15 @@
     tokens -> embedding + learned positions -> norm -> blocks: mixing, norm, feed-forward, norm -> hidden (-> logits)
 
 longformer (Beltagy et al. 2020): a window, and a few global tokens that attend to all and are attended to by all.
-bigbird (Zaheer et al. 2020): the same plus random keys. performer (Choromanski et al. 2021): linear attention. fnet
-(Lee-Thorp et al. 2021): a Fourier transform. full: full attention, for comparison. Longformer's second set of
-projections for its global tokens is not implemented: only the mask differs.
+bigbird (Zaheer et al. 2020): the same plus random blocks of keys. window: a window alone. blocks: blocks of tokens, in
+every second layer shifted by half a block, as Swin (Liu et al. 2021) does on images. performer (Choromanski et al.
+2021): linear attention. fnet (Lee-Thorp et al. 2021): a Fourier transform. full: full attention, for comparison.
+Longformer's second set of projections for its global tokens is not implemented: only the mask differs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -31,7 +33,7 @@ from .config import Config
 from .model import Model, Output, initialise_linear_layers, initialise_normal
 from .token_inputs import build_padding_mask, check_token_mask, check_tokens
 
-MIXINGS = ("longformer", "bigbird", "performer", "fnet", "full")
+MIXINGS = ("longformer", "bigbird", "window", "blocks", "performer", "fnet", "full")
 
 
 @dataclass(frozen=True)
@@ -47,11 +49,14 @@ class LongConfig(Config):
     heads: int = integer(12, "number of attention heads (fnet has none)")
     hidden: int = integer(3072, "inner width of the feed-forward network")
     mixing: str = choice("longformer", MIXINGS, "how tokens are mixed")
-    window: int = integer(256, "longformer, bigbird: a query attends to keys closer than this")
+    window: int = integer(
+        256, "longformer, bigbird, window: a query attends to keys closer than this; blocks: tokens of a block"
+    )
     globals: tuple[int, ...] = integers(
         (0,), "longformer, bigbird: positions that attend to all and are attended to by all", least=0
     )
-    random: int = integer(3, "bigbird: number of random keys for each query", least=0)
+    random: int = integer(3, "bigbird: number of random blocks of keys for each block of queries", least=0)
+    block: int = integer(64, "bigbird: tokens of a random block; 1 draws single keys, which is slow for long texts")
     features: int = integer(256, "performer: number of random features; more of them approximate full attention better")
     seed: int = integer(0, "seed of bigbird's keys and performer's features", least=0)
     epsilon: float = real(1e-12, "added to the variance in the norms")
@@ -113,6 +118,7 @@ class Long(Model):
         *,
         token_mask: Bool[Tensor, "batch key"] | None = None,
         weights: bool = False,
+        positions_to_score: Bool[Tensor, "batch length"] | None = None,
     ) -> Output:
         """Return hidden vectors, the head's logits and (if requested) attention weights.
 
@@ -120,7 +126,15 @@ class Long(Model):
             tokens: Token ids.
             token_mask: True = real token, on either side; fnet cannot ignore padding and raises an error.
             weights: Return the weights of every layer.
+            positions_to_score: With the head, compute logits only where this is True; they are then
+                [selected position, vocabulary] in row-major order. None = logits of every position.
+
+        Raises:
+            ArgumentError: The mixing is fnet and the token mask has padding, or ``positions_to_score`` is given, but
+                the model has no head.
         """
+        if positions_to_score is not None and self.head is None:
+            raise ArgumentError('positions_to_score needs a masked-language-model head (head="mlm")')
         check_tokens(tokens, self.config.vocabulary)
         check_token_mask(tokens, token_mask)
         if self.config.mixing == "fnet" and token_mask is not None:
@@ -137,44 +151,63 @@ class Long(Model):
             tokens, token_mask = tokens.gather(1, order), token_mask.gather(1, order)
 
         length = tokens.shape[1]
-        hidden = self.embedding(tokens) + self.positions(range(length))
-        hidden, layer_weights = self.run_blocks(
-            self.blocks, self.dropout(self.norm(hidden)), mask=self.build_mask(length, token_mask), weights=weights
-        )
+        hidden = self.dropout(self.norm(self.embedding(tokens) + self.positions(range(length))))
+        layer_weights: list[Tensor] = []
+        for attention_mask, blocks in self._split_blocks_by_mask(length, token_mask):
+            hidden, group_weights = self.run_blocks(blocks, hidden, mask=attention_mask, weights=weights)
+            layer_weights += group_weights
         if order is not None:
             original = order.argsort(-1)
             hidden = hidden.gather(1, original[..., None].expand_as(hidden))
             layer_weights = [_restore_order(layer, original) for layer in layer_weights]
-        logits = None if self.head is None else self.head(hidden, self.embedding.weight)
+        logits = None
+        if self.head is not None and positions_to_score is None:
+            logits = self.head(hidden, self.embedding.weight)
+        elif self.head is not None:
+            logits = self.head(hidden[positions_to_score][None], self.embedding.weight)[0]
         return Output(logits, hidden, tuple(layer_weights) if weights else None)
 
-    def build_mask(self, length: int, token_mask: Tensor | None) -> Mask | None:
-        """Return the mask of every layer; None if all pairs are allowed.
+    def _split_blocks_by_mask(
+        self, length: int, token_mask: Tensor | None
+    ) -> Iterator[tuple[Mask | None, list[nn.Module]]]:
+        """Yield each mask with the consecutive blocks that use it."""
+        if self.config.mixing != "blocks":
+            yield self.build_mask(length, token_mask=token_mask), list(self.blocks)
+            return
+        for layer, block in enumerate(self.blocks):
+            yield self.build_mask(length, layer, token_mask), [block]
+
+    def build_mask(self, length: int, layer: int = 0, token_mask: Tensor | None = None) -> Mask | None:
+        """Return the mask of a layer; None if every token may attend to every other.
 
         Args:
             length: The number of tokens.
-            token_mask: True = real token, on the left side; None = all are real.
+            layer: The layer, from 0; only the masks of ``blocks`` depend on it.
+            token_mask: True = real token, with padding on the right; default: all are real.
         """
-        padding = build_padding_mask(token_mask)
-        if self.config.mixing not in ("longformer", "bigbird"):
+        config, padding = self.config, build_padding_mask(token_mask)
+        if config.mixing == "blocks":
+            sparse = mask.blocks(config.window, shift=config.window // 2 * (layer % 2))
+        elif config.mixing in ("longformer", "bigbird", "window"):
+            sparse = mask.window(config.window)
+        else:
             return padding
-        sparse = mask.window(self.config.window)
-        if self.config.globals:
-            sparse = sparse | mask.global_at(self.config.globals)
-        if self.config.mixing == "bigbird" and self.config.random:
+        if config.mixing in ("longformer", "bigbird") and config.globals:
+            sparse = sparse | mask.global_at(config.globals)
+        if config.mixing == "bigbird" and config.random:
             sparse = sparse | self._build_random_mask(length, token_mask)
         return sparse if padding is None else sparse & padding
 
     def _build_random_mask(self, length: int, token_mask: Tensor | None) -> Mask:
         """Draw the keys from each text's own length, so that padding does not change them."""
-        count, seed = self.config.random, self.config.seed
+        count, seed, block = self.config.random, self.config.seed, self.config.block
         if token_mask is None:
-            return mask.random_keys(count, seed, length)
+            return mask.random_keys(count, seed, length, block)
         rows_by_length: dict[int, list[int]] = {}
         for row, real_tokens in enumerate(token_mask.sum(-1).tolist()):
             rows_by_length.setdefault(max(real_tokens, 1), []).append(row)
         masks = [
-            mask.edge(batch=rows) & mask.random_keys(count, seed, text_length)
+            mask.edge(batch=rows) & mask.random_keys(count, seed, text_length, block)
             for text_length, rows in rows_by_length.items()
         ]
         union = masks[0]

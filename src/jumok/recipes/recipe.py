@@ -35,7 +35,7 @@ RECIPES = {
     ),
     "text": ("language.language_model", "a GPT learns a text, with nanoGPT's size, batches and steps for a CPU"),
     "text-fast": ("language.language_model", "a GPT learns a text to the same loss in a third of the time"),
-    "masked": ("language.masked_language_model", "a BERT learns to predict masked tokens of a text"),
+    "masked": ("language.masked_language_model", "a BERT or a long-text encoder learns to predict masked tokens"),
     "translate": (
         "language.translate",
         "a Transformer or LSTMs translate English and Korean, or your own languages",

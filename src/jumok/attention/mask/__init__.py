@@ -84,18 +84,21 @@ def global_at(positions: int | Iterable[int]) -> Mask:
     return GlobalAt(tuple(sorted({_check_integer("global_at", position, 0) for position in positions})))
 
 
-def random_keys(n: int, seed: int, length: int) -> Mask:
+def random_keys(n: int, seed: int, length: int, block: int = 1) -> Mask:
     """Allow ``n`` random keys for each query, the same in all heads.
 
     Args:
-        n: Number of keys per query.
+        n: Number of keys per query; with ``block``, number of blocks of keys.
         seed: Seed of the draw.
         length: Keys are drawn from positions 0 to ``length - 1``.
+        block: Positions per block: the queries of a block share ``n`` random blocks of keys, as in BigBird. A block of
+            64 or more lets the ``blocked`` backend skip most of a long text; single keys, the default, do not.
     """
     return RandomKeys(
         _check_integer("random_keys", n, 0),
         _check_integer("the seed of random_keys", seed, 0, 2**128),
         _check_integer("random_keys", length, 1),
+        _check_integer("the block of random_keys", block, 1),
     )
 
 

@@ -134,42 +134,54 @@ class GlobalAt(Mask):
 class RandomKeys(Mask):
     """``count`` random keys per query (BigBird, 2020): a pure function of (seed, query position).
 
+    With a ``block`` above 1, queries and keys are cut into blocks, and all queries of a block share ``count`` random
+    blocks of keys. As in the paper, only this makes long texts cheap: random keys one by one fall into every tile.
+
     Args:
-        count: Keys per query.
+        count: Keys per query, or blocks of keys per block of queries.
         seed: Seed of the draw.
         length: Keys are drawn from positions 0 to length - 1.
+        block: Positions per block.
     """
 
     count: int
     seed: int
     length: int
+    block: int = 1
+
+    @property
+    def _key_blocks(self) -> int:
+        return -(-self.length // self.block)
 
     def evaluate(self, grid: Grid) -> Allowed:
-        if self.count >= self.length:
-            return (grid.key < self.length) & (grid.query == grid.query)
+        inside = (grid.key < self.length) & (grid.query == grid.query)
+        if self.count >= self._key_blocks:
+            return inside
 
         allowed = torch.zeros_like(grid.key, dtype=torch.bool)
-        for drawn in self._sample_keys(grid.query):
-            allowed = allowed | (drawn == grid.key)
-        return allowed
+        key_block = grid.key // self.block
+        for drawn in self._sample_blocks(grid.query):
+            allowed = allowed | (drawn == key_block)
+        return allowed & inside
 
     def classify_blocks(self, blocks: BlockGrid) -> BlockClasses:
-        if self.count >= self.length:
+        if self.count >= self._key_blocks:
             return classify(blocks.key_low < self.length, blocks.key_high < self.length)
 
-        low, high = blocks.key_low.unsqueeze(-2), blocks.key_high.unsqueeze(-2)
+        low, high = (bound.unsqueeze(-2) // self.block for bound in (blocks.key_low, blocks.key_high))
         any_allowed = torch.zeros_like(blocks.key_low, dtype=torch.bool)
-        for drawn in self._sample_keys(blocks.queries):  # [batch, query block, query in block]
+        for drawn in self._sample_blocks(blocks.queries):  # [batch, query block, query in block]
             position = drawn[:, None, :, :, None]
             any_allowed = any_allowed | ((low <= position) & (position <= high)).any(-2)
         return classify(any_allowed, torch.zeros_like(any_allowed))
 
-    def _sample_keys(self, query: Tensor) -> list[Tensor]:
-        """Draw ``count`` distinct keys per query by Floyd's algorithm: every set of keys is equally likely."""
+    def _sample_blocks(self, query: Tensor) -> list[Tensor]:
+        """Draw ``count`` distinct blocks of keys per query by Floyd's algorithm: every set is equally likely."""
         draws: list[Tensor] = []
+        query_block = query // self.block
         for turn in range(self.count):
-            upper = self.length - self.count + turn
-            pick = (_hash_position(self.seed, query, turn) >> 1 & 0x7FFFFFFFFFFFFFFF) % (upper + 1)
+            upper = self._key_blocks - self.count + turn
+            pick = (_hash_position(self.seed, query_block, turn) >> 1 & 0x7FFFFFFFFFFFFFFF) % (upper + 1)
             for earlier in draws:
                 # A repeated key is replaced by the newest one, which no earlier turn can have drawn.
                 pick = torch.where(pick == earlier, torch.full_like(pick, upper), pick)
@@ -181,7 +193,8 @@ class RandomKeys(Mask):
         return self.length
 
     def __repr__(self) -> str:
-        return f"random_keys({self.count}, {self.seed}, {self.length})"
+        block = f", {self.block}" if self.block > 1 else ""
+        return f"random_keys({self.count}, {self.seed}, {self.length}{block})"
 
 
 def _to_signed(number: int) -> int:

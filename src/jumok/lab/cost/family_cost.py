@@ -33,6 +33,7 @@ from .model_inputs import ModelInputs, build_inputs
 from .peak_memory import PeakMemory
 
 ROWS_PER_TILE = 1024  # queries of which a mask is evaluated at once
+SPARSE_MIXINGS = ("longformer", "bigbird", "window", "blocks")
 PART_CLASSES: dict[str, tuple[type[nn.Module], ...]] = {
     "attention": (AttentionLayer, StateAttention, FourierMixing),
     "feed-forward": (FeedForward, GatedFeedForward),
@@ -104,7 +105,7 @@ def compute_family_cost(config: Config, tokens: int | None = None, batch: int = 
     (86567656, '1 image(s) of 224 x 224 pixels')
     """
     mixing = config.mixing if isinstance(config, LongConfig) else "full"
-    is_sparse = mixing in ("longformer", "bigbird", "performer")
+    is_sparse = mixing in (*SPARSE_MIXINGS, "performer")
     with torch.device("meta"):
         counted = get_family(config.family)(config).eval()
         # sparse and linear attention: everything but the scores is as with full attention
@@ -184,19 +185,21 @@ def _count_sparse_operations(config: LongConfig, tokens: int, batch: int) -> int
         maps = 2 * 2 * tokens * config.width * config.features  # of queries and of keys
         state = 2 * tokens * config.features * (config.width + config.heads)  # values, and the sum of the keys
         return batch * config.layers * (maps + 2 * state)
-    pairs = count_allowed_pairs(config, tokens)
-    return 4 * batch * config.layers * config.width * pairs
+    kinds = [count_allowed_pairs(config, tokens, layer) for layer in range(min(config.layers, 2))]
+    pairs = sum(kinds[layer % len(kinds)] for layer in range(config.layers))  # blocks are shifted in every second layer
+    return 4 * batch * config.width * pairs
 
 
-def count_allowed_pairs(config: LongConfig, tokens: int) -> int:
-    """Return how many pairs of query and key the mask of a sparse model allows.
+def count_allowed_pairs(config: LongConfig, tokens: int, layer: int = 0) -> int:
+    """Return how many pairs of query and key the mask of a layer of a sparse model allows.
 
     Args:
-        config: The config, with mixing "longformer" or "bigbird".
+        config: The config, with one of the sparse mixings.
         tokens: The number of tokens.
+        layer: The layer, from 0.
     """
     with torch.device("meta"):
-        mask = Long(config).build_mask(tokens, None)
+        mask = Long(config).build_mask(tokens, layer)
     assert mask is not None
     tiles = (range(start, min(start + ROWS_PER_TILE, tokens)) for start in range(0, tokens, ROWS_PER_TILE))
     return sum(int(mask.dense(tile, range(tokens)).sum()) for tile in tiles)
@@ -267,10 +270,10 @@ def _list_notes(model: Model, mixing: str, without_weights: bool, without_cache:
         notes["activation_bytes"] = Text("not defined: the LSTM kernel decides", "정의되지 않음: LSTM 커널에 따라 다름")
     elif without_cache:
         notes["cache_bytes"] = Text("none: the model has no decoder", "없음: 디코더가 없는 모델")
-    if mixing in ("longformer", "bigbird", "performer"):
+    if mixing in (*SPARSE_MIXINGS, "performer"):
         undefined = Text("not defined: the backend decides", "정의되지 않음: 백엔드에 따라 다름")
         notes |= {"forward_bytes": undefined, "activation_bytes": undefined}
-    if mixing in ("longformer", "bigbird"):
+    if mixing in SPARSE_MIXINGS:
         notes["operations"] = Text(
             "Scores and mixture are counted for the pairs that the mask allows; a backend computes whole blocks of "
             "them, which are more.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -52,3 +53,16 @@ class PeakMemory(TorchDispatchMode):
                     self._sizes.setdefault(storage._cdata, (StorageWeakRef(storage), storage.nbytes()))
         self.peak = max(self.peak, sum(size for _, size in self._sizes.values()))
         return outputs
+
+
+def measure_peak_memory(calculate: Callable[[], object]) -> int:
+    """Return the largest number of bytes that tensors created by a function take at one time.
+
+    Inputs and parameters that existed before are not counted, nor are the small buffers inside a kernel.
+
+    Args:
+        calculate: The function; it runs once, without gradients.
+    """
+    with torch.no_grad(), PeakMemory() as memory:
+        calculate()
+    return memory.peak

@@ -63,6 +63,11 @@ EXPERIMENTS = {
         "measure_recurrence",
         Text("why attention replaced recurrence", "어텐션이 순환 신경망을 대신한 이유"),
     ),
+    "long": Experiment(
+        "long_mixings",
+        "measure_long_mixings",
+        Text("ways past n^2 for long texts, and how far they see", "긴 텍스트에서 n^2를 피하는 방법과 그 도달 거리"),
+    ),
 }
 
 

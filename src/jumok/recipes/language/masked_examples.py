@@ -33,14 +33,16 @@ class PaddedExamples(NamedTuple):
 class MaskedExamples:
     """Builds padded batches of paragraphs and scores a model on them."""
 
-    def __init__(self, tokenizer: Tokenizer, padding_id: int) -> None:
+    def __init__(self, tokenizer: Tokenizer, padding_id: int, *, joined: bool = False) -> None:
         """Look up the special tokens of the tokenizer.
 
         Args:
             tokenizer: The run's tokenizer; it has a mask token.
             padding_id: The padding token id to use if the tokenizer has none.
+            joined: Whether an example consists of several paragraphs, with the tokens that end a text between them.
         """
         self.tokenizer = tokenizer
+        self.joined = joined
         self.before, self.after = find_surrounding_tokens(tokenizer)
         self.padding_id = padding_id if tokenizer.pad is None else tokenizer.pad
 
@@ -61,6 +63,8 @@ class MaskedExamples:
         lengths = token_mask.sum(-1, keepdim=True)
         positions = torch.arange(tokens.shape[1])
         maskable = (positions >= len(self.before)) & (positions < lengths - len(self.after))
+        if self.joined:
+            maskable &= ~torch.isin(tokens, torch.tensor(self.after, dtype=torch.long))
         return PaddedExamples(tokens, token_mask, maskable)
 
     def create_batch(
@@ -93,7 +97,7 @@ class MaskedExamples:
         """Return the loss, the accuracy, the accuracy of ``constant_guess`` and the number of predictions.
 
         Args:
-            model: A BERT with a masked-language-model head.
+            model: A model with a masked-language-model head.
             paragraphs: The stored paragraphs.
             numbers: The indices of the paragraphs to use.
             constant_guess: The token id that the baseline always predicts; default -1, no token.
@@ -123,26 +127,32 @@ class MaskedExamples:
     def show_predictions(self, model: Model, texts: list[list[int]], count: int = 8) -> list[dict[str, str]]:
         """Mask the middle token of a few texts, and return the three most probable predictions for each.
 
+        Texts are cut to 32 tokens. Joined paragraphs, which are long, are shown up to that token and read whole.
+
         Args:
-            model: A BERT with a masked-language-model head.
+            model: A model with a masked-language-model head.
             texts: The token ids of each text.
             count: The largest number of texts.
         """
         tokenizer = self.tokenizer
         rows = []
-        for tokens in [text[:32] for text in texts if len(text) >= 8][:count]:
+        for text in [text for text in texts if len(text) >= 8][:count]:
+            tokens = text[:32]
             middle = len(tokens) // 2
-            inputs = [*self.before, *tokens[:middle], tokenizer.mask, *tokens[middle + 1 :], *self.after]
+            if tokens[middle] in self.after:  # between joined paragraphs
+                middle += 1
+            following = text[middle + 1 :] if self.joined else tokens[middle + 1 :]
+            inputs = [*self.before, *tokens[:middle], tokenizer.mask, *following, *self.after]
             logits = model(torch.tensor([inputs], device=model.device)).logits[0, len(self.before) + middle]
             probabilities, predictions = logits.softmax(-1).topk(3)
             guesses = [
                 f"{tokenizer.decode([token]).strip()} {probability:.0%}"
                 for token, probability in zip(predictions.tolist(), probabilities.tolist(), strict=True)
             ]
-            text = f"{tokenizer.decode(tokens[:middle])} ___{tokenizer.decode(tokens[middle + 1 :])}"
+            shown = f"{tokenizer.decode(tokens[:middle])} ___{tokenizer.decode(tokens[middle + 1 :])}"
             rows.append(
                 {
-                    "text": text.replace("\N{REPLACEMENT CHARACTER}", ""),
+                    "text": shown.replace("\N{REPLACEMENT CHARACTER}", ""),
                     "hidden": tokenizer.decode([tokens[middle]]).strip(),
                     "guesses": ", ".join(guesses),
                 }
@@ -155,7 +165,7 @@ class MaskedExamples:
         """Return the report's fields: scores on held-out examples, and predictions for a few of them.
 
         Args:
-            model: A BERT with a masked-language-model head.
+            model: A model with a masked-language-model head.
             train: The training paragraphs; their most frequent token is the constant guess.
             held_out: The held-out paragraphs.
             numbers: The held-out paragraphs to score.
@@ -163,12 +173,13 @@ class MaskedExamples:
         most_frequent = int(count_tokens(train).argmax())
         scores = self.score(model, held_out, numbers, most_frequent)
         texts = [held_out.read_list(number).tolist() for number in numbers]
+        noun = "examples" if self.joined else "paragraphs"
         return {
             **scores,
             "guesses": round(scores["guesses"]),
             "unigram_guess": self.tokenizer.decode([most_frequent]),
             "what": f"accuracy: share of the masked tokens predicted correctly, {SHARE:.0%} of the tokens of "
-            f"{len(numbers):,} held-out paragraphs; unigram_accuracy: always predict the most frequent token of the "
+            f"{len(numbers):,} held-out {noun}; unigram_accuracy: always predict the most frequent token of the "
             "training text",
             "unknown_rate": train.unknown_rate,
             "try": _build_prompt(self.tokenizer, texts[0]),

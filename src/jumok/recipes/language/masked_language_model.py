@@ -1,14 +1,16 @@
-"""Recipe ``masked``: train a BERT to predict masked tokens from the text on both sides (Devlin et al. 2019).
+"""Recipe ``masked``: train a BERT to predict masked tokens from the text on both sides (Devlin et al. 2019), or an
+encoder for long texts.
 
-Examples are paragraphs, and a tenth of them is held out. In held-out paragraphs every scored token is replaced by
-the mask token.
+A tenth of the paragraphs is held out. In held-out paragraphs every scored token is replaced by the mask token. A BERT
+reads paragraphs. ``model=long`` reads consecutive paragraphs, joined and cut into examples of equal length: paragraphs
+are short, and FNet cannot ignore padding.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -19,9 +21,10 @@ from jumok.data.batches.batch_order import LengthGroups, ShuffledEpochs
 from jumok.data.token_store.token_shards import fingerprint_tokenizer
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
-from jumok.fields import integer, optional
+from jumok.fields import choice, integer, optional
 from jumok.models import Model
 from jumok.models.bert import BERT, BERTConfig
+from jumok.models.long import Long, LongConfig
 from jumok.recipes.recipe import Defaults, recipe
 from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.run_tokenizer import save_tokenizer
@@ -34,13 +37,20 @@ VALIDATION_EXAMPLES = 500  # held-out examples that choose the best checkpoint; 
 REPORT_EXAMPLES = 2_000
 WAVE_AMPLITUDE = 0.05  # of the sines and cosines that the position embedding is initialised with
 
-CONFIG = BERTConfig(length=128, width=128, layers=4, heads=4, hidden=512, segments=1, head="mlm")
+Encoder = BERT | Long
+CONFIGS: dict[str, BERTConfig | LongConfig] = {
+    "bert": BERTConfig(length=128, width=128, layers=4, heads=4, hidden=512, segments=1, head="mlm"),
+    "long": LongConfig(
+        length=512, width=128, layers=4, heads=4, hidden=512, window=32, random=2, block=32, features=64, head="mlm"
+    ),
+}
+BATCHES = {"bert": 32, "long": 8}  # about equally many tokens
 SETTINGS_FROM_SCRATCH: dict[str, Any] = {
-    "steps": 3000, "batch": 32, "optimizer": "muon", "learning_rate": 4e-3, "matrix_rate": 1e-2, "final_rate": 0.02,
+    "steps": 3000, "optimizer": "muon", "learning_rate": 4e-3, "matrix_rate": 1e-2, "final_rate": 0.02,
     "warmup": 100, "beta2": 0.98, "decay": 0.01, "clip": 1.0, "evaluate_every": 500, "save_every": 500,
 }  # fmt: skip
 SETTINGS_FINE_TUNING: dict[str, Any] = {
-    "steps": 500, "batch": 32, "learning_rate": 2e-4, "final_rate": 0.0, "warmup": 50, "beta2": 0.98,
+    "steps": 500, "learning_rate": 2e-4, "final_rate": 0.0, "warmup": 50, "beta2": 0.98,
     "decay": 0.01, "clip": 1.0, "evaluate_every": 100, "save_every": 100,
 }  # fmt: skip
 
@@ -50,29 +60,37 @@ class MaskedOptions(ParagraphOptions):
     """Fields of the masked recipe."""
 
     with_start = ("window",)
+    without_start: ClassVar[tuple[str, ...]] = (*ParagraphOptions.without_start, "model")
 
-    window: int | None = optional(integer(128, "longest example in tokens; None = 128, or the model's length", 8))
+    model: str = choice("bert", tuple(CONFIGS), "bert, or long: an encoder for long texts, with the field mixing")
+    window: int | None = optional(
+        integer(128, "longest example in tokens; None = the model's length, for a bert at most 128", 8)
+    )
 
 
 def get_masked_defaults(request: TrainingRequest) -> Defaults:
-    """Return the default config and settings: a small BERT, or a low learning rate for a pretrained one.
+    """Return the default config and settings: a small model, or a low learning rate for a pretrained one.
 
     Args:
         request: The training request.
     """
+    kind = request.take_options(MaskedOptions).model
     if request.start is not None:
-        return Defaults(SETTINGS_FINE_TUNING)
-    return Defaults(SETTINGS_FROM_SCRATCH, (CONFIG,))
+        return Defaults({**SETTINGS_FINE_TUNING, "batch": BATCHES[kind]})
+    return Defaults({**SETTINGS_FROM_SCRATCH, "batch": BATCHES[kind]}, (CONFIGS[kind],))
 
 
 def create_masked_task(request: TrainingRequest) -> Task:
-    """Train a small BERT to predict masked tokens, or continue with an existing BERT.
+    """Train a small BERT or long-text encoder to predict masked tokens, or continue with an existing one.
 
     Args:
         request: The training request; ``--data`` is texts, by default books of Project Gutenberg.
     """
     loaded = request.load_start()
-    settings = request.take_settings(**get_masked_defaults(request).settings)
+    defaults = get_masked_defaults(request).settings
+    if loaded is not None and isinstance(loaded.model, Long):
+        defaults = {**defaults, "batch": BATCHES["long"]}
+    settings = request.take_settings(**defaults)
     if loaded is None:
         tokenizer = load_or_learn_tokenizer(request)
         model = _create_model(request, tokenizer, settings)
@@ -80,13 +98,16 @@ def create_masked_task(request: TrainingRequest) -> Task:
     else:
         tokenizer, model = _continue_model(request, loaded, settings)
         save_tokenizer(request, tokenizer)
-        length = request.take_options(MaskedOptions).window or min(128, model.config.length)
-    examples = MaskedExamples(tokenizer, model.config.padding_id or 0)
+        longest = model.config.length if isinstance(model, Long) else min(128, model.config.length)
+        length = request.take_options(MaskedOptions).window or longest
+    is_long = isinstance(model, Long)
+    padding_id = None if isinstance(model, Long) else model.config.padding_id
+    examples = MaskedExamples(tokenizer, padding_id or 0, joined=is_long)
     max_tokens = min(length, model.config.length) - examples.special_count
     if max_tokens < MIN_TOKENS:
         raise ArgumentError(f"a length of {length} is too short for a text and its special tokens; give at least 8")
 
-    train, held_out, facts = prepare_paragraphs(request, tokenizer, max_tokens)
+    train, held_out, facts = prepare_paragraphs(request, tokenizer, max_tokens, examples.after if is_long else None)
     order = LengthGroups(ShuffledEpochs(train.lists, settings.seed), lambda number: len(train.read_list(number)))
     validation_count = held_out.lists if held_out.lists < 4 else min(VALIDATION_EXAMPLES, held_out.lists // 4)
     shuffled = ShuffledEpochs(held_out.lists).select_indices(0, min(held_out.lists, validation_count + REPORT_EXAMPLES))
@@ -109,8 +130,9 @@ def create_masked_task(request: TrainingRequest) -> Task:
         "examples": train.lists, "tokens": len(train), "held_out": held_out.lists, "vocabulary": tokenizer.vocabulary,
         "tokenizer": fingerprint_tokenizer(tokenizer),
     }  # fmt: skip
+    noun = "examples" if is_long else "paragraphs"
     summary = DataSummary(
-        {"training paragraphs": train.lists, "training tokens": len(train), "held-out paragraphs": held_out.lists},
+        {f"training {noun}": train.lists, "training tokens": len(train), f"held-out {noun}": held_out.lists},
         [{"text": tokenizer.decode(train.read_list(number).tolist())} for number in range(min(3, train.lists))],
     )
     return Task(
@@ -126,15 +148,20 @@ def compute_masked_loss(model: nn.Module, batch: Batch) -> Tensor:
     """Return the cross-entropy of the masked tokens, summed.
 
     Args:
-        model: A BERT with a masked-language-model head.
+        model: A model with a masked-language-model head.
         batch: Its inputs include ``positions_to_score``; its targets are the tokens at these positions.
     """
     return functional.cross_entropy(model(**batch.inputs).logits, batch.targets, reduction="sum")
 
 
-def _create_model(request: TrainingRequest, tokenizer: Tokenizer, settings: Settings) -> BERT:
-    config = request.take_config(CONFIG)
-    model = request.create_model(BERT, config.replace(vocabulary=tokenizer.vocabulary, head="mlm"), settings)
+def _create_model(request: TrainingRequest, tokenizer: Tokenizer, settings: Settings) -> Encoder:
+    kind = request.take_options(MaskedOptions).model
+    config = request.take_config(CONFIGS[kind]).replace(vocabulary=tokenizer.vocabulary, head="mlm")
+    model: Encoder
+    if kind == "bert":
+        model = request.create_model(BERT, config, settings)
+    else:
+        model = request.create_model(Long, config, settings)
     _initialise_as_waves(model.positions.table.weight)
     return model
 
@@ -152,19 +179,23 @@ def _initialise_as_waves(table: Tensor) -> None:
     table[:, : 2 * len(exponents)] = torch.cat([angles.sin(), angles.cos()], -1) * WAVE_AMPLITUDE
 
 
-def _continue_model(request: TrainingRequest, loaded: Loaded, settings: Settings) -> tuple[Tokenizer, BERT]:
-    """Return the loaded BERT; without a masked-language-model head it gets a new one."""
-    if not isinstance(loaded.model, BERT):
-        raise ArgumentError(f"the masked recipe can start only from a bert; {request.start} is a {loaded.family}")
+def _continue_model(request: TrainingRequest, loaded: Loaded, settings: Settings) -> tuple[Tokenizer, Encoder]:
+    """Return the loaded model; without a masked-language-model head it gets a new one."""
+    if not isinstance(loaded.model, Encoder):
+        raise ArgumentError(
+            f"the masked recipe can start only from a bert or a long; {request.start} is a {loaded.family}"
+        )
     tokenizer = loaded.tokenizer
     if tokenizer is None or tokenizer.mask is None:
         raise ArgumentError(f"the masked recipe needs a tokenizer with a mask token; {request.start} has none")
     config, parameters = loaded.model.config, loaded.model.state_dict()
     if config.head != "mlm":
-        activation = config.activation if config.padding_id is None else "gelu"  # as in BERT's and RoBERTa's heads
-        config = config.replace(head="mlm", head_activation=activation)
+        if isinstance(config, BERTConfig):
+            activation = config.activation if config.padding_id is None else "gelu"  # as in BERT's and RoBERTa's heads
+            config = config.replace(head_activation=activation)
+        config = config.replace(head="mlm")
         parameters = {name: tensor for name, tensor in parameters.items() if not name.startswith("head.")}
-    model = request.create_model(BERT, config, settings)
+    model = request.create_model(type(loaded.model), config, settings)
     mismatches = model.load_state_dict(parameters, strict=False)
     assert not mismatches.unexpected_keys
     assert all(name.startswith("head.") for name in mismatches.missing_keys)

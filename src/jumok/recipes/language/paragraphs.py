@@ -7,8 +7,7 @@ import json
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from jumok.checkpoint import run_folder
 from jumok.checkpoint.tensor_files import read_json
@@ -50,7 +49,7 @@ class ParagraphOptions(Options):
     """Fields of a recipe that learns a vocabulary on paragraphs."""
 
     with_data = ("text", "header")
-    without_start = ("vocabulary",)
+    without_start: ClassVar[tuple[str, ...]] = ("vocabulary",)
 
     vocabulary: int = integer(8192, "size of the learned vocabulary", 256 + len(SPECIAL_TOKENS))
     text: str | None = column_field("column of your table that has the texts")
@@ -72,13 +71,17 @@ def load_or_learn_tokenizer(request: TrainingRequest) -> Tokenizer:
     return load_or_create_tokenizer(request, learn)
 
 
-def prepare_paragraphs(request: TrainingRequest, tokenizer: Tokenizer, max_tokens: int) -> Paragraphs:
+def prepare_paragraphs(
+    request: TrainingRequest, tokenizer: Tokenizer, max_tokens: int, joint: list[int] | None = None
+) -> Paragraphs:
     """Encode the paragraphs and store them in the run's folder; a resumed run reads them from there.
 
     Args:
         request: The training request.
         tokenizer: The run's tokenizer.
         max_tokens: The longest example; longer paragraphs are cut into several.
+        joint: If given, consecutive paragraphs are joined by these tokens, and every example has exactly
+            ``max_tokens`` tokens; tokens that are left over at the end are dropped. None = an example is a paragraph.
     """
     folder = request.folder / "tokens"
     if (request.folder / FACTS_FILE).is_file():
@@ -89,10 +92,8 @@ def prepare_paragraphs(request: TrainingRequest, tokenizer: Tokenizer, max_token
         return Paragraphs(train, held_out, read_json(request.folder, FACTS_FILE))
     shutil.rmtree(folder, ignore_errors=True)  # of a process that was killed before it wrote the facts
     problems = request.create_problem_log()
-    train = _write_examples(request, tokenizer, "train", folder / "train", max_tokens, problems)
-    held_out = _write_examples(
-        request, tokenizer, "held-out", folder / "held-out", max_tokens, request.create_problem_log()
-    )
+    train = _write_examples(request, tokenizer, "train", max_tokens, joint, problems)
+    held_out = _write_examples(request, tokenizer, "held-out", max_tokens, joint, request.create_problem_log())
     if problems.count:
         request.report(str(problems))
     facts = {"skipped": problems.count} if request.skip_bad else {}
@@ -101,18 +102,32 @@ def prepare_paragraphs(request: TrainingRequest, tokenizer: Tokenizer, max_token
 
 
 def _write_examples(
-    request: TrainingRequest, tokenizer: Tokenizer, side: Split, folder: Path, max_tokens: int, problems: ProblemLog
+    request: TrainingRequest,
+    tokenizer: Tokenizer,
+    side: Split,
+    max_tokens: int,
+    joint: list[int] | None,
+    problems: ProblemLog,
 ) -> token_shards.TokenShards:
-    examples = _encode_paragraphs(_read_paragraphs(request, side, problems), tokenizer, max_tokens)
+    paragraphs = _read_paragraphs(request, side, problems)
+    if joint is None:
+        examples = _encode_paragraphs(paragraphs, tokenizer, max_tokens)
+    else:
+        examples = _join_paragraphs(paragraphs, tokenizer, max_tokens, joint)
     first = next(examples, None)
+    if first is None and joint is not None:
+        raise ArgumentError(
+            f"the {side} split has fewer than {max_tokens} tokens, which is one example (a tenth of the paragraphs is "
+            "held out, selected by a hash); give more text, or a smaller length"
+        )
     if first is None:
         raise ArgumentError(
             f"the {side} split has no paragraph of at least {MIN_TOKENS} tokens (a tenth of them is held out, "
             "selected by a hash); give more text"
         )
     return token_shards.write_shards(
-        itertools.chain([first], examples), folder, tokenizer.vocabulary, unknown=tokenizer.unknown,
-        fingerprint=token_shards.fingerprint_tokenizer(tokenizer), report=request.report,
+        itertools.chain([first], examples), request.folder / "tokens" / side, tokenizer.vocabulary,
+        unknown=tokenizer.unknown, fingerprint=token_shards.fingerprint_tokenizer(tokenizer), report=request.report,
     )  # fmt: skip
 
 
@@ -122,6 +137,19 @@ def _encode_paragraphs(paragraphs: Iterable[str], tokenizer: Tokenizer, max_toke
         for start in range(0, len(tokens), max_tokens):
             if len(tokens) - start >= MIN_TOKENS:
                 yield tokens[start : start + max_tokens]
+
+
+def _join_paragraphs(
+    paragraphs: Iterable[str], tokenizer: Tokenizer, count: int, joint: list[int]
+) -> Iterator[list[int]]:
+    tokens: list[int] = []
+    for paragraph in paragraphs:
+        if tokens:
+            tokens += joint
+        tokens += tokenizer.encode(paragraph, special=False)
+        while len(tokens) >= count:
+            yield tokens[:count]
+            tokens = tokens[count:]
 
 
 def _read_paragraphs(request: TrainingRequest, side: Split, problems: ProblemLog) -> Iterator[str]:

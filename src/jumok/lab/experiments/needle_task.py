@@ -1,0 +1,135 @@
+"""A task that needs distance: the last token of a text must name a digit that is hidden somewhere among letters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+from torch.nn import functional
+
+from jumok.models.long import Long, LongConfig
+from jumok.threads import use_threads
+
+LENGTH = 64
+DIGITS, LETTERS = 8, 8  # token ids: digits, letters, then the token that asks
+ASK = DIGITS + LETTERS
+DISTANCES = (2, 4, 6, 8, 12, 16, 32, 62)  # between the digit and the last token, in training
+NEW_DISTANCES = (24, 48)  # only in the evaluation
+WIDTH, LAYERS, HEADS = 32, 2, 2
+WINDOW = 4  # two layers reach 2 x 3 = 6 tokens
+BATCH, LEARNING_RATE = 32, 3e-3
+HELD_OUT = 200  # examples for each distance
+HELD_OUT_SEED = 2**32  # no seed of a training run
+
+Texts = Int[Tensor, "batch length"]
+Answers = Int[Tensor, " batch"]
+
+
+def create_model(mixing: str, seed: int) -> Long:
+    """Return an untrained model with two layers.
+
+    Args:
+        mixing: One of the mixings of ``Long``.
+        seed: The seed of its parameters.
+    """
+    torch.manual_seed(seed)
+    config = LongConfig(
+        vocabulary=ASK + 1,
+        length=LENGTH,
+        width=WIDTH,
+        layers=LAYERS,
+        heads=HEADS,
+        hidden=2 * WIDTH,
+        mixing=mixing,
+        window=2 * WINDOW if mixing == "blocks" else WINDOW,
+        random=1,
+        block=WINDOW,
+        features=32,
+        head="mlm",
+    )
+    return Long(config)
+
+
+def create_texts(count: int, distances: Sequence[int], generator: torch.Generator) -> tuple[Texts, Answers]:
+    """Return texts of random letters with one digit each, and the digits.
+
+    Args:
+        count: The number of texts.
+        distances: The distances to draw from.
+        generator: The source of random numbers.
+    """
+    texts = torch.randint(DIGITS, ASK, (count, LENGTH), generator=generator)
+    answers = torch.randint(DIGITS, (count,), generator=generator)
+    drawn = torch.tensor(distances)[torch.randint(len(distances), (count,), generator=generator)]
+    texts[:, -1] = ASK
+    texts[torch.arange(count), LENGTH - 1 - drawn] = answers
+    return texts, answers
+
+
+def find_reachable_distances(model: Long) -> set[int]:
+    """Return the distances from the last token at which a token can change its answer, by the masks of all layers.
+
+    Args:
+        model: The model; without masks, as in FNet, every distance is reachable.
+    """
+    reached: Bool[Tensor, " length"] = torch.zeros(LENGTH, dtype=torch.bool)
+    reached[-1] = True
+    for layer in reversed(range(model.config.layers)):
+        mask = model.build_mask(LENGTH, layer)
+        if mask is None:
+            return set(range(LENGTH))
+        reached = reached | mask.dense(LENGTH, LENGTH)[0, 0][reached].any(0)  # a token keeps its own vector
+    return {LENGTH - 1 - position for position in reached.nonzero().flatten().tolist()}
+
+
+def train_and_score(
+    mixing: str, *, steps: int, seed: int, after_step: Callable[[], None] | None = None
+) -> dict[int, float]:
+    """Train a model on the task, and return by distance the share of held-out texts in which it names the digit.
+
+    Args:
+        mixing: One of the mixings of ``Long``.
+        steps: The number of training steps.
+        seed: The seed of the parameters and the texts.
+        after_step: Called after each step; default: nothing.
+    """
+    with use_threads(1):  # the model is tiny; and the same number of threads gives the same numbers
+        model = create_model(mixing, seed)
+        generator = torch.Generator().manual_seed(seed)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.98), weight_decay=0.01)
+        warmup = max(1, steps // 10)
+        schedule = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step: min((step + 1) / warmup, (steps - step) / max(1, steps - warmup))
+        )
+        is_last = torch.zeros(BATCH, LENGTH, dtype=torch.bool)
+        is_last[:, -1] = True
+        model.train()
+        for _ in range(steps):
+            texts, answers = create_texts(BATCH, DISTANCES, generator)
+            loss = functional.cross_entropy(model(texts, positions_to_score=is_last).logits, answers)
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            if after_step:
+                after_step()
+        return score_distances(model.eval(), (*DISTANCES, *NEW_DISTANCES))
+
+
+@torch.no_grad()
+def score_distances(model: Long, distances: Sequence[int]) -> dict[int, float]:
+    """Return the share of right answers for each distance, on the same texts for every model.
+
+    Args:
+        model: A model of the task.
+        distances: The distances.
+    """
+    generator = torch.Generator().manual_seed(HELD_OUT_SEED)
+    right = {}
+    for distance in distances:
+        texts, answers = create_texts(HELD_OUT, [distance], generator)
+        right[distance] = float((model(texts).logits[:, -1, :DIGITS].argmax(-1) == answers).double().mean())
+    return right
