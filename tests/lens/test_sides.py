@@ -227,3 +227,13 @@ def test_one_list_of_labels_for_separate_inputs_raises() -> None:
         # five tokens, and four patches with the class token
         with pytest.raises(ArgumentError, match="read separate inputs, so one list of labels could belong to any"):
             lens.run(**inputs, labels=list("abcde"))
+
+
+def test_the_text_of_a_target_is_read_behind_the_start_token() -> None:
+    translator = jumok.load("translator")
+    assert translator.tokenizer is not None
+    with jumok.Lens(translator) as lens:
+        capture = lens.run("나는 매일 학교에 간다", "I go to school every day", logits=True)
+    assert capture.target_labels == ["<s>", "I", "go", "to", "school", "every", "day"]
+    # each row predicts the next word, as it did in training
+    assert translator.tokenizer.decode(capture.logits[0].argmax(-1).tolist()) == "I go to school every day </s>"

@@ -1,4 +1,4 @@
-"""Texts as inputs of the models of transformers: name the arguments of an encoder-decoder, and label the positions."""
+"""Texts as inputs of a lens: the target of an encoder-decoder, the arguments of transformers, and labels."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ def name_text_pair(
     prepared: tuple[Any, ...],
     settings: dict[str, Any],
 ) -> ModelArguments:
-    """Pass a source and a target that contain a text by name, as the second argument of transformers is a mask.
+    """Put the text of a target behind the decoder's start token.
+
+    For models of transformers, source and target are passed by name, as their second argument is a mask.
 
     Args:
         model: The model.
@@ -52,7 +54,13 @@ def name_text_pair(
     Raises:
         ArgumentError: If the model reads one text, but there are several, or the target is missing.
     """
-    if isinstance(model, Model) or not any(isinstance(part, str) for part in raw):
+    if isinstance(model, Model):
+        if len(raw) == 2 and isinstance(raw[1], str) and model.is_encoder_decoder:
+            assert tokenizer is not None  # the text has been encoded
+            target = _put_behind_start(model, tokenizer, raw[1]).to(prepared[1].device)
+            return ModelArguments((prepared[0], target), settings)
+        return ModelArguments(prepared, settings)
+    if not any(isinstance(part, str) for part in raw):
         return ModelArguments(prepared, settings)
     name = type(model).__name__
     if len(raw) == 1:
@@ -71,6 +79,13 @@ def name_text_pair(
         target = shift_target(model, tokenizer, raw[1]).to(target.device)
     source_name = str(getattr(model, "main_input_name", "input_ids"))
     return ModelArguments((), {source_name: prepared[0], DECODER_INPUT: target, **settings})
+
+
+def _put_behind_start(model: Model, tokenizer: TextTokenizer, text: str) -> Tensor:
+    """Return the token ids that a decoder of Jumok reads to predict a text: the start token, then the text."""
+    if model.start_token is None:
+        raise ArgumentError(f"this {model.family} model declares no start token, so its decoder cannot start")
+    return torch.tensor([[model.start_token, *tokenizer.encode(text, special=False)]])
 
 
 def is_encoder_decoder(model: nn.Module) -> bool:
