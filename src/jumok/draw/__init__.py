@@ -14,6 +14,7 @@ Images need matplotlib, an optional dependency: ``pip install "jumok[draw]"``.
 
 from jumok.errors import DrawError
 
+from .axis_names import AXIS_NAMES, AxisNames
 from .effect_map import save_effect_map
 from .font import find_hangul_font
 from .head_grid import save_head_grid
@@ -26,6 +27,8 @@ from .panel_row import MapPanel, save_panel_row
 from .terminal_map import render_terminal_heat_map
 
 __all__ = [
+    "AXIS_NAMES",
+    "AxisNames",
     "DrawError",
     "LayerMaps",
     "LinePanel",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from jumok.errors import DrawError
 
+from .axis_names import AXIS_NAMES, AxisNames
 from .checks import PatternsLike, check_image_path, check_labels, check_patterns
 from .figure import create_figure, open_figure_style, save_figure
 from .panel import describe_first_key, draw_color_bar, draw_heading, draw_map, join_captions
@@ -30,6 +31,7 @@ def save_head_grid(
     caption: str = "",
     scale: str = "linear",
     skip_first: bool = False,
+    axis_names: AxisNames = AXIS_NAMES["en"],
 ) -> Path:
     """Write one heat map for each head, side by side in a PNG or SVG image, and return its path.
 
@@ -47,6 +49,7 @@ def save_head_grid(
         caption: A line below the title; default: none.
         scale: The colour scale: "linear", "sqrt" or "row", as for ``save_heat_map``.
         skip_first: Whether to leave out the first key, as for ``save_heat_map``.
+        axis_names: The words on the axes and the colour bar; default: English.
 
     Raises:
         DrawError: If the inputs do not fit together, matplotlib is missing, or the file cannot be written.
@@ -67,16 +70,23 @@ def save_head_grid(
     shading = choose_shading([weights], scale, skip_first)
     pooled = pool_patterns(weights, queries, keys, GRID_CELLS, first_apart=skip_first)
     left_out = describe_first_key(keys) if skip_first else ""
-    return _draw_grid(target, pooled, titles, title, join_captions(caption, pooled.caption, left_out), shading)
+    caption = join_captions(caption, pooled.caption, left_out)
+    return _draw_grid(target, pooled, titles, title, caption, shading, axis_names)
 
 
 def _draw_grid(
-    target: Path, maps: PooledPatterns, titles: Sequence[str], title: str, caption: str, shading: Shading
+    target: Path,
+    maps: PooledPatterns,
+    titles: Sequence[str],
+    title: str,
+    caption: str,
+    shading: Shading,
+    axis_names: AxisNames,
 ) -> Path:
     """Draw the maps with shared labels: queries at the left, keys below the lowest map of each column."""
     heads = len(maps.weights)
     grid = _GridLayout(*maps.weights.shape)
-    with open_figure_style([*maps.queries, *maps.keys, *titles, title, caption]) as fonts:
+    with open_figure_style([*maps.queries, *maps.keys, *titles, *axis_names, title, caption]) as fonts:
         query_labels, key_labels = fonts.format_labels(maps.queries), fonts.format_labels(maps.keys)
         figure = create_figure(grid.width, grid.height)
         for head in range(heads):
@@ -95,11 +105,11 @@ def _draw_grid(
             )
             axes.set_title(fonts.replace_missing(titles[head]), fontsize=9, pad=4)
             if is_leftmost:
-                axes.set_ylabel("query", fontsize=8)
+                axes.set_ylabel(fonts.replace_missing(axis_names.query), fontsize=8)
             if is_lowest:
-                axes.set_xlabel("key", fontsize=8)
+                axes.set_xlabel(fonts.replace_missing(axis_names.key), fontsize=8)
         draw_heading(figure, grid.height, fonts.replace_missing(title), fonts.replace_missing(caption))
-        draw_color_bar(figure, grid.width, grid.height, gap=0.25, shading=shading)
+        draw_color_bar(figure, grid.width, grid.height, gap=0.25, shading=shading, name=axis_names.weight)
         return save_figure(figure, target)
 
 

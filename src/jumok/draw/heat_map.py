@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from jumok.errors import DrawError
 
+from .axis_names import AXIS_NAMES, AxisNames
 from .checks import Pattern, check_image_path, check_labels, check_single_pattern
 from .figure import create_figure, open_figure_style, save_figure
 from .panel import CAPTION_INK, describe_first_key, draw_color_bar, draw_map, join_captions
@@ -35,6 +36,7 @@ def save_heat_map(
     values: bool | None = None,
     scale: str = "linear",
     skip_first: bool = False,
+    axis_names: AxisNames = AXIS_NAMES["en"],
 ) -> Path:
     """Write a pattern as a heat map, a PNG or SVG image, and return its path. Equal input gives equal bytes.
 
@@ -52,6 +54,7 @@ def save_heat_map(
             row is the darkest).
         skip_first: Whether to leave out the first key, which is often an attention sink; the colours then cover the
             weights of the other keys.
+        axis_names: The words on the axes and the colour bar; default: English.
 
     Raises:
         DrawError: If the inputs do not fit together, matplotlib is missing, or the file cannot be written.
@@ -82,6 +85,7 @@ def save_heat_map(
         caption=join_captions(caption, pooled.caption, left_out),
         values=values,
         shading=shading,
+        axis_names=axis_names,
     )
 
 
@@ -113,6 +117,7 @@ def save_mask(path: str | os.PathLike[str], allowed: ArrayLike, *, title: str = 
         caption=join_captions("dark: the query may attend to the key", caption, pooled.caption),
         values=False,
         shading=None,
+        axis_names=AXIS_NAMES["en"],
     )
 
 
@@ -126,6 +131,7 @@ def _draw_single_map(
     caption: str,
     values: bool,
     shading: Shading | None,
+    axis_names: AxisNames,
 ) -> Path:
     """Draw one map with a colour bar; without a shading it is a mask, whose two colours need no bar."""
     larger = max(weights.shape)
@@ -134,7 +140,7 @@ def _draw_single_map(
     if values and larger <= SMALL_MAP:
         cell = 0.8
     width, height = cell * len(keys), cell * len(queries)
-    with open_figure_style([*queries, *keys, title, caption]) as fonts:
+    with open_figure_style([*queries, *keys, *axis_names, title, caption]) as fonts:
         figure = create_figure(width, height)
         axes = figure.add_axes((0, 0, 1, 1))
         draw_map(
@@ -148,13 +154,13 @@ def _draw_single_map(
             keys_on_top=True,
             shading=shading or Shading(),
         )
-        axes.set_xlabel("key", fontsize=10, labelpad=6)
-        axes.set_ylabel("query", fontsize=10, labelpad=6)
+        axes.set_xlabel(fonts.replace_missing(axis_names.key), fontsize=10, labelpad=6)
+        axes.set_ylabel(fonts.replace_missing(axis_names.query), fontsize=10, labelpad=6)
         if title:
             axes.set_title(fonts.replace_missing(title), fontsize=12, pad=10)
         if caption:
             text = fonts.replace_missing(caption)
             figure.text(0, -0.12 / height, text, ha="left", va="top", fontsize=8, color=CAPTION_INK)
         if shading is not None:
-            draw_color_bar(figure, width, height, gap=0.2, shading=shading)
+            draw_color_bar(figure, width, height, gap=0.2, shading=shading, name=axis_names.weight)
         return save_figure(figure, target)

@@ -130,6 +130,7 @@ def draw_color_bar(
     gap: float,
     shading: Shading,
     color_map: str | Colormap = COLOR_MAP,
+    name: str = "weight",
 ) -> None:
     """Draw a colour bar to the right of a figure.
 
@@ -140,6 +141,7 @@ def draw_color_bar(
         gap: The distance between the maps and the bar in inches.
         shading: How weights become shades.
         color_map: The colours of the shades.
+        name: The name beside a linear scale; other scales explain themselves.
     """
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
@@ -149,7 +151,7 @@ def draw_color_bar(
     ticks = shading.list_ticks(few=length < 2)
     bar = figure.colorbar(ScalarMappable(norm=Normalize(0.0, 1.0), cmap=color_map), cax=axes)
     bar.set_ticks([shade for shade, _ in ticks], labels=[text for _, text in ticks])
-    bar.set_label(shading.name, fontsize=9)
+    bar.set_label(name if shading.scale == "linear" else shading.name, fontsize=9)
     style_color_bar(bar)
 
 

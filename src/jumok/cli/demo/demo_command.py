@@ -63,7 +63,7 @@ def demo(out: Path, language: str | None, quick: bool, as_json: bool) -> None:
     show(f"\n{texts.translator.format(parameters=translator.model.parameter_count)}")
 
     show(f"\n{texts.attention}\n")
-    attention = demo_steps.capture_cross_attention(translator, SENTENCES[0], out)
+    attention = demo_steps.capture_cross_attention(translator, SENTENCES[0], out, language)
     show(_render_map(attention))
     show(texts.attention_map.format(heads=attention.heads, site=attention.site))
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from jumok import draw
 from jumok.checkpoint import Loaded
 from jumok.data.datasets.korean_english_sentences import make_sentence_pairs
+from jumok.lab.bilingual_text import Text
 from jumok.lens import Lens
 from jumok.lens.edits.edit_types import Edit
 from jumok.lens.effects.effect_figure import EffectFigure
@@ -84,13 +85,14 @@ class TrainedLine:
     pictures: list[str]
 
 
-def capture_cross_attention(translator: Loaded, sentence: str, out: Path) -> CrossAttention:
+def capture_cross_attention(translator: Loaded, sentence: str, out: Path, language: str) -> CrossAttention:
     """Translate a sentence, record the last cross-attention, and draw it.
 
     Args:
         translator: The model ``translator``.
         sentence: The sentence.
         out: The folder of the picture.
+        language: The language of the picture, "en" or "ko".
     """
     labelled = prepare_input(translator, sentence)
     with Lens(translator) as lens:
@@ -100,8 +102,13 @@ def capture_cross_attention(translator: Loaded, sentence: str, out: Path) -> Cro
     # a row of the decoder predicts the token after the one that it reads
     written, read = [*labelled.target[1:], labelled.source[-1]], labelled.source
     title = f"{sentence} → {labelled.answer}"
-    caption = f"{site}, mean of {capture.heads(site)} heads; rows are written, columns are read"
-    picture = draw.save_heat_map(out / "translator.png", weights, written, read, title=title, caption=caption)
+    caption = Text(
+        f"{site}, mean of {capture.heads(site)} heads; rows are written, columns are read",
+        f"{site}, 헤드 {capture.heads(site)}개의 평균. 행은 쓴 토큰, 열은 읽은 토큰",
+    ).select(language)
+    names = draw.AXIS_NAMES[language]
+    path = out / "translator.png"
+    picture = draw.save_heat_map(path, weights, written, read, title=title, caption=caption, axis_names=names)
     return CrossAttention(site, written, read, weights, capture.heads(site), str(picture))
 
 

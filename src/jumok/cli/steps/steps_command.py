@@ -90,7 +90,7 @@ def steps(
     examples = _build_examples(context, arguments, options, as_json)
     if paths and len(examples) > 1:
         raise click.UsageError(f"a picture shows one example; name one of {', '.join(examples)}")
-    figures = [draw_weights(name, example, path, language) for path in paths for name, example in examples.items()]
+    figures = [draw_weights(example, path, language) for path in paths for example in examples.values()]
     if as_json:
         fields = {name: describe_as_json(example, language) for name, example in examples.items()}
         if figures:

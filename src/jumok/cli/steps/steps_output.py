@@ -55,24 +55,25 @@ def print_example(name: str, example: Example, language: str) -> None:
     click.echo()
 
 
-def draw_weights(name: str, example: Example, path: Path, language: str) -> str:
+def draw_weights(example: Example, path: Path, language: str) -> str:
     """Draw the weights of an example as one map, or as a grid if it has several, and return the path.
 
     Args:
-        name: The name of the example.
         example: The example.
         path: Where to write the picture.
-        language: The language of the title, "en" or "ko".
+        language: The language of the texts, "en" or "ko".
     """
     from jumok import draw
 
     steps = [step for step in example.steps if step.is_weights]
-    title = f"{name}: {example.title.select(language)}"
+    title = example.title.select(language)
+    axis_names = draw.AXIS_NAMES[language]
     labels = list(steps[0].rows), list(steps[0].columns)
     if len(steps) == 1:
-        return str(draw.save_heat_map(path, steps[0].matrix, *labels, title=title))
+        return str(draw.save_heat_map(path, steps[0].matrix, *labels, title=title, axis_names=axis_names))
     titles = [_name_weights(example, step) for step in steps]
-    return str(draw.save_head_grid(path, [step.matrix.tolist() for step in steps], *labels, titles=titles, title=title))
+    patterns = [step.matrix.tolist() for step in steps]
+    return str(draw.save_head_grid(path, patterns, *labels, titles=titles, title=title, axis_names=axis_names))
 
 
 def _name_weights(example: Example, weights: Step) -> str:

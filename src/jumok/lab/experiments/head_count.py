@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from jumok.attention import MultiHead
-from jumok.draw import save_head_grid
+from jumok.draw import AXIS_NAMES, save_head_grid
 from jumok.errors import ArgumentError
 from jumok.lab.bilingual_text import Text
 from jumok.models.gpt import GPT, GPTConfig
@@ -272,7 +272,9 @@ class HeadCountResult(ExperimentResult):
             f"Heads of models that name the {SEVERAL} digits before each token, with {counts} heads",
             f"각 토큰 앞의 숫자 {SEVERAL}개를 맞히는 모델의 헤드({counts}개)",
         ).select(language)
-        return save_head_grid(target, patterns, self.tokens, self.tokens, titles=titles, title=title)
+        return save_head_grid(
+            target, patterns, self.tokens, self.tokens, titles=titles, title=title, axis_names=AXIS_NAMES[language]
+        )
 
 
 def measure_head_counts(

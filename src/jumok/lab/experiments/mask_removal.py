@@ -18,7 +18,7 @@ from jumok.checkpoint import Loaded
 from jumok.checkpoint.load import load
 from jumok.data.datasets import toy_tasks
 from jumok.data.datasets.korean_english_sentences import make_sentence_pairs
-from jumok.draw import save_head_grid
+from jumok.draw import AXIS_NAMES, save_head_grid
 from jumok.errors import ArgumentError
 from jumok.lab.bilingual_text import Text
 from jumok.lens import Lens, Remask
@@ -262,7 +262,9 @@ class MaskResult(ExperimentResult):
         titles = [MASK_NAMES[is_causal].select(language) for is_causal in (True, False)]
         labels = list(EXAMPLE_TEXT)
         title = Text("tiny, layer 1, head 0", "tiny, 층 1, 헤드 0").select(language)
-        return save_head_grid(target, list(self.maps), labels, labels, titles=titles, title=title)
+        return save_head_grid(
+            target, list(self.maps), labels, labels, titles=titles, title=title, axis_names=AXIS_NAMES[language]
+        )
 
     def _list_sentence_exceptions(self) -> list[Text]:
         texts = []
