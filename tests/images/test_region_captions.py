@@ -14,6 +14,8 @@ from safetensors.numpy import save_file
 import jumok
 from jumok.cli import cli
 from jumok.errors import ArgumentError, JumokError
+from jumok.recipes import TrainingRequest
+from jumok.recipes.images.region_captioner import has_region_features
 from recipe_runs import SHORT, load_report, train
 from toys import skip_plots
 
@@ -83,6 +85,13 @@ def test_sizes_come_from_the_data_and_runs_continue(tmp_path: Path) -> None:
     assert jumok.load(tmp_path / "next").config == config
     facts = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
     assert str(REGIONS) in json.dumps(facts) and load_report(tmp_path / "run")["samples"]
+
+
+def test_images_beside_features_are_images(tmp_path: Path) -> None:
+    folder = write_regions(tmp_path / "data", 20)
+    assert has_region_features(TrainingRequest("caption", tmp_path / "run", str(folder)))
+    (folder / "cat.png").write_bytes(b"")
+    assert not has_region_features(TrainingRequest("caption", tmp_path / "run", str(folder)))
 
 
 @pytest.mark.parametrize(

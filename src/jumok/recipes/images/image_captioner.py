@@ -68,6 +68,7 @@ CONFIG = CaptionerConfig(
     source="patches", image=(32, 32), patch=(4, 4), length=24, width=128, layers=3, decoder_layers=2, heads=4,
     hidden=256, dropout=0.2,
 )  # fmt: skip
+
 SplitImages = tuple[LabelledPixels, LabelledPixels, LabelledPixels]  # training, validation, held out
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from jumok.checkpoint import Loaded
 from jumok.data.batches.batch_order import ShuffledEpochs
+from jumok.data.images.image_files import IMAGE_EXTENSIONS
 from jumok.data.readers.region_features import list_region_files, read_captioned_regions
 from jumok.errors import ArgumentError
 from jumok.models import Model
@@ -48,14 +49,15 @@ RegionBatch = Float[Tensor, "image region feature"]
 
 
 def has_region_features(request: TrainingRequest) -> bool:
-    """Return whether the user's data is a folder with files of region features.
+    """Return whether the user's data is a folder with files of region features and without images.
 
     Args:
         request: The training request.
     """
-    return (
-        request.has_own_files and Path(str(request.data)).is_dir() and bool(list_region_files(Path(str(request.data))))
-    )
+    folder = Path(str(request.data))
+    if not request.has_own_files or not folder.is_dir() or not list_region_files(folder):
+        return False
+    return not any(path.suffix.lower() in IMAGE_EXTENSIONS for path in folder.iterdir())
 
 
 def create_region_task(request: TrainingRequest) -> Task:
