@@ -71,6 +71,11 @@ HOSTILE = {
     "nan": (lambda path: write_array(path, [[1.0, numpy.nan]]), "contain NaN or an infinity"),
     "infinity": (lambda path: write_array(path, [[1.0, numpy.inf]]), "contain NaN or an infinity"),
     "overflow": (lambda path: write_array(path, [[1.0, 1e300]]), "contain NaN or an infinity"),
+    "header": (
+        lambda path: path.write_bytes(b"\x93NUMPY\x01\x00\x20\x00{'descr': ((((((((((((("),
+        "damaged array",
+    ),
+    "version": (lambda path: path.write_bytes(b"\x93NUMPY\x03\x00\x02\x00\x00\x00{}"), "damaged array"),
     "text": (lambda path: path.write_text("not an array"), "damaged array"),
 }
 
@@ -94,6 +99,12 @@ def test_damaged_and_large_files_are_refused(tmp_path: Path, monkeypatch: pytest
         (tmp_path / name).write_bytes(b"PK\x03\x04 nothing")
         with pytest.raises(DataError, match=f"{name}.*read"):
             list(read_region_file(tmp_path / name))
+    numpy.savez_compressed(tmp_path / "bits.npz", cat=numpy.random.default_rng(1).normal(size=(20, 30)))
+    content = bytearray((tmp_path / "bits.npz").read_bytes())
+    content[1000:1100] = b"?" * 100
+    (tmp_path / "bits.npz").write_bytes(content)
+    with pytest.raises(DataError, match=r"bits\.npz"):
+        list(read_region_file(tmp_path / "bits.npz"))
     numpy.savez_compressed(tmp_path / "zeros.npz", cat=numpy.zeros((100, 1000)))
     monkeypatch.setattr(region_features, "MAX_BYTES", 100_000)
     assert (tmp_path / "zeros.npz").stat().st_size < 10_000

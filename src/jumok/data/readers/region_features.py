@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import math
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
@@ -170,7 +171,7 @@ def _read_npz(path: Path) -> Iterator[tuple[str, Tensor]]:
                 with archive.open(entry) as file:
                     content = cast(io.BufferedIOBase, file)
                     yield entry.filename.removesuffix(".npy"), _read_array(content, entry.file_size, str(path))
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError) as error:
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, OSError) as error:
         raise DataError(f"{path} is not a readable .npz file: {str(error)[:200]}") from None
 
 
@@ -183,7 +184,7 @@ def _read_array(file: io.BufferedIOBase, size: int, location: str) -> Tensor:
             (2, 0): numpy.lib.format.read_array_header_2_0,
         }[version]
         shape, is_fortran, dtype = read_header(file, max_header_size=MAX_HEADER)
-    except (ValueError, KeyError, EOFError, SyntaxError, TypeError) as error:
+    except Exception as error:  # the header is parsed as Python and may raise anything
         raise DataError(f"{location} has a damaged array: {str(error)[:200]}") from None
     if dtype.hasobject:
         raise DataError(f"{location} holds pickled objects, which are not read; save arrays of numbers")
