@@ -191,7 +191,7 @@ def test_captioner_has_a_panel_for_each_word(tmp_path: Path) -> None:
     maps = compute_patch_maps(capture, site, layout, layout, words=labels)
     cross = captioner(pixels, target, weights=True).weights["cross"][1][0]
     torch.testing.assert_close(maps.weights.flatten(1), cross.mean(0))
-    assert maps.titles == [*labels[1:], "(end)"] and maps.caption == "while each word is written; mean of 2 heads"
+    assert maps.titles == [*labels[1:], "(next)"] and maps.caption == "while each word is written; mean of 2 heads"
     single = compute_patch_maps(capture, site, layout, layout, query=1, words=labels)
     torch.testing.assert_close(single.weights.flatten(1), cross[:, 1])
     assert single.caption == f"after {labels[1]}, while {labels[2]} is written"

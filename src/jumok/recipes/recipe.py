@@ -41,7 +41,10 @@ RECIPES = {
         "a Transformer or LSTMs translate English and Korean, or your own languages",
     ),
     "sentiment": ("language.sentiment", "an encoder classifies texts by sentiment or your classes, against TF-IDF"),
-    "caption": ("images.image_captioner", "a captioner names emoji in English or Korean, or describes your images"),
+    "caption": (
+        "images.image_captioner",
+        "a captioner names emoji in English or Korean, or describes your images or region features",
+    ),
     "image": ("images.image_classifier", "a ViT or a Swin classifies digits, photographs or your images"),
 }
 

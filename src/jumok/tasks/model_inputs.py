@@ -13,6 +13,7 @@ from torch import Tensor
 from jumok.checkpoint import Loaded
 from jumok.checkpoint.tensor_files import read_tensor
 from jumok.data.images.image_files import is_existing_file, is_image_path
+from jumok.data.readers.region_features import is_region_file, read_region_file
 from jumok.data.tokenizers.unknown_tokens import count_unknown, list_unknown_words
 from jumok.errors import ArgumentError, describe_type
 
@@ -21,6 +22,7 @@ RawInput = Any
 
 # What a model reads, in the words of an error message.
 INPUT_NAMES = {"text": "text", "image": "images", "regions": "image regions", "numbers": "numbers"}
+NAMES_IN_ERROR = 8  # images of a file
 # The number of axes of a tensor that holds a batch of inputs.
 BATCH_AXES = {"image": 4, "regions": 3, "numbers": 2}
 
@@ -118,17 +120,37 @@ def _read_image(loaded: Loaded, raw: RawInput) -> Float[Tensor, "channel row col
 
 
 def _read_regions(loaded: Loaded, raw: RawInput) -> Float[Tensor, "region feature"]:
-    """Return the regions that a detector found in an image, from a tensor or a .safetensors file."""
+    """Return the regions that a detector found in an image, from a tensor or a file."""
     if isinstance(raw, str | Path):
-        if not str(raw).endswith(".safetensors") or not is_existing_file(Path(raw)):
-            raise ArgumentError(
-                f"this {loaded.family} model reads image regions; give a .safetensors file with one tensor "
-                f"[region, feature], not {str(raw)[:200]!r}"
-            )
-        raw = read_tensor(Path(raw))
+        raw = _load_regions(loaded, str(raw))
     if not isinstance(raw, Tensor):
         raise ArgumentError(f"regions must be a tensor [region, feature], not {describe_type(raw)}")
     return _check_tensor(raw, "regions", "region", "feature")
+
+
+def _load_regions(loaded: Loaded, location: str) -> Tensor:
+    """Read regions from a file of one image, or those of one image from a file of several: "features.npz:cat"."""
+    path, name = Path(location), ""
+    if not is_existing_file(path) and ":" in location:
+        file, name = location.rsplit(":", 1)
+        path = Path(file)
+    if not is_region_file(path) or not is_existing_file(path):
+        raise ArgumentError(
+            f"this {loaded.family} model reads image regions; give a .safetensors file with one tensor "
+            f"[region, feature], a .npy or .npz file, or FILE:NAME for one image of several, not {location[:200]!r}"
+        )
+    if path.suffix == ".safetensors" and not name:
+        return read_tensor(path)
+    names = []
+    for stored_name, features in read_region_file(path):
+        if name in (stored_name, Path(stored_name).stem):
+            return features
+        names.append(stored_name)
+    if not name and len(names) == 1:
+        return features
+    listed = ", ".join(names[:NAMES_IN_ERROR]) + (", ..." if len(names) > NAMES_IN_ERROR else "")
+    problem = f"has no image {name!r}" if name else f"holds {len(names)} images; name one, such as {path}:NAME"
+    raise ArgumentError(f"{path} {problem}; its images are {listed}")
 
 
 def _read_numbers(loaded: Loaded, raw: RawInput) -> Float[Tensor, " length"]:

@@ -28,7 +28,8 @@ def run(model: str | Path | Loaded, inputs: RawInput, **options: Any) -> Any:
         model: A name from the catalogue, a folder, a .gguf file, or what ``jumok.load`` returned.
         inputs: One input, or a list of inputs. A text model reads a string; an image model reads the path of an image,
             a Pillow image, or a prepared tensor [channel, row, column]; a captioner of regions reads a tensor
-            [region, feature] or the path of a .safetensors file that holds one; a numeric model reads numbers.
+            [region, feature] or the path of a .safetensors, .npy or .npz file that holds one ("FILE:NAME" for one of
+            several); a numeric model reads numbers.
         **options: Settings of text generation: limit, beams, stops, chat, temperature, repetition, top_k, top_p,
             min_p, seed (see ``GenerationSettings`` and ``Sampling``). A model that generates no text accepts none.
 

@@ -43,7 +43,7 @@ def read_captioned_images(
     """
     root = _check_folder(folder)
     log = problems or ProblemLog()
-    table = _find_table(root)
+    table = find_caption_table(root)
     file_format = file_format or FileFormat()
     if table is None:
         pairs = _read_text_files(root, log, file_format.encoding)
@@ -96,8 +96,12 @@ def _list_images(root: Path) -> Iterator[Path]:
     return (path for path in list_files(root) if path.suffix.lower() in IMAGE_EXTENSIONS)
 
 
-def _find_table(root: Path) -> Path | None:
-    """Return the table of captions, or None if there is no table."""
+def find_caption_table(root: Path) -> Path | None:
+    """Return the table of captions of a folder, captions.* or metadata.*; None if there is none.
+
+    Args:
+        root: The folder.
+    """
     paths = (root / (name + extension) for name in _TABLE_NAMES for extension in TABLE_EXTENSIONS)
     return next((path for path in paths if path.is_file()), None)
 

@@ -201,8 +201,8 @@ def _map_words(
 ) -> PatchMaps:
     """Map the decoder's queries: the heads for one word, or a panel for each word with the mean of the heads."""
     count = capture.attentions[site].queries
-    # the row of a token is used to predict the token after it
-    written = [*labels[1:count], "(end)"]
+    # the row of a token is used to predict the token after it; the last is the end, unless a limit cut the text
+    written = [*labels[1:count], "(next)"]
     if query is not None:
         query = normalise_index(query, count, site, "queries")
         rows = [capture.row(site, head, query).float().cpu() for head in heads]
