@@ -57,12 +57,12 @@ def test_known_mistakes_are_wrong_and_have_their_own_reason(name: str) -> None:
 
 
 def test_numbers_may_be_rounded_and_written_in_several_ways() -> None:
-    for answer in ("0.12 0.35 0.53 0", "[0.118, 0.354, 0.528, 0.0]", "0.118;0.354;0.528;0"):
+    for answer in ("0.245 0.09 0.67 0", "[0.245, 0.090, 0.665, 0.0]", "0.245;0.090;0.665;0"):
         assert check_answer("d3-4", answer).right
-    assert check_answer("d3-4", [*torch.tensor([0.7, 1.8, 2.2]).softmax(-1).tolist(), 0]).right
-    assert not check_answer("d3-4", "0.13 0.35 0.53 0").right
-    assert "Number 3" in check_answer("d3-4", "0.118 0.354 0.6 0").reason.english
-    assert "4 number(s)" in check_answer("d3-4", "0.118").reason.english
+    assert check_answer("d3-4", [*torch.tensor([1.0, 0.0, 2.0]).softmax(-1).tolist(), 0]).right
+    assert not check_answer("d3-4", "0.26 0.09 0.66 0").right
+    assert "Number 3" in check_answer("d3-4", "0.245 0.09 0.6 0").reason.english
+    assert "4 number(s)" in check_answer("d3-4", "0.245").reason.english
     assert check_answer("d3-5", "200").reason.english == "200 is too small."
     assert parse_numbers("-1e-3 +2") == [-0.001, 2.0]
 

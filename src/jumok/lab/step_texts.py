@@ -36,7 +36,7 @@ SCORES = Text(
 )
 SCALED = Text(
     "Dividing by the square root of the width keeps the softmax from saturating when vectors are wide.",
-    "너비의 제곱근으로 나누어, 벡터가 길 때 소프트맥스가 한쪽으로 쏠리는 것을 막습니다.",
+    "너비의 제곱근으로 나누어, 벡터의 너비가 클 때 소프트맥스가 한쪽으로 쏠리는 것을 막습니다.",
 )
 MODEL_SCALE = Text(
     "The model multiplies the products by this factor, so that the softmax does not saturate.",

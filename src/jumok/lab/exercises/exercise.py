@@ -14,6 +14,7 @@ from jumok.lab.bilingual_text import Text
 
 Numbers = Sequence[int | float]
 THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
+UNITS = re.compile(r"(?<=\d)\s*(MB|개|배|번)$", flags=re.IGNORECASE)  # "256 MB" is the number 256
 SEPARATORS = re.compile(r"[\s,;\[\]()]+")
 
 
@@ -110,13 +111,13 @@ class NumberExercise(Exercise):
             direction = ("large", "큽니다") if numbers[0] > expected[0] else ("small", "작습니다")
             return Verdict(
                 False,
-                Text(f"{numbers[0]:g} is too {direction[0]}.", f"{numbers[0]:g}은(는) 정답보다 {direction[1]}."),
+                Text(f"{numbers[0]:g} is too {direction[0]}.", f"{numbers[0]:g}: 정답보다 {direction[1]}."),
             )
         return Verdict(
             False,
             Text(
                 f"Number {index + 1}, {numbers[index]:g}, is not right.",
-                f"{index + 1}번째 수 {numbers[index]:g}이(가) 맞지 않습니다.",
+                f"앞에서 {index + 1}번째 수가 맞지 않습니다: {numbers[index]:g}",
             ),
         )
 
@@ -153,7 +154,7 @@ class WordExercise(Exercise):
         for wrong, reason in self.mistakes:
             if word == _simplify(wrong):
                 return Verdict(False, reason)
-        return Verdict(False, Text(f"It is not {answer.strip()!r}.", f"{answer.strip()!r}이(가) 아닙니다."))
+        return Verdict(False, Text(f"It is not {answer.strip()!r}.", f"답이 아닙니다: {answer.strip()}"))
 
 
 def parse_numbers(text: str) -> list[float]:
@@ -167,8 +168,11 @@ def parse_numbers(text: str) -> list[float]:
 
     >>> parse_numbers("[0.118, 0.354, 0.528]"), parse_numbers("1,050,624")
     ([0.118, 0.354, 0.528], [1050624.0])
+    >>> parse_numbers("256 MB")
+    [256.0]
     """
-    if THOUSANDS.fullmatch(text.strip()):
+    text = UNITS.sub("", text.strip())
+    if THOUSANDS.fullmatch(text):
         return [float(text.replace(",", ""))]
     numbers = []
     for part in filter(None, SEPARATORS.split(text)):

@@ -14,7 +14,7 @@ from jumok.models.gpt import GPT, GPTConfig
 from .exercise import Exercise, NumberExercise, NumberMistake, Numbers
 from .program_exercise import ProgramExercise, ProgramMistake
 
-THIRD_ROW = (0.7, 1.8, 2.2, 1.4)  # of the article's 4 x 4 scores
+THIRD_ROW = (1.0, 0.0, 2.0, 3.0)  # other scores than the article's
 REPEATING_TEXT = "Mary gave John a book; Mary"
 
 
@@ -97,7 +97,7 @@ GPT2_EXERCISES: tuple[Exercise, ...] = (
         _mix_school_values,
         Text(
             "The output is the sum of the values, each multiplied by its weight; most of it comes from 학교에.",
-            "출력은 각 값에 가중치를 곱해 더한 것입니다. 대부분이 학교에에서 옵니다.",
+            "출력은 각 값에 가중치를 곱해 더한 것이고, 대부분이 '학교에'의 값입니다.",
         ),
         (
             NumberMistake(
@@ -105,6 +105,13 @@ GPT2_EXERCISES: tuple[Exercise, ...] = (
                 Text(
                     "This is the plain mean; multiply each value by its weight.",
                     "단순 평균입니다. 각 값에 가중치를 곱하십시오.",
+                ),
+            ),
+            NumberMistake(
+                lambda: [0.311, 0.897],
+                Text(
+                    "This is the output for the scores 0.2, 2.1, 0.9; use the weights 0.1, 0.7, 0.2 themselves.",
+                    "점수 0.2, 2.1, 0.9에서 나온 출력입니다. 가중치 0.1, 0.7, 0.2를 그대로 쓰십시오.",
                 ),
             ),
         ),
@@ -150,33 +157,29 @@ GPT2_EXERCISES: tuple[Exercise, ...] = (
     NumberExercise(
         "d3-3",
         Text(
-            "Hidden vectors have the shape [1, 10, 768] and there are 12 heads. What is the shape of the queries "
-            "after "
+            "Hidden vectors have the shape [2, 7, 512] and there are 8 heads. What is the shape of the queries after "
             "the split into heads, as attention needs it? Four numbers.",
-            "은닉 벡터의 모양이 [1, 10, 768]이고 헤드가 12개입니다. 헤드로 나눈 뒤 어텐션에 들어가는 쿼리의 모양은 "
-            "무엇입니까? "
-            "수 네 개를 쓰십시오.",
+            "은닉 벡터의 모양이 [2, 7, 512]이고 헤드가 8개입니다. 헤드로 나눈 뒤 어텐션에 들어가는 쿼리의 모양은 "
+            "무엇입니까? 수 네 개를 쓰십시오.",
         ),
-        lambda: list(torch.zeros(1, 10, 768).view(1, 10, 12, 64).transpose(1, 2).shape),
+        lambda: list(torch.zeros(2, 7, 512).view(2, 7, 8, 64).transpose(1, 2).shape),
         Text(
             "batch, head, query, head width: every head is a table of its own, so the heads come before the length.",
             "배치, 헤드, 쿼리, 헤드 너비입니다. 헤드마다 표가 따로 있으므로 헤드 축이 길이 축보다 앞에 옵니다.",
         ),
         (
             NumberMistake(
-                lambda: [1, 10, 12, 64],
+                lambda: [2, 7, 8, 64],
                 Text(
-                    "This is after the reshape; the transpose is missing. In this order a matrix product would "
-                    "compare "
+                    "This is after the reshape; the transpose is missing. In this order a matrix product would compare "
                     "heads of one token instead of tokens of one head.",
                     "reshape까지만 한 모양입니다. 전치가 빠졌습니다. 이 순서에서 행렬곱을 하면 한 헤드의 토큰들이 "
-                    "아니라 한 토큰의 "
-                    "헤드들을 비교하게 됩니다.",
+                    "아니라 한 토큰의 헤드들을 비교하게 됩니다.",
                 ),
             ),
             NumberMistake(
-                lambda: [1, 12, 10, 768],
-                Text("The heads share the width: 768 / 12.", "헤드는 너비를 나누어 씁니다: 768 / 12."),
+                lambda: [2, 8, 7, 512],
+                Text("The heads share the width: 512 / 8.", "헤드는 너비를 나누어 씁니다: 512 / 8."),
             ),
         ),
         tolerance=0.0,
@@ -184,10 +187,10 @@ GPT2_EXERCISES: tuple[Exercise, ...] = (
     NumberExercise(
         "d3-4",
         Text(
-            "The third row of the scores is 0.7, 1.8, 2.2, 1.4. Under a causal mask, what are the four weights? "
-            "At least two decimals.",
-            "점수의 셋째 행이 0.7, 1.8, 2.2, 1.4입니다. 인과 마스크가 있을 때 네 가중치는 얼마입니까? 소수 둘째 "
-            "자리까지 쓰십시오.",
+            "The third row of other scores is 1, 0, 2, 3. Under a causal mask, what are the four weights? At least two "
+            "decimals.",
+            "다른 점수의 셋째 행이 1, 0, 2, 3입니다. 인과 마스크가 있을 때 네 가중치는 얼마입니까? 소수 둘째 자리까지 "
+            "쓰십시오.",
         ),
         lambda: [*_softmax_third_row(3), 0.0],
         Text(
@@ -196,11 +199,10 @@ GPT2_EXERCISES: tuple[Exercise, ...] = (
         ),
         (
             NumberMistake(
-                lambda: [0.1, 0.3, 0.6, 0.0],
+                lambda: [1 / 3, 0.0, 2 / 3, 0.0],
                 Text(
-                    "These are the numbers that the article prints; they are not the softmax of these scores. Compute "
-                    "exp(score) / sum of exp.",
-                    "글에 인쇄된 수이지만, 이 점수의 소프트맥스가 아닙니다. exp(점수) / exp의 합을 계산하십시오.",
+                    "These are the scores divided by their sum; the softmax divides exp(score) by the sum of exp.",
+                    "점수를 그 합으로 나눈 값입니다. 소프트맥스는 exp(점수)를 exp의 합으로 나눕니다.",
                 ),
             ),
             NumberMistake(
@@ -229,7 +231,7 @@ GPT2_EXERCISES: tuple[Exercise, ...] = (
         lambda: [8192**2 * torch.float32.itemsize / 2**20],
         Text(
             "8,192 x 8,192 weights of 4 bytes: twice the tokens of 4,096 take four times its 64 MB.",
-            "4바이트인 가중치가 8,192 x 8,192개입니다. 토큰이 4,096개일 때보다 두 배 많으므로 64 MB의 네 배입니다.",
+            "4바이트인 가중치가 8,192 x 8,192개입니다. 토큰 수가 4,096의 두 배이므로 64 MB의 네 배입니다.",
         ),
         (
             NumberMistake(
@@ -266,14 +268,14 @@ GPT2_EXERCISES: tuple[Exercise, ...] = (
             "so it is a good guess of what comes next now. Such a head is called an induction head.",
             "이 헤드는 앞서 나온 y의 다음 글자, 곧 위치 4를 봅니다. 지난번에 y 다음에 온 것이므로 이번에도 올 "
             "것이라고 짐작할 수 있습니다. "
-            "이런 헤드를 귀납 헤드(induction head)라고 합니다.",
+            "이런 헤드를 인덕션 헤드(induction head)라고 합니다.",
         ),
         (
             NumberMistake(
                 lambda: [3],
                 Text(
                     "This is the earlier y itself; the head looks one letter further.",
-                    "앞서 나온 y 자체입니다. 이 헤드는 한 글자 뒤를 봅니다.",
+                    "앞서 나온 y 자체입니다. 이 헤드는 그다음 글자를 봅니다.",
                 ),
             ),
             NumberMistake(
@@ -290,10 +292,9 @@ GPT2_EXERCISES: tuple[Exercise, ...] = (
         "d3-7",
         Text(
             "With 4,096 tokens, how many times fewer cells does the mask causal & window(256) allow than causal "
-            "alone? "
-            "One decimal is enough.",
-            "토큰이 4,096개일 때 마스크 causal & window(256)이 허용하는 칸은 causal만 쓸 때보다 몇 배 적습니까? 소수 "
-            "첫째 자리면 충분합니다.",
+            "alone? One decimal is enough.",
+            "토큰이 4,096개일 때 causal이 허용하는 칸은 causal & window(256)이 허용하는 칸의 몇 배입니까? 소수 첫째 "
+            "자리면 충분합니다.",
         ),
         _compute_window_ratio,
         Text(

@@ -166,6 +166,6 @@ def _find_difference(results: Sequence[list[Tensor]], expected: Sequence[list[Te
             number, right_number = (f"{table.flatten()[index]:.4f}" for table in (tensor, right_tensor))
             return Text(
                 f"The function returns {number} where {right_number} is right.",
-                f"함수가 {number}을(를) 돌려주지만, {right_number}이(가) 맞습니다.",
+                f"함수가 돌려준 값 {number}, 맞는 값 {right_number}.",
             )
     return None

@@ -321,14 +321,15 @@ VISION_EXERCISES: tuple[Exercise, ...] = (
         Text(
             "Swin's first layers read 56 x 56 patches in windows of 7 x 7. How many times fewer cells does this "
             "allow than full attention over all patches?",
-            "Swin의 첫 층들은 패치 56 x 56개를 7 x 7 창으로 나누어 읽습니다. 모든 패치를 보는 전체 어텐션보다 "
-            "허용하는 칸이 몇 배 적습니까?",
+            "Swin의 첫 층들은 패치 56 x 56개를 7 x 7 창으로 나누어 읽습니다. 모든 패치를 보는 전체 어텐션이 허용하는 "
+            "칸은 이 창들이 허용하는 칸의 몇 배입니까?",
         ),
         _compute_swin_ratio,
         Text(
             "Each of the 3,136 patches attends to the 49 of its window instead of all 3,136: there are 64 windows. "
             "With twice the patches, full attention has four times the cells, the windows twice.",
-            "패치 3,136개가 모두 3,136개가 아니라 창 안의 49개만 봅니다. 창은 64개입니다. 패치가 두 배가 되면 전체 "
+            "패치 3,136개는 각각 3,136개 전부가 아니라 창 안의 49개만 봅니다. 창은 64개입니다. 패치가 두 배가 되면 "
+            "전체 "
             "어텐션의 칸은 네 배, 창의 칸은 두 배가 됩니다.",
         ),
         (
@@ -386,6 +387,13 @@ VISION_EXERCISES: tuple[Exercise, ...] = (
                 Text(
                     "Without this head nothing changes: its effect is 0.",
                     "이 헤드를 없애도 아무것도 달라지지 않습니다. 효과가 0입니다.",
+                ),
+            ),
+            NumberMistake(
+                lambda: [0.0],
+                Text(
+                    "Head 0.0 is the one; write its layer and its head as two numbers: 0 0.",
+                    "헤드 0.0이 맞습니다. 층과 헤드를 수 두 개로 쓰십시오: 0 0.",
                 ),
             ),
         ),
