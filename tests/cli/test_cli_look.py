@@ -377,3 +377,13 @@ def test_long_path_is_read_as_a_file(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "cat.txt").write_text("the cat")
     assert read_if_text_file(str(folder / "cat.txt")) == "the cat"
+
+
+def test_pictures_say_what_words_hide_and_what_the_rows_of_a_decoder_are(tmp_path: Path) -> None:
+    target = tmp_path / "heads.svg"
+    arguments = ["look", "translator", "나는 매일 학교에 간다", "--layer", "decoder.1.cross", "--svg", str(target)]
+    assert CliRunner().invoke(cli, arguments).exit_code == 0
+    assert "a row of the decoder is the token that it read last" in target.read_text()
+    assert "hidden:" not in target.read_text()
+    assert CliRunner().invoke(cli, [*arguments, "--words"]).exit_code == 0
+    assert "hidden: &lt;/s&gt;" in target.read_text() or "hidden: </s>" in target.read_text()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from jumok.cli.command import Command, json_option, language_option, select_language, show_progress
-from jumok.cli.picture_options import check_picture_paths
+from jumok.cli.picture_options import add_picture_options, check_picture_paths
 
 from .result_output import print_outcome
 
@@ -40,7 +40,7 @@ HEADINGS = {"en": "Note:", "ko": "참고:"}
 @click.option("--tokens", type=click.IntRange(1), help="The length of a text.  [default: the model's, or 1024]")
 @click.option("--batch", default=1, show_default=True, type=click.IntRange(1), help="The number of texts.")
 @click.option("--measure", is_flag=True, help="Time an RNN, a CNN and an attention layer of this width here.")
-@click.option("--png", type=click.Path(path_type=Path, dir_okay=False), help="Draw the cost over the length as PNG.")
+@add_picture_options("the cost over the length")
 @language_option
 @json_option
 def cost(
@@ -54,6 +54,7 @@ def cost(
     batch: int,
     measure: bool,
     png: Path | None,
+    svg: Path | None,
     language: str | None,
     as_json: bool,
 ) -> None:
@@ -65,7 +66,7 @@ def cost(
     from jumok.models.gpt import GPTConfig
 
     selected = select_language(language)
-    paths = check_picture_paths(png, None)
+    paths = check_picture_paths(png, svg)
     sizes = {"width": width, "heads": heads, "layers": layers, "hidden": hidden, "vocabulary": vocabulary}
     if model is not None:
         if contradicting := [f"--{name}" for name, number in sizes.items() if number is not None]:

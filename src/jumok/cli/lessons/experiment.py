@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from jumok.cli.command import Command, json_option, language_option, select_language, show_progress
-from jumok.cli.picture_options import check_picture_paths
+from jumok.cli.picture_options import add_picture_options, check_picture_paths
 from jumok.lab.experiments import EXPERIMENTS, run_experiment
 
 from .result_output import print_outcome
@@ -31,15 +31,23 @@ HEADINGS = {"en": "Where it did not come out:", "ko": "결과가 다르게 나�
 @click.option(
     "--seed", default=0, show_default=True, type=click.IntRange(0, 2**32 - 1), help="Seed of all random numbers."
 )
-@click.option("--png", type=click.Path(path_type=Path, dir_okay=False), help="Draw the numbers as PNG.")
+@add_picture_options("the numbers")
 @language_option
 @json_option
-def experiment(name: str | None, quick: bool, seed: int, png: Path | None, language: str | None, as_json: bool) -> None:
+def experiment(
+    name: str | None,
+    quick: bool,
+    seed: int,
+    png: Path | None,
+    svg: Path | None,
+    language: str | None,
+    as_json: bool,
+) -> None:
     """Run the experiment NAME: print its numbers, what they show, and where the lesson did not come out.
 
     Without NAME, list the experiments. The same seed gives the same numbers, except for measured times and memory."""
     selected = select_language(language)
-    paths = check_picture_paths(png, None)
+    paths = check_picture_paths(png, svg)
     if name is None:
         _print_list(selected, as_json)
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -183,7 +183,15 @@ def look(
             except ArgumentError as error:  # such as a model of transformers that merges patches
                 click.echo(f"jumok: {error}; the picture shows queries by keys", err=True)
         for path in [] if is_drawn else paths:
-            save_heads(path, heads_by_site, capture.sites, read_map, scale=scale, skip_first=skip_first)
+            save_heads(
+                path,
+                heads_by_site,
+                capture.sites,
+                read_map,
+                scale=scale,
+                skip_first=skip_first,
+                caption=_describe_rows(capture, heads_by_site, hidden),
+            )
     if as_json:
         fields = {"model": loaded.family, **input_to_json(labelled)}
         if by_words:
@@ -233,6 +241,19 @@ def _select_sites(capture: Capture, layer: str | None) -> list[str]:
     if layer is None:
         return list(capture.sites.names)
     return [capture.sites.find(int(layer) if layer.removeprefix("-").isdecimal() else layer)]
+
+
+def _describe_rows(capture: Capture, sites: Iterable[str], hidden: list[str]) -> str:
+    """Return what a picture must say about its rows: which tokens are hidden, and what a decoder's rows stand for."""
+    from jumok.draw.panel import join_captions
+    from jumok.lens.sites import TARGET
+
+    texts = []
+    if any(capture.sites.get_sides(site).queries == TARGET for site in sites):
+        texts.append("a row of the decoder is the token that it read last; the next one is written")
+    if hidden:
+        texts.append(f"hidden: {', '.join(dict.fromkeys(hidden))}, so rows can sum to less than 1")
+    return join_captions(*texts)
 
 
 def _list_hidden(labelled: LabelledInput) -> list[str]:

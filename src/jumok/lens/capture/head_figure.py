@@ -148,6 +148,7 @@ def save_heads(
     *,
     scale: str = "linear",
     skip_first: bool = False,
+    caption: str = "",
 ) -> Path:
     """Write the maps of heads as an image: one map, a grid for one layer, or a row for each layer; return the path.
 
@@ -158,6 +159,7 @@ def save_heads(
         read_map: Returns the map of a site and head with at most this many rows and columns.
         scale: The colour scale, as for ``jumok.draw.save_heat_map``.
         skip_first: Whether to leave out the first key.
+        caption: A further sentence of the caption; default: none.
     """
     if len(heads) > 1:
         layers, captions = [], []
@@ -166,14 +168,16 @@ def save_heads(
             weights = torch.stack([head_map.weights for head_map in maps])
             layers.append(LayerMaps(_name_layer(sites, site), weights, maps[0].queries, maps[0].keys, indices))
             captions.append(maps[0].caption)
-        caption = next(filter(None, captions), "")
+        pooled = next(filter(None, captions), "")
         count = sum(map(len, heads.values()))
-        title, caption = f"weights of {count} heads", join_captions("rows are queries, columns are keys", caption)
+        title = f"weights of {count} heads"
+        caption = join_captions("rows are queries, columns are keys", pooled, caption)
         return save_model_grid(path, layers, title=title, caption=caption, scale=scale, skip_first=skip_first)
 
     ((site, indices),) = heads.items()
     maps = [read_map(site, head, MAP_CELLS if len(indices) == 1 else GRID_CELLS) for head in indices]
     first = maps[0]
+    caption = join_captions(first.caption, caption)
     if len(maps) == 1:
         title = f"{site}, head {indices[0]}"
         return save_heat_map(
@@ -182,7 +186,7 @@ def save_heads(
             first.queries,
             first.keys,
             title=title,
-            caption=first.caption,
+            caption=caption,
             scale=scale,
             skip_first=skip_first,
         )
@@ -192,7 +196,7 @@ def save_heads(
         first.queries,
         first.keys,
         title=site,
-        caption=first.caption,
+        caption=caption,
         scale=scale,
         skip_first=skip_first,
     )
