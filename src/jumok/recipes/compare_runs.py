@@ -10,6 +10,8 @@ from jumok.checkpoint.run_folder import RUN_FILE
 from jumok.checkpoint.tensor_files import read_json
 from jumok.errors import ArgumentError
 
+# compared even if only some runs have them; other settings must be in all runs, as every family has many of its own
+MAIN_SETTINGS = ("family", "width", "heads", "layers", "hidden", "attention", "mixing", "positions")
 MAX_TEXT_LENGTH = 24  # characters; longer texts do not fit into a table
 
 
@@ -36,7 +38,8 @@ def compare_runs(folders: Iterable[str | Path], columns: Sequence[str] | None = 
     reported = list(dict.fromkeys(name for report in reports for name in report))
     differing = [name for name in find_differences(settings) if name not in reported]
     rows = [{**setting, **report} for setting, report in zip(settings, reports, strict=True)]
-    names = [reported[0], *differing, *reported[1:]]
+    first = [name for name in ("run", "recipe") if name in reported]
+    names = [*first, *differing, *(name for name in reported if name not in first)]
     unknown = next((name for name in columns or () if not any(name in row for row in rows)), None)
     if unknown is not None:
         raise ArgumentError(
@@ -50,13 +53,15 @@ def find_differences(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the names of the settings that are not equal in all runs, in their order.
 
     Args:
-        settings: The settings of each run.
+        settings: The settings of each run; runs without settings are left out.
 
-    >>> find_differences([{"heads": 1, "width": 32}, {"heads": 4, "width": 32, "mixing": "full"}])
+    >>> find_differences([{"heads": 1, "width": 32}, {"heads": 4, "width": 32, "mixing": "full", "random": 3}])
     ['heads', 'mixing']
     """
-    names = dict.fromkeys(name for setting in settings for name in setting)
-    return [name for name in names if any(setting.get(name) != settings[0].get(name) for setting in settings)]
+    known = [setting for setting in settings if setting]
+    names = dict.fromkeys(name for setting in known for name in setting)
+    compared = [name for name in names if name in MAIN_SETTINGS or all(name in setting for setting in known)]
+    return [name for name in compared if any(setting.get(name) != known[0].get(name) for setting in known)]
 
 
 def _read_report(folder: Path) -> dict[str, Any]:
