@@ -328,7 +328,7 @@ def test_compared_runs_show_settings_that_differ_and_their_maps(tmp_path: Path, 
         assert process.returncode == 0, process.stderr
     rows = json.loads(command_line.run("compare", "first", "second", "--json", cwd=tmp_path).stdout)
     assert [row["heads"] for row in rows] == [1, 2] and "width" not in rows[0]
-    assert list(rows[0])[:2] == ["run", "heads"]
+    assert list(rows[0])[:3] == ["run", "recipe", "heads"]
     chosen = command_line.run("compare", "first", "second", "--columns", "width,heads", cwd=tmp_path).stdout
     assert "| first | 8 | 1 |" in chosen
 

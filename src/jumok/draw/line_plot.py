@@ -20,6 +20,7 @@ COLOURS = ("#7a8793", "#0b6e8f", "#b4552d", "#3f7d3a", "#8a5aa8", "#c79a1e", "#2
 MARKERS = "osd^vPXD"
 LARGEST_MARKER, SMALLEST_MARKER = 7, 3
 MARKER_LIMIT = 60  # series with fewer points show a marker at each of them
+MOST_INSIDE = 4  # names in a legend inside the plot; a longer one would cover lines, and stands beside the plot
 PLOT_WIDTH, PLOT_HEIGHT = 6.4, 3.6  # inches
 
 
@@ -95,8 +96,10 @@ def save_line_plot(
         axes = figure.add_subplot()
         styles = {name: style._replace(marker="o", size=3) for name, style in select_line_styles([panel]).items()}
         draw_line_panel(axes, panel, styles, fonts)
-        if styles:
-            axes.legend(frameon=False, fontsize="small" if len(styles) > 4 else None)
+        if len(styles) > MOST_INSIDE:
+            axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+        elif styles:
+            axes.legend(frameon=False)
         return save_figure(figure, path)
 
 
