@@ -387,3 +387,15 @@ def test_pictures_say_what_words_hide_and_what_the_rows_of_a_decoder_are(tmp_pat
     assert "hidden:" not in target.read_text()
     assert CliRunner().invoke(cli, [*arguments, "--words"]).exit_code == 0
     assert "hidden: &lt;/s&gt;" in target.read_text() or "hidden: </s>" in target.read_text()
+
+
+def test_look_prints_and_draws_in_korean(tmp_path: Path) -> None:
+    target = tmp_path / "head.svg"
+    text, picture = "the cat sat; the cat", ["--layer", "1", "--head", "0", "--svg", str(target)]
+    korean = CliRunner().invoke(cli, ["look", "tiny", text, *picture, "--language", "ko"]).output
+    assert "토큰이 가장 많이 보는 곳(층.헤드):" in korean and "모든 행의 합은 1" in korean
+    assert {"쿼리", "키", "가중치"} <= set(re.findall("<!-- (.*?) -->", target.read_text(encoding="utf-8")))
+    query = CliRunner().invoke(cli, ["look", "tiny", text, "--query", "19", "--language", "ko"]).output
+    assert "t[19], 헤드 4개" in query and "헤드가 가장 많이 보는 키:" in query
+    between = ["look", "tiny", text, "--query", "18", "--between", "c,s", "--language", "ko"]
+    assert "가운데 어느 쪽?" in CliRunner().invoke(cli, between).output

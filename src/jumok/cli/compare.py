@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from .command import Command
+from .command import Command, language_option, select_language
 from .picture_options import add_picture_options, add_shading_options, check_picture_paths
 
 
@@ -29,6 +29,7 @@ from .picture_options import add_picture_options, add_shading_options, check_pic
 @click.option("--head", type=int, help="With --text: this head.  [default: the mean of all heads]")
 @add_picture_options("the attention maps of all runs on --text, side by side,")
 @add_shading_options
+@language_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def compare(
     runs: tuple[Path, ...],
@@ -40,6 +41,7 @@ def compare(
     svg: Path | None,
     scale: str,
     skip_first: bool,
+    language: str | None,
     as_json: bool,
 ) -> None:
     """Compare finished training RUNS, one per row: the settings that differ, such as heads or width, and the numbers
@@ -56,12 +58,14 @@ def compare(
     rows = compare_runs(runs, selected)
     maps = []
     if text is not None:
+        from jumok.draw import AXIS_NAMES
         from jumok.lab.run_maps import read_run_maps, save_run_maps
 
         site = -1 if layer is None else int(layer) if layer.removeprefix("-").isdecimal() else layer
         maps = read_run_maps(runs, text, layer=site, head=head)
+        axis_names = AXIS_NAMES[select_language(language)]
         for path in paths:
-            save_run_maps(path, maps, scale=scale, skip_first=skip_first)
+            save_run_maps(path, maps, scale=scale, skip_first=skip_first, axis_names=axis_names)
     if as_json:
         joined = [{**row, "map": run_map.to_json()} for row, run_map in zip(rows, maps, strict=True)] if maps else rows
         click.echo(json.dumps(joined, ensure_ascii=False))

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from jumok.lab.bilingual_text import Text
+
 if TYPE_CHECKING:
     from jumok.checkpoint import Loaded
     from jumok.checkpoint.transformers_folder import LoadedTransformers
@@ -55,28 +57,43 @@ class BetweenReport:
         ]
         return {"words": words, "heads": heads, "predicted": self.predicted or None}
 
-    def print(self) -> None:
-        """Print how many heads prefer each word, the heads with the largest difference, and their effects."""
+    def print(self, language: str) -> None:
+        """Print how many heads prefer each word, the heads with the largest difference, and their effects.
+
+        Args:
+            language: "en" or "ko".
+        """
         words = self.choice.words
         total = len(self.choice.heads)
-        click.echo(f"{self.query.label}[{self.query.position}] in {total} heads: {words[0].text} or {words[1].text}?")
+        name = f"{self.query.label}[{self.query.position}]"
+        question = Text(
+            f"{name} in {total} heads: {words[0].text} or {words[1].text}?",
+            f"{name}, 헤드 {total}개: {words[0].text}, {words[1].text} 가운데 어느 쪽?",
+        )
+        click.echo(question.select(language))
         for index, word in enumerate(words):
-            click.echo(
-                f"  {self.choice.count_preferring(index):>4} heads put more weight on {word.text}"
-                f"[{word.positions[-1]}]; all heads together {self.choice.sum_weights(index):.2f}"
+            count, total_weight = self.choice.count_preferring(index), self.choice.sum_weights(index)
+            key = f"{word.text}[{word.positions[-1]}]"
+            preference = Text(
+                f"  {count:>4} heads put more weight on {key}; all heads together {total_weight:.2f}",
+                f"  헤드 {count:>4}개가 {key} 쪽을 더 봅니다. 모든 헤드의 합 {total_weight:.2f}",
             )
+            click.echo(preference.select(language))
         equal = total - sum(self.choice.count_preferring(index) for index in (0, 1))
         if equal:
-            click.echo(f"  {equal:>4} heads put the same weight on both")
-        self._print_heads()
+            same = Text(f"  {equal:>4} heads put the same weight on both", f"  헤드 {equal:>4}개는 둘을 똑같이 봅니다")
+            click.echo(same.select(language))
+        self._print_heads(language)
 
-    def _print_heads(self) -> None:
+    def _print_heads(self, language: str) -> None:
         effects = self._list_effects()
         if self.effects is not None:
             clean = f"{self.effects.clean:.2f}"
-            click.echo(
-                f"\nlog-probability of {self.predicted} at the end: {clean}; effect: its change without the head"
+            measured = Text(
+                f"\nlog-probability of {self.predicted} at the end: {clean}; effect: its change without the head",
+                f"\n마지막 토큰 {self.predicted}의 로그 확률: {clean}. 효과: 그 헤드가 없을 때의 변화",
             )
+            click.echo(measured.select(language))
         first, second = (word.text for word in self.choice.words)
         widths = [max(6, len(first)), max(6, len(second))]
         prefix = 2 + max(len("prefers"), len(first), len(second))
@@ -92,17 +109,19 @@ class BetweenReport:
                     line += f"  {effect:+6.2f}  {rank}"
                 click.echo(line)
         if effects:
-            self._print_averages(effects)
+            self._print_averages(effects, language)
 
-    def _print_averages(self, effects: HeadEffects) -> None:
+    def _print_averages(self, effects: HeadEffects, language: str) -> None:
         """Compare the listed heads with all the other ones: a large weight alone does not show that a head matters."""
         groups = {}
         for index, word in enumerate(self.choice.words):
             rows = self.choice.rank_preferring(index)[:HEADS_SHOWN]
-            groups[f"these heads for {word.text}"] = [effects[row["layer"], row["head"]][0] for row in rows]
+            name = Text(f"these heads for {word.text}", f"위의 {word.text} 쪽 헤드").select(language)
+            groups[name] = [effects[row["layer"], row["head"]][0] for row in rows]
             effects = {head: pair for head, pair in effects.items() if head not in _list_names(rows)}
-        groups[f"the other {len(effects)} heads"] = [effect for effect, _ in effects.values()]
-        click.echo("\nmean effect, and mean of its size:")
+        others = Text(f"the other {len(effects)} heads", f"나머지 헤드 {len(effects)}개").select(language)
+        groups[others] = [effect for effect, _ in effects.values()]
+        click.echo("\n" + Text("mean effect, and mean of its size:", "효과의 평균과 그 크기의 평균:").select(language))
         for name, numbers in groups.items():
             if numbers:
                 click.echo(f"  {mean(numbers):+.2f}  {mean(map(abs, numbers)):.2f}  {name}")

@@ -12,9 +12,10 @@ import click
 
 from jumok import defaults
 from jumok.cli.arguments import load_and_prepare
-from jumok.cli.command import Command, json_option, show_progress, show_status
+from jumok.cli.command import Command, json_option, language_option, select_language, show_progress, show_status
 from jumok.cli.input_summary import explain_failures, input_to_json, limit_option, summarize_input
 from jumok.cli.picture_options import add_picture_options, add_shading_options, check_picture_paths
+from jumok.lab.bilingual_text import Text
 
 from .between_report import BetweenReport, measure_last_token, parse_words
 from .image_picture import draw_over_image, reads_image
@@ -82,6 +83,7 @@ TOKENS_SHOWN = 40  # tokens whose sources are printed
 @click.option(
     "--heat-map", "as_heat_map", is_flag=True, help="For an image, draw queries by keys instead of weights over it."
 )
+@language_option
 @json_option
 def look(
     arguments: tuple[str, ...],
@@ -98,11 +100,13 @@ def look(
     scale: str,
     skip_first: bool,
     as_heat_map: bool,
+    language: str | None,
     as_json: bool,
 ) -> None:
     """Show where every head of MODEL (default: tiny) attends when it reads INPUT: a text, a .txt file, an image,
     numbers, or - for standard input. Prints the kind of each head, and the keys with the largest weights for each
     token. Pictures of an image show its patches: by default where the class token looks in the last layer."""
+    from jumok.draw import AXIS_NAMES
     from jumok.errors import ArgumentError
     from jumok.lens import Lens
     from jumok.lens.capture.head_figure import save_heads, select_heads
@@ -111,6 +115,7 @@ def look(
     from jumok.lens.describe.query_sources import find_query, rank_query_sources
     from jumok.threads import use_fastest_threads
 
+    selected = select_language(language)
     paths = check_picture_paths(png, svg)
     if show_scores and query is not None:
         raise click.UsageError("--scores describes heads, and --query one token; give one of them")
@@ -190,7 +195,8 @@ def look(
                 read_map,
                 scale=scale,
                 skip_first=skip_first,
-                caption=_describe_rows(capture, heads_by_site, hidden),
+                caption=_describe_rows(capture, heads_by_site, hidden, selected),
+                axis_names=AXIS_NAMES[selected],
             )
     if as_json:
         fields = {"model": loaded.family, **input_to_json(labelled)}
@@ -209,18 +215,22 @@ def look(
     click.echo(f"{loaded.family}, {summarize_input(labelled)}\n")
     if hidden:
         names = ", ".join(dict.fromkeys(hidden))
-        click.echo(f"hidden by --words: {names}; the rows of words sum to 1 only together with the weight on them\n")
+        hiding = Text(
+            f"hidden by --words: {names}; the rows of words sum to 1 only together with the weight on them\n",
+            f"--words가 숨긴 토큰: {names}. 단어의 행은 이 토큰의 가중치까지 더해야 합이 1입니다\n",
+        )
+        click.echo(hiding.select(selected))
     if capture.has_only_maps and support is not None:
         click.echo(f"maps only: the model returned these maps itself, and edits are not possible ({support.reason})\n")
     if query is None:
-        _print_heads(heads)
+        _print_heads(heads, selected)
         if show_scores:
             _print_scores(heads)
-        _print_sources(tokens)
+        _print_sources(tokens, selected)
     elif report_between is not None:
-        report_between.print()
+        report_between.print(selected)
     else:
-        print_query_report(position, sources, skip_first)
+        print_query_report(position, sources, skip_first, selected)
     for figure in figures:
         click.echo(f"wrote {figure}")
 
@@ -243,16 +253,24 @@ def _select_sites(capture: Capture, layer: str | None) -> list[str]:
     return [capture.sites.find(int(layer) if layer.removeprefix("-").isdecimal() else layer)]
 
 
-def _describe_rows(capture: Capture, sites: Iterable[str], hidden: list[str]) -> str:
+def _describe_rows(capture: Capture, sites: Iterable[str], hidden: list[str], language: str) -> str:
     """Return what a picture must say about its rows: which tokens are hidden, and what a decoder's rows stand for."""
     from jumok.draw.panel import join_captions
     from jumok.lens.sites import TARGET
 
     texts = []
     if any(capture.sites.get_sides(site).queries == TARGET for site in sites):
-        texts.append("a row of the decoder is the token that it read last; the next one is written")
+        rows = Text(
+            "a row of the decoder is the token that it read last; the next one is written",
+            "디코더의 행은 마지막으로 읽은 토큰이며, 그다음 토큰을 씁니다",
+        )
+        texts.append(rows.select(language))
     if hidden:
-        texts.append(f"hidden: {', '.join(dict.fromkeys(hidden))}, so rows can sum to less than 1")
+        names = ", ".join(dict.fromkeys(hidden))
+        hiding = Text(
+            f"hidden: {names}, so rows can sum to less than 1", f"숨긴 토큰: {names}. 행의 합이 1보다 작을 수 있습니다"
+        )
+        texts.append(hiding.select(language))
     return join_captions(*texts)
 
 
@@ -288,7 +306,7 @@ def _profile_heads(
         return None
 
 
-def _print_heads(heads: list[dict[str, Any]]) -> None:
+def _print_heads(heads: list[dict[str, Any]], language: str) -> None:
     width = max([5, *(len(str(row["layer"])) for row in heads)])
     click.echo(f"{'layer':>{width}}  head  kind         without 1st  on repeats   entropy  distance    future")
     for row in heads:
@@ -299,13 +317,16 @@ def _print_heads(heads: list[dict[str, Any]]) -> None:
             distances = f"{row['distance']:8.1f}  {row['future']:8.6f}"
         click.echo(f"{row['layer']!s:>{width}}  {row['head']:>4}  {kinds}  {row['entropy']:7.2f}  {distances}")
 
-    legend = (
+    legend = Text(
         "without 1st: the kind without the first key, often an attention sink; entropy in nats, distance in tokens, "
-    )
-    legend += "future: the largest weight of a row on later tokens; "
-    legend += _describe_row_sums(heads)
+        "future: the largest weight of a row on later tokens; ",
+        "kind: 헤드의 종류. without 1st: 첫 키(흔히 어텐션 싱크)를 뺀 종류. on repeats: 반복되는 난수 토큰에서의 종류. "
+        "entropy: 엔트로피(nat). distance: 거리(토큰). future: 뒤의 토큰에 둔 가장 큰 가중치. ",
+    ).select(language)
+    legend += _describe_row_sums(heads, language)
     if any("kind" not in row for row in heads):
-        legend += "; heads with a - attend from one input to another"
+        crossing = Text("; heads with a - attend from one input to another", ". - 표시된 헤드는 다른 입력을 봅니다")
+        legend += crossing.select(language)
     click.echo(legend)
 
 
@@ -332,19 +353,28 @@ def _print_scores(heads: list[dict[str, Any]]) -> None:
             click.echo(f"  {title:<12}{'  '.join(texts)}".rstrip())
 
 
-def _describe_row_sums(heads: list[dict[str, Any]]) -> str:
+def _describe_row_sums(heads: list[dict[str, Any]], language: str) -> str:
     worst = max(heads, key=lambda row: float(row["sums"]))
     if worst["sums"] < 1e-4:
-        return f"every row sums to 1 (within {worst['sums']:.0e})"
-    return f"rows of {worst['layer']}.{worst['head']} sum to 1 within {worst['sums']:.2g}"
+        difference = f"{worst['sums']:.0e}"
+        return Text(f"every row sums to 1 (within {difference})", f"모든 행의 합은 1(오차 {difference})").select(
+            language
+        )
+    name, difference = f"{worst['layer']}.{worst['head']}", f"{worst['sums']:.2g}"
+    return Text(
+        f"rows of {name} sum to 1 within {difference}", f"{name}의 행의 합은 오차 {difference} 안에서 1"
+    ).select(language)
 
 
-def _print_sources(tokens: list[dict[str, Any]]) -> None:
+def _print_sources(tokens: list[dict[str, Any]], language: str) -> None:
     hidden = len(tokens) - TOKENS_SHOWN
-    title = "where tokens look most"
+    title = Text("where tokens look most (layer.head)", "토큰이 가장 많이 보는 곳(층.헤드)")
     if hidden > 0:
-        title = f"where the last {TOKENS_SHOWN} tokens look most; --json prints the other {hidden:,} too"
-    click.echo(f"\n{title} (layer.head):")
+        title = Text(
+            f"where the last {TOKENS_SHOWN} tokens look most; --json prints the other {hidden:,} too (layer.head)",
+            f"마지막 토큰 {TOKENS_SHOWN}개가 가장 많이 보는 곳. 나머지 {hidden:,}개는 --json이 출력합니다(층.헤드)",
+        )
+    click.echo(f"\n{title.select(language)}:")
     has_target = any(row["side"] == "target" for row in tokens)
     side = None
     for row in tokens[-TOKENS_SHOWN:]:

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from jumok.draw import LayerMaps, save_head_grid, save_heat_map, save_model_grid
+from jumok.draw import AXIS_NAMES, AxisNames, LayerMaps, save_head_grid, save_heat_map, save_model_grid
 from jumok.draw.head_grid import GRID_CELLS
 from jumok.draw.heat_map import MAP_CELLS
 from jumok.draw.model_grid import MODEL_CELLS
@@ -149,6 +149,7 @@ def save_heads(
     scale: str = "linear",
     skip_first: bool = False,
     caption: str = "",
+    axis_names: AxisNames = AXIS_NAMES["en"],
 ) -> Path:
     """Write the maps of heads as an image: one map, a grid for one layer, or a row for each layer; return the path.
 
@@ -160,6 +161,7 @@ def save_heads(
         scale: The colour scale, as for ``jumok.draw.save_heat_map``.
         skip_first: Whether to leave out the first key.
         caption: A further sentence of the caption; default: none.
+        axis_names: The words on the axes of one map or one layer; default: English.
     """
     if len(heads) > 1:
         layers, captions = [], []
@@ -189,6 +191,7 @@ def save_heads(
             caption=caption,
             scale=scale,
             skip_first=skip_first,
+            axis_names=axis_names,
         )
     return save_head_grid(
         path,
@@ -199,6 +202,7 @@ def save_heads(
         caption=caption,
         scale=scale,
         skip_first=skip_first,
+        axis_names=axis_names,
     )
 
 
