@@ -95,7 +95,7 @@ def save_run_maps(path: str | Path, maps: Sequence[RunMap], **settings: Any) -> 
     Args:
         path: Where to write the image; the suffix ``.png`` or ``.svg`` selects the format.
         maps: The maps, from ``read_run_maps``.
-        **settings: ``scale`` and ``skip_first``, as for ``save_head_grid``.
+        **settings: ``scale``, ``skip_first`` and ``axis_names``, as for ``save_head_grid``.
 
     Raises:
         DrawError: If matplotlib is missing, or the file cannot be written.
