@@ -58,10 +58,10 @@ def find_differences(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     >>> find_differences([{"heads": 1, "width": 32}, {"heads": 4, "width": 32, "mixing": "full", "random": 3}])
     ['heads', 'mixing']
     """
-    known = [setting for setting in settings if setting]
-    names = dict.fromkeys(name for setting in known for name in setting)
-    compared = [name for name in names if name in MAIN_SETTINGS or all(name in setting for setting in known)]
-    return [name for name in compared if any(setting.get(name) != known[0].get(name) for setting in known)]
+    non_empty = [setting for setting in settings if setting]
+    names = dict.fromkeys(name for setting in non_empty for name in setting)
+    compared = [name for name in names if name in MAIN_SETTINGS or all(name in setting for setting in non_empty)]
+    return [name for name in compared if any(setting.get(name) != non_empty[0].get(name) for setting in non_empty)]
 
 
 def _read_report(folder: Path) -> dict[str, Any]:

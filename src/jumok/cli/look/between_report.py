@@ -119,8 +119,8 @@ class BetweenReport:
             name = Text(f"these heads for {word.text}", f"위의 {word.text} 쪽 헤드").select(language)
             groups[name] = [effects[row["layer"], row["head"]][0] for row in rows]
             effects = {head: pair for head, pair in effects.items() if head not in _list_names(rows)}
-        others = Text(f"the other {len(effects)} heads", f"나머지 헤드 {len(effects)}개").select(language)
-        groups[others] = [effect for effect, _ in effects.values()]
+        other_heads = Text(f"the other {len(effects)} heads", f"나머지 헤드 {len(effects)}개").select(language)
+        groups[other_heads] = [effect for effect, _ in effects.values()]
         click.echo("\n" + Text("mean effect, and mean of its size:", "효과의 평균과 그 크기의 평균:").select(language))
         for name, numbers in groups.items():
             if numbers:

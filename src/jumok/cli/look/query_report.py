@@ -62,8 +62,8 @@ def print_query_report(query: QueryPosition, sources: QuerySources, skip_first: 
         click.echo(f"  {_format_heads(row['heads'], language):>9}  {row['label']}[{row['key']}]")
     remaining = sources.preferred[KEYS_SHOWN:]
     if remaining:
-        others = Text(f"{len(remaining)} other keys", f"다른 키 {len(remaining)}개").select(language)
-        click.echo(f"  {_format_heads(sum(row['heads'] for row in remaining), language):>9}  {others}")
+        other_keys = Text(f"{len(remaining)} other keys", f"다른 키 {len(remaining)}개").select(language)
+        click.echo(f"  {_format_heads(sum(row['heads'] for row in remaining), language):>9}  {other_keys}")
     without_sources = sum(not row["sources"] for row in sources.heads)
     if without_sources:
         nothing = Text("no key with any weight", "가중치가 있는 키가 없음").select(language)
