@@ -21,7 +21,7 @@ TOKENS, SIZE = 53, 7
 def capture(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Capture:
     """A capture whose rows count as long, so that its maps are computed block by block."""
     monkeypatch.setattr(captured_attention, "FULL_ROW_KEYS", 8)
-    monkeypatch.setattr(overview, "FULL_ROW_KEYS", 8)
+    monkeypatch.setattr(overview, "SMALLEST_BLOCK", 4)
     monkeypatch.setattr(overview, "BLOCK_WEIGHTS", 16)
     torch.manual_seed(0)
     config = GPTConfig(vocabulary=31, length=TOKENS, width=12, layers=1, heads=2, hidden=8, window=request.param)
@@ -61,6 +61,24 @@ def test_forbidden_keys_are_not_computed(capture: Capture, monkeypatch: pytest.M
     monkeypatch.setattr(CapturedCall, "tile", count_cells)
     capture.overview(0, 0, SIZE)
     assert cells < 0.65 * TOKENS**2
+
+
+def test_rows_without_log_sum_exp_are_computed_once(capture: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    pooled = capture.overview(0, 0, SIZE)
+    for call in capture.attention(0).calls:
+        call.logsumexp = None  # as the linear backend leaves it
+    rows = 0
+    compute = CapturedCall._compute_full_rows
+
+    def count_rows(self: CapturedCall, row: int, head: int, queries: slice) -> Tensor:
+        nonlocal rows
+        table = compute(self, row, head, queries)
+        rows += len(table)
+        return table
+
+    monkeypatch.setattr(CapturedCall, "_compute_full_rows", count_rows)
+    assert torch.allclose(capture.overview(0, 0, SIZE).mean, pooled.mean, atol=1e-7)
+    assert rows == TOKENS
 
 
 def test_a_preview_has_the_rows_in_the_middle_of_each_cell(capture: Capture) -> None:

@@ -46,7 +46,7 @@ class ProgramExercise(Exercise):
         reference: The right function.
         create_calls: Returns the arguments of each call to try: tensors and plain values.
         reason: Said when the program is right.
-        mistakes: Wrong functions that people write; a program that returns the same is told what is wrong.
+        mistakes: Wrong functions that people write, each with the reason that a program with the same results gets.
     """
 
     function: str

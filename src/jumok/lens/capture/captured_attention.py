@@ -67,15 +67,20 @@ class CapturedCall:
             queries: The rows of the tile, counted from 0 within this call.
             keys: The columns of the tile, counted from 0 within this call.
         """
-        # The kernels' log-sum-exp is float32; for large scores its last bit changes the weights noticeably. Short rows
-        # are cheap to compute completely in float64. The linear backend has no log-sum-exp.
-        if self.keys <= FULL_ROW_KEYS or self.logsumexp is None:
+        if self.logsumexp is None or self.needs_full_rows:
             rows = self._compute_full_rows(row, head, queries)
             return rows[:, keys].to(self._result_dtype)
         scores = self._compute_scores(row, head, queries, keys, self._result_dtype)
         total = self.logsumexp[row, head, queries, None].to(scores)
         # a row whose mask forbids every key has a log-sum-exp of -inf and weights of 0
         return torch.exp(scores - total).masked_fill(total == -torch.inf, 0.0)
+
+    @property
+    def needs_full_rows(self) -> bool:
+        """Whether a tile is cut from complete rows, so that a narrow tile costs as much as a wide one."""
+        # The kernels' log-sum-exp is float32; for large scores its last bit changes the weights noticeably. Short rows
+        # are cheap to compute completely in float64. The linear backend has no log-sum-exp.
+        return self.keys <= FULL_ROW_KEYS or self.logsumexp is None
 
     def bound_keys(self, queries: slice) -> tuple[int, int]:
         """Return the first and the end of the keys that these queries may attend to, as far as the mask's band says.
@@ -236,6 +241,11 @@ class CapturedAttention:
             keys: The columns of the tile, counted over all calls.
         """
         return self._join_calls(CapturedCall.tile, row, head, queries, keys)
+
+    @property
+    def needs_full_rows(self) -> bool:
+        """Whether a tile of some call is cut from complete rows."""
+        return any(call.needs_full_rows for call in self.calls)
 
     def bound_keys(self, queries: slice) -> tuple[int, int]:
         """Return the first and the end of the keys that these queries may attend to, as far as the mask's band says.

@@ -13,12 +13,11 @@ from jumok.draw.pooling import split_axis
 from jumok.errors import ArgumentError
 from jumok.threads import use_threads
 
-from .captured_attention import FULL_ROW_KEYS
-
 if TYPE_CHECKING:
     from .model_capture import Capture
 
 MAX_WEIGHTS = 2**22  # weights that are in memory at once while a map is pooled
+SMALLEST_BLOCK = 2048  # keys; smaller blocks cost more in calls than they save
 BLOCK_WEIGHTS = 2**17  # weights that are computed at once: 512 KB, which fit into the cache of a core
 
 Progress = Callable[[int, int], None]
@@ -107,16 +106,12 @@ def _reduce_rows(
     attention = capture.attention(layer)
     sums = torch.zeros(attention.keys, device=attention.device)
     maxima = torch.zeros(attention.keys, device=attention.device)
-    # short rows are computed completely, whatever part of them is read
-    block = attention.keys
-    if attention.keys > FULL_ROW_KEYS:
-        block = max(FULL_ROW_KEYS // 2, BLOCK_WEIGHTS // (last - first))
+    is_complete = attention.needs_full_rows
+    block = attention.keys if is_complete else max(SMALLEST_BLOCK, BLOCK_WEIGHTS // (last - first))
     step = max(1, MAX_WEIGHTS // max(1, block))
     for start in range(first, last, step):
         queries = slice(start, min(start + step, last))
-        left, right = attention.bound_keys(queries)
-        if attention.keys <= FULL_ROW_KEYS:
-            left, right = 0, attention.keys
+        left, right = (0, attention.keys) if is_complete else attention.bound_keys(queries)
         for low in range(left, right, block):
             keys = slice(low, min(low + block, right))
             tile = capture.tile(layer, head, queries, keys, batch).float()

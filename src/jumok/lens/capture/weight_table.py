@@ -71,6 +71,11 @@ class WeightTable(CapturedAttention):
         """
         return self.table[row, head, queries, keys].float()
 
+    @property
+    def needs_full_rows(self) -> bool:
+        """False: any part of the table can be read alone."""
+        return False
+
     def bound_keys(self, queries: slice) -> tuple[int, int]:
         """Return all keys: the model does not tell which cells it forbids.
 
