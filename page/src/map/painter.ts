@@ -35,11 +35,25 @@ export interface MapPicture {
   axisNames: { queries: string; keys: string };
 }
 
-/** Return the area of a canvas that holds the cells. */
-export function layOut(width: number, height: number): Area {
-  const left = Math.min(104, width * 0.28);
-  const top = Math.min(92, height * 0.28);
-  return { left, top, width: width - left - 6, height: height - top - 6 };
+const measure = typeof OffscreenCanvas === "undefined" ? null : new OffscreenCanvas(1, 1).getContext("2d");
+const measured = new WeakMap<string[], number>();
+
+/** Return the width of the longest label, of at most 600. */
+function measureLabels(labels: string[]): number {
+  let longest = measured.get(labels);
+  if (longest === undefined) {
+    measure!.font = `700 13px ${FONT}`;
+    longest = Math.max(30, ...labels.slice(0, 600).map((label) => measure!.measureText(label).width));
+    measured.set(labels, longest);
+  }
+  return longest;
+}
+
+/** Return the area of a canvas that holds the cells; the labels are to the left and above. */
+export function layOut(width: number, height: number, queryLabels: string[], keyLabels: string[]): Area {
+  const left = Math.min(Math.max(measureLabels(queryLabels) + 14, 62), 112, width * 0.3);
+  const top = Math.min(measureLabels(keyLabels) * 0.87 + 20, 100, height * 0.3);
+  return { left, top, width: width - left - 4, height: height - top - 4 };
 }
 
 export function listVisibleTiles(shape: MapShape, viewport: Viewport, area: Area, level: number): TileId[] {
@@ -328,7 +342,7 @@ function paintLabels(context: CanvasRenderingContext2D, picture: MapPicture, col
     context.save();
     context.translate(area.left + offset, area.top - 7);
     context.rotate(-Math.PI / 3);
-    context.fillText(shorten(context, hasLabels ? keyLabels[key] : String(key), area.top * 0.98), 0, 0);
+    context.fillText(shorten(context, hasLabels ? keyLabels[key] : String(key), (area.top - 14) / 0.87), 0, 0);
     context.restore();
   }
 
@@ -336,8 +350,8 @@ function paintLabels(context: CanvasRenderingContext2D, picture: MapPicture, col
   context.fillStyle = colours.soft;
   context.textAlign = "left";
   context.textBaseline = "top";
-  context.fillText(shorten(context, `${picture.axisNames.queries} ↓`, area.left - 8), 4, area.top - 30);
-  context.fillText(shorten(context, `${picture.axisNames.keys} →`, area.left - 8), 4, area.top - 46);
+  context.fillText(shorten(context, `${picture.axisNames.queries} ↓`, area.left - 8), 2, area.top - 16);
+  context.fillText(shorten(context, `${picture.axisNames.keys} →`, area.left - 8), 2, area.top - 31);
 }
 
 /** Return how many cells lie between two numbered positions. */

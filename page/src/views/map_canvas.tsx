@@ -55,7 +55,8 @@ export function MapCanvas({ shown, gestures, title }: { shown: Shown; gestures: 
       const selection = app.selection.value;
       const map: MapId = { run: run.run, shown, site: selection.site, head: selection.head, skipFirst: app.skipFirst.value };
       const shape = { queries: site.queries, keys: site.keys };
-      const area = layOut(width, height);
+      const [queryLabels, keyLabels] = [labelsOf(run, site.query_sequence), labelsOf(run, site.key_sequence)];
+      const area = layOut(width, height, queryLabels, keyLabels);
       const viewport = clampViewport(gestures.viewport.value ?? fitMap(shape, area), shape, area);
       const words = app.words.value;
       const others: Shown[] = shown === "difference" ? ["difference"] : run.edited ? ["clean", "edited"] : ["clean"];
@@ -66,8 +67,8 @@ export function MapCanvas({ shown, gestures, title }: { shown: Shown; gestures: 
         shape,
         viewport,
         area,
-        queryLabels: labelsOf(run, site.query_sequence),
-        keyLabels: labelsOf(run, site.key_sequence),
+        queryLabels,
+        keyLabels,
         scale: app.scale.value,
         most,
         theme: app.theme.value,
@@ -181,11 +182,12 @@ export function MapCanvas({ shown, gestures, title }: { shown: Shown; gestures: 
   }, [shown]);
 
   const current = (): { area: Area; viewport: Viewport; shape: { queries: number; keys: number } } | null => {
+    const run = app.run.peek();
     const site = app.site.peek();
     const { width, height } = size.peek();
-    if (!site || !width) return null;
+    if (!run || !site || !width) return null;
     const shape = { queries: site.queries, keys: site.keys };
-    const area = layOut(width, height);
+    const area = layOut(width, height, labelsOf(run, site.query_sequence), labelsOf(run, site.key_sequence));
     return { area, shape, viewport: clampViewport(gestures.viewport.peek() ?? fitMap(shape, area), shape, area) };
   };
 

@@ -1,7 +1,7 @@
 /** The map of one head with its tools: colours, zoom, clean or edited or both, export. */
 
 import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { type ShownMaps, useApp } from "../app";
 import { type Scale, SCALES } from "../colour";
 import { describeHead } from "../describe";
@@ -76,15 +76,11 @@ function Toolbar({ gestures }: { gestures: MapGestures }) {
   const words = app.words.value;
   const run = app.run.value;
   const shownMaps: ShownMaps[] = ["clean", "edited", "difference", "all"];
-  const zoom = (factor: number) => {
-    const canvas = findCanvas(app.view.value);
-    canvas?.focus();
-    canvas?.dispatchEvent(new KeyboardEvent("keydown", { key: factor > 1 ? "+" : factor < 1 ? "-" : "0", bubbles: false }));
-  };
-  const findCanvas = (_: string) => toolbarRoot.current?.parentElement?.querySelector("canvas") ?? null;
-  const toolbarRoot = { current: null as HTMLElement | null };
+  const root = useRef<HTMLDivElement>(null);
+  const findCanvas = () => root.current?.parentElement?.querySelector("canvas") ?? null;
+  const zoom = (key: "+" | "-") => findCanvas()?.dispatchEvent(new KeyboardEvent("keydown", { key }));
   return (
-    <div class="jk-toolbar" ref={(element) => void (toolbarRoot.current = element)}>
+    <div class="jk-toolbar" ref={root}>
       <strong class="jk-title">{run ? describeHead(app, app.selection.value) : "\u00a0"}</strong>
       {run?.edited && (
         <div class="jk-choice" role="group">
@@ -95,9 +91,8 @@ function Toolbar({ gestures }: { gestures: MapGestures }) {
           ))}
         </div>
       )}
-      <label>
-        {words.scaleTitle}{" "}
-        <select value={app.scale.value} data-action="scale" onChange={(event) => (app.scale.value = event.currentTarget.value as Scale)}>
+      <label title={words.scaleTitle}>
+        <select aria-label={words.scaleTitle} value={app.scale.value} data-action="scale" onChange={(event) => (app.scale.value = event.currentTarget.value as Scale)}>
           {SCALES.map((scale) => (
             <option key={scale} value={scale}>
               {words.scales[scale]}
@@ -115,10 +110,10 @@ function Toolbar({ gestures }: { gestures: MapGestures }) {
         {words.skipFirst}
       </label>
       <span class="jk-group">
-        <button title={words.zoomOut} aria-label={words.zoomOut} onClick={() => zoom(0.5)}>
+        <button title={words.zoomOut} aria-label={words.zoomOut} onClick={() => zoom("-")}>
           −
         </button>
-        <button title={words.zoomIn} aria-label={words.zoomIn} onClick={() => zoom(2)}>
+        <button title={words.zoomIn} aria-label={words.zoomIn} onClick={() => zoom("+")}>
           +
         </button>
         <button title={words.zoomFit} aria-label={words.zoomFit} onClick={() => (gestures.viewport.value = null)}>
@@ -135,7 +130,7 @@ function Toolbar({ gestures }: { gestures: MapGestures }) {
         </button>
       )}
       <span class="jk-group" title={words.exportHint}>
-        <button data-action="png" onClick={() => exportPng(app, findCanvas(""))}>
+        <button data-action="png" onClick={() => exportPng(app, findCanvas())}>
           {words.exportPng}
         </button>
         <button data-action="svg" onClick={() => void exportSvg(app).catch((error) => app.fail(error))}>
