@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from jumok.defaults import INCLUDED_MODELS as INCLUDED
+from jumok.defaults import LOADABLE_MODELS as LOADABLE
 from jumok.errors import CheckpointError, describe_type
 
 from . import hub_cache, run_folder
-
-# The models that come with the package, in folders beside this file. tiny: two blocks on bytes, trained by the recipe
-# "induction"; translator: Korean and English sentences of a small grammar, trained by the recipe "translate".
-INCLUDED = ("tiny", "translator")
-LOADABLE = ("smollm2", "minilm")  # the catalogue models that one of our families can load
 
 
 def resolve_model_path(name: str | Path) -> Path:
