@@ -24,8 +24,8 @@ from jumok.tasks.labelled_input import LabelledInput
 from .answers import predictions
 from .answers.picture import Picture, draw_picture
 from .answers.predictions import Predictions
+from .answers.site_maps import SiteMap, build_site_maps, describe_sites
 from .opened_model import OpenedModel
-from .site_maps import SiteMap, build_site_maps, describe_sites
 
 KEPT = ("value", "output")  # what the steps of a head need besides queries and keys
 MAX_KEPT_POSITIONS = 4096  # longer inputs would need gigabytes

@@ -266,7 +266,7 @@ class Session:
 
     def _answer_about_run(self, job: Job) -> tuple[dict[str, Any], tuple[bytes, ...]]:
         inspection = self._find_inspection(job)
-        from .answerer import Answerer
+        from .answers.answerer import Answerer
 
         with self._lock:
             if self._answerer is None:

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from jumok.draw.pooling import split_axis
 from jumok.threads import use_threads
-from jumok.web.site_maps import SiteMap
+
+from .site_maps import SiteMap
 
 TILE_CELLS = 256  # rows and columns of a tile
 PIECE_WEIGHTS = 2**18  # weights that are computed at once: they fit into the cache of a core

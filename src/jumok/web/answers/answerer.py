@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from jumok.errors import ArgumentError
+from jumok.web import ask_fields as fields
+from jumok.web.inspection import Inspection
+from jumok.web.work_queue import Job
 
-from . import ask_fields as fields
-from .answers import tiles
-from .inspection import Inspection
-from .work_queue import Job
+from . import tiles
 
 PASSES = ("clean", "edited")
 SHOWN = (*PASSES, "difference")
