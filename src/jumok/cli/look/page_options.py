@@ -180,8 +180,7 @@ def _write_page(path: Path, options: dict[str, Any]) -> None:
 
     with show_progress(f"writing {path.name}", quiet=False) as report:
         start = Start(model, text, language=options["language"])
-        layer, head, limit = options["layer"], options["head"], options["limit"]
-        written = save_html(path, start, layer=layer, head=head, limit=limit, progress=report)
+        written = save_html(path, start, layer=options["layer"], head=options["head"], progress=report)
     click.echo(f"wrote {written}")
 
 
