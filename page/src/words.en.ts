@@ -87,6 +87,7 @@ export const en = {
     uniform: "attends to all keys alike",
     mixed: "fits none of the kinds",
   } as Record<string, string>,
+  ablated: "ablated",
   kindPending: "classifying …",
   entropyOf: (nats: string) => `entropy ${nats} nats`,
   effectOf: (effect: string) => `effect ${effect}`,

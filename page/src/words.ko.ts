@@ -84,6 +84,7 @@ export const ko: Words = {
     uniform: "모든 키를 고르게 봅니다",
     mixed: "어느 종류에도 맞지 않습니다",
   },
+  ablated: "제거됨",
   kindPending: "분류하는 중 …",
   entropyOf: (nats) => `엔트로피 ${nats} nat`,
   effectOf: (effect) => `효과 ${effect}`,

@@ -19,10 +19,11 @@ export function Frame() {
   const words = app.words.value;
   const rootRef = useRef<HTMLDivElement>(null);
   useEffect(() => {
-    const root = rootRef.current!;
-    const onKeyDown = (event: KeyboardEvent) => {
+    const root: HTMLElement | Window = app.hasAddress ? window : rootRef.current!;
+    const onKeyDown = (raw: Event) => {
+      const event = raw as KeyboardEvent;
       if (!(event.ctrlKey || event.metaKey) || event.key.toLowerCase() !== "z") return;
-      if ((event.composedPath()[0] as HTMLElement).matches("input, textarea")) return;
+      if ((event.composedPath()[0] as HTMLElement).matches?.("textarea")) return;
       if (event.shiftKey) app.redo();
       else app.undo();
       event.preventDefault();

@@ -3,7 +3,7 @@
 import { useEffect, useRef } from "preact/hooks";
 import { type App, type HeadOrder, headKey, type Thumbnail, useApp } from "../app";
 import { buildPixels, KIND_COLOURS } from "../colour";
-import { describeHead, formatSigned, shortenSite } from "../describe";
+import { ablates, describeHead, formatSigned, shortenSite } from "../describe";
 import type { Run } from "../protocol";
 
 interface Head {
@@ -144,8 +144,10 @@ function HeadButton({ app, site, head, size }: Head & { app: App; size: number }
   const selection = app.selection.value;
   const isSelected = selection.site === site && selection.head === head;
   const effect = app.headEffects.value?.rows.find((row) => row.site === site && row.head === head)?.effect;
+  const isAblated = app.run.value!.edits.some((edit) => ablates(edit, app.run.value!.sites[site], head));
   const title = [
     describeHead(app, { site, head }),
+    isAblated && words.ablated,
     facts && `${words.kinds[facts.kind] ?? facts.kind}: ${words.kindHints[facts.kind] ?? ""}`,
     facts && words.entropyOf(facts.entropy.toFixed(2)),
     effect !== undefined && words.effectOf(formatSigned(effect)),
@@ -167,7 +169,7 @@ function HeadButton({ app, site, head, size }: Head & { app: App; size: number }
   };
   return (
     <button
-      class={`jk-head${isSelected ? " jk-selected" : ""}`}
+      class={`jk-head${isSelected ? " jk-selected" : ""}${isAblated ? " jk-ablated" : ""}`}
       data-head={key}
       title={title.filter(Boolean).join("\n")}
       aria-label={title.filter(Boolean).join(", ")}

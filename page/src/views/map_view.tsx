@@ -44,8 +44,8 @@ export function MapView() {
     <div class="jk-map-view">
       <Toolbar gestures={gestures} />
       <div class={`jk-maps${maps.length > 1 ? " jk-three" : ""}`}>
-        {maps.map((map) => (
-          <MapCanvas key={map} shown={map} gestures={gestures} title={maps.length > 1 ? words[map] : undefined} />
+        {maps.map((map, index) => (
+          <MapCanvas key={index /* the canvas keeps the focus when the first edit shows another map */} shown={map} gestures={gestures} title={maps.length > 1 ? words[map] : undefined} />
         ))}
         {!run && <p class="jk-placeholder">{app.closed.value ? "" : words.loadingMap}</p>}
         {app.tiles.failure.value && <p class="jk-placeholder jk-error">{app.tiles.failure.value}</p>}
