@@ -195,8 +195,22 @@ export class App {
     this.tiles.startRun(run.run);
     void this.loadThumbnails(run);
     if (!isSameText && this.can("kinds")) void this.classify();
+    if (this.hello.value?.carrier === "file") void this.loadStoredEffects(run);
     const words = this.words.value;
     this.announcement.value = words.runDone(run.source.length, run.sites.length, run.edits.length);
+  }
+
+  /** Show the effects that were measured before the file was saved. */
+  private async loadStoredEffects(run: Run): Promise<void> {
+    for (const over of ["heads", "edges"] as const) {
+      try {
+        const { body } = await this.client.ask<Effects>("effect", { run: run.run, over });
+        if (over === "heads") this.headEffects.value = body;
+        else this.edgeEffects.value = body;
+      } catch (error) {
+        if (!(error instanceof AskError)) throw error; // not measured
+      }
+    }
   }
 
   /** Load the thumbnails site by site, those of the selected site first. */

@@ -226,8 +226,8 @@ export const en = {
   // generation
   generationTitle: "How the text is written, token by token",
   stepOf: (step: number, count: number) => `token ${step} of ${count}`,
-  writes: (label: string) => `writes “${label}”`,
-  reads: "and looks at",
+  writes: (last: string, next: string, head: string) =>
+    `After “${last}” the model writes “${next}”. The shades show where “${last}” looks in ${head}.`,
   play: "Play",
   pause: "Pause",
   candidates: "candidates",

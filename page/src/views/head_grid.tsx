@@ -45,7 +45,7 @@ export function HeadGrid() {
 
 /** Choose the width of a thumbnail so that a layer fits into the panel. */
 function chooseSize(heads: number): number {
-  return Math.max(22, Math.min(88, Math.floor(262 / heads) - 4));
+  return Math.max(16, Math.min(88, Math.floor(243 / heads) - 6)); // 2 pixels of border on each side, 2 between heads
 }
 
 function Layers({ app, run }: { app: App; run: Run }) {
