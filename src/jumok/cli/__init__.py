@@ -93,7 +93,7 @@ def _run_command() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # terminals without Hangul show escapes, not a traceback
     try:
-        cli.main(standalone_mode=False)
+        cli.main(["look", "--open"] if _opens_page() else None, standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
     except (click.exceptions.Abort, KeyboardInterrupt):
@@ -106,6 +106,19 @@ def _run_command() -> None:
         if not is_user_error(error):
             raise
         exit_with_message(str(error), 2)
+
+
+def _opens_page() -> bool:
+    """Return True for plain ``jumok`` in a terminal beside a display: it opens the page, if that is installed."""
+    if len(sys.argv) > 1 or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return False
+    from .look.page_options import find_missing_packages
+
+    if find_missing_packages():
+        return False
+    from jumok.web.server.open_browser import has_display
+
+    return has_display()
 
 
 def _describe_usage_error(error: click.ClickException) -> str:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from jumok import defaults
+
 from .command import show_status
 
 if TYPE_CHECKING:
@@ -97,6 +99,41 @@ def load_and_prepare(
     if labelled.warning:
         click.echo(f"jumok: {labelled.warning}", err=True)
     return loaded, labelled
+
+
+def read_page_input(arguments: tuple[str, ...]) -> tuple[str, str | None]:
+    """Return the model and the input of a page from the arguments [MODEL] [INPUT], without importing torch.
+
+    Args:
+        arguments: The positional arguments of the command. Without an input, the page begins with its own.
+
+    Raises:
+        JumokError: If the model or the file is not on this machine.
+    """
+    if len(arguments) <= 1 and all(map(_is_model_name, arguments)):
+        model, text = (*arguments, DEFAULT_MODEL)[0], None
+    else:
+        model, text = _split_model_and_input(arguments)
+    if text == "-":
+        (text,) = read_arguments((text,))
+    elif text is not None:
+        text = read_if_text_file(text)
+    _check_model_exists(model)
+    return model, text
+
+
+def _check_model_exists(name: str) -> None:
+    """Raise an error if there is no such model. Only an unusual name takes the time to import torch."""
+    from jumok.data.catalogue import locate_entry
+
+    path = Path(name)
+    if name in defaults.INCLUDED_MODELS or path.is_dir() or (path.suffix == ".gguf" and _is_file(path)):
+        return
+    if name in defaults.LOADABLE_MODELS and locate_entry(name) is not None:
+        return
+    from jumok.checkpoint.resolve import resolve_model_path
+
+    resolve_model_path(name)
 
 
 def _split_model_and_input(arguments: tuple[str, ...]) -> tuple[str, str]:

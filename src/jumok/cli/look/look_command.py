@@ -19,6 +19,7 @@ from jumok.lab.bilingual_text import Text
 
 from .between_report import BetweenReport, measure_last_token, parse_words
 from .image_picture import draw_over_image, reads_image
+from .page_options import add_page_options
 from .query_report import describe_query_as_json, print_query_report
 
 if TYPE_CHECKING:
@@ -43,9 +44,12 @@ TOKENS_SHOWN = 40  # tokens whose sources are printed
   jumok look runs/translate-1 "Save file" --layer decoder.0.cross --json
   jumok look my-vit cat.png --png heads.png
   jumok look my-vit cat.png --layer 3 --query 2,5 --png patch.png
+  jumok look "the cat sat; the cat" --open
+  jumok look smollm2 story.txt --open --port 8899 --allow-host localhost:9000
+  jumok look translator "나는 매일 학교에 간다" --html page.html
 """,
 )
-@click.argument("arguments", metavar="[MODEL] INPUT", nargs=-1, required=True)
+@click.argument("arguments", metavar="[MODEL] INPUT", nargs=-1)
 @click.option("--layer", help="Only this layer: its number, counted from 0 (-1 is the last), or its name.")
 @click.option("--head", type=int, help="Only this head, counted from 0; -1 is the last.")
 @click.option(
@@ -85,6 +89,7 @@ TOKENS_SHOWN = 40  # tokens whose sources are printed
 )
 @language_option
 @json_option
+@add_page_options
 def look(
     arguments: tuple[str, ...],
     layer: str | None,

@@ -1,0 +1,175 @@
+"""Start and stop the server of the page."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import socket
+from collections.abc import Iterable
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, WebSocketRoute
+from starlette.websockets import WebSocket
+
+from jumok.errors import ArgumentError
+from jumok.web.wire import MAX_ASK_BYTES
+
+from .connection import serve_client
+from .guard import METHODS, SESSION_PATH, AllowedHosts, Guard, list_allowed_hosts
+from .slow_clients import describe_limits
+from .static_files import StaticFile, read_static_files
+
+if TYPE_CHECKING:
+    from jumok.web.session import Session
+
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 8642  # the same each time, as browsers keep the settings of a page by its port
+WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # all addresses of this machine, and one to open
+
+
+class PageServer:
+    """The server of one page. It listens when it is created; ``run`` answers.
+
+    Args:
+        session: Answers the asks of the page.
+        host: The address to listen on; 127.0.0.1 is reached from this machine only.
+        port: The port; None takes DEFAULT_PORT, or a free one if that is in use. 0 takes a free one.
+        allowed_hosts: Further names under which browsers reach the page, such as those of forwarded ports.
+
+    Raises:
+        ArgumentError: If the address cannot be used.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        *,
+        host: str = DEFAULT_HOST,
+        port: int | None = None,
+        allowed_hosts: Iterable[str] = (),
+    ) -> None:
+        self.session = session
+        self.token = secrets.token_urlsafe(32)
+        static = read_static_files()
+        self._socket = _listen(host, port)
+        self.port: int = self._socket.getsockname()[1]
+        self._name = _to_url_name(WILDCARDS.get(host, host))
+        self.allowed = list_allowed_hosts(self.port, self._name, allowed_hosts)
+        app = build_app(session, self.token, self.allowed, static)
+        config = uvicorn.Config(
+            app,
+            ws_max_size=MAX_ASK_BYTES,
+            loop="asyncio",
+            lifespan="off",
+            interface="asgi3",
+            proxy_headers=False,
+            server_header=False,
+            access_log=False,
+            log_config=None,
+            log_level="critical",  # refused requests are no news
+            **describe_limits(),
+        )
+        self._server = uvicorn.Server(config)
+
+    @property
+    def address(self) -> str:
+        """The address of the page, with the token behind #: browsers do not send that part to any server."""
+        return f"http://{self._name}:{self.port}/#token={self.token}"
+
+    def run(self) -> None:
+        """Answer until Ctrl-C or ``stop``."""
+        try:
+            self._server.run(sockets=[self._socket])
+        except KeyboardInterrupt:  # the usual way to end it
+            pass
+        finally:
+            self._socket.close()
+            self.session.close()
+
+    def stop(self) -> None:
+        """Let ``run`` return; called by any thread."""
+        self._server.should_exit = True
+
+
+def build_app(session: Session, token: str, allowed: AllowedHosts, static: dict[str, StaticFile]) -> Starlette:
+    """Return the ASGI application of the page.
+
+    Args:
+        session: Answers the asks of the page.
+        token: What the first message of a WebSocket must contain.
+        allowed: The addresses under which the page may be reached.
+        static: The files of the page by their paths.
+    """
+
+    async def send_file(request: Request) -> Response:
+        return static[request.url.path].respond(request)
+
+    async def open_session(websocket: WebSocket) -> None:
+        await serve_client(websocket, session, token)
+
+    routes = [Route(path, send_file, methods=list(METHODS)) for path in static]
+    return Starlette(
+        routes=[*routes, WebSocketRoute(SESSION_PATH, open_session)],
+        middleware=[Middleware(Guard, allowed=allowed)],
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """Return True for an address that only programs on this machine reach.
+
+    Args:
+        host: A name or an address.
+    """
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _listen(host: str, port: int | None) -> socket.socket:
+    """Return a listening socket."""
+    if port is not None:
+        return _bind(host, port)
+    try:
+        return _bind(host, DEFAULT_PORT)
+    except ArgumentError:
+        return _bind(host, 0)
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        raise ArgumentError(f"cannot listen on {host}: {error.strerror}; choose an address of this machine") from None
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    if os.name == "posix":  # a port that was closed a moment ago is free again
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(address)
+        listener.listen(2048)
+    except OSError as error:
+        listener.close()
+        raise ArgumentError(_describe_bind_error(error, host, port)) from None
+    return listener
+
+
+def _describe_bind_error(error: OSError, host: str, port: int) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"port {port} is in use by another program; choose another one with --port, or 0 for any free port"
+    if error.errno == errno.EACCES:
+        return f"port {port} is reserved for the system; choose one above 1023 with --port"
+    return f"cannot listen on {host}, port {port}: {error.strerror}; choose an address of this machine with --host"
+
+
+def _to_url_name(host: str) -> str:
+    """Return a host as it is written in an address: IPv6 in brackets."""
+    return f"[{host}]" if ":" in host else host
