@@ -42,7 +42,7 @@ export function openFile(document: Document): Carrier {
 
 async function loadFile(document: Document): Promise<{ index: SavedIndex; blob: Uint8Array }> {
   const index = JSON.parse(document.getElementById("jumok-index")!.textContent!);
-  const packed = decodeBase64(document.getElementById("jumok-data")!.textContent!.trim());
+  const packed = decodeBase64(document.getElementById("jumok-blob")!.textContent!.trim());
   const stream = new Blob([packed.slice()]).stream().pipeThrough(new DecompressionStream("gzip"));
   return { index, blob: new Uint8Array(await new Response(stream).arrayBuffer()) };
 }
@@ -71,7 +71,7 @@ class FileAnswers {
       case "hello":
         return { body: this.index.hello };
       case "run":
-        return { body: this.index.run, buffers: this.index.pictures.map((piece) => this.cut(piece)) };
+        return { body: this.index.run, buffers: this.index.image ? [this.cut(this.index.image)] : [] };
       case "kinds":
         if (this.index.kinds) return { body: this.index.kinds };
         break;
@@ -83,9 +83,10 @@ class FileAnswers {
       case "code":
         return { body: { code: this.index.code } };
       case "steps": {
-        const stored = this.index.steps[`${ask.show}/${ask.site}/${ask.head}/${ask.query}/${ask.language}`];
-        if (stored) return { body: stored };
-        break;
+        const stored = this.index.steps[ask.show as Pass]?.[ask.site];
+        if (!stored) break;
+        const steps = JSON.parse(new TextDecoder().decode(this.cut(stored.heads[ask.head])))[ask.query];
+        return { body: { ...steps, sentences: stored.sentences[ask.language as "en" | "ko"] } };
       }
       case "thumbnails":
         return this.answerThumbnails(ask);
@@ -105,8 +106,8 @@ class FileAnswers {
   }
 
   private answerThumbnails({ show, site }: Ask): Answer {
-    const { heads, rows, columns, ...piece } = this.index.thumbnails[show as Pass]![site];
-    return { body: { heads, rows, columns, is_preview: false }, buffers: [this.cut(piece)] };
+    const { heads, rows, columns, is_preview, ...piece } = this.index.thumbnails[show as Pass]![site];
+    return { body: { heads, rows, columns, is_preview }, buffers: [this.cut(piece)] };
   }
 
   private open(pass: Pass, site: number, head: number): StoredMap {

@@ -37,41 +37,33 @@ export function openMap(map: SavedMap, queries: number, keys: number, cut: (piec
     return { queries, keys, isExact: false, rowCost: keys, readRow };
   }
   const { width, scale, mask } = map;
-  const read = map.number === "float16" ? halvesToFloats : toFloats;
-  const query = read(cut(map.query));
-  const key = read(cut(map.key));
-  const logSumExp = toFloats(cut(map.lse));
+  const [query, key, logSumExp] = [map.query, map.key, map.lse].map((piece) => toFloats(cut(piece)));
+  const forbidden = mask.forbidden.map((cells) => ({
+    queries: cells.queries && new Set(cells.queries),
+    keys: cells.keys,
+  }));
   const readRow = (position: number, row: Float32Array) => {
     row.fill(0);
-    const last = mask.kind === "none" ? keys : Math.min(keys, position + (mask.kind === "window" && !mask.causal ? mask.window : 1));
-    const first = mask.kind === "window" ? Math.max(0, position - mask.window + 1) : 0;
+    if (logSumExp[position] === -Infinity) return;
+    const first = mask.behind === null ? 0 : Math.max(0, position - mask.behind);
+    const end = mask.ahead === null ? keys : Math.min(keys, position + mask.ahead + 1);
     const offset = position * width;
-    for (let column = first; column < last; column++) {
+    for (let column = first; column < end; column++) {
       let product = 0;
       const keyOffset = column * width;
       for (let index = 0; index < width; index++) product += query[offset + index] * key[keyOffset + index];
       row[column] = Math.exp(product * scale - logSumExp[position]);
     }
+    for (const cells of forbidden) {
+      if (cells.queries && !cells.queries.has(position)) continue;
+      if (cells.keys) for (const column of cells.keys) row[column] = 0;
+      else row.fill(0);
+    }
   };
-  return { queries, keys, isExact: map.number !== "float16", rowCost: keys * width, readRow };
+  return { queries, keys, isExact: true, rowCost: keys * width, readRow };
 }
 
 function toFloats(bytes: Uint8Array): Float32Array {
   const aligned = bytes.byteOffset % 4 === 0 ? bytes : bytes.slice();
   return new Float32Array(aligned.buffer, aligned.byteOffset, aligned.byteLength / 4);
-}
-
-/** Convert 16-bit floats; browsers have no array of them yet. */
-export function halvesToFloats(bytes: Uint8Array): Float32Array {
-  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  const numbers = new Float32Array(bytes.byteLength / 2);
-  for (let index = 0; index < numbers.length; index++) {
-    const bits = view.getUint16(2 * index, true);
-    const exponent = (bits >> 10) & 31;
-    const fraction = bits & 1023;
-    const size =
-      exponent === 0 ? fraction * 2 ** -24 : exponent === 31 ? (fraction ? NaN : Infinity) : (1 + fraction / 1024) * 2 ** (exponent - 15);
-    numbers[index] = bits & 0x8000 ? -size : size;
-  }
-  return numbers;
 }
