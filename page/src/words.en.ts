@@ -88,6 +88,7 @@ export const en = {
     mixed: "fits none of the kinds",
   } as Record<string, string>,
   ablated: "ablated",
+  stacks: {} as Record<string, string>,
   kindPending: "classifying …",
   entropyOf: (nats: string) => `entropy ${nats} nats`,
   effectOf: (effect: string) => `effect ${effect}`,

@@ -85,6 +85,7 @@ export const ko: Words = {
     mixed: "어느 종류에도 맞지 않습니다",
   },
   ablated: "제거됨",
+  stacks: { encoder: "인코더", decoder: "디코더", "decoder, cross-attention": "디코더, 교차 어텐션" },
   kindPending: "분류하는 중 …",
   entropyOf: (nats) => `엔트로피 ${nats} nat`,
   effectOf: (effect) => `효과 ${effect}`,

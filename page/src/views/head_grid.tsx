@@ -56,7 +56,7 @@ function Layers({ app, run }: { app: App; run: Run }) {
     <>
       {[...stacks.values()].map((sites) => (
         <section key={sites[0]}>
-          {run.sites[sites[0]].stack_title && <h3>{run.sites[sites[0]].stack_title}</h3>}
+          {run.sites[sites[0]].stack_title && <h3>{app.words.value.stacks[run.sites[sites[0]].stack_title] ?? run.sites[sites[0]].stack_title}</h3>}
           {sites.map((site, row) => (
             <div class="jk-layer" key={site}>
               <span class="jk-layer-name" title={run.sites[site].name}>
