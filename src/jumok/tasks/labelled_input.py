@@ -108,7 +108,20 @@ def prepare_input(loaded: Loaded, raw: RawInput, limit: int = defaults.ANSWER_TO
     Raises:
         ArgumentError: If the input does not fit the model, or a text exceeds its context length.
     """
-    model_input = read_input(loaded, raw)
+    return label_input(loaded, read_input(loaded, raw), limit)
+
+
+def label_input(loaded: Loaded, model_input: ModelInput, limit: int = defaults.ANSWER_TOKENS) -> LabelledInput:
+    """Label the positions of a model input; a model that answers generates its answer first.
+
+    Args:
+        loaded: The model.
+        model_input: The input, as ``read_input`` or ``encode_text`` returns it.
+        limit: The largest number of tokens of an answer.
+
+    Raises:
+        ArgumentError: If a text exceeds the model's context length.
+    """
     if isinstance(loaded.model, NumberPredictor):
         return _predict_numbers(loaded.model, model_input.source)
 

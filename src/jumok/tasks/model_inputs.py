@@ -89,9 +89,22 @@ def _read_text(loaded: Loaded, raw: RawInput, chat: bool) -> ModelInput:
         raise ArgumentError(f"this {loaded.family} model reads text, not {describe_type(raw)}")
     if is_image_path(raw):
         raise ArgumentError(f"{raw} is an image, but this {loaded.family} model reads text")
+    if chat:
+        raw = loaded.require_tokenizer().apply_chat_template([{"role": "user", "content": raw}])
+    return encode_text(loaded, raw)
 
+
+def encode_text(loaded: Loaded, text: str) -> ModelInput:
+    """Convert a text into a model input. It is always read as text, even if a file has this name.
+
+    Args:
+        loaded: A model that reads text, with its tokenizer.
+        text: The text.
+
+    Raises:
+        ArgumentError: If the text is empty, or there is no tokenizer.
+    """
     tokenizer = loaded.require_tokenizer()
-    text = tokenizer.apply_chat_template([{"role": "user", "content": raw}]) if chat else raw
     token_ids = tokenizer.encode(text)
     if not token_ids:
         raise ArgumentError("the text is empty; give the model an input")

@@ -37,8 +37,8 @@ def prepare_transformers_input(
     """
     name = str(loaded.model.main_input_name)
     if loaded.reads == "text":
-        source = _read_text(loaded, raw)
-    elif loaded.reads == "image":
+        return prepare_transformers_text(loaded, _check_text(loaded, raw), limit)
+    if loaded.reads == "image":
         pixels = read_pixels(loaded, raw)
         source = LabelledInput((pixels,), label_patches(loaded.model, pixels), names=(name,))
     else:
@@ -46,19 +46,44 @@ def prepare_transformers_input(
             f"{loaded.family} reads {name}; the command line takes texts and images, and jumok.Lens(model)"
             ".run(**inputs) takes any tensors"
         )
+    return _answer_if_needed(loaded, source, limit)
+
+
+def prepare_transformers_text(
+    loaded: LoadedTransformers, text: str, limit: int = defaults.ANSWER_TOKENS
+) -> LabelledInput:
+    """Convert a text into model arguments with labels. It is always read as text, even if a file has this name.
+
+    Args:
+        loaded: A model that reads text.
+        text: The text.
+        limit: The largest number of tokens of an answer.
+
+    Raises:
+        ArgumentError: If the text is empty or too long, or there is no tokenizer.
+    """
+    return _answer_if_needed(loaded, _encode_text(loaded, text), limit)
+
+
+def _answer_if_needed(loaded: LoadedTransformers, source: LabelledInput, limit: int) -> LabelledInput:
+    """Return the input; of an encoder-decoder with its answer."""
     arguments = inspect.signature(loaded.model.forward).parameters
     if DECODER_INPUT not in arguments or not loaded.model.config.is_encoder_decoder or not loaded.model.can_generate():
         return source
     return _generate_answer(loaded, source, limit)
 
 
-def _read_text(loaded: LoadedTransformers, raw: RawInput) -> LabelledInput:
+def _check_text(loaded: LoadedTransformers, raw: RawInput) -> str:
     if not isinstance(raw, str):
         raise ArgumentError(f"{loaded.family} reads text, not {describe_type(raw)}")
     if is_image_path(raw):
         raise ArgumentError(f"{raw} is an image, but {loaded.family} reads text")
+    return raw
+
+
+def _encode_text(loaded: LoadedTransformers, text: str) -> LabelledInput:
     tokenizer = loaded.require_tokenizer()
-    token_ids = tokenizer.encode(raw)
+    token_ids = tokenizer.encode(text)
     if not token_ids:
         raise ArgumentError("the text is empty; give the model an input")
     _check_tokens(loaded, token_ids)
@@ -67,8 +92,8 @@ def _read_text(loaded: LoadedTransformers, raw: RawInput) -> LabelledInput:
         label_tokens(tokenizer, token_ids),
         source_words=group_words(tokenizer, token_ids, special=False) or None,
         tokens=token_ids,
-        unknown=count_unknown(tokenizer, raw, token_ids),
-        unknown_words=list_unknown_words(tokenizer, raw),
+        unknown=count_unknown(tokenizer, text, token_ids),
+        unknown_words=list_unknown_words(tokenizer, text),
         names=(str(loaded.model.main_input_name),),
     )
 

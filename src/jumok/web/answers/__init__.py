@@ -1,0 +1,1 @@
+"""The answers of a session: tiles, predictions, steps, effects and Python code, computed from an inspection."""

@@ -1,0 +1,183 @@
+"""What a model predicts at each position, with probabilities."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from jumok.data.tokenizers.text_tokenizer import TextTokenizer
+from jumok.data.tokenizers.token_labels import label_tokens
+from jumok.lens.effects.answer import Answer
+
+MAX_POSITIONS = 256  # with more, only the last prediction is computed
+MAX_LOGITS = 2**26  # numbers of all logits in memory
+CANDIDATES = 5
+
+NEXT_TOKEN, MASKED_TOKEN, CLASS, NUMBER, VECTOR = "next token", "masked token", "class", "number", "vector"
+
+NameClass = Callable[[int], str]
+
+
+class Predictions(NamedTuple):
+    """The predictions of one forward pass.
+
+    Attributes:
+        rows: One entry for each position, as the page receives them.
+        last: The log-probabilities of the last prediction; None if it is not a distribution.
+    """
+
+    rows: list[dict[str, Any]]
+    last: Float[Tensor, " class"] | None
+
+
+def should_omit_logits(length: int, vocabulary: int | None) -> bool:
+    """Return whether only the logits of the last position are computed.
+
+    Args:
+        length: The number of positions with logits.
+        vocabulary: The number of tokens, or None.
+    """
+    return length > MAX_POSITIONS or length * (vocabulary or 1) > MAX_LOGITS
+
+
+def describe_token_predictions(
+    logits: Float[Tensor, "position token"],
+    tokens: Sequence[int],
+    tokenizer: TextTokenizer | None,
+    *,
+    is_masked: bool = False,
+) -> Predictions:
+    """Describe the predictions of tokens.
+
+    Args:
+        logits: The logits of all positions, or of the last ones.
+        tokens: The tokens that the model read.
+        tokenizer: Names tokens; None numbers them.
+        is_masked: Whether a position predicts the token that stands there, instead of the next one.
+    """
+    logits = logits.detach()[-MAX_POSITIONS:].float().cpu()
+    first = len(tokens) - len(logits)
+    actual = [*tokens[first:]] if is_masked else [*tokens[first + 1 :]]
+    names = _TokenNames(tokenizer)
+    normalizers = logits.logsumexp(-1)
+    largest, ids = logits.topk(min(CANDIDATES, logits.shape[-1]))
+    probabilities = (largest - normalizers[:, None]).exp().tolist()
+    chosen = logits[range(len(actual)), actual] - normalizers[: len(actual)] if actual else normalizers[:0]
+    actual_probabilities = chosen.exp().tolist()
+
+    rows: list[dict[str, Any]] = []
+    for index, (shares, row_ids) in enumerate(zip(probabilities, ids.tolist(), strict=True)):
+        candidates = [
+            {"label": names.name(token), "id": token, "probability": share}
+            for token, share in zip(row_ids, shares, strict=True)
+        ]
+        follower = None
+        if index < len(actual):
+            token = actual[index]
+            follower = {"label": names.name(token), "id": token, "probability": actual_probabilities[index]}
+        rows.append({"position": first + index, "candidates": candidates, "actual": follower})
+    last = _choose_last_position(tokens, tokenizer, first) if is_masked else -1
+    return Predictions(rows, logits[last] - normalizers[last])
+
+
+def describe_class_predictions(
+    logits: Float[Tensor, "position class"], name_class: NameClass, *, is_independent: bool, has_positions: bool
+) -> Predictions:
+    """Describe the predictions of classes, of the whole input or of each position.
+
+    Args:
+        logits: The logits of the classes, one row for each prediction.
+        name_class: Returns the name of a class.
+        is_independent: Whether each class has a probability of its own (sigmoid) instead of all together (softmax).
+        has_positions: Whether a row belongs to a position instead of the whole input.
+    """
+    logits = logits.detach()[-MAX_POSITIONS:].float().cpu()
+    shares = logits.sigmoid() if is_independent else logits.softmax(-1)
+    largest, ids = shares.topk(min(CANDIDATES, logits.shape[-1]))
+    rows = [
+        {
+            "position": index if has_positions else -1,
+            "candidates": [
+                {"label": name_class(number), "id": number, "probability": share}
+                for number, share in zip(row_ids, row_shares, strict=True)
+            ],
+            "actual": None,
+        }
+        for index, (row_shares, row_ids) in enumerate(zip(largest.tolist(), ids.tolist(), strict=True))
+    ]
+    return Predictions(rows, None if is_independent else logits[-1].log_softmax(-1))
+
+
+def describe_number_predictions(numbers: Tensor) -> Predictions:
+    """Describe predicted numbers: each is its only candidate.
+
+    Args:
+        numbers: The numbers that the model predicts.
+    """
+    flat = numbers.detach().flatten()[:MAX_POSITIONS].float().cpu().tolist()
+    rows = [
+        {"position": index, "candidates": [{"label": f"{number:g}", "id": 0, "probability": 1.0}], "actual": None}
+        for index, number in enumerate(flat)
+    ]
+    return Predictions(rows, None)
+
+
+def choose_kind(answer: Answer, task: str, class_name: str) -> str:
+    """Return what a model predicts: "next token", "masked token", "class", "number" or "vector".
+
+    Args:
+        answer: The model's output.
+        task: The task of a model of Jumok; "" for a model of transformers.
+        class_name: The name of the model's class.
+    """
+    if answer.kind == "numbers" or task in ("predict", "score"):
+        return NUMBER
+    if answer.kind == "hidden" or task == "embed":
+        return VECTOR
+    if task == "fill" or "MaskedLM" in class_name or class_name.endswith("ForPreTraining"):
+        return MASKED_TOKEN
+    if answer.tensor.dim() == 2 or task == "classify" or "TokenClassification" in class_name:
+        return NUMBER if answer.tensor.shape[-1] == 1 else CLASS
+    return NEXT_TOKEN if answer.tensor.dim() == 3 else VECTOR
+
+
+def measure_change(clean: Tensor | None, edited: Tensor | None) -> float | None:
+    """Return the Kullback-Leibler divergence KL(clean || edited) in nats; None if there are no distributions.
+
+    Args:
+        clean: The log-probabilities of the unedited model, or None.
+        edited: The log-probabilities of the edited model, or None.
+    """
+    if clean is None or edited is None:
+        return None
+    clean, edited = clean.double(), edited.double()
+    shares = clean.exp()
+    terms = torch.where(shares > 0, shares * (clean - edited), 0.0)
+    divergence = float(terms.sum())
+    return max(divergence, 0.0) if math.isfinite(divergence) else None
+
+
+class _TokenNames:
+    """Labels of single tokens; each is looked up once."""
+
+    def __init__(self, tokenizer: TextTokenizer | None) -> None:
+        self._tokenizer = tokenizer
+        self._names: dict[int, str] = {}
+
+    def name(self, token: int) -> str:
+        if token not in self._names:
+            label = str(token) if self._tokenizer is None else label_tokens(self._tokenizer, [token])[0]
+            self._names[token] = label
+        return self._names[token]
+
+
+def _choose_last_position(tokens: Sequence[int], tokenizer: TextTokenizer | None, first: int) -> int:
+    """Return the row of the last masked token, or of the last position if none is masked."""
+    mask = None if tokenizer is None else tokenizer.mask
+    masked = [position for position, token in enumerate(tokens) if token == mask and position >= first]
+    return masked[-1] - first if masked else -1

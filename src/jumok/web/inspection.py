@@ -1,0 +1,357 @@
+"""An inspection: a model, an input, and the captures of the clean and of the edited forward pass."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from jumok.checkpoint import Loaded
+from jumok.data.tokenizers.token_labels import label_tokens
+from jumok.errors import ArgumentError, JumokError
+from jumok.lens import Capture, Edit
+from jumok.lens.effects.answer import Answer, extract_answer
+from jumok.lens.huggingface.router import EDITABLE
+from jumok.models import Model
+from jumok.tap import listen
+from jumok.tasks.labelled_input import LabelledInput
+
+from .answers import predictions
+from .answers.picture import Picture, draw_picture
+from .answers.predictions import Predictions
+from .opened_model import OpenedModel
+from .site_maps import SiteMap, build_site_maps, describe_sites
+
+KEPT = ("value", "output")  # what the steps of a head need besides queries and keys
+MAX_KEPT_POSITIONS = 4096  # longer inputs would need gigabytes
+CLEAN_PASS = "clean pass"  # under which an opened model keeps it
+
+Progress = Callable[[int, int, str], None]  # finished steps, all steps (0: not known), stage
+
+_serial_numbers = itertools.count()
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One forward pass.
+
+    Attributes:
+        serial: A number that no other pass of this process has.
+        capture: What the lens recorded.
+        maps: The maps of its attentions, in execution order.
+        predictions: What the model predicted.
+        kind: What kind of prediction that is.
+    """
+
+    serial: int
+    capture: Capture
+    maps: list[SiteMap]
+    predictions: Predictions
+    kind: str
+
+
+@dataclass
+class Inspection:
+    """What the page shows: a model, an input, edits, and the passes with and without them.
+
+    Attributes:
+        number: The number of the run, which asks name.
+        opened: The model.
+        text: The text; None if the input is not text.
+        labelled: The arguments of the model, with labels.
+        generated: The first generated position; equal to the number of positions if none is generated.
+        edits: The edits.
+        clean: The pass without edits.
+        edited: The pass with edits; None without edits.
+        picture: The image that the model read, or None.
+        notes: Sentences that the user must read.
+        seconds: How long it took.
+    """
+
+    number: int
+    opened: OpenedModel
+    text: str | None
+    labelled: LabelledInput
+    generated: int
+    edits: tuple[Edit, ...]
+    clean: Pass
+    edited: Pass | None
+    picture: Picture | None
+    notes: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def sites(self) -> list[str]:
+        """The names of the attentions, in execution order."""
+        return self.clean.capture.sites.names
+
+    def get_pass(self, show: str) -> Pass:
+        """Return the clean or the edited pass.
+
+        Args:
+            show: "clean" or "edited".
+
+        Raises:
+            ArgumentError: If there are no edits.
+        """
+        if show == "clean":
+            return self.clean
+        if self.edited is None:
+            raise ArgumentError("this run has no edits; there is only the clean pass")
+        return self.edited
+
+    def get_maps(self, show: str, site: int) -> list[SiteMap]:
+        """Return the maps of an attention: those of one pass, or for a difference of the clean and the edited pass.
+
+        Args:
+            show: "clean", "edited" or "difference".
+            site: The index of the attention.
+        """
+        shown = ("clean", "edited") if show == "difference" else (show,)
+        return [self.get_pass(name).maps[site] for name in shown]
+
+    def list_serials(self, show: str) -> tuple[int, ...]:
+        """Return the serial numbers of the passes that a map is computed from.
+
+        Args:
+            show: "clean", "edited" or "difference".
+        """
+        shown = ("clean", "edited") if show == "difference" else (show,)
+        return tuple(self.get_pass(name).serial for name in shown)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the inspection as the page receives it."""
+        edited = self.edited
+        change = (
+            None if edited is None else predictions.measure_change(self.clean.predictions.last, edited.predictions.last)
+        )
+        grids = {} if self.picture is None else self.picture.grids
+        return {
+            "run": self.number,
+            "model": self._describe_model(),
+            "text": self.text,
+            "source": self.labelled.source,
+            "target": self.labelled.target,
+            "image": None if self.picture is None else self.picture.to_json(),
+            "answer": self.labelled.answer,
+            "generated": self.generated,
+            "unknown": list(self.labelled.unknown_words),
+            "notes": self.notes,
+            "sites": describe_sites(self.clean.capture, self.clean.maps, grids),
+            "edits": [edit.to_json() for edit in self.edits],
+            "clean": self.clean.predictions.rows,
+            "edited": None if edited is None else edited.predictions.rows,
+            "change": change,
+            "seconds": self.seconds,
+        }
+
+    def _describe_model(self) -> dict[str, Any]:
+        opened, capture = self.opened, self.clean.capture
+        support = opened.lens.support
+        is_editable = support is None or support.level == EDITABLE
+        sides = [capture.sites.get_sides(site) for site in capture.sites.names]
+        return {
+            "name": opened.name,
+            "family": opened.loaded.family,
+            "parameters": sum(parameter.numel() for parameter in opened.model.parameters()),
+            "layers": sum(side.queries == side.keys for side in sides),
+            "heads": sum(site_map.heads for site_map in self.clean.maps),
+            "is_editable": is_editable,
+            "reason": "" if support is None else support.reason,
+            "predicts": self.clean.kind,
+            "has_tokenizer": (opened.loaded.tokenizer is not None and opened.reads == "text")
+            or opened.reads == "numbers",
+        }
+
+
+def inspect_model(
+    opened: OpenedModel,
+    number: int,
+    text: str | None,
+    start_text: str | None,
+    edits: Sequence[Edit],
+    generate: int,
+    progress: Progress,
+) -> Inspection:
+    """Run a model on an input without and with edits. The clean pass of the last input is not computed again.
+
+    Args:
+        opened: The model.
+        number: The number of the run.
+        text: The text; None is the input of the start.
+        start_text: The input of the start.
+        edits: The edits.
+        generate: How many tokens to generate under the edits before; 0 for none.
+        progress: Called with the finished and all steps and the stage; an exception that it raises stops the run.
+
+    Raises:
+        JumokError: If the input or an edit does not fit the model.
+    """
+    started_at = time.perf_counter()
+    progress(0, 0, "reading")
+    notes = list(opened.notes)
+    with _explain_failures(opened), opened.lens:
+        labelled = opened.prepare(text, start_text)
+        if labelled.warning:
+            notes.append(labelled.warning)
+        if labelled.unfinished:
+            notes.append(f"the answer is cut after {len(labelled.target) - 1} tokens")
+        generated = 1 if labelled.target else len(labelled.source)
+        if generate and labelled.tokens and not labelled.target:
+            labelled = _continue_text(opened, labelled, edits, generate, notes, progress)
+        clean = _get_clean_pass(opened, labelled, progress)
+        edited = _run_pass(opened, labelled, edits, progress, clean) if edits else None
+    picture = draw_picture(opened, labelled, clean.capture)
+    for site_map, site in zip(clean.maps, clean.capture.sites.names, strict=True):
+        if type(site_map) is SiteMap and site_map.attention.batch > 1:
+            notes.append(f"{site} attends inside {site_map.attention.batch} windows; the page shows the first of them")
+            break
+    is_text = opened.reads in ("text", "numbers")
+    shown_text = (start_text if text is None else text) if is_text else None
+    return Inspection(
+        number, opened, shown_text, labelled, generated, tuple(edits), clean, edited, picture, notes,
+        time.perf_counter() - started_at,
+    )  # fmt: skip
+
+
+def _continue_text(
+    opened: OpenedModel,
+    labelled: LabelledInput,
+    edits: Sequence[Edit],
+    count: int,
+    notes: list[str],
+    progress: Progress,
+) -> LabelledInput:
+    """Generate tokens greedily under the edits, and return the input with these tokens behind it."""
+    longest = opened.lens.facts.context_length
+    allowed = count if longest is None else min(count, longest - len(labelled.tokens))
+    if allowed < count:
+        notes.append(f"the model reads at most {longest:,} tokens, so that {max(0, allowed)} new tokens fit")
+    if allowed < 1:
+        return labelled
+    with _watch_forward(progress, 0):
+        generation = opened.lens.generate(*labelled.positional, edits=edits, limit=allowed, **labelled.named)
+    tokens = [*labelled.tokens, *generation.token_ids]
+    source = labelled.inputs[0]
+    inputs = (torch.tensor([tokens], dtype=source.dtype, device=source.device), *labelled.inputs[1:])
+    tokenizer = opened.loaded.require_tokenizer()
+    return replace(labelled, inputs=inputs, tokens=tokens, source=label_tokens(tokenizer, tokens), source_words=None)
+
+
+def _get_clean_pass(opened: OpenedModel, labelled: LabelledInput, progress: Progress) -> Pass:
+    """Return the pass without edits; that of the last input is kept."""
+    stored = opened.kept_results.get(CLEAN_PASS)
+    if (
+        stored is not None
+        and len(stored[0]) == len(labelled.inputs)
+        and all(map(torch.equal, stored[0], labelled.inputs))
+    ):
+        clean: Pass = stored[1]
+        return clean
+    clean = _run_pass(opened, labelled, (), progress, None)
+    opened.kept_results[CLEAN_PASS] = (labelled.inputs, clean)
+    return clean
+
+
+def _run_pass(
+    opened: OpenedModel, labelled: LabelledInput, edits: Sequence[Edit], progress: Progress, clean: Pass | None
+) -> Pass:
+    """Run the model once, and describe its predictions."""
+    lens = opened.lens
+    length = max(tensor.shape[1] for tensor in labelled.inputs) if labelled.tokens else len(labelled.source)
+    settings: dict[str, Any] = dict(labelled.named)
+    decoder_length = len(labelled.target) or length
+    if predictions.should_omit_logits(decoder_length, lens.facts.vocabulary):
+        settings |= lens.facts.build_last_logits_arguments(1)
+    keep = KEPT if length <= MAX_KEPT_POSITIONS and _can_keep(opened, settings) else ()
+    total = 0 if clean is None else len(clean.maps)
+    with _watch_forward(progress, total):
+        capture = lens.run(*labelled.positional, edits=edits, keep=keep, logits=True, **settings)
+    kind, described = _describe_predictions(opened, labelled, capture)
+    capture.output = None  # logits are large
+    maps = build_site_maps(capture, lambda site: opened.locate_patches(site, labelled))
+    return Pass(next(_serial_numbers), capture, maps, described, kind)
+
+
+def _can_keep(opened: OpenedModel, settings: dict[str, Any]) -> bool:
+    """Return whether the lens can record more than maps; of some models of transformers it has only those."""
+    if isinstance(opened.model, Model):
+        return True
+    with contextlib.suppress(ArgumentError):  # a model that is refused is refused again by lens.run
+        opened.lens.prepare_route(**settings)
+        return True
+    return False
+
+
+@contextlib.contextmanager
+def _watch_forward(progress: Progress, total: int) -> Iterator[None]:
+    """Report the attentions that a forward pass has computed; an exception of ``progress`` stops the pass."""
+    done = 0
+
+    def count_attention(site: str, passed: Any) -> Any:
+        nonlocal done
+        if site.endswith(".positions"):
+            done += 1
+            progress(min(done, total) if total else done, total, "running")
+        return passed
+
+    progress(0, total, "running")
+    with listen(count_attention):
+        yield
+
+
+def _describe_predictions(opened: OpenedModel, labelled: LabelledInput, capture: Capture) -> tuple[str, Predictions]:
+    """Return what kind of prediction a model makes, and its predictions."""
+    model, loaded = opened.model, opened.loaded
+    try:
+        answer: Answer = extract_answer(capture.output)
+    except ArgumentError:  # such as the spans of a model that answers questions
+        return predictions.VECTOR, Predictions([], None)
+    task = model.task if isinstance(model, Model) else ""
+    kind = predictions.choose_kind(answer, task, type(model).__name__)
+    if kind in (predictions.NEXT_TOKEN, predictions.MASKED_TOKEN):
+        tokens = labelled.inputs[1][0].tolist() if labelled.target else labelled.tokens
+        is_masked = kind == predictions.MASKED_TOKEN
+        if len(tokens) < answer.tensor.shape[1]:  # a model that reads more positions than the text has tokens
+            return predictions.VECTOR, Predictions([], None)
+        return kind, predictions.describe_token_predictions(
+            answer.tensor[0], tokens, loaded.tokenizer, is_masked=is_masked
+        )
+    if kind == predictions.CLASS:
+        has_positions = answer.tensor.dim() == 3
+        return kind, predictions.describe_class_predictions(
+            answer.tensor[0] if has_positions else answer.tensor[:1],
+            lambda number: _name_class(opened, number),
+            is_independent=isinstance(model, Model) and model.independent_classes,
+            has_positions=has_positions,
+        )
+    if kind == predictions.NUMBER:
+        return kind, predictions.describe_number_predictions(answer.tensor[0])
+    return kind, Predictions([], None)
+
+
+def _name_class(opened: OpenedModel, number: int) -> str:
+    if isinstance(opened.loaded, Loaded):
+        labels = opened.loaded.labels
+        return labels[number] if labels is not None and number < len(labels) else f"class {number}"
+    names = getattr(opened.model.config, "id2label", None)
+    return str(names.get(number, f"class {number}")) if isinstance(names, dict) else f"class {number}"
+
+
+@contextlib.contextmanager
+def _explain_failures(opened: OpenedModel) -> Iterator[None]:
+    """Turn errors inside a model of transformers into one sentence: it may read more than a text or an image."""
+    try:
+        yield
+    except (JumokError, OSError):
+        raise
+    except Exception as error:
+        if isinstance(opened.model, Model):
+            raise
+        name = type(opened.model).__name__
+        raise ArgumentError(f"{name} cannot run on this input: {str(error)[:300]}") from error

@@ -1,0 +1,133 @@
+"""List the models that the page can choose; it can open no others. This module does not import torch."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jumok.data import catalogue
+from jumok.defaults import INCLUDED_MODELS, LOADABLE_MODELS
+from jumok.errors import JumokError
+
+RUNS_FOLDER = "runs"
+MAX_RUNS = 50  # training runs in the list, the newest first
+MAX_CONFIG_BYTES = 1_000_000
+#: what the families read that do not read text; importing the families would import torch
+FAMILY_READS = {"vit": "image", "swin": "image", "captioner": "image", "numeric": "numbers"}
+TITLES = {"tiny": "tiny (bytes, 2 layers)", "translator": "translator (Korean, English)"}
+START_TITLE = "model of this notebook"
+
+
+@dataclass(frozen=True)
+class ListedModel:
+    """A model that the page can choose.
+
+    Attributes:
+        name: The name that the page sends.
+        title: What the page shows.
+        reads: "text", "image" or "numbers".
+        source: What is opened: a catalogue name, the path of a folder or file, or a model.
+    """
+
+    name: str
+    title: str
+    reads: str
+    source: Any
+
+    def to_json(self) -> dict[str, str]:
+        """Return the entry as the page receives it."""
+        return {"name": self.name, "title": self.title, "reads": self.reads}
+
+
+def list_models(start: Any) -> dict[str, ListedModel]:
+    """Return the models by name: the start model first, then those of the package, the catalogue and ./runs.
+
+    Args:
+        start: The model to show first: a name, a path, or a model.
+    """
+    models = [_describe_start(start)]
+    models += [ListedModel(name, TITLES[name], "text", name) for name in INCLUDED_MODELS]
+    models += [ListedModel(name, name, "text", name) for name in LOADABLE_MODELS if _is_in_cache(name)]
+    models += _list_runs(Path(RUNS_FOLDER))
+    by_name: dict[str, ListedModel] = {}
+    for model in models:
+        by_name.setdefault(model.name, model)
+    return by_name
+
+
+def _describe_start(start: Any) -> ListedModel:
+    if not isinstance(start, str | os.PathLike):
+        return ListedModel(_name_class(start), START_TITLE, _read_kind_of_object(start), start)
+    name = os.fspath(start)
+    if name in (*INCLUDED_MODELS, *LOADABLE_MODELS):
+        return ListedModel(name, TITLES.get(name, name), "text", name)
+    path = Path(name)
+    source = str(path.absolute()) if path.exists() else name  # the notebook may change its folder later
+    return ListedModel(name, path.name or name, _read_kind_of_folder(path), source)
+
+
+def _name_class(model: Any) -> str:
+    """Return the name of a model's class, or of the model inside what ``jumok.load`` returned."""
+    return type(getattr(model, "model", model) if hasattr(model, "tokenizer") else model).__name__
+
+
+def _read_kind_of_object(model: Any) -> str:
+    """Return what a model or a loaded model reads, as far as it says."""
+    for owner in (model, getattr(model, "model", None)):
+        reads = getattr(owner, "reads", None)
+        if isinstance(reads, str):
+            return _simplify_kind(reads)
+    return "image" if getattr(model, "main_input_name", "input_ids") == "pixel_values" else "text"
+
+
+def _simplify_kind(reads: str) -> str:
+    return {"regions": "image", "text": "text", "numbers": "numbers"}.get(reads, "image")
+
+
+def _is_in_cache(name: str) -> bool:
+    try:
+        return catalogue.locate_entry(name) is not None
+    except (JumokError, OSError):
+        return False
+
+
+def _list_runs(parent: Path) -> list[ListedModel]:
+    """Return the training runs and model folders in a folder, the newest first."""
+    try:
+        folders = [folder for folder in parent.iterdir() if folder.is_dir() and _find_config(folder) is not None]
+        folders.sort(key=lambda folder: folder.stat().st_mtime, reverse=True)
+    except OSError:
+        return []
+    return [
+        ListedModel(f"{parent}/{folder.name}", folder.name, _read_kind_of_folder(folder), str(folder.absolute()))
+        for folder in folders[:MAX_RUNS]
+    ]
+
+
+def _find_config(folder: Path) -> Path | None:
+    """Return the config.json of a model folder, or of the newest checkpoint of a training run; None without one."""
+    if (folder / "config.json").is_file():
+        return folder / "config.json"
+    if not (folder / "run.json").is_file():
+        return None
+    return max(folder.glob("checkpoints/step-*/config.json"), default=None)
+
+
+def _read_kind_of_folder(folder: Path) -> str:
+    """Return what the model in a folder reads, by its config.json; "text" if that cannot be read."""
+    try:
+        path = _find_config(folder)
+        if path is None or path.stat().st_size > MAX_CONFIG_BYTES:
+            return "text"
+        config = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return "text"
+    if not isinstance(config, dict):
+        return "text"
+    family = config.get("family")
+    if isinstance(family, str):
+        return FAMILY_READS.get(family, "text")
+    return "image" if "image_size" in config or "vision_config" in config else "text"

@@ -1,0 +1,344 @@
+"""A session: what the page asks, answered without HTTP. Two threads answer: one runs models, one computes maps."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from jumok import __version__
+from jumok.errors import ArgumentError, JumokError
+
+from . import ask_fields as fields
+from .model_list import ListedModel, list_models
+from .wire import AskId, Message, build_answer, build_failure
+from .work_queue import Job, Send, Stopped, WorkQueue
+
+if TYPE_CHECKING:
+    from .inspection import Inspection
+    from .opened_model import OpenedModel
+
+MAX_LIGHT_ASKS, MAX_HEAVY_ASKS = 64, 4  # that wait
+MAX_OPENED_MODELS = 2
+MAX_INSPECTIONS = 4  # runs of all clients together that can be asked about
+MAX_GENERATED = 64  # tokens
+
+HEAVY_ASKS = ("run", "effect", "kinds", "save")
+LIGHT_ASKS = ("thumbnails", "tiles", "values", "line", "token", "steps", "code")
+INSTANT_ASKS = ("hello", "select", "cancel")
+LATE_ASKS = ("thumbnails", "token")  # a tile that the user waits for goes first
+
+LANGUAGES = ("en", "ko")
+REASON_SENTENCES = {"cancelled": "cancelled", "outdated": "a newer run has replaced this one"}
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Start:
+    """What the page shows first.
+
+    Attributes:
+        model: A name or folder, or a model, what ``jumok.load`` returned, or a model of transformers.
+        text: A text, or the path of an image that the command line received; never from the page.
+        tokenizer: The tokenizer of a model that is not a name; None takes the model's own.
+        edits: The edits.
+        selection: Where the user is: site, head, query, key.
+        language: "en" or "ko"; None lets the browser decide.
+    """
+
+    model: Any = "tiny"
+    text: str | None = None
+    tokenizer: object = None
+    edits: tuple[Any, ...] = ()
+    selection: dict[str, Any] | None = None
+    language: str | None = None
+
+
+class Session:
+    """Answers the asks of one or more clients about models and their attention.
+
+    ``handle`` returns at once; answers are sent from the threads of the session.
+
+    >>> answers = []
+    >>> session = Session(Start("tiny", "the cat sat"))
+    >>> session.handle({"ask": "hello", "id": 1}, answers.append)
+    >>> answers[0].head["body"]["model"], answers[0].head["body"]["text"]
+    ('tiny', 'the cat sat')
+    >>> session.close()
+    """
+
+    def __init__(self, start: Start, carrier: str = "server") -> None:
+        """Create a session. No thread starts and no model is loaded before the first ask that needs it.
+
+        Args:
+            start: What to show first.
+            carrier: How messages travel: "server", "widget" or "file".
+        """
+        self.start = start
+        self.carrier = carrier
+        self._lock = threading.Lock()
+        self._listed = list_models(start.model)
+        self._start_name = next(iter(self._listed))
+        self._opened: OrderedDict[str, OpenedModel] = OrderedDict()
+        self._numbers = itertools.count(1)
+        self._newest = 0
+        self._inspections: OrderedDict[int, tuple[Send, Inspection]] = OrderedDict()
+        self._clients: list[Send] = []
+        self._watchers: list[Callable[[dict[str, Any]], None]] = []
+        self._light = WorkQueue("jumok-page-maps", MAX_LIGHT_ASKS, self._run_job)
+        self._heavy = WorkQueue("jumok-page-runs", MAX_HEAVY_ASKS, self._run_job)
+        self._answerer: Any = None  # created by the first light ask, as it imports torch
+
+    def handle(self, ask: dict[str, Any], send: Send) -> None:
+        """Answer an ask, at once or later. This method may be called from any thread.
+
+        Args:
+            ask: The ask, which is not trusted.
+            send: Receives the messages to the client; the same function identifies the same client.
+        """
+        ask_id: AskId = None
+        try:
+            if not isinstance(ask, dict):
+                raise ArgumentError("a message must be a JSON object with the fields ask and id")
+            ask_id = fields.read_id(ask)
+            kind = fields.read_choice(ask, "ask", (*INSTANT_ASKS, *LIGHT_ASKS, *HEAVY_ASKS))
+            if kind in INSTANT_ASKS:
+                answers = {"hello": self._answer_hello, "select": self._answer_select, "cancel": self._answer_cancel}
+                self._send(send, build_answer(ask_id, answers[kind](ask, send)))
+            else:
+                self._enqueue(Job(ask, ask_id, send, priority=int(kind in LATE_ASKS)))
+        except JumokError as error:
+            self._send(send, build_failure(ask_id, str(error), "invalid"))
+
+    def forget(self, send: Send) -> None:
+        """Cancel and drop the asks of a client that is gone.
+
+        Args:
+            send: The function that identifies the client.
+        """
+        with self._lock:
+            self._clients = [client for client in self._clients if client != send]
+            for number in [number for number, (client, _) in self._inspections.items() if client == send]:
+                del self._inspections[number]
+        for queue in (self._light, self._heavy):
+            queue.remove(lambda job: job.send == send)
+            queue.stop_running(lambda job: job.send == send, "cancelled")
+
+    def close(self) -> None:
+        """Stop the threads, and release the models."""
+        self._light.close()
+        self._heavy.close()
+        with self._lock:
+            self._clients.clear()
+            self._inspections.clear()
+            self._opened.clear()
+            self._watchers.clear()
+
+    def push(self, **state: Any) -> None:
+        """Change what all clients show, such as ``push(edits=[...])``; clients that connect later begin with it.
+
+        Args:
+            state: ``text``, ``edits`` (values of ``jumok.lens``) or ``selection``.
+        """
+        with self._lock:
+            self.start = replace(self.start, **state)
+            clients = list(self._clients)
+        if "edits" in state:
+            state["edits"] = _edits_to_json(state["edits"])
+        for client in clients:
+            self._send(client, Message({"state": state}))
+
+    def watch(self, watcher: Callable[[dict[str, Any]], None]) -> None:
+        """Call a function with every change that a client makes: ``{"edits": [...], "text": ...}`` after a run,
+        ``{"selection": {...}}`` after a selection. It is called from threads of the session.
+
+        Args:
+            watcher: The function.
+        """
+        self._watchers.append(watcher)
+
+    def _answer_hello(self, ask: dict[str, Any], send: Send) -> dict[str, Any]:
+        with self._lock:
+            if send not in self._clients:
+                self._clients.append(send)
+            start = self.start
+        first = self._listed[self._start_name]
+        return {
+            "version": __version__,
+            "carrier": self.carrier,
+            "can": [*INSTANT_ASKS, *LIGHT_ASKS, *HEAVY_ASKS],
+            "models": [model.to_json() for model in self._listed.values()],
+            "model": first.name,
+            "text": (start.text or "") if first.reads != "image" else "",
+            "edits": _edits_to_json(start.edits),
+            "selection": start.selection,
+            "language": start.language,
+            "max_text": fields.MAX_TEXT,
+        }
+
+    def _answer_select(self, ask: dict[str, Any], send: Send) -> dict[str, Any]:
+        selection = fields.read_selection(ask)
+        self._notify({"selection": selection})
+        return {}
+
+    def _answer_cancel(self, ask: dict[str, Any], send: Send) -> dict[str, Any]:
+        cancelled = fields.read_id(ask, "cancel")
+
+        def selects(job: Job) -> bool:
+            return job.send == send and job.ask_id == cancelled
+
+        for queue in (self._light, self._heavy):
+            for job in queue.remove(selects):
+                self._fail_stopped(job, "cancelled")
+            queue.stop_running(selects, "cancelled")
+        return {}
+
+    def _enqueue(self, job: Job) -> None:
+        """Put a job into its queue; a run replaces the client's earlier runs and the asks about them."""
+        if job.kind == "run":
+            self._drop_outdated(job.send)
+        queue = self._heavy if job.kind in HEAVY_ASKS else self._light
+        if not queue.put(job):
+            message = "this session is busy with other computations; try again in a moment"
+            self._send(job.send, build_failure(job.ask_id, message, "busy"))
+
+    def _drop_outdated(self, send: Send) -> None:
+        def selects(job: Job) -> bool:
+            return job.send == send and job.kind != "save"
+
+        for queue in (self._light, self._heavy):
+            for job in queue.remove(selects):
+                self._fail_stopped(job, "outdated")
+        self._heavy.stop_running(selects, "outdated")
+
+    def _run_job(self, job: Job) -> None:
+        """Answer a job in the thread of its queue; every failure becomes a message."""
+        try:
+            body, buffers = self._answer_run(job) if job.kind == "run" else self._answer_about_run(job)
+            job.check()  # an answer after a cancellation would come too late
+            answer = build_answer(job.ask_id, body, buffers)
+        except Stopped:
+            self._fail_stopped(job, job.stop_reason or "cancelled")
+        except _OutdatedError:
+            self._fail_stopped(job, "outdated")
+        except JumokError as error:
+            self._send(job.send, build_failure(job.ask_id, str(error), "invalid"))
+        except Exception:
+            logger.exception("the ask %s failed", job.kind)
+            message = "this failed because of an error in the program; the terminal or notebook shows its log"
+            self._send(job.send, build_failure(job.ask_id, message, "internal"))
+        else:
+            self._send(job.send, answer)
+
+    def _answer_run(self, job: Job) -> tuple[dict[str, Any], tuple[bytes, ...]]:
+        listed = self._find_listed(job.ask)
+        text = fields.read_text(job.ask, "text", fields.MAX_TEXT)
+        edits_json = fields.read_edits(job.ask)
+        generate = fields.read_integer(job.ask, "generate", 0, MAX_GENERATED, default=0)
+        job.report(0, 0, "importing")
+        from .inspection import inspect_model
+        from .page_edits import read_page_edits
+
+        opened = self._open(listed, job)
+        if opened.reads not in ("text", "numbers") and text == "":
+            text = None
+        is_start = listed.name == self._start_name
+        edits = read_page_edits(edits_json)
+        inspection = inspect_model(
+            opened,
+            next(self._numbers),
+            text,
+            self.start.text if is_start else None,
+            edits,
+            generate,
+            job.report,
+        )
+        job.check()
+        self._publish(job.send, inspection)
+        self._notify({"edits": [edit.to_json() for edit in inspection.edits], "text": inspection.text})
+        picture = inspection.picture
+        return inspection.to_json(), () if picture is None else (picture.png,)
+
+    def _answer_about_run(self, job: Job) -> tuple[dict[str, Any], tuple[bytes, ...]]:
+        inspection = self._find_inspection(job)
+        from .answerer import Answerer
+
+        with self._lock:
+            if self._answerer is None:
+                self._answerer = Answerer()
+        answer: tuple[dict[str, Any], tuple[bytes, ...]] = self._answerer.answer(inspection, job)
+        return answer
+
+    def _find_listed(self, ask: dict[str, Any]) -> ListedModel:
+        name = fields.read_text(ask, "model", fields.MAX_NAME)
+        if name is None or name not in self._listed:
+            raise ArgumentError(f"there is no model {(name or '')[:80]!r} in the list of models")
+        return self._listed[name]
+
+    def _open(self, listed: ListedModel, job: Job) -> OpenedModel:
+        """Return an opened model; the last ones stay open, so that switching back is quick."""
+        if listed.name in self._opened:
+            self._opened.move_to_end(listed.name)
+            return self._opened[listed.name]
+        job.report(0, 0, "loading")
+        from .opened_model import open_listed_model
+
+        while len(self._opened) >= MAX_OPENED_MODELS:  # before loading: three large models may not fit into memory
+            self._opened.popitem(last=False)
+        tokenizer = self.start.tokenizer if listed.name == self._start_name else None
+        self._opened[listed.name] = open_listed_model(listed, tokenizer)
+        return self._opened[listed.name]
+
+    def _publish(self, send: Send, inspection: Inspection) -> None:
+        """Make a run the client's current one."""
+        with self._lock:
+            for number in [number for number, (client, _) in self._inspections.items() if client == send]:
+                del self._inspections[number]
+            self._inspections[inspection.number] = (send, inspection)
+            self._newest = max(self._newest, inspection.number)
+            while len(self._inspections) > MAX_INSPECTIONS:
+                self._inspections.popitem(last=False)
+
+    def _find_inspection(self, job: Job) -> Inspection:
+        with self._lock:
+            newest = self._newest
+            number = fields.read_integer(job.ask, "run", 1, max(1, newest))
+            client, inspection = self._inspections.get(number, (None, None))
+        if inspection is None:
+            if newest < 1:
+                raise ArgumentError("there is no run yet; ask for one first")
+            raise _OutdatedError
+        if client != job.send:
+            raise ArgumentError(f"run {number} belongs to another client")
+        return inspection
+
+    def _notify(self, change: dict[str, Any]) -> None:
+        for watcher in self._watchers:
+            try:
+                watcher(change)
+            except Exception:
+                logger.exception("a watcher of the session failed")
+
+    def _fail_stopped(self, job: Job, reason: str) -> None:
+        self._send(job.send, build_failure(job.ask_id, REASON_SENTENCES[reason], reason))
+
+    def _send(self, send: Send, message: Message) -> None:
+        """Send a message; a client whose connection fails is forgotten."""
+        try:
+            send(message)
+        except Exception:
+            logger.warning("a client cannot be reached, and is forgotten", exc_info=True)
+            self.forget(send)
+
+
+class _OutdatedError(Exception):
+    """A newer run has replaced the one that an ask names."""
+
+
+def _edits_to_json(edits: Any) -> list[dict[str, Any]]:
+    return [edit if isinstance(edit, dict) else edit.to_json() for edit in edits]

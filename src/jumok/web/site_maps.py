@@ -1,0 +1,193 @@
+"""The attention maps of a capture as the page shows them: one row for each position, also where a model attends inside
+windows of an image."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from jumok.attention.score import ScaledDot
+from jumok.layers.patches import PatchLayout
+from jumok.lens.capture.captured_attention import CapturedAttention
+from jumok.lens.capture.model_capture import Capture
+from jumok.lens.sites import SOURCE, TARGET, AxisSides
+
+Tile = Float[Tensor, "query key"]
+LocatePatches = Callable[[str], PatchLayout | None]
+
+STACK_TITLES = {
+    AxisSides(SOURCE, SOURCE): "encoder",
+    AxisSides(TARGET, TARGET): "decoder",
+    AxisSides(TARGET, SOURCE): "decoder, cross-attention",
+}
+
+
+class SiteMap:
+    """The maps of one attention.
+
+    Attributes:
+        attention: The recorded attention.
+        heads: The number of heads.
+        queries: The number of rows.
+        keys: The number of columns.
+    """
+
+    def __init__(self, attention: CapturedAttention) -> None:
+        """Store the attention.
+
+        Args:
+            attention: The recorded attention.
+        """
+        self.attention = attention
+        self.heads, self.queries, self.keys = attention.heads, attention.queries, attention.keys
+
+    def read_tile(self, head: int, rows: slice, columns: slice) -> Tile:
+        """Compute a rectangle of weights, exactly.
+
+        Args:
+            head: The head.
+            rows: The queries, a slice with begin and end.
+            columns: The keys, a slice with begin and end.
+        """
+        # not capture.tile: its cache of the last map must not be shared by two threads
+        with torch.no_grad():
+            return self.attention.tile(0, head, rows, columns).float().cpu()
+
+    def bound_keys(self, rows: slice) -> tuple[int, int]:
+        """Return the first and the end of the keys that these queries may attend to, as far as the mask says.
+
+        Args:
+            rows: The queries, a slice with begin and end.
+        """
+        return self.attention.bound_keys(rows)
+
+
+class WindowMap(SiteMap):
+    """The maps of an attention inside windows of an image (Swin). Weights between patches of two windows are 0."""
+
+    def __init__(self, attention: CapturedAttention, windows: Tensor, patches: int) -> None:
+        """Locate the patches in the windows.
+
+        Args:
+            attention: The recorded attention; its batch rows are the windows.
+            windows: The index of every patch in every window, ``[window, patch]``; -1 for padding.
+            patches: The number of patches of the image.
+        """
+        super().__init__(attention)
+        self.queries = self.keys = patches
+        self.windows = windows.cpu()
+        self._window_of = torch.zeros(patches, dtype=torch.long)
+        self._index_of = torch.zeros(patches, dtype=torch.long)
+        window, index = (self.windows >= 0).nonzero().T
+        self._window_of[self.windows[window, index]] = window
+        self._index_of[self.windows[window, index]] = index
+
+    def locate(self, patch: int) -> tuple[int, int]:
+        """Return the window of a patch, and its index in that window.
+
+        Args:
+            patch: The index of the patch in the image.
+        """
+        return int(self._window_of[patch]), int(self._index_of[patch])
+
+    def read_tile(self, head: int, rows: slice, columns: slice) -> Tile:
+        """Compute a rectangle of weights, exactly.
+
+        Args:
+            head: The head.
+            rows: The queries, a slice with begin and end.
+            columns: The keys, a slice with begin and end.
+        """
+        begin, end, _ = rows.indices(self.queries)
+        weights = torch.zeros(end - begin, self.keys)
+        patches = torch.arange(begin, end)
+        for window in self._window_of[begin:end].unique().tolist():
+            selected = (self._window_of[begin:end] == window).nonzero().flatten()
+            with torch.no_grad():
+                inside = self.attention.tile(window, head, slice(None), slice(None)).float().cpu()
+            is_patch = self.windows[window] >= 0
+            cells = inside[self._index_of[patches[selected]]][:, is_patch]
+            weights[selected[:, None], self.windows[window][is_patch][None]] = cells
+        return weights[:, columns]
+
+    def bound_keys(self, rows: slice) -> tuple[int, int]:
+        """Return all keys.
+
+        Args:
+            rows: The queries.
+        """
+        return 0, self.keys
+
+
+def build_site_maps(capture: Capture, locate_patches: LocatePatches) -> list[SiteMap]:
+    """Return the maps of every attention of a capture, in execution order.
+
+    Args:
+        capture: The capture.
+        locate_patches: Returns where the positions of an attention lie in the image, or None.
+    """
+    maps: list[SiteMap] = []
+    for site, attention in capture.attentions.items():
+        layout = locate_patches(site) if attention.batch > 1 else None
+        if layout is not None and layout.windows is not None:
+            maps.append(WindowMap(attention, layout.windows, layout.grid[0] * layout.grid[1]))
+        else:
+            maps.append(SiteMap(attention))
+    return maps
+
+
+def describe_sites(capture: Capture, maps: list[SiteMap], grids: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Describe every attention as the page receives it.
+
+    Args:
+        capture: The capture of the unedited model.
+        maps: The maps of its attentions.
+        grids: For attentions to patches of an image, their rows, columns and prefix, by site.
+    """
+    stacks = capture.sites.stacks
+    stack_of = {site: number for number, names in enumerate(stacks.values()) for site in names}
+    titles = _title_stacks(capture)
+    rows = []
+    for site, site_map in zip(capture.sites.names, maps, strict=True):
+        sides = capture.sites.get_sides(site)
+        row = {
+            "name": site,
+            "layer": capture.sites.get_layer(site),
+            "stack": stack_of[site],
+            "stack_title": titles[stack_of[site]],
+            "heads": site_map.heads,
+            "queries": site_map.queries,
+            "keys": site_map.keys,
+            "query_sequence": sides.queries,
+            "key_sequence": sides.keys,
+            **_describe_formula(site_map.attention),
+        }
+        if site in grids:
+            row["grid"] = grids[site]
+        rows.append(row)
+    return rows
+
+
+def _title_stacks(capture: Capture) -> list[str]:
+    """Return a title for each stack of attentions; "" if there is only one."""
+    stacks = capture.sites.stacks
+    if len(stacks) == 1:
+        return [""]
+    sides = [capture.sites.get_sides(names[0]) for names in stacks.values()]
+    if capture.sites.has_target and len(set(sides)) == len(sides):
+        return [STACK_TITLES[side] for side in sides]
+    return [".".join(word for word in pattern.split(".") if word != "#") for pattern in stacks]
+
+
+def _describe_formula(attention: CapturedAttention) -> dict[str, Any]:
+    """Describe mask and scale of an attention; a table of weights that a model returned has neither."""
+    if not attention.calls:
+        return {"is_causal": False, "has_mask": False, "scale": None}
+    call = attention.calls[0]
+    ahead = None if call.mask is None else call.mask.band[1]
+    scale = float(call.score.get_scale(call.query)) if isinstance(call.score, ScaledDot) else None
+    return {"is_causal": ahead is not None and ahead <= 0, "has_mask": call.mask is not None, "scale": scale}
