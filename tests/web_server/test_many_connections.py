@@ -89,8 +89,8 @@ def test_closed_connections_leave_nothing_behind() -> None:
             while session.clients or state.tasks or state.connections:  # the last ones are just ending
                 wait_a_moment()
             gc.collect()
-            kept = sum(type(thing) in (Outbox, WebSocketConnection) for thing in gc.get_objects())
-            return threading.active_count(), count_open_files(), kept
+            remaining = sum(type(thing) in (Outbox, WebSocketConnection) for thing in gc.get_objects())
+            return threading.active_count(), count_open_files(), remaining
 
         open_and_close(0)
         before = count()

@@ -154,10 +154,12 @@ def _split_model_and_input(arguments: tuple[str, ...]) -> tuple[str, str]:
 
 
 def _is_model_name(word: str) -> bool:
-    """Return True for a model of the catalogue, and for a folder that holds a model."""
+    """Return True for a model of the package or the catalogue, and for a folder that holds a model."""
     from jumok.data.catalogue import list_entries
 
-    if word == DEFAULT_MODEL or any(entry.name == word and entry.kind == "model" for entry in list_entries()):
+    if word in defaults.INCLUDED_MODELS or any(
+        entry.name == word and entry.kind == "model" for entry in list_entries()
+    ):
         return True
     return any(_is_file(Path(word) / name) for name in ("config.json", "run.json"))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -158,11 +159,12 @@ def _open_page(page: PageOptions, options: dict[str, Any]) -> None:
     language = select_language(options["language"])
     if not is_loopback(page.host):
         click.echo(f"jumok: {PUBLIC_WARNING.select(language)}", err=True)
-    click.echo(server.address)
-    click.echo(STOP_HINT.select(language))
-    if not page.without_browser and not open_browser(server.address):
-        click.echo(NO_BROWSER.select(language))
-    server.run()
+    with suppress(KeyboardInterrupt):  # the usual way to end it, also before it runs
+        click.echo(server.address)
+        click.echo(STOP_HINT.select(language))
+        if not page.without_browser and not open_browser(server.address):
+            click.echo(NO_BROWSER.select(language))
+        server.run()
 
 
 def _write_page(path: Path, options: dict[str, Any]) -> None:
