@@ -23,15 +23,9 @@ def describe_metric(effects: Effects, loaded: Loaded | LoadedTransformers) -> st
         effects: The effects.
         loaded: The model, with its tokenizer.
     """
-    from jumok.data.tokenizers.token_labels import label_tokens
+    from jumok.lens.effects.metrics import name_tokens
 
-    if loaded.tokenizer is None:
-        return effects.metric
-    words = effects.metric.split()
-    for index, word in enumerate(words[:-1]):
-        if word == "token" and words[index + 1].isdigit():
-            words[index + 1] = repr(label_tokens(loaded.tokenizer, [int(words[index + 1])])[0])
-    return " ".join(words)
+    return name_tokens(effects.metric, loaded.tokenizer)
 
 
 def effects_to_json(effects: Effects, loaded: Loaded | LoadedTransformers, labelled: LabelledInput) -> dict[str, Any]:

@@ -90,3 +90,39 @@ RANDOM_REMARK = Text(
     "The vectors and projections are random: shapes and sums are right, but the weights carry no meaning.",
     "벡터와 투영 행렬이 무작위이므로 모양과 합은 맞지만 가중치에 의미는 없습니다.",
 )
+
+# the same steps for one query, as the page shows them
+ONE_QUERY = Text(
+    "The query: what this position searches for.",
+    "쿼리입니다. 이 위치가 무엇을 찾는지 나타냅니다.",
+)
+ONE_KEY = Text(
+    "Each key says what its position offers to be found by.",
+    "키는 그 위치가 어떤 쿼리에 응답하는지 나타냅니다.",
+)
+ONE_PRODUCT = Text(
+    "The dot product of the query with each key: the larger it is, the better they match.",
+    "쿼리와 각 키의 내적입니다. 값이 클수록 서로 잘 맞습니다.",
+)
+NO_BIAS = Text("This attention adds no bias.", "이 어텐션은 편향을 더하지 않습니다.")
+ONE_MASK = Text(
+    "A key that the query may not attend to gets a score of minus infinity, so its weight is 0.",
+    "쿼리가 참조할 수 없는 키의 점수는 음의 무한대가 되므로 가중치는 0입니다.",
+)
+NO_MASK = Text("No mask: the query may attend to every key.", "마스크가 없어 쿼리가 모든 키를 참조할 수 있습니다.")
+ONE_SOFTMAX = Text(
+    "The exponential of each score, divided by the sum of all of them: positive weights that sum to 1.",
+    "점수마다 지수를 취해 전체 합으로 나누면, 합이 1인 양수 가중치가 됩니다.",
+)
+ONE_SINK_SOFTMAX = Text(
+    "The exponential of each score, divided by their sum and an attention sink: the weights sum to less than 1.",
+    "점수마다 지수를 취해 어텐션 싱크까지 포함한 합으로 나누므로, 가중치의 합은 1보다 작습니다.",
+)
+ONE_VALUE = Text(
+    "Each value is multiplied by the weight of its key.",
+    "값마다 해당하는 키의 가중치를 곱합니다.",
+)
+ONE_SUM = Text(
+    "The sum of the weighted values is the output of this head at this position.",
+    "가중치를 곱한 값을 모두 더하면 이 위치에서 이 헤드의 출력이 됩니다.",
+)

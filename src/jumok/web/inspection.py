@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,7 @@ import torch
 
 from jumok.checkpoint import Loaded
 from jumok.data.tokenizers.token_labels import label_tokens
-from jumok.errors import ArgumentError, JumokError
+from jumok.errors import ArgumentError
 from jumok.lens import Capture, Edit
 from jumok.lens.effects.answer import Answer, extract_answer
 from jumok.lens.huggingface.router import EDITABLE
@@ -24,8 +25,8 @@ from jumok.tasks.labelled_input import LabelledInput
 from .answers import predictions
 from .answers.picture import Picture, draw_picture
 from .answers.predictions import Predictions
+from .answers.site_maps import SiteMap, build_site_maps, describe_sites
 from .opened_model import OpenedModel
-from .site_maps import SiteMap, build_site_maps, describe_sites
 
 KEPT = ("value", "output")  # what the steps of a head need besides queries and keys
 MAX_KEPT_POSITIONS = 4096  # longer inputs would need gigabytes
@@ -63,6 +64,7 @@ class Inspection:
         number: The number of the run, which asks name.
         opened: The model.
         text: The text; None if the input is not text.
+        start_text: The input of the start: a text, or the path of an image; None if there is none.
         labelled: The arguments of the model, with labels.
         generated: The first generated position; equal to the number of positions if none is generated.
         edits: The edits.
@@ -76,6 +78,7 @@ class Inspection:
     number: int
     opened: OpenedModel
     text: str | None
+    start_text: str | None
     labelled: LabelledInput
     generated: int
     edits: tuple[Edit, ...]
@@ -124,13 +127,45 @@ class Inspection:
         shown = ("clean", "edited") if show == "difference" else (show,)
         return tuple(self.get_pass(name).serial for name in shown)
 
+    def count_positions(self, sequence: str) -> int:
+        """Return the number of positions of a sequence, by the attentions that read it.
+
+        Args:
+            sequence: "source" or "target".
+        """
+        capture = self.clean.capture
+        counts = [0]
+        for site, site_map in zip(self.sites, self.clean.maps, strict=True):
+            sides = capture.sites.get_sides(site)
+            counts += [site_map.queries] if sides.queries == sequence else []
+            counts += [site_map.keys] if sides.keys == sequence else []
+        return max(counts)
+
+    def convert_position(self, site: str, position: int) -> int:
+        """Return a position of an attention that contains a position of the input: later stages of Swin have larger
+        patches.
+
+        Args:
+            site: The name of the attention.
+            position: The position in the input.
+        """
+        if self.picture is None or site not in self.picture.layouts:
+            return position
+        first, layout = self.picture.layout, self.picture.layouts[site]
+        patch = position - len(first.prefix)
+        if patch < 0:
+            return position
+        row, column = divmod(patch, first.grid[1])
+        row, column = row * first.patch[0] // layout.patch[0], column * first.patch[1] // layout.patch[1]
+        return len(layout.prefix) + row * layout.grid[1] + column
+
     def to_json(self) -> dict[str, Any]:
         """Return the inspection as the page receives it."""
         edited = self.edited
         change = (
             None if edited is None else predictions.measure_change(self.clean.predictions.last, edited.predictions.last)
         )
-        grids = {} if self.picture is None else self.picture.grids
+        grids = {} if self.picture is None else self.picture.describe_grids()
         return {
             "run": self.number,
             "model": self._describe_model(),
@@ -195,7 +230,7 @@ def inspect_model(
     started_at = time.perf_counter()
     progress(0, 0, "reading")
     notes = list(opened.notes)
-    with _explain_failures(opened), opened.lens:
+    with opened.explain_failures(), opened.lens:
         labelled = opened.prepare(text, start_text)
         if labelled.warning:
             notes.append(labelled.warning)
@@ -214,7 +249,7 @@ def inspect_model(
     is_text = opened.reads in ("text", "numbers")
     shown_text = (start_text if text is None else text) if is_text else None
     return Inspection(
-        number, opened, shown_text, labelled, generated, tuple(edits), clean, edited, picture, notes,
+        number, opened, shown_text, start_text, labelled, generated, tuple(edits), clean, edited, picture, notes,
         time.perf_counter() - started_at,
     )  # fmt: skip
 
@@ -289,19 +324,28 @@ def _can_keep(opened: OpenedModel, settings: dict[str, Any]) -> bool:
 
 
 @contextlib.contextmanager
+def watch_taps(check: Callable[[], None]) -> Iterator[None]:
+    """Call a function at every attention that a model computes while the context is open.
+
+    Args:
+        check: The function; an exception that it raises stops the model.
+    """
+
+    def pass_on(site: str, tapped: Any) -> Any:
+        if site.endswith(".positions"):
+            check()
+        return tapped
+
+    with listen(pass_on):
+        yield
+
+
+@contextlib.contextmanager
 def _watch_forward(progress: Progress, total: int) -> Iterator[None]:
     """Report the attentions that a forward pass has computed; an exception of ``progress`` stops the pass."""
-    done = 0
-
-    def count_attention(site: str, passed: Any) -> Any:
-        nonlocal done
-        if site.endswith(".positions"):
-            done += 1
-            progress(min(done, total) if total else done, total, "running")
-        return passed
-
+    numbers = itertools.count(1)
     progress(0, total, "running")
-    with listen(count_attention):
+    with watch_taps(lambda: progress(min(next(numbers), total or sys.maxsize), total, "running")):
         yield
 
 
@@ -341,17 +385,3 @@ def _name_class(opened: OpenedModel, number: int) -> str:
         return labels[number] if labels is not None and number < len(labels) else f"class {number}"
     names = getattr(opened.model.config, "id2label", None)
     return str(names.get(number, f"class {number}")) if isinstance(names, dict) else f"class {number}"
-
-
-@contextlib.contextmanager
-def _explain_failures(opened: OpenedModel) -> Iterator[None]:
-    """Turn errors inside a model of transformers into one sentence: it may read more than a text or an image."""
-    try:
-        yield
-    except (JumokError, OSError):
-        raise
-    except Exception as error:
-        if isinstance(opened.model, Model):
-            raise
-        name = type(opened.model).__name__
-        raise ArgumentError(f"{name} cannot run on this input: {str(error)[:300]}") from error

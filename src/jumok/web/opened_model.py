@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from torch import nn
 from jumok.checkpoint import Loaded
 from jumok.checkpoint.transformers_folder import LoadedTransformers, open_model
 from jumok.data.tokenizers.transformers_tokenizer import open_tokenizer
-from jumok.errors import ArgumentError, describe_type
+from jumok.errors import ArgumentError, JumokError, describe_type
 from jumok.layers.patches import PatchLayout
 from jumok.lens import Lens
 from jumok.models import Model
@@ -98,6 +100,19 @@ class OpenedModel:
         if isinstance(self.loaded, LoadedTransformers):
             return prepare_transformers_input(self.loaded, start_text)
         return prepare_input(self.loaded, start_text)
+
+    @contextlib.contextmanager
+    def explain_failures(self) -> Iterator[None]:
+        """Turn errors inside a model of transformers into one sentence: it may read more than a text or an image."""
+        try:
+            yield
+        except (JumokError, OSError):
+            raise
+        except Exception as error:
+            if isinstance(self.model, Model):
+                raise
+            name = type(self.model).__name__
+            raise ArgumentError(f"{name} cannot run on this input: {str(error)[:300]}") from error
 
     def locate_patches(self, site: str, labelled: LabelledInput) -> PatchLayout | None:
         """Return where the positions of an attention lie in the image; None if the model reads no image.

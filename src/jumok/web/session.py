@@ -8,6 +8,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from jumok import __version__
@@ -30,6 +31,7 @@ MAX_GENERATED = 64  # tokens
 HEAVY_ASKS = ("run", "effect", "kinds", "save")
 LIGHT_ASKS = ("thumbnails", "tiles", "values", "line", "token", "steps", "code")
 INSTANT_ASKS = ("hello", "select", "cancel")
+ASKS = (*INSTANT_ASKS, *LIGHT_ASKS, *HEAVY_ASKS)
 LATE_ASKS = ("thumbnails", "token")  # a tile that the user waits for goes first
 
 LANGUAGES = ("en", "ko")
@@ -106,7 +108,7 @@ class Session:
             if not isinstance(ask, dict):
                 raise ArgumentError("a message must be a JSON object with the fields ask and id")
             ask_id = fields.read_id(ask)
-            kind = fields.read_choice(ask, "ask", (*INSTANT_ASKS, *LIGHT_ASKS, *HEAVY_ASKS))
+            kind = fields.read_choice(ask, "ask", ASKS)
             if kind in INSTANT_ASKS:
                 answers = {"hello": self._answer_hello, "select": self._answer_select, "cancel": self._answer_cancel}
                 self._send(send, build_answer(ask_id, answers[kind](ask, send)))
@@ -171,7 +173,7 @@ class Session:
         return {
             "version": __version__,
             "carrier": self.carrier,
-            "can": [*INSTANT_ASKS, *LIGHT_ASKS, *HEAVY_ASKS],
+            "can": [ask for ask in ASKS if ask != "save" or find_spec("jumok.web.saved_file") is not None],
             "models": [model.to_json() for model in self._listed.values()],
             "model": first.name,
             "text": (start.text or "") if first.reads != "image" else "",
@@ -266,7 +268,7 @@ class Session:
 
     def _answer_about_run(self, job: Job) -> tuple[dict[str, Any], tuple[bytes, ...]]:
         inspection = self._find_inspection(job)
-        from .answerer import Answerer
+        from .answers.answerer import Answerer
 
         with self._lock:
             if self._answerer is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float
@@ -54,8 +55,10 @@ def measure_edges(
 
     rows = []
     for edge in chosen:
-        larger = sum(abs(effects[control]) >= abs(effects[edge]) for control in controls_of[edge])
-        rows.append(_describe_edge(runner, edge, tables, effects, larger + 1, len(controls_of[edge]) + 1))
+        control_effects = tuple(effects[control] for control in controls_of[edge])
+        larger = sum(abs(effect) >= abs(effects[edge]) for effect in control_effects)
+        row = _describe_edge(runner, edge, tables, effects, larger + 1, len(control_effects) + 1)
+        rows.append(replace(row, control_effects=control_effects))
     chosen_set = set(chosen)
     sampled = [_describe_edge(runner, edge, tables, effects, None, None) for edge in measured if edge not in chosen_set]
     return Effects(

@@ -41,6 +41,7 @@ class Effect:
         looks_at: The key that a head attends to most from the measured position.
         row_edges: The number of edges in the row of an edge, itself included. An edge that is alone in its row has
             weight 1 by definition, and without it the head outputs 0 at this query.
+        control_effects: The effects of the random edges of similar weight that an edge is compared with.
     """
 
     layer: int | str
@@ -54,6 +55,7 @@ class Effect:
     of: int | None = None
     looks_at: int | None = None
     row_edges: int | None = None
+    control_effects: tuple[float, ...] = ()
 
     @property
     def p(self) -> float | None:
@@ -68,8 +70,9 @@ class Effect:
         return KnockOut(layer=self.layer, head=self.head, query=self.query, key=self.key)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the effect as a dictionary for JSON, without fields that are None."""
+        """Return the effect as a dictionary for JSON, without fields that are None and without the controls."""
         fields = {**asdict(self), "p": self.p}
+        del fields["control_effects"]
         return {name: field for name, field in fields.items() if field is not None}
 
 

@@ -276,6 +276,20 @@ def encode_single_token(text: str, tokenizer: TextTokenizer | None) -> int:
     return int(ids[0])
 
 
+def name_tokens(description: str, tokenizer: TextTokenizer | None) -> str:
+    """Return the description of a metric with token numbers replaced by their text.
+
+    Args:
+        description: The metric, as text: "log-probability of token 97 at position -1".
+        tokenizer: The model's tokenizer; None leaves the numbers.
+    """
+    words = description.split()
+    for index, word in enumerate(words[:-1]):
+        if tokenizer is not None and word == "token" and words[index + 1].isdigit():
+            words[index + 1] = repr(label_tokens(tokenizer, [int(words[index + 1])])[0])
+    return " ".join(words)
+
+
 def choose_default_metric(answer: Answer) -> Metric:
     """Return the default metric: the log-probability of the model's own answer, or its equivalent for other outputs.
 

@@ -26,27 +26,25 @@ class Picture:
         width: Its columns of pixels.
         height: Its rows of pixels.
         layout: Where the positions of the first attention lie.
-        grids: Rows and columns of patches and the number of positions before them, by site.
+        layouts: Where the positions of each attention to patches lie, by site.
     """
 
     png: bytes
     width: int
     height: int
     layout: PatchLayout
-    grids: dict[str, dict[str, int]]
+    layouts: dict[str, PatchLayout]
 
     def to_json(self) -> dict[str, int]:
         """Return the picture as the page receives it; the PNG is the first buffer."""
-        grid = describe_layout(self.layout)
-        return {"width": self.width, "height": self.height, "png": 0, **grid}
+        return {"width": self.width, "height": self.height, "png": 0, **_describe_layout(self.layout)}
+
+    def describe_grids(self) -> dict[str, dict[str, int]]:
+        """Return rows and columns of patches and the number of positions before them, by site."""
+        return {site: _describe_layout(layout) for site, layout in self.layouts.items()}
 
 
-def describe_layout(layout: PatchLayout) -> dict[str, int]:
-    """Return rows and columns of patches, and the number of positions before them.
-
-    Args:
-        layout: Where the positions lie.
-    """
+def _describe_layout(layout: PatchLayout) -> dict[str, int]:
     return {"rows": layout.grid[0], "columns": layout.grid[1], "prefix": len(layout.prefix)}
 
 
@@ -61,14 +59,14 @@ def draw_picture(opened: OpenedModel, labelled: LabelledInput, capture: Capture)
     if opened.reads != "image":
         return None
     sides = {site: capture.sites.get_sides(site) for site in capture.sites.names}
-    grids: dict[str, dict[str, int]] = {}
+    layouts: dict[str, PatchLayout] = {}
     first: PatchLayout | None = None
     for site, side in sides.items():
         layout = opened.locate_patches(site, labelled) if side.keys == SOURCE else None
         if layout is None or not _fits(layout, capture.attentions[site].keys):
             continue
         first = first or layout
-        grids[site] = describe_layout(layout)
+        layouts[site] = layout
     if first is None:
         return None
     pixels = labelled.inputs[0][0]
@@ -80,7 +78,7 @@ def draw_picture(opened: OpenedModel, labelled: LabelledInput, capture: Capture)
 
     file = io.BytesIO()
     Image.fromarray(image).save(file, "PNG")
-    return Picture(file.getvalue(), image.shape[1], image.shape[0], first, grids)
+    return Picture(file.getvalue(), image.shape[1], image.shape[0], first, layouts)
 
 
 def _fits(layout: PatchLayout, keys: int) -> bool:

@@ -29,10 +29,12 @@ class Predictions(NamedTuple):
     Attributes:
         rows: One entry for each position, as the page receives them.
         last: The log-probabilities of the last prediction; None if it is not a distribution.
+        measured_position: Where ``last`` was predicted, counted from the end: -1 is the last position.
     """
 
     rows: list[dict[str, Any]]
     last: Float[Tensor, " class"] | None
+    measured_position: int = -1
 
 
 def should_omit_logits(length: int, vocabulary: int | None) -> bool:
@@ -82,7 +84,7 @@ def describe_token_predictions(
             follower = {"label": names.name(token), "id": token, "probability": actual_probabilities[index]}
         rows.append({"position": first + index, "candidates": candidates, "actual": follower})
     last = _choose_last_position(tokens, tokenizer, first) if is_masked else -1
-    return Predictions(rows, logits[last] - normalizers[last])
+    return Predictions(rows, logits[last] - normalizers[last], last)
 
 
 def describe_class_predictions(
@@ -177,7 +179,7 @@ class _TokenNames:
 
 
 def _choose_last_position(tokens: Sequence[int], tokenizer: TextTokenizer | None, first: int) -> int:
-    """Return the row of the last masked token, or of the last position if none is masked."""
+    """Return the row of the last masked token, counted from the end; -1, the last position, if none is masked."""
     mask = None if tokenizer is None else tokenizer.mask
     masked = [position for position, token in enumerate(tokens) if token == mask and position >= first]
-    return masked[-1] - first if masked else -1
+    return masked[-1] - len(tokens) if masked else -1

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from jumok.draw.pooling import split_axis
 from jumok.threads import use_threads
-from jumok.web.site_maps import SiteMap
+
+from .site_maps import SiteMap
 
 TILE_CELLS = 256  # rows and columns of a tile
 PIECE_WEIGHTS = 2**18  # weights that are computed at once: they fit into the cache of a core
@@ -90,7 +91,15 @@ def count_levels(queries: int, keys: int) -> int:
 
 
 def compute_tile(
-    maps: Sequence[SiteMap], head: int, level: int, row: int, column: int, *, preview: bool, check: Check
+    maps: Sequence[SiteMap],
+    head: int,
+    level: int,
+    row: int,
+    column: int,
+    *,
+    preview: bool,
+    skip_first: bool,
+    check: Check,
 ) -> PooledMap:
     """Compute one tile of at most 256 x 256 cells.
 
@@ -101,6 +110,7 @@ def compute_tile(
         row: The row of the tile.
         column: The column of the tile.
         preview: Whether to read only some rows of each cell.
+        skip_first: Whether the weights of the first key, often an attention sink, count as 0.
         check: Called between pieces.
     """
     size = 2**level
@@ -110,8 +120,9 @@ def compute_tile(
     row_end = min((row + 1) * span, maps[0].queries)
     column_end = min((column + 1) * span, maps[0].keys)
     is_preview = preview and size > PREVIEW_ROWS
+    rows_per_cell = PREVIEW_ROWS if is_preview else None
     cells = pool_cells(
-        maps, head, [*rows, row_end], [*columns, column_end], PREVIEW_ROWS if is_preview else None, check
+        maps, head, [*rows, row_end], [*columns, column_end], rows_per_cell, check, skip_first=skip_first
     )
     return PooledMap(cells, is_preview)
 
@@ -145,6 +156,8 @@ def pool_cells(
     column_edges: Sequence[int],
     rows_per_cell: int | None,
     check: Check,
+    *,
+    skip_first: bool = False,
 ) -> Weights:
     """Pool a rectangle of a map to cells, piece by piece.
 
@@ -155,6 +168,7 @@ def pool_cells(
         column_edges: The first key of each column of cells, and the end.
         rows_per_cell: Read only this many rows in the middle of each cell; None reads all.
         check: Called between pieces.
+        skip_first: Whether the weights of the first key count as 0.
     """
     pooled = numpy.zeros((len(row_edges) - 1, len(column_edges) - 1), numpy.float32)
     width = column_edges[-1] - column_edges[0]
@@ -169,6 +183,9 @@ def pool_cells(
             piece = _read_piece(maps, head, slice(begin, end), columns)
             if piece is None:
                 continue
+            if skip_first and columns.start == 0:
+                piece = piece.copy()  # it may be a view of a table that the model returned
+                piece[:, 0] = 0
             if not is_plain:
                 piece = _reduce(piece, column_starts, 1, is_signed=len(maps) > 1)
             if len(starts) < len(piece):

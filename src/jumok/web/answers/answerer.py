@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
+from jumok.defaults import LANGUAGES
 from jumok.errors import ArgumentError
+from jumok.web import ask_fields as fields
+from jumok.web.inspection import Inspection
+from jumok.web.work_queue import Job
 
-from . import ask_fields as fields
-from .answers import tiles
-from .inspection import Inspection
-from .work_queue import Job
+from . import tiles
+from .effect_answer import measure_effects
+from .head_facts import classify_heads
+from .head_steps import describe_steps
+from .python_code import write_code
+from .token_answer import describe_token
 
 PASSES = ("clean", "edited")
 SHOWN = (*PASSES, "difference")
@@ -30,6 +37,12 @@ class Answerer:
             "tiles": self._answer_tiles,
             "values": self._answer_values,
             "line": self._answer_line,
+            "token": _answer_token,
+            "steps": _answer_steps,
+            "kinds": _answer_kinds,
+            "effect": _answer_effect,
+            "code": _answer_code,
+            "save": _answer_save,
         }
 
     def answer(self, inspection: Inspection, job: Job) -> Answer:
@@ -42,10 +55,7 @@ class Answerer:
         Raises:
             ArgumentError: If a field of the ask is invalid.
         """
-        answer = self._answers.get(job.kind)
-        if answer is None:
-            raise ArgumentError(f"{job.kind} is not available")
-        return answer(inspection, job)
+        return self._answers[job.kind](inspection, job)
 
     def _answer_thumbnails(self, inspection: Inspection, job: Job) -> Answer:
         show = fields.read_choice(job.ask, "show", PASSES)
@@ -69,11 +79,13 @@ class Answerer:
         span = tiles.TILE_CELLS * 2**level
         row = fields.read_integer(job.ask, "row", 0, (maps[0].queries - 1) // span)
         column = fields.read_integer(job.ask, "column", 0, (maps[0].keys - 1) // span)
-        preview = fields.read_boolean(job.ask, "preview")
-        key = ("tile", inspection.list_serials(show), site, head, level, row, column, preview)
+        preview, skip_first = fields.read_boolean(job.ask, "preview"), fields.read_boolean(job.ask, "skip_first")
+        key = ("tile", inspection.list_serials(show), site, head, level, row, column, preview, skip_first)
         stored = self._tiles.get(key)
         if stored is None:
-            tile = tiles.compute_tile(maps, head, level, row, column, preview=preview, check=job.check)
+            tile = tiles.compute_tile(
+                maps, head, level, row, column, preview=preview, skip_first=skip_first, check=job.check
+            )
             is_difference = show == "difference"
             cells = tiles.encode_differences(tile.cells) if is_difference else tiles.encode_weights(tile.cells)
             body = {"rows": cells.shape[0], "columns": cells.shape[1], "is_preview": tile.is_preview}
@@ -107,6 +119,52 @@ class Answerer:
             key = fields.read_integer(job.ask, "key", 0, maps[0].keys - 1)
             weights = tiles.read_column(maps, head, key, job.check)
         return {"length": len(weights), "is_exact": True}, (weights.astype("<f4").tobytes(),)
+
+
+def _answer_token(inspection: Inspection, job: Job) -> Answer:
+    shown = inspection.get_pass(fields.read_choice(job.ask, "show", PASSES))
+    sequence = fields.read_choice(job.ask, "sequence", ("source", "target"))
+    count = inspection.count_positions(sequence)
+    if not count:
+        raise ArgumentError(f"this run has no {sequence}")
+    position = fields.read_integer(job.ask, "position", 0, count - 1)
+    return describe_token(inspection, shown, sequence, position, job.check), ()
+
+
+def _answer_steps(inspection: Inspection, job: Job) -> Answer:
+    shown = inspection.get_pass(fields.read_choice(job.ask, "show", PASSES))
+    site, head = _read_site(inspection, job.ask), _read_head(inspection, job.ask)
+    query = fields.read_integer(job.ask, "query", 0, shown.maps[site].queries - 1)
+    language = fields.read_choice(job.ask, "language", LANGUAGES, default="en")
+    return describe_steps(shown, site, head, query, language), ()
+
+
+def _answer_kinds(inspection: Inspection, job: Job) -> Answer:
+    return {"heads": classify_heads(inspection, job.report)}, ()
+
+
+def _answer_effect(inspection: Inspection, job: Job) -> Answer:
+    over = fields.read_choice(job.ask, "over", ("heads", "edges"))
+    return measure_effects(inspection, over, job.report), ()
+
+
+def _answer_code(inspection: Inspection, job: Job) -> Answer:
+    selection = None if job.ask.get("selection") is None else fields.read_selection(job.ask)
+    if selection is not None:
+        site_map = inspection.clean.maps[_read_site(inspection, selection)]
+        limits = {"head": site_map.heads, "query": site_map.queries, "key": site_map.keys}
+        for name, count in limits.items():
+            if selection[name] is not None:
+                fields.read_integer(selection, name, 0, count - 1)
+    return {"code": write_code(inspection, selection)}, ()
+
+
+def _answer_save(inspection: Inspection, job: Job) -> Answer:
+    saved_file = import_module("jumok.web.saved_file")
+    job.report(0, 0, "computing")
+    content = saved_file.build_html(inspection)
+    name = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in inspection.opened.name)
+    return {"name": f"jumok-{name.strip('-.')[-40:]}.html"}, (content,)
 
 
 def _read_site(inspection: Inspection, ask: dict[str, Any]) -> int:
