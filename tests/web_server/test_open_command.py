@@ -12,7 +12,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 from raw_client import WebSocketClient, build_request, exchange, read_status
@@ -80,24 +79,25 @@ def test_the_input_is_a_text_a_file_or_missing(tmp_path: Path) -> None:
 
 
 def test_the_browser_gets_the_address(tmp_path: Path) -> None:
-    record = tmp_path / "address"
+    record, end = tmp_path / "address", tmp_path / "end"
     browser = tmp_path / "browser"
-    browser.write_text(f'#!/bin/sh\nprintf %s "$1" > {record}.part && mv {record}.part {record}\n')
+    browser.write_text(
+        f'#!/bin/sh\nprintf %s "$1" > {record}.part && mv {record}.part {record}\n'
+        f"until [ -e {end} ]; do sleep 0.1; done\n"
+    )
     browser.chmod(0o755)
     with open_page("tiny", "a", "--no-browser", BROWSER=str(browser)) as process:
-        read_address(process)
-        assert process.stdout is not None
-        assert process.stdout.readline() == "Ctrl-C stops the server.\n"
+        port, _ = read_address(process)
+        assert read_status(exchange(port, build_request(port))) == 200
     assert not record.exists()
 
     with open_page("tiny", "a", BROWSER=str(browser)) as process:
         port, token = read_address(process)
-        assert process.stdout is not None
-        process.stdout.readline()
         while not record.exists():
             assert process.poll() is None
-    assert urlsplit(record.read_text()).port == port
-    assert record.read_text().endswith(f"#token={token}")
+        assert read_status(exchange(port, build_request(port))) == 200  # although this browser is still running
+        end.touch()
+    assert record.read_text() == f"http://127.0.0.1:{port}/#token={token}"
 
 
 def run_jumok(*arguments: str) -> tuple[int, str]:

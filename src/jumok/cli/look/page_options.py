@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import click
@@ -150,7 +151,6 @@ def _open_page(page: PageOptions, options: dict[str, Any]) -> None:
     model, text = read_page_input(options["arguments"])
 
     # torch is imported later, by the worker of the session: the page must not wait for it
-    from jumok.web.server.open_browser import open_browser
     from jumok.web.server.page_server import PageServer, is_loopback
     from jumok.web.session import Session, Start
 
@@ -162,9 +162,17 @@ def _open_page(page: PageOptions, options: dict[str, Any]) -> None:
     with suppress(KeyboardInterrupt):  # the usual way to end it, also before it runs
         click.echo(server.address)
         click.echo(STOP_HINT.select(language))
-        if not page.without_browser and not open_browser(server.address):
-            click.echo(NO_BROWSER.select(language))
+        if not page.without_browser:
+            # some browsers return only when they are closed
+            Thread(target=_start_browser, args=(server.address, language), daemon=True).start()
         server.run()
+
+
+def _start_browser(address: str, language: str) -> None:
+    from jumok.web.server.open_browser import open_browser
+
+    if not open_browser(address):
+        click.echo(NO_BROWSER.select(language))
 
 
 def _write_page(path: Path, options: dict[str, Any]) -> None:
