@@ -116,6 +116,7 @@ def run_jumok(*arguments: str) -> tuple[int, str]:
         (("tiny", "a", "--open", "--png", "a.png"), "--open shows the whole page, so --png has no effect"),
         (("tiny", "a", "--open", "--html", "a.html"), "--open and --html show the same page; give one of them"),
         (("tiny", "a", "--html", "a.html", "--json"), "--html shows the whole page, so --json has no effect"),
+        (("tiny", "a", "--html", "a.html", "--limit", "5"), "--html shows the whole page, so --limit has no effect"),
         (("tiny", "a", "--html", "a.png"), "--html writes HTML; a.png must end in .html"),
         (("tiny", "a", "--html", "missing/a.html"), "cannot write a.html: there is no folder missing"),
         (("tiny", "--html", "a.html"), "--html shows one input; give it after the model"),

@@ -101,6 +101,18 @@ def load_and_prepare(
     return loaded, labelled
 
 
+def parse_layer(layer: str) -> int | str:
+    """Return the value of --layer: the number of a layer, or the name of an attention.
+
+    Args:
+        layer: The text on the command line.
+
+    >>> parse_layer("-1"), parse_layer("decoder.0.cross")
+    (-1, 'decoder.0.cross')
+    """
+    return int(layer) if layer.removeprefix("-").isdecimal() else layer
+
+
 def read_page_input(arguments: tuple[str, ...]) -> tuple[str, str | None]:
     """Return the model and the input of a page from the arguments [MODEL] [INPUT], without importing torch.
 

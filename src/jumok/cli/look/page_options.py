@@ -13,14 +13,14 @@ from typing import Any
 
 import click
 
-from jumok.cli.arguments import read_page_input
+from jumok.cli.arguments import parse_layer, read_page_input
 from jumok.cli.command import select_language, show_progress
 from jumok.lab.bilingual_text import Text
 
 SERVER_OPTIONS = ("host", "port", "allowed_hosts", "without_browser")
 # what the page shows by itself, or what the user chooses there
 OPEN_OPTIONS = ("language",)
-HTML_OPTIONS = ("language", "layer", "head", "limit")
+HTML_OPTIONS = ("language", "layer", "head")  # the head to show first
 
 
 HOST_NAME = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
@@ -172,7 +172,8 @@ def _start_browser(address: str, language: str) -> None:
     from jumok.web.server.open_browser import open_browser
 
     if not open_browser(address):
-        click.echo(NO_BROWSER.select(language))
+        with suppress(OSError):  # the reader of a pipe may be gone
+            click.echo(NO_BROWSER.select(language))
 
 
 def _write_page(path: Path, options: dict[str, Any]) -> None:
@@ -190,8 +191,8 @@ def _write_page(path: Path, options: dict[str, Any]) -> None:
 
     with show_progress(f"writing {path.name}", quiet=False) as report:
         start = Start(model, text, language=options["language"])
-        layer, head, limit = options["layer"], options["head"], options["limit"]
-        written = save_html(path, start, layer=layer, head=head, limit=limit, progress=report)
+        layer = None if options["layer"] is None else parse_layer(options["layer"])
+        written = save_html(path, start, layer=layer, head=options["head"], progress=report)
     click.echo(f"wrote {written}")
 
 
