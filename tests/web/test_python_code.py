@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from page_client import PageClient
-from transformers_folders import write_folder
 
 import jumok
 from jumok.attention import mask as masks
@@ -17,6 +16,7 @@ from jumok.lens import Ablate, KnockOut, Remask, Scale
 from jumok.lens.edits.edit_types import Edit
 from jumok.web.answers.python_code import write_edit
 from jumok.web.session import Session, Start
+from transformers_folders import write_folder
 
 HOSTILE_TEXT = 'the "cat" \'sat\'\\; \n""" # the {cat} \u2028 주목'
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -71,13 +72,45 @@ def test_edits_change_the_prediction_by_their_divergence(client) -> None:
     assert not run["sites"][0]["is_causal"] or run["sites"][0]["has_mask"]
 
 
-def test_clean_pass_is_computed_once(client) -> None:
-    client.ask("run", model="tiny", text="once", edits=[])
-    clean = client.session._opened["tiny"].kept_results["clean pass"][1]
-    client.ask("run", model="tiny", text="once", edits=[Ablate(layer=0, head=0).to_json()])
-    client.ask("run", model="tiny", text="once", edits=[Ablate(layer=0, head=1).to_json()])
-    (_, inspection) = next(iter(client.session._inspections.values()))
-    assert inspection.clean is clean and inspection.edited is not clean
+@pytest.fixture
+def own_model() -> Iterator[tuple[PageClient, Any]]:
+    loaded = jumok.load("tiny")
+    session = Session(Start(loaded.model, "the cat", tokenizer=loaded.tokenizer))
+    yield PageClient(session), loaded.model
+    session.close()
+
+
+def test_clean_pass_is_computed_once(own_model) -> None:
+    client, model = own_model
+    calls: list[str] = []
+    model.register_forward_hook(lambda *arguments: calls.append("model"))
+    for name, block in model.blocks.named_children():
+        block.attention.register_forward_hook(lambda *arguments, name=name: calls.append(name))
+    name = client.ask("hello")["model"]
+    client.ask("run", model=name, text="once", edits=[])
+    assert calls == ["0", "1", "model"]
+    calls.clear()
+    client.ask("run", model=name, text="once", edits=[Ablate(layer=0, head=0).to_json()])
+    assert calls == ["0", "1", "model"]
+    calls.clear()
+    client.ask("run", model=name, text="once", edits=[Ablate(layer=1, head=1).to_json()])
+    assert calls == ["1", "model"]  # the block before the edit is that of the clean pass
+    calls.clear()
+    client.ask("run", model=name, text="once", edits=[])
+    assert calls == []
+
+
+def test_training_the_model_gives_a_new_clean_pass(own_model) -> None:
+    client, model = own_model
+    name = client.ask("hello")["model"]
+    before = client.ask("run", model=name, text="once", edits=[])
+    with torch.no_grad():
+        model.embedding.weight.mul_(1.1)
+    after = client.ask("run", model=name, text="once", edits=[Ablate(layer=1, head=1).to_json()])
+    assert before["clean"] != after["clean"]
+    with torch.no_grad():
+        shares = model(torch.tensor([list(b"once")])).logits[0, -1].softmax(-1)
+    assert after["clean"][-1]["candidates"][0]["probability"] == pytest.approx(float(shares.max()), abs=1e-6)
 
 
 def test_only_the_last_prediction_of_a_long_text(client) -> None:
