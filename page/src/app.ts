@@ -185,7 +185,7 @@ export class App {
         this.thumbnails.value = new Map();
         this.headEffects.value = null;
         this.edgeEffects.value = null;
-        this.selection.value = checkSelection(run, options.selection ?? (isSameModel ? { ...this.selection.value, query: null, key: null } : null));
+        this.selection.value = checkSelection(run, options.selection ?? (isSameModel ? { ...this.selection.value, query: null, key: null } : run.first_selection));
         this.facts.value = new Map();
         if (!options.selection && run.image && this.view.value === "map") this.view.value = "image";
         if (!run.image && this.view.value === "image") this.view.value = "map";
@@ -446,7 +446,7 @@ export function checkSelection(run: Run, selection: Selection | null | undefined
   return {
     site,
     head: within(chosen.head, heads) ?? 0,
-    query: within(chosen.query, queries) ?? queries - 1,
+    query: within(chosen.query, queries) ?? (run.image && run.image.prefix > 0 && !run.target.length ? 0 : queries - 1),
     key: within(chosen.key, keys),
   };
 }

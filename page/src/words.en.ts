@@ -21,6 +21,7 @@ export const en = {
   languageButton: "한국어",
   model: "Model",
   text: "Text",
+  notText: "The input is not text: an image, or numbers",
   textHint: "Type a text and press Enter",
   run: "Run",
   generate: "Generate",

@@ -22,6 +22,7 @@ export const ko: Words = {
   languageButton: "English",
   model: "모델",
   text: "텍스트",
+  notText: "텍스트가 아닌 입력입니다(이미지 또는 수)",
   textHint: "텍스트를 입력하고 Enter를 누르세요",
   run: "실행",
   generate: "이어 쓰기",

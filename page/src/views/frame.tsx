@@ -70,7 +70,8 @@ function ViewTabs() {
   const app = useApp();
   const words = app.words.value;
   const run = app.run.value;
-  const views: View[] = ["map", "lines", "computation", "effect", "generation"];
+  const views: View[] = ["map", "lines", "computation", "effect"];
+  if (run?.model.predicts === "next token") views.push("generation");
   if (run?.image) views.unshift("image");
   const move = (event: KeyboardEvent) => {
     const step = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;

@@ -64,7 +64,7 @@ export function MapView() {
             {words.knockOutCells(count)}
           </button>
         )}
-        <Legend isDifference={shown === "difference"} most={gestures.most.value} />
+        <Legend kind={shown === "difference" ? "difference" : "weight"} most={gestures.most.value} />
       </div>
     </div>
   );
