@@ -107,6 +107,8 @@ export interface Site {
   is_causal: boolean;
   has_mask: boolean;
   scale: number | null; // factor of the dot products, 1/sqrt(head width); null for other scores
+  /** Where the keys lie in the picture. Absent if they are not patches. Later stages of Swin have fewer, larger patches. */
+  grid?: { rows: number; columns: number; prefix: number };
 }
 
 /** What the model predicts at one position (one entry for a classifier). At most 5 candidates. */
