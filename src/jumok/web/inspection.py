@@ -29,6 +29,7 @@ from .answers.picture import Picture, draw_picture
 from .answers.predictions import Predictions
 from .answers.site_maps import SiteMap, build_site_maps, describe_sites
 from .opened_model import OpenedModel
+from .page_edits import locate_edits_in_windows
 
 KEPT = ("value", "output")  # what the steps of a head need besides queries and keys
 MAX_KEPT_POSITIONS = 4096  # longer inputs would need gigabytes
@@ -69,7 +70,8 @@ class Inspection:
         start_text: The input of the start: a text, or the path of an image; None if there is none.
         labelled: The arguments of the model, with labels.
         generated: The first generated position; equal to the number of positions if none is generated.
-        edits: The edits.
+        edits: The edits of the page.
+        applied_edits: The same edits as the lens applies them: inside windows, where a model has some.
         clean: The pass without edits.
         edited: The pass with edits; None without edits.
         picture: The image that the model read, or None.
@@ -84,6 +86,7 @@ class Inspection:
     labelled: LabelledInput
     generated: int
     edits: tuple[Edit, ...]
+    applied_edits: tuple[Edit, ...]
     clean: Pass
     edited: Pass | None
     picture: Picture | None
@@ -243,7 +246,8 @@ def inspect_model(
         if generate and labelled.tokens and not labelled.target:
             labelled = _continue_text(opened, labelled, edits, generate, notes, progress)
         clean = _get_clean_pass(opened, labelled, progress)
-        edited = _run_pass(opened, labelled, edits, progress, clean) if edits else None
+        applied = locate_edits_in_windows(edits, clean.capture, clean.maps)
+        edited = _run_pass(opened, labelled, applied, progress, clean) if applied else None
     picture = draw_picture(opened, labelled, clean.capture)
     for site_map, site in zip(clean.maps, clean.capture.sites.names, strict=True):
         if type(site_map) is SiteMap and site_map.attention.batch > 1:
@@ -252,9 +256,20 @@ def inspect_model(
     is_text = opened.reads in ("text", "numbers")
     shown_text = (start_text if text is None else text) if is_text else None
     return Inspection(
-        number, opened, shown_text, start_text, labelled, generated, tuple(edits), clean, edited, picture, notes,
+        number,
+        opened,
+        shown_text,
+        start_text,
+        labelled,
+        generated,
+        tuple(edits),
+        applied,
+        clean,
+        edited,
+        picture,
+        notes,
         time.perf_counter() - started_at,
-    )  # fmt: skip
+    )
 
 
 def _continue_text(
@@ -276,7 +291,7 @@ def _continue_text(
         *labelled.positional,
         edits=edits,
         limit=allowed,
-        progress=lambda done, total: progress(done, total, "generating"),
+        progress=lambda done, total: progress(done, total, "running"),
         **labelled.named,
     )
     tokens = [*labelled.tokens, *generation.token_ids]
@@ -333,7 +348,7 @@ def _can_keep(opened: OpenedModel, settings: dict[str, Any], progress: Progress)
     if isinstance(opened.model, Model):
         return True
     with contextlib.suppress(ArgumentError):  # a model that is refused is refused again by lens.run
-        opened.lens.prepare_route(settings, RunProgress(lambda done, total: progress(0, 0, "comparing")))
+        opened.lens.prepare_route(settings, RunProgress(lambda done, total: progress(0, 0, "reading")))
         return True
     return False
 
