@@ -53,6 +53,12 @@ export function appliesTo(edit: Edit, site: Site): boolean {
   return edit.layer === null || edit.layer === undefined || edit.layer === site.layer || edit.layer === site.name;
 }
 
+/** Return whether an edit ablates a head. */
+export function ablates(edit: Edit, site: Site, head: number): boolean {
+  const isAttention = edit.edit === "Ablate" && (edit.part ?? "attention") === "attention";
+  return isAttention && appliesTo(edit, site) && toList(edit.head, site.heads).includes(head);
+}
+
 /** Return the rectangles that the knock-outs of a head remove. */
 export function listCuts(edits: Edit[], site: Site, head: number): Rectangle[] {
   const cuts: Rectangle[] = [];

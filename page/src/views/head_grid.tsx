@@ -3,7 +3,7 @@
 import { useEffect, useRef } from "preact/hooks";
 import { type App, type HeadOrder, headKey, type Thumbnail, useApp } from "../app";
 import { buildPixels, KIND_COLOURS } from "../colour";
-import { describeHead, formatSigned, shortenSite } from "../describe";
+import { ablates, describeHead, formatSigned, shortenSite } from "../describe";
 import type { Run } from "../protocol";
 
 interface Head {
@@ -45,7 +45,7 @@ export function HeadGrid() {
 
 /** Choose the width of a thumbnail so that a layer fits into the panel. */
 function chooseSize(heads: number): number {
-  return Math.max(22, Math.min(88, Math.floor(262 / heads) - 4));
+  return Math.max(16, Math.min(88, Math.floor(243 / heads) - 6)); // 2 pixels of border on each side, 2 between heads
 }
 
 function Layers({ app, run }: { app: App; run: Run }) {
@@ -56,7 +56,7 @@ function Layers({ app, run }: { app: App; run: Run }) {
     <>
       {[...stacks.values()].map((sites) => (
         <section key={sites[0]}>
-          {run.sites[sites[0]].stack_title && <h3>{run.sites[sites[0]].stack_title}</h3>}
+          {run.sites[sites[0]].stack_title && <h3>{app.words.value.stacks[run.sites[sites[0]].stack_title] ?? run.sites[sites[0]].stack_title}</h3>}
           {sites.map((site, row) => (
             <div class="jk-layer" key={site}>
               <span class="jk-layer-name" title={run.sites[site].name}>
@@ -144,8 +144,10 @@ function HeadButton({ app, site, head, size }: Head & { app: App; size: number }
   const selection = app.selection.value;
   const isSelected = selection.site === site && selection.head === head;
   const effect = app.headEffects.value?.rows.find((row) => row.site === site && row.head === head)?.effect;
+  const isAblated = app.run.value!.edits.some((edit) => ablates(edit, app.run.value!.sites[site], head));
   const title = [
     describeHead(app, { site, head }),
+    isAblated && words.ablated,
     facts && `${words.kinds[facts.kind] ?? facts.kind}: ${words.kindHints[facts.kind] ?? ""}`,
     facts && words.entropyOf(facts.entropy.toFixed(2)),
     effect !== undefined && words.effectOf(formatSigned(effect)),
@@ -167,7 +169,7 @@ function HeadButton({ app, site, head, size }: Head & { app: App; size: number }
   };
   return (
     <button
-      class={`jk-head${isSelected ? " jk-selected" : ""}`}
+      class={`jk-head${isSelected ? " jk-selected" : ""}${isAblated ? " jk-ablated" : ""}`}
       data-head={key}
       title={title.filter(Boolean).join("\n")}
       aria-label={title.filter(Boolean).join(", ")}

@@ -149,12 +149,14 @@ export function MapCanvas({ shown, gestures, title }: { shown: Shown; gestures: 
         gestures.value.value = "";
         return;
       }
-      if (app.shown.peek() === "all" && shown !== "difference") return; // one map writes the sentence
+      const isAlone = app.shown.value !== "all";
+      if (!isAlone && shown !== "edited") return; // one of the three maps writes the sentence
       const map: MapId = { run: run.run, shown, site: siteIndex, head, skipFirst: app.skipFirst.value };
-      const tell = (weight: number, isExact: boolean) => {
+      const tell = (weight: number, isExact: boolean, clean: number | null = null) => {
         const query = `${labelsOf(run, site.query_sequence)[cursor.query]} [${cursor.query}]`;
         const key = `${labelsOf(run, site.key_sequence)[cursor.key]} [${cursor.key}]`;
-        const number = formatWeight(weight, shown === "difference");
+        const change = clean === null ? "" : ` (${words.clean} ${formatWeight(clean)})`;
+        const number = formatWeight(weight, shown === "difference") + change;
         const isForbidden = weight === 0 && shown !== "difference" && site.is_causal && cursor.key > cursor.query;
         const note = isForbidden ? ` (${words.notAllowed})` : "";
         gestures.value.value = words.cellValue(query, key, `${isExact ? "" : `${words.approximately} `}${number}${note}`);
@@ -162,14 +164,16 @@ export function MapCanvas({ shown, gestures, title }: { shown: Shown; gestures: 
       const held = gestures.values.value.get(shown);
       const row = cursor.query - (held?.row ?? 0);
       const column = cursor.key - (held?.column ?? 0);
-      if (held?.map === nameMap(map) && row >= 0 && row < held.rows && column >= 0 && column < held.columns) {
+      const isHeld = held?.map === nameMap(map) && row >= 0 && row < held.rows && column >= 0 && column < held.columns;
+      if (isAlone && isHeld) {
         tell(held.weights[row * held.columns + column], held.isExact);
         return;
       }
       timer = setTimeout(async () => {
         try {
           const cell = await app.tiles.loadValues(map, cursor.query, cursor.key, 1, 1);
-          if (gestures.cursor.peek() === cursor) tell(cell.weights[0], cell.isExact);
+          const clean = isAlone ? null : await app.tiles.loadValues({ ...map, shown: "clean" }, cursor.query, cursor.key, 1, 1);
+          if (gestures.cursor.peek() === cursor) tell(cell.weights[0], cell.isExact, clean?.weights[0] ?? null);
         } catch (error) {
           if (!(error instanceof AskError)) throw error;
         }

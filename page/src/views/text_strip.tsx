@@ -17,7 +17,7 @@ export function TextStrip() {
   const weights = useRow(app);
   if (!run) return <section class="jk-strip jk-panel jk-empty" />;
   const site = app.site.value;
-  const hasShades = weights.value.length > 0 && site !== null;
+  const hasShades = weights.value.length > 0 && site !== null && (run.image === null || site.key_sequence === "target");
   return (
     <section class="jk-strip jk-panel">
       <div class="jk-sequences">
@@ -112,7 +112,7 @@ function Chips({ app, run, sequence, title, weights }: ChipsProps) {
         {first > 0 && <span class="jk-more">… {first.toLocaleString()}</span>}
         {shown.map((label, index) => {
           const position = first + index;
-          const weight = weights && position >= skip ? weights[position] : 0;
+          const weight = position >= skip ? (weights?.[position] ?? 0) : 0; // a new text is shown before its row
           const colour = weights ? weightColour(weight, app.scale.value, most, app.theme.value) : null;
           const isSelected = isQuerySide && selection.query === position;
           return (

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+import torch
+
 from jumok.defaults import LANGUAGES
 from jumok.errors import ArgumentError
 from jumok.web import ask_fields as fields
@@ -55,7 +57,8 @@ class Answerer:
         Raises:
             ArgumentError: If a field of the ask is invalid.
         """
-        return self._answers[job.kind](inspection, job)
+        with torch.no_grad():  # the biases and scores of a capture may be parameters
+            return self._answers[job.kind](inspection, job)
 
     def _answer_thumbnails(self, inspection: Inspection, job: Job) -> Answer:
         show = fields.read_choice(job.ask, "show", PASSES)

@@ -41,8 +41,7 @@ def describe_steps(shown: Pass, site: int, head: int, query: int, language: str)
         window, row = site_map.locate(query)
         positions = site_map.windows[window].tolist()
     call, values, output = _read_recorded(shown, name, window, head)
-    with torch.no_grad():
-        steps = _compute(call, window, head, row)
+    steps = _compute(call, window, head, row)
     weights = site_map.attention.tile(window, head, slice(row, row + 1), slice(None))[0].double().cpu()
     total = weights @ values
     listed = _choose_keys(weights, positions)

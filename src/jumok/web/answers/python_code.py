@@ -53,12 +53,14 @@ def write_edit(edit: Edit) -> str:
 
 
 def _write_imports(inspection: Inspection) -> str:
-    expressions = [repr(edit.mask) for edit in inspection.edits if isinstance(edit, Remask) and edit.mask is not None]
+    expressions = [
+        repr(edit.mask) for edit in inspection.applied_edits if isinstance(edit, Remask) and edit.mask is not None
+    ]
     names = sorted({name for text in expressions for name in re.findall(r"[a-z_]+", text) if hasattr(masks, name)})
     lines = ["import jumok"]
     if names:
         lines.append(f"from jumok.attention.mask import {', '.join(names)}")
-    kinds = sorted({type(edit).__name__ for edit in inspection.edits})
+    kinds = sorted({type(edit).__name__ for edit in inspection.applied_edits})
     if kinds:
         lines.append(f"from jumok.lens import {', '.join(kinds)}")
     if _has_prepared_input(inspection):
@@ -92,7 +94,7 @@ def _write_model(inspection: Inspection) -> str:
 
 
 def _write_edits(inspection: Inspection) -> str:
-    lines = [f"    {write_edit(edit)}," for edit in inspection.edits]
+    lines = [f"    {write_edit(edit)}," for edit in inspection.applied_edits]
     return "\n".join(["edits = [", *lines, "]"]) if lines else ""
 
 
