@@ -221,7 +221,7 @@ export class App {
     for (const site of order) {
       if (this.run.value !== run) return;
       try {
-        const { body, buffers } = await this.client.ask<Thumbnails>("thumbnails", { run: run.run, show: pass, site, size: 48 });
+        const { body, buffers } = await this.client.ask<Thumbnails>("thumbnails", { run: run.run, show: pass, site, size: 40 });
         if (this.run.value !== run) return;
         const loaded = new Map(this.thumbnails.value);
         const size = body.rows * body.columns;
