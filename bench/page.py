@@ -216,9 +216,8 @@ def measure_saved_file(browser: Browser, folder: Path) -> None:
         shown.wait_for_map()
         times.append(time.perf_counter() - begin)
         shown.close()
-    print(
-        f"saved file, 144 heads at 512 tokens: {path.stat().st_size / 1e6:.1f} MB, opened in {min(times):.1f} to {max(times):.1f} s"
-    )
+    size = path.stat().st_size / 1e6
+    print(f"saved file, 144 heads at 512 tokens: {size:.1f} MB, opened in {min(times):.1f} to {max(times):.1f} s")
 
 
 def main() -> None:
