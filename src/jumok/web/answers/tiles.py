@@ -18,6 +18,7 @@ from .site_maps import SiteMap
 TILE_CELLS = 256  # rows and columns of a tile
 PIECE_WEIGHTS = 2**18  # weights that are computed at once: they fit into the cache of a core
 PREVIEW_ROWS = 2  # rows of each cell that a preview reads
+EXACT_TILE_WEIGHTS = 2**24  # of a tile; up to here a preview would not be faster than the exact tile
 EXACT_THUMBNAIL_WEIGHTS = 2**23  # of all heads of a site; above, thumbnails are previews
 MAX_CACHE_BYTES = 32 * 2**20
 
@@ -119,7 +120,8 @@ def compute_tile(
     columns = list(range(column * span, min((column + 1) * span, maps[0].keys), size))
     row_end = min((row + 1) * span, maps[0].queries)
     column_end = min((column + 1) * span, maps[0].keys)
-    is_preview = preview and size > PREVIEW_ROWS
+    is_large = (row_end - rows[0]) * (column_end - columns[0]) > EXACT_TILE_WEIGHTS
+    is_preview = preview and is_large and size > PREVIEW_ROWS
     rows_per_cell = PREVIEW_ROWS if is_preview else None
     cells = pool_cells(
         maps, head, [*rows, row_end], [*columns, column_end], rows_per_cell, check, skip_first=skip_first
