@@ -45,6 +45,7 @@ bench: $(VENV)/.dev  ## Run all benchmarks; downloads 98 MB once and takes about
 	$(BIN)/python bench/perplexity.py
 	$(BIN)/python bench/pictures.py
 	$(BIN)/python bench/train.py
+	$(BIN)/python bench/web/page_server.py
 	cat "$$($(BIN)/jumok data where shakespeare)"/*.txt | head -n 30000 > $(VENV)/shakespeare.txt
 	$(BIN)/python bench/text.py $(VENV)/shakespeare.txt
 

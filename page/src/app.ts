@@ -185,7 +185,7 @@ export class App {
         this.thumbnails.value = new Map();
         this.headEffects.value = null;
         this.edgeEffects.value = null;
-        this.selection.value = checkSelection(run, options.selection ?? (isSameModel ? { ...this.selection.value, query: null, key: null } : null));
+        this.selection.value = checkSelection(run, options.selection ?? (isSameModel ? { ...this.selection.value, query: null, key: null } : run.first_selection));
         this.facts.value = new Map();
         if (!options.selection && run.image && this.view.value === "map") this.view.value = "image";
         if (!run.image && this.view.value === "image") this.view.value = "map";
@@ -195,8 +195,22 @@ export class App {
     this.tiles.startRun(run.run);
     void this.loadThumbnails(run);
     if (!isSameText && this.can("kinds")) void this.classify();
+    if (this.hello.value?.carrier === "file") void this.loadStoredEffects(run);
     const words = this.words.value;
     this.announcement.value = words.runDone(run.source.length, run.sites.length, run.edits.length);
+  }
+
+  /** Show the effects that were measured before the file was saved. */
+  private async loadStoredEffects(run: Run): Promise<void> {
+    for (const over of ["heads", "edges"] as const) {
+      try {
+        const { body } = await this.client.ask<Effects>("effect", { run: run.run, over });
+        if (over === "heads") this.headEffects.value = body;
+        else this.edgeEffects.value = body;
+      } catch (error) {
+        if (!(error instanceof AskError)) throw error; // not measured
+      }
+    }
   }
 
   /** Load the thumbnails site by site, those of the selected site first. */
@@ -432,7 +446,7 @@ export function checkSelection(run: Run, selection: Selection | null | undefined
   return {
     site,
     head: within(chosen.head, heads) ?? 0,
-    query: within(chosen.query, queries) ?? queries - 1,
+    query: within(chosen.query, queries) ?? (run.image && run.image.prefix > 0 && !run.target.length ? 0 : queries - 1),
     key: within(chosen.key, keys),
   };
 }

@@ -111,3 +111,8 @@ export function cssColour([red, green, blue]: Rgb): string {
 export function inkOn([red, green, blue]: Rgb): string {
   return red * 0.299 + green * 0.587 + blue * 0.114 > 150 ? "#10141c" : "#ffffff";
 }
+
+/** Return the colour of a weight over an image: one hue, more opaque for larger weights. */
+export function overlayColour(opacity: number): string {
+  return `rgba(255, 122, 0, ${opacity.toFixed(3)})`;
+}

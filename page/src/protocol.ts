@@ -78,6 +78,7 @@ export interface Run {
   edits: Edit[];
   clean: Prediction[];
   edited: Prediction[] | null; // null without edits
+  first_selection: Selection | null; // a head with a pattern, to show first; null: no suggestion
   change: number | null; // Kullback-Leibler divergence of the last prediction in nats, clean || edited
   seconds: number;
 }
@@ -107,8 +108,7 @@ export interface Site {
   is_causal: boolean;
   has_mask: boolean;
   scale: number | null; // factor of the dot products, 1/sqrt(head width); null for other scores
-  /** Where the keys lie in the picture. Absent if they are not patches. Later stages of Swin have fewer, larger patches. */
-  grid?: { rows: number; columns: number; prefix: number };
+  grid?: { rows: number; columns: number; prefix: number }; // of its keys, if they are patches of the image
 }
 
 /** What the model predicts at one position (one entry for a classifier). At most 5 candidates. */

@@ -21,6 +21,7 @@ export const en = {
   languageButton: "한국어",
   model: "Model",
   text: "Text",
+  notText: "The input is not text: an image, or numbers",
   textHint: "Type a text and press Enter",
   run: "Run",
   generate: "Generate",
@@ -88,6 +89,7 @@ export const en = {
     mixed: "fits none of the kinds",
   } as Record<string, string>,
   ablated: "ablated",
+  stacks: {} as Record<string, string>,
   kindPending: "classifying …",
   entropyOf: (nats: string) => `entropy ${nats} nats`,
   effectOf: (effect: string) => `effect ${effect}`,
@@ -226,8 +228,8 @@ export const en = {
   // generation
   generationTitle: "How the text is written, token by token",
   stepOf: (step: number, count: number) => `token ${step} of ${count}`,
-  writes: (label: string) => `writes “${label}”`,
-  reads: "and looks at",
+  writes: (last: string, next: string, head: string) =>
+    `After “${last}” the model writes “${next}”. The shades show where “${last}” looks in ${head}.`,
   play: "Play",
   pause: "Pause",
   candidates: "candidates",

@@ -27,8 +27,8 @@ ARGUMENTS = (
     "--disable-sync",
 )
 MISSING = (
-    "the tests of the page need Chromium or Chrome: install one (Debian: apt-get install chromium fonts-nanum; elsewhere: "
-    "playwright install chromium), or name it in JUMOK_BROWSER"
+    "the tests of the page need Chromium or Chrome: install one (Debian: apt-get install chromium fonts-nanum; "
+    "elsewhere: playwright install chromium), or name it in JUMOK_BROWSER"
 )
 
 
@@ -63,7 +63,8 @@ def install_browser() -> None:
         install = ["apt-get", "install", "--yes", "--quiet", "--no-install-recommends", *packages]
         environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
         for command in (install, ["apt-get", "update", "--quiet"], install):
-            if subprocess.run(command, env=environment, stdout=subprocess.DEVNULL).returncode == 0 and command is install:
+            completed = subprocess.run(command, env=environment, stdout=subprocess.DEVNULL)
+            if command is install and completed.returncode == 0:
                 return
     subprocess.run([sys.executable, "-m", "playwright", "install", "chromium"], check=False)
 

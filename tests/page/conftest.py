@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
-
 from chromium import ARGUMENTS, MISSING, find_browser
 from page_driver import ShownPage, serve_page
+from playwright.sync_api import Browser, sync_playwright
 
 TEXT = "the cat sat; the cat"
 

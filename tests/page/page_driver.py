@@ -27,7 +27,9 @@ def serve_page(*arguments: str, folder: Path | None = None) -> Iterator[str]:
     """
     command = [sys.executable, "-m", "jumok", "look", *arguments, "--open", "--no-browser", "--port", "0"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder, env=environment)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder, env=environment
+    )
     try:
         assert process.stdout is not None
         address = process.stdout.readline().strip()

@@ -33,13 +33,12 @@ def point_at_cell(shown: ShownPage, query: int, key: int) -> str:
         shown.page.keyboard.press("ArrowDown")
     for _ in range(key):
         shown.page.keyboard.press("ArrowRight")
-    value = shown.page.locator(".jk-value")
     shown.page.wait_for_function(
         "([query, key]) => document.querySelector('.jk-value').textContent.includes(`[${query}] → `)"
         " && document.querySelector('.jk-value').textContent.includes(`[${key}]: `)",
         arg=[query, key],
     )
-    return value.inner_text()
+    return shown.page.locator(".jk-value").inner_text()
 
 
 def test_the_first_look_shows_text_predictions_heads_and_a_map(address: str, open_page: OpenPage) -> None:

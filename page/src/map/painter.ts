@@ -247,7 +247,7 @@ export function formatCell(weight: number, isDifference: boolean): string {
   const size = Math.abs(weight);
   if (size < 0.0005) return "0";
   const sign = weight < 0 ? "−" : isDifference ? "+" : "";
-  return sign + (size >= 0.9995 ? size.toFixed(1) : size.toFixed(size < 0.01 ? 3 : 2).replace(/^0/, ""));
+  return sign + (size >= 0.995 ? size.toFixed(1) : size.toFixed(size < 0.01 ? 3 : 2).replace(/^0/, ""));
 }
 
 function paintNumbers(context: CanvasRenderingContext2D, picture: MapPicture): void {

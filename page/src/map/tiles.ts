@@ -131,7 +131,7 @@ export class TileStore {
         bytes: buffers[0].slice(),
         rows: body.rows,
         columns: body.columns,
-        isPreview: body.is_preview,
+        isPreview: body.is_preview && preview, // a saved file may have nothing better than a preview
         bitmap: null,
         style: "",
       });
@@ -139,7 +139,7 @@ export class TileStore {
         if (this.tiles.size <= MAX_TILES) break;
         this.drop(oldest, loaded);
       }
-      if (body.is_preview) this.wanted.push({ name, map, tile, preview: false });
+      if (body.is_preview && preview) this.wanted.push({ name, map, tile, preview: false });
       this.version.value++;
     } catch (error) {
       if (error instanceof AskError && !error.isSuperseded && error.reason !== "closed") {

@@ -155,7 +155,7 @@ function Row({ item, label, isVisible, width }: RowProps) {
   );
 }
 
-const MAX_ENTRIES = 32; // numbers of a vector that are drawn
+const MAX_ENTRIES = 20; // numbers of a vector that are drawn
 
 /** A vector as a row of coloured cells; pointing at one shows its number. */
 function Vector({ numbers, theme, hint }: { numbers: number[]; theme: Theme; hint: string }) {

@@ -2,6 +2,7 @@
 
 import { useEffect, useRef } from "preact/hooks";
 import { useApp, type View } from "../app";
+import { exportPng, exportSvg } from "../export";
 import { Computation } from "./computation";
 import { EditPanel } from "./edit_panel";
 import { EffectView } from "./effect_view";
@@ -69,7 +70,8 @@ function ViewTabs() {
   const app = useApp();
   const words = app.words.value;
   const run = app.run.value;
-  const views: View[] = ["map", "lines", "computation", "effect", "generation"];
+  const views: View[] = ["map", "lines", "computation", "effect"];
+  if (run?.model.predicts === "next token") views.push("generation");
   if (run?.image) views.unshift("image");
   const move = (event: KeyboardEvent) => {
     const step = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
@@ -93,7 +95,25 @@ function ViewTabs() {
           {words.views[view]}
         </button>
       ))}
+      {app.view.value === "map" && run && <ExportButtons />}
     </div>
+  );
+}
+
+function ExportButtons() {
+  const app = useApp();
+  const words = app.words.value;
+  const root = useRef<HTMLSpanElement>(null);
+  const findCanvas = () => root.current!.closest(".jk-centre")!.querySelector<HTMLCanvasElement>("canvas[data-map]");
+  return (
+    <span class="jk-exports" title={words.exportHint} ref={root}>
+      <button data-action="png" onClick={() => exportPng(app, findCanvas())}>
+        {words.exportPng}
+      </button>
+      <button data-action="svg" onClick={() => void exportSvg(app).catch((error) => app.fail(error))}>
+        {words.exportSvg}
+      </button>
+    </span>
   );
 }
 

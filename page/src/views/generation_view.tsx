@@ -89,7 +89,7 @@ export function GenerationView() {
         <b class="jk-new">{labels[written]}</b>
       </p>
       <p>
-        {describeHead(app, app.selection.value)}: “{labels[written - 1]}” {words.writes(labels[written])}
+        {words.writes(labels[written - 1], labels[written], describeHead(app, app.selection.value))}
       </p>
       <h3>{words.candidates}</h3>
       <table class="jk-candidates">

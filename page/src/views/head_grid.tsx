@@ -45,7 +45,7 @@ export function HeadGrid() {
 
 /** Choose the width of a thumbnail so that a layer fits into the panel. */
 function chooseSize(heads: number): number {
-  return Math.max(22, Math.min(88, Math.floor(262 / heads) - 4));
+  return Math.max(16, Math.min(88, Math.floor(243 / heads) - 6)); // 2 pixels of border on each side, 2 between heads
 }
 
 function Layers({ app, run }: { app: App; run: Run }) {
@@ -56,7 +56,7 @@ function Layers({ app, run }: { app: App; run: Run }) {
     <>
       {[...stacks.values()].map((sites) => (
         <section key={sites[0]}>
-          {run.sites[sites[0]].stack_title && <h3>{run.sites[sites[0]].stack_title}</h3>}
+          {run.sites[sites[0]].stack_title && <h3>{app.words.value.stacks[run.sites[sites[0]].stack_title] ?? run.sites[sites[0]].stack_title}</h3>}
           {sites.map((site, row) => (
             <div class="jk-layer" key={site}>
               <span class="jk-layer-name" title={run.sites[site].name}>

@@ -70,7 +70,7 @@ export function Header() {
       >
         <textarea
           aria-label={words.text}
-          placeholder={words.textHint}
+          placeholder={run?.text === null ? words.notText : words.textHint}
           rows={1}
           value={run && run.text === null ? "" : text.value}
           disabled={!canType}

@@ -3,8 +3,8 @@
 import { effect, useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { type App, useApp } from "../app";
-import { shade, weightColour } from "../colour";
-import { describeHead, formatWeight, labelsOf } from "../describe";
+import { overlayColour, shade } from "../colour";
+import { describeHead, formatWeight } from "../describe";
 import type { Run, Site } from "../protocol";
 import { Legend } from "./legend";
 import { useRow } from "./text_strip";
@@ -53,7 +53,7 @@ export function ImageView() {
         if (!now?.image || !shown || !bitmap || !side) return;
         const canvas = ref.current!;
         const ratio = devicePixelRatio || 1;
-        const { rows, columns, prefix, width, height } = now.image;
+        const { width, height } = now.image;
         const scale = side / Math.max(width, height);
         const [w, h] = [width * scale, height * scale];
         canvas.width = w * ratio;
@@ -65,7 +65,9 @@ export function ImageView() {
         context.imageSmoothingEnabled = width * 2 > w;
         context.drawImage(bitmap, 0, 0, w, h);
         const weights = row.value;
-        if (!readsImage(now, shown) || weights.length !== prefix + rows * columns) return;
+        if (!shown.grid) return;
+        const { rows, columns, prefix } = shown.grid;
+        if (weights.length !== prefix + rows * columns) return;
         let largest = 0;
         for (let patch = prefix; patch < weights.length; patch++) largest = Math.max(largest, weights[patch]);
         most.value = largest || 1;
@@ -73,10 +75,7 @@ export function ImageView() {
         const [cellWidth, cellHeight] = [w / columns, h / rows];
         for (let patch = 0; patch < rows * columns; patch++) {
           const weight = weights[prefix + patch];
-          const [red, green, blue] = weightColour(weight, app.scale.value, most.value, "dark");
-          // small weights darken the picture, large ones light up
-          const alpha = opacity.value * (0.9 - 0.5 * shade(weight, app.scale.value, most.value));
-          context.fillStyle = `rgba(${red}, ${green}, ${blue}, ${alpha})`;
+          context.fillStyle = overlayColour(opacity.value * shade(weight, app.scale.value, most.value));
           context.fillRect((patch % columns) * cellWidth, Math.floor(patch / columns) * cellHeight, cellWidth + 0.5, cellHeight + 0.5);
         }
         const { query } = app.selection.value;
@@ -91,33 +90,34 @@ export function ImageView() {
   );
 
   const patchAt = (event: MouseEvent): number | null => {
-    if (!run?.image) return null;
+    if (!site?.grid) return null;
+    const { rows, columns, prefix } = site.grid;
     const bounds = ref.current!.getBoundingClientRect();
-    const column = Math.floor(((event.clientX - bounds.left) / bounds.width) * run.image.columns);
-    const line = Math.floor(((event.clientY - bounds.top) / bounds.height) * run.image.rows);
-    if (column < 0 || line < 0 || column >= run.image.columns || line >= run.image.rows) return null;
-    return run.image.prefix + line * run.image.columns + column;
+    const column = Math.floor(((event.clientX - bounds.left) / bounds.width) * columns);
+    const line = Math.floor(((event.clientY - bounds.top) / bounds.height) * rows);
+    if (column < 0 || line < 0 || column >= columns || line >= rows) return null;
+    return prefix + line * columns + column;
   };
   const onMove = (event: MouseEvent) => {
     const position = patchAt(event);
     const weight = position === null ? undefined : row.value[position];
-    value.value = position === null || weight === undefined ? "" : `${labelsOf(run!, "source")[position]}: ${formatWeight(weight)}`;
+    value.value = position === null || weight === undefined ? "" : `${namePatch(app, site!, position)}: ${formatWeight(weight)}`;
   };
   const onKeyDown = (event: KeyboardEvent) => {
-    if (!run?.image || site?.query_sequence !== "source") return;
-    const { columns, rows, prefix } = run.image;
+    if (!site?.grid || site.query_sequence !== "source") return;
+    const { columns, rows, prefix } = site.grid;
     const steps: Record<string, number> = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns };
     if (!(event.key in steps)) return;
     const query = Math.max(0, Math.min((app.selection.value.query ?? prefix) + steps[event.key], prefix + rows * columns - 1));
     app.select({ query, key: null });
     event.preventDefault();
   };
-  const canShow = run?.image && site ? readsImage(run, site) : true;
+  const canShow = !run || site?.grid !== undefined;
   return (
     <div class="jk-image-view">
       <div class="jk-toolbar">
         <strong class="jk-title">{run && site ? words.imageTitle(nameQuery(app, run, site), describeHead(app, app.selection.value)) : ""}</strong>
-        {run?.image && run.image.prefix > 0 && site?.query_sequence === "source" && (
+        {site?.grid && site.grid.prefix > 0 && site.query_sequence === "source" && (
           <button onClick={() => app.select({ query: 0, key: null })}>{words.classToken}</button>
         )}
         <label class="jk-slider">
@@ -145,24 +145,21 @@ export function ImageView() {
         <p class="jk-value" aria-live="polite">
           {value.value || words.imageHint}
         </p>
-        <Legend isDifference={false} most={most.value} />
+        <Legend kind="overlay" most={most.value} />
       </div>
     </div>
   );
 }
 
-/** Whether the keys of a site are the patches of the image. */
-function readsImage(run: Run, site: Site): boolean {
-  return run.image !== null && site.key_sequence === "source" && site.keys === run.image.prefix + run.image.rows * run.image.columns;
+function namePatch(app: App, site: Site, position: number): string {
+  const words = app.words.value;
+  if (!site.grid || position < site.grid.prefix) return words.classToken;
+  const patch = position - site.grid.prefix;
+  return words.patch(Math.floor(patch / site.grid.columns), patch % site.grid.columns);
 }
 
 function nameQuery(app: App, run: Run, site: Site): string {
-  const words = app.words.value;
   const { query } = app.selection.value;
   if (query === null) return "";
-  if (site.query_sequence === "target") return `“${run.target[query]}”`;
-  const image = run.image;
-  if (!image || query < image.prefix) return words.classToken;
-  const patch = query - image.prefix;
-  return words.patch(Math.floor(patch / image.columns), patch % image.columns);
+  return site.query_sequence === "target" ? `“${run.target[query]}”` : namePatch(app, site, query);
 }

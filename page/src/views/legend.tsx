@@ -2,11 +2,14 @@
 
 import { useEffect, useRef } from "preact/hooks";
 import { useApp } from "../app";
-import { differenceColour, unshade, weightColour } from "../colour";
+import { differenceColour, overlayColour, unshade, weightColour } from "../colour";
 
 const WIDTH = 160;
 
-export function Legend({ isDifference, most }: { isDifference: boolean; most: number }) {
+export type LegendKind = "weight" | "difference" | "overlay";
+
+export function Legend({ kind, most }: { kind: LegendKind; most: number }) {
+  const isDifference = kind === "difference";
   const app = useApp();
   const words = app.words.value;
   const ref = useRef<HTMLCanvasElement>(null);
@@ -14,6 +17,15 @@ export function Legend({ isDifference, most }: { isDifference: boolean; most: nu
   const theme = app.theme.value;
   useEffect(() => {
     const canvas = ref.current!;
+    const context = canvas.getContext("2d")!;
+    if (kind === "overlay") {
+      context.clearRect(0, 0, WIDTH, 1);
+      for (let x = 0; x < WIDTH; x++) {
+        context.fillStyle = overlayColour(x / (WIDTH - 1));
+        context.fillRect(x, 0, 1, 1);
+      }
+      return;
+    }
     const image = new ImageData(WIDTH, 1);
     for (let x = 0; x < WIDTH; x++) {
       const share = x / (WIDTH - 1);
@@ -22,8 +34,8 @@ export function Legend({ isDifference, most }: { isDifference: boolean; most: nu
         : weightColour(unshade(share, scale, most), scale, most, theme);
       image.data.set([...colour, 255], 4 * x);
     }
-    canvas.getContext("2d")!.putImageData(image, 0, 0);
-  }, [isDifference, most, scale, theme]);
+    context.putImageData(image, 0, 0);
+  }, [kind, most, scale, theme]);
   const ticks = isDifference ? [-most, 0, most] : [0, unshade(0.5, scale, most), most];
   return (
     <div class="jk-legend">

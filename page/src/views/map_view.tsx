@@ -5,7 +5,6 @@ import { useEffect, useRef } from "preact/hooks";
 import { type ShownMaps, useApp } from "../app";
 import { type Scale, SCALES } from "../colour";
 import { describeHead } from "../describe";
-import { exportPng, exportSvg } from "../export";
 import type { Rectangle } from "../map/painter";
 import type { VisibleValues } from "../map/tiles";
 import type { Viewport } from "../map/viewport";
@@ -65,7 +64,7 @@ export function MapView() {
             {words.knockOutCells(count)}
           </button>
         )}
-        <Legend isDifference={shown === "difference"} most={gestures.most.value} />
+        <Legend kind={shown === "difference" ? "difference" : "weight"} most={gestures.most.value} />
       </div>
     </div>
   );
@@ -129,14 +128,6 @@ function Toolbar({ gestures }: { gestures: MapGestures }) {
           {words.rectangle}
         </button>
       )}
-      <span class="jk-group" title={words.exportHint}>
-        <button data-action="png" onClick={() => exportPng(app, findCanvas())}>
-          {words.exportPng}
-        </button>
-        <button data-action="svg" onClick={() => void exportSvg(app).catch((error) => app.fail(error))}>
-          {words.exportSvg}
-        </button>
-      </span>
     </div>
   );
 }

@@ -101,6 +101,18 @@ def load_and_prepare(
     return loaded, labelled
 
 
+def parse_layer(layer: str) -> int | str:
+    """Return the value of --layer: the number of a layer, or the name of an attention.
+
+    Args:
+        layer: The text on the command line.
+
+    >>> parse_layer("-1"), parse_layer("decoder.0.cross")
+    (-1, 'decoder.0.cross')
+    """
+    return int(layer) if layer.removeprefix("-").isdecimal() else layer
+
+
 def read_page_input(arguments: tuple[str, ...]) -> tuple[str, str | None]:
     """Return the model and the input of a page from the arguments [MODEL] [INPUT], without importing torch.
 
@@ -154,10 +166,12 @@ def _split_model_and_input(arguments: tuple[str, ...]) -> tuple[str, str]:
 
 
 def _is_model_name(word: str) -> bool:
-    """Return True for a model of the catalogue, and for a folder that holds a model."""
+    """Return True for a model of the package or the catalogue, and for a folder that holds a model."""
     from jumok.data.catalogue import list_entries
 
-    if word == DEFAULT_MODEL or any(entry.name == word and entry.kind == "model" for entry in list_entries()):
+    if word in defaults.INCLUDED_MODELS or any(
+        entry.name == word and entry.kind == "model" for entry in list_entries()
+    ):
         return True
     return any(_is_file(Path(word) / name) for name in ("config.json", "run.json"))
 

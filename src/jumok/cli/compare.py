@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from .arguments import parse_layer
 from .command import Command, language_option, select_language
 from .picture_options import add_picture_options, add_shading_options, check_picture_paths
 
@@ -61,7 +62,7 @@ def compare(
         from jumok.draw import AXIS_NAMES
         from jumok.lab.run_maps import read_run_maps, save_run_maps
 
-        site = -1 if layer is None else int(layer) if layer.removeprefix("-").isdecimal() else layer
+        site = -1 if layer is None else parse_layer(layer)
         maps = read_run_maps(runs, text, layer=site, head=head)
         axis_names = AXIS_NAMES[select_language(language)]
         for path in paths:

@@ -28,6 +28,8 @@ EXTRA_PURPOSES = {
     "tensorboard": "metrics in TensorBoard (jumok train --tensorboard)",
     "wandb": "metrics in Weights & Biases (jumok train --wandb)",
     "transformers": "a lens on models of transformers",
+    "page": "the page in a browser (jumok look --open)",
+    "notebook": "the page in a notebook (jumok.show)",
     "docs": "building the documentation (make docs)",
 }
 

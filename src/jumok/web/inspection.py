@@ -24,6 +24,7 @@ from jumok.tap import listen
 from jumok.tasks.labelled_input import LabelledInput
 
 from .answers import predictions
+from .answers.first_selection import choose_selection
 from .answers.picture import Picture, draw_picture
 from .answers.predictions import Predictions
 from .answers.site_maps import SiteMap, build_site_maps, describe_sites
@@ -186,6 +187,7 @@ class Inspection:
             "clean": self.clean.predictions.rows,
             "edited": None if edited is None else edited.predictions.rows,
             "change": change,
+            "first_selection": choose_selection(self),
             "seconds": self.seconds,
         }
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from jumok import defaults
-from jumok.cli.arguments import load_and_prepare
+from jumok.cli.arguments import load_and_prepare, parse_layer
 from jumok.cli.command import Command, json_option, language_option, select_language, show_progress, show_status
 from jumok.cli.input_summary import explain_failures, input_to_json, limit_option, summarize_input
 from jumok.cli.picture_options import add_picture_options, add_shading_options, check_picture_paths
@@ -255,7 +255,7 @@ def _select_sites(capture: Capture, layer: str | None) -> list[str]:
     """Return the names of the attentions to show; all without ``layer``."""
     if layer is None:
         return list(capture.sites.names)
-    return [capture.sites.find(int(layer) if layer.removeprefix("-").isdecimal() else layer)]
+    return [capture.sites.find(parse_layer(layer))]
 
 
 def _describe_rows(capture: Capture, sites: Iterable[str], hidden: list[str], language: str) -> str:

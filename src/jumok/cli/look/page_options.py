@@ -5,20 +5,22 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import click
 
-from jumok.cli.arguments import read_page_input
+from jumok.cli.arguments import parse_layer, read_page_input
 from jumok.cli.command import select_language, show_progress
 from jumok.lab.bilingual_text import Text
 
 SERVER_OPTIONS = ("host", "port", "allowed_hosts", "without_browser")
 # what the page shows by itself, or what the user chooses there
 OPEN_OPTIONS = ("language",)
-HTML_OPTIONS = ("language", "layer", "head", "limit")
+HTML_OPTIONS = ("language", "layer", "head")  # the head to show first
 
 
 HOST_NAME = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
@@ -149,7 +151,6 @@ def _open_page(page: PageOptions, options: dict[str, Any]) -> None:
     model, text = read_page_input(options["arguments"])
 
     # torch is imported later, by the worker of the session: the page must not wait for it
-    from jumok.web.server.open_browser import open_browser
     from jumok.web.server.page_server import PageServer, is_loopback
     from jumok.web.session import Session, Start
 
@@ -158,11 +159,21 @@ def _open_page(page: PageOptions, options: dict[str, Any]) -> None:
     language = select_language(options["language"])
     if not is_loopback(page.host):
         click.echo(f"jumok: {PUBLIC_WARNING.select(language)}", err=True)
-    click.echo(server.address)
-    click.echo(STOP_HINT.select(language))
-    if not page.without_browser and not open_browser(server.address):
-        click.echo(NO_BROWSER.select(language))
-    server.run()
+    with suppress(KeyboardInterrupt):  # the usual way to end it, also before it runs
+        click.echo(server.address)
+        click.echo(STOP_HINT.select(language))
+        if not page.without_browser:
+            # some browsers return only when they are closed
+            Thread(target=_start_browser, args=(server.address, language), daemon=True).start()
+        server.run()
+
+
+def _start_browser(address: str, language: str) -> None:
+    from jumok.web.server.open_browser import open_browser
+
+    if not open_browser(address):
+        with suppress(OSError):  # the reader of a pipe may be gone
+            click.echo(NO_BROWSER.select(language))
 
 
 def _write_page(path: Path, options: dict[str, Any]) -> None:
@@ -180,8 +191,8 @@ def _write_page(path: Path, options: dict[str, Any]) -> None:
 
     with show_progress(f"writing {path.name}", quiet=False) as report:
         start = Start(model, text, language=options["language"])
-        layer, head, limit = options["layer"], options["head"], options["limit"]
-        written = save_html(path, start, layer=layer, head=head, limit=limit, progress=report)
+        layer = None if options["layer"] is None else parse_layer(options["layer"])
+        written = save_html(path, start, layer=layer, head=options["head"], progress=report)
     click.echo(f"wrote {written}")
 
 

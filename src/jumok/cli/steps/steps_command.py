@@ -10,7 +10,7 @@ import click
 
 from jumok import defaults
 
-from ..arguments import load_and_prepare
+from ..arguments import load_and_prepare, parse_layer
 from ..command import Command, collect_given_options, json_option, language_option, select_language, show_status
 from ..input_summary import explain_failures
 from ..picture_options import add_picture_options, check_picture_paths
@@ -195,7 +195,7 @@ def _build_model_example(arguments: tuple[str, ...], options: dict[str, Any], as
     with show_status("reading", as_json), explain_failures(loaded.model), Lens(loaded) as lens:
         capture = lens.run(*labelled.positional, **labelled.named, keep=KEPT)
     layer = options["layer"]
-    site = capture.sites.find(int(layer) if layer.removeprefix("-").isdecimal() else layer)
+    site = capture.sites.find(parse_layer(layer))
     sides = capture.sites.get_sides(site)
     return build_model_steps(
         capture, site, options["head"], labelled.get_labels(sides.queries), labelled.get_labels(sides.keys)

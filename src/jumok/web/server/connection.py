@@ -18,6 +18,7 @@ from jumok.web.wire import parse_ask
 if TYPE_CHECKING:
     from jumok.web.session import Session
     from jumok.web.wire import Message
+    from jumok.web.work_queue import Send
 
 TOKEN_SECONDS = 5.0
 MAX_TOKEN_MESSAGE = 1000  # characters
@@ -157,7 +158,7 @@ async def _send_answers(websocket: WebSocket, outbox: Outbox) -> None:
         await websocket.send_bytes(frame)
 
 
-async def _receive_asks(websocket: WebSocket, session: Session, send: object) -> None:
+async def _receive_asks(websocket: WebSocket, session: Session, send: Send) -> None:
     while True:
         message = await websocket.receive()
         if message["type"] == "websocket.disconnect":

@@ -84,11 +84,9 @@ class PageServer:
         return f"http://{self._name}:{self.port}/#token={self.token}"
 
     def run(self) -> None:
-        """Answer until Ctrl-C or ``stop``."""
+        """Answer until ``stop``, or until Ctrl-C, which raises KeyboardInterrupt here as well."""
         try:
             self._server.run(sockets=[self._socket])
-        except KeyboardInterrupt:  # the usual way to end it
-            pass
         finally:
             self._socket.close()
             self.session.close()
