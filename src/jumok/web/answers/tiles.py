@@ -203,7 +203,7 @@ def encode_weights(weights: Weights) -> NDArray[numpy.uint8]:
     Args:
         weights: Weights from 0 to 1.
     """
-    return numpy.rint(255 * numpy.sqrt(numpy.clip(weights, 0, 1))).astype(numpy.uint8)
+    return numpy.rint(255 * numpy.sqrt(numpy.clip(numpy.nan_to_num(weights), 0, 1))).astype(numpy.uint8)
 
 
 def encode_differences(differences: Weights) -> NDArray[numpy.uint8]:
@@ -212,6 +212,7 @@ def encode_differences(differences: Weights) -> NDArray[numpy.uint8]:
     Args:
         differences: Numbers from -1 to 1.
     """
+    differences = numpy.nan_to_num(differences)
     roots = numpy.sign(differences) * numpy.sqrt(numpy.clip(numpy.abs(differences), 0, 1))
     return numpy.rint(128 + 127 * roots).astype(numpy.uint8)
 
