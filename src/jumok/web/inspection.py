@@ -33,7 +33,7 @@ from .page_edits import locate_edits_in_windows
 
 KEPT = ("value", "output")  # what the steps of a head need besides queries and keys
 MAX_KEPT_POSITIONS = 4096  # longer inputs would need gigabytes
-CLEAN_PASS = "clean pass"  # under which an opened model keeps it
+CLEAN_PASS, FIRST_SELECTION = "clean pass", "first selection"  # under which an opened model keeps them
 
 Progress = Callable[[int, int, str], None]  # finished steps, all steps (0: not known), stage
 
@@ -187,9 +187,18 @@ class Inspection:
             "clean": self.clean.predictions.rows,
             "edited": None if edited is None else edited.predictions.rows,
             "change": change,
-            "first_selection": choose_selection(self),
+            "first_selection": self._choose_selection(),
             "seconds": self.seconds,
         }
+
+    def _choose_selection(self) -> dict[str, Any] | None:
+        """Return the head to show first; reading a row of every head takes longer than an edit of a small model."""
+        stored = self.opened.kept_results.get(FIRST_SELECTION)
+        if stored is None or stored[0] != self.clean.serial:
+            stored = self.clean.serial, choose_selection(self)
+            self.opened.kept_results[FIRST_SELECTION] = stored
+        selection: dict[str, Any] | None = stored[1]
+        return selection
 
     def _describe_model(self) -> dict[str, Any]:
         opened, capture = self.opened, self.clean.capture
