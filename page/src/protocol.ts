@@ -152,10 +152,11 @@ export interface Kinds {
 }
 
 /**
- * {ask: "tiles", run, show, site, head, level, row, column, preview} -> one tile of at most 256 x 256 cells, which
- * begins at cell (256 * row, 256 * column). A cell of level L pools 2^L x 2^L weights (the largest; for a difference the one
+ * {ask: "tiles", run, show, site, head, level, row, column, preview, skip_first} -> one tile of at most 256 x 256
+ * cells, which begins at cell (256 * row, 256 * column). A cell of level L pools 2^L x 2^L weights (the largest; for a difference the one
  * with the largest absolute value). Buffer 0: u8 [rows, columns]: 255 * sqrt(weight); of a difference
  * 128 + 127 * sign(d) * sqrt(|d|). `preview`: read only some rows of each cell.
+ * `skip_first`: the weights of the first key count as 0.
  */
 export interface Tile {
   rows: number;

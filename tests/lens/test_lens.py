@@ -292,6 +292,7 @@ with jumok.Lens(tiny) as lens, jumok.Lens(gpt2) as other, jumok.Lens(encoder) as
         (lambda: profile_heads(capture, 1, 0), "needs an open lens, a capture made by it"),
         (lambda: capture.logits, "this capture has no logits; request them"),
         (lambda: lens.run(), "lens.run needs an input"),
+        (lambda: lens.run("the cat", reuse="clean"), "reuse must be a capture: lens.run(..., reusable=True)"),
         (lambda: jumok.effect(tiny, "the cat", layers=[]), "layers is empty"),
         (lambda: jumok.effect(tiny, "the cat", over="edges", by="mean"), "applies only to heads, not to edges"),
         (lambda: jumok.effect(tiny, "the cat", over="edges", controls=0), "controls must be at least 1, not 0"),

@@ -27,6 +27,7 @@ from .capture.recorder import Recorder
 from .capture.step_recorder import StepRecorder
 from .edits.edit_types import Edit, KnockOut, Remask
 from .input_checks import check_edges_exist
+from .run_progress import Progress, TokenProgress
 from .sites import Sites
 from .text_inputs import find_start_token, is_encoder_decoder
 
@@ -81,6 +82,7 @@ def generate_with_edits(
     limit: int,
     keep: tuple[str, ...],
     name: str,
+    progress: Progress | None = None,
 ) -> Generation:
     """Generate text with a model's own decoding while edits apply; see ``Lens.generate``.
 
@@ -92,6 +94,7 @@ def generate_with_edits(
         limit: The largest number of new tokens.
         keep: Further tensors to record.
         name: The name of the capture.
+        progress: Called with the number of new tokens and the largest number of them, or None.
 
     Raises:
         ArgumentError: If the input, a setting or an edit does not fit the model.
@@ -112,14 +115,18 @@ def generate_with_edits(
         def decode(count: int) -> list[int]:
             return _decode_with_transformers(lens.model, prompt, count)
 
-    if not isinstance(lens.model, Model):
-        lens.prepare_route(**_build_forward_arguments(lens.model, prompt))
-    recorder = StepRecorder(keep)
+    recorder, token_progress = StepRecorder(keep), TokenProgress(progress, allowed)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(token_progress.keep_error())
+        if not isinstance(lens.model, Model):
+            lens.prepare_route(_build_forward_arguments(lens.model, prompt), token_progress)
+            stack.enter_context(lens.reopen_after_errors())
         stack.enter_context(_evaluation_mode(lens.model))
+        stack.enter_context(listen(token_progress))
         edit_listener = None
         if edits:
             edit_listener = lens.create_edit_listener(edits, _find_sites(decode))
+            token_progress.begin_generation()
             stack.enter_context(listen(edit_listener))
         stack.enter_context(listen(recorder))
         token_ids = decode(allowed)

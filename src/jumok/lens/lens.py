@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy
@@ -47,7 +47,9 @@ from .input_checks import (
     count_shared_words,
     explain_index_errors,
 )
-from .model_facts import ModelFacts
+from .model_facts import LAST_LOGITS_ARGUMENTS, ModelFacts
+from .reuse import ReusableRun, get_reusable_run, merge_reused
+from .run_progress import Progress, RunProgress
 from .sites import Sites
 from .text_inputs import ModelArguments, label_arguments, name_text_pair
 
@@ -108,7 +110,7 @@ class Lens:
         self._router: Router | None = None  # only for models of transformers
         self._check = check
         self._is_open = False
-        self._sites: Sites | None = None
+        self._sites: dict[tuple[int, frozenset[str]], Sites] = {}  # by the names of the model's arguments
         if not isinstance(self.model, nn.Module):
             raise ArgumentError(f"a lens needs a model, or the name of one, not {describe_type(model)}")
         if not isinstance(self.model, Model):
@@ -150,9 +152,15 @@ class Lens:
         labels: Labels = None,
         name: str = "run",
         gradients: bool = False,
+        reusable: bool = False,
+        reuse: Capture | None = None,
+        progress: Progress | None = None,
         **settings: Any,
     ) -> Capture:
         """Run the model's forward pass and record its attentions.
+
+            clean = lens.run(text, reusable=True)
+            edited = lens.run(text, edits=edits, reuse=clean)
 
         Args:
             inputs: The model's inputs: tensors, a list or a numpy array of token ids, or a text where the lens has a
@@ -165,6 +173,14 @@ class Lens:
                 list labels only the source. Default: the tokens, where there is a tokenizer.
             name: The name by which a ``Patch`` refers to this capture in JSON.
             gradients: Whether to record gradients.
+            reusable: Whether later runs of the same inputs with edits may reuse this one. The capture then also keeps
+                the output of every block: a vector of the model's width for each position and block (SmolLM2 at 4,096
+                tokens: 270 MiB). A model of transformers builds no key/value cache.
+            reuse: A reusable capture of the same inputs. Blocks before the first edited one are not computed again;
+                their attentions and activations are those of this capture. The result is the same.
+            progress: Called at every tap (several in each attention, one in each MLP) with the number of finished
+                attentions and their total; the total is 0 before the first run. An exception that it raises stops the
+                run at once; model and lens stay usable.
             settings: Further keyword arguments of the model's ``forward``.
 
         Returns:
@@ -184,25 +200,29 @@ class Lens:
             check_token_tensor(prepared[0], self.model)
         if not logits:
             settings = {**self.facts.build_last_logits_arguments(1), **settings}
+        if reusable or reuse is not None:
+            settings = {**self.facts.build_no_cache_arguments(), **settings}
+        arguments = ModelArguments(prepared, settings)
+        blocks = self._prepare_blocks(arguments, edits, keep, reusable=reusable, reuse=reuse, gradients=gradients)
 
-        recorder = Recorder(keep)
-        with use_fastest_threads(self.model, count_rows((*prepared, *settings.values()))):
-            support = self._prepare_route(prepared, settings)
+        recorder, run_progress = Recorder(keep), RunProgress(progress)
+        with run_progress.keep_error(), use_fastest_threads(self.model, count_rows((*prepared, *settings.values()))):
+            support = self._prepare_route(arguments, run_progress)
             if support is not None and support.route is None:
-                recorder.attentions, output = self._read_maps(prepared, settings, has_edits=bool(edits or keep))
+                has_edits = bool(edits or keep or blocks is not None)
+                recorder.attentions, output = self._read_maps(arguments, has_edits, run_progress)
             else:
-                output = self._forward(recorder, edits, gradients, prepared, settings)
+                output = self._forward(recorder, edits, gradients, arguments, run_progress, blocks, reuse)
         if not recorder.attentions:
             raise ArgumentError(f"{type(self.model).__name__} computes no attention that the lens can record")
         if labels is None:
-            labels = label_arguments(
-                self.model, self.tokenizer, ModelArguments(prepared, settings), recorder.attentions
-            )
+            labels = label_arguments(self.model, self.tokenizer, arguments, recorder.attentions)
         elif input_count > 1:
             check_labels_are_unambiguous(Sites(list(recorder.attentions)))
         capture = Capture(
             recorder.attentions, recorder.activations, output if logits else None, tuple(edits), labels, name
         )
+        capture.reusable = blocks if reusable else None
         for edit in edits:
             check_edges_exist(edit, capture)
         return capture
@@ -214,6 +234,7 @@ class Lens:
         limit: int = NEW_TOKENS,
         keep: str | Sequence[str] = (),
         name: str = "generation",
+        progress: Progress | None = None,
         **settings: Any,
     ) -> Generation:
         """Generate text with the model's own decoding, and record the attentions of every token that it reads.
@@ -227,6 +248,8 @@ class Lens:
                 ``ContextWarning``.
             keep: Further tensors to record, as in ``run``.
             name: The name by which a ``Patch`` refers to the capture in JSON.
+            progress: Called at every tap with the number of new tokens and ``limit``; an exception that it raises
+                stops the generation, as in ``run``.
             settings: For models of Jumok the fields of ``Sampling`` (temperature, top_k, seed ...); for models of
                 transformers the arguments of ``model.generate``, and ``seed``. By default the most probable token is
                 chosen.
@@ -247,7 +270,9 @@ class Lens:
         if not inputs and not settings:
             raise ArgumentError("lens.generate needs an input: a text, token ids or a tensor")
         words, checked = check_keep(keep), check_edits(edits)
-        return generate_with_edits(self, inputs, settings, edits=checked, limit=limit, keep=words, name=name)
+        return generate_with_edits(
+            self, inputs, settings, edits=checked, limit=limit, keep=words, name=name, progress=progress
+        )
 
     def prepare_arguments(self, inputs: tuple[Any, ...], settings: dict[str, Any]) -> ModelArguments:
         """Convert inputs to arguments of the model's ``forward``; texts become token ids.
@@ -298,18 +323,21 @@ class Lens:
         return model_input.to(next(self.model.parameters()).device)
 
     def find_sites(self, *inputs: Any, **settings: Any) -> Sites:
-        """Return the model's attention sites in execution order; the first call runs the model once to find them.
+        """Return the model's attention sites in execution order; the model runs once if no run has found them yet.
 
         Args:
             inputs: The model's inputs, as in ``run``.
             settings: Further keyword arguments of the model's ``forward``.
         """
-        if self._sites is None:
-            recorder = Recorder()
-            with torch.no_grad(), listen(recorder):
-                self.model(*(self.prepare_input(model_input) for model_input in inputs), **settings)
-            self._sites = Sites(list(recorder.attentions))
-        return self._sites
+        prepared = tuple(self.prepare_input(model_input) for model_input in inputs)
+        return self._find_sites(ModelArguments(prepared, settings), RunProgress())
+
+    def _find_sites(self, arguments: ModelArguments, progress: RunProgress) -> Sites:
+        """Return the attention sites of a forward pass; the model runs once if they are not known."""
+        key = _list_argument_names(arguments)
+        if key not in self._sites:
+            self._forward(Recorder(), (), False, arguments, progress)
+        return self._sites[key]
 
     def find_mlp(self, site: str) -> str:
         """Return the name of the block whose MLP follows an attention.
@@ -350,58 +378,111 @@ class Lens:
         if not self._is_open:
             raise ArgumentError("the lens is closed; open it: with jumok.Lens(model) as lens: ...")
 
+    def _prepare_blocks(
+        self,
+        arguments: ModelArguments,
+        edits: Sequence[Edit],
+        keep: tuple[str, ...],
+        *,
+        reusable: bool,
+        reuse: Capture | None,
+        gradients: bool,
+    ) -> ReusableRun | None:
+        """Return what stores the blocks of a reusable run, or the stored blocks of the run to reuse; else None."""
+        if not reusable and reuse is None:
+            return None
+        if reusable and (edits or reuse is not None):
+            raise ArgumentError("a reusable run has no edits and reuses nothing; make it first, with reusable=True")
+        if gradients:
+            raise ArgumentError("gradients need the complete forward pass; omit reuse and reusable")
+        if arguments.settings.get("use_cache"):
+            raise ArgumentError("a reusable run builds no key/value cache; omit use_cache")
+        if reusable:
+            return ReusableRun.prepare(self.model, arguments, keep)
+        return get_reusable_run(reuse, self.model, arguments, keep, self.facts.last_logits_argument)
+
     def _forward(
         self,
         recorder: Recorder,
         edits: Sequence[Edit],
         gradients: bool,
-        inputs: tuple[Any, ...],
-        settings: dict[str, Any],
+        arguments: ModelArguments,
+        progress: RunProgress,
+        blocks: ReusableRun | None = None,
+        reuse: Capture | None = None,
     ) -> Any:
         """Run the model in evaluation mode with the recorder and the edits, and return its output."""
+        key = _list_argument_names(arguments)
         edit_listener = None
+        if reuse is not None:
+            self._sites.setdefault(key, reuse.sites)
         if edits:
-            sites = self.find_sites(*inputs, **settings)
-            edit_listener = self.create_edit_listener(edits, sites)
+            edit_listener = self.create_edit_listener(edits, self._find_sites(arguments, progress))
+        skipped: list[str] = []
+        if blocks is not None and reuse is not None:
+            skipped = blocks.list_skipped_blocks(() if edit_listener is None else edit_listener.edits_by_tap)
+        site_names = self._sites[key].names if key in self._sites else []
+        progress.begin(
+            site_names, [site for site in site_names if any(site.startswith(f"{block}.") for block in skipped)]
+        )
+
         was_training = self.model.training
         self.model.eval()
         try:
             with contextlib.ExitStack() as stack:
                 stack.enter_context(explain_index_errors(self.model, self.facts.context_length))
+                stack.enter_context(self.reopen_after_errors())
                 stack.enter_context(torch.enable_grad() if gradients else torch.no_grad())
+                if blocks is not None:
+                    stack.enter_context(blocks.restart.record() if reuse is None else blocks.restart.skip(skipped))
+                stack.enter_context(listen(progress))
                 if edit_listener is not None:
                     stack.enter_context(listen(edit_listener))
                 stack.enter_context(listen(recorder))
-                output = self.model(*inputs, **settings)
+                output = self.model(*arguments.inputs, **arguments.settings)
         finally:
             self.model.train(was_training)
+        if reuse is not None:
+            merge_reused(reuse, recorder)
+        self._sites[key] = Sites(list(recorder.attentions))
         if edit_listener is not None:
             edit_listener.check_applied()
         return output
 
-    def prepare_route(self, **settings: Any) -> None:
+    @contextlib.contextmanager
+    def reopen_after_errors(self) -> Iterator[None]:
+        """Open the route to the attentions of a model of transformers again if an exception leaves the context."""
+        try:
+            yield
+        except BaseException:
+            if self._router is not None:
+                self._router.reopen()
+            raise
+
+    def prepare_route(self, settings: dict[str, Any], progress: RunProgress) -> None:
         """Compare a model of transformers with itself without the lens, unless that is done already.
 
         Args:
             settings: The arguments of ``forward``.
+            progress: Called at every module, and can stop the comparison.
 
         Raises:
             ArgumentError: If the model's attentions cannot be routed through ``attend()``.
         """
-        support = self._prepare_route((), settings)
+        support = self._prepare_route(ModelArguments((), settings), progress)
         if support is not None and support.route is None:
             raise ArgumentError(
                 f"of {type(self.model).__name__} the lens has only the maps that the model returns: {support.reason}"
             )
 
-    def _prepare_route(self, inputs: tuple[Any, ...], settings: dict[str, Any]) -> Support | None:
+    def _prepare_route(self, arguments: ModelArguments, progress: RunProgress) -> Support | None:
         """Find out how a model of transformers can be recorded; None for models of Jumok."""
         if self._router is None:
             return None
         with explain_index_errors(self.model, self.facts.context_length):
-            return self._router.prepare(inputs, settings, self._check)
+            return self._router.prepare(*arguments, self._check, progress)
 
-    def _read_maps(self, inputs: tuple[Any, ...], settings: dict[str, Any], has_edits: bool) -> MapsRun:
+    def _read_maps(self, arguments: ModelArguments, has_edits: bool, progress: RunProgress) -> MapsRun:
         """Run a model of transformers whose attention cannot be routed; it returns its maps itself."""
         from .huggingface.attention_maps import run_with_maps
 
@@ -409,9 +490,10 @@ class Lens:
             assert self.support is not None
             raise ArgumentError(
                 f"of {type(self.model).__name__} the lens has only the maps that the model returns, so there are no "
-                f"edits and nothing else to keep: {self.support.reason}"
+                f"edits and nothing else to keep or reuse: {self.support.reason}"
             )
-        return run_with_maps(self.model, inputs, settings)
+        with progress.follow(self.model):
+            return run_with_maps(self.model, *arguments)
 
     def _check_tokens(self, tokens: Tensor) -> None:
         """Raise an ArgumentError for tokens that the model does not have; torch's own error does not name them."""
@@ -423,3 +505,9 @@ class Lens:
             raise ArgumentError(
                 f"token {int(unknown[0])} does not exist; the model has {vocabulary:,} tokens, counted from 0"
             )
+
+
+def _list_argument_names(arguments: ModelArguments) -> tuple[int, frozenset[str]]:
+    """Return what decides which attentions a forward pass has: which arguments are given."""
+    names = (name for name, setting in arguments.settings.items() if setting is not None)
+    return len(arguments.inputs), frozenset(names) - {*LAST_LOGITS_ARGUMENTS, "use_cache"}

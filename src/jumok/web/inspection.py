@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +17,8 @@ from jumok.errors import ArgumentError
 from jumok.lens import Capture, Edit
 from jumok.lens.effects.answer import Answer, extract_answer
 from jumok.lens.huggingface.router import EDITABLE
+from jumok.lens.reuse import read_versions
+from jumok.lens.run_progress import RunProgress
 from jumok.models import Model
 from jumok.tap import listen
 from jumok.tasks.labelled_input import LabelledInput
@@ -269,8 +270,13 @@ def _continue_text(
         notes.append(f"the model reads at most {longest:,} tokens, so that {max(0, allowed)} new tokens fit")
     if allowed < 1:
         return labelled
-    with _watch_forward(progress, 0):
-        generation = opened.lens.generate(*labelled.positional, edits=edits, limit=allowed, **labelled.named)
+    generation = opened.lens.generate(
+        *labelled.positional,
+        edits=edits,
+        limit=allowed,
+        progress=lambda done, total: progress(done, total, "generating"),
+        **labelled.named,
+    )
     tokens = [*labelled.tokens, *generation.token_ids]
     source = labelled.inputs[0]
     inputs = (torch.tensor([tokens], dtype=source.dtype, device=source.device), *labelled.inputs[1:])
@@ -279,46 +285,53 @@ def _continue_text(
 
 
 def _get_clean_pass(opened: OpenedModel, labelled: LabelledInput, progress: Progress) -> Pass:
-    """Return the pass without edits; that of the last input is kept."""
+    """Return the pass without edits; that of the last input is kept, unless the model was trained meanwhile."""
+    versions = read_versions(opened.model)
     stored = opened.kept_results.get(CLEAN_PASS)
-    if (
-        stored is not None
-        and len(stored[0]) == len(labelled.inputs)
-        and all(map(torch.equal, stored[0], labelled.inputs))
-    ):
-        clean: Pass = stored[1]
-        return clean
+    if stored is not None:
+        inputs, stored_versions, clean = stored
+        is_same = len(inputs) == len(labelled.inputs) and all(map(torch.equal, inputs, labelled.inputs))
+        if is_same and versions == stored_versions:
+            return clean
     clean = _run_pass(opened, labelled, (), progress, None)
-    opened.kept_results[CLEAN_PASS] = (labelled.inputs, clean)
+    opened.kept_results[CLEAN_PASS] = (labelled.inputs, versions, clean)
     return clean
 
 
 def _run_pass(
     opened: OpenedModel, labelled: LabelledInput, edits: Sequence[Edit], progress: Progress, clean: Pass | None
 ) -> Pass:
-    """Run the model once, and describe its predictions."""
+    """Run the model once, and describe its predictions. Blocks before the first edit are those of the clean pass."""
     lens = opened.lens
     length = max(tensor.shape[1] for tensor in labelled.inputs) if labelled.tokens else len(labelled.source)
-    settings: dict[str, Any] = dict(labelled.named)
+    settings: dict[str, Any] = {**lens.facts.build_no_cache_arguments(), **labelled.named}
     decoder_length = len(labelled.target) or length
     if predictions.should_omit_logits(decoder_length, lens.facts.vocabulary):
         settings |= lens.facts.build_last_logits_arguments(1)
-    keep = KEPT if length <= MAX_KEPT_POSITIONS and _can_keep(opened, settings) else ()
-    total = 0 if clean is None else len(clean.maps)
-    with _watch_forward(progress, total):
-        capture = lens.run(*labelled.positional, edits=edits, keep=keep, logits=True, **settings)
+    keeps_more = length <= MAX_KEPT_POSITIONS and _can_keep(opened, settings, progress)
+    reuse = None if clean is None or clean.capture.reusable is None else clean.capture
+    capture = lens.run(
+        *labelled.positional,
+        edits=edits,
+        keep=KEPT if keeps_more else (),
+        logits=True,
+        reusable=keeps_more and clean is None,
+        reuse=reuse,
+        progress=lambda done, total: progress(done, total, "running"),
+        **settings,
+    )
     kind, described = _describe_predictions(opened, labelled, capture)
     capture.output = None  # logits are large
     maps = build_site_maps(capture, lambda site: opened.locate_patches(site, labelled))
     return Pass(next(_serial_numbers), capture, maps, described, kind)
 
 
-def _can_keep(opened: OpenedModel, settings: dict[str, Any]) -> bool:
+def _can_keep(opened: OpenedModel, settings: dict[str, Any], progress: Progress) -> bool:
     """Return whether the lens can record more than maps; of some models of transformers it has only those."""
     if isinstance(opened.model, Model):
         return True
     with contextlib.suppress(ArgumentError):  # a model that is refused is refused again by lens.run
-        opened.lens.prepare_route(**settings)
+        opened.lens.prepare_route(settings, RunProgress(lambda done, total: progress(0, 0, "comparing")))
         return True
     return False
 
@@ -337,15 +350,6 @@ def watch_taps(check: Callable[[], None]) -> Iterator[None]:
         return tapped
 
     with listen(pass_on):
-        yield
-
-
-@contextlib.contextmanager
-def _watch_forward(progress: Progress, total: int) -> Iterator[None]:
-    """Report the attentions that a forward pass has computed; an exception of ``progress`` stops the pass."""
-    numbers = itertools.count(1)
-    progress(0, total, "running")
-    with watch_taps(lambda: progress(min(next(numbers), total or sys.maxsize), total, "running")):
         yield
 
 

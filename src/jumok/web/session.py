@@ -96,11 +96,11 @@ class Session:
         self._heavy = WorkQueue("jumok-page-runs", MAX_HEAVY_ASKS, self._run_job)
         self._answerer: Any = None  # created by the first light ask, as it imports torch
 
-    def handle(self, ask: dict[str, Any], send: Send) -> None:
+    def handle(self, ask: Any, send: Send) -> None:
         """Answer an ask, at once or later. This method may be called from any thread.
 
         Args:
-            ask: The ask, which is not trusted.
+            ask: The ask, a JSON object; it is not trusted.
             send: Receives the messages to the client; the same function identifies the same client.
         """
         ask_id: AskId = None

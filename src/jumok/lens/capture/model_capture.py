@@ -17,6 +17,8 @@ from .overview import MAX_WEIGHTS, Overview, Progress, pool_weights
 from .weight_table import WeightTable
 
 if TYPE_CHECKING:
+    from jumok.lens.reuse import ReusableRun
+
     from .head_figure import HeadFigure
 
 
@@ -49,7 +51,10 @@ class Capture:
         target_labels: The labels of the positions that the decoder of an encoder-decoder reads, or None.
         name: The name by which a ``Patch`` refers to this capture in JSON.
         sites: The names of the attentions, in execution order.
+        reusable: What a later run with edits reuses, if it was requested by ``reusable=True``, else None.
     """
+
+    reusable: ReusableRun | None = None
 
     def __init__(
         self,

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from jumok.errors import ArgumentError
 from jumok.lens.lens import Lens
+from jumok.lens.restart import Restart, repeat_input
 from jumok.tap import Listener, listen
 
 from .answer import extract_answer
@@ -28,7 +29,6 @@ from .metrics import (
     choose_default_metric,
     select_position,
 )
-from .restart import Restart, repeat_input
 
 #: what each kind of answer is called in error messages, and which metrics can measure it
 ANSWER_NAMES = {"logits": "logits", "numbers": "numbers", "hidden": "vectors and no logits"}

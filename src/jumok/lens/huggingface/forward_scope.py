@@ -56,6 +56,7 @@ class ForwardScope:
                 for module in model.modules():
                     hooks.callback(module.register_forward_pre_hook(self._enter_module).remove)
                     hooks.callback(module.register_forward_hook(self._leave_module, always_call=True).remove)
+            hooks.callback(self._leave_forward)  # torch calls no hooks after a KeyboardInterrupt
             yield
 
     def _begin(self, module: nn.Module, inputs: tuple[Any, ...], settings: dict[str, Any]) -> None:
@@ -76,7 +77,12 @@ class ForwardScope:
 
     def _end(self, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
         self._depth -= 1
-        if self._depth == 0 and self._active is not None:
+        if self._depth == 0:
+            self._leave_forward()
+
+    def _leave_forward(self) -> None:
+        self._depth = 0
+        if self._active is not None:
             self._active.close()
             self._active = None
 

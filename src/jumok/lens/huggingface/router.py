@@ -18,6 +18,7 @@ from torch import Tensor
 
 from jumok.errors import ArgumentError, JumokError
 from jumok.lens.capture.recorder import Recorder
+from jumok.lens.run_progress import RunProgress
 from jumok.tap import listen
 
 from .attention_maps import run_with_maps
@@ -94,13 +95,21 @@ class Router:
         self._stack.close()
         self._open_route = None
 
-    def prepare(self, inputs: tuple[Any, ...], settings: dict[str, Any], check: bool) -> Support:
+    def reopen(self) -> None:
+        """Open the route again, for a new start after a forward pass that was interrupted."""
+        route = self._open_route
+        self.close()
+        if route is not None:
+            self._open(route)
+
+    def prepare(self, inputs: tuple[Any, ...], settings: dict[str, Any], check: bool, progress: RunProgress) -> Support:
         """Verify the route for these inputs, unless that is known already, and open it.
 
         Args:
             inputs: The model's inputs.
             settings: Further arguments of ``forward``.
             check: Whether to verify; if not, the most common route is taken.
+            progress: Called at every module of the forward passes, which it can stop.
 
         Raises:
             ArgumentError: If the lens cannot record the model.
@@ -113,7 +122,8 @@ class Router:
         else:
             if self._report is not None:
                 self._report(f"comparing {type(self.model).__name__} under the lens with the plain model (once)")
-            self.support = _verified[key] = self._verify(inputs, settings)
+            with progress.follow(self.model):
+                self.support = _verified[key] = self._verify(inputs, settings, progress)
         if self.support.level == REFUSED:
             raise ArgumentError(self.support.reason)
         if self.support.route is not None:
@@ -143,8 +153,11 @@ class Router:
         dtype = next(self.model.parameters()).dtype
         return type(self.model), self._config, dtype, len(inputs[1:]), frozenset(names), max([0, *lengths]).bit_length()
 
-    def _verify(self, inputs: tuple[Any, ...], settings: dict[str, Any]) -> Support:
-        """Try the routes until one gives the outputs of the plain model."""
+    def _verify(self, inputs: tuple[Any, ...], settings: dict[str, Any], progress: RunProgress) -> Support:
+        """Try the routes until one gives the outputs of the plain model.
+
+        Where ``progress`` stops one forward pass, it also stops those that follow, and ``_try_maps`` raises its error.
+        """
         settings = _request_all_logits(settings, inputs)
         token_masks = _collect_token_masks(settings)
         self.close()
@@ -177,17 +190,21 @@ class Router:
                 f"{difference.name} differs by {difference.size:.1e} from the model without the lens, more than "
                 f"{difference.bound:.1e}"
             )
-        return self._try_maps(inputs, settings, reasons)
+        return self._try_maps(inputs, settings, reasons, progress)
 
-    def _try_maps(self, inputs: tuple[Any, ...], settings: dict[str, Any], reasons: list[str]) -> Support:
+    def _try_maps(
+        self, inputs: tuple[Any, ...], settings: dict[str, Any], reasons: list[str], progress: RunProgress
+    ) -> Support:
         """Find out whether the model returns maps."""
         name = type(self.model).__name__
         reason = "; ".join(dict.fromkeys(reasons))
         try:
             run_with_maps(self.model, inputs, _copy_state(settings))
         except JumokError as error:
+            progress.raise_error()  # a stopped verification has no result
             return Support(REFUSED, f"the lens cannot record {name}: {reason}; {error}")
         except Exception as error:
+            progress.raise_error()
             return Support(
                 REFUSED, f"the lens cannot record {name}: {reason}; it returns no maps ({type(error).__name__})"
             )

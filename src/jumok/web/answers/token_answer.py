@@ -90,9 +90,9 @@ def _compute_columns(site_map: SiteMap, key: int) -> Numbers | None:
     return weights.float().cpu().numpy()
 
 
-def _list_largest(weights: Numbers) -> list[list[float]]:
+def _list_largest(weights: Numbers) -> list[tuple[int, float]]:
     """Return the indices of the largest weights with the weights, the largest first; weights of 0 are left out."""
     count = min(TOP, len(weights))
     largest = numpy.argpartition(-weights, count - 1)[:count]
     largest = largest[numpy.argsort(-weights[largest], kind="stable")]
-    return [[int(index), float(weights[index])] for index in largest if weights[index] > 0]
+    return [(int(index), float(weights[index])) for index in largest if weights[index] > 0]

@@ -1,0 +1,44 @@
+// Build the bundle that is committed under src/jumok/web/static. `node build.mjs --check` compares instead of writing.
+import { build } from "esbuild";
+import { readFileSync, writeFileSync, mkdirSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { gzipSync } from "node:zlib";
+
+const here = fileURLToPath(new URL(".", import.meta.url));
+const target = `${here}../src/jumok/web/static/`;
+const result = await build({
+  absWorkingDir: here,
+  entryPoints: { jumok: "src/main.tsx", "jumok.css": "src/style.css" },
+  entryNames: "[name]",
+  bundle: true,
+  minify: true,
+  format: "esm",
+  target: "es2022",
+  charset: "utf8",
+  legalComments: "none",
+  jsx: "automatic",
+  jsxImportSource: "preact",
+  outdir: target,
+  write: false,
+});
+
+let isCurrent = true;
+for (const file of result.outputFiles) {
+  const name = file.path.split(/[\\/]/).pop().replace("jumok.css.css", "jumok.css");
+  const path = target + name;
+  if (process.argv.includes("--check")) {
+    let committed = Buffer.alloc(0);
+    try {
+      committed = readFileSync(path);
+    } catch {}
+    if (!committed.equals(Buffer.from(file.contents))) {
+      isCurrent = false;
+      console.error(`src/jumok/web/static/${name} differs from what page/ builds; run: make page`);
+    }
+  } else {
+    mkdirSync(target, { recursive: true });
+    writeFileSync(path, file.contents);
+    console.log(`${name}: ${file.contents.length} bytes, ${gzipSync(file.contents, { level: 9 }).length} gzipped`);
+  }
+}
+if (!isCurrent) process.exit(1);

@@ -1,0 +1,171 @@
+/** The teacher's view: one row of attention computed step by step, with the numbers of the model. */
+
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { useApp } from "../app";
+import { cssColour, differenceColour, type Theme } from "../colour";
+import { describeHead, formatWeight, labelsOf } from "../describe";
+import type { StepKey, Steps } from "../protocol";
+import { AskError } from "../wire/client";
+
+type StepName = keyof Steps["sentences"];
+
+export function Computation() {
+  const app = useApp();
+  const words = app.words.value;
+  const run = app.run.value;
+  const site = app.site.value;
+  const { site: siteIndex, head, query } = app.selection.value;
+  const pass = app.pass.value;
+  const language = app.language.value;
+  const steps = useSignal<Steps | null>(null);
+  const failure = useSignal<string | null>(null);
+  const shown = useSignal(100); // the number of steps that are visible
+
+  useEffect(() => {
+    if (!run || query === null) return;
+    let isCurrent = true;
+    app.client
+      .ask<Steps>("steps", { run: run.run, show: pass, site: siteIndex, head, query, language })
+      .then(({ body }) => {
+        if (!isCurrent) return;
+        steps.value = body;
+        failure.value = null;
+      })
+      .catch((error) => {
+        if (!(error instanceof AskError)) throw error;
+        if (isCurrent && !error.isSuperseded) {
+          steps.value = null;
+          failure.value = error.message;
+        }
+      });
+    return () => {
+      isCurrent = false;
+    };
+  }, [run, siteIndex, head, query, pass, language]);
+
+  if (!run || !site || query === null) return <p class="jk-hint">{words.pickToken}</p>;
+  const label = labelsOf(run, site.query_sequence)[query];
+  const names: StepName[] = ["query", "key", "product", "scale", "bias", "mask", "softmax", "value", "sum"];
+  const present = names.filter((name) => name !== "bias" || steps.value?.keys.some(({ bias }) => bias !== null));
+  const count = Math.min(shown.value, present.length);
+  const current = present[count - 1];
+  const isVisible = (name: StepName) => present.indexOf(name) >= 0 && present.indexOf(name) < count;
+  return (
+    <div class="jk-computation">
+      <div class="jk-toolbar">
+        <strong class="jk-title">{words.computationTitle(label, describeHead(app, app.selection.value))}</strong>
+        <span class="jk-group">
+          <button disabled={count <= 1} onClick={() => (shown.value = count - 1)}>
+            {words.previousStep}
+          </button>
+          <button class="jk-main" data-action="next-step" onClick={() => (shown.value = count >= present.length ? 1 : count + 1)}>
+            {words.nextStep}
+          </button>
+          <button onClick={() => (shown.value = 100)}>{words.allSteps}</button>
+        </span>
+        <span>{words.step(count, present.length)}</span>
+      </div>
+      {failure.value && <p class="jk-error">{failure.value}</p>}
+      {steps.value && (
+        <>
+          <p class="jk-sentence" aria-live="polite">
+            <b>{words.stepNames[current]}</b> {steps.value.sentences[current]}
+          </p>
+          <div class="jk-scroll">
+            <table class="jk-steps">
+              <thead>
+                <tr>
+                  <th />
+                  <th colSpan={10} class="jk-query-vector">
+                    <span>
+                      q “{label}” <Vector numbers={steps.value.query} theme={app.theme.value} hint={words.vectorHint(steps.value.width)} />
+                    </span>
+                  </th>
+                </tr>
+                <tr>
+                  <th>{words.keyColumn}</th>
+                  {present
+                    .filter((name) => name !== "query" && name !== "sum")
+                    .map((name) => (
+                      <th key={name} class={name === current ? "jk-current" : ""}>
+                        {name === "scale" ? steps.value!.formula_scale : words.stepNames[name]}
+                      </th>
+                    ))}
+                </tr>
+              </thead>
+              <tbody>
+                {steps.value.keys.map((key) => (
+                  <Row key={key.key} item={key} label={labelsOf(run, site.key_sequence)[key.key]} isVisible={isVisible} width={steps.value!.width} />
+                ))}
+              </tbody>
+              <tfoot>
+                <tr>
+                  <th colSpan={20}>
+                    {steps.value.hidden > 0 && <small>{words.hiddenKeys(steps.value.hidden, formatWeight(steps.value.hidden_weight))} </small>}
+                    {isVisible("sum") && (
+                      <span>
+                        {words.stepNames.sum} <Vector numbers={steps.value.output} theme={app.theme.value} hint={words.vectorHint(steps.value.output.length)} />
+                      </span>
+                    )}
+                  </th>
+                </tr>
+              </tfoot>
+            </table>
+          </div>
+          {isVisible("sum") && <p class="jk-hint">{words.recordedDifference(steps.value.difference.toExponential(0))}</p>}
+        </>
+      )}
+    </div>
+  );
+}
+
+interface RowProps {
+  item: StepKey;
+  label: string;
+  isVisible(name: StepName): boolean;
+  width: number;
+}
+
+function Row({ item, label, isVisible, width }: RowProps) {
+  const app = useApp();
+  const words = app.words.value;
+  const theme = app.theme.value;
+  const show = (name: StepName, content: preact.ComponentChildren) => <td>{isVisible(name) ? content : ""}</td>;
+  const number = (amount: number) => <span class="jk-number">{amount.toFixed(2).replace("-", "−")}</span>;
+  return (
+    <tr class={item.is_allowed ? "" : "jk-forbidden"}>
+      <th scope="row">
+        {label} <small>{item.key}</small>
+      </th>
+      {show("key", <Vector numbers={item.k} theme={theme} hint={words.vectorHint(width)} />)}
+      {show("product", number(item.product))}
+      {show("scale", number(item.scaled))}
+      {item.bias !== null && show("bias", number(item.scaled + item.bias))}
+      {show("mask", item.is_allowed ? words.allowed : words.forbidden)}
+      {show(
+        "softmax",
+        <span class="jk-weight-cell">
+          <span class="jk-bar" style={{ width: `${item.weight * 100}%` }} />
+          <span class="jk-number">{item.weight.toFixed(3)}</span>
+        </span>,
+      )}
+      {show("value", <Vector numbers={item.v.map((entry) => entry * item.weight)} theme={theme} hint={words.vectorHint(item.v.length)} />)}
+    </tr>
+  );
+}
+
+const MAX_ENTRIES = 32; // numbers of a vector that are drawn
+
+/** A vector as a row of coloured cells; pointing at one shows its number. */
+function Vector({ numbers, theme, hint }: { numbers: number[]; theme: Theme; hint: string }) {
+  const most = numbers.reduce((largest, entry) => Math.max(largest, Math.abs(entry)), 1e-9);
+  return (
+    <span class="jk-vector" title={hint} role="img" aria-label={numbers.slice(0, 8).map((entry) => entry.toFixed(2)).join(", ")}>
+      {numbers.slice(0, MAX_ENTRIES).map((entry, index) => (
+        <i key={index} title={`[${index}] ${entry.toPrecision(4)}`} style={{ background: cssColour(differenceColour(entry, "sqrt", most, theme)) }} />
+      ))}
+      {numbers.length > MAX_ENTRIES && <small>…{numbers.length}</small>}
+    </span>
+  );
+}

@@ -1,0 +1,134 @@
+/** The edits: buttons that change the computation, the list of changes, undo, redo and their Python. */
+
+import { useSignal } from "@preact/signals";
+import { useApp } from "../app";
+import { appliesTo, describeEdit, describeHead } from "../describe";
+import type { Edit } from "../protocol";
+
+const TEMPERATURES = { least: -3, most: 3, step: 0.1 }; // powers of two
+
+export function EditPanel() {
+  const app = useApp();
+  const words = app.words.value;
+  const run = app.run.value;
+  const isCopied = useSignal(false);
+  const isEditable = run?.model.is_editable ?? false;
+  const canEdit = isEditable && app.can("run");
+  const copy = () =>
+    app
+      .copyCode()
+      .then(() => {
+        isCopied.value = true;
+        app.announcement.value = words.copied;
+        setTimeout(() => (isCopied.value = false), 1500);
+      })
+      .catch((error) => app.fail(error));
+  return (
+    <section class="jk-edits jk-panel">
+      <div class="jk-panel-title">
+        <h2>{words.editsTitle}</h2>
+        {canEdit && (
+          <span class="jk-group">
+            <button title={`${words.undo} (Ctrl+Z)`} aria-label={words.undo} data-action="undo" disabled={!app.historySize.value.undo} onClick={() => app.undo()}>
+              ↶
+            </button>
+            <button title={`${words.redo} (Ctrl+Shift+Z)`} aria-label={words.redo} data-action="redo" disabled={!app.historySize.value.redo} onClick={() => app.redo()}>
+              ↷
+            </button>
+          </span>
+        )}
+      </div>
+      {run && !isEditable && (
+        <p class="jk-hint">
+          {words.notEditable}: {run.model.reason}
+        </p>
+      )}
+      {canEdit && <Buttons />}
+      {canEdit && app.edits.value.length === 0 && <p class="jk-hint">{words.editsEmpty}</p>}
+      <ol class="jk-edit-list">
+        {app.edits.value.map((edit, index) => (
+          <li key={index}>
+            <span>{describeEdit(app, edit)}</span>
+            {canEdit && (
+              <button class="jk-quiet" aria-label={`${words.remove}: ${describeEdit(app, edit)}`} title={words.remove} onClick={() => app.removeEdit(index)}>
+                ✕
+              </button>
+            )}
+          </li>
+        ))}
+      </ol>
+      <div class="jk-edit-foot">
+        {app.can("code") && (
+          <button title={words.copyPythonHint} data-action="python" onClick={copy}>
+            {isCopied.value ? words.copied : words.copyPython}
+          </button>
+        )}
+        {canEdit && app.edits.value.length > 1 && <button onClick={() => app.setEdits([])}>{words.clear}</button>}
+      </div>
+    </section>
+  );
+}
+
+function Buttons() {
+  const app = useApp();
+  const words = app.words.value;
+  const site = app.site.value;
+  const { head, query, key } = app.selection.value;
+  if (!site) return null;
+  const { layer } = site;
+  const isScale = (edit: Edit) => edit.edit === "Scale" && edit.layer === layer && edit.head === head;
+  const temperature = Number(app.edits.value.find(isScale)?.temperature ?? 1);
+  const setTemperature = (exponent: number, isDragging: boolean) => {
+    const others = app.edits.value.filter((edit) => !isScale(edit));
+    const chosen = 2 ** exponent;
+    const edits = Math.abs(exponent) < 1e-9 ? others : [...others, { edit: "Scale", layer, head, temperature: chosen } as Edit];
+    app.setEdits(edits, isDragging);
+  };
+  const isUnmasked = app.edits.value.some((edit) => edit.edit === "Remask" && appliesTo(edit, site));
+  return (
+    <div class="jk-edit-buttons">
+      <p class="jk-hint">{describeHead(app, app.selection.value)}</p>
+      <button title={words.ablateHint} data-action="ablate" onClick={() => app.addEdit({ edit: "Ablate", layer, head })}>
+        {words.ablateHead}
+      </button>
+      <button
+        title={key === null ? words.pickCell : words.knockOutHint}
+        data-action="knock-out"
+        disabled={query === null || key === null}
+        onClick={() => app.knockOut({ query: query!, key: key!, queries: 1, keys: 1 })}
+      >
+        {words.knockOutCell}
+      </button>
+      {site.has_mask && (
+        <button title={words.removeMaskHint} data-action="remask" disabled={isUnmasked} onClick={() => app.addEdit({ edit: "Remask", layer, head: null, mask: null })}>
+          {words.removeMask}
+        </button>
+      )}
+      {site.scale !== null && Math.abs(site.scale - 1) > 1e-6 && (
+        <button
+          title={words.removeScaleHint}
+          data-action="unscale"
+          onClick={() => app.addEdit({ edit: "Scale", layer, head: null, temperature: site.scale! })}
+        >
+          {words.removeScale}
+        </button>
+      )}
+      <label class="jk-slider" title={words.temperatureHint}>
+        <span>{words.temperature}</span>
+        <input
+          type="range"
+          data-action="temperature"
+          min={TEMPERATURES.least}
+          max={TEMPERATURES.most}
+          step={TEMPERATURES.step}
+          value={Math.log2(temperature)}
+          aria-valuetext={temperature.toFixed(2)}
+          onPointerDown={() => app.beginDrag()}
+          onInput={(event) => setTemperature(Number(event.currentTarget.value), app.isDragging)}
+          onPointerUp={() => app.endDrag()}
+        />
+        <output class="jk-number">{temperature.toFixed(2)}</output>
+      </label>
+    </div>
+  );
+}

@@ -1,0 +1,152 @@
+/** The whole view: header, text, heads on the left, one head in the centre, token and edits on the right. */
+
+import { useEffect, useRef } from "preact/hooks";
+import { useApp, type View } from "../app";
+import { Computation } from "./computation";
+import { EditPanel } from "./edit_panel";
+import { EffectView } from "./effect_view";
+import { GenerationView } from "./generation_view";
+import { Header } from "./header";
+import { HeadGrid } from "./head_grid";
+import { ImageView } from "./image_view";
+import { LinesView } from "./lines_view";
+import { MapView } from "./map_view";
+import { TextStrip } from "./text_strip";
+import { TokenPanel } from "./token_panel";
+
+export function Frame() {
+  const app = useApp();
+  const words = app.words.value;
+  const rootRef = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    const root: HTMLElement | Window = app.hasAddress ? window : rootRef.current!;
+    const onKeyDown = (raw: Event) => {
+      const event = raw as KeyboardEvent;
+      if (!(event.ctrlKey || event.metaKey) || event.key.toLowerCase() !== "z") return;
+      if ((event.composedPath()[0] as HTMLElement).matches?.("textarea")) return;
+      if (event.shiftKey) app.redo();
+      else app.undo();
+      event.preventDefault();
+    };
+    root.addEventListener("keydown", onKeyDown);
+    return () => root.removeEventListener("keydown", onKeyDown);
+  }, []);
+
+  return (
+    <div ref={rootRef} class="jumok" data-theme={app.theme.value} lang={app.language.value}>
+      <Header />
+      <Notices />
+      <TextStrip />
+      <div class="jk-columns">
+        <HeadGrid />
+        <main class="jk-centre jk-panel">
+          <ViewTabs />
+          <CurrentView view={app.view.value} />
+        </main>
+        <aside class="jk-side">
+          <TokenPanel />
+          <EditPanel />
+        </aside>
+      </div>
+      <div class="jk-live" role="status" aria-live="polite">
+        {app.announcement.value}
+      </div>
+      {!app.run.value && !app.failure.value && !app.closed.value && <span class="jk-live">{words.connecting}</span>}
+    </div>
+  );
+}
+
+function CurrentView({ view }: { view: View }) {
+  if (view === "lines") return <LinesView />;
+  if (view === "computation") return <Computation />;
+  if (view === "effect") return <EffectView />;
+  if (view === "image") return <ImageView />;
+  if (view === "generation") return <GenerationView />;
+  return <MapView />;
+}
+
+function ViewTabs() {
+  const app = useApp();
+  const words = app.words.value;
+  const run = app.run.value;
+  const views: View[] = ["map", "lines", "computation", "effect", "generation"];
+  if (run?.image) views.unshift("image");
+  const move = (event: KeyboardEvent) => {
+    const step = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
+    if (!step) return;
+    const next = views[(views.indexOf(app.view.value) + step + views.length) % views.length];
+    app.view.value = next;
+    (event.currentTarget as HTMLElement).querySelector<HTMLElement>(`[data-view="${next}"]`)?.focus();
+    event.preventDefault();
+  };
+  return (
+    <div class="jk-tabs" role="tablist" onKeyDown={move}>
+      {views.map((view) => (
+        <button
+          key={view}
+          role="tab"
+          data-view={view}
+          aria-selected={app.view.value === view}
+          tabIndex={app.view.value === view ? 0 : -1}
+          onClick={() => (app.view.value = view)}
+        >
+          {words.views[view]}
+        </button>
+      ))}
+    </div>
+  );
+}
+
+/** What the user must read: errors, progress, a closed connection, notes of the run. */
+function Notices() {
+  const app = useApp();
+  const words = app.words.value;
+  const run = app.run.value;
+  const task = app.task.value;
+  const closed = app.closed.value;
+  const stages: Record<string, string> = {
+    importing: words.importing,
+    loading: words.loading,
+    reading: words.reading,
+    running: words.running,
+    classifying: words.classifying,
+    measuring: words.measuring,
+    computing: words.computing,
+  };
+  const notes = run ? [...run.notes, ...(run.unknown.length ? [words.unknownWords(run.unknown.join(", "))] : [])] : [];
+  if (app.hello.value?.carrier === "file") notes.unshift(words.savedFile);
+  return (
+    <div class="jk-notices">
+      {closed && (
+        <p class="jk-error" role="alert">
+          {closed === "token" ? words.wrongToken : words.gone}
+        </p>
+      )}
+      {app.failure.value && (
+        <p class="jk-error" role="alert">
+          <span>{app.failure.value}</span>
+          <button class="jk-quiet" onClick={() => (app.failure.value = null)}>
+            {words.close}
+          </button>
+        </p>
+      )}
+      {notes.map((note) => (
+        <p key={note} class="jk-note">
+          {note}
+        </p>
+      ))}
+      <div class="jk-task" data-busy={task ? "true" : "false"} aria-hidden={!task}>
+        {task && !closed && (
+          <>
+            <span>{stages[task.report.stage] ?? words.connecting}</span>
+            <progress max={task.report.total || 1} value={task.report.total ? task.report.done : undefined} />
+            <span class="jk-number">{task.report.total > 0 && words.layersDone(task.report.done, task.report.total)}</span>
+            <button class="jk-quiet" onClick={() => app.cancelTask()}>
+              {words.cancel}
+            </button>
+          </>
+        )}
+      </div>
+    </div>
+  );
+}

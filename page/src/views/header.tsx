@@ -1,0 +1,121 @@
+/** The header: model, text, and the buttons for the whole page. */
+
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { useApp } from "../app";
+
+export const GENERATED_TOKENS = 12;
+
+export function Header() {
+  const app = useApp();
+  const words = app.words.value;
+  const hello = app.hello.value;
+  const run = app.run.value;
+  const text = useSignal("");
+  const message = useSignal("");
+  useEffect(() => {
+    if (run?.text != null) text.value = run.text;
+  }, [run]);
+
+  const canRun = app.can("run");
+  const model = run?.model.name ?? hello?.model ?? "";
+  const canType = canRun && (run === null || run.text !== null);
+  const canGenerate = canRun && run?.model.predicts === "next token" && run.target.length === 0;
+  const submit = (generate = 0) => {
+    const most = hello?.max_text ?? Infinity;
+    if (text.value.length > most) app.failure.value = words.tooLong(most);
+    else if (text.value.trim()) void app.execute(model, text.value, { generate });
+  };
+  const say = (done: Promise<unknown>) => {
+    done
+      .then(() => {
+        message.value = words.copied;
+        app.announcement.value = words.copied;
+        setTimeout(() => (message.value = ""), 1500);
+      })
+      .catch((error) => app.fail(error));
+  };
+
+  return (
+    <header class="jk-header">
+      <h1>
+        <span lang="ko">주목</span> Jumok
+      </h1>
+      {hello && hello.models.length > 1 && canRun ? (
+        <select
+          aria-label={words.model}
+          value={model}
+          onChange={(event) => {
+            app.edits.value = [];
+            const chosen = hello.models.find(({ name }) => name === event.currentTarget.value);
+            const isText = chosen?.reads === "text";
+            void app.execute(event.currentTarget.value, isText ? text.value || null : null);
+          }}
+        >
+          {hello.models.map(({ name, title }) => (
+            <option key={name} value={name}>
+              {title}
+            </option>
+          ))}
+        </select>
+      ) : (
+        <strong class="jk-model">{model}</strong>
+      )}
+      <form
+        class="jk-text"
+        onSubmit={(event) => {
+          event.preventDefault();
+          submit();
+        }}
+      >
+        <textarea
+          aria-label={words.text}
+          placeholder={words.textHint}
+          rows={1}
+          value={run && run.text === null ? "" : text.value}
+          disabled={!canType}
+          onInput={(event) => (text.value = event.currentTarget.value)}
+          onKeyDown={(event) => {
+            if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+            event.preventDefault();
+            submit();
+          }}
+        />
+        {canRun && (
+          <button type="submit" class="jk-main" disabled={!canType}>
+            {words.run}
+          </button>
+        )}
+        {canGenerate && (
+          <button type="button" title={words.generateHint} onClick={() => submit(GENERATED_TOKENS)}>
+            {words.generate}
+          </button>
+        )}
+      </form>
+      <div class="jk-tools">
+        <span class="jk-message">{message.value}</span>
+        {app.hasAddress && (
+          <button onClick={() => say(app.copyLink())} title={words.copyLink}>
+            {words.copyLink}
+          </button>
+        )}
+        {app.can("save") && <button onClick={() => void app.saveFile()}>{words.saveFile}</button>}
+        <button
+          title={words.themeButton}
+          aria-label={words.themeButton}
+          data-action="theme"
+          onClick={() => (app.theme.value = app.theme.value === "light" ? "dark" : "light")}
+        >
+          {app.theme.value === "light" ? "☾" : "☀"}
+        </button>
+        <button
+          data-action="language"
+          lang={app.language.value === "en" ? "ko" : "en"}
+          onClick={() => (app.language.value = app.language.value === "en" ? "ko" : "en")}
+        >
+          {words.languageButton}
+        </button>
+      </div>
+    </header>
+  );
+}

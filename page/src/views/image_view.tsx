@@ -1,0 +1,168 @@
+/** The image with the weights of its patches over it. */
+
+import { effect, useSignal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import { type App, useApp } from "../app";
+import { shade, weightColour } from "../colour";
+import { describeHead, formatWeight, labelsOf } from "../describe";
+import type { Run, Site } from "../protocol";
+import { Legend } from "./legend";
+import { useRow } from "./text_strip";
+
+export function ImageView() {
+  const app = useApp();
+  const words = app.words.value;
+  const run = app.run.value;
+  const site = app.site.value;
+  const ref = useRef<HTMLCanvasElement>(null);
+  const picture = useSignal<ImageBitmap | null>(null);
+  const opacity = useSignal(0.75);
+  const value = useSignal("");
+  const row = useRow(app);
+  const size = useSignal(0);
+
+  useEffect(() => {
+    const bytes = app.pictureBytes;
+    if (!bytes) return;
+    let isCurrent = true;
+    createImageBitmap(new Blob([bytes.slice()], { type: "image/png" })).then((bitmap) => {
+      if (isCurrent) picture.value = bitmap;
+    });
+    return () => {
+      isCurrent = false;
+    };
+  }, [run]);
+
+  useEffect(() => {
+    const canvas = ref.current!;
+    const observer = new ResizeObserver(([entry]) => {
+      size.value = Math.floor(Math.min(entry.contentRect.width, entry.contentRect.height));
+    });
+    observer.observe(canvas.parentElement!);
+    return () => observer.disconnect();
+  }, []);
+
+  const most = useSignal(1);
+  useEffect(
+    () =>
+      effect(() => {
+        const now = app.run.value;
+        const shown = app.site.value;
+        const bitmap = picture.value;
+        const side = size.value;
+        if (!now?.image || !shown || !bitmap || !side) return;
+        const canvas = ref.current!;
+        const ratio = devicePixelRatio || 1;
+        const { rows, columns, prefix, width, height } = now.image;
+        const scale = side / Math.max(width, height);
+        const [w, h] = [width * scale, height * scale];
+        canvas.width = w * ratio;
+        canvas.height = h * ratio;
+        canvas.style.width = `${w}px`;
+        canvas.style.height = `${h}px`;
+        const context = canvas.getContext("2d")!;
+        context.setTransform(ratio, 0, 0, ratio, 0, 0);
+        context.imageSmoothingEnabled = width * 2 > w;
+        context.drawImage(bitmap, 0, 0, w, h);
+        const weights = row.value;
+        if (!readsImage(now, shown) || weights.length !== prefix + rows * columns) return;
+        let largest = 0;
+        for (let patch = prefix; patch < weights.length; patch++) largest = Math.max(largest, weights[patch]);
+        most.value = largest || 1;
+        const theme = app.theme.value;
+        const [cellWidth, cellHeight] = [w / columns, h / rows];
+        for (let patch = 0; patch < rows * columns; patch++) {
+          const weight = weights[prefix + patch];
+          const [red, green, blue] = weightColour(weight, app.scale.value, most.value, "dark");
+          // small weights darken the picture, large ones light up
+          const alpha = opacity.value * (0.9 - 0.5 * shade(weight, app.scale.value, most.value));
+          context.fillStyle = `rgba(${red}, ${green}, ${blue}, ${alpha})`;
+          context.fillRect((patch % columns) * cellWidth, Math.floor(patch / columns) * cellHeight, cellWidth + 0.5, cellHeight + 0.5);
+        }
+        const { query } = app.selection.value;
+        if (shown.query_sequence === "source" && query !== null && query >= prefix) {
+          const patch = query - prefix;
+          context.strokeStyle = theme === "light" ? "#d1462f" : "#ffb35c";
+          context.lineWidth = 3;
+          context.strokeRect((patch % columns) * cellWidth + 1.5, Math.floor(patch / columns) * cellHeight + 1.5, cellWidth - 3, cellHeight - 3);
+        }
+      }),
+    [],
+  );
+
+  const patchAt = (event: MouseEvent): number | null => {
+    if (!run?.image) return null;
+    const bounds = ref.current!.getBoundingClientRect();
+    const column = Math.floor(((event.clientX - bounds.left) / bounds.width) * run.image.columns);
+    const line = Math.floor(((event.clientY - bounds.top) / bounds.height) * run.image.rows);
+    if (column < 0 || line < 0 || column >= run.image.columns || line >= run.image.rows) return null;
+    return run.image.prefix + line * run.image.columns + column;
+  };
+  const onMove = (event: MouseEvent) => {
+    const position = patchAt(event);
+    const weight = position === null ? undefined : row.value[position];
+    value.value = position === null || weight === undefined ? "" : `${labelsOf(run!, "source")[position]}: ${formatWeight(weight)}`;
+  };
+  const onKeyDown = (event: KeyboardEvent) => {
+    if (!run?.image || site?.query_sequence !== "source") return;
+    const { columns, rows, prefix } = run.image;
+    const steps: Record<string, number> = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns };
+    if (!(event.key in steps)) return;
+    const query = Math.max(0, Math.min((app.selection.value.query ?? prefix) + steps[event.key], prefix + rows * columns - 1));
+    app.select({ query, key: null });
+    event.preventDefault();
+  };
+  const canShow = run?.image && site ? readsImage(run, site) : true;
+  return (
+    <div class="jk-image-view">
+      <div class="jk-toolbar">
+        <strong class="jk-title">{run && site ? words.imageTitle(nameQuery(app, run, site), describeHead(app, app.selection.value)) : ""}</strong>
+        {run?.image && run.image.prefix > 0 && site?.query_sequence === "source" && (
+          <button onClick={() => app.select({ query: 0, key: null })}>{words.classToken}</button>
+        )}
+        <label class="jk-slider">
+          {words.opacity}
+          <input type="range" min={0} max={1} step={0.05} value={opacity.value} onInput={(event) => (opacity.value = Number(event.currentTarget.value))} />
+        </label>
+      </div>
+      {!canShow && <p class="jk-hint">{words.notOverImage}</p>}
+      <div class="jk-picture">
+        <canvas
+          ref={ref}
+          tabIndex={0}
+          role="application"
+          aria-label={words.imageHint}
+          onMouseMove={onMove}
+          onMouseLeave={() => (value.value = "")}
+          onKeyDown={onKeyDown}
+          onClick={(event) => {
+            const position = patchAt(event);
+            if (position !== null && site?.query_sequence === "source") app.select({ query: position, key: null });
+          }}
+        />
+      </div>
+      <div class="jk-map-foot">
+        <p class="jk-value" aria-live="polite">
+          {value.value || words.imageHint}
+        </p>
+        <Legend isDifference={false} most={most.value} />
+      </div>
+    </div>
+  );
+}
+
+/** Whether the keys of a site are the patches of the image. */
+function readsImage(run: Run, site: Site): boolean {
+  return run.image !== null && site.key_sequence === "source" && site.keys === run.image.prefix + run.image.rows * run.image.columns;
+}
+
+function nameQuery(app: App, run: Run, site: Site): string {
+  const words = app.words.value;
+  const { query } = app.selection.value;
+  if (query === null) return "";
+  if (site.query_sequence === "target") return `“${run.target[query]}”`;
+  const image = run.image;
+  if (!image || query < image.prefix) return words.classToken;
+  const patch = query - image.prefix;
+  return words.patch(Math.floor(patch / image.columns), patch % image.columns);
+}

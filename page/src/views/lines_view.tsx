@@ -1,0 +1,187 @@
+/** The lines view: queries on the left, keys on the right, one line for each large weight. */
+
+import { effect, useSignal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import { useApp } from "../app";
+import { shade } from "../colour";
+import { describeHead, labelsOf } from "../describe";
+import { FONT, readColours, shorten } from "../map/painter";
+import type { MapId, VisibleValues } from "../map/tiles";
+import { AskError } from "../wire/client";
+
+const WINDOW = 64; // tokens on each side
+const MAX_LINES = 500;
+
+export function LinesView() {
+  const app = useApp();
+  const words = app.words.value;
+  const ref = useRef<HTMLCanvasElement>(null);
+  const first = useSignal(0);
+  const hovered = useSignal<{ side: "query" | "key"; index: number } | null>(null);
+  const values = useSignal<VisibleValues | null>(null);
+  const size = useSignal({ width: 0, height: 0 });
+  const run = app.run.value;
+  const site = app.site.value;
+  const { site: siteIndex, head } = app.selection.value;
+  const pass = app.pass.value;
+  const count = site ? Math.max(site.queries, site.keys) : 0;
+  const last = Math.min(first.value + WINDOW, count);
+  const firstQuery = site ? Math.min(first.value, Math.max(0, site.queries - 1)) : 0;
+  const queries = site ? Math.min(WINDOW, site.queries - firstQuery) : 0;
+  const firstKey = site ? Math.max(0, Math.min(first.value, site.keys - Math.min(WINDOW, site.keys))) : 0;
+  const keys = site ? Math.min(WINDOW, site.keys - firstKey) : 0;
+
+  useEffect(() => {
+    if (!run || !site) return;
+    const map: MapId = { run: run.run, shown: pass, site: siteIndex, head, skipFirst: false };
+    let isCurrent = true;
+    app.tiles
+      .loadValues(map, firstQuery, firstKey, queries, keys)
+      .then((loaded) => {
+        if (isCurrent) values.value = loaded;
+      })
+      .catch((error) => {
+        if (!(error instanceof AskError)) throw error;
+        if (!error.isSuperseded) app.fail(error);
+      });
+    return () => {
+      isCurrent = false;
+    };
+  }, [run, siteIndex, head, pass, firstQuery, firstKey]);
+
+  useEffect(() => {
+    first.value = 0;
+  }, [run?.text, run?.model.name]);
+
+  useEffect(() => {
+    const canvas = ref.current!;
+    const observer = new ResizeObserver(([entry]) => {
+      size.value = { width: entry.contentRect.width, height: entry.contentRect.height };
+    });
+    observer.observe(canvas);
+    return () => observer.disconnect();
+  }, []);
+
+  useEffect(
+    () =>
+      effect(() => {
+        const canvas = ref.current!;
+        const current = values.value;
+        const now = app.run.value;
+        const shownSite = app.site.value;
+        const { width, height } = size.value;
+        if (!current || !now || !shownSite || !width) return;
+        const ratio = devicePixelRatio || 1;
+        canvas.width = width * ratio;
+        canvas.height = height * ratio;
+        const context = canvas.getContext("2d")!;
+        context.setTransform(ratio, 0, 0, ratio, 0, 0);
+        const colours = readColours(app.theme.value);
+        const column = Math.min(180, width * 0.25);
+        const step = { query: height / current.rows, key: height / current.columns };
+        const toY = (side: "query" | "key", index: number) => (index + 0.5) * Math.min(step[side], 26) + 2;
+        const focus = hovered.value ?? chooseFocus(app.selection.value.query, current);
+        const skip = app.skipFirst.value;
+
+        const lines: { row: number; key: number; weight: number }[] = [];
+        let most = 0;
+        for (let row = 0; row < current.rows; row++)
+          for (let key = 0; key < current.columns; key++) {
+            if (skip && current.column + key === 0) continue;
+            const weight = current.weights[row * current.columns + key];
+            most = Math.max(most, weight);
+            const isFocused = !focus || (focus.side === "query" ? row : key) === focus.index;
+            if (weight > 0.004 && isFocused) lines.push({ row, key, weight });
+          }
+        lines.sort((a, b) => b.weight - a.weight);
+        canvas.dataset.lines = String(Math.min(lines.length, MAX_LINES));
+        context.strokeStyle = app.theme.value === "light" ? "#1d5fa8" : "#79bdf0";
+        for (const { row, key, weight } of lines.slice(0, MAX_LINES)) {
+          const amount = shade(weight, app.scale.value, most);
+          context.globalAlpha = 0.08 + 0.92 * amount;
+          context.lineWidth = 0.5 + 4.5 * amount;
+          context.beginPath();
+          context.moveTo(column, toY("query", row));
+          const middle = width / 2;
+          context.bezierCurveTo(middle, toY("query", row), middle, toY("key", key), width - column, toY("key", key));
+          context.stroke();
+        }
+        context.globalAlpha = 1;
+        context.textBaseline = "middle";
+        const fontSize = (side: "query" | "key") => Math.max(8, Math.min(14, step[side] * 0.72));
+        const write = (side: "query" | "key", labels: string[], offset: number, total: number) => {
+          for (let index = 0; index < total; index++) {
+            const isFocused = focus?.side === side && focus.index === index;
+            context.font = `${isFocused ? "700 " : ""}${fontSize(side)}px ${FONT}`;
+            context.fillStyle = isFocused ? colours.accent : colours.ink;
+            context.textAlign = side === "query" ? "right" : "left";
+            const x = side === "query" ? column - 8 : width - column + 8;
+            context.fillText(shorten(context, labels[offset + index] ?? "", column - 14), x, toY(side, index));
+          }
+        };
+        write("query", labelsOf(now, shownSite.query_sequence), current.row, current.rows);
+        write("key", labelsOf(now, shownSite.key_sequence), current.column, current.columns);
+      }),
+    [],
+  );
+
+  const find = (event: MouseEvent) => {
+    const current = values.value;
+    const bounds = ref.current!.getBoundingClientRect();
+    if (!current) return null;
+    const side = event.clientX - bounds.left < bounds.width / 2 ? "query" : "key";
+    const total = side === "query" ? current.rows : current.columns;
+    const index = Math.floor((event.clientY - bounds.top - 2) / Math.min(bounds.height / total, 26));
+    const isOnLabel = Math.min(event.clientX - bounds.left, bounds.right - event.clientX) < Math.min(180, bounds.width * 0.25);
+    return isOnLabel && index >= 0 && index < total ? ({ side, index } as const) : null;
+  };
+  const move = (event: KeyboardEvent) => {
+    const step = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
+    if (!step || !site) return;
+    const query = Math.max(0, Math.min((app.selection.value.query ?? -1) + step, site.queries - 1));
+    app.select({ query, key: null });
+    if (query < first.value || query >= first.value + WINDOW) first.value = Math.floor(query / WINDOW) * WINDOW;
+    event.preventDefault();
+  };
+  return (
+    <div class="jk-lines-view">
+      <div class="jk-toolbar">
+        <strong class="jk-title">{run ? describeHead(app, app.selection.value) : "\u00a0"}</strong>
+        <label title={words.skipFirstHint}>
+          <input type="checkbox" checked={app.skipFirst.value} onChange={(event) => (app.skipFirst.value = event.currentTarget.checked)} /> {words.skipFirst}
+        </label>
+        {count > WINDOW && (
+          <span class="jk-group">
+            <button disabled={first.value === 0} onClick={() => (first.value = Math.max(0, first.value - WINDOW))}>
+              {words.earlier}
+            </button>
+            <span>{words.linesPart(first.value, last - 1, count)}</span>
+            <button disabled={last >= count} onClick={() => (first.value = first.value + WINDOW)}>
+              {words.later}
+            </button>
+          </span>
+        )}
+      </div>
+      <canvas
+        ref={ref}
+        class="jk-lines"
+        tabIndex={0}
+        role="img"
+        aria-label={`${words.views.lines}: ${run ? describeHead(app, app.selection.value) : ""}`}
+        onMouseMove={(event) => (hovered.value = find(event))}
+        onMouseLeave={() => (hovered.value = null)}
+        onKeyDown={move}
+        onClick={(event) => {
+          const token = find(event);
+          if (token?.side === "query" && values.value) app.select({ query: values.value.row + token.index, key: null });
+        }}
+      />
+      <p class="jk-hint">{words.linesHint}</p>
+    </div>
+  );
+}
+
+function chooseFocus(query: number | null, values: VisibleValues): { side: "query" | "key"; index: number } | null {
+  const index = query === null ? -1 : query - values.row;
+  return index >= 0 && index < values.rows && values.rows > 12 ? { side: "query", index } : null;
+}

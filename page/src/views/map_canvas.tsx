@@ -1,0 +1,356 @@
+/** One map: a canvas with a cursor, which can be moved by mouse and keyboard, zoomed, and cut. */
+
+import { effect, type Signal, useSignal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import { useApp } from "../app";
+import { describeHead, formatWeight, labelsOf, listCuts } from "../describe";
+import { chooseValues, findLargest, layOut, type MapPicture, paintMap, type Rectangle, requestTiles } from "../map/painter";
+import { type MapId, nameMap, type VisibleValues } from "../map/tiles";
+import { type Area, clampViewport, fitMap, revealCell, type Viewport, zoomAt } from "../map/viewport";
+import type { Shown } from "../protocol";
+import { AskError } from "../wire/client";
+
+/** What maps that are shown side by side share. */
+export interface MapGestures {
+  viewport: Signal<Viewport | null>; // null: the whole map
+  cursor: Signal<{ query: number; key: number } | null>;
+  rectangle: Signal<Rectangle | null>;
+  isSelecting: Signal<boolean>;
+  value: Signal<string>; // the sentence below the map
+  values: Signal<Map<Shown, VisibleValues>>;
+  most: Signal<number>;
+  isPreview: Signal<boolean>;
+}
+
+const WHEEL_SPEED = 0.0016;
+
+export function MapCanvas({ shown, gestures, title }: { shown: Shown; gestures: MapGestures; title?: string }) {
+  const app = useApp();
+  const canvasRef = useRef<HTMLCanvasElement>(null);
+  const size = useSignal({ width: 0, height: 0 });
+  const hasFocus = useSignal(false);
+
+  useEffect(() => {
+    const canvas = canvasRef.current!;
+    const observer = new ResizeObserver(([entry]) => {
+      const { width, height } = entry.contentRect;
+      if (width > 0 && height > 0) size.value = { width, height };
+    });
+    observer.observe(canvas);
+    return () => observer.disconnect();
+  }, []);
+
+  useEffect(() => {
+    const canvas = canvasRef.current!;
+    const context = canvas.getContext("2d")!;
+    let frame = 0;
+    let valuesTimer: ReturnType<typeof setTimeout> | undefined;
+
+    const buildPicture = (): MapPicture | null => {
+      const run = app.run.value;
+      const site = app.site.value;
+      const { width, height } = size.value;
+      if (!run || !site || !width) return null;
+      if (shown !== "clean" && !run.edited) return null;
+      const selection = app.selection.value;
+      const map: MapId = { run: run.run, shown, site: selection.site, head: selection.head, skipFirst: app.skipFirst.value };
+      const shape = { queries: site.queries, keys: site.keys };
+      const [queryLabels, keyLabels] = [labelsOf(run, site.query_sequence), labelsOf(run, site.key_sequence)];
+      const area = layOut(width, height, queryLabels, keyLabels);
+      const viewport = clampViewport(gestures.viewport.value ?? fitMap(shape, area), shape, area);
+      const words = app.words.value;
+      const others: Shown[] = shown === "difference" ? ["difference"] : run.edited ? ["clean", "edited"] : ["clean"];
+      const largest = others.map((other) => findLargest(app.tiles, { ...map, shown: other }, shape) ?? 0);
+      const most = Math.max(...largest) || 1;
+      return {
+        map,
+        shape,
+        viewport,
+        area,
+        queryLabels,
+        keyLabels,
+        scale: app.scale.value,
+        most,
+        theme: app.theme.value,
+        cursor: gestures.cursor.value,
+        selectedQuery: selection.query,
+        rectangle: gestures.rectangle.value,
+        cut: shown === "clean" ? [] : listCuts(run.edits, site, selection.head),
+        values: gestures.values.value.get(shown) ?? null,
+        hasFocus: hasFocus.value,
+        axisNames: { queries: words.queries, keys: words.keys },
+      };
+    };
+
+    const draw = () => {
+      frame = 0;
+      const picture = buildPicture();
+      if (!picture) return;
+      const ratio = devicePixelRatio || 1;
+      const { width, height } = size.peek();
+      if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
+        canvas.width = Math.round(width * ratio);
+        canvas.height = Math.round(height * ratio);
+      }
+      const { isComplete } = paintMap(context, app.tiles, picture);
+      canvas.dataset.complete = String(isComplete);
+      canvas.dataset.most = String(picture.most);
+      if (shown !== "difference" || app.shown.peek() === "difference") gestures.most.value = picture.most;
+    };
+
+    const stop = effect(() => {
+      app.tiles.version.value; // draw again when a tile arrives
+      const picture = buildPicture();
+      if (!picture) return;
+      requestTiles(app.tiles, picture);
+      const wanted = chooseValues(picture);
+      clearTimeout(valuesTimer);
+      if (wanted) {
+        const held = picture.values;
+        const isHeld =
+          held?.map === nameMap(picture.map) &&
+          held.row <= wanted.query &&
+          held.column <= wanted.key &&
+          held.row + held.rows >= wanted.query + wanted.queries &&
+          held.column + held.columns >= wanted.key + wanted.keys;
+        if (!isHeld) valuesTimer = setTimeout(() => void loadValues(picture.map, wanted), 60);
+      }
+      if (!frame) frame = requestAnimationFrame(draw);
+    });
+
+    const loadValues = async (map: MapId, { query, key, queries, keys }: Rectangle) => {
+      try {
+        const values = await app.tiles.loadValues(map, query, key, queries, keys);
+        if (app.run.peek()?.run !== map.run) return;
+        gestures.values.value = new Map(gestures.values.peek()).set(shown, values);
+      } catch (error) {
+        if (!(error instanceof AskError)) throw error;
+      }
+    };
+
+    return () => {
+      stop();
+      clearTimeout(valuesTimer);
+      cancelAnimationFrame(frame);
+    };
+  }, [shown]);
+
+  // The weight under the cursor: from the numbers that are loaded, else one exact cell.
+  useEffect(() => {
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const stop = effect(() => {
+      const cursor = gestures.cursor.value;
+      const run = app.run.value;
+      const site = app.site.value;
+      const words = app.words.value;
+      const { site: siteIndex, head } = app.selection.value;
+      clearTimeout(timer);
+      if (!cursor || !run || !site || (shown !== "clean" && !run.edited)) {
+        gestures.value.value = "";
+        return;
+      }
+      const isAlone = app.shown.value !== "all";
+      if (!isAlone && shown !== "edited") return; // one of the three maps writes the sentence
+      const map: MapId = { run: run.run, shown, site: siteIndex, head, skipFirst: app.skipFirst.value };
+      const tell = (weight: number, isExact: boolean, clean: number | null = null) => {
+        const query = `${labelsOf(run, site.query_sequence)[cursor.query]} [${cursor.query}]`;
+        const key = `${labelsOf(run, site.key_sequence)[cursor.key]} [${cursor.key}]`;
+        const change = clean === null ? "" : ` (${words.clean} ${formatWeight(clean)})`;
+        const number = formatWeight(weight, shown === "difference") + change;
+        const isForbidden = weight === 0 && shown !== "difference" && site.is_causal && cursor.key > cursor.query;
+        const note = isForbidden ? ` (${words.notAllowed})` : "";
+        gestures.value.value = words.cellValue(query, key, `${isExact ? "" : `${words.approximately} `}${number}${note}`);
+      };
+      const held = gestures.values.value.get(shown);
+      const row = cursor.query - (held?.row ?? 0);
+      const column = cursor.key - (held?.column ?? 0);
+      const isHeld = held?.map === nameMap(map) && row >= 0 && row < held.rows && column >= 0 && column < held.columns;
+      if (isAlone && isHeld) {
+        tell(held.weights[row * held.columns + column], held.isExact);
+        return;
+      }
+      timer = setTimeout(async () => {
+        try {
+          const cell = await app.tiles.loadValues(map, cursor.query, cursor.key, 1, 1);
+          const clean = isAlone ? null : await app.tiles.loadValues({ ...map, shown: "clean" }, cursor.query, cursor.key, 1, 1);
+          if (gestures.cursor.peek() === cursor) tell(cell.weights[0], cell.isExact, clean?.weights[0] ?? null);
+        } catch (error) {
+          if (!(error instanceof AskError)) throw error;
+        }
+      }, 40);
+    });
+    return () => {
+      stop();
+      clearTimeout(timer);
+    };
+  }, [shown]);
+
+  const current = (): { area: Area; viewport: Viewport; shape: { queries: number; keys: number } } | null => {
+    const run = app.run.peek();
+    const site = app.site.peek();
+    const { width, height } = size.peek();
+    if (!run || !site || !width) return null;
+    const shape = { queries: site.queries, keys: site.keys };
+    const area = layOut(width, height, labelsOf(run, site.query_sequence), labelsOf(run, site.key_sequence));
+    return { area, shape, viewport: clampViewport(gestures.viewport.peek() ?? fitMap(shape, area), shape, area) };
+  };
+
+  /** Return the cell at a point; on the labels, the nearest cell of that row or column. */
+  const cellAt = (event: MouseEvent, isClamped = false) => {
+    const now = current();
+    if (!now) return null;
+    const bounds = canvasRef.current!.getBoundingClientRect();
+    const x = event.clientX - bounds.left;
+    const y = event.clientY - bounds.top;
+    let key = Math.floor(now.viewport.x + (x - now.area.left) / now.viewport.zoom);
+    let query = Math.floor(now.viewport.y + (y - now.area.top) / now.viewport.zoom);
+    if (isClamped) {
+      key = Math.max(0, Math.min(key, now.shape.keys - 1));
+      query = Math.max(0, Math.min(query, now.shape.queries - 1));
+    }
+    const onRowLabel = x < now.area.left && y >= now.area.top;
+    const inside = key >= 0 && key < now.shape.keys && query >= 0 && query < now.shape.queries;
+    if (onRowLabel && query >= 0 && query < now.shape.queries) return { query, key: null };
+    return inside && x >= now.area.left && y >= now.area.top ? { query, key } : null;
+  };
+
+  const drag = useRef<{ x: number; y: number; viewport: Viewport; start: { query: number; key: number } | null; hasMoved: boolean } | null>(null);
+
+  const onPointerDown = (event: PointerEvent) => {
+    const now = current();
+    if (!now || event.button !== 0) return;
+    const cell = cellAt(event);
+    const isRectangle = (event.shiftKey || gestures.isSelecting.peek()) && cell?.key != null;
+    drag.current = {
+      x: event.clientX,
+      y: event.clientY,
+      viewport: now.viewport,
+      start: isRectangle ? { query: cell!.query, key: cell!.key! } : null,
+      hasMoved: false,
+    };
+    if (isRectangle) gestures.rectangle.value = { ...drag.current.start!, queries: 1, keys: 1 };
+    canvasRef.current!.setPointerCapture(event.pointerId);
+  };
+
+  const onPointerMove = (event: PointerEvent) => {
+    const now = current();
+    if (!now) return;
+    const from = drag.current;
+    if (!from) {
+      const cell = cellAt(event);
+      if (cell?.key != null) gestures.cursor.value = { query: cell.query, key: cell.key };
+      return;
+    }
+    if (Math.hypot(event.clientX - from.x, event.clientY - from.y) > 3) from.hasMoved = true;
+    if (from.start) {
+      const cell = cellAt(event, true)!;
+      const key = cell.key ?? 0;
+      gestures.rectangle.value = {
+        query: Math.min(from.start.query, cell.query),
+        key: Math.min(from.start.key, key),
+        queries: Math.abs(cell.query - from.start.query) + 1,
+        keys: Math.abs(key - from.start.key) + 1,
+      };
+    } else if (from.hasMoved) {
+      const { zoom } = from.viewport;
+      const moved = {
+        zoom,
+        x: from.viewport.x - (event.clientX - from.x) / zoom,
+        y: from.viewport.y - (event.clientY - from.y) / zoom,
+      };
+      gestures.viewport.value = clampViewport(moved, now.shape, now.area);
+    }
+  };
+
+  const onPointerUp = (event: PointerEvent) => {
+    const from = drag.current;
+    drag.current = null;
+    if (!from || from.hasMoved || from.start) return;
+    const cell = cellAt(event);
+    if (!cell) return;
+    gestures.rectangle.value = null;
+    app.select({ query: cell.query, key: cell.key });
+    if (cell.key !== null) gestures.cursor.value = { query: cell.query, key: cell.key };
+  };
+
+  useEffect(() => {
+    const canvas = canvasRef.current!;
+    const onWheel = (event: WheelEvent) => {
+      const now = current();
+      if (!now) return;
+      event.preventDefault();
+      const bounds = canvas.getBoundingClientRect();
+      const factor = Math.exp(-event.deltaY * (event.deltaMode === 1 ? 20 : 1) * WHEEL_SPEED);
+      gestures.viewport.value = zoomAt(
+        now.viewport, factor, event.clientX - bounds.left, event.clientY - bounds.top, now.shape, now.area,
+      );
+    };
+    canvas.addEventListener("wheel", onWheel, { passive: false });
+    return () => canvas.removeEventListener("wheel", onWheel);
+  }, []);
+
+  const onKeyDown = (event: KeyboardEvent) => {
+    const now = current();
+    if (!now || event.ctrlKey || event.metaKey || event.altKey) return;
+    const selection = app.selection.peek();
+    const cursor = gestures.cursor.peek() ?? { query: selection.query ?? 0, key: selection.key ?? 0 };
+    const step = event.shiftKey ? 10 : 1;
+    const moves: Record<string, [number, number]> = {
+      ArrowUp: [-step, 0],
+      ArrowDown: [step, 0],
+      ArrowLeft: [0, -step],
+      ArrowRight: [0, step],
+      Home: [0, -now.shape.keys],
+      End: [0, now.shape.keys],
+      PageUp: [-now.shape.queries, 0],
+      PageDown: [now.shape.queries, 0],
+    };
+    const move = moves[event.key];
+    if (move) {
+      const query = Math.max(0, Math.min(cursor.query + move[0], now.shape.queries - 1));
+      const key = Math.max(0, Math.min(cursor.key + move[1], now.shape.keys - 1));
+      gestures.cursor.value = { query, key };
+      gestures.viewport.value = revealCell(now.viewport, query, key, now.shape, now.area);
+    } else if (event.key === "Enter") {
+      app.select({ query: cursor.query, key: cursor.key });
+    } else if (event.key === "Delete" || event.key === "Backspace") {
+      app.knockOut(gestures.rectangle.peek() ?? { ...cursor, queries: 1, keys: 1 });
+      gestures.rectangle.value = null;
+    } else if (event.key === "+" || event.key === "=" || event.key === "-") {
+      const factor = event.key === "-" ? 1 / 1.5 : 1.5;
+      const px = now.area.left + (cursor.key + 0.5 - now.viewport.x) * now.viewport.zoom;
+      const py = now.area.top + (cursor.query + 0.5 - now.viewport.y) * now.viewport.zoom;
+      gestures.viewport.value = zoomAt(now.viewport, factor, px, py, now.shape, now.area);
+    } else if (event.key === "0") {
+      gestures.viewport.value = null;
+    } else if (event.key === "Escape") {
+      gestures.rectangle.value = null;
+    } else {
+      return;
+    }
+    event.preventDefault();
+  };
+
+  const site = app.site.value;
+  const words = app.words.value;
+  const label = site ? words.mapLabel(describeHead(app, app.selection.value), site.queries, site.keys) : "";
+  return (
+    <figure class="jk-map">
+      {title && <figcaption>{title}</figcaption>}
+      <canvas
+        ref={canvasRef}
+        class={gestures.isSelecting.value ? "jk-selecting" : ""}
+        data-map={shown}
+        tabIndex={0}
+        role="application"
+        aria-label={`${label}. ${words.cellHelp}`}
+        onPointerDown={onPointerDown}
+        onPointerMove={onPointerMove}
+        onPointerUp={onPointerUp}
+        onKeyDown={onKeyDown}
+        onFocus={() => (hasFocus.value = true)}
+        onBlur={() => (hasFocus.value = false)}
+      />
+    </figure>
+  );
+}

@@ -1,0 +1,142 @@
+/** The map of one head with its tools: colours, zoom, clean or edited or both, export. */
+
+import { useSignal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import { type ShownMaps, useApp } from "../app";
+import { type Scale, SCALES } from "../colour";
+import { describeHead } from "../describe";
+import { exportPng, exportSvg } from "../export";
+import type { Rectangle } from "../map/painter";
+import type { VisibleValues } from "../map/tiles";
+import type { Viewport } from "../map/viewport";
+import type { Shown } from "../protocol";
+import { Legend } from "./legend";
+import { MapCanvas, type MapGestures } from "./map_canvas";
+
+export function MapView() {
+  const app = useApp();
+  const words = app.words.value;
+  const run = app.run.value;
+  const gestures: MapGestures = {
+    viewport: useSignal<Viewport | null>(null),
+    cursor: useSignal<{ query: number; key: number } | null>(null),
+    rectangle: useSignal<Rectangle | null>(null),
+    isSelecting: useSignal(false),
+    value: useSignal(""),
+    values: useSignal<Map<Shown, VisibleValues>>(new Map()),
+    most: useSignal(1),
+    isPreview: useSignal(false),
+  };
+  const site = app.site.value;
+  const shape = site ? `${site.queries}x${site.keys}` : "";
+  useEffect(() => {
+    gestures.viewport.value = null;
+    gestures.cursor.value = null;
+    gestures.rectangle.value = null;
+  }, [shape, run?.model.name, run?.text]);
+
+  const shown = run?.edited ? app.shown.value : "clean";
+  const maps: Shown[] = shown === "all" ? ["clean", "edited", "difference"] : [shown];
+  const rectangle = gestures.rectangle.value;
+  const count = rectangle ? rectangle.queries * rectangle.keys : 0;
+  const canEdit = app.can("run") && (run?.model.is_editable ?? false);
+  return (
+    <div class="jk-map-view">
+      <Toolbar gestures={gestures} />
+      <div class={`jk-maps${maps.length > 1 ? " jk-three" : ""}`}>
+        {maps.map((map, index) => (
+          <MapCanvas key={index /* the canvas keeps the focus when the first edit shows another map */} shown={map} gestures={gestures} title={maps.length > 1 ? words[map] : undefined} />
+        ))}
+        {!run && <p class="jk-placeholder">{app.closed.value ? "" : words.loadingMap}</p>}
+        {app.tiles.failure.value && <p class="jk-placeholder jk-error">{app.tiles.failure.value}</p>}
+      </div>
+      <div class="jk-map-foot">
+        <p class="jk-value" role="status" aria-live="polite">
+          {gestures.value.value || words.hoverHint}
+        </p>
+        {rectangle && canEdit && (
+          <button
+            class="jk-main"
+            onClick={() => {
+              app.knockOut(rectangle);
+              gestures.rectangle.value = null;
+            }}
+          >
+            {words.knockOutCells(count)}
+          </button>
+        )}
+        <Legend isDifference={shown === "difference"} most={gestures.most.value} />
+      </div>
+    </div>
+  );
+}
+
+function Toolbar({ gestures }: { gestures: MapGestures }) {
+  const app = useApp();
+  const words = app.words.value;
+  const run = app.run.value;
+  const shownMaps: ShownMaps[] = ["clean", "edited", "difference", "all"];
+  const root = useRef<HTMLDivElement>(null);
+  const findCanvas = () => root.current?.parentElement?.querySelector("canvas") ?? null;
+  const zoom = (key: "+" | "-") => findCanvas()?.dispatchEvent(new KeyboardEvent("keydown", { key }));
+  return (
+    <div class="jk-toolbar" ref={root}>
+      <strong class="jk-title">{run ? describeHead(app, app.selection.value) : "\u00a0"}</strong>
+      {run?.edited && (
+        <div class="jk-choice" role="group">
+          {shownMaps.map((shown) => (
+            <button key={shown} aria-pressed={app.shown.value === shown} data-show={shown} onClick={() => (app.shown.value = shown)}>
+              {words[shown]}
+            </button>
+          ))}
+        </div>
+      )}
+      <label title={words.scaleTitle}>
+        <select aria-label={words.scaleTitle} value={app.scale.value} data-action="scale" onChange={(event) => (app.scale.value = event.currentTarget.value as Scale)}>
+          {SCALES.map((scale) => (
+            <option key={scale} value={scale}>
+              {words.scales[scale]}
+            </option>
+          ))}
+        </select>
+      </label>
+      <label title={words.skipFirstHint}>
+        <input
+          type="checkbox"
+          checked={app.skipFirst.value}
+          data-action="skip-first"
+          onChange={(event) => (app.skipFirst.value = event.currentTarget.checked)}
+        />{" "}
+        {words.skipFirst}
+      </label>
+      <span class="jk-group">
+        <button title={words.zoomOut} aria-label={words.zoomOut} onClick={() => zoom("-")}>
+          −
+        </button>
+        <button title={words.zoomIn} aria-label={words.zoomIn} onClick={() => zoom("+")}>
+          +
+        </button>
+        <button title={words.zoomFit} aria-label={words.zoomFit} onClick={() => (gestures.viewport.value = null)}>
+          ⤢
+        </button>
+      </span>
+      {app.can("run") && run?.model.is_editable && (
+        <button
+          aria-pressed={gestures.isSelecting.value}
+          title={words.rectangleHint}
+          onClick={() => (gestures.isSelecting.value = !gestures.isSelecting.value)}
+        >
+          {words.rectangle}
+        </button>
+      )}
+      <span class="jk-group" title={words.exportHint}>
+        <button data-action="png" onClick={() => exportPng(app, findCanvas())}>
+          {words.exportPng}
+        </button>
+        <button data-action="svg" onClick={() => void exportSvg(app).catch((error) => app.fail(error))}>
+          {words.exportSvg}
+        </button>
+      </span>
+    </div>
+  );
+}

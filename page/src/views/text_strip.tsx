@@ -1,0 +1,224 @@
+/** The text as tokens, shaded by where the selected token looks, beside what the model predicts. */
+
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { type App, useApp } from "../app";
+import { cssColour, inkOn, weightColour } from "../colour";
+import { describeHead, formatPercent } from "../describe";
+import type { Line, Prediction, Run, Sequence } from "../protocol";
+import { asFloats, AskError } from "../wire/client";
+
+const MAX_CHIPS = 400;
+
+export function TextStrip() {
+  const app = useApp();
+  const words = app.words.value;
+  const run = app.run.value;
+  const weights = useRow(app);
+  if (!run) return <section class="jk-strip jk-panel jk-empty" />;
+  const site = app.site.value;
+  const hasShades = weights.value.length > 0 && site !== null;
+  return (
+    <section class="jk-strip jk-panel">
+      <div class="jk-sequences">
+        {run.image === null && (
+          <Chips
+            app={app}
+            run={run}
+            sequence="source"
+            title={run.target.length ? words.sourceTitle : ""}
+            weights={site?.key_sequence === "source" ? weights.value : null}
+          />
+        )}
+        {run.target.length > 0 && (
+          <Chips
+            app={app}
+            run={run}
+            sequence="target"
+            title={words.targetTitle}
+            weights={site?.key_sequence === "target" ? weights.value : null}
+          />
+        )}
+        <p class="jk-hint">{hasShades ? words.shadedBy(describeHead(app, app.selection.value)) : "\u00a0"}</p>
+      </div>
+      <Predictions app={app} run={run} />
+    </section>
+  );
+}
+
+/** Load the row of the selected query in the selected head. */
+export function useRow(app: App) {
+  const weights = useSignal<Float32Array>(new Float32Array());
+  const run = app.run.value;
+  const { site, head, query } = app.selection.value;
+  const pass = app.pass.value;
+  useEffect(() => {
+    if (!run || query === null) {
+      weights.value = new Float32Array();
+      return;
+    }
+    let isCurrent = true;
+    app.client
+      .ask<Line>("line", { run: run.run, show: pass, site, head, query })
+      .then(({ buffers }) => {
+        if (isCurrent) weights.value = asFloats(buffers[0]);
+      })
+      .catch((error) => {
+        if (!(error instanceof AskError)) throw error;
+      });
+    return () => {
+      isCurrent = false;
+    };
+  }, [run, site, head, query, pass]);
+  return weights;
+}
+
+interface ChipsProps {
+  app: App;
+  run: Run;
+  sequence: Sequence;
+  title: string;
+  weights: Float32Array | null;
+}
+
+function Chips({ app, run, sequence, title, weights }: ChipsProps) {
+  const words = app.words.value;
+  const labels = sequence === "target" ? run.target : run.source;
+  const selection = app.selection.value;
+  const site = app.site.value;
+  const isQuerySide = site?.query_sequence === sequence;
+  const first = Math.max(0, Math.min((selection.query ?? 0) - MAX_CHIPS / 2, labels.length - MAX_CHIPS));
+  const shown = labels.slice(first, first + MAX_CHIPS);
+  const skip = app.skipFirst.value ? 1 : 0;
+  let most = 0;
+  if (weights) for (let key = skip; key < weights.length; key++) most = Math.max(most, weights[key]);
+
+  const choose = (position: number) => {
+    if (isQuerySide) app.select({ query: position, key: null });
+    else selectSequence(app, run, sequence, position);
+  };
+  const move = (event: KeyboardEvent, position: number) => {
+    const next = position + (event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0);
+    if (next === position || next < 0 || next >= labels.length) return;
+    choose(next);
+    const parent = (event.currentTarget as HTMLElement).parentElement!;
+    parent.querySelector<HTMLElement>(`[data-position="${next}"]`)?.focus();
+    event.preventDefault();
+  };
+  return (
+    <div class="jk-sequence">
+      {title && <h2>{title}</h2>}
+      <div class="jk-chips" role="group" aria-label={title || words.inputTitle} data-sequence={sequence}>
+        {first > 0 && <span class="jk-more">… {first.toLocaleString()}</span>}
+        {shown.map((label, index) => {
+          const position = first + index;
+          const weight = position >= skip ? (weights?.[position] ?? 0) : 0; // a new text is shown before its row
+          const colour = weights ? weightColour(weight, app.scale.value, most, app.theme.value) : null;
+          const isSelected = isQuerySide && selection.query === position;
+          return (
+            <button
+              key={position}
+              data-position={position}
+              class={`jk-chip${isSelected ? " jk-selected" : ""}`}
+              aria-pressed={isSelected}
+              tabIndex={isSelected || (selection.query === null && position === 0) ? 0 : -1}
+              title={words.tokenHint(label, position)}
+              style={colour ? { background: cssColour(colour), color: inkOn(colour) } : {}}
+              onClick={() => choose(position)}
+              onKeyDown={(event) => move(event, position)}
+            >
+              {label}
+            </button>
+          );
+        })}
+        {first + shown.length < labels.length && (
+          <span class="jk-more">… {(labels.length - first - shown.length).toLocaleString()}</span>
+        )}
+      </div>
+    </div>
+  );
+}
+
+/** Select a token of a sequence that the current head does not query: the last head that does is opened. */
+export function selectSequence(app: App, run: Run, sequence: Sequence, position: number): void {
+  const site = run.sites.findLastIndex((candidate) => candidate.query_sequence === sequence);
+  if (site >= 0) app.selection.value = { site, head: 0, query: position, key: null };
+}
+
+function Predictions({ app, run }: { app: App; run: Run }) {
+  const words = app.words.value;
+  const site = app.site.value;
+  const { query } = app.selection.value;
+  const predicted: Sequence = run.target.length ? "target" : "source";
+  const wanted = site?.query_sequence === predicted ? query : null;
+  const clean = findPrediction(run.clean, wanted);
+  const edited = run.edited ? findPrediction(run.edited, wanted) : null;
+  const labels = predicted === "target" ? run.target : run.source;
+  const label = clean && clean.position >= 0 ? (labels[clean.position] ?? "") : "";
+  const isOther = wanted !== null && clean !== null && clean.position >= 0 && clean.position !== wanted;
+  return (
+    <div class="jk-predictions">
+      <h2>{(words.predictionTitle[run.model.predicts] ?? (() => ""))(label)}</h2>
+      {clean && (
+        <table>
+          <thead class={edited ? "" : "jk-hidden"}>
+            <tr>
+              <th />
+              <th>{words.clean}</th>
+              {edited && <th>{words.edited}</th>}
+            </tr>
+          </thead>
+          <tbody>
+            {joinCandidates(clean, edited).map(({ label: name, id, before, after }) => (
+              <tr key={id}>
+                <th scope="row">{name}</th>
+                <ProbabilityCell probability={before} className="jk-clean" isNumber={run.model.predicts === "number"} />
+                {edited && <ProbabilityCell probability={after} className="jk-edited" isNumber={run.model.predicts === "number"} />}
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      )}
+      <p class="jk-hint">
+        {clean?.actual && words.actualProbability(clean.actual.label, formatPercent((edited ?? clean).actual?.probability ?? 0))}
+        {isOther && ` ${words.noPrediction}`}
+        {run.change !== null && <span title={words.changeHint}> {words.changeOf(run.change.toPrecision(2))}</span>}
+      </p>
+    </div>
+  );
+}
+
+function ProbabilityCell({ probability, className, isNumber }: { probability: number | null; className: string; isNumber: boolean }) {
+  if (probability === null) return <td class={className}>–</td>;
+  if (isNumber) return <td class={className} />;
+  return (
+    <td class={className}>
+      <span class="jk-bar" style={{ width: `${Math.max(probability * 100, 0.5)}%` }} />
+      <span class="jk-number">{formatPercent(probability)}</span>
+    </td>
+  );
+}
+
+export function findPrediction(predictions: Prediction[], position: number | null): Prediction | null {
+  return predictions.find((prediction) => prediction.position === position) ?? predictions.at(-1) ?? null;
+}
+
+interface Candidate {
+  label: string;
+  id: number;
+  before: number | null;
+  after: number | null;
+}
+
+/** Join the candidates of both passes, the most probable ones of either first. */
+export function joinCandidates(clean: Prediction, edited: Prediction | null): Candidate[] {
+  const joined = new Map<number, Candidate>();
+  for (const { label, id, probability } of clean.candidates) joined.set(id, { label, id, before: probability, after: null });
+  for (const { label, id, probability } of edited?.candidates ?? []) {
+    const known = joined.get(id);
+    if (known) known.after = probability;
+    else joined.set(id, { label, id, before: null, after: probability });
+  }
+  const largest = ({ before, after }: Candidate) => Math.max(before ?? 0, after ?? 0);
+  return [...joined.values()].sort((a, b) => largest(b) - largest(a)).slice(0, 6);
+}

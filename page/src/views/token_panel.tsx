@@ -1,0 +1,192 @@
+/** The selected token: where it looks in this head, and what every other head does with it. */
+
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { type App, useApp } from "../app";
+import { describeHead, formatWeight, labelsOf, shortenSite } from "../describe";
+import type { Line, Run, Token } from "../protocol";
+import { asFloats, AskError } from "../wire/client";
+import { useRow } from "./text_strip";
+
+const SHOWN_KEYS = 8;
+const SHOWN_HEADS = 40;
+
+export function TokenPanel() {
+  const app = useApp();
+  const words = app.words.value;
+  const run = app.run.value;
+  const site = app.site.value;
+  const { query } = app.selection.value;
+  const tab = useSignal<"head" | "heads">("head");
+  const label = run && site && query !== null ? labelsOf(run, site.query_sequence)[query] : null;
+  return (
+    <section class="jk-token jk-panel">
+      <div class="jk-panel-title">
+        <h2>{label === null ? words.tokenTitle : `“${label}” [${query}]`}</h2>
+        <div class="jk-choice" role="group">
+          <button aria-pressed={tab.value === "head"} onClick={() => (tab.value = "head")}>
+            {run ? describeHead(app, app.selection.value) : words.headsTitle}
+          </button>
+          <button aria-pressed={tab.value === "heads"} data-action="every-head" onClick={() => (tab.value = "heads")}>
+            {words.everyHeadShort}
+          </button>
+        </div>
+      </div>
+      {!run || label === null ? (
+        <p class="jk-hint">{words.pickToken}</p>
+      ) : tab.value === "head" ? (
+        <InHead app={app} run={run} label={label} />
+      ) : (
+        <InEveryHead app={app} run={run} />
+      )}
+    </section>
+  );
+}
+
+function InHead({ app, run, label }: { app: App; run: Run; label: string }) {
+  const words = app.words.value;
+  const site = app.site.value!;
+  const row = useRow(app);
+  const column = useColumn(app);
+  const isSelf = site.query_sequence === site.key_sequence;
+  return (
+    <div class="jk-lists">
+      <h3>{words.asQuery}</h3>
+      <Weights app={app} weights={row.value} labels={labelsOf(run, site.key_sequence)} onPick={(key) => app.select({ key })} />
+      {isSelf && (
+        <>
+          <h3>{words.lookedAtBy(label)}</h3>
+          <Weights app={app} weights={column.value} labels={labelsOf(run, site.query_sequence)} onPick={(query) => app.select({ query })} />
+        </>
+      )}
+    </div>
+  );
+}
+
+function useColumn(app: App) {
+  const weights = useSignal<Float32Array>(new Float32Array());
+  const run = app.run.value;
+  const { site, head, query } = app.selection.value;
+  const pass = app.pass.value;
+  useEffect(() => {
+    const shape = run?.sites[site];
+    if (!run || !shape || query === null || query >= shape.keys || shape.query_sequence !== shape.key_sequence) {
+      weights.value = new Float32Array();
+      return;
+    }
+    let isCurrent = true;
+    app.client
+      .ask<Line>("line", { run: run.run, show: pass, site, head, key: query })
+      .then(({ buffers }) => {
+        if (isCurrent) weights.value = asFloats(buffers[0]);
+      })
+      .catch((error) => {
+        if (!(error instanceof AskError)) throw error;
+      });
+    return () => {
+      isCurrent = false;
+    };
+  }, [run, site, head, query, pass]);
+  return weights;
+}
+
+interface WeightsProps {
+  app: App;
+  weights: Float32Array;
+  labels: string[];
+  onPick(index: number): void;
+}
+
+/** The largest weights as bars. */
+function Weights({ weights, labels, onPick }: WeightsProps) {
+  const order = Array.from(weights.keys())
+    .filter((index) => weights[index] > 0)
+    .sort((a, b) => weights[b] - weights[a])
+    .slice(0, SHOWN_KEYS);
+  const most = order.length ? weights[order[0]] : 1;
+  return (
+    <ol class="jk-weights">
+      {order.map((index) => (
+        <li key={index}>
+          <button class="jk-quiet" onClick={() => onPick(index)}>
+            <span class="jk-label">{labels[index]}</span>
+            <small>{index}</small>
+            <span class="jk-track">
+              <span class="jk-bar" style={{ width: `${(weights[index] / most) * 100}%` }} />
+            </span>
+            <span class="jk-number">{formatWeight(weights[index])}</span>
+          </button>
+        </li>
+      ))}
+    </ol>
+  );
+}
+
+function InEveryHead({ app, run }: { app: App; run: Run }) {
+  const words = app.words.value;
+  const site = app.site.value!;
+  const { query } = app.selection.value;
+  const pass = app.pass.value;
+  const answer = useSignal<Token | null>(null);
+  const direction = useSignal<"query" | "key">("query");
+  useEffect(() => {
+    if (query === null) return;
+    let isCurrent = true;
+    app.client
+      .ask<Token>("token", { run: run.run, show: pass, sequence: site.query_sequence, position: query })
+      .then(({ body }) => {
+        if (isCurrent) answer.value = body;
+      })
+      .catch((error) => {
+        if (!(error instanceof AskError)) throw error;
+        if (!error.isSuperseded) app.fail(error);
+      });
+    return () => {
+      isCurrent = false;
+    };
+  }, [run, site.query_sequence, query, pass]);
+  const skip = app.skipFirst.value;
+  const rows = (direction.value === "query" ? answer.value?.as_query : answer.value?.as_key) ?? [];
+  const ranked = rows
+    .map((row) => ({ ...row, top: row.top.filter(([index]) => !(skip && direction.value === "query" && index === 0)) }))
+    .filter(({ top }) => top.length > 0)
+    .sort((a, b) => b.top[0][1] - a.top[0][1])
+    .slice(0, SHOWN_HEADS);
+  return (
+    <div class="jk-lists">
+      <div class="jk-choice" role="group">
+        <button aria-pressed={direction.value === "query"} onClick={() => (direction.value = "query")}>
+          {words.asQuery}
+        </button>
+        <button aria-pressed={direction.value === "key"} onClick={() => (direction.value = "key")}>
+          {words.asKey}
+        </button>
+      </div>
+      <table class="jk-every-head">
+        <tbody>
+          {ranked.map(({ site: index, head, top }) => {
+            const { layer, key_sequence, query_sequence } = run.sites[index];
+            const labels = labelsOf(run, direction.value === "query" ? key_sequence : query_sequence);
+            return (
+              <tr key={`${index}.${head}`}>
+                <th>
+                  <button class="jk-quiet" onClick={() => app.selectHead(index, head)}>
+                    {typeof layer === "number" ? `L${layer}` : shortenSite(layer)} H{head}
+                  </button>
+                </th>
+                <td>
+                  {top.slice(0, 3).map(([position, weight]) => (
+                    <span key={position} class="jk-source" title={formatWeight(weight)}>
+                      {labels[position]}
+                      <small>{weight.toFixed(2)}</small>
+                    </span>
+                  ))}
+                </td>
+              </tr>
+            );
+          })}
+        </tbody>
+      </table>
+    </div>
+  );
+}

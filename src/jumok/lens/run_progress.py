@@ -1,0 +1,153 @@
+"""Report the progress of a forward pass, and stop it: a callback is called at every tap.
+
+A forward pass cannot be interrupted from outside. The callback can stop it by raising an exception, which leaves the
+model as it was.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from torch import nn
+
+from jumok.tap import Listener
+
+Progress = Callable[[int, int], object]  # (done, total)
+
+
+class RunProgress(Listener):
+    """Calls a callback, if there is one, at every tap, with the number of attentions that are finished.
+
+    Attributes:
+        error: What the callback raised; it is raised again until it reaches the caller of the lens, even where
+            something in between would handle it.
+    """
+
+    def __init__(self, progress: Progress | None = None, total: int = 0) -> None:
+        """Create a listener.
+
+        Args:
+            progress: Called with the number of finished attentions and their total; or None.
+            total: The number of attentions; 0 if it is not known.
+        """
+        self.total = total
+        self.error: BaseException | None = None
+        self._progress = progress
+        self._sites: set[str] = set()
+
+    def begin(self, sites: Iterable[str], finished: Iterable[str]) -> None:
+        """Start to count the attentions of a forward pass.
+
+        Args:
+            sites: All attentions; empty if they are not known.
+            finished: The attentions that are not computed, because they are known already.
+        """
+        self.total, self._sites = len(list(sites)), set(finished)
+
+    @property
+    def done(self) -> int:
+        """The number of finished attentions."""
+        return len(self._sites)
+
+    def accepts(self, site: str) -> bool:
+        """Return whether there is a callback.
+
+        Args:
+            site: The full site name.
+        """
+        return self._progress is not None
+
+    def requests(self, site: str) -> bool:
+        """Return False: nothing is computed only for this listener.
+
+        Args:
+            site: The full site name.
+        """
+        return False
+
+    def __call__(self, site: str, tapped: Any) -> Any:
+        """Report the progress and return what was tapped unchanged.
+
+        Args:
+            site: The full site name.
+            tapped: What was computed at the site.
+        """
+        attention, _, word = site.rpartition(".")
+        if word == "output":
+            self._count(attention)
+        self.report()
+        return tapped
+
+    def _count(self, attention: str) -> None:
+        self._sites.add(attention)
+
+    def report(self) -> None:
+        """Call the callback; what it raises once is raised by every later call too."""
+        self.raise_error()
+        if self._progress is None:
+            return
+        try:
+            self._progress(self.done, self.total)
+        except BaseException as error:
+            self.error = error
+            raise
+
+    def raise_error(self) -> None:
+        """Raise what the callback raised, if it did."""
+        if self.error is not None:
+            raise self.error
+
+    @contextmanager
+    def follow(self, model: nn.Module) -> Iterator[None]:
+        """Report at every module of a model too, for a forward pass without taps, while the context is open.
+
+        Args:
+            model: The model.
+        """
+
+        def report_module(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+            self.report()
+
+        with ExitStack() as hooks:
+            for module in model.modules() if self._progress is not None else ():
+                hooks.callback(module.register_forward_pre_hook(report_module).remove)
+            yield
+
+    @contextmanager
+    def keep_error(self) -> Iterator[None]:
+        """Raise what the callback raised in place of an exception that was raised in its place."""
+        try:
+            yield
+        except BaseException as error:
+            if self.error is None or error is self.error:
+                raise
+            raise self.error from None
+
+
+class TokenProgress(RunProgress):
+    """Calls a callback at every tap of a generation, with the number of tokens that the model has read or written."""
+
+    def __init__(self, progress: Progress | None, total: int) -> None:
+        """Create a listener.
+
+        Args:
+            progress: Called with the number of new tokens and the largest number of them; or None.
+            total: The largest number of new tokens.
+        """
+        super().__init__(progress, total)
+        self._calls: Counter[str] = Counter()
+
+    def begin_generation(self) -> None:
+        """Start to count new tokens."""
+        self._calls.clear()
+
+    @property
+    def done(self) -> int:
+        """The number of new tokens: each needs one call of the decoder's attentions."""
+        return min(max(self._calls.values(), default=0), self.total)
+
+    def _count(self, attention: str) -> None:
+        self._calls[attention] += 1

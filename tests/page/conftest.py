@@ -1,0 +1,49 @@
+"""One browser and one server for all tests of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+from chromium import ARGUMENTS, MISSING, find_browser
+from page_driver import ShownPage, serve_page
+
+TEXT = "the cat sat; the cat"
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """A real Chromium without windows."""
+    path = find_browser()
+    if path is None:
+        pytest.fail(MISSING)
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="session")
+def address() -> Iterator[str]:
+    """The address of a server that shows tiny."""
+    with serve_page("tiny", TEXT) as printed:
+        yield printed
+
+
+@pytest.fixture
+def open_page(browser: Browser) -> Iterator[Callable[..., ShownPage]]:
+    """Open an address in a new page; at the end, the page is closed and its console checked."""
+    pages: list[ShownPage] = []
+
+    def open_address(address: str, **settings: Any) -> ShownPage:
+        shown = ShownPage(browser, **settings)
+        pages.append(shown)
+        shown.open(address)
+        return shown
+
+    yield open_address
+    for shown in pages:
+        shown.close()

@@ -1,0 +1,173 @@
+"""What a run answers: labels, sites and predictions, compared with the model itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from page_client import PageClient
+
+import jumok
+from jumok.lens import Ablate, KnockOut, Remask, Scale
+from jumok.web.session import Session, Start
+
+TEXT = "the cat sat; the cat"
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[PageClient]:
+    session = Session(Start("tiny", TEXT))
+    yield PageClient(session)
+    session.close()
+
+
+def test_predictions_are_the_softmax_of_the_logits(client) -> None:
+    run = client.ask("run", model="tiny", text=TEXT, edits=[])
+    loaded = jumok.load("tiny")
+    tokens = loaded.tokenizer.encode(TEXT)
+    with torch.no_grad():
+        shares = loaded.model(torch.tensor([tokens])).logits[0].double().softmax(-1)
+    assert [row["position"] for row in run["clean"]] == list(range(20))
+    for row, expected in zip(run["clean"], shares, strict=True):
+        best = expected.topk(5)
+        assert [candidate["id"] for candidate in row["candidates"]] == best.indices.tolist()
+        for candidate, share in zip(row["candidates"], best.values.tolist(), strict=True):
+            assert candidate["probability"] == pytest.approx(share, abs=1e-6)
+    for position, row in enumerate(run["clean"][:-1]):
+        follower = tokens[position + 1]
+        assert row["actual"]["id"] == follower
+        assert row["actual"]["probability"] == pytest.approx(float(shares[position, follower]), abs=1e-6)
+    assert run["clean"][-1]["actual"] is None
+    assert run["clean"][-1]["candidates"][0]["label"] == "␣"
+    assert run["edited"] is None and run["change"] is None
+
+
+def test_run_describes_model_and_sites(client) -> None:
+    run = client.ask("run", model="tiny", text=TEXT, edits=[])
+    assert run["source"] == list(TEXT.replace(" ", "␣")) and run["target"] == []
+    assert run["generated"] == 20 and run["text"] == TEXT
+    assert run["model"]["parameters"] == jumok.load("tiny").model.parameter_count
+    assert (run["model"]["layers"], run["model"]["heads"]) == (2, 4)
+    assert run["model"]["is_editable"] and run["model"]["predicts"] == "next token"
+    assert [site["layer"] for site in run["sites"]] == [0, 1]
+    site = run["sites"][1]
+    assert (site["heads"], site["queries"], site["keys"], site["stack_title"]) == (2, 20, 20, "")
+    assert site["is_causal"] and site["has_mask"] and site["scale"] == pytest.approx(48**-0.5)
+
+
+def test_edits_change_the_prediction_by_their_divergence(client) -> None:
+    edits = [Ablate(layer=1, head=0), KnockOut(layer=0, head=0, query=(5, 6), key=4), Scale(temperature=0.5)]
+    edits.append(Remask(layer=0, head=1))
+    run = client.ask("run", model="tiny", text=TEXT, edits=[edit.to_json() for edit in edits])
+    with jumok.Lens("tiny") as lens:
+        clean = lens.run(TEXT, logits=True).logits[0, -1].double().log_softmax(-1)
+        edited = lens.run(TEXT, edits=edits, logits=True).logits[0, -1].double().log_softmax(-1)
+    divergence = torch.nn.functional.kl_div(edited, clean, log_target=True, reduction="sum")
+    assert run["change"] == pytest.approx(float(divergence), rel=1e-4) and run["change"] > 0.1
+    best = edited.exp().topk(5)
+    assert [candidate["id"] for candidate in run["edited"][-1]["candidates"]] == best.indices.tolist()
+    assert run["edits"] == [edit.to_json() for edit in edits]
+    assert not run["sites"][0]["is_causal"] or run["sites"][0]["has_mask"]
+
+
+@pytest.fixture
+def own_model() -> Iterator[tuple[PageClient, Any]]:
+    loaded = jumok.load("tiny")
+    session = Session(Start(loaded.model, "the cat", tokenizer=loaded.tokenizer))
+    yield PageClient(session), loaded.model
+    session.close()
+
+
+def test_clean_pass_is_computed_once(own_model) -> None:
+    client, model = own_model
+    calls: list[str] = []
+    model.register_forward_hook(lambda *arguments: calls.append("model"))
+    for name, block in model.blocks.named_children():
+        block.attention.register_forward_hook(lambda *arguments, name=name: calls.append(name))
+    name = client.ask("hello")["model"]
+    client.ask("run", model=name, text="once", edits=[])
+    assert calls == ["0", "1", "model"]
+    calls.clear()
+    client.ask("run", model=name, text="once", edits=[Ablate(layer=0, head=0).to_json()])
+    assert calls == ["0", "1", "model"]
+    calls.clear()
+    client.ask("run", model=name, text="once", edits=[Ablate(layer=1, head=1).to_json()])
+    assert calls == ["1", "model"]  # the block before the edit is that of the clean pass
+    calls.clear()
+    client.ask("run", model=name, text="once", edits=[])
+    assert calls == []
+
+
+def test_training_the_model_gives_a_new_clean_pass(own_model) -> None:
+    client, model = own_model
+    name = client.ask("hello")["model"]
+    before = client.ask("run", model=name, text="once", edits=[])
+    with torch.no_grad():
+        model.embedding.weight.mul_(1.1)
+    after = client.ask("run", model=name, text="once", edits=[Ablate(layer=1, head=1).to_json()])
+    assert before["clean"] != after["clean"]
+    with torch.no_grad():
+        shares = model(torch.tensor([list(b"once")])).logits[0, -1].softmax(-1)
+    assert after["clean"][-1]["candidates"][0]["probability"] == pytest.approx(float(shares.max()), abs=1e-6)
+
+
+def test_only_the_last_prediction_of_a_long_text(client) -> None:
+    text = "the cat sat; the dog " * 13  # 273 bytes
+    run = client.ask("run", model="tiny", text=text, edits=[])
+    assert [row["position"] for row in run["clean"]] == [272]
+    with jumok.Lens("tiny") as lens:
+        expected = lens.run(text, logits=True).logits[0, -1].softmax(-1).max()
+    assert run["clean"][0]["candidates"][0]["probability"] == pytest.approx(float(expected), abs=1e-6)
+
+
+def test_generation_under_edits(client) -> None:
+    edits = [Scale(layer=1, temperature=3.0)]
+    run = client.ask("run", model="tiny", text=TEXT, edits=[edit.to_json() for edit in edits], generate=6)
+    with jumok.Lens("tiny") as lens:
+        generation = lens.generate(TEXT, edits=edits, limit=6)
+        plain = lens.generate(TEXT, limit=6)
+        tokens = [*lens.tokenizer.encode(TEXT), *generation.token_ids]
+        edited = lens.run(tokens, edits=edits, logits=True).logits[0, -1].softmax(-1)
+    assert generation.token_ids != plain.token_ids
+    assert run["generated"] == 20 and len(run["source"]) == 26
+    assert [row["actual"]["id"] for row in run["edited"][19:-1]] == generation.token_ids
+    assert run["edited"][-1]["candidates"][0]["probability"] == pytest.approx(float(edited.max()), abs=1e-6)
+
+
+def test_generation_stops_at_the_context(client) -> None:
+    run = client.ask("run", model="tiny", text="ab" * 254, edits=[], generate=9)  # the model reads 512 tokens
+    assert run["generated"] == 508 and len(run["source"]) == 512
+    assert any("512" in note for note in run["notes"])
+
+
+def test_translator_has_source_and_target(client) -> None:
+    run = client.ask("run", model="translator", text="나는 매일 학교에 간다", edits=[])
+    assert run["answer"] == "I go to school every day" == jumok.run("translator", "나는 매일 학교에 간다")
+    assert run["target"][0] == "<start>" and run["generated"] == 1
+    titles = {site["stack_title"]: site for site in run["sites"]}
+    assert list(titles) == ["encoder", "decoder", "decoder, cross-attention"]
+    cross = titles["decoder, cross-attention"]
+    assert (cross["query_sequence"], cross["key_sequence"]) == ("target", "source")
+    assert (cross["queries"], cross["keys"]) == (len(run["target"]), len(run["source"]))
+    assert [row["actual"]["label"] for row in run["clean"][:-1]] == run["target"][1:]
+    assert run["clean"][-1]["candidates"][0]["label"] == "</s>"
+
+
+def test_text_is_never_opened_as_a_file(client, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("secret.txt", "picture.png"):
+        (tmp_path / name).write_bytes(b"a secret")
+        for text in (name, str(tmp_path / name), "/etc/passwd"):
+            run = client.ask("run", model="tiny", text=text, edits=[])
+            assert run["source"] == list(text)
+
+
+def test_switching_models_keeps_two(client) -> None:
+    for model in ("tiny", "translator", "tiny"):
+        client.ask("run", model=model, text="나는 매일 학교에 간다", edits=[])
+    assert set(client.session._opened) == {"tiny", "translator"}
+    opened = client.session._opened["tiny"]
+    client.ask("run", model="tiny", text="again", edits=[])
+    assert client.session._opened["tiny"] is opened
