@@ -9,7 +9,7 @@ import struct
 from contextlib import suppress
 from typing import Any
 
-TIMEOUT = 10.0
+TIMEOUT = 30.0  # seconds; a busy machine needs a few
 UPGRADE = (
     ("Upgrade", "websocket"),
     ("Connection", "Upgrade"),

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -95,6 +96,7 @@ def test_the_browser_gets_the_address(tmp_path: Path) -> None:
         port, token = read_address(process)
         while not record.exists():
             assert process.poll() is None
+            time.sleep(0.01)
         assert read_status(exchange(port, build_request(port))) == 200  # although this browser is still running
         end.touch()
     assert record.read_text() == f"http://127.0.0.1:{port}/#token={token}"

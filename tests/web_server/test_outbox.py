@@ -81,7 +81,7 @@ class LargeSession(EchoSession):
 
 
 def test_a_client_that_reads_slowly_but_steadily_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slow_clients, "STALL_SECONDS", 0.3)
+    monkeypatch.setattr(slow_clients, "STALL_SECONDS", 1.0)
     with serve(LargeSession()) as server, WebSocketClient(server.port, server.token) as client:
         client.send_json({"id": 1, "ask": "save"})
         received = 0
@@ -89,7 +89,7 @@ def test_a_client_that_reads_slowly_but_steadily_is_served(monkeypatch: pytest.M
             part = client.connection.recv(1_000_000, socket.MSG_WAITALL)
             assert part
             received += len(part)
-            threading.Event().wait(0.05)
+            threading.Event().wait(0.12)
 
 
 def test_a_client_that_stops_reading_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
