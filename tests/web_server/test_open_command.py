@@ -9,13 +9,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from raw_client import WebSocketClient, build_request, exchange, read_status
+from served_page import wait_until
 
 JUMOK = [sys.executable, "-m", "jumok"]
 ADDRESS = re.compile(r"http://127\.0\.0\.1:(\d+)/#token=([\w-]{43})")
@@ -94,9 +94,7 @@ def test_the_browser_gets_the_address(tmp_path: Path) -> None:
 
     with open_page("tiny", "a", BROWSER=str(browser)) as process:
         port, token = read_address(process)
-        while not record.exists():
-            assert process.poll() is None
-            time.sleep(0.01)
+        wait_until(record.exists)
         assert read_status(exchange(port, build_request(port))) == 200  # although this browser is still running
         end.touch()
     assert record.read_text() == f"http://127.0.0.1:{port}/#token={token}"
