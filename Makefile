@@ -43,7 +43,6 @@ bench: $(VENV)/.dev  ## Run all benchmarks; downloads 98 MB once and takes about
 	$(BIN)/python bench/lens.py
 	$(BIN)/python bench/load.py
 	$(BIN)/python bench/page.py
-	$(BIN)/python bench/page_server.py
 	$(BIN)/python bench/perplexity.py
 	$(BIN)/python bench/pictures.py
 	$(BIN)/python bench/train.py
@@ -65,8 +64,8 @@ transformerlens: $(VENV)/.dev  ## Regenerate the TransformerLens reference for t
 	.venv-transformerlens/bin/python -m pip install --quiet "$$(grep '^torch==' constraints.txt)" transformer_lens==4.3.0
 	rm -rf .venv-transformerlens/tiny
 	$(BIN)/python -c "import jumok; jumok.save(jumok.load('tiny'), '.venv-transformerlens/tiny', 'huggingface')"
-	HF_HUB_OFFLINE=1 .venv-transformerlens/bin/python bench/transformerlens.py .venv-transformerlens/tiny > tests/references/transformerlens.json
-	HF_HUB_OFFLINE=1 .venv-transformerlens/bin/python bench/transformerlens.py .venv-transformerlens/tiny --speed
+	HF_HUB_OFFLINE=1 .venv-transformerlens/bin/python bench/references/transformerlens.py .venv-transformerlens/tiny > tests/references/transformerlens.json
+	HF_HUB_OFFLINE=1 .venv-transformerlens/bin/python bench/references/transformerlens.py .venv-transformerlens/tiny --speed
 	$(BIN)/python -m pytest -n 0 tests/lens/test_transformerlens.py
 
 format: $(VENV)/.dev  ## Format the code and fix what the linter can fix.
