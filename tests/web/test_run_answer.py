@@ -199,7 +199,6 @@ def test_numbers_that_are_not_finite_are_null(own_model) -> None:
         model.embedding.weight[ord("x")] = torch.nan
     run = client.ask("run", model="GPT", text="the x", edits=[{"edit": "Ablate", "layer": 0, "head": 0}])
     assert run["clean"][-1]["candidates"][0]["probability"] is None and run["change"] is None
-    assert run["clean"][0]["candidates"][0]["probability"] > 0
     tile = {"run": run["run"], "show": "difference", "site": 0, "head": 0, "level": 0, "row": 0, "column": 0}
     assert client.ask("tiles", **tile)["rows"] == 5
     client.ask("token", run=run["run"], show="clean", sequence="source", position=1)

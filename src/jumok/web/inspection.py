@@ -22,6 +22,7 @@ from jumok.lens.run_progress import RunProgress
 from jumok.models import Model
 from jumok.tap import listen
 from jumok.tasks.labelled_input import LabelledInput
+from jumok.threads import count_rows, use_fastest_threads
 
 from .answers import predictions
 from .answers.first_selection import choose_selection
@@ -252,11 +253,13 @@ def inspect_model(
         if labelled.unfinished:
             notes.append(f"the answer is cut after {len(labelled.target) - 1} tokens")
         generated = 1 if labelled.target else len(labelled.source)
-        if generate and labelled.tokens and not labelled.target:
-            labelled = _continue_text(opened, labelled, edits, generate, notes, progress)
-        clean = _get_clean_pass(opened, labelled, progress)
-        applied = locate_edits_in_windows(edits, clean.capture, clean.maps)
-        edited = _run_pass(opened, labelled, applied, progress, clean) if applied else None
+        # also the predictions of a small model are slower with several threads beside a busy program
+        with use_fastest_threads(opened.model, count_rows(labelled.inputs)):
+            if generate and labelled.tokens and not labelled.target:
+                labelled = _continue_text(opened, labelled, edits, generate, notes, progress)
+            clean = _get_clean_pass(opened, labelled, progress)
+            applied = locate_edits_in_windows(edits, clean.capture, clean.maps)
+            edited = _run_pass(opened, labelled, applied, progress, clean) if applied else None
     picture = draw_picture(opened, labelled, clean.capture)
     for site_map, site in zip(clean.maps, clean.capture.sites.names, strict=True):
         if type(site_map) is SiteMap and site_map.attention.batch > 1:
