@@ -1,4 +1,4 @@
-"""Measure the page in a real browser: sizes, first picture, frames, memory, and the time from an edit to the new picture.
+"""Measure the page in a real browser: sizes, first picture, frames, memory, and the time from an edit to its picture.
 
     python bench/page.py [--only NAME ...]
 
@@ -36,7 +36,11 @@ REPEATS = 9
 RECORD_FRAMES = """() => {
   window.frameTimes = [];
   let last = performance.now();
-  const note = (now) => { window.frameTimes.push(now - last); last = now; window.frameId = requestAnimationFrame(note); };
+  const note = (now) => {
+    window.frameTimes.push(now - last);
+    last = now;
+    window.frameId = requestAnimationFrame(note);
+  };
   window.frameId = requestAnimationFrame(note);
 }"""
 
@@ -175,10 +179,9 @@ def measure_edits(browser: Browser, model: str, text: str) -> None:
             shown.wait_for_edits(0)
             shown.page.wait_for_timeout(300)
         ratio = statistics.median(times) / statistics.median(passes)
-        print(
-            f"{model}, {tokens.shape[1]} tokens: edit to redraw {statistics.median(times):.0f} ms "
-            f"[{min(times):.0f}, {max(times):.0f}], a forward pass {statistics.median(passes):.0f} ms, ratio {ratio:.2f}"
-        )
+        spread = f"[{min(times):.0f}, {max(times):.0f}]"
+        print(f"{model}, {tokens.shape[1]} tokens: edit to redraw {statistics.median(times):.0f} ms {spread},", end=" ")
+        print(f"a forward pass {statistics.median(passes):.0f} ms, ratio {ratio:.2f}")
         shown.close()
 
 
@@ -213,9 +216,8 @@ def measure_saved_file(browser: Browser, folder: Path) -> None:
         shown.wait_for_map()
         times.append(time.perf_counter() - begin)
         shown.close()
-    print(
-        f"saved file, 144 heads at 512 tokens: {path.stat().st_size / 1e6:.1f} MB, opened in {min(times):.1f} to {max(times):.1f} s"
-    )
+    size = path.stat().st_size / 1e6
+    print(f"saved file, 144 heads at 512 tokens: {size:.1f} MB, opened in {min(times):.1f} to {max(times):.1f} s")
 
 
 def main() -> None:
@@ -224,6 +226,7 @@ def main() -> None:
     names = ("bundle", "start", "bytes", "frames", "edit-tiny", "edit-smollm2", "saved")
     parser.add_argument("--only", nargs="+", choices=names, default=names)
     chosen = parser.parse_args().only
+    torch.set_num_threads(1)  # as in the server that is measured
     path = find_browser()
     if path is None:
         sys.exit(MISSING)

@@ -10,7 +10,8 @@ import torch
 from page_client import PageClient
 
 import jumok
-from jumok.lens import Ablate, KnockOut, Remask, Scale
+from jumok.attention import mask as masks
+from jumok.lens import Ablate, KnockOut, Patch, Remask, Scale
 from jumok.web.session import Session, Start
 
 TEXT = "the cat sat; the cat"
@@ -171,3 +172,34 @@ def test_switching_models_keeps_two(client) -> None:
     opened = client.session._opened["tiny"]
     client.ask("run", model="tiny", text="again", edits=[])
     assert client.session._opened["tiny"] is opened
+
+
+def test_start_edits_may_hold_captures_and_tables(client) -> None:
+    loaded = jumok.load("tiny")
+    with jumok.Lens(loaded) as lens:
+        source = lens.run("the dog sat; the dog", keep="output")
+    table = torch.ones(20, 20).tril().bool()
+    edits = (Patch(layer=0, head=1, source=source), Remask(layer=1, mask=masks.given(table)))
+    session = Session(Start(loaded, TEXT, edits=edits))
+    other = PageClient(session)
+    hello = other.ask("hello")
+    run = other.ask("run", model=hello["model"], text=hello["text"], edits=hello["edits"])
+    code = other.ask("code", run=run["run"], selection=None)["code"]
+    session.close()
+    with jumok.Lens(loaded) as lens:
+        expected = lens.run(TEXT, edits=edits, logits=True).logits[0, -1].softmax(-1)
+    best = run["edited"][-1]["candidates"][0]
+    assert best["probability"] == pytest.approx(float(expected.max()), abs=1e-6)
+    assert "Patch(layer=0, head=1, source=source)" in code and "source = ..." in code
+
+
+def test_numbers_that_are_not_finite_are_null(own_model) -> None:
+    client, model = own_model
+    with torch.no_grad():
+        model.embedding.weight[ord("x")] = torch.nan
+    run = client.ask("run", model="GPT", text="the x", edits=[{"edit": "Ablate", "layer": 0, "head": 0}])
+    assert run["clean"][-1]["candidates"][0]["probability"] is None and run["change"] is None
+    tile = {"run": run["run"], "show": "difference", "site": 0, "head": 0, "level": 0, "row": 0, "column": 0}
+    assert client.ask("tiles", **tile)["rows"] == 5
+    client.ask("token", run=run["run"], show="clean", sequence="source", position=1)
+    client.ask("steps", run=run["run"], show="clean", site=1, head=0, query=4)

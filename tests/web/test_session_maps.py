@@ -10,7 +10,10 @@ import torch
 from page_client import PageClient
 
 import jumok
+from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.lens import Ablate, KnockOut
+from jumok.models.gpt import GPT, GPTConfig
+from jumok.web.answers import tiles as tiles_module
 from jumok.web.answers.tiles import encode_differences, encode_weights
 from jumok.web.session import Session, Start
 
@@ -119,14 +122,74 @@ def test_thumbnails_are_the_overview(client, run, captures) -> None:
         assert numpy.abs(thumbnails[head] - 255 * numpy.sqrt(overview)).max() <= 0.51
 
 
-def test_preview_reads_two_rows_of_each_cell(client, captures) -> None:
-    long_text = "abcdefgh" * 64  # 512 positions: a cell of level 1 has 2 rows, one tile
-    number = client.ask("run", model="tiny", text=long_text, edits=[])["run"]
-    tile = {"run": number, "show": "clean", "site": 0, "head": 0, "level": 1, "row": 0, "column": 0}
-    exact_body, exact = client.ask_bytes("tiles", **tile, preview=False)
-    body, preview = client.ask_bytes("tiles", **tile, preview=True)
-    assert exact == preview and not body["is_preview"]  # a preview of two rows per cell is exact at level 1
-    assert exact_body["rows"] == 256
+@pytest.fixture(scope="module")
+def long_run() -> Iterator[tuple[PageClient, int, jumok.lens.Capture]]:
+    """2,100 positions: 4 levels, and rows that do not fill the last cells."""
+    torch.manual_seed(7)
+    model = GPT(GPTConfig(vocabulary=256, length=2100, width=8, layers=1, heads=1, hidden=8, positions="rotary"))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(20)
+    tokenizer, text = Tokenizer.for_bytes(), ("the cat sat; " * 162)[:2100]
+    session = Session(Start(model, text, tokenizer=tokenizer))
+    client = PageClient(session)
+    number = client.ask("run", model="GPT", text=text, edits=[])["run"]
+    with jumok.Lens(model, tokenizer) as lens:
+        yield client, number, lens.run(text)
+    session.close()
+
+
+@pytest.mark.parametrize("level", [2, 3, 4])
+def test_pooled_tiles_of_a_long_text(long_run, level) -> None:
+    client, number, capture = long_run
+    expected = pool(capture.weights(0, 0).numpy(), 2**level)
+    tiles = {"run": number, "show": "clean", "site": 0, "head": 0, "level": level, "preview": True}
+    for row in range(-(-len(expected) // 256)):
+        for column in range(-(-len(expected) // 256)):
+            body, content = client.ask_bytes("tiles", **tiles, row=row, column=column)
+            part = expected[256 * row : 256 * (row + 1), 256 * column : 256 * (column + 1)]
+            tile = numpy.frombuffer(content, numpy.uint8).reshape(part.shape)
+            assert numpy.abs(tile - 255 * numpy.sqrt(part)).max() <= 0.51
+            assert not body["is_preview"]  # the exact tile is as fast
+    assert client.fail("tiles", **{**tiles, "level": 5}, row=0, column=0).reason == "invalid"
+
+
+def test_tile_without_the_first_key(long_run) -> None:
+    client, number, capture = long_run
+    weights = capture.weights(0, 0).numpy().copy()
+    weights[:, 0] = 0
+    expected = pool(weights, 16)
+    tile = {"run": number, "show": "clean", "site": 0, "head": 0, "level": 4, "row": 0, "column": 0}
+    _, content = client.ask_bytes("tiles", **tile, skip_first=True)
+    cells = numpy.frombuffer(content, numpy.uint8).reshape(expected.shape)
+    assert numpy.abs(cells - 255 * numpy.sqrt(expected)).max() <= 0.51
+    _, complete = client.ask_bytes("tiles", **tile)
+    assert complete != content
+
+
+def test_preview_reads_two_rows_of_each_cell(long_run, monkeypatch) -> None:
+    client, number, capture = long_run
+    monkeypatch.setattr(tiles_module, "EXACT_TILE_WEIGHTS", 0)
+    client.session._answerer = None  # with its tiles
+    weights = capture.weights(0, 0).numpy()
+    middle = [[(begin + min(begin + 8, 2100) - 2) // 2 + index for index in (0, 1)] for begin in range(0, 2048, 8)]
+    expected = numpy.stack([pool(weights[rows].max(0, keepdims=True), 8)[0, :256] for rows in middle])
+    body, content = client.ask_bytes(
+        "tiles", run=number, show="clean", site=0, head=0, level=3, row=0, column=0, preview=True
+    )
+    assert body["is_preview"]
+    tile = numpy.frombuffer(content, numpy.uint8).reshape(256, 256)
+    assert numpy.abs(tile - 255 * numpy.sqrt(expected)).max() <= 0.51
+
+
+def test_thumbnails_of_a_large_map_are_previews(long_run, monkeypatch) -> None:
+    client, number, capture = long_run
+    monkeypatch.setattr(tiles_module, "EXACT_THUMBNAIL_WEIGHTS", 3 * 30 * 2100)
+    body, content = client.ask_bytes("thumbnails", run=number, show="clean", site=0, size=30)
+    assert body == {"heads": 1, "rows": 30, "columns": 30, "is_preview": True}
+    expected = capture.overview(0, 0, 30, rows_per_cell=3).largest.numpy()
+    thumbnail = numpy.frombuffer(content, numpy.uint8).reshape(30, 30)
+    assert numpy.abs(thumbnail - 255 * numpy.sqrt(expected)).max() <= 0.51
 
 
 def test_bytes_of_extreme_weights() -> None:

@@ -22,6 +22,7 @@ from jumok.lens.run_progress import RunProgress
 from jumok.models import Model
 from jumok.tap import listen
 from jumok.tasks.labelled_input import LabelledInput
+from jumok.threads import count_rows, use_fastest_threads
 
 from .answers import predictions
 from .answers.first_selection import choose_selection
@@ -33,7 +34,7 @@ from .page_edits import locate_edits_in_windows
 
 KEPT = ("value", "output")  # what the steps of a head need besides queries and keys
 MAX_KEPT_POSITIONS = 4096  # longer inputs would need gigabytes
-CLEAN_PASS = "clean pass"  # under which an opened model keeps it
+CLEAN_PASS, FIRST_SELECTION = "clean pass", "first selection"  # under which an opened model keeps them
 
 Progress = Callable[[int, int, str], None]  # finished steps, all steps (0: not known), stage
 
@@ -187,9 +188,18 @@ class Inspection:
             "clean": self.clean.predictions.rows,
             "edited": None if edited is None else edited.predictions.rows,
             "change": change,
-            "first_selection": choose_selection(self),
+            "first_selection": self._choose_selection(),
             "seconds": self.seconds,
         }
+
+    def _choose_selection(self) -> dict[str, Any] | None:
+        """Return the head to show first; reading a row of every head takes longer than an edit of a small model."""
+        stored = self.opened.kept_results.get(FIRST_SELECTION)
+        if stored is None or stored[0] != self.clean.serial:
+            stored = self.clean.serial, choose_selection(self)
+            self.opened.kept_results[FIRST_SELECTION] = stored
+        selection: dict[str, Any] | None = stored[1]
+        return selection
 
     def _describe_model(self) -> dict[str, Any]:
         opened, capture = self.opened, self.clean.capture
@@ -243,11 +253,13 @@ def inspect_model(
         if labelled.unfinished:
             notes.append(f"the answer is cut after {len(labelled.target) - 1} tokens")
         generated = 1 if labelled.target else len(labelled.source)
-        if generate and labelled.tokens and not labelled.target:
-            labelled = _continue_text(opened, labelled, edits, generate, notes, progress)
-        clean = _get_clean_pass(opened, labelled, progress)
-        applied = locate_edits_in_windows(edits, clean.capture, clean.maps)
-        edited = _run_pass(opened, labelled, applied, progress, clean) if applied else None
+        # also the predictions of a small model are slower with several threads beside a busy program
+        with use_fastest_threads(opened.model, count_rows(labelled.inputs)):
+            if generate and labelled.tokens and not labelled.target:
+                labelled = _continue_text(opened, labelled, edits, generate, notes, progress)
+            clean = _get_clean_pass(opened, labelled, progress)
+            applied = locate_edits_in_windows(edits, clean.capture, clean.maps)
+            edited = _run_pass(opened, labelled, applied, progress, clean) if applied else None
     picture = draw_picture(opened, labelled, clean.capture)
     for site_map, site in zip(clean.maps, clean.capture.sites.names, strict=True):
         if type(site_map) is SiteMap and site_map.attention.batch > 1:
@@ -348,7 +360,7 @@ def _can_keep(opened: OpenedModel, settings: dict[str, Any], progress: Progress)
     if isinstance(opened.model, Model):
         return True
     with contextlib.suppress(ArgumentError):  # a model that is refused is refused again by lens.run
-        opened.lens.prepare_route(settings, RunProgress(lambda done, total: progress(0, 0, "reading")))
+        opened.lens.prepare_route(RunProgress(lambda done, total: progress(0, 0, "reading")), **settings)
         return True
     return False
 

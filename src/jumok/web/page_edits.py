@@ -13,19 +13,22 @@ from jumok.lens.edits.edit_types import as_tuple
 from .answers.site_maps import SiteMap, WindowMap
 
 
-def read_page_edits(edits: Sequence[dict[str, Any]]) -> tuple[Edit, ...]:
+def read_page_edits(edits: Sequence[dict[str, Any]], start_edits: Sequence[Edit] = ()) -> tuple[Edit, ...]:
     """Return edits from their JSON objects, which are not trusted.
 
     Args:
         edits: The objects.
+        start_edits: The edits that the session began with. They may hold what JSON cannot express, a capture or a
+            table, so an object that equals the JSON of such an edit stands for it.
 
     Raises:
         ArgumentError: If one is not an edit; the message says which.
     """
     converted = []
     for number, edit in enumerate(edits, 1):
+        start_edit = next((candidate for candidate in start_edits if candidate.to_json() == edit), None)
         try:
-            converted.append(Edit.from_json(edit))
+            converted.append(Edit.from_json(edit) if start_edit is None else start_edit)
         except ArgumentError as error:
             raise ArgumentError(f"edit {number}: {error}") from None
     return tuple(converted)

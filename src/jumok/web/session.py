@@ -179,6 +179,8 @@ class Session:
             if send not in self._clients:
                 self._clients.append(send)
             start = self.start
+            # runs that ended meanwhile; a name in the list keeps its meaning
+            self._listed = {**list_models(start.model), **self._listed}
         first = self._listed[self._start_name]
         return {
             "version": __version__,
@@ -260,7 +262,7 @@ class Session:
         if opened.reads not in ("text", "numbers") and text == "":
             text = None
         is_start = listed.name == self._start_name
-        edits = read_page_edits(edits_json)
+        edits = read_page_edits(edits_json, self.start.edits)
         inspection = inspect_model(
             opened,
             next(self._numbers),

@@ -4,6 +4,7 @@ them."""
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,10 +44,30 @@ def build_answer(ask_id: AskId, body: Any, buffers: tuple[bytes, ...] = ()) -> M
 
     Args:
         ask_id: The id of the ask.
-        body: The answer, as JSON.
+        body: The answer, as JSON; numbers that are not finite become null.
         buffers: Its binary part.
     """
-    return Message({"answer": ask_id, "body": body, "buffers": [len(buffer) for buffer in buffers]}, buffers)
+    return Message(
+        {"answer": ask_id, "body": replace_infinite(body), "buffers": [len(buffer) for buffer in buffers]}, buffers
+    )
+
+
+def replace_infinite(content: Any) -> Any:
+    """Return JSON content with None in place of NaN and infinity, which JSON cannot express.
+
+    Args:
+        content: Dictionaries, lists, texts and numbers.
+
+    >>> replace_infinite({"a": [1.5, float("nan")], "b": (float("inf"), "c")})
+    {'a': [1.5, None], 'b': [None, 'c']}
+    """
+    if isinstance(content, float):
+        return content if math.isfinite(content) else None
+    if isinstance(content, dict):
+        return {name: replace_infinite(part) for name, part in content.items()}
+    if isinstance(content, list | tuple):
+        return [replace_infinite(part) for part in content]
+    return content
 
 
 def build_failure(ask_id: AskId, message: str, reason: str) -> Message:

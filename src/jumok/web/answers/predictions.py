@@ -159,7 +159,7 @@ def measure_change(clean: Tensor | None, edited: Tensor | None) -> float | None:
         return None
     clean, edited = clean.double(), edited.double()
     shares = clean.exp()
-    terms = torch.where(shares > 0, shares * (clean - edited), 0.0)
+    terms = torch.where(shares == 0, 0.0, shares * (clean - edited))
     divergence = float(terms.sum())
     return max(divergence, 0.0) if math.isfinite(divergence) else None
 

@@ -7,13 +7,14 @@ from dataclasses import MISSING, fields
 
 from jumok.attention import mask as masks
 from jumok.checkpoint import Loaded
-from jumok.lens import Edit, Remask
+from jumok.lens import Capture, Edit, Remask
 from jumok.web.inspection import Inspection
 
 from . import predictions
 from .site_maps import WindowMap
 
 LINE_LENGTH = 100  # a comment is cut to this
+SOURCE_NAME = "source"  # the variable of a capture that an edit reads
 
 Selection = dict[str, int | None]
 
@@ -48,7 +49,8 @@ def write_edit(edit: Edit) -> str:
     for field in fields(edit):
         content = getattr(edit, field.name)
         if field.default is MISSING or content != field.default:
-            arguments.append(f"{field.name}={content!r}")
+            text = SOURCE_NAME if isinstance(content, Capture) else repr(content)
+            arguments.append(f"{field.name}={text}")
     return f"{type(edit).__name__}({', '.join(arguments)})"
 
 
@@ -95,7 +97,9 @@ def _write_model(inspection: Inspection) -> str:
 
 def _write_edits(inspection: Inspection) -> str:
     lines = [f"    {write_edit(edit)}," for edit in inspection.applied_edits]
-    return "\n".join(["edits = [", *lines, "]"]) if lines else ""
+    sources = [edit for edit in inspection.applied_edits if getattr(edit, "source", None) is not None]
+    before = [f"{SOURCE_NAME} = ...  # the capture that an edit reads"] if sources else []
+    return "\n".join([*before, "edits = [", *lines, "]"]) if lines else ""
 
 
 def _write_runs(inspection: Inspection) -> str:

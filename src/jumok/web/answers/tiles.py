@@ -18,6 +18,7 @@ from .site_maps import SiteMap
 TILE_CELLS = 256  # rows and columns of a tile
 PIECE_WEIGHTS = 2**18  # weights that are computed at once: they fit into the cache of a core
 PREVIEW_ROWS = 2  # rows of each cell that a preview reads
+EXACT_TILE_WEIGHTS = 2**24  # of a tile; up to here a preview would not be faster than the exact tile
 EXACT_THUMBNAIL_WEIGHTS = 2**23  # of all heads of a site; above, thumbnails are previews
 MAX_CACHE_BYTES = 32 * 2**20
 
@@ -119,7 +120,8 @@ def compute_tile(
     columns = list(range(column * span, min((column + 1) * span, maps[0].keys), size))
     row_end = min((row + 1) * span, maps[0].queries)
     column_end = min((column + 1) * span, maps[0].keys)
-    is_preview = preview and size > PREVIEW_ROWS
+    is_large = (row_end - rows[0]) * (column_end - columns[0]) > EXACT_TILE_WEIGHTS
+    is_preview = preview and is_large and size > PREVIEW_ROWS
     rows_per_cell = PREVIEW_ROWS if is_preview else None
     cells = pool_cells(
         maps, head, [*rows, row_end], [*columns, column_end], rows_per_cell, check, skip_first=skip_first
@@ -201,7 +203,7 @@ def encode_weights(weights: Weights) -> NDArray[numpy.uint8]:
     Args:
         weights: Weights from 0 to 1.
     """
-    return numpy.rint(255 * numpy.sqrt(numpy.clip(weights, 0, 1))).astype(numpy.uint8)
+    return numpy.rint(255 * numpy.sqrt(numpy.clip(numpy.nan_to_num(weights), 0, 1))).astype(numpy.uint8)
 
 
 def encode_differences(differences: Weights) -> NDArray[numpy.uint8]:
@@ -210,6 +212,7 @@ def encode_differences(differences: Weights) -> NDArray[numpy.uint8]:
     Args:
         differences: Numbers from -1 to 1.
     """
+    differences = numpy.nan_to_num(differences)
     roots = numpy.sign(differences) * numpy.sqrt(numpy.clip(numpy.abs(differences), 0, 1))
     return numpy.rint(128 + 127 * roots).astype(numpy.uint8)
 
