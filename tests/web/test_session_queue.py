@@ -30,9 +30,11 @@ class HeldModel:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.is_inside, self.may_go_on = threading.Event(), threading.Event()
+        self.sites: list[str] = []
         forward = Lens._forward
 
         def hold(site: str, tapped: object) -> object:
+            self.sites.append(site)
             self.is_inside.set()
             assert self.may_go_on.wait(60)
             return tapped
@@ -70,6 +72,7 @@ def test_cancel_stops_a_run_inside_the_model(client, monkeypatch) -> None:
     with pytest.raises(FailedAskError) as failure:
         client.wait(running)
     assert failure.value.reason == "cancelled"
+    assert held.sites and not any(site.startswith("blocks.1") for site in held.sites)  # it ended in the first block
     assert not tap.has_listeners() and tap._open_count == 0
     assert client.ask("run", model="tiny", text=TEXT, edits=[])["text"] == TEXT
 
@@ -208,6 +211,21 @@ def test_state_travels_both_ways(client) -> None:
         {"selection": {"site": 0, "head": 1, "query": 3, "key": 2}},
         {"edits": [Ablate(layer=1).to_json()], "text": "typed"},
     ]
+
+
+def test_close_waits_until_the_model_has_stopped(monkeypatch) -> None:
+    held = HeldModel(monkeypatch)
+    session = Session(Start("tiny", TEXT))
+    PageClient(session).begin("run", model="tiny", text=TEXT, edits=[])
+    assert held.is_inside.wait(60)
+    closing = threading.Thread(target=session.close)
+    closing.start()
+    closing.join(0.2)
+    assert closing.is_alive() and list_page_threads() == ["jumok-page-runs"]
+    held.may_go_on.set()
+    closing.join(60)
+    assert list_page_threads() == [] and tap._open_count == 0
+    assert not any(site.startswith("blocks.1") for site in held.sites)
 
 
 def test_sessions_leave_nothing_behind() -> None:
