@@ -19,7 +19,7 @@ help:  ## Show this list.
 demo: $(VENV)/.demo  ## Translate, look at attention, train a small GPT and ablate its heads (two minutes; the first time more, to install PyTorch).
 	$(BIN)/jumok demo
 
-test: $(VENV)/.dev  ## Run all tests, including the examples in docstrings and documents.
+test: $(VENV)/.dev $(VENV)/.browser  ## Run all tests, including the examples in docstrings and documents, and the page in Chromium.
 	$(BIN)/python -m pytest
 
 check: $(VENV)/.dev $(VENV)/.page  ## Check style and types (the tests check tensor shapes), and that the committed bundle is what page/ builds.
@@ -42,6 +42,7 @@ bench: $(VENV)/.dev  ## Run all benchmarks; downloads 98 MB once and takes about
 	$(BIN)/python bench/generate.py
 	$(BIN)/python bench/lens.py
 	$(BIN)/python bench/load.py
+	$(BIN)/python bench/page.py
 	$(BIN)/python bench/perplexity.py
 	$(BIN)/python bench/pictures.py
 	$(BIN)/python bench/train.py
@@ -63,8 +64,8 @@ transformerlens: $(VENV)/.dev  ## Regenerate the TransformerLens reference for t
 	.venv-transformerlens/bin/python -m pip install --quiet "$$(grep '^torch==' constraints.txt)" transformer_lens==4.3.0
 	rm -rf .venv-transformerlens/tiny
 	$(BIN)/python -c "import jumok; jumok.save(jumok.load('tiny'), '.venv-transformerlens/tiny', 'huggingface')"
-	HF_HUB_OFFLINE=1 .venv-transformerlens/bin/python bench/transformerlens.py .venv-transformerlens/tiny > tests/references/transformerlens.json
-	HF_HUB_OFFLINE=1 .venv-transformerlens/bin/python bench/transformerlens.py .venv-transformerlens/tiny --speed
+	HF_HUB_OFFLINE=1 .venv-transformerlens/bin/python bench/references/transformerlens.py .venv-transformerlens/tiny > tests/references/transformerlens.json
+	HF_HUB_OFFLINE=1 .venv-transformerlens/bin/python bench/references/transformerlens.py .venv-transformerlens/tiny --speed
 	$(BIN)/python -m pytest -n 0 tests/lens/test_transformerlens.py
 
 format: $(VENV)/.dev  ## Format the code and fix what the linter can fix.
@@ -90,6 +91,11 @@ $(VENV)/.dev: $(VENV)/.demo
 
 $(VENV)/.page: $(VENV)/.dev page/package-lock.json
 	@$(NODE) npm ci --silent --ignore-scripts --no-audit --no-fund
+	@touch $@
+
+# Chromium for the tests of the page, if there is none: with apt (as root), else by Playwright
+$(VENV)/.browser: $(VENV)/.dev tests/page/chromium.py
+	$(BIN)/python tests/page/chromium.py
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.demo

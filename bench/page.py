@@ -1,4 +1,4 @@
-"""Measure the page in a real browser: sizes, first picture, frames, memory, and the time from an edit to the new picture.
+"""Measure the page in a real browser: sizes, first picture, frames, memory, and the time from an edit to its picture.
 
     python bench/page.py [--only NAME ...]
 
@@ -36,7 +36,11 @@ REPEATS = 9
 RECORD_FRAMES = """() => {
   window.frameTimes = [];
   let last = performance.now();
-  const note = (now) => { window.frameTimes.push(now - last); last = now; window.frameId = requestAnimationFrame(note); };
+  const note = (now) => {
+    window.frameTimes.push(now - last);
+    last = now;
+    window.frameId = requestAnimationFrame(note);
+  };
   window.frameId = requestAnimationFrame(note);
 }"""
 
@@ -68,6 +72,8 @@ def measure_start(browser: Browser) -> None:
 
 def save_small_gpt(folder: Path) -> Path:
     """Write an untrained GPT with the shape of GPT-2 small: 12 layers of 12 heads."""
+    if folder.exists():
+        return folder
     torch.manual_seed(0)
     config = GPTConfig(vocabulary=256, length=1024)
     return jumok.save(GPT(config), folder, tokenizer=jumok.load("tiny").require_tokenizer())
@@ -175,10 +181,9 @@ def measure_edits(browser: Browser, model: str, text: str) -> None:
             shown.wait_for_edits(0)
             shown.page.wait_for_timeout(300)
         ratio = statistics.median(times) / statistics.median(passes)
-        print(
-            f"{model}, {tokens.shape[1]} tokens: edit to redraw {statistics.median(times):.0f} ms "
-            f"[{min(times):.0f}, {max(times):.0f}], a forward pass {statistics.median(passes):.0f} ms, ratio {ratio:.2f}"
-        )
+        spread = f"[{min(times):.0f}, {max(times):.0f}]"
+        print(f"{model}, {tokens.shape[1]} tokens: edit to redraw {statistics.median(times):.0f} ms {spread},", end=" ")
+        print(f"a forward pass {statistics.median(passes):.0f} ms, ratio {ratio:.2f}")
         shown.close()
 
 
@@ -201,9 +206,7 @@ def measure_saved_file(browser: Browser, folder: Path) -> None:
     from jumok.web.saved_file import save_html
     from jumok.web.session import Start
 
-    model = folder / "small"
-    if not model.exists():
-        save_small_gpt(model)
+    model = save_small_gpt(folder / "small")
     path = save_html(folder / "saved.html", Start(str(model), (WORDS_64 * 4)[:512]))
     times = []
     for _ in range(3):
@@ -213,9 +216,8 @@ def measure_saved_file(browser: Browser, folder: Path) -> None:
         shown.wait_for_map()
         times.append(time.perf_counter() - begin)
         shown.close()
-    print(
-        f"saved file, 144 heads at 512 tokens: {path.stat().st_size / 1e6:.1f} MB, opened in {min(times):.1f} to {max(times):.1f} s"
-    )
+    size = path.stat().st_size / 1e6
+    print(f"saved file, 144 heads at 512 tokens: {size:.1f} MB, opened in {min(times):.1f} to {max(times):.1f} s")
 
 
 def main() -> None:
@@ -224,6 +226,7 @@ def main() -> None:
     names = ("bundle", "start", "bytes", "frames", "edit-tiny", "edit-smollm2", "saved")
     parser.add_argument("--only", nargs="+", choices=names, default=names)
     chosen = parser.parse_args().only
+    torch.set_num_threads(1)  # as in the server that is measured
     path = find_browser()
     if path is None:
         sys.exit(MISSING)

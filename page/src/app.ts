@@ -194,7 +194,8 @@ export class App {
     });
     this.tiles.startRun(run.run);
     void this.loadThumbnails(run);
-    if (!isSameText && this.can("kinds")) void this.classify();
+    // a run that was asked meanwhile stops the classification
+    if ((!isSameText || this.facts.value.size === 0) && this.can("kinds")) void this.classify();
     if (this.hello.value?.carrier === "file") void this.loadStoredEffects(run);
     const words = this.words.value;
     this.announcement.value = words.runDone(run.source.length, run.sites.length, run.edits.length);
@@ -221,7 +222,7 @@ export class App {
     for (const site of order) {
       if (this.run.value !== run) return;
       try {
-        const { body, buffers } = await this.client.ask<Thumbnails>("thumbnails", { run: run.run, show: pass, site, size: 48 });
+        const { body, buffers } = await this.client.ask<Thumbnails>("thumbnails", { run: run.run, show: pass, site, size: 40 });
         if (this.run.value !== run) return;
         const loaded = new Map(this.thumbnails.value);
         const size = body.rows * body.columns;
@@ -247,8 +248,7 @@ export class App {
       if (this.run.value?.run !== run.run) return;
       this.facts.value = new Map(body.heads.map((facts) => [headKey(facts.site, facts.head), facts]));
     } catch (error) {
-      if (error instanceof AskError && error.isSuperseded && this.run.value !== run) void this.classify();
-      else this.fail(error);
+      this.fail(error);
     }
   }
 

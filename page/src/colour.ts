@@ -36,7 +36,6 @@ const POSITIVE_DARK: Rgb = [176, 150, 255];
 
 export const KIND_COLOURS: Record<string, string> = {
   previous: "#0072b2",
-  first: "#8a8f98",
   induction: "#d55e00",
   duplicate: "#cc79a7",
   own: "#e69f00",
@@ -45,6 +44,7 @@ export const KIND_COLOURS: Record<string, string> = {
   separator: "#6b4ba1",
   syntactic: "#009e73",
   semantic: "#7fb800",
+  first: "#8a8f98",
   uniform: "#c3b091",
   mixed: "#b8bdc6",
 };

@@ -28,6 +28,7 @@ function mount(element: HTMLElement, client: Client, hasAddress: boolean): () =>
 function render({ model, el }: { model: WidgetModel; el: HTMLElement }): () => void {
   const { carrier, detach } = useWidgetModel(model);
   el.classList.add("jumok-widget");
+  el.style.setProperty("--jumok-height", `${model.get("height")}px`);
   const unmount = mount(el, new Client(carrier), false);
   return () => {
     unmount();

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from jumok.lens import Ablate, KnockOut, Lens, Patch, Remask, Scale, effect
     from jumok.recipes.run import train
     from jumok.tasks.run import run
+    from jumok.web.show import show
 
 __version__ = "0.1.0"
 
@@ -26,6 +27,7 @@ _HOME = {
     "save": "jumok.checkpoint",
     "train": "jumok.recipes",
     "run": "jumok.tasks",
+    "show": "jumok.web.show",
     **dict.fromkeys(("Lens", "Ablate", "KnockOut", "Patch", "Scale", "Remask", "effect"), "jumok.lens"),
     "JumokError": "jumok.errors",
     "ShapeError": "jumok.errors",
@@ -52,6 +54,7 @@ __all__ = [
     "load",
     "run",
     "save",
+    "show",
     "train",
 ]
 

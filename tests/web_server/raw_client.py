@@ -9,7 +9,7 @@ import struct
 from contextlib import suppress
 from typing import Any
 
-TIMEOUT = 10.0
+TIMEOUT = 30.0  # seconds; a busy machine needs a few
 UPGRADE = (
     ("Upgrade", "websocket"),
     ("Connection", "Upgrade"),
@@ -54,7 +54,9 @@ def build_frame(
 
 def connect(port: int) -> socket.socket:
     """Return a connection to the server."""
-    return socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT)
+    connection = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as browsers do
+    return connection
 
 
 def read_until_closed(connection: socket.socket) -> bytes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,6 +25,14 @@ def serve(session: Any, **settings: Any) -> Iterator[PageServer]:
         server.stop()
         thread.join(timeout=20)
         assert not thread.is_alive()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait until a condition holds; fail if it does not within half a minute."""
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def check_normal_user(server: PageServer) -> None:

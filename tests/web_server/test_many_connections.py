@@ -19,7 +19,7 @@ from raw_client import (
     count_open_files,
     read_until_closed,
 )
-from served_page import check_normal_user, serve
+from served_page import check_normal_user, serve, wait_until
 
 from jumok.web.server import page_server, slow_clients
 from jumok.web.server.connection import Outbox
@@ -68,8 +68,7 @@ def test_a_client_that_does_not_read_a_file_is_closed(monkeypatch: pytest.Monkey
     with serve(EchoSession()) as server, connect(server.port) as client:
         client.sendall(build_request(server.port))
         assert client.recv(1000).startswith(b"HTTP/1.1 200")
-        while server._server.server_state.connections:
-            wait_a_moment()
+        wait_until(lambda: not server._server.server_state.connections)
         assert len(read_until_closed(client)) < size
 
 
@@ -86,8 +85,7 @@ def test_closed_connections_leave_nothing_behind() -> None:
 
         def count() -> tuple[int, int, int]:
             state = server._server.server_state
-            while session.clients or state.tasks or state.connections:  # the last ones are just ending
-                wait_a_moment()
+            wait_until(lambda: not (session.clients or state.tasks or state.connections))  # the last ones are ending
             gc.collect()
             remaining = sum(type(thing) in (Outbox, WebSocketConnection) for thing in gc.get_objects())
             return threading.active_count(), count_open_files(), remaining
@@ -98,7 +96,3 @@ def test_closed_connections_leave_nothing_behind() -> None:
             open_and_close(number)
         assert count() == before
         assert before[2] <= 1  # the last one, until the next event
-
-
-def wait_a_moment() -> None:
-    threading.Event().wait(0.01)

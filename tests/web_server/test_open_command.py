@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from raw_client import WebSocketClient, build_request, exchange, read_status
+from served_page import wait_until
 
 JUMOK = [sys.executable, "-m", "jumok"]
 ADDRESS = re.compile(r"http://127\.0\.0\.1:(\d+)/#token=([\w-]{43})")
@@ -93,8 +94,7 @@ def test_the_browser_gets_the_address(tmp_path: Path) -> None:
 
     with open_page("tiny", "a", BROWSER=str(browser)) as process:
         port, token = read_address(process)
-        while not record.exists():
-            assert process.poll() is None
+        wait_until(record.exists)
         assert read_status(exchange(port, build_request(port))) == 200  # although this browser is still running
         end.touch()
     assert record.read_text() == f"http://127.0.0.1:{port}/#token={token}"

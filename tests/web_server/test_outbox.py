@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from echo_session import EchoSession
 from raw_client import WebSocketClient
-from served_page import serve
+from served_page import serve, wait_until
 
 from jumok.web.server import connection, slow_clients
 from jumok.web.server.connection import Outbox
@@ -81,7 +82,7 @@ class LargeSession(EchoSession):
 
 
 def test_a_client_that_reads_slowly_but_steadily_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slow_clients, "STALL_SECONDS", 0.3)
+    monkeypatch.setattr(slow_clients, "STALL_SECONDS", 1.0)
     with serve(LargeSession()) as server, WebSocketClient(server.port, server.token) as client:
         client.send_json({"id": 1, "ask": "save"})
         received = 0
@@ -89,7 +90,7 @@ def test_a_client_that_reads_slowly_but_steadily_is_served(monkeypatch: pytest.M
             part = client.connection.recv(1_000_000, socket.MSG_WAITALL)
             assert part
             received += len(part)
-            threading.Event().wait(0.05)
+            time.sleep(0.12)
 
 
 def test_a_client_that_stops_reading_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,8 +98,6 @@ def test_a_client_that_stops_reading_is_closed(monkeypatch: pytest.MonkeyPatch) 
     session = LargeSession()
     with serve(session) as server, WebSocketClient(server.port, server.token) as client:
         client.send_json({"id": 1, "ask": "save"})
-        while not session.clients:
-            threading.Event().wait(0.01)
-        while session.clients:  # until the server gives the client up
-            threading.Event().wait(0.01)
+        wait_until(lambda: bool(session.clients))
+        wait_until(lambda: not session.clients)  # the server gives the client up
         assert client.read_close_code() is None

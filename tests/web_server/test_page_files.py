@@ -12,6 +12,7 @@ from raw_client import build_request, build_upgrade, connect, exchange, read_sta
 from served_page import serve
 
 from jumok.errors import ArgumentError
+from jumok.web.server import open_browser
 from jumok.web.server.guard import PAGE_PATHS, AllowedHosts, list_allowed_hosts
 from jumok.web.server.page_server import PageServer, is_loopback
 
@@ -103,6 +104,29 @@ def test_hosts_are_exact_values() -> None:
 def test_only_loopback_addresses_are_private() -> None:
     assert all(map(is_loopback, ("127.0.0.1", "127.1.2.3", "::1", "localhost")))
     assert not any(map(is_loopback, ("0.0.0.0", "::", "192.168.1.2", "box.example")))
+
+
+@pytest.mark.parametrize(
+    ("platform", "variables", "expected"),
+    [
+        ("linux", {}, False),
+        ("linux", {"DISPLAY": ":0"}, True),
+        ("linux", {"WAYLAND_DISPLAY": "wayland-0"}, True),
+        ("linux", {"DISPLAY": ""}, False),
+        ("darwin", {}, True),
+        ("darwin", {"SSH_CONNECTION": "10.0.0.1 1 10.0.0.2 22"}, False),
+        ("win32", {}, True),
+    ],
+)
+def test_a_display_is_recognised(
+    monkeypatch: pytest.MonkeyPatch, platform: str, variables: dict[str, str], expected: bool
+) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "SSH_CONNECTION"):
+        monkeypatch.delenv(name, raising=False)
+    for name, text in variables.items():
+        monkeypatch.setenv(name, text)
+    monkeypatch.setattr(open_browser.sys, "platform", platform)
+    assert open_browser.has_display() is expected
 
 
 def test_a_port_in_use_is_named(server: PageServer) -> None:

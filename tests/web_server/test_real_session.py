@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from raw_client import WebSocketClient, count_open_files
-from served_page import check_normal_user, serve
+from served_page import check_normal_user, serve, wait_until
 
 from jumok.web.server.connection import Outbox
 from jumok.web.server.page_server import PageServer
@@ -112,8 +112,7 @@ def test_closed_sessions_leave_no_thread_hook_or_file() -> None:
             with WebSocketClient(server.port, server.token) as client:  # after all earlier runs
                 assert "body" in client.ask(**run_ask())
             state = server._server.server_state
-            while state.tasks or state.connections:
-                threading.Event().wait(0.01)
+            wait_until(lambda: not (state.tasks or state.connections))
             gc.collect()
             return {
                 "threads": threading.active_count(),

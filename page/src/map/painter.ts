@@ -51,7 +51,7 @@ function measureLabels(labels: string[]): number {
 
 /** Return the area of a canvas that holds the cells; the labels are to the left and above. */
 export function layOut(width: number, height: number, queryLabels: string[], keyLabels: string[]): Area {
-  const left = Math.min(Math.max(measureLabels(queryLabels) + 14, 62), 112, width * 0.3);
+  const left = Math.min(Math.max(measureLabels(queryLabels) + 14, 72), 112, width * 0.3);
   const top = Math.min(measureLabels(keyLabels) * 0.87 + 20, 100, height * 0.3);
   return { left, top, width: width - left - 4, height: height - top - 4 };
 }

@@ -4,6 +4,7 @@ import type { Carrier } from "./client";
 
 /** The part of an anywidget model that is used here. */
 export interface WidgetModel {
+  get(trait: "height"): number;
   send(content: unknown): void;
   on(event: "msg:custom", callback: (content: any, buffers: DataView[]) => void): void;
   off(event: "msg:custom", callback: (content: any, buffers: DataView[]) => void): void;

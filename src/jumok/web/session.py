@@ -155,6 +155,16 @@ class Session:
         for client in clients:
             self._send(client, Message({"state": state}))
 
+    def get_inspection(self, send: Send) -> Inspection | None:
+        """Return the current run of a client; None before its first run.
+
+        Args:
+            send: The function that identifies the client.
+        """
+        with self._lock:
+            runs = [inspection for client, inspection in self._inspections.values() if client == send]
+        return runs[-1] if runs else None
+
     def watch(self, watcher: Callable[[dict[str, Any]], None]) -> None:
         """Call a function with every change that a client makes: ``{"edits": [...], "text": ...}`` after a run,
         ``{"selection": {...}}`` after a selection. It is called from threads of the session.

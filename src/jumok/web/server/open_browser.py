@@ -10,7 +10,7 @@ import webbrowser
 def has_display() -> bool:
     """Return True if a browser with windows can run here."""
     if sys.platform in ("darwin", "win32"):
-        return True
+        return "SSH_CONNECTION" not in os.environ
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 

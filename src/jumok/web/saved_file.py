@@ -1,0 +1,314 @@
+"""Write what the page shows as one HTML file, which opens from disk without a network.
+
+The file contains the bundle of the page, its style sheet, an index in JSON and one compressed blob. Its content
+security policy allows nothing else. page/src/wire/file_format.ts describes index and blob.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import os
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from jumok import __version__
+from jumok.errors import ArgumentError
+from jumok.lens import Edit
+
+from . import ask_fields
+from .answers.head_facts import classify_heads
+from .answers.head_steps import describe_steps
+from .answers.python_code import write_code
+from .inspection import Inspection, Pass, Progress, inspect_model
+from .model_list import list_models
+from .opened_model import open_listed_model
+from .page_edits import read_page_edits
+from .saved_maps import MAX_LONG_BYTES, ROUNDED, Blob, MapStore
+from .session import Start
+
+FORMAT = 1
+MAX_CLASSIFIED_POSITIONS = 1024  # with more, classifying the heads of a model of 100 million parameters takes minutes
+MAX_STEP_POSITIONS = 64
+MAX_STEP_BYTES = 4_000_000  # of all computations as JSON, before compression
+STORED_ASKS = ("hello", "select", "cancel", "thumbnails", "tiles", "values", "line", "code")
+LANGUAGES = ("en", "ko")
+
+PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<title>{title}</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<style>{style}</style>
+</head>
+<body>
+<div id="jumok" data-carrier="file"></div>
+<noscript>This page needs JavaScript. 이 페이지는 JavaScript가 필요합니다.</noscript>
+<script type="application/json" id="jumok-index">{index}</script>
+<script type="application/octet-stream" id="jumok-blob">{blob}</script>
+<script type="module">{script}</script>
+</body>
+</html>
+"""
+
+Selection = dict[str, int | None]
+
+
+def save_html(
+    path: str | os.PathLike[str],
+    start: Start,
+    *,
+    layer: int | str | None = None,
+    head: int | None = None,
+    max_bytes: int = MAX_LONG_BYTES,
+    progress: Callable[[int, int], None] | None = None,
+) -> Path:
+    """Run a model, and write what the page shows as one HTML file.
+
+    Args:
+        path: The path of the file; its folder must exist.
+        start: The model, its input, edits and selection.
+        layer: The layer to show first, by number or site name; default: that of ``start``, else the first. Of an input
+            whose maps do not all fit, its maps are stored first.
+        head: The head to show first.
+        max_bytes: The largest number of bytes, before compression, for the maps of an input whose maps do not all fit.
+        progress: Called with the finished and all steps (0: not known); an exception that it raises stops the work.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        ArgumentError: If the model cannot read the input, or the layer or head does not exist.
+    """
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise ArgumentError(f"{target.parent} is not a folder; create it first")
+
+    def report(done: int, total: int, stage: str) -> None:
+        if progress is not None:
+            progress(done, total)
+
+    listed = next(iter(list_models(start.model).values()))
+    opened = open_listed_model(listed, start.tokenizer)
+    edits = [edit if isinstance(edit, Edit) else read_page_edits([edit])[0] for edit in start.edits]
+    inspection = inspect_model(opened, 1, None, start.text, edits, 0, report)
+    selection = _choose_selection(inspection, start.selection, layer, head)
+    content = build_html(
+        inspection,
+        selection=selection,
+        language=start.language,
+        kinds=_classify(inspection, report),
+        max_bytes=max_bytes,
+        progress=report,
+    )
+    target.write_bytes(content)
+    return target
+
+
+def build_html(
+    inspection: Inspection,
+    *,
+    selection: Selection | None = None,
+    language: str | None = None,
+    kinds: dict[str, Any] | None = None,
+    effects: Sequence[dict[str, Any]] = (),
+    max_bytes: int = MAX_LONG_BYTES,
+    progress: Progress | None = None,
+) -> bytes:
+    """Return the HTML file of a run.
+
+    Args:
+        inspection: The run.
+        selection: Where the user is: site, head, query and key.
+        language: "en" or "ko"; None lets the browser decide.
+        kinds: The kinds of all heads, as the page receives them; None stores none, as classifying takes long.
+        effects: Effects that were measured, as the page receives them.
+        max_bytes: The largest number of bytes, before compression, for the maps of an input whose maps do not all fit.
+        progress: Called with the finished and all steps and the stage; an exception that it raises stops the work.
+    """
+    report = progress or _report_nothing
+    blob = Blob()
+    store = MapStore(inspection, blob, max_bytes)
+    first = (0, 0) if selection is None else (int(selection["site"] or 0), int(selection["head"] or 0))
+    passes: dict[str, Pass | None] = {"clean": inspection.clean, "edited": inspection.edited}
+
+    report(0, store.total, "computing")
+    thumbnails = {
+        name: store.store_thumbnails(shown, lambda: report(0, store.total, "computing"))
+        for name, shown in passes.items()
+    }
+    maps = store.store_maps(first, lambda done, total: report(done, total, "computing"))
+    steps = _store_steps(passes, blob)
+    can = [*STORED_ASKS]
+    can += ["token"] if store.is_complete else []
+    can += ["steps"] if steps["clean"] is not None else []
+    can += ["kinds"] if kinds is not None else []
+    can += ["effect"] if effects else []
+    picture = inspection.picture
+    run = inspection.to_json()
+    index = {
+        "format": FORMAT,
+        "hello": _describe_file(inspection, can, selection, language),
+        "run": {**run, "notes": [*run["notes"], *_explain_limits(store)]},
+        "image": None if picture is None else blob.add(picture.png),
+        "kinds": kinds,
+        "effects": list(effects),
+        "code": write_code(inspection, selection),
+        "thumbnails": thumbnails,
+        "maps": maps,
+        "steps": steps,
+    }
+    return _assemble(index, blob, inspection.opened.name)
+
+
+def _report_nothing(done: int, total: int, stage: str) -> None:
+    """Ignore the progress."""
+
+
+def _choose_selection(
+    inspection: Inspection, selection: Selection | None, layer: int | str | None, head: int | None
+) -> Selection | None:
+    """Return where the page begins; a layer and a head replace those of the selection."""
+    if layer is None and head is None:
+        return selection
+    start: Selection = selection or {"site": 0, "head": 0, "query": None, "key": None}
+    site = (
+        int(start["site"] or 0) if layer is None else inspection.sites.index(inspection.clean.capture.sites.find(layer))
+    )
+    chosen = int(start["head"] or 0) if head is None else head
+    heads = inspection.clean.maps[site].heads
+    if not 0 <= chosen < heads:
+        raise ArgumentError(f"{inspection.sites[site]} has {heads} heads, counted from 0; {chosen} is not one of them")
+    return {**start, "site": site, "head": chosen}
+
+
+def _classify(inspection: Inspection, report: Progress) -> dict[str, Any] | None:
+    """Return the kinds of all heads; None if the input is long, or the model cannot be classified."""
+    longest = max(max(site_map.queries, site_map.keys) for site_map in inspection.clean.maps)
+    if longest > MAX_CLASSIFIED_POSITIONS:
+        return None
+    try:
+        return {"heads": classify_heads(inspection, report)}
+    except ArgumentError:
+        return None
+
+
+def _store_steps(passes: dict[str, Pass | None], blob: Blob) -> dict[str, list[dict[str, Any]] | None]:
+    """Store the computations of all queries of a short input; None where they are too many, or have another form."""
+    steps: dict[str, list[dict[str, Any]] | None] = dict.fromkeys(passes)
+    contents: dict[str, list[tuple[dict[str, Any], list[bytes]]]] = {}
+    size = 0
+    for name, shown in passes.items():
+        if shown is None:
+            continue
+        if any(max(site_map.queries, site_map.keys) > MAX_STEP_POSITIONS for site_map in shown.maps):
+            return steps
+        contents[name] = []
+        for site, site_map in enumerate(shown.maps):
+            heads, sentences = [], {}
+            for head in range(site_map.heads):
+                try:
+                    rows = [describe_steps(shown, site, head, query, "en") for query in range(site_map.queries)]
+                    sentences = {
+                        language: describe_steps(shown, site, head, 0, language)["sentences"] for language in LANGUAGES
+                    }
+                except ArgumentError:  # the attention has another form
+                    return steps
+                for row in rows:
+                    del row["sentences"]
+                heads.append(_write_json(rows))
+                size += len(heads[-1])
+                if size > MAX_STEP_BYTES:
+                    return steps
+            contents[name].append((sentences, heads))
+    for name, sites in contents.items():
+        steps[name] = [
+            {"sentences": sentences, "heads": [blob.add(content) for content in heads]} for sentences, heads in sites
+        ]
+    return steps
+
+
+def _describe_file(
+    inspection: Inspection, can: list[str], selection: Selection | None, language: str | None
+) -> dict[str, Any]:
+    """Return the answer to the first ask of the page."""
+    opened = inspection.opened
+    reads = opened.reads if opened.reads in ("text", "numbers") else "image"
+    return {
+        "version": __version__,
+        "carrier": "file",
+        "can": can,
+        "models": [{"name": opened.name, "title": opened.name, "reads": reads}],
+        "model": opened.name,
+        "text": inspection.text or "",
+        "edits": [edit.to_json() for edit in inspection.edits],
+        "selection": selection,
+        "language": language,
+        "max_text": ask_fields.MAX_TEXT,
+    }
+
+
+def _explain_limits(store: MapStore) -> list[str]:
+    """Return sentences about what the file does not store exactly."""
+    notes = []
+    if store.form == ROUNDED:
+        notes.append("this file stores weights rounded to 256 steps; the model has the exact ones")
+    if store.stored < store.total:
+        notes.append(
+            f"this file stores {store.stored:,} of {store.total:,} maps, and thumbnails of all; choose others by "
+            "--layer and --head when you save it"
+        )
+    if store.pooled:
+        notes.append(
+            f"{store.pooled:,} maps are stored as the largest weights of cells, because of their masks or scores"
+        )
+    return notes
+
+
+def _assemble(index: dict[str, Any], blob: Blob, title: str) -> bytes:
+    """Return the HTML file."""
+    folder = files("jumok.web") / "static"
+    script = _escape_script((folder / "jumok.js").read_text(encoding="utf-8"))
+    style = (folder / "jumok.css").read_text(encoding="utf-8")
+    if "</style" in style.lower():
+        raise ArgumentError("the style sheet of the page cannot be part of a file; install jumok again")
+    policy = (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src blob: data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    compressed = gzip.compress(blob.join(), 6, mtime=0)
+    page = PAGE.format(
+        policy=policy,
+        title=f"Jumok: {_escape_html(title)}",
+        style=style,
+        # inside a script element, "<" could begin its end or a comment
+        index=_write_json(index).decode().replace("<", "\\u003c"),
+        blob=base64.b64encode(compressed).decode("ascii"),
+        script=script,
+    )
+    return page.encode("utf-8", "replace")
+
+
+def _escape_script(script: str) -> str:
+    """Return a script that does not end, or begin a comment, inside its element."""
+    return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+
+
+def _escape_html(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _hash(content: str) -> str:
+    """Return the source expression of a content security policy that allows one script or style sheet."""
+    return "sha256-" + base64.b64encode(sha256(content.encode()).digest()).decode("ascii")
+
+
+def _write_json(content: Any) -> bytes:
+    return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace")

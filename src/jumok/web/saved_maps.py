@@ -1,0 +1,235 @@
+"""Store attention maps in a saved file: exactly, as bytes, or as queries and keys from which the page computes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from typing import Any
+
+import numpy
+from numpy.typing import NDArray
+
+from jumok.attention.mask import Mask
+from jumok.attention.mask.composite_masks import And, Not
+from jumok.attention.mask.position_masks import Causal, Edge, Window
+
+from .answers.site_maps import SiteMap, WindowMap
+from .answers.tiles import compute_thumbnails, encode_weights, pool_cells, read_values
+from .inspection import Inspection, Pass
+
+MAX_EXACT_BYTES = 8_000_000  # of all maps as float32
+MAX_ROUNDED_BYTES = 72_000_000  # of all maps as bytes: SmolLM2 (270 heads) at 512 tokens
+MAX_LONG_BYTES = 32_000_000  # of the maps of a longer input that are stored
+MAX_POOLED_CELLS = 1024  # rows and columns of a pooled map
+THUMBNAIL_CELLS = 48
+ALIGNMENT = 4  # bytes, so that a page can read float32 numbers without copying them
+
+FLOAT32, ROUNDED, LONG = "float32", "u8", "long"
+
+Report = Callable[[int, int], None]  # finished and all maps
+Check = Callable[[], None]
+Piece = dict[str, int]
+Floats = NDArray[numpy.float32]
+
+
+class Blob:
+    """The binary part of a saved file. Equal pieces are stored once."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._pieces: dict[bytes, Piece] = {}
+        self.size = 0
+
+    def add(self, content: bytes) -> Piece:
+        """Add bytes, and return where they are: ``{"at": first byte, "bytes": length}``.
+
+        Args:
+            content: The bytes.
+        """
+        digest = sha256(content).digest()
+        if digest not in self._pieces:
+            self._pieces[digest] = {"at": self.size, "bytes": len(content)}
+            padding = -len(content) % ALIGNMENT
+            self._parts += [content, b"\0" * padding]
+            self.size += len(content) + padding
+        return dict(self._pieces[digest])
+
+    def add_floats(self, numbers: Any) -> Piece:
+        """Add numbers as little-endian float32, row by row.
+
+        Args:
+            numbers: A tensor or an array.
+        """
+        return self.add(numpy.ascontiguousarray(numbers, "<f4").tobytes())
+
+    def join(self) -> bytes:
+        """Return all bytes."""
+        return b"".join(self._parts)
+
+
+class MapStore:
+    """Stores the maps of an inspection in a blob.
+
+    Attributes:
+        form: "float32", "u8" or "long", by the number of weights.
+        stored: How many maps are stored.
+        pooled: How many of them are pooled, because the page cannot compute them.
+        total: How many maps there are.
+    """
+
+    def __init__(self, inspection: Inspection, blob: Blob, limit: int = MAX_LONG_BYTES) -> None:
+        """Decide how to store the maps.
+
+        Args:
+            inspection: The run.
+            blob: Receives the bytes.
+            limit: The largest number of bytes for the maps of an input whose maps do not all fit.
+        """
+        self._inspection, self._blob, self._limit = inspection, blob, limit
+        passes = [inspection.clean] + ([] if inspection.edited is None else [inspection.edited])
+        site_maps = [site_map for shown in passes for site_map in shown.maps]
+        weights = sum(site_map.heads * site_map.queries * site_map.keys for site_map in site_maps)
+        self.total = sum(site_map.heads for site_map in site_maps)
+        self.stored = self.pooled = 0
+        self.form = FLOAT32 if 4 * weights <= MAX_EXACT_BYTES else ROUNDED if weights <= MAX_ROUNDED_BYTES else LONG
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every weight of every map is stored, or can be computed."""
+        return self.stored == self.total and not self.pooled
+
+    def store_thumbnails(self, shown: Pass | None, check: Check) -> list[dict[str, Any]] | None:
+        """Store the pooled maps of all heads, by site.
+
+        Args:
+            shown: The pass; None stores nothing.
+            check: Called between pieces; an exception that it raises stops the computation.
+        """
+        if shown is None:
+            return None
+        thumbnails = []
+        for site_map in shown.maps:
+            heads, is_preview = compute_thumbnails(site_map, THUMBNAIL_CELLS, check)
+            shape = dict(zip(("heads", "rows", "columns"), heads.shape, strict=True))
+            thumbnails.append({**self._blob.add(heads.tobytes()), **shape, "is_preview": is_preview})
+        return thumbnails
+
+    def store_maps(self, first: tuple[int, int], report: Report) -> dict[str, list[list[dict[str, Any] | None]] | None]:
+        """Store the maps of both passes, by site and head.
+
+        Args:
+            first: The site and the head to store first; if not all maps fit, it is stored in any case.
+            report: Called with the finished and all maps; an exception that it raises stops the computation.
+        """
+        inspection = self._inspection
+        passes = {"clean": inspection.clean, "edited": inspection.edited}
+        maps: dict[str, Any] = {
+            name: None if shown is None else [[None] * site_map.heads for site_map in shown.maps]
+            for name, shown in passes.items()
+        }
+        begin = self._blob.size
+        for done, (site, head) in enumerate(_order_heads(inspection.clean.maps, first)):
+            for name, shown in passes.items():
+                if shown is None:
+                    continue
+                report(done * len(maps), self.total)
+                size = self._blob.size - begin + _measure_long(shown.maps[site])
+                if self.form == LONG and done and size > self._limit:
+                    return maps
+                maps[name][site][head] = self._store_map(
+                    shown.maps[site], head, lambda: report(self.stored, self.total)
+                )
+                self.stored += 1
+        return maps
+
+    def _store_map(self, site_map: SiteMap, head: int, check: Check) -> dict[str, Any]:
+        if self.form == LONG:
+            computed = self._store_computed(site_map, head)
+            return self._store_pooled(site_map, head, check) if computed is None else computed
+        rows, columns = slice(0, site_map.queries), slice(0, site_map.keys)
+        weights = read_values([site_map], head, rows, columns)
+        if self.form == FLOAT32:
+            return {"form": "float32", **self._blob.add_floats(weights)}
+        return {"form": "u8", **self._blob.add(encode_weights(weights).tobytes())}
+
+    def _store_computed(self, site_map: SiteMap, head: int) -> dict[str, Any] | None:
+        """Store queries, keys and log-sum-exps; None if weights are not the exponential of a masked dot product."""
+        calls = site_map.attention.calls
+        if len(calls) != 1 or isinstance(site_map, WindowMap) or calls[0].bias is not None:
+            return None
+        (call,) = calls
+        positions = (call.query_positions, call.key_positions)
+        is_counted_from_0 = all(isinstance(part, range) and part.start == 0 and part.step == 1 for part in positions)
+        product, mask = call.score.fold_into_query(call.query), describe_mask(call.mask, head)
+        if call.logsumexp is None or not is_counted_from_0 or product is None or mask is None:
+            return None
+        query, scale = product
+        group = head // (query.shape[1] // call.key.shape[1])
+        return {
+            "form": "qk",
+            "query": self._blob.add_floats(query[0, head].detach().float().cpu()),
+            "key": self._blob.add_floats(call.key[0, group].detach().float().cpu()),
+            "lse": self._blob.add_floats(call.logsumexp[0, head].detach().float().cpu()),
+            "width": query.shape[-1],
+            "scale": float(scale),
+            "mask": mask,
+        }
+
+    def _store_pooled(self, site_map: SiteMap, head: int, check: Check) -> dict[str, Any]:
+        level = 0
+        while -(-max(site_map.queries, site_map.keys) // 2**level) > MAX_POOLED_CELLS:
+            level += 1
+        rows = [*range(0, site_map.queries, 2**level), site_map.queries]
+        columns = [*range(0, site_map.keys, 2**level), site_map.keys]
+        cells = pool_cells([site_map], head, rows, columns, None, check)
+        self.pooled += level > 0
+        return {"form": "u8 pooled", "level": level, **self._blob.add(encode_weights(cells).tobytes())}
+
+
+def describe_mask(mask: Mask | None, head: int) -> dict[str, Any] | None:
+    """Return a mask as a band without some rectangles; None if it has another form.
+
+    Args:
+        mask: The mask; None allows everything.
+        head: The head.
+
+    >>> from jumok.attention.mask import causal, edge, window
+    >>> describe_mask(causal & window(4) & ~edge(query=5, key=2), head=0)
+    {'behind': 3, 'ahead': 0, 'forbidden': [{'queries': [5], 'keys': [2]}]}
+    """
+    if mask is None:
+        return {"behind": None, "ahead": None, "forbidden": []}
+    if isinstance(mask, Causal | Window):
+        return {"behind": mask.band.behind, "ahead": mask.band.ahead, "forbidden": []}
+    if isinstance(mask, Not) and isinstance(mask.inner, Edge):
+        edge = mask.inner
+        is_other = (edge.head is not None and head not in edge.head) or (edge.batch is not None and 0 not in edge.batch)
+        rectangle = {
+            "queries": None if edge.query is None else list(edge.query),
+            "keys": None if edge.key is None else list(edge.key),
+        }
+        return {"behind": None, "ahead": None, "forbidden": [] if is_other else [rectangle]}
+    if not isinstance(mask, And):
+        return None
+    parts = [describe_mask(part, head) for part in mask.parts]
+    bands = [part for part in parts if part is not None]
+    if len(bands) < len(parts):
+        return None
+    limits = {
+        side: min((band[side] for band in bands if band[side] is not None), default=None)
+        for side in ("behind", "ahead")
+    }
+    return {**limits, "forbidden": [rectangle for band in bands for rectangle in band["forbidden"]]}
+
+
+def _order_heads(site_maps: list[SiteMap], first: tuple[int, int]) -> Iterator[tuple[int, int]]:
+    """Yield site and head: the first one, then those of its attention, then the others."""
+    pairs = [(site, head) for site, site_map in enumerate(site_maps) for head in range(site_map.heads)]
+    yield from sorted(pairs, key=lambda pair: (pair != first, pair[0] != first[0], pair))
+
+
+def _measure_long(site_map: SiteMap) -> int:
+    """Return how many bytes the queries, keys and log-sum-exps of a map take; about as many as a pooled map."""
+    calls = site_map.attention.calls
+    width = calls[0].query.shape[-1] if calls else 0
+    return 4 * width * (site_map.queries + site_map.keys) + 4 * site_map.queries

@@ -1,0 +1,205 @@
+"""The page as a notebook widget: its messages travel through the kernel, and a session answers them.
+
+A kernel handles messages one after the other, so nothing here computes: the session answers from its own threads. While
+a cell runs, a kernel of ipykernel 7 handles the messages of widgets in another thread (a subshell) if the frontend asks
+for it, as JupyterLab 4.4 and Notebook 7.4 do. With other kernels, asks wait until the cell ends.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import anywidget
+import traitlets
+
+from jumok.errors import ArgumentError
+from jumok.lens import Capture, Edit
+from jumok.lens.input_checks import check_edits
+
+from . import ask_fields
+from .saved_file import build_html, save_html
+from .session import LANGUAGES, Session, Start
+from .show import HEIGHT
+from .wire import Message
+
+STATIC = files("jumok.web") / "static"
+
+
+class Selection(NamedTuple):
+    """Where the user is.
+
+    Attributes:
+        site: The index of the attention, in execution order.
+        head: The head.
+        query: The query, or None.
+        key: The key, or None.
+    """
+
+    site: int
+    head: int
+    query: int | None = None
+    key: int | None = None
+
+
+class PageWidget(anywidget.AnyWidget):
+    """The page in a notebook; ``jumok.show`` creates it.
+
+    Attributes:
+        session: Answers what the page asks.
+        height: The height of the view in pixels.
+    """
+
+    _esm = (STATIC / "jumok.js").read_text(encoding="utf-8")
+    _css = (STATIC / "jumok.css").read_text(encoding="utf-8")
+    height = traitlets.Int(HEIGHT).tag(sync=True)
+    session: Session
+
+    def __init__(
+        self,
+        model: Any,
+        text: str | None = None,
+        tokenizer: object = None,
+        edits: Edit | Sequence[Edit] = (),
+        *,
+        selection: Selection | Sequence[int | None] | None = None,
+        language: str | None = None,
+        height: int = HEIGHT,
+    ) -> None:
+        """Create the widget; a notebook displays it.
+
+        Args:
+            model: A model, what ``jumok.load`` returned, or a name or folder.
+            text: The text that the model reads, or the path of an image.
+            tokenizer: The tokenizer of the text, or None.
+            edits: The edits to begin with.
+            selection: Where to begin.
+            language: "en" or "ko"; None lets the browser decide.
+            height: The height of the view in pixels.
+
+        Raises:
+            ArgumentError: If an argument is invalid.
+        """
+        if language is not None and language not in LANGUAGES:
+            raise ArgumentError(f"language must be one of {', '.join(LANGUAGES)}, not {language!r}")
+        self._edits = _check_page_edits(edits)
+        self._selection = None if selection is None else _read_selection(selection)
+        fields = None if self._selection is None else self._selection._asdict()
+        self.session = Session(Start(model, text, tokenizer, self._edits, fields, language), carrier="widget")
+        self.session.watch(self._follow_page)
+        self._send_lock = threading.Lock()
+        super().__init__(height=height)
+        _use_thread_of_frontend(self.comm)
+        self.on_msg(self._receive)
+
+    @property
+    def edits(self) -> tuple[Edit, ...]:
+        """The edits that the page shows. Setting them runs the model again, as a click in the page does."""
+        return self._edits
+
+    @edits.setter
+    def edits(self, edits: Edit | Sequence[Edit]) -> None:
+        self._edits = _check_page_edits(edits)
+        self.session.push(edits=self._edits)
+
+    @property
+    def selection(self) -> Selection | None:
+        """Where the user is: site, head, query and key; None before the first click. Setting it moves the page."""
+        return self._selection
+
+    @selection.setter
+    def selection(self, selection: Selection | Sequence[int | None]) -> None:
+        self._selection = _read_selection(selection)
+        self.session.push(selection=self._selection._asdict())
+
+    @property
+    def capture(self) -> Capture | None:
+        """The capture that the page shows, that of the edited forward pass if there are edits; None before the first
+        run."""
+        inspection = self.session.get_inspection(self._send_message)
+        if inspection is None:
+            return None
+        return (inspection.edited or inspection.clean).capture
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write what the page shows as one HTML file, which opens without this notebook.
+
+        Args:
+            path: The path of the file; its folder must exist.
+
+        Returns:
+            The path of the file.
+
+        Raises:
+            ArgumentError: If the folder does not exist, or the model cannot read the input of a page that has not run.
+        """
+        inspection = self.session.get_inspection(self._send_message)
+        if inspection is None:
+            return save_html(path, self.session.start)
+        target = Path(path)
+        if not target.parent.is_dir():
+            raise ArgumentError(f"{target.parent} is not a folder; create it first")
+        selection = None if self._selection is None else self._selection._asdict()
+        target.write_bytes(build_html(inspection, selection=selection, language=self.session.start.language))
+        return target
+
+    def close(self) -> None:
+        """Close the view and the session, and release the model."""
+        if "session" in vars(self):  # ipywidgets also closes a widget that was refused
+            self.session.close()
+        super().close()
+
+    def _receive(self, widget: object, ask: Any, buffers: object) -> None:
+        """Pass an ask of the page to the session, which returns at once."""
+        self.session.handle(ask, self._send_message)
+
+    def _send_message(self, message: Message) -> None:
+        """Send a message to the page; called from the threads of the session."""
+        with self._send_lock:
+            self.send(message.head, buffers=list(message.buffers))
+
+    def _follow_page(self, change: dict[str, Any]) -> None:
+        """Take over what the user changed in the page."""
+        if "edits" in change:
+            self._edits = tuple(Edit.from_json(edit) for edit in change["edits"])
+        if "selection" in change:
+            self._selection = _convert_selection(change["selection"])
+
+
+def _check_page_edits(edits: Edit | Sequence[Edit]) -> tuple[Edit, ...]:
+    """Return edits that the page can show: it knows them as JSON, without the captures of other inputs."""
+    checked = check_edits(edits)
+    for edit in checked:
+        if getattr(edit, "source", None) is not None:
+            raise ArgumentError(f"the page cannot show {type(edit).__name__} with another capture as its source")
+    return tuple(checked)
+
+
+def _read_selection(selection: Selection | Sequence[int | None]) -> Selection:
+    """Return a selection from its two to four numbers."""
+    numbers = tuple(selection)
+    if not 2 <= len(numbers) <= 4:
+        raise ArgumentError(f"a selection is (site, head), (site, head, query) or with a key too, not {numbers!r}")
+    fields = dict(zip(Selection._fields, numbers, strict=False))
+    return _convert_selection(ask_fields.read_selection({"selection": fields}))
+
+
+def _convert_selection(fields: dict[str, int | None]) -> Selection:
+    """Return a selection that the page sent, or that was checked like one."""
+    site, head = fields["site"], fields["head"]
+    assert site is not None and head is not None
+    return Selection(site, head, fields["query"], fields["key"])
+
+
+def _use_thread_of_frontend(comm: Any) -> None:
+    """Let the frontend choose the thread that handles the messages of a comm.
+
+    ipykernel 7.4 handles them in the thread that used the comm last. That is the one that runs cells, so that asks
+    would wait until a cell ends. Other versions do what the frontend says.
+    """
+    if hasattr(comm, "_reply_subshell_for"):
+        comm._reply_subshell_for = lambda message, subshell: subshell

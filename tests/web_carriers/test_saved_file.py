@@ -1,0 +1,272 @@
+"""One HTML file stores what the page shows: exact maps of short inputs, queries and keys of long ones."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+import torch
+from saved_page import SavedPage, list_addresses
+
+import jumok
+from jumok.attention import mask as masks
+from jumok.checkpoint import Loaded
+from jumok.data.tokenizers.tokenizer import Tokenizer
+from jumok.errors import ArgumentError
+from jumok.lens import Capture, Edit, KnockOut, Lens, Remask, Scale
+from jumok.models.gpt import GPT, GPTConfig
+from jumok.web import saved_maps
+from jumok.web.saved_file import save_html
+from jumok.web.saved_maps import Blob, describe_mask
+from jumok.web.session import Start
+
+TEXT = "the cat sat"
+HOSTILE_TEXT = "</script><!--<script>a"
+SELECTION = {"site": 1, "head": 1, "query": 4, "key": 2}
+EDITS = (KnockOut(1, head=0, query=10, key=2),)
+
+
+def build_gpt(length: int, heads: int = 2, positions: str = "learned") -> Loaded:
+    torch.manual_seed(3)
+    config = GPTConfig(
+        vocabulary=256, length=length, width=8 * heads, layers=2, heads=heads, hidden=17, positions=positions
+    )
+    model = GPT(config).eval()
+    with torch.no_grad():
+        for block in model.blocks:
+            block.attention.projection.joined.weight.mul_(12)  # so that heads attend to some keys more than to others
+    return Loaded(model, Tokenizer.for_bytes(), config, "gpt")
+
+
+def save(path: Path, *arguments: Any, edits: tuple[Edit, ...] = (), **settings: Any) -> SavedPage:
+    start_fields = {name: settings.pop(name) for name in ("selection", "language", "tokenizer") if name in settings}
+    written = save_html(path / "page.html", Start(*arguments, edits=edits, **start_fields), **settings)
+    assert written == path / "page.html"
+    return SavedPage(written.read_bytes())
+
+
+def capture(model: Any, text: str, edits: tuple[Edit, ...] = ()) -> Capture:
+    with Lens(model) as lens:
+        return lens.run(text, edits=edits)
+
+
+@pytest.fixture(scope="module")
+def edited_page(tmp_path_factory: pytest.TempPathFactory) -> SavedPage:
+    return save(tmp_path_factory.mktemp("edited"), "tiny", TEXT, edits=EDITS)
+
+
+@pytest.fixture(scope="module")
+def clean_page(tmp_path_factory: pytest.TempPathFactory) -> SavedPage:
+    return save(tmp_path_factory.mktemp("clean"), "tiny", HOSTILE_TEXT, selection=SELECTION, language="ko")
+
+
+def test_a_short_capture_is_stored_exactly_with_both_sides(edited_page: SavedPage) -> None:
+    page = edited_page
+    tiny = jumok.load("tiny")
+    for show, edits in (("clean", ()), ("edited", EDITS)):
+        expected = capture(tiny, TEXT, edits)
+        assert len(page.index["maps"][show]) == len(expected.sites.names) == 2
+        for site, name in enumerate(expected.sites.names):
+            for head in range(expected.heads(name)):
+                assert page.index["maps"][show][site][head]["form"] == "float32"
+                assert numpy.array_equal(
+                    page.compute_map(show, site, head), expected.weights(name, head).float().numpy()
+                )
+    assert page.compute_map("edited", 1, 0)[10, 2] == 0 < page.compute_map("clean", 1, 0)[10, 2]
+    assert page.index["maps"]["edited"][0] == page.index["maps"]["clean"][0], "equal maps are stored once"
+    assert page.index["run"]["edits"] == [edit.to_json() for edit in EDITS]
+    assert page.index["run"]["clean"] and page.index["run"]["edited"] and page.index["run"]["change"] > 0
+
+
+def test_the_index_has_what_the_page_asks_for(clean_page: SavedPage) -> None:
+    page, index = clean_page, clean_page.index
+    assert set(index) == {
+        "format", "hello", "run", "image", "kinds", "effects", "code", "thumbnails", "maps", "steps",
+    }  # fmt: skip
+    assert index["format"] == 1 and index["image"] is None and index["effects"] == []
+    assert index["hello"]["carrier"] == "file" and index["hello"]["selection"] == SELECTION
+    assert index["hello"]["language"] == "ko" and index["hello"]["text"] == HOSTILE_TEXT
+    assert {"token", "steps", "kinds"} <= set(index["hello"]["can"])
+    assert not {"run", "effect", "save"} & set(index["hello"]["can"])
+    assert index["maps"]["edited"] is index["thumbnails"]["edited"] is index["steps"]["edited"] is None
+    assert len(index["kinds"]["heads"]) == 4
+    for thumbnail in index["thumbnails"]["clean"]:
+        assert len(page.read(thumbnail)) == thumbnail["heads"] * thumbnail["rows"] * thumbnail["columns"]
+    exec(compile(index["code"], "code", "exec"), {})
+
+
+def test_steps_of_a_short_input_can_be_computed_without_the_model(edited_page: SavedPage) -> None:
+    page = edited_page
+    steps = page.index["steps"]["edited"][1]
+    assert set(steps["sentences"]) == {"en", "ko"} and set(steps["sentences"]["ko"]) >= {"query", "softmax", "sum"}
+    rows = json.loads(page.read(steps["heads"][0]))
+    weights = page.compute_map("edited", 1, 0)
+    assert len(rows) == 11
+    for query, row in enumerate(rows):
+        assert "sentences" not in row and row["difference"] < 1e-5
+        assert [key["weight"] for key in row["keys"]] == pytest.approx(weights[query].tolist(), abs=1e-6)
+        assert row["output"] == pytest.approx(
+            numpy.sum([key["weight"] * numpy.array(key["v"]) for key in row["keys"]], 0).tolist(), abs=1e-5
+        )
+
+
+def test_more_weights_are_rounded_and_the_file_says_so(tmp_path: Path) -> None:
+    model, text = build_gpt(1024), "abc " * 200
+    page = save(tmp_path, model, text)
+    assert page.index["maps"]["clean"][0][0]["form"] == "u8"
+    expected = capture(model, text).weights(1, 1).numpy()
+    assert numpy.abs(numpy.sqrt(page.compute_map("clean", 1, 1)) - numpy.sqrt(expected)).max() <= 0.5 / 255 + 1e-6
+    assert any("rounded to 256 steps" in note for note in page.index["run"]["notes"])
+    assert page.index["steps"]["clean"] is None and "steps" not in page.index["hello"]["can"]
+
+
+LONG_EDITS: dict[str, tuple[Edit, ...]] = {
+    "edges": (KnockOut(1, head=0, query=(40, 41), key=(3, 7)), KnockOut(1, key=5)),
+    "temperature": (Scale(1, head=0, temperature=2.0),),
+    "window": (Remask(1, mask=masks.causal & masks.window(9)),),
+    "no mask": (Remask(1),),
+    "an empty row": (KnockOut(1, head=0, query=11),),
+}
+
+
+@pytest.mark.parametrize("name", LONG_EDITS)
+def test_long_captures_store_queries_and_keys(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(saved_maps, "MAX_EXACT_BYTES", 1000)
+    monkeypatch.setattr(saved_maps, "MAX_ROUNDED_BYTES", 1000)
+    model, text, edits = build_gpt(512), "abcdefg. " * 10, LONG_EDITS[name]
+    page = save(tmp_path, model, text, edits=edits)
+    for show, applied in (("clean", ()), ("edited", edits)):
+        expected = capture(model, text, applied)
+        for site, layer in enumerate(expected.sites.names):
+            for head in range(2):
+                assert page.index["maps"][show][site][head]["form"] == "qk"
+                weights = expected.weights(layer, head).numpy()
+                assert numpy.abs(page.compute_map(show, site, head) - weights).max() < 2e-6
+    assert "token" in page.index["hello"]["can"], "all maps can be computed"
+
+
+def test_masks_that_the_page_cannot_evaluate_are_pooled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(saved_maps, "MAX_EXACT_BYTES", 1000)
+    monkeypatch.setattr(saved_maps, "MAX_ROUNDED_BYTES", 1000)
+    monkeypatch.setattr(saved_maps, "MAX_POOLED_CELLS", 32)
+    text = "abcdefg. " * 10
+    page = save(tmp_path, build_gpt(512, positions="alibi"), text)
+    stored = page.index["maps"]["clean"][0][0]
+    assert stored["form"] == "u8 pooled" and stored["level"] == 2
+    expected = capture(build_gpt(512, positions="alibi"), text).weights(0, 0).numpy()
+    cells = page.compute_map("clean", 0, 0)
+    assert cells[3, 2] == pytest.approx(expected[12:16, 8:12].max(), abs=0.01)
+    assert any("the largest weights of cells" in note for note in page.index["run"]["notes"])
+    assert "token" not in page.index["hello"]["can"]
+
+
+@pytest.mark.slow
+def test_a_text_whose_maps_do_not_fit_stores_the_chosen_head_first(tmp_path: Path) -> None:
+    model, text = build_gpt(4400, heads=4), "abc " * 1075
+    page = save(tmp_path, model, text, layer=1, head=2, max_bytes=1_000_000)
+    stored = [
+        (site, head)
+        for site, heads in enumerate(page.index["maps"]["clean"])
+        for head, saved in enumerate(heads)
+        if saved is not None
+    ]
+    assert (1, 2) in stored and 1 <= len(stored) < 8
+    expected = capture(model, text)
+    rows = slice(4000, 4050)
+    weights = expected.tile(1, 2, rows, slice(None)).numpy()
+    assert numpy.abs(page.compute_map("clean", 1, 2)[rows] - weights).max() < 1e-5
+    assert len(page.index["thumbnails"]["clean"]) == 2, "thumbnails of all heads"
+    assert any(f"stores {len(stored)} of 8 maps" in note for note in page.index["run"]["notes"])
+    assert page.index["kinds"] is None and page.index["hello"]["selection"]["site"] == 1
+
+
+def test_the_stacks_of_an_encoder_decoder_are_stored(tmp_path: Path) -> None:
+    page = save(tmp_path, "translator", "나는 학생입니다")
+    sites = page.index["run"]["sites"]
+    assert {site["stack_title"] for site in sites} == {"encoder", "decoder", "decoder, cross-attention"}
+    for site, described in enumerate(sites):
+        assert page.compute_map("clean", site, 0).shape == (described["queries"], described["keys"])
+        assert numpy.allclose(page.compute_map("clean", site, 0).sum(-1), 1, atol=1e-5)
+
+
+def test_the_policy_allows_exactly_the_bundle(clean_page: SavedPage) -> None:
+    page = clean_page
+    (policy,) = [
+        str(attributes["content"])
+        for tag, attributes, _ in page.elements
+        if tag == "meta" and attributes.get("http-equiv") == "Content-Security-Policy"
+    ]
+    directives = dict(directive.strip().split(" ", 1) for directive in policy.split(";"))
+    assert directives["default-src"] == "'none'" and directives["img-src"] == "blob: data:"
+    (script,), (style,) = page.list_texts("script", type="module"), page.list_texts("style")
+    assert directives["script-src"] == f"'{hash_source(script)}'"
+    assert directives["style-src"] == f"'{hash_source(style)}'"
+    assert page.index["hello"]["text"] == HOSTILE_TEXT
+    assert len(page.list_texts("script")) == 3, "nothing in the text ends a script"
+
+
+def hash_source(text: str) -> str:
+    return "sha256-" + base64.b64encode(sha256(text.encode()).digest()).decode()
+
+
+def test_the_file_loads_nothing(clean_page: SavedPage) -> None:
+    page = clean_page
+    markup = re.sub(r"(?s)(<script[^>]*>).*?(</script>)", r"\1\2", page.text)
+    assert [
+        address for address in list_addresses(markup) if not re.search(r"(url\(|=\s*[\"'])\s*(data:|#)", address)
+    ] == []
+    (script,) = page.list_texts("script", type="module")
+    assert not re.search(r"\bimport\s*[\"'{*]|\bfrom\s*[\"']https?:", script)
+    assert [tag for tag, _, _ in page.elements if tag in ("link", "img", "iframe", "object", "embed", "base")] == []
+
+
+def test_mistakes_are_explained(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="is not a folder"):
+        save_html(tmp_path / "missing" / "page.html", Start("tiny", TEXT))
+    with pytest.raises(ArgumentError, match="has 2 heads, counted from 0; 7 is not one of them"):
+        save_html(tmp_path / "page.html", Start("tiny", TEXT), layer=1, head=7)
+    with pytest.raises(ArgumentError, match="layer 9 does not exist"):
+        save_html(tmp_path / "page.html", Start("tiny", TEXT), layer=9)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_progress_is_reported_and_can_stop_the_work(tmp_path: Path) -> None:
+    calls: list[tuple[int, int]] = []
+    save(tmp_path, "tiny", "ab", progress=lambda done, total: calls.append((done, total)))
+    assert (0, 4) in calls
+
+    def stop(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        save(tmp_path, "tiny", TEXT, progress=stop)
+
+
+def test_files_are_reproducible(tmp_path: Path) -> None:
+    def read(name: str) -> dict[str, Any]:
+        page = SavedPage(save_html(tmp_path / name, Start("tiny", "ab")).read_bytes())
+        page.index["run"]["seconds"] = 0
+        return {**page.index, "blob": page.blob}
+
+    assert read("first.html") == read("second.html")
+
+
+def test_blobs_align_and_share_pieces() -> None:
+    blob = Blob()
+    first, second, again = blob.add(b"abcde"), blob.add_floats(numpy.arange(3.0)), blob.add(b"abcde")
+    assert first == again == {"at": 0, "bytes": 5} and second == {"at": 8, "bytes": 12}
+    assert blob.join()[:5] == b"abcde" and len(blob.join()) == blob.size == 20
+
+
+def test_masks_are_described_for_each_head() -> None:
+    mask = masks.causal & ~masks.edge(query=5, key=2, head=1)
+    assert describe_mask(mask, 0) == {"behind": None, "ahead": 0, "forbidden": []}
+    assert describe_mask(mask, 1) == {"behind": None, "ahead": 0, "forbidden": [{"queries": [5], "keys": [2]}]}
+    assert describe_mask(masks.causal | masks.prefix(3), 0) is None
+    assert describe_mask(~masks.causal, 0) is None
