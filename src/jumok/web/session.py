@@ -8,7 +8,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from jumok import __version__
@@ -185,7 +184,7 @@ class Session:
         return {
             "version": __version__,
             "carrier": self.carrier,
-            "can": [ask for ask in ASKS if ask != "save" or find_spec("jumok.web.saved_file") is not None],
+            "can": list(ASKS),
             "models": [model.to_json() for model in self._listed.values()],
             "model": first.name,
             "text": (start.text or "") if first.reads != "image" else "",
