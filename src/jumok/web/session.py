@@ -233,7 +233,6 @@ class Session:
         """Answer a job in the thread of its queue; every failure becomes a message."""
         try:
             body, buffers = self._answer_run(job) if job.kind == "run" else self._answer_about_run(job)
-            job.check()  # an answer after a cancellation would come too late
             answer = build_answer(job.ask_id, body, buffers)
         except Stopped:
             self._fail_stopped(job, job.stop_reason or "cancelled")
@@ -271,11 +270,11 @@ class Session:
             generate,
             job.report,
         )
-        job.check()
+        answer = inspection.to_json(), () if inspection.picture is None else (inspection.picture.png,)
+        job.check()  # not after the run is published: the client must learn of it
         self._publish(job.send, inspection)
         self._notify({"edits": [edit.to_json() for edit in inspection.edits], "text": inspection.text})
-        picture = inspection.picture
-        return inspection.to_json(), () if picture is None else (picture.png,)
+        return answer
 
     def _answer_about_run(self, job: Job) -> tuple[dict[str, Any], tuple[bytes, ...]]:
         inspection = self._find_inspection(job)
@@ -285,6 +284,7 @@ class Session:
             if self._answerer is None:
                 self._answerer = Answerer()
         answer: tuple[dict[str, Any], tuple[bytes, ...]] = self._answerer.answer(inspection, job)
+        job.check()  # an answer after a cancellation would come too late
         return answer
 
     def _find_listed(self, ask: dict[str, Any]) -> ListedModel:
