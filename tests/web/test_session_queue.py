@@ -13,6 +13,7 @@ from page_client import FailedAskError, PageClient
 from jumok import tap
 from jumok.lens.lens import Lens
 from jumok.web import session as session_module
+from jumok.web.inspection import Inspection
 from jumok.web.session import Session, Start
 
 TEXT = "the cat sat; the cat"
@@ -126,6 +127,28 @@ def test_newer_run_replaces_the_running_and_waiting_ones(client, monkeypatch) ->
         assert failure.value.reason == "outdated"
     assert client.wait(newest)[0]["text"] == "newest"
     assert client.fail("kinds", run=number).reason == "outdated"
+
+
+def test_replaced_run_leaves_the_one_that_the_client_knows(client, monkeypatch) -> None:
+    number = client.ask("run", model="tiny", text=TEXT, edits=[])["run"]
+    is_finished, may_go_on = threading.Event(), threading.Event()
+    to_json = Inspection.to_json
+
+    def write_slowly(inspection: Inspection) -> dict:
+        is_finished.set()
+        assert may_go_on.wait(60)
+        return to_json(inspection)
+
+    monkeypatch.setattr(Inspection, "to_json", write_slowly)
+    replaced = client.begin("run", model="tiny", text="replaced", edits=[])
+    assert is_finished.wait(60)
+    invalid = client.begin("run", model="tiny", text="", edits=[])
+    may_go_on.set()
+    for ask_id, reason in ((replaced, "outdated"), (invalid, "invalid")):
+        with pytest.raises(FailedAskError) as failure:
+            client.wait(ask_id)
+        assert failure.value.reason == reason
+    assert client.ask("line", run=number, show="clean", site=0, head=0, query=0)["length"] == 20
 
 
 def test_newer_run_stops_the_effect_of_an_older_one(client, monkeypatch) -> None:
