@@ -72,6 +72,8 @@ def measure_start(browser: Browser) -> None:
 
 def save_small_gpt(folder: Path) -> Path:
     """Write an untrained GPT with the shape of GPT-2 small: 12 layers of 12 heads."""
+    if folder.exists():
+        return folder
     torch.manual_seed(0)
     config = GPTConfig(vocabulary=256, length=1024)
     return jumok.save(GPT(config), folder, tokenizer=jumok.load("tiny").require_tokenizer())
@@ -204,9 +206,7 @@ def measure_saved_file(browser: Browser, folder: Path) -> None:
     from jumok.web.saved_file import save_html
     from jumok.web.session import Start
 
-    model = folder / "small"
-    if not model.exists():
-        save_small_gpt(model)
+    model = save_small_gpt(folder / "small")
     path = save_html(folder / "saved.html", Start(str(model), (WORDS_64 * 4)[:512]))
     times = []
     for _ in range(3):
