@@ -111,7 +111,8 @@ export interface Site {
   grid?: { rows: number; columns: number; prefix: number }; // of its keys, if they are patches of the image
 }
 
-/** What the model predicts at one position (one entry for a classifier). At most 5 candidates. */
+/** What the model predicts at one position (one entry for a classifier). At most 5 candidates; the last prediction of a
+ * run with edits lists those of both passes. */
 export interface Prediction {
   position: number; // -1 for a whole input
   candidates: { label: string; id: number; probability: number }[];

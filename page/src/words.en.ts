@@ -206,6 +206,8 @@ export const en = {
     "An attention weight says where a head looks. An effect says what changes in the prediction when the head, or one edge, is removed.",
   measureHeads: "Measure all heads",
   measureEdges: "Measure the strongest edges",
+  metricName: (metric: string) =>
+    metric.replace(/^log-probability of token '(.*)' at position -1$/, "log-probability of “$1” as the next token"),
   metricLine: (metric: string, clean: string) => `Metric: ${metric}. Clean value: ${clean}.`,
   headEffectsTitle: "Effect of ablating each head",
   edgeEffectsTitle: "Weight of an edge against its measured effect",

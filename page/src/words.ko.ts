@@ -190,6 +190,10 @@ export const ko: Words = {
     "어텐션 가중치는 헤드가 어디를 보는지 알려 줍니다. 효과는 헤드나 연결 하나를 없앴을 때 예측이 얼마나 바뀌는지 알려 줍니다.",
   measureHeads: "모든 헤드 재기",
   measureEdges: "가장 강한 연결 재기",
+  metricName: (metric) =>
+    metric
+      .replace(/^log-probability of token '(.*)' at position -1$/, "다음 토큰이 “$1”일 로그 확률")
+      .replace(/^log-probability of token '(.*)' at position (\d+)$/, "위치 $2에서 다음 토큰이 “$1”일 로그 확률"),
   metricLine: (metric, clean) => `지표: ${metric}. 원래 값: ${clean}.`,
   headEffectsTitle: "헤드를 하나씩 제거했을 때의 효과",
   edgeEffectsTitle: "연결의 가중치와 실제로 잰 효과",

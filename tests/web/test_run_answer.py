@@ -68,7 +68,7 @@ def test_edits_change_the_prediction_by_their_divergence(client) -> None:
     divergence = torch.nn.functional.kl_div(edited, clean, log_target=True, reduction="sum")
     assert run["change"] == pytest.approx(float(divergence), rel=1e-4) and run["change"] > 0.1
     best = edited.exp().topk(5)
-    assert [candidate["id"] for candidate in run["edited"][-1]["candidates"]] == best.indices.tolist()
+    assert [candidate["id"] for candidate in run["edited"][-1]["candidates"]][:5] == best.indices.tolist()
     assert run["edits"] == [edit.to_json() for edit in edits]
     assert not run["sites"][0]["is_causal"] or run["sites"][0]["has_mask"]
 
@@ -79,6 +79,19 @@ def own_model() -> Iterator[tuple[PageClient, Any]]:
     session = Session(Start(loaded.model, "the cat", tokenizer=loaded.tokenizer))
     yield PageClient(session), loaded.model
     session.close()
+
+
+def test_both_passes_list_the_candidates_of_each_other(client) -> None:
+    run = client.ask("run", model="tiny", text=TEXT, edits=[Ablate(layer=1, head=0).to_json()])
+    with jumok.Lens("tiny") as lens:
+        clean = lens.run(TEXT, logits=True).logits[0, -1].softmax(-1)
+        edited = lens.run(TEXT, edits=[Ablate(layer=1, head=0)], logits=True).logits[0, -1].softmax(-1)
+    expected = {int(token) for passed in (clean, edited) for token in passed.topk(5).indices}
+    for side, probabilities in (("clean", clean), ("edited", edited)):
+        candidates = {entry["id"]: entry["probability"] for entry in run[side][-1]["candidates"]}
+        assert set(candidates) == expected and len(expected) > 5
+        for token, probability in candidates.items():
+            assert probability == pytest.approx(float(probabilities[token]), rel=1e-4)
 
 
 def test_clean_pass_is_computed_once(own_model) -> None:

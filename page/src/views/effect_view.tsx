@@ -45,7 +45,7 @@ export function EffectView() {
 }
 
 function MetricLine({ app, effects }: { app: App; effects: Effects }) {
-  return <p class="jk-hint">{app.words.value.metricLine(effects.metric, effects.clean.toPrecision(4).replace("-", "−"))}</p>;
+  return <p class="jk-hint">{app.words.value.metricLine(app.words.value.metricName(effects.metric), effects.clean.toPrecision(4).replace("-", "−"))}</p>;
 }
 
 const SHOWN_ROWS = 24;

@@ -171,6 +171,9 @@ class Inspection:
         change = (
             None if edited is None else predictions.measure_change(self.clean.predictions.last, edited.predictions.last)
         )
+        clean_rows, edited_rows = self.clean.predictions.rows, None
+        if edited is not None:
+            clean_rows, edited_rows = predictions.share_candidates(self.clean.predictions, edited.predictions)
         grids = {} if self.picture is None else self.picture.describe_grids()
         return {
             "run": self.number,
@@ -185,8 +188,8 @@ class Inspection:
             "notes": self.notes,
             "sites": describe_sites(self.clean.capture, self.clean.maps, grids),
             "edits": [edit.to_json() for edit in self.edits],
-            "clean": self.clean.predictions.rows,
-            "edited": None if edited is None else edited.predictions.rows,
+            "clean": clean_rows,
+            "edited": edited_rows,
             "change": change,
             "first_selection": self._choose_selection(),
             "seconds": self.seconds,

@@ -183,3 +183,31 @@ def _choose_last_position(tokens: Sequence[int], tokenizer: TextTokenizer | None
     mask = None if tokenizer is None else tokenizer.mask
     masked = [position for position, token in enumerate(tokens) if token == mask and position >= first]
     return masked[-1] - len(tokens) if masked else -1
+
+
+def share_candidates(clean: Predictions, edited: Predictions) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the rows of both passes; in the last prediction, each lists the candidates of the other one too.
+
+    Args:
+        clean: The predictions without edits.
+        edited: The predictions with edits.
+    """
+    if clean.last is None or edited.last is None or not clean.rows or not edited.rows:
+        return clean.rows, edited.rows
+    return _add_candidates(clean, edited), _add_candidates(edited, clean)
+
+
+def _add_candidates(predictions: Predictions, other: Predictions) -> list[dict[str, Any]]:
+    """Return the rows with the candidates of the other pass and their probabilities in this one."""
+    assert predictions.last is not None
+    position = predictions.measured_position
+    row, other_row = predictions.rows[position], other.rows[position]
+    listed = {candidate["id"] for candidate in row["candidates"]}
+    added = [
+        {**candidate, "probability": float(predictions.last[candidate["id"]].exp())}
+        for candidate in other_row["candidates"]
+        if candidate["id"] not in listed
+    ]
+    rows = list(predictions.rows)
+    rows[position] = {**row, "candidates": [*row["candidates"], *added]}
+    return rows
