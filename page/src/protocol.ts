@@ -238,7 +238,7 @@ export interface Code {
   code: string;
 }
 
-/** {ask: "save", run} -> buffer 0: the HTML file. */
+/** {ask: "save", run, selection?, language?} -> buffer 0: the HTML file, with the kinds and effects that were asked for. */
 export interface SavedFile {
   name: string;
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -10,6 +11,9 @@ import torch
 from page_client import PageClient
 
 from jumok import tap
+from jumok.checkpoint.transformers_folder import LoadedTransformers
+from jumok.data.tokenizers.transformers_tokenizer import open_tokenizer
+from jumok.tasks.transformers_input import prepare_transformers_text
 from jumok.web.session import Session, Start
 from transformers_folders import build_model, build_tokenizer, write_folder
 
@@ -87,6 +91,12 @@ def test_model_is_as_before_between_asks() -> None:
         assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
         assert tap._open_count == 0
     session.close()
+
+
+def test_inputs_are_on_the_device_of_the_model() -> None:
+    model = build_model("opt").to("meta")  # a device without numbers, as there may be no GPU
+    loaded = LoadedTransformers(model, open_tokenizer(build_tokenizer()), Path())
+    assert prepare_transformers_text(loaded, TEXT).inputs[0].device.type == "meta"
 
 
 def test_model_without_tokenizer_says_so() -> None:

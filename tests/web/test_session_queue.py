@@ -13,6 +13,7 @@ from page_client import FailedAskError, PageClient
 from jumok import tap
 from jumok.lens.lens import Lens
 from jumok.web import session as session_module
+from jumok.web.inspection import Inspection
 from jumok.web.session import Session, Start
 
 TEXT = "the cat sat; the cat"
@@ -30,9 +31,11 @@ class HeldModel:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.is_inside, self.may_go_on = threading.Event(), threading.Event()
+        self.sites: list[str] = []
         forward = Lens._forward
 
         def hold(site: str, tapped: object) -> object:
+            self.sites.append(site)
             self.is_inside.set()
             assert self.may_go_on.wait(60)
             return tapped
@@ -70,6 +73,7 @@ def test_cancel_stops_a_run_inside_the_model(client, monkeypatch) -> None:
     with pytest.raises(FailedAskError) as failure:
         client.wait(running)
     assert failure.value.reason == "cancelled"
+    assert held.sites and not any(site.startswith("blocks.1") for site in held.sites)  # it ended in the first block
     assert not tap.has_listeners() and tap._open_count == 0
     assert client.ask("run", model="tiny", text=TEXT, edits=[])["text"] == TEXT
 
@@ -123,6 +127,28 @@ def test_newer_run_replaces_the_running_and_waiting_ones(client, monkeypatch) ->
         assert failure.value.reason == "outdated"
     assert client.wait(newest)[0]["text"] == "newest"
     assert client.fail("kinds", run=number).reason == "outdated"
+
+
+def test_replaced_run_leaves_the_one_that_the_client_knows(client, monkeypatch) -> None:
+    number = client.ask("run", model="tiny", text=TEXT, edits=[])["run"]
+    is_finished, may_go_on = threading.Event(), threading.Event()
+    to_json = Inspection.to_json
+
+    def write_slowly(inspection: Inspection) -> dict:
+        is_finished.set()
+        assert may_go_on.wait(60)
+        return to_json(inspection)
+
+    monkeypatch.setattr(Inspection, "to_json", write_slowly)
+    replaced = client.begin("run", model="tiny", text="replaced", edits=[])
+    assert is_finished.wait(60)
+    invalid = client.begin("run", model="tiny", text="", edits=[])
+    may_go_on.set()
+    for ask_id, reason in ((replaced, "outdated"), (invalid, "invalid")):
+        with pytest.raises(FailedAskError) as failure:
+            client.wait(ask_id)
+        assert failure.value.reason == reason
+    assert client.ask("line", run=number, show="clean", site=0, head=0, query=0)["length"] == 20
 
 
 def test_newer_run_stops_the_effect_of_an_older_one(client, monkeypatch) -> None:
@@ -208,6 +234,21 @@ def test_state_travels_both_ways(client) -> None:
         {"selection": {"site": 0, "head": 1, "query": 3, "key": 2}},
         {"edits": [Ablate(layer=1).to_json()], "text": "typed"},
     ]
+
+
+def test_close_waits_until_the_model_has_stopped(monkeypatch) -> None:
+    held = HeldModel(monkeypatch)
+    session = Session(Start("tiny", TEXT))
+    PageClient(session).begin("run", model="tiny", text=TEXT, edits=[])
+    assert held.is_inside.wait(60)
+    closing = threading.Thread(target=session.close)
+    closing.start()
+    closing.join(0.2)
+    assert closing.is_alive() and list_page_threads() == ["jumok-page-runs"]
+    held.may_go_on.set()
+    closing.join(60)
+    assert list_page_threads() == [] and tap._open_count == 0
+    assert not any(site.startswith("blocks.1") for site in held.sites)
 
 
 def test_sessions_leave_nothing_behind() -> None:

@@ -39,7 +39,7 @@ def prepare_transformers_input(
     if loaded.reads == "text":
         return prepare_transformers_text(loaded, _check_text(loaded, raw), limit)
     if loaded.reads == "image":
-        pixels = read_pixels(loaded, raw)
+        pixels = read_pixels(loaded, raw).to(loaded.model.device)
         source = LabelledInput((pixels,), label_patches(loaded.model, pixels), names=(name,))
     else:
         raise ArgumentError(
@@ -88,7 +88,7 @@ def _encode_text(loaded: LoadedTransformers, text: str) -> LabelledInput:
         raise ArgumentError("the text is empty; give the model an input")
     _check_tokens(loaded, token_ids)
     return LabelledInput(
-        (torch.tensor([token_ids]),),
+        (torch.tensor([token_ids], device=loaded.model.device),),
         label_tokens(tokenizer, token_ids),
         source_words=group_words(tokenizer, token_ids, special=False) or None,
         tokens=token_ids,
@@ -140,7 +140,7 @@ def _generate_answer(loaded: LoadedTransformers, source: LabelledInput, limit: i
     words_in_answer = group_words(tokenizer, answer, special=False)
     words: Words = [(word, range(span.start + 1, span.stop + 1)) for word, span in words_in_answer]
     return LabelledInput(
-        (*source.inputs, torch.tensor([[start, *answer]])),
+        (*source.inputs, torch.tensor([[start, *answer]], device=model.device)),
         source.source,
         [START, *label_tokens(tokenizer, answer)],
         source_words=source.source_words,

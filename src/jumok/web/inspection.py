@@ -78,6 +78,8 @@ class Inspection:
         picture: The image that the model read, or None.
         notes: Sentences that the user must read.
         seconds: How long it took.
+        kinds: The kinds of the heads, as the page received them; None before it asked.
+        effects: The effects that were measured, as the page received them, by "heads" or "edges".
     """
 
     number: int
@@ -93,6 +95,8 @@ class Inspection:
     picture: Picture | None
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    kinds: dict[str, Any] | None = None
+    effects: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def sites(self) -> list[str]:

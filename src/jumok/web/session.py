@@ -8,7 +8,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from jumok import __version__
@@ -185,7 +184,7 @@ class Session:
         return {
             "version": __version__,
             "carrier": self.carrier,
-            "can": [ask for ask in ASKS if ask != "save" or find_spec("jumok.web.saved_file") is not None],
+            "can": list(ASKS),
             "models": [model.to_json() for model in self._listed.values()],
             "model": first.name,
             "text": (start.text or "") if first.reads != "image" else "",
@@ -234,7 +233,6 @@ class Session:
         """Answer a job in the thread of its queue; every failure becomes a message."""
         try:
             body, buffers = self._answer_run(job) if job.kind == "run" else self._answer_about_run(job)
-            job.check()  # an answer after a cancellation would come too late
             answer = build_answer(job.ask_id, body, buffers)
         except Stopped:
             self._fail_stopped(job, job.stop_reason or "cancelled")
@@ -272,11 +270,11 @@ class Session:
             generate,
             job.report,
         )
-        job.check()
+        answer = inspection.to_json(), () if inspection.picture is None else (inspection.picture.png,)
+        job.check()  # not after the run is published: the client must learn of it
         self._publish(job.send, inspection)
         self._notify({"edits": [edit.to_json() for edit in inspection.edits], "text": inspection.text})
-        picture = inspection.picture
-        return inspection.to_json(), () if picture is None else (picture.png,)
+        return answer
 
     def _answer_about_run(self, job: Job) -> tuple[dict[str, Any], tuple[bytes, ...]]:
         inspection = self._find_inspection(job)
@@ -286,6 +284,7 @@ class Session:
             if self._answerer is None:
                 self._answerer = Answerer()
         answer: tuple[dict[str, Any], tuple[bytes, ...]] = self._answerer.answer(inspection, job)
+        job.check()  # an answer after a cancellation would come too late
         return answer
 
     def _find_listed(self, ask: dict[str, Any]) -> ListedModel:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any
 
 import torch
@@ -143,31 +142,47 @@ def _answer_steps(inspection: Inspection, job: Job) -> Answer:
 
 
 def _answer_kinds(inspection: Inspection, job: Job) -> Answer:
-    return {"heads": classify_heads(inspection, job.report)}, ()
+    inspection.kinds = {"heads": classify_heads(inspection, job.report)}
+    return inspection.kinds, ()
 
 
 def _answer_effect(inspection: Inspection, job: Job) -> Answer:
     over = fields.read_choice(job.ask, "over", ("heads", "edges"))
-    return measure_effects(inspection, over, job.report), ()
+    inspection.effects[over] = measure_effects(inspection, over, job.report)
+    return inspection.effects[over], ()
 
 
 def _answer_code(inspection: Inspection, job: Job) -> Answer:
-    selection = None if job.ask.get("selection") is None else fields.read_selection(job.ask)
-    if selection is not None:
-        site_map = inspection.clean.maps[_read_site(inspection, selection)]
-        limits = {"head": site_map.heads, "query": site_map.queries, "key": site_map.keys}
-        for name, count in limits.items():
-            if selection[name] is not None:
-                fields.read_integer(selection, name, 0, count - 1)
-    return {"code": write_code(inspection, selection)}, ()
+    return {"code": write_code(inspection, _read_selection(inspection, job.ask))}, ()
 
 
 def _answer_save(inspection: Inspection, job: Job) -> Answer:
-    saved_file = import_module("jumok.web.saved_file")
-    job.report(0, 0, "computing")
-    content = saved_file.build_html(inspection)
+    from jumok.web.saved_file import build_html
+
+    language = None if job.ask.get("language") is None else fields.read_choice(job.ask, "language", LANGUAGES)
+    content = build_html(
+        inspection,
+        selection=_read_selection(inspection, job.ask),
+        language=language,
+        kinds=inspection.kinds,
+        effects=list(inspection.effects.values()),
+        progress=job.report,
+    )
     name = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in inspection.opened.name)
     return {"name": f"jumok-{name.strip('-.')[-40:]}.html"}, (content,)
+
+
+def _read_selection(inspection: Inspection, ask: dict[str, Any]) -> dict[str, int | None] | None:
+    """Return the selection of an ask, inside the ranges of the run; None without one."""
+    if ask.get("selection") is None:
+        return None
+    selection = fields.read_selection(ask)
+    site_map = inspection.clean.maps[_read_site(inspection, selection)]
+    limits = {"head": site_map.heads, "query": site_map.queries, "key": site_map.keys}
+    for name, count in limits.items():
+        if selection[name] is not None:
+            fields.read_integer(selection, name, 0, count - 1)
+    return selection
 
 
 def _read_site(inspection: Inspection, ask: dict[str, Any]) -> int:

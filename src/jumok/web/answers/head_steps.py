@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -174,10 +175,9 @@ def _join(sentence: Text, dot_product: ScaledDot, name: str) -> Text:
 
 
 def _round(vector: Tensor) -> list[float | None]:
-    return [_round_number(number) for number in vector]
+    """Return numbers with a few digits; None for what JSON cannot express."""
+    return [float(f"{number:.{DIGITS}g}") if math.isfinite(number) else None for number in vector.tolist()]
 
 
 def _round_number(number: Tensor) -> float | None:
-    """Return a number with a few digits; None for what JSON cannot express."""
-    plain = float(number)
-    return float(f"{plain:.{DIGITS}g}") if abs(plain) < float("inf") else None
+    return _round(number[None])[0]
