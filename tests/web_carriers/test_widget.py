@@ -108,12 +108,16 @@ def test_a_run_is_cancelled_while_a_cell_runs(kernel: Kernel, comm_id: str, tmp_
     kernel.wait(lambda: cell in kernel.replies)
 
 
-def test_a_saved_file_has_the_edits(kernel: Kernel, comm_id: str, tmp_path: Path) -> None:
-    kernel.ask(comm_id, 40, "run", model="tiny", text=TEXT, edits=[EDIT])
+def test_a_saved_file_has_what_the_page_has_shown(kernel: Kernel, comm_id: str, tmp_path: Path) -> None:
+    run, _ = kernel.ask(comm_id, 40, "run", model="tiny", text=TEXT, edits=[EDIT])
+    kinds, _ = kernel.ask(comm_id, 41, "kinds", run=run["run"])
+    effects, _ = kernel.ask(comm_id, 42, "effect", run=run["run"], over="heads")
     path = tmp_path / "page.html"
     assert kernel.run(f"print(page.save({str(path)!r}))") == str(path)
     page = SavedPage(path.read_bytes())
     assert page.compute_map("edited", 1, 0)[19, 4] == 0 < page.compute_map("clean", 1, 0)[19, 4]
+    assert page.index["kinds"] == kinds and page.index["effects"] == [effects]
+    assert {"kinds", "effect"} <= set(page.index["hello"]["can"])
 
 
 def test_closing_ends_the_threads(kernel: Kernel, comm_id: str) -> None:

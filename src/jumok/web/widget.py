@@ -128,6 +128,8 @@ class PageWidget(anywidget.AnyWidget):
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write what the page shows as one HTML file, which opens without this notebook.
 
+        Kinds of heads and effects are stored if the page has shown them.
+
         Args:
             path: The path of the file; its folder must exist.
 
@@ -144,7 +146,14 @@ class PageWidget(anywidget.AnyWidget):
         if not target.parent.is_dir():
             raise ArgumentError(f"{target.parent} is not a folder; create it first")
         selection = None if self._selection is None else self._selection._asdict()
-        target.write_bytes(build_html(inspection, selection=selection, language=self.session.start.language))
+        content = build_html(
+            inspection,
+            selection=selection,
+            language=self.session.start.language,
+            kinds=inspection.kinds,
+            effects=list(inspection.effects.values()),
+        )
+        target.write_bytes(content)
         return target
 
     def close(self) -> None:
