@@ -34,9 +34,9 @@ def point_at_cell(shown: ShownPage, query: int, key: int) -> str:
     for _ in range(key):
         shown.page.keyboard.press("ArrowRight")
     shown.page.wait_for_function(
-        "([query, key]) => document.querySelector('.jk-value').textContent.includes(`[${query}] → `)"
-        " && document.querySelector('.jk-value').textContent.includes(`[${key}]: `)",
-        arg=[query, key],
+        "cells => cells.every((cell) => document.querySelector('.jk-value').textContent.includes(cell))"
+        " && !document.querySelector('.jk-value').textContent.endsWith('…')",
+        arg=[f"[{query}] → ", f"[{key}]: "],
     )
     return shown.page.locator(".jk-value").inner_text()
 

@@ -26,8 +26,9 @@ def read_cell(shown: ShownPage, query: int, key: int) -> str:
     for pressed in ("Home", "PageUp", *["ArrowDown"] * query, *["ArrowRight"] * key):
         shown.page.keyboard.press(pressed)
     shown.page.wait_for_function(
-        "cells => cells.every((cell) => document.querySelector('.jk-value').textContent.includes(cell))",
-        arg=[f"[{query}]", f"[{key}]: "],
+        "cells => cells.every((cell) => document.querySelector('.jk-value').textContent.includes(cell))"
+        " && !document.querySelector('.jk-value').textContent.endsWith('…')",
+        arg=[f"[{query}] → ", f"[{key}]: "],
     )
     return shown.page.locator(".jk-value").inner_text()
 

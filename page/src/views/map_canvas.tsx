@@ -152,14 +152,16 @@ export function MapCanvas({ shown, gestures, title }: { shown: Shown; gestures: 
       const isAlone = app.shown.value !== "all";
       if (!isAlone && shown !== "edited") return; // one of the three maps writes the sentence
       const map: MapId = { run: run.run, shown, site: siteIndex, head, skipFirst: app.skipFirst.value };
+      const nameCell = (): [string, string] => [
+        `${labelsOf(run, site.query_sequence)[cursor.query]} [${cursor.query}]`,
+        `${labelsOf(run, site.key_sequence)[cursor.key]} [${cursor.key}]`,
+      ];
       const tell = (weight: number, isExact: boolean, clean: number | null = null) => {
-        const query = `${labelsOf(run, site.query_sequence)[cursor.query]} [${cursor.query}]`;
-        const key = `${labelsOf(run, site.key_sequence)[cursor.key]} [${cursor.key}]`;
         const change = clean === null ? "" : ` (${words.clean} ${formatWeight(clean)})`;
         const number = formatWeight(weight, shown === "difference") + change;
         const isForbidden = weight === 0 && shown !== "difference" && site.is_causal && cursor.key > cursor.query;
         const note = isForbidden ? ` (${words.notAllowed})` : "";
-        gestures.value.value = words.cellValue(query, key, `${isExact ? "" : `${words.approximately} `}${number}${note}`);
+        gestures.value.value = words.cellValue(...nameCell(), `${isExact ? "" : `${words.approximately} `}${number}${note}`);
       };
       const held = gestures.values.value.get(shown);
       const row = cursor.query - (held?.row ?? 0);
@@ -169,6 +171,7 @@ export function MapCanvas({ shown, gestures, title }: { shown: Shown; gestures: 
         tell(held.weights[row * held.columns + column], held.isExact);
         return;
       }
+      gestures.value.value = words.cellValue(...nameCell(), "…"); // never the number of another cell or map
       timer = setTimeout(async () => {
         try {
           const cell = await app.tiles.loadValues(map, cursor.query, cursor.key, 1, 1);
