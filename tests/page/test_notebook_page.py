@@ -21,6 +21,12 @@ pytestmark = [pytest.mark.xdist_group("page"), pytest.mark.slow]
 
 CODE = 'import jumok\npage = jumok.show("tiny", "the cat sat; the cat")\npage'
 TOKEN = "notebook-test"
+#: a cell that changes the page, and runs until the test allows it to end
+WAIT = """import pathlib, time
+page.selection = (0, 1)
+while not pathlib.Path("release").exists():
+    time.sleep(0.05)
+print("released", 1 + 1)"""
 
 
 def find_free_port() -> int:
@@ -72,7 +78,7 @@ def test_a_cell_of_jupyterlab_shows_the_page_and_follows_its_edits(browser: Brow
     address = f"http://127.0.0.1:{port}"
     cells = [
         {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": [], "source": source, "id": name}
-        for name, source in (("show", CODE), ("read", "print('edits:', page.edits)"))
+        for name, source in (("show", CODE), ("read", "print('edits:', page.edits)"), ("wait", WAIT))
     ]
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     notebook = {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
@@ -93,6 +99,19 @@ def test_a_cell_of_jupyterlab_shows_the_page_and_follows_its_edits(browser: Brow
         output = shown.page.locator(".jp-OutputArea-output pre").last
         output.wait_for()
         assert "Ablate(layer=1, head=0" in output.inner_text()
+
+        # while a cell runs, another thread of the kernel passes the asks of the page on
+        shown.page.locator(".jp-CodeCell .cm-content").nth(2).click()
+        shown.page.keyboard.press("Shift+Enter")
+        shown.page.wait_for_selector(".jp-InputPrompt:has-text('[*]')")
+        shown.page.locator(".jumok-widget textarea").fill("xyz xyz")
+        shown.page.locator(".jumok-widget textarea").press("Enter")
+        shown.page.wait_for_function(
+            "() => document.querySelector('.jumok-widget').innerText.includes('x\\ny\\nz')", timeout=20_000
+        )
+        assert shown.page.locator(".jp-InputPrompt:has-text('[*]')").count() == 1, "the cell is still running"
+        (tmp_path / "release").touch()
+        shown.page.wait_for_selector(".jp-OutputArea-output pre:has-text('released 2')")
         # JupyterLab prints warnings of its own
         shown.problems = [problem for problem in shown.problems if "jumok" in problem.lower()]
         shown.close()

@@ -259,3 +259,48 @@ def test_pictures_are_exported(address: str, open_page: OpenPage) -> None:
             shown.page.click(f"[data-action={action}]")
         path = download.value.path()
         assert path.read_bytes().startswith(start)
+
+
+def test_a_dragged_rectangle_is_knocked_out(address: str, open_page: OpenPage) -> None:
+    shown = open_page(address)
+    shown.page.click('[data-head="1.1"]')
+    shown.page.click("text=Select cells")
+    box = shown.page.locator("canvas[data-map]").bounding_box()
+    assert box is not None
+    shown.page.mouse.move(box["x"] + box["width"] * 0.25, box["y"] + box["height"] * 0.5)
+    shown.page.mouse.down()
+    shown.page.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + box["height"] * 0.7)
+    shown.page.mouse.up()
+    shown.page.click("text=/Knock out \\d+ cells/")
+    shown.wait_for_edits(1)
+    (edit,) = shown.read_link()["edits"]
+    assert edit["edit"] == "KnockOut" and len(edit["query"]) > 1 and len(edit["key"]) > 1
+    weights = compute_weights(1, 1, (KnockOut(layer=1, head=1, query=edit["query"], key=edit["key"]),))
+    assert float(weights[edit["query"]][:, edit["key"]].sum()) == 0
+
+
+def test_heads_are_sorted_by_similarity_to_the_selected_one(address: str, open_page: OpenPage) -> None:
+    shown = open_page(address)
+    shown.page.click('[data-head="0.0"]')
+    shown.page.wait_for_function("() => document.querySelectorAll('.jk-head canvas[data-loaded=true]').length === 4")
+    shown.page.select_option(".jk-heads-title select", "similar")
+    order = [head.get_attribute("data-head") for head in shown.page.locator(".jk-head").all()]
+    maps = {f"{layer}.{head}": compute_weights(layer, head).flatten() for layer in (0, 1) for head in (0, 1)}
+    similarity = {name: float(torch.cosine_similarity(maps["0.0"], maps[name], dim=0)) for name in maps}
+    assert order == sorted(maps, key=lambda name: -similarity[name])
+
+
+def test_numbers_stand_in_large_cells_and_hiding_the_first_key_changes_the_scale(
+    address: str, open_page: OpenPage
+) -> None:
+    shown = open_page(address)
+    shown.page.click('[data-head="0.1"]')
+    shown.wait_for_map()
+    weights = compute_weights(0, 1)
+    largest = "() => Number(document.querySelector('canvas[data-map]').dataset.most)"
+    assert shown.page.evaluate(largest) == pytest.approx(float(weights.max()), abs=0.01)
+    shown.page.check("[data-action=skip-first]")
+    expected = float(weights[:, 1:].max())
+    shown.page.wait_for_function(
+        "most => Math.abs(document.querySelector('canvas[data-map]').dataset.most - most) < 0.01", arg=expected
+    )

@@ -40,6 +40,7 @@ BAD_TOKENS = {
     "an empty message": build_frame(b""),
     "a huge token": build_frame(b'{"token": "' + b"a" * 100_000 + b'"}'),
     "deep JSON": build_frame(b"[" * 500 + b"]" * 500),
+    "very deep JSON": build_frame(b"[" * 100_000),
     "a binary token": build_frame(b'{"token": "a"}', BINARY),
 }
 

@@ -78,6 +78,12 @@ def test_the_page_has_no_inline_code_and_loads_only_its_own_files(server: PageSe
     assert server.token.encode() not in body
 
 
+def test_a_connection_carries_one_request(server: PageServer) -> None:
+    assert get(server, "/")[1][b"connection"] == b"close"
+    response = exchange(server.port, build_request(server.port) * 2)
+    assert response.count(b"HTTP/1.1 ") == 1
+
+
 def test_allowed_names_are_answered_and_may_add_tls(server: PageServer) -> None:
     for host in ("box.example", "BOX.EXAMPLE", f"box.example:{server.port}", "localhost:9000", f"[::1]:{server.port}"):
         assert get(server, "/", Host=host)[0] == 200

@@ -119,7 +119,7 @@ def generate_with_edits(
     with contextlib.ExitStack() as stack:
         stack.enter_context(token_progress.keep_error())
         if not isinstance(lens.model, Model):
-            lens.prepare_route(_build_forward_arguments(lens.model, prompt), token_progress)
+            lens.prepare_route(token_progress, **_build_forward_arguments(lens.model, prompt))
             stack.enter_context(lens.reopen_after_errors())
         stack.enter_context(_evaluation_mode(lens.model))
         stack.enter_context(listen(token_progress))

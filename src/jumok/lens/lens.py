@@ -459,17 +459,17 @@ class Lens:
                 self._router.reopen()
             raise
 
-    def prepare_route(self, settings: dict[str, Any], progress: RunProgress) -> None:
+    def prepare_route(self, progress: RunProgress | None = None, /, **settings: Any) -> None:
         """Compare a model of transformers with itself without the lens, unless that is done already.
 
         Args:
+            progress: Called at every module, and can stop the comparison; or None.
             settings: The arguments of ``forward``.
-            progress: Called at every module, and can stop the comparison.
 
         Raises:
             ArgumentError: If the model's attentions cannot be routed through ``attend()``.
         """
-        support = self._prepare_route(ModelArguments((), settings), progress)
+        support = self._prepare_route(ModelArguments((), settings), progress or RunProgress())
         if support is not None and support.route is None:
             raise ArgumentError(
                 f"of {type(self.model).__name__} the lens has only the maps that the model returns: {support.reason}"

@@ -367,7 +367,7 @@ def _can_keep(opened: OpenedModel, settings: dict[str, Any], progress: Progress)
     if isinstance(opened.model, Model):
         return True
     with contextlib.suppress(ArgumentError):  # a model that is refused is refused again by lens.run
-        opened.lens.prepare_route(settings, RunProgress(lambda done, total: progress(0, 0, "reading")))
+        opened.lens.prepare_route(RunProgress(lambda done, total: progress(0, 0, "reading")), **settings)
         return True
     return False
 
