@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 
 from jumok.defaults import LANGUAGES
 from jumok.errors import ArgumentError
+from jumok.threads import use_threads
 from jumok.web import ask_fields as fields
 from jumok.web.inspection import Inspection
 from jumok.web.work_queue import Job
@@ -24,6 +26,7 @@ PASSES = ("clean", "edited")
 SHOWN = (*PASSES, "difference")
 MAX_VALUES = 4096  # exact weights in one answer
 MAX_THUMBNAIL = 256  # cells
+MODEL_ASKS = ("kinds", "effect")  # they run the model, and choose its number of threads
 
 Answer = tuple[dict[str, Any], tuple[bytes, ...]]
 
@@ -56,7 +59,9 @@ class Answerer:
         Raises:
             ArgumentError: If a field of the ask is invalid.
         """
-        with torch.no_grad():  # the biases and scores of a capture may be parameters
+        # one thread: these small products gain nothing from a second one, and beside a busy program they lose a lot
+        threads = nullcontext() if job.kind in MODEL_ASKS else use_threads(1)
+        with threads, torch.no_grad():  # the biases and scores of a capture may be parameters
             return self._answers[job.kind](inspection, job)
 
     def _answer_thumbnails(self, inspection: Inspection, job: Job) -> Answer:

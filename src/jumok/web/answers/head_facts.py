@@ -12,6 +12,7 @@ from jumok.lens import Lens
 from jumok.lens.describe.head_profile import HeadProfiler
 from jumok.lens.describe.table_rows import build_table_rows
 from jumok.models import Model
+from jumok.threads import use_fastest_threads
 from jumok.web.inspection import Inspection, Progress, watch_taps
 
 from .site_maps import WindowMap
@@ -30,24 +31,13 @@ def classify_heads(inspection: Inspection, progress: Progress) -> list[dict[str,
     Raises:
         ArgumentError: If the input is too long.
     """
-    opened, labelled, capture = inspection.opened, inspection.labelled, inspection.clean.capture
     longest = max(max(site_map.queries, site_map.keys) for site_map in inspection.clean.maps)
     if longest > MAX_POSITIONS:
         raise ArgumentError(f"heads are classified on inputs of at most {MAX_POSITIONS:,} positions, not {longest:,}")
-    total = 2 * len(inspection.sites)
-    progress(0, total, "classifying")
-    if PROFILER not in opened.kept_results and labelled.tokens and not labelled.target:
-        with opened.explain_failures(), opened.lens, watch_taps(lambda: progress(0, total, "classifying")):
-            opened.kept_results[PROFILER] = _profile_heads(opened.lens)
-    rows, _ = build_table_rows(
-        capture,
-        labelled,
-        inspection.sites,
-        tokens=labelled.tokens,
-        profiler=opened.kept_results.get(PROFILER),
-        top=1,
-        progress=lambda done, count: progress(count + done, 2 * count, "classifying"),
-    )
+    # beside a busy program, the small products of this work are several times slower with more than one thread
+    with use_fastest_threads(inspection.opened.model):
+        rows = _build_rows(inspection, progress)
+    capture = inspection.clean.capture
     heads = [(site, head) for site, name in enumerate(inspection.sites) for head in range(capture.heads(name))]
     return [
         {
@@ -61,6 +51,26 @@ def classify_heads(inspection: Inspection, progress: Progress) -> list[dict[str,
         }
         for (site, head), row in zip(heads, rows, strict=True)
     ]
+
+
+def _build_rows(inspection: Inspection, progress: Progress) -> list[dict[str, Any]]:
+    """Return a row for each head, as ``jumok look`` prints them."""
+    opened, labelled = inspection.opened, inspection.labelled
+    total = 2 * len(inspection.sites)
+    progress(0, total, "classifying")
+    if PROFILER not in opened.kept_results and labelled.tokens and not labelled.target:
+        with opened.explain_failures(), opened.lens, watch_taps(lambda: progress(0, total, "classifying")):
+            opened.kept_results[PROFILER] = _profile_heads(opened.lens)
+    rows, _ = build_table_rows(
+        inspection.clean.capture,
+        labelled,
+        inspection.sites,
+        tokens=labelled.tokens,
+        profiler=opened.kept_results.get(PROFILER),
+        top=1,
+        progress=lambda done, count: progress(count + done, 2 * count, "classifying"),
+    )
+    return rows
 
 
 def _profile_heads(lens: Lens) -> HeadProfiler | None:
