@@ -1,8 +1,8 @@
 """Run TransformerLens in an environment of its own, without Jumok (make transformerlens): print its results for the
 model `tiny` as JSON, or the overhead of its cache compared with a plain forward pass.
 
-    python bench/references/transformerlens.py FOLDER            FOLDER: written by jumok.save(..., format="huggingface")
-    python bench/references/transformerlens.py FOLDER --speed    GPT-2 small, 1,024 tokens; bench/lens.py measures Jumok
+    python bench/references/transformerlens.py FOLDER          FOLDER: written by jumok.save(..., format="huggingface")
+    python bench/references/transformerlens.py FOLDER --speed  GPT-2 small, 1,024 tokens; bench/lens.py measures Jumok
 """
 
 from __future__ import annotations

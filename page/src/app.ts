@@ -397,7 +397,7 @@ export class App {
     const run = this.run.value;
     if (!run) return;
     try {
-      const { body, buffers } = await this.client.ask<SavedFile>("save", { run: run.run });
+      const { body, buffers } = await this.client.ask<SavedFile>("save", { run: run.run, selection: this.selection.value, language: this.language.value });
       download(new Blob([buffers[0].slice()], { type: "text/html" }), body.name);
     } catch (error) {
       this.fail(error);
