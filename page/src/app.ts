@@ -44,6 +44,7 @@ export interface Task {
   report: ProgressReport;
 }
 
+const LONG_TEXT = 2048; // tokens; the weights of longer texts are too small for the other scales
 const RUN_DELAY = 120; // ms between a dragged slider's last change and the run
 
 export class App {
@@ -67,6 +68,8 @@ export class App {
 
   readonly thumbnails = signal<Map<string, Thumbnail>>(new Map());
   readonly facts = signal<Map<string, HeadFacts>>(new Map());
+  /** Why the heads have no kinds; empty if they do, or will. */
+  readonly noKinds = signal("");
   readonly headEffects = signal<Effects | null>(null);
   readonly edgeEffects = signal<Effects | null>(null);
 
@@ -110,6 +113,13 @@ export class App {
     this.tiles.clear();
   }
 
+  private hasChosenScale = false;
+
+  chooseScale(scale: Scale): void {
+    this.hasChosenScale = true;
+    this.scale.value = scale;
+  }
+
   can(ask: string): boolean {
     return this.hello.value?.can.includes(ask) ?? false;
   }
@@ -124,7 +134,7 @@ export class App {
         if (body.language) this.language.value = body.language;
         this.edits.value = isEditList(linked.edits) ? linked.edits : body.edits;
         if (linked.view) this.view.value = linked.view as View;
-        if (linked.scale) this.scale.value = linked.scale as Scale;
+        if (linked.scale) this.chooseScale(linked.scale as Scale);
         if (linked.skip_first) this.skipFirst.value = true;
       });
       const selection = linked.selection ?? body.selection;
@@ -189,6 +199,7 @@ export class App {
         this.facts.value = new Map();
         if (!options.selection && run.image && this.view.value === "map") this.view.value = "image";
         if (!run.image && this.view.value === "image") this.view.value = "map";
+        if (!this.hasChosenScale) this.scale.value = run.source.length > LONG_TEXT ? "log" : "sqrt";
       }
       if (options.generate) this.view.value = "generation";
     });
@@ -243,12 +254,14 @@ export class App {
   async classify(): Promise<void> {
     const run = this.run.value;
     if (!run) return;
+    this.noKinds.value = "";
     try {
       const { body } = await this.client.ask<Kinds>("kinds", { run: run.run });
       if (this.run.value?.run !== run.run) return;
       this.facts.value = new Map(body.heads.map((facts) => [headKey(facts.site, facts.head), facts]));
     } catch (error) {
-      this.fail(error);
+      if (error instanceof AskError && error.reason === "invalid") this.noKinds.value = error.message;
+      else this.fail(error);
     }
   }
 

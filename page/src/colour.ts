@@ -9,7 +9,7 @@ export type Scale = "linear" | "sqrt" | "log";
 type Rgb = [number, number, number];
 
 export const SCALES: Scale[] = ["linear", "sqrt", "log"];
-export const LOG_FLOOR = 1e-4; // weights below it have the colour of 0
+export const LOG_FLOOR = 1.5e-5; // the weight of byte 1 of a tile; smaller weights have the colour of 0
 
 const SEQUENTIAL: Record<Theme, Rgb[]> = {
   light: [

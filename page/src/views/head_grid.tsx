@@ -223,7 +223,7 @@ function KindLegend({ app }: { app: App }) {
   const kinds = Object.keys(KIND_COLOURS).filter((kind) => counts.has(kind));
   return (
     <div class="jk-kinds">
-      {kinds.length === 0 && app.can("kinds") && <span>{words.kindPending}</span>}
+      {kinds.length === 0 && app.can("kinds") && <span>{app.noKinds.value || words.kindPending}</span>}
       {kinds.map((kind) => (
         <span key={kind} title={words.kindHints[kind]}>
           <i style={{ background: KIND_COLOURS[kind] }} />

@@ -91,7 +91,7 @@ function Toolbar({ gestures }: { gestures: MapGestures }) {
         </div>
       )}
       <label title={words.scaleTitle}>
-        <select aria-label={words.scaleTitle} value={app.scale.value} data-action="scale" onChange={(event) => (app.scale.value = event.currentTarget.value as Scale)}>
+        <select aria-label={words.scaleTitle} value={app.scale.value} data-action="scale" onChange={(event) => app.chooseScale(event.currentTarget.value as Scale)}>
           {SCALES.map((scale) => (
             <option key={scale} value={scale}>
               {words.scales[scale]}
