@@ -112,8 +112,8 @@ TEXT_PICTURES = (
     Picture("edited", "tiny", REPEATED, edit_a_head),
     Picture("computation", "tiny", REPEATED, show_computation),
     Picture("effect", "tiny", REPEATED, measure_effects),
-    Picture("lines", "tiny", REPEATED, show_lines, languages=("en",)),
-    Picture("generation", "tiny", REPEATED, generate_text, languages=("en",)),
+    Picture("lines", "tiny", REPEATED, show_lines),
+    Picture("generation", "tiny", REPEATED, generate_text),
     Picture("translator", "translator", KOREAN_SENTENCE, show_first_look),
 )
 LARGE_PICTURES = (Picture("smollm2", "smollm2", STORY, show_first_look),)
