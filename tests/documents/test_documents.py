@@ -199,6 +199,14 @@ def test_links_resolve(page: Path) -> None:
     assert not [target for target in relative if not link_resolves(page, target)]
 
 
+def test_pictures_of_the_page_are_shown_and_small() -> None:
+    pictures = sorted((ROOT / "docs" / "pictures" / "page").glob("*.png"))
+    sizes = {picture.name: picture.stat().st_size for picture in pictures}
+    assert max(sizes.values()) <= 120_000 and sum(sizes.values()) <= 1_500_000, sizes
+    texts = [page.read_text(encoding="utf-8") for page in PAGES]
+    assert not [name for name in sizes if not any(f"pictures/page/{name}" in text for text in texts)]
+
+
 # CHANGELOG.md and LOG.md also mention names of the past
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name not in HISTORIES], ids=name_page)
 def test_python_names_in_prose_exist(page: Path) -> None:

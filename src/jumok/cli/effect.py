@@ -15,6 +15,7 @@ from .arguments import load_and_prepare
 from .command import Command, collect_given_options, json_option, show_progress
 from .effect_report import describe_metric, effects_to_json, print_edges, print_heads
 from .input_summary import explain_failures, input_to_json, limit_option, summarize_input
+from .page_hint import EFFECT, print_page_hint
 from .picture_options import add_picture_options, check_picture_paths
 
 if TYPE_CHECKING:
@@ -164,6 +165,7 @@ def effect(
         print_edges(effects, rows, labelled)
     for figure in figures:
         click.echo(f"wrote {figure}")
+    print_page_hint(arguments, EFFECT)
 
 
 def _refuse_unused_options(context: click.Context, over: str) -> None:

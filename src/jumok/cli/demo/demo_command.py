@@ -1,4 +1,4 @@
-"""The command ``jumok demo``: print each step, and leave the pictures in a folder."""
+"""The command ``jumok demo``: print each step, and leave the pictures and a page in a folder."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ HEADS_SHOWN = 3
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("demo"),
     show_default=True,
-    help="The folder for the pictures and the trained model.",
+    help="The folder for the pictures, the page and the trained model.",
 )
 @language_option
 @click.option("--quick", is_flag=True, help="Train for a moment only; the GPT then writes nonsense.")
@@ -77,7 +77,7 @@ def demo(out: Path, language: str | None, quick: bool, as_json: bool) -> None:
         click.echo(json.dumps(fields, ensure_ascii=False))
     else:
         _print_gpt(texts, gpt)
-        _print_end(texts, [attention.picture, *gpt.pictures], gpt, text)
+        _print_end(texts, attention, gpt, text)
 
 
 def _discard(line: str) -> None:
@@ -113,8 +113,9 @@ def _print_gpt(texts: DemoTexts, gpt: TrainedLine) -> None:
         click.echo(f"  {weight:.2f}  {letter!r}  ({gpt.line[:position]}[{letter}]{gpt.line[position + 1 :]})")
 
 
-def _print_end(texts: DemoTexts, pictures: list[str], gpt: TrainedLine, text: Path) -> None:
-    click.echo(f"\n{texts.pictures} {', '.join(pictures)}")
+def _print_end(texts: DemoTexts, attention: CrossAttention, gpt: TrainedLine, text: Path) -> None:
+    click.echo(f"\n{texts.pictures} {', '.join([attention.picture, *gpt.pictures])}")
+    click.echo(texts.page.format(page=attention.page))
     click.echo(texts.next)
     click.echo(f'  jumok run translator "{texts.own_sentence}"')
     click.echo(f'  jumok look {shlex.quote(gpt.folder)} "{gpt.line}"')
@@ -139,4 +140,5 @@ def _to_json(translations: dict[str, str], attention: CrossAttention, gpt: Train
             "line_without": gpt.line_without,
         },
         "pictures": [attention.picture, *gpt.pictures],
+        "page": attention.page,
     }

@@ -20,6 +20,8 @@ from jumok.lens.effects.effect_figure import EffectFigure
 from jumok.lens.effects.measure import effect
 from jumok.recipes.run import train
 from jumok.tasks.labelled_input import prepare_input
+from jumok.web.saved_file import save_html
+from jumok.web.session import Start
 
 if TYPE_CHECKING:
     from jumok.lens.effects.effect_table import Effects
@@ -50,6 +52,7 @@ class CrossAttention:
         weights: The mean weights of its heads, ``[row, column]``.
         heads: The number of heads.
         picture: The picture of the map.
+        page: The HTML file that shows all heads.
     """
 
     site: str
@@ -58,6 +61,7 @@ class CrossAttention:
     weights: Tensor
     heads: int
     picture: str
+    page: str
 
 
 @dataclass(frozen=True)
@@ -86,13 +90,13 @@ class TrainedLine:
 
 
 def capture_cross_attention(translator: Loaded, sentence: str, out: Path, language: str) -> CrossAttention:
-    """Translate a sentence, record the last cross-attention, and draw it.
+    """Translate a sentence, record the last cross-attention, draw it, and write the page that shows all heads.
 
     Args:
         translator: The model ``translator``.
         sentence: The sentence.
-        out: The folder of the picture.
-        language: The language of the picture, "en" or "ko".
+        out: The folder of the picture and of the page.
+        language: The language of the picture and of the page, "en" or "ko".
     """
     labelled = prepare_input(translator, sentence)
     with Lens(translator) as lens:
@@ -109,7 +113,10 @@ def capture_cross_attention(translator: Loaded, sentence: str, out: Path, langua
     names = draw.AXIS_NAMES[language]
     path = out / "translator.png"
     picture = draw.save_heat_map(path, weights, written, read, title=title, caption=caption, axis_names=names)
-    return CrossAttention(site, written, read, weights, capture.heads(site), str(picture))
+    # by name, so that the Python code that the page offers runs elsewhere too
+    start = Start("translator", sentence, language=language)
+    page = save_html(out / "attention.html", start, layer=site)
+    return CrossAttention(site, written, read, weights, capture.heads(site), str(picture), str(page))
 
 
 def write_training_text(language: str, out: Path, *, quick: bool) -> tuple[Path, int]:

@@ -34,6 +34,7 @@ class DemoTexts:
         head_effect: The effect of one head.
         without_head: Introduces the line that the GPT writes without the most important head.
         pictures: Introduces the pictures.
+        page: What to do with the HTML file.
         next: Introduces the next commands.
         own_sentence: A sentence for the first of the next commands.
     """
@@ -52,6 +53,7 @@ class DemoTexts:
     head_effect: str
     without_head: str
     pictures: str
+    page: str
     next: str
     own_sentence: str
 
@@ -72,6 +74,7 @@ ENGLISH = DemoTexts(
     head_effect="without layer {layer} head {head}: {effect:+.2f}",
     without_head="Without layer {layer} head {head} it writes:",
     pictures="Pictures:",
+    page="Open {page} in a browser: it shows every head of the translator on the first sentence.",
     next="Next:",
     own_sentence="I bought flowers at the market yesterday",
 )
@@ -92,6 +95,7 @@ KOREAN = DemoTexts(
     head_effect="레이어 {layer} 헤드 {head} 제거: {effect:+.2f}",
     without_head="레이어 {layer} 헤드 {head} 없이 쓴 문장:",
     pictures="그림:",
+    page="{page} 파일을 브라우저에서 여십시오. 첫 문장을 번역하는 번역기의 헤드가 모두 보입니다.",
     next="다음으로 해 볼 명령:",
     own_sentence="나는 어제 시장에서 꽃을 샀다",
 )

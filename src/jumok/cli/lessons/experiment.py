@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from jumok.cli.command import Command, json_option, language_option, select_language, show_progress
+from jumok.cli.page_hint import EXAMPLE, EXPERIMENT_HINTS, print_page_hint
 from jumok.cli.picture_options import add_picture_options, check_picture_paths
 from jumok.lab.experiments import EXPERIMENTS, run_experiment
 
@@ -64,6 +65,8 @@ def experiment(
     print_outcome(outcome, selected, HEADINGS[selected])
     for picture in pictures:
         click.echo(f"wrote {picture}")
+    if name in EXPERIMENT_HINTS:
+        print_page_hint(EXAMPLE, EXPERIMENT_HINTS[name], selected)
 
 
 def _print_list(language: str, as_json: bool) -> None:

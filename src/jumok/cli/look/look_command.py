@@ -14,6 +14,7 @@ from jumok import defaults
 from jumok.cli.arguments import load_and_prepare, parse_layer
 from jumok.cli.command import Command, json_option, language_option, select_language, show_progress, show_status
 from jumok.cli.input_summary import explain_failures, input_to_json, limit_option, summarize_input
+from jumok.cli.page_hint import LOOK, print_page_hint
 from jumok.cli.picture_options import add_picture_options, add_shading_options, check_picture_paths
 from jumok.lab.bilingual_text import Text
 
@@ -238,6 +239,7 @@ def look(
         print_query_report(position, sources, skip_first, selected)
     for figure in figures:
         click.echo(f"wrote {figure}")
+    print_page_hint(arguments, LOOK, selected)
 
 
 def _check_between(between: str | None, query: str | None, by_words: bool) -> tuple[str, str] | None:

@@ -13,6 +13,7 @@ from jumok import defaults
 from ..arguments import load_and_prepare, parse_layer
 from ..command import Command, collect_given_options, json_option, language_option, select_language, show_status
 from ..input_summary import explain_failures
+from ..page_hint import EXAMPLE, STEPS, TRAINED_STEPS, print_page_hint
 from ..picture_options import add_picture_options, check_picture_paths
 
 if TYPE_CHECKING:
@@ -101,6 +102,12 @@ def steps(
         print_example(name, example, language)
     for figure in figures:
         click.echo(f"wrote {figure}")
+    if options["model"] is not None:
+        print_page_hint((options["model"], *arguments), STEPS, language)
+    elif "sentence" in examples and arguments and arguments[0] not in examples:
+        print_page_hint((EXAMPLE[0], arguments[0]), TRAINED_STEPS, language)
+    else:
+        print_page_hint(EXAMPLE, TRAINED_STEPS, language)
 
 
 def _build_examples(
