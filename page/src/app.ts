@@ -65,6 +65,7 @@ export class App {
   readonly scale = signal<Scale>("sqrt");
   readonly skipFirst = signal(false);
   readonly order = signal<HeadOrder>("model");
+  readonly largestDifference = signal(1);
 
   readonly thumbnails = signal<Map<string, Thumbnail>>(new Map());
   readonly facts = signal<Map<string, HeadFacts>>(new Map());

@@ -25,7 +25,7 @@ export function formatWeight(weight: number, isDifference = false): string {
   const sign = weight < 0 ? "−" : isDifference && weight > 0 ? "+" : "";
   if (size === 0) return "0";
   if (size < 0.001) return sign + size.toExponential(2).replace("-", "−");
-  return sign + size.toFixed(size < 0.1 ? 5 : 4);
+  return sign + size.toFixed(4);
 }
 
 export function formatPercent(probability: number): string {
@@ -106,8 +106,10 @@ export function describeEdit(app: App, edit: Edit): string {
         : shortenSite(edit.layer);
   const heads =
     edit.head === null || edit.head === undefined ? words.everyHeadShort : `H${Array.isArray(edit.head) ? edit.head.join(", ") : edit.head}`;
-  const parts = [words.editNames[edit.edit] ?? edit.edit, layer];
-  if (edit.part !== "mlp") parts.push(heads);
+  const hasOneHead = typeof edit.head === "number" && edit.layer !== null && edit.layer !== undefined;
+  const parts = [words.editNames[edit.edit] ?? edit.edit];
+  if (hasOneHead) parts.push(words.headName(typeof edit.layer === "string" ? shortenSite(edit.layer) : edit.layer!, edit.head as number));
+  else parts.push(layer, ...(edit.part === "mlp" ? [] : [heads]));
   if (edit.part && edit.part !== "attention") parts.push(edit.part);
   if (edit.edit === "Scale") parts.push(String(Number(Number(edit.temperature).toPrecision(3))));
   if (edit.edit === "Remask") parts.push(edit.mask ?? words.noMask);

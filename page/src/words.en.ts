@@ -46,7 +46,7 @@ export const en = {
   clean: "Clean",
   edited: "Edited",
   difference: "Difference",
-  all: "Side by side",
+  all: "All three",
   changeOf: (nats: string) => `KL divergence ${nats} nats`,
   changeHint: "How far the edited prediction is from the clean one (Kullback-Leibler divergence); 0 means equal",
   noPrediction: "Predictions are shown for the last position only, because the text is long.",
@@ -108,7 +108,7 @@ export const en = {
   keys: "keys",
   scaleTitle: "Colours",
   scales: { linear: "linear", sqrt: "square root", log: "logarithmic" },
-  skipFirst: "Hide the first token",
+  skipFirst: "Hide first token",
   skipFirstHint: "Many heads park weight on the first token; without it the rest becomes visible",
   zoomIn: "Zoom in",
   zoomOut: "Zoom out",
@@ -129,6 +129,7 @@ export const en = {
   approximately: "about",
   preview: "preview: the exact map is being computed",
   loadingMap: "Computing the map …",
+  decoderRows: "A row is the token that the decoder read last; it writes the next one.",
   hoverHint: "Point at a cell to read its weight",
   knockOutCells: (count: number) => (count === 1 ? "Knock out this cell" : `Knock out ${count.toLocaleString("en")} cells`),
   // token
@@ -143,6 +144,7 @@ export const en = {
   onlyOwnSequence: "This token belongs to the other sequence.",
   // edits
   editsTitle: "Edits",
+  showTitle: "Show",
   editsEmpty: "Change the computation and see what the model predicts then.",
   notEditable: "The lens can only look at this model",
   ablateHead: "Ablate this head",
@@ -194,11 +196,13 @@ export const en = {
   } as Record<string, string>,
   keyColumn: "key",
   hiddenKeys: (count: number, weight: string) => `${count.toLocaleString("en")} more keys with weight ${weight} in all`,
+  outputReplaced: "This head is ablated: the model continues with zeros instead of this sum.",
   recordedDifference: (difference: string) =>
     `The sum differs from the output that the model itself computed by at most ${difference}.`,
   allowed: "✓",
   forbidden: "−∞",
   vectorHint: (width: number) => `a vector of ${width} numbers; point at one to read it`,
+  vectorColours: "Colours of vectors: orange is negative, purple positive; the strongest colour is the largest number of the column.",
   fileHasNoSteps: "This file does not contain the vectors of this computation.",
   // effects
   effectTitle: "It looks there, but does it matter?",

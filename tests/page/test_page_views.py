@@ -174,7 +174,7 @@ def test_lines_computation_effect_and_generation(address: str, open_page: OpenPa
 def test_korean_and_dark(address: str, open_page: OpenPage) -> None:
     shown = open_page(address, locale="ko-KR", color_scheme="dark")
     assert shown.page.locator(".jumok").get_attribute("data-theme") == "dark"
-    assert shown.page.locator("[data-view=map]").inner_text() == "지도"
+    assert shown.page.locator("[data-view=map]").inner_text() == "맵"
     shown.page.click("[data-action=language]")
     assert shown.page.locator("[data-view=map]").inner_text() == "Map"
     shown.page.click("[data-action=theme]")

@@ -43,7 +43,7 @@ function measureLabels(labels: string[]): number {
   let longest = measured.get(labels);
   if (longest === undefined) {
     measure!.font = `700 13px ${FONT}`;
-    longest = Math.max(30, ...labels.slice(0, 600).map((label) => measure!.measureText(label).width));
+    longest = Math.max(8, ...labels.slice(0, 600).map((label) => measure!.measureText(label).width));
     measured.set(labels, longest);
   }
   return longest;
@@ -52,7 +52,7 @@ function measureLabels(labels: string[]): number {
 /** Return the area of a canvas that holds the cells; the labels are to the left and above. */
 export function layOut(width: number, height: number, queryLabels: string[], keyLabels: string[]): Area {
   const left = Math.min(Math.max(measureLabels(queryLabels) + 14, 72), 112, width * 0.3);
-  const top = Math.min(measureLabels(keyLabels) * 0.87 + 20, 100, height * 0.3);
+  const top = Math.min(Math.max(measureLabels(keyLabels) * 0.87 + 20, 44), 100, height * 0.3);
   return { left, top, width: width - left - 4, height: height - top - 4 };
 }
 
@@ -332,6 +332,7 @@ function paintLabels(context: CanvasRenderingContext2D, picture: MapPicture, col
     context.fillText(shorten(context, text, area.left - 10), area.left - 6, area.top + offset);
   }
 
+  const isShort = hasLabels && measureLabels(keyLabels) <= viewport.zoom; // labels as wide as a cell are not rotated
   context.textAlign = "left";
   for (let key = begin(firstKey); key < endKey; key += step) {
     const offset = (key + 0.5 - viewport.x) * viewport.zoom;
@@ -341,7 +342,8 @@ function paintLabels(context: CanvasRenderingContext2D, picture: MapPicture, col
     context.fillStyle = isMarked ? colours.ink : colours.soft;
     context.save();
     context.translate(area.left + offset, area.top - 7);
-    context.rotate(-Math.PI / 3);
+    if (isShort) context.textAlign = "center";
+    else context.rotate(-Math.PI / 3);
     context.fillText(shorten(context, hasLabels ? keyLabels[key] : String(key), (area.top - 14) / 0.87), 0, 0);
     context.restore();
   }

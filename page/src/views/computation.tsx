@@ -4,7 +4,7 @@ import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { useApp } from "../app";
 import { cssColour, differenceColour, type Theme } from "../colour";
-import { describeHead, formatWeight, labelsOf } from "../describe";
+import { ablates, describeHead, formatWeight, labelsOf } from "../describe";
 import type { StepKey, Steps } from "../protocol";
 import { AskError } from "../wire/client";
 
@@ -96,7 +96,7 @@ export function Computation() {
               </thead>
               <tbody>
                 {steps.value.keys.map((key) => (
-                  <Row key={key.key} item={key} label={labelsOf(run, site.key_sequence)[key.key]} isVisible={isVisible} width={steps.value!.width} />
+                  <Row key={key.key} largest={findLargest(steps.value!)} item={key} label={labelsOf(run, site.key_sequence)[key.key]} isVisible={isVisible} width={steps.value!.width} />
                 ))}
               </tbody>
               <tfoot>
@@ -113,21 +113,43 @@ export function Computation() {
               </tfoot>
             </table>
           </div>
-          {isVisible("sum") && <p class="jk-hint">{words.recordedDifference(steps.value.difference.toExponential(0))}</p>}
+          <p class="jk-hint">{words.vectorColours}</p>
+          {isVisible("sum") && (
+            <p class="jk-hint">
+              {pass === "edited" && run.edits.some((edit) => ablates(edit, site, head))
+                ? words.outputReplaced
+                : words.recordedDifference(steps.value.difference.toExponential(0))}
+            </p>
+          )}
         </>
       )}
     </div>
   );
 }
 
+/** The largest numbers of the columns with vectors; a column has one colour scale, so that its rows can be compared. */
+interface LargestNumbers {
+  key: number;
+  value: number;
+}
+
+function findLargest({ keys }: Steps): LargestNumbers {
+  const largest = (vectors: number[][]) => Math.max(1e-9, ...vectors.map((vector) => Math.max(...vector.map(Math.abs))));
+  return {
+    key: largest(keys.map(({ k }) => k)),
+    value: largest(keys.map(({ v, weight }) => v.map((entry) => entry * weight))),
+  };
+}
+
 interface RowProps {
   item: StepKey;
+  largest: LargestNumbers;
   label: string;
   isVisible(name: StepName): boolean;
   width: number;
 }
 
-function Row({ item, label, isVisible, width }: RowProps) {
+function Row({ item, largest, label, isVisible, width }: RowProps) {
   const app = useApp();
   const words = app.words.value;
   const theme = app.theme.value;
@@ -138,7 +160,7 @@ function Row({ item, label, isVisible, width }: RowProps) {
       <th scope="row">
         {label} <small>{item.key}</small>
       </th>
-      {show("key", <Vector numbers={item.k} theme={theme} hint={words.vectorHint(width)} />)}
+      {show("key", <Vector numbers={item.k} most={largest.key} theme={theme} hint={words.vectorHint(width)} />)}
       {show("product", number(item.product))}
       {show("scale", number(item.scaled))}
       {item.bias !== null && show("bias", number(item.scaled + item.bias))}
@@ -150,20 +172,20 @@ function Row({ item, label, isVisible, width }: RowProps) {
           <span class="jk-number">{item.weight.toFixed(3)}</span>
         </span>,
       )}
-      {show("value", <Vector numbers={item.v.map((entry) => entry * item.weight)} theme={theme} hint={words.vectorHint(item.v.length)} />)}
+      {show("value", <Vector numbers={item.v.map((entry) => entry * item.weight)} most={largest.value} theme={theme} hint={words.vectorHint(item.v.length)} />)}
     </tr>
   );
 }
 
-const MAX_ENTRIES = 20; // numbers of a vector that are drawn
+const MAX_ENTRIES = 16; // numbers of a vector that are drawn
 
 /** A vector as a row of coloured cells; pointing at one shows its number. */
-function Vector({ numbers, theme, hint }: { numbers: number[]; theme: Theme; hint: string }) {
-  const most = numbers.reduce((largest, entry) => Math.max(largest, Math.abs(entry)), 1e-9);
+function Vector({ numbers, most: given, theme, hint }: { numbers: number[]; most?: number; theme: Theme; hint: string }) {
+  const most = given ?? numbers.reduce((largest, entry) => Math.max(largest, Math.abs(entry)), 1e-9);
   return (
     <span class="jk-vector" title={hint} role="img" aria-label={numbers.slice(0, 8).map((entry) => entry.toFixed(2)).join(", ")}>
       {numbers.slice(0, MAX_ENTRIES).map((entry, index) => (
-        <i key={index} title={`[${index}] ${entry.toPrecision(4)}`} style={{ background: cssColour(differenceColour(entry, "sqrt", most, theme)) }} />
+        <i key={index} title={`[${index}] ${entry.toPrecision(4)}`} style={{ background: cssColour(differenceColour(entry, "linear", most, theme)) }} />
       ))}
       {numbers.length > MAX_ENTRIES && <small>…{numbers.length}</small>}
     </span>

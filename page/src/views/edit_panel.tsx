@@ -1,10 +1,11 @@
 /** The edits: buttons that change the computation, the list of changes, undo, redo and their Python. */
 
 import { useSignal } from "@preact/signals";
-import { useApp } from "../app";
+import { type ShownMaps, useApp } from "../app";
 import { appliesTo, describeEdit, describeHead } from "../describe";
 import type { Edit } from "../protocol";
 
+const SHOWN_MAPS: ShownMaps[] = ["clean", "edited", "difference", "all"];
 const TEMPERATURES = { least: -3, most: 3, step: 0.1 }; // powers of two
 
 export function EditPanel() {
@@ -57,6 +58,18 @@ export function EditPanel() {
           </li>
         ))}
       </ol>
+      {run?.edited && (
+        <div class="jk-show">
+          <span class="jk-hint">{words.showTitle}</span>
+          <div class="jk-choice" role="group" aria-label={words.showTitle}>
+            {SHOWN_MAPS.map((shown) => (
+              <button key={shown} aria-pressed={app.shown.value === shown} data-show={shown} onClick={() => (app.shown.value = shown)}>
+                {words[shown]}
+              </button>
+            ))}
+          </div>
+        </div>
+      )}
       <div class="jk-edit-foot">
         {app.can("code") && (
           <button title={words.copyPythonHint} data-action="python" onClick={copy}>

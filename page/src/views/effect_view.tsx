@@ -96,9 +96,10 @@ function EdgeScatter({ app, effects }: { app: App; effects: Effects }) {
     const colours = readColours(theme);
     const [left, right, top, bottom] = [62, 12, 10, 34];
     const bounds = effects.rows.flatMap(({ effect, control_low, control_high }) => [effect, control_low ?? 0, control_high ?? 0]);
-    const most = Math.max(...bounds.map(Math.abs), 1e-9) * 1.08;
+    const [least, most] = [Math.min(0, ...bounds) * 1.08, Math.max(0, ...bounds) * 1.08];
+    const range = most - least || 1;
     const toX = (weight: number) => left + weight * (width - left - right);
-    const toY = (effect: number) => top + (1 - (effect / most + 1) / 2) * (height - top - bottom);
+    const toY = (effect: number) => top + ((most - effect) / range) * (height - top - bottom);
     context.font = `11px ${FONT}`;
     context.fillStyle = colours.soft;
     context.strokeStyle = colours.line;
@@ -112,7 +113,7 @@ function EdgeScatter({ app, effects }: { app: App; effects: Effects }) {
     for (const tick of [0, 0.25, 0.5, 0.75, 1]) context.fillText(String(tick), toX(tick), height - bottom + 14);
     context.fillText(words.weightAxis, (left + width - right) / 2, height - 4);
     context.textAlign = "right";
-    for (const tick of [-most / 1.08, 0, most / 1.08]) context.fillText(formatSigned(tick), left - 6, toY(tick) + 4);
+    for (const tick of [least / 1.08, 0, most / 1.08].filter((tick) => tick === 0 || Math.abs(tick) > range * 0.08)) context.fillText(formatSigned(tick), left - 6, toY(tick) + 4);
     context.save();
     context.translate(11, (top + height - bottom) / 2);
     context.rotate(-Math.PI / 2);
@@ -123,8 +124,8 @@ function EdgeScatter({ app, effects }: { app: App; effects: Effects }) {
     for (const row of effects.rows) {
       const x = toX(row.weight ?? 0);
       if (row.control_low !== null && row.control_high !== null) {
-        context.strokeStyle = theme === "light" ? "#b9bfc9" : "#56606f";
-        context.lineWidth = 5;
+        context.strokeStyle = theme === "light" ? "#d3d8e0" : "#3d4654";
+        context.lineWidth = 3;
         context.beginPath();
         context.moveTo(x, toY(row.control_low));
         context.lineTo(x, toY(row.control_high) - 1);

@@ -78,9 +78,9 @@ export function LinesView() {
         context.setTransform(ratio, 0, 0, ratio, 0, 0);
         const colours = readColours(app.theme.value);
         const column = Math.min(180, width * 0.25);
-        const step = { query: height / current.rows, key: height / current.columns };
-        const toY = (side: "query" | "key", index: number) => (index + 0.5) * Math.min(step[side], 26) + 2;
-        const focus = hovered.value ?? chooseFocus(app.selection.value.query, current);
+        const step = { query: (height - 20) / current.rows, key: (height - 20) / current.columns };
+        const toY = (side: "query" | "key", index: number) => (index + 0.5) * Math.min(step[side], 26) + 20;
+        const focus = hovered.value;
         const skip = app.skipFirst.value;
 
         const lines: { row: number; key: number; weight: number }[] = [];
@@ -119,6 +119,12 @@ export function LinesView() {
             context.fillText(shorten(context, labels[offset + index] ?? "", column - 14), x, toY(side, index));
           }
         };
+        context.font = `600 11px ${FONT}`;
+        context.fillStyle = colours.soft;
+        context.textAlign = "right";
+        context.fillText(app.words.value.queries, column - 8, 9);
+        context.textAlign = "left";
+        context.fillText(app.words.value.keys, width - column + 8, 9);
         write("query", labelsOf(now, shownSite.query_sequence), current.row, current.rows);
         write("key", labelsOf(now, shownSite.key_sequence), current.column, current.columns);
       }),
@@ -131,7 +137,7 @@ export function LinesView() {
     if (!current) return null;
     const side = event.clientX - bounds.left < bounds.width / 2 ? "query" : "key";
     const total = side === "query" ? current.rows : current.columns;
-    const index = Math.floor((event.clientY - bounds.top - 2) / Math.min(bounds.height / total, 26));
+    const index = Math.floor((event.clientY - bounds.top - 20) / Math.min((bounds.height - 20) / total, 26));
     const isOnLabel = Math.min(event.clientX - bounds.left, bounds.right - event.clientX) < Math.min(180, bounds.width * 0.25);
     return isOnLabel && index >= 0 && index < total ? ({ side, index } as const) : null;
   };
@@ -179,9 +185,4 @@ export function LinesView() {
       <p class="jk-hint">{words.linesHint}</p>
     </div>
   );
-}
-
-function chooseFocus(query: number | null, values: VisibleValues): { side: "query" | "key"; index: number } | null {
-  const index = query === null ? -1 : query - values.row;
-  return index >= 0 && index < values.rows && values.rows > 12 ? { side: "query", index } : null;
 }

@@ -95,6 +95,7 @@ export function MapCanvas({ shown, gestures, title }: { shown: Shown; gestures: 
       const { isComplete } = paintMap(context, app.tiles, picture);
       canvas.dataset.complete = String(isComplete);
       canvas.dataset.most = String(picture.most);
+      if (shown === "difference") app.largestDifference.value = picture.most;
       if (shown !== "difference" || app.shown.peek() === "difference") gestures.most.value = picture.most;
     };
 

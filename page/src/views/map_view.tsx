@@ -2,7 +2,7 @@
 
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { type ShownMaps, useApp } from "../app";
+import { headKey, useApp } from "../app";
 import { type Scale, SCALES } from "../colour";
 import { describeHead } from "../describe";
 import type { Rectangle } from "../map/painter";
@@ -42,10 +42,12 @@ export function MapView() {
   return (
     <div class="jk-map-view">
       <Toolbar gestures={gestures} />
+      <HeadHint />
       <div class={`jk-maps${maps.length > 1 ? " jk-three" : ""}`}>
         {maps.map((map, index) => (
           <MapCanvas key={index /* the canvas keeps the focus when the first edit shows another map */} shown={map} gestures={gestures} title={maps.length > 1 ? words[map] : undefined} />
         ))}
+        {maps.length > 1 && <Explanation />}
         {!run && <p class="jk-placeholder">{app.closed.value ? "" : words.loadingMap}</p>}
         {app.tiles.failure.value && <p class="jk-placeholder jk-error">{app.tiles.failure.value}</p>}
       </div>
@@ -70,26 +72,41 @@ export function MapView() {
   );
 }
 
+/** What the head does, by its kind, and what a decoder's rows stand for. */
+function HeadHint() {
+  const app = useApp();
+  const words = app.words.value;
+  const { site, head } = app.selection.value;
+  const facts = app.facts.value.get(headKey(site, head));
+  const kind = facts ? `${words.kinds[facts.kind] ?? facts.kind}: ${words.kindHints[facts.kind] ?? ""}. ` : "";
+  const rows = app.site.value?.query_sequence === "target" ? words.decoderRows : "";
+  return <p class="jk-hint jk-head-hint">{kind + rows || "\u00a0"}</p>;
+}
+
+/** The fourth part beside three maps: the scale of the difference, and how far the prediction moved. */
+function Explanation() {
+  const app = useApp();
+  const words = app.words.value;
+  const change = app.run.value?.change;
+  return (
+    <div class="jk-explanation">
+      <Legend kind="difference" most={app.largestDifference.value} />
+      {change !== null && change !== undefined && <p title={words.changeHint}>{words.changeOf(change.toPrecision(2))}</p>}
+      <p class="jk-hint">{words.changeHint}</p>
+    </div>
+  );
+}
+
 function Toolbar({ gestures }: { gestures: MapGestures }) {
   const app = useApp();
   const words = app.words.value;
   const run = app.run.value;
-  const shownMaps: ShownMaps[] = ["clean", "edited", "difference", "all"];
   const root = useRef<HTMLDivElement>(null);
   const findCanvas = () => root.current?.parentElement?.querySelector("canvas") ?? null;
   const zoom = (key: "+" | "-") => findCanvas()?.dispatchEvent(new KeyboardEvent("keydown", { key }));
   return (
     <div class="jk-toolbar" ref={root}>
       <strong class="jk-title">{run ? describeHead(app, app.selection.value) : "\u00a0"}</strong>
-      {run?.edited && (
-        <div class="jk-choice" role="group">
-          {shownMaps.map((shown) => (
-            <button key={shown} aria-pressed={app.shown.value === shown} data-show={shown} onClick={() => (app.shown.value = shown)}>
-              {words[shown]}
-            </button>
-          ))}
-        </div>
-      )}
       <label title={words.scaleTitle}>
         <select aria-label={words.scaleTitle} value={app.scale.value} data-action="scale" onChange={(event) => app.chooseScale(event.currentTarget.value as Scale)}>
           {SCALES.map((scale) => (

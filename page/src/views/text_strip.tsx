@@ -158,7 +158,14 @@ function Predictions({ app, run }: { app: App; run: Run }) {
   const isOther = wanted !== null && clean !== null && clean.position >= 0 && clean.position !== wanted;
   return (
     <div class="jk-predictions">
-      <h2>{(words.predictionTitle[run.model.predicts] ?? (() => ""))(label)}</h2>
+      <h2>
+        {(words.predictionTitle[run.model.predicts] ?? (() => ""))(label)}
+        {run.change !== null && (
+          <small class="jk-change" title={words.changeHint}>
+            {words.changeOf(run.change.toPrecision(2))}
+          </small>
+        )}
+      </h2>
       {clean && (
         <table>
           <thead class={edited ? "" : "jk-hidden"}>
@@ -182,7 +189,6 @@ function Predictions({ app, run }: { app: App; run: Run }) {
       <p class="jk-hint">
         {clean?.actual && words.actualProbability(clean.actual.label, formatPercent((edited ?? clean).actual?.probability ?? 0))}
         {isOther && ` ${words.noPrediction}`}
-        {run.change !== null && <span title={words.changeHint}> {words.changeOf(run.change.toPrecision(2))}</span>}
       </p>
     </div>
   );
@@ -220,5 +226,5 @@ export function joinCandidates(clean: Prediction, edited: Prediction | null): Ca
     else joined.set(id, { label, id, before: null, after: probability });
   }
   const largest = ({ before, after }: Candidate) => Math.max(before ?? 0, after ?? 0);
-  return [...joined.values()].sort((a, b) => largest(b) - largest(a)).slice(0, 6);
+  return [...joined.values()].sort((a, b) => largest(b) - largest(a)).slice(0, edited ? 5 : 6);
 }

@@ -49,14 +49,18 @@ function InHead({ app, run, label }: { app: App; run: Run; label: string }) {
   const row = useRow(app);
   const column = useColumn(app);
   const isSelf = site.query_sequence === site.key_sequence;
+  const most = [...row.value, ...column.value].reduce((largest, weight) => Math.max(largest, weight), 0) || 1; // one scale for both lists
   return (
     <div class="jk-lists">
-      <h3>{words.asQuery}</h3>
-      <Weights app={app} weights={row.value} labels={labelsOf(run, site.key_sequence)} onPick={(key) => app.select({ key })} />
+      <h3>
+        {words.asQuery}
+        {run.edited && ` (${words[app.pass.value]})`}
+      </h3>
+      <Weights app={app} most={most} weights={row.value} labels={labelsOf(run, site.key_sequence)} onPick={(key) => app.select({ key })} />
       {isSelf && (
         <>
           <h3>{words.lookedAtBy(label)}</h3>
-          <Weights app={app} weights={column.value} labels={labelsOf(run, site.query_sequence)} onPick={(query) => app.select({ query })} />
+          <Weights app={app} most={most} weights={column.value} labels={labelsOf(run, site.query_sequence)} onPick={(query) => app.select({ query })} />
         </>
       )}
     </div>
@@ -92,18 +96,18 @@ function useColumn(app: App) {
 
 interface WeightsProps {
   app: App;
+  most: number;
   weights: Float32Array;
   labels: string[];
   onPick(index: number): void;
 }
 
 /** The largest weights as bars. */
-function Weights({ weights, labels, onPick }: WeightsProps) {
+function Weights({ most, weights, labels, onPick }: WeightsProps) {
   const order = Array.from(weights.keys())
     .filter((index) => weights[index] > 0)
     .sort((a, b) => weights[b] - weights[a])
     .slice(0, SHOWN_KEYS);
-  const most = order.length ? weights[order[0]] : 1;
   return (
     <ol class="jk-weights">
       {order.map((index) => (
