@@ -1,4 +1,4 @@
-"""One browser and one server for all tests of the page."""
+"""One browser for each file of tests, and one server for all of them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from playwright.sync_api import Browser, sync_playwright
 TEXT = "the cat sat; the cat"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """A real Chromium without windows."""
+    """A real Chromium without windows.
+
+    One for each file, as Playwright's event loop seems to run as long as it is open, and other tests start their own.
+    """
     path = find_browser()
     if path is None:
         pytest.fail(MISSING)

@@ -87,13 +87,16 @@ def test_line_display_limits_frequent_evaluations(capsys: pytest.CaptureFixture[
 
 def test_display_is_a_bar_in_terminals_and_notebooks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(select_display(), LineDisplay), "standard error is not a terminal"
-    monkeypatch.setitem(sys.modules, "ipykernel", types.ModuleType("ipykernel"))
+    kernelapp = types.SimpleNamespace(IPKernelApp=types.SimpleNamespace(initialized=lambda: False))
+    monkeypatch.setitem(sys.modules, "ipykernel.kernelapp", kernelapp)
+    assert isinstance(select_display(), LineDisplay), "ipykernel is imported, but this is no kernel"
+    kernelapp.IPKernelApp.initialized = lambda: True
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ipywidgets" else find_spec(name))
     assert isinstance(select_display(), LineDisplay), "rich shows no bar in a notebook without ipywidgets"
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
     assert isinstance(select_display(), BarDisplay)
-    monkeypatch.delitem(sys.modules, "ipykernel")
+    monkeypatch.delitem(sys.modules, "ipykernel.kernelapp")
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     assert isinstance(select_display(), BarDisplay)
 

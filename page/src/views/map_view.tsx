@@ -78,7 +78,7 @@ function HeadHint() {
   const words = app.words.value;
   const { site, head } = app.selection.value;
   const facts = app.facts.value.get(headKey(site, head));
-  const kind = facts ? `${words.kinds[facts.kind] ?? facts.kind}: ${words.kindHints[facts.kind] ?? ""}. ` : "";
+  const kind = facts?.kind ? `${words.kinds[facts.kind] ?? facts.kind}: ${words.kindHints[facts.kind] ?? ""}. ` : "";
   const rows = app.site.value?.query_sequence === "target" ? words.decoderRows : "";
   return <p class="jk-hint jk-head-hint">{kind + rows || "\u00a0"}</p>;
 }

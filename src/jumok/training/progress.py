@@ -165,9 +165,15 @@ def select_display() -> ProgressDisplay:
     """Return a bar in a terminal and in a notebook (there rich needs ipywidgets), plain lines elsewhere."""
     if sys.stderr.isatty():
         return BarDisplay()
-    if "ipykernel" in sys.modules and importlib.util.find_spec("ipywidgets") is not None:
+    if is_in_notebook() and importlib.util.find_spec("ipywidgets") is not None:
         return BarDisplay()
     return LineDisplay()
+
+
+def is_in_notebook() -> bool:
+    """Return whether this process is the kernel of a notebook; other programs may import ipykernel too."""
+    kernelapp = sys.modules.get("ipykernel.kernelapp")
+    return kernelapp is not None and bool(kernelapp.IPKernelApp.initialized())
 
 
 def format_metrics(metrics: dict[str, float]) -> str:
