@@ -240,6 +240,7 @@ export const en = {
   pause: "Pause",
   candidates: "candidates",
   // lines
+  headsOfLayer: "All heads of this layer",
   linesHint: "Each line is a weight; its width and opacity grow with the weight. Point at a token to see its lines alone.",
   linesPart: (first: number, last: number, count: number) => `positions ${first} to ${last} of ${count}`,
   strongestLines: (count: number) => `the ${count} largest weights`,

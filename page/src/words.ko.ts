@@ -222,6 +222,7 @@ export const ko: Words = {
   play: "재생",
   pause: "멈춤",
   candidates: "후보",
+  headsOfLayer: "이 층의 모든 헤드",
   linesHint: "선 하나가 가중치 하나이며, 클수록 굵고 진합니다. 토큰을 가리키면 그 토큰의 선만 보입니다.",
   linesPart: (first, last, count) => `위치 ${count}개 중 ${first}~${last}`,
   strongestLines: (count) => `가장 큰 가중치 ${count}개`,

@@ -139,6 +139,11 @@ def test_lines_computation_effect_and_generation(address: str, open_page: OpenPa
     shown.page.click('[data-head="1.0"]')
     shown.page.click("[data-view=lines]")
     shown.page.wait_for_function("() => Number(document.querySelector('.jk-lines').dataset.lines) > 0")
+    drawn = sum(int((compute_weights(1, head) > 0.004).sum()) for head in (0, 1))
+    shown.page.check("[data-action=all-heads]")
+    shown.page.wait_for_function(
+        "drawn => document.querySelector('.jk-lines').dataset.lines === String(drawn)", arg=drawn
+    )
 
     shown.page.click("[data-view=computation]")
     shown.page.wait_for_selector(".jk-steps tbody tr")

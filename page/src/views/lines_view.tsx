@@ -11,6 +11,8 @@ import { AskError } from "../wire/client";
 
 const WINDOW = 64; // tokens on each side
 const MAX_LINES = 500;
+const MAX_HEADS = 16; // of a layer, drawn together
+const TOP = 20; // pixels above the first token
 
 export function LinesView() {
   const app = useApp();
@@ -18,7 +20,8 @@ export function LinesView() {
   const ref = useRef<HTMLCanvasElement>(null);
   const first = useSignal(0);
   const hovered = useSignal<{ side: "query" | "key"; index: number } | null>(null);
-  const values = useSignal<VisibleValues | null>(null);
+  const values = useSignal<VisibleValues[]>([]); // one for each head that is drawn
+  const showsLayer = useSignal(false);
   const size = useSignal({ width: 0, height: 0 });
   const run = app.run.value;
   const site = app.site.value;
@@ -33,10 +36,13 @@ export function LinesView() {
 
   useEffect(() => {
     if (!run || !site) return;
-    const map: MapId = { run: run.run, shown: pass, site: siteIndex, head, skipFirst: false };
+    const heads = showsLayer.value ? Array.from({ length: Math.min(site.heads, MAX_HEADS) }, (_, index) => index) : [head];
     let isCurrent = true;
-    app.tiles
-      .loadValues(map, firstQuery, firstKey, queries, keys)
+    const load = (drawn: number) => {
+      const map: MapId = { run: run.run, shown: pass, site: siteIndex, head: drawn, skipFirst: false };
+      return app.tiles.loadValues(map, firstQuery, firstKey, queries, keys);
+    };
+    Promise.all(heads.map(load))
       .then((loaded) => {
         if (isCurrent) values.value = loaded;
       })
@@ -47,7 +53,7 @@ export function LinesView() {
     return () => {
       isCurrent = false;
     };
-  }, [run, siteIndex, head, pass, firstQuery, firstKey]);
+  }, [run, siteIndex, head, pass, firstQuery, firstKey, showsLayer.value]);
 
   useEffect(() => {
     first.value = 0;
@@ -66,7 +72,8 @@ export function LinesView() {
     () =>
       effect(() => {
         const canvas = ref.current!;
-        const current = values.value;
+        const drawn = values.value;
+        const current = drawn[0];
         const now = app.run.value;
         const shownSite = app.site.value;
         const { width, height } = size.value;
@@ -78,25 +85,29 @@ export function LinesView() {
         context.setTransform(ratio, 0, 0, ratio, 0, 0);
         const colours = readColours(app.theme.value);
         const column = Math.min(180, width * 0.25);
-        const step = { query: (height - 20) / current.rows, key: (height - 20) / current.columns };
-        const toY = (side: "query" | "key", index: number) => (index + 0.5) * Math.min(step[side], 26) + 20;
+        const step = { query: (height - TOP) / current.rows, key: (height - TOP) / current.columns };
+        const toY = (side: "query" | "key", index: number) => (index + 0.5) * Math.min(step[side], 26) + TOP;
         const focus = hovered.value;
         const skip = app.skipFirst.value;
 
-        const lines: { row: number; key: number; weight: number }[] = [];
+        const lines: { colour: string; row: number; key: number; weight: number }[] = [];
+        const single = app.theme.value === "light" ? "#1d5fa8" : "#79bdf0";
         let most = 0;
-        for (let row = 0; row < current.rows; row++)
-          for (let key = 0; key < current.columns; key++) {
-            if (skip && current.column + key === 0) continue;
-            const weight = current.weights[row * current.columns + key];
-            most = Math.max(most, weight);
-            const isFocused = !focus || (focus.side === "query" ? row : key) === focus.index;
-            if (weight > 0.004 && isFocused) lines.push({ row, key, weight });
-          }
+        drawn.forEach(({ weights }, index) => {
+          const colour = drawn.length > 1 ? headColour(index) : single;
+          for (let row = 0; row < current.rows; row++)
+            for (let key = 0; key < current.columns; key++) {
+              if (skip && current.column + key === 0) continue;
+              const weight = weights[row * current.columns + key];
+              most = Math.max(most, weight);
+              const isFocused = !focus || (focus.side === "query" ? row : key) === focus.index;
+              if (weight > 0.004 && isFocused) lines.push({ colour, row, key, weight });
+            }
+        });
         lines.sort((a, b) => b.weight - a.weight);
         canvas.dataset.lines = String(Math.min(lines.length, MAX_LINES));
-        context.strokeStyle = app.theme.value === "light" ? "#1d5fa8" : "#79bdf0";
-        for (const { row, key, weight } of lines.slice(0, MAX_LINES)) {
+        for (const { colour, row, key, weight } of lines.slice(0, MAX_LINES)) {
+          context.strokeStyle = colour;
           const amount = shade(weight, app.scale.value, most);
           context.globalAlpha = 0.08 + 0.92 * amount;
           context.lineWidth = 0.5 + 4.5 * amount;
@@ -132,12 +143,12 @@ export function LinesView() {
   );
 
   const find = (event: MouseEvent) => {
-    const current = values.value;
+    const current = values.value[0];
     const bounds = ref.current!.getBoundingClientRect();
     if (!current) return null;
     const side = event.clientX - bounds.left < bounds.width / 2 ? "query" : "key";
     const total = side === "query" ? current.rows : current.columns;
-    const index = Math.floor((event.clientY - bounds.top - 20) / Math.min((bounds.height - 20) / total, 26));
+    const index = Math.floor((event.clientY - bounds.top - TOP) / Math.min((bounds.height - TOP) / total, 26));
     const isOnLabel = Math.min(event.clientX - bounds.left, bounds.right - event.clientX) < Math.min(180, bounds.width * 0.25);
     return isOnLabel && index >= 0 && index < total ? ({ side, index } as const) : null;
   };
@@ -156,6 +167,23 @@ export function LinesView() {
         <label title={words.skipFirstHint}>
           <input type="checkbox" checked={app.skipFirst.value} onChange={(event) => (app.skipFirst.value = event.currentTarget.checked)} /> {words.skipFirst}
         </label>
+        {site && site.heads > 1 && (
+          <label>
+            <input
+              type="checkbox"
+              data-action="all-heads"
+              checked={showsLayer.value}
+              onChange={(event) => (showsLayer.value = event.currentTarget.checked)}
+            />{" "}
+            {words.headsOfLayer}
+          </label>
+        )}
+        {showsLayer.value &&
+          values.value.map((_, index) => (
+            <button key={index} class="jk-quiet" onClick={() => app.selectHead(siteIndex, index)}>
+              <i class="jk-swatch" style={{ background: headColour(index) }} />H{index}
+            </button>
+          ))}
         {count > WINDOW && (
           <span class="jk-group">
             <button disabled={first.value === 0} onClick={() => (first.value = Math.max(0, first.value - WINDOW))}>
@@ -179,10 +207,17 @@ export function LinesView() {
         onKeyDown={move}
         onClick={(event) => {
           const token = find(event);
-          if (token?.side === "query" && values.value) app.select({ query: values.value.row + token.index, key: null });
+          if (token?.side === "query" && values.value[0]) app.select({ query: values.value[0].row + token.index, key: null });
         }}
       />
       <p class="jk-hint">{words.linesHint}</p>
     </div>
   );
+}
+
+const HEAD_COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6b4ba1", "#7f7f7f"];
+
+/** Return the colour of a head among those of its layer; from the ninth on they repeat. */
+function headColour(head: number): string {
+  return HEAD_COLOURS[head % HEAD_COLOURS.length];
 }
