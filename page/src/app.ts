@@ -164,6 +164,8 @@ export class App {
       });
       this.showRun(body, buffers, options);
     } catch (error) {
+      const isCancelled = error instanceof AskError && error.reason === "cancelled";
+      if (isCancelled && !this.run.value) this.failure.value = this.words.value.cancelledFirst;
       this.fail(error);
     }
   }

@@ -32,7 +32,7 @@ export function formatPercent(probability: number): string {
   const percent = probability * 100;
   if (percent >= 99.95 && percent < 100) return ">99.9%";
   if (percent > 0 && percent < 0.1) return "<0.1%";
-  return `${percent.toFixed(percent < 10 ? 1 : 0)}%`;
+  return `${percent.toFixed(percent < 10 || (percent > 99 && percent < 100) ? 1 : 0)}%`;
 }
 
 export function formatSigned(number: number): string {

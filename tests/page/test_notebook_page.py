@@ -58,7 +58,8 @@ def serve(command: list[str], address: str, folder: Path) -> Iterator[None]:
 def wait_for_idle_kernel(address: str) -> None:
     """Wait until the only kernel is idle and connected; JupyterLab's indicator says so too early."""
     for _ in range(300):
-        kernels = json.load(urllib.request.urlopen(f"{address}/api/kernels?token={TOKEN}", timeout=5))
+        with urllib.request.urlopen(f"{address}/api/kernels?token={TOKEN}", timeout=5) as answer:
+            kernels = json.load(answer)
         if kernels and kernels[0]["execution_state"] == "idle" and kernels[0]["connections"] > 0:
             return
         time.sleep(0.2)

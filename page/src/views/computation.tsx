@@ -60,13 +60,14 @@ export function Computation() {
             {words.previousStep}
           </button>
           <button class="jk-main" data-action="next-step" onClick={() => (shown.value = count >= present.length ? 1 : count + 1)}>
-            {words.nextStep}
+            {count >= present.length ? words.firstStep : words.nextStep}
           </button>
           <button onClick={() => (shown.value = 100)}>{words.allSteps}</button>
         </span>
         <span>{words.step(count, present.length)}</span>
       </div>
-      {failure.value && <p class="jk-error">{failure.value}</p>}
+      {failure.value && app.hello.value?.carrier === "file" && <p class="jk-hint">{words.fileHasNoSteps}</p>}
+      {failure.value && app.hello.value?.carrier !== "file" && <p class="jk-error">{failure.value}</p>}
       {steps.value && (
         <>
           <p class="jk-sentence" aria-live="polite">

@@ -71,7 +71,7 @@ export function EditPanel() {
         </div>
       )}
       <div class="jk-edit-foot">
-        {app.can("code") && (
+        {run && app.can("code") && (
           <button title={words.copyPythonHint} data-action="python" onClick={copy}>
             {isCopied.value ? words.copied : words.copyPython}
           </button>

@@ -17,7 +17,10 @@ export function EffectView() {
   return (
     <div class="jk-effects">
       <h2>{words.effectTitle}</h2>
-      <p>{words.effectIntro}</p>
+      <p>
+        {words.effectIntro}
+        {app.edits.value.length > 0 && <b> {words.effectOfClean}</b>}
+      </p>
       {canMeasure ? (
         <div class="jk-toolbar">
           <button class="jk-main" data-action="measure-heads" disabled={isBusy} onClick={() => void app.measure("heads")}>

@@ -158,7 +158,7 @@ function Notices() {
       <div class="jk-task" data-busy={task ? "true" : "false"} aria-hidden={!task}>
         {task && !closed && (
           <>
-            <span>{stages[task.report.stage] ?? words.connecting}</span>
+            <span>{stages[task.report.stage] ?? (app.run.value ? words.waiting : words.connecting)}</span>
             <progress max={task.report.total || 1} value={task.report.total ? task.report.done : undefined} />
             <span class="jk-number">{task.report.total > 0 && words.layersDone(task.report.done, task.report.total)}</span>
             <button class="jk-quiet" onClick={() => app.cancelTask()}>

@@ -59,13 +59,13 @@ export function GenerationView() {
       <div class="jk-toolbar">
         <strong class="jk-title">{words.generationTitle}</strong>
         <span class="jk-group">
-          <button aria-label={words.earlier} disabled={step === 0} onClick={() => goTo(step - 1)}>
+          <button aria-label={words.previousStep} disabled={step === 0} onClick={() => goTo(step - 1)}>
             ◀
           </button>
           <button class="jk-main" data-action="play" onClick={() => (isPlaying.value = !isPlaying.value)}>
             {isPlaying.value ? words.pause : words.play}
           </button>
-          <button aria-label={words.later} data-action="later" disabled={step + 1 >= count} onClick={() => goTo(step + 1)}>
+          <button aria-label={words.nextStep} data-action="later" disabled={step + 1 >= count} onClick={() => goTo(step + 1)}>
             ▶
           </button>
         </span>

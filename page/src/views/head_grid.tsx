@@ -45,7 +45,7 @@ export function HeadGrid() {
 
 /** Choose the width of a thumbnail so that a layer fits into the panel. */
 function chooseSize(heads: number): number {
-  return Math.max(16, Math.min(88, Math.floor(243 / heads) - 6)); // 2 pixels of border on each side, 2 between heads
+  return Math.max(14, Math.min(88, Math.floor(243 / heads) - 6)); // 2 pixels of border on each side, 2 between heads
 }
 
 function Layers({ app, run }: { app: App; run: Run }) {
@@ -148,7 +148,7 @@ function HeadButton({ app, site, head, size }: Head & { app: App; size: number }
   const title = [
     describeHead(app, { site, head }),
     isAblated && words.ablated,
-    facts && `${words.kinds[facts.kind] ?? facts.kind}: ${words.kindHints[facts.kind] ?? ""}`,
+    facts?.kind && `${words.kinds[facts.kind] ?? facts.kind}: ${words.kindHints[facts.kind] ?? ""}`,
     facts && words.entropyOf(facts.entropy.toFixed(2)),
     effect !== undefined && words.effectOf(formatSigned(effect)),
   ];
@@ -199,7 +199,10 @@ function ThumbnailCanvas({ app, thumbnail, size }: { app: App; thumbnail: Thumbn
   const skipFirst = app.skipFirst.value;
   useEffect(() => {
     const canvas = ref.current!;
-    if (!thumbnail) return;
+    if (!thumbnail) {
+      canvas.width = canvas.width; // clears it
+      return;
+    }
     const { bytes, rows, columns } = thumbnail;
     canvas.width = columns;
     canvas.height = rows;

@@ -17,6 +17,10 @@ export function Header() {
     if (run?.text != null) text.value = run.text;
   }, [run]);
 
+  useEffect(() => {
+    if (hello?.text && !app.run.value) text.value = hello.text;
+  }, [hello]);
+
   const canRun = app.can("run");
   const model = run?.model.name ?? hello?.model ?? "";
   const canType = canRun && (run === null || run.text !== null);
@@ -24,7 +28,8 @@ export function Header() {
   const submit = (generate = 0) => {
     const most = hello?.max_text ?? Infinity;
     if (text.value.length > most) app.failure.value = words.tooLong(most);
-    else if (text.value.trim()) void app.execute(model, text.value, { generate });
+    else if (!text.value.trim()) app.failure.value = words.emptyText;
+    else void app.execute(model, text.value, { generate });
   };
   const say = (done: Promise<unknown>) => {
     done
@@ -99,7 +104,7 @@ export function Header() {
             {words.copyLink}
           </button>
         )}
-        {app.can("save") && <button onClick={() => void app.saveFile()}>{words.saveFile}</button>}
+        {run && app.can("save") && <button onClick={() => void app.saveFile()}>{words.saveFile}</button>}
         <button
           title={words.themeButton}
           aria-label={words.themeButton}

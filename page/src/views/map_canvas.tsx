@@ -59,7 +59,8 @@ export function MapCanvas({ shown, gestures, title }: { shown: Shown; gestures: 
       const area = layOut(width, height, queryLabels, keyLabels);
       const viewport = clampViewport(gestures.viewport.value ?? fitMap(shape, area), shape, area);
       const words = app.words.value;
-      const others: Shown[] = shown === "difference" ? ["difference"] : run.edited ? ["clean", "edited"] : ["clean"];
+      // maps side by side have one scale
+      const others: Shown[] = app.shown.value === "all" && shown !== "difference" ? ["clean", "edited"] : [shown];
       const largest = others.map((other) => findLargest(app.tiles, { ...map, shown: other }, shape) ?? 0);
       const most = Math.max(...largest) || 1;
       return {

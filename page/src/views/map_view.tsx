@@ -48,7 +48,7 @@ export function MapView() {
           <MapCanvas key={index /* the canvas keeps the focus when the first edit shows another map */} shown={map} gestures={gestures} title={maps.length > 1 ? words[map] : undefined} />
         ))}
         {maps.length > 1 && <Explanation />}
-        {!run && <p class="jk-placeholder">{app.closed.value ? "" : words.loadingMap}</p>}
+        {!run && <p class="jk-placeholder">{app.closed.value || app.failure.value ? "" : words.loadingMap}</p>}
         {app.tiles.failure.value && <p class="jk-placeholder jk-error">{app.tiles.failure.value}</p>}
       </div>
       <div class="jk-map-foot">

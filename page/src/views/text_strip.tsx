@@ -1,7 +1,7 @@
 /** The text as tokens, shaded by where the selected token looks, beside what the model predicts. */
 
 import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { type App, useApp } from "../app";
 import { cssColour, inkOn, weightColour } from "../colour";
 import { describeHead, formatPercent } from "../describe";
@@ -52,11 +52,12 @@ export function useRow(app: App) {
   const run = app.run.value;
   const { site, head, query } = app.selection.value;
   const pass = app.pass.value;
+  const shownText = useRef<string | null>(null);
   useEffect(() => {
-    if (!run || query === null) {
-      weights.value = new Float32Array();
-      return;
-    }
+    const text = run && `${run.model.name}\u0000${run.source.join("\u0000")}`;
+    if (!run || query === null || text !== shownText.current) weights.value = new Float32Array(); // never the row of another text
+    shownText.current = text;
+    if (!run || query === null) return;
     let isCurrent = true;
     app.client
       .ask<Line>("line", { run: run.run, show: pass, site, head, query })
@@ -160,7 +161,7 @@ function Predictions({ app, run }: { app: App; run: Run }) {
     <div class="jk-predictions">
       <h2>
         {(words.predictionTitle[run.model.predicts] ?? (() => ""))(label)}
-        {run.change !== null && (
+        {run.change !== null && clean === run.clean.at(-1) && (
           <small class="jk-change" title={words.changeHint}>
             {words.changeOf(run.change.toPrecision(2))}
           </small>
@@ -187,7 +188,11 @@ function Predictions({ app, run }: { app: App; run: Run }) {
         </table>
       )}
       <p class="jk-hint">
-        {clean?.actual && words.actualProbability(clean.actual.label, formatPercent((edited ?? clean).actual?.probability ?? 0))}
+        {clean?.actual &&
+          words.actualProbability(
+            clean.actual.label,
+            [clean, edited].flatMap((side) => (side?.actual ? [formatPercent(side.actual.probability)] : [])).join(" → "),
+          )}
         {isOther && ` ${words.noPrediction}`}
       </p>
     </div>
@@ -224,6 +229,11 @@ export function joinCandidates(clean: Prediction, edited: Prediction | null): Ca
     const known = joined.get(id);
     if (known) known.after = probability;
     else joined.set(id, { label, id, before: null, after: probability });
+  }
+  for (const candidate of joined.values()) {
+    // the token that follows is known in both passes
+    if (clean.actual?.id === candidate.id) candidate.before ??= clean.actual.probability;
+    if (edited?.actual?.id === candidate.id) candidate.after ??= edited.actual.probability;
   }
   const largest = ({ before, after }: Candidate) => Math.max(before ?? 0, after ?? 0);
   return [...joined.values()].sort((a, b) => largest(b) - largest(a)).slice(0, edited ? 5 : 6);

@@ -79,6 +79,7 @@ function useColumn(app: App) {
       return;
     }
     let isCurrent = true;
+    if (weights.value.length !== shape.queries) weights.value = new Float32Array();
     app.client
       .ask<Line>("line", { run: run.run, show: pass, site, head, key: query })
       .then(({ buffers }) => {

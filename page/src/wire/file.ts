@@ -235,4 +235,4 @@ const MISSING = {
   en: "This file does not contain that; open the model with: jumok look MODEL TEXT --open",
   ko: "이 파일에는 그 내용이 없습니다. 모델을 여세요: jumok look 모델 텍스트 --open",
 };
-const NOT_STORED = "This file does not contain the map of this head; save it with --layer and --head. (이 헤드의 지도는 파일에 없습니다)";
+const NOT_STORED = "This file does not contain the map of this head; save it with --layer and --head. (이 헤드의 맵은 파일에 없습니다)";

@@ -51,6 +51,7 @@ class Pass:
         maps: The maps of its attentions, in execution order.
         predictions: What the model predicted.
         kind: What kind of prediction that is.
+        measured: What the page asked about it and received: "kinds" of heads, effects of "heads" and of "edges".
     """
 
     serial: int
@@ -58,6 +59,7 @@ class Pass:
     maps: list[SiteMap]
     predictions: Predictions
     kind: str
+    measured: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 @dataclass
@@ -78,8 +80,6 @@ class Inspection:
         picture: The image that the model read, or None.
         notes: Sentences that the user must read.
         seconds: How long it took.
-        kinds: The kinds of the heads, as the page received them; None before it asked.
-        effects: The effects that were measured, as the page received them, by "heads" or "edges".
     """
 
     number: int
@@ -95,8 +95,16 @@ class Inspection:
     picture: Picture | None
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
-    kinds: dict[str, Any] | None = None
-    effects: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def kinds(self) -> dict[str, Any] | None:
+        """The kinds of the heads, as the page received them; None before it asked."""
+        return self.clean.measured.get("kinds")
+
+    @property
+    def effects(self) -> dict[str, dict[str, Any]]:
+        """The effects that were measured, as the page received them, by "heads" or "edges"."""
+        return {over: self.clean.measured[over] for over in ("heads", "edges") if over in self.clean.measured}
 
     @property
     def sites(self) -> list[str]:

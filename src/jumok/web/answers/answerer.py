@@ -147,14 +147,15 @@ def _answer_steps(inspection: Inspection, job: Job) -> Answer:
 
 
 def _answer_kinds(inspection: Inspection, job: Job) -> Answer:
-    inspection.kinds = {"heads": classify_heads(inspection, job.report)}
-    return inspection.kinds, ()
+    # of the clean pass, so that they belong to later runs with other edits too
+    inspection.clean.measured["kinds"] = {"heads": classify_heads(inspection, job.report)}
+    return inspection.clean.measured["kinds"], ()
 
 
 def _answer_effect(inspection: Inspection, job: Job) -> Answer:
     over = fields.read_choice(job.ask, "over", ("heads", "edges"))
-    inspection.effects[over] = measure_effects(inspection, over, job.report)
-    return inspection.effects[over], ()
+    inspection.clean.measured[over] = measure_effects(inspection, over, job.report)
+    return inspection.clean.measured[over], ()
 
 
 def _answer_code(inspection: Inspection, job: Job) -> Answer:
