@@ -137,14 +137,10 @@ export const en = {
   knockOutCells: (count: number) => (count === 1 ? "Knock out this cell" : `Knock out ${count.toLocaleString("en")} cells`),
   // token
   tokenTitle: "Token",
-  looksAt: (label: string, head: string) => `Where “${label}” looks in ${head}`,
   lookedAtBy: (label: string) => `Who looks at “${label}”`,
-  everyHead: (label: string) => `“${label}” in every head`,
   asQuery: "looks at",
   asKey: "is seen by",
   pickToken: "Click a token of the text, or a row of the map.",
-  notInHead: "This head does not read this token.",
-  onlyOwnSequence: "This token belongs to the other sequence.",
   // edits
   editsTitle: "Edits",
   showTitle: "Show",
@@ -159,7 +155,6 @@ export const en = {
   temperatureHint: "Divides the scores: below 1 the weights become sharper, above 1 more even",
   removeMask: "Remove the causal mask",
   removeMaskHint: "Every token of this layer may attend to later tokens too",
-  removeMaskAll: "in all layers",
   removeScale: "Remove the 1/√d",
   removeScaleHint: "Do not divide the scores of this layer by the square root of the head width",
   undo: "Undo",
@@ -248,14 +243,12 @@ export const en = {
   headsOfLayer: "All heads of this layer",
   linesHint: "Each line is a weight; its width and opacity grow with the weight. Point at a token to see its lines alone.",
   linesPart: (first: number, last: number, count: number) => `positions ${first} to ${last} of ${count}`,
-  strongestLines: (count: number) => `the ${count} largest weights`,
   earlier: "Earlier",
   later: "Later",
   // notes
   unknownWords: (words: string) => `Not in the vocabulary: ${words}`,
   tooLong: (most: number) => `The text is too long; give at most ${most.toLocaleString("en")} characters.`,
   savedFile: "Saved file: look around freely. To change the text or the edits, open the model with jumok look.",
-  roundedValues: "This file stores weights rounded to 1/255 of the square-root scale.",
 };
 
 export type Words = typeof en;

@@ -158,7 +158,7 @@ function paintTiles(context: CanvasRenderingContext2D, store: TileStore, picture
 
 /** Fill the place of a tile that is not loaded with a coarser one. */
 function paintCoarser(context: CanvasRenderingContext2D, store: TileStore, picture: MapPicture, id: TileId, top: number): void {
-  const { map, shape, viewport, area, scale, most, theme } = picture;
+  const { map, viewport, area, scale, most, theme } = picture;
   for (let level = id.level + 1; level <= top; level++) {
     const shift = level - id.level;
     const coarse = { level, row: id.row >> shift, column: id.column >> shift };
@@ -178,7 +178,6 @@ function paintCoarser(context: CanvasRenderingContext2D, store: TileStore, pictu
     context.drawImage(bitmap, sx, sy, columns, rows, x, y, columns * cell, rows * cell);
     return;
   }
-  void shape;
 }
 
 /** The cells that are visible: [first, end) of queries and keys. */
