@@ -1,6 +1,8 @@
-"""Benchmark the lens: the overhead of a capture, the time of a tile, the memory of a long text, and all heads in
-batches compared with one forward pass for each; beside it, transformers' eager attention with output_attentions; how
-soon a run stops, and what an edited run saves by reusing a clean one.
+"""Benchmark the lens.
+
+It measures the overhead of a capture (against transformers' eager attention with output_attentions), the time of a
+tile, the memory of a long text, ablating all heads in batches against one forward pass per head, how soon a cancelled
+run stops, and the time that an edited run saves by reusing a clean one.
 
     python bench/lens.py [--rounds 9] [--long 32768] [--edits]
 """

@@ -130,7 +130,7 @@ export const en = {
   mapLabel: (head: string, queries: number, keys: number) => `Attention map of ${head}: ${queries} queries, ${keys} keys`,
   notAllowed: "not allowed by the mask",
   approximately: "about",
-  preview: "preview: the exact map is being computed",
+  preview: "Preview: only some rows of each cell are read; zoom in for all of them",
   loadingMap: "Computing the map …",
   decoderRows: "A row is the token that the decoder read last; it writes the next one.",
   hoverHint: "Point at a cell to read its weight",

@@ -125,7 +125,7 @@ export const ko: Words = {
   mapLabel: (head, queries, keys) => `${head}의 어텐션 맵: 쿼리 ${queries}개, 키 ${keys}개`,
   notAllowed: "마스크가 허용하지 않음",
   approximately: "약",
-  preview: "미리 보기: 정확한 맵을 계산하는 중입니다",
+  preview: "미리 보기: 칸마다 일부 행만 읽었습니다. 확대하면 모두 읽습니다",
   loadingMap: "맵을 계산하는 중 …",
   decoderRows: "행은 디코더가 마지막으로 읽은 토큰이며, 그다음 토큰을 씁니다.",
   hoverHint: "칸을 가리키면 가중치가 나타납니다",

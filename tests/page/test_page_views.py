@@ -236,9 +236,14 @@ def test_another_text_and_another_model(address: str, open_page: OpenPage) -> No
     shown.page.fill("textarea", "주목은 어텐션이다")
     shown.page.keyboard.press("Enter")
     shown.page.wait_for_function("() => document.querySelectorAll('.jk-chip').length === 25")
+    assert shown.read_link()["text"] == "주목은 어텐션이다"
     shown.page.select_option("header select", "translator")
-    shown.page.fill("textarea", "나는 책을 읽는다")
     shown.page.wait_for_selector("[data-sequence=target]")
+    shown.page.fill("textarea", "나는 책을 읽는다")
+    shown.page.keyboard.press("Enter")
+    answer = shown.page.locator("[data-sequence=target] .jk-chip")
+    shown.page.wait_for_function("() => document.querySelectorAll('[data-sequence=target] .jk-chip').length === 5")
+    assert answer.all_inner_texts()[1:] == ["I", "read", "a", "book"]
 
 
 def test_a_long_text_is_refused_in_a_sentence(address: str, open_page: OpenPage) -> None:

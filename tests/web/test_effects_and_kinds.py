@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from page_client import PageClient
 
 import jumok
 from jumok.lens import profile_heads
-from jumok.web.session import Session, Start
 
 TEXT = "the cat sat; the cat"
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[PageClient]:
-    session = Session(Start("tiny", TEXT))
-    yield PageClient(session)
-    session.close()
 
 
 @pytest.fixture(scope="module")

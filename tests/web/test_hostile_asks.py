@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,20 +11,12 @@ from page_client import PageClient
 
 from jumok.errors import ArgumentError
 from jumok.web.ask_fields import MAX_TEXT
-from jumok.web.session import Session, Start
 from jumok.web.wire import MAX_ASK_BYTES, Message, build_answer, parse_ask
 
 TEXT = "the cat sat; the cat"
 DEEP: Any = []
 for _ in range(500):
     DEEP = [DEEP]
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[PageClient]:
-    session = Session(Start("tiny", TEXT))
-    yield PageClient(session)
-    session.close()
 
 
 @pytest.fixture(scope="module")

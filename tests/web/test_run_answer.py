@@ -17,13 +17,6 @@ from jumok.web.session import Session, Start
 TEXT = "the cat sat; the cat"
 
 
-@pytest.fixture(scope="module")
-def client() -> Iterator[PageClient]:
-    session = Session(Start("tiny", TEXT))
-    yield PageClient(session)
-    session.close()
-
-
 def test_predictions_are_the_softmax_of_the_logits(client) -> None:
     run = client.ask("run", model="tiny", text=TEXT, edits=[])
     loaded = jumok.load("tiny")

@@ -22,13 +22,6 @@ EDITS = [Ablate(layer=0, head=1), KnockOut(layer=1, head=0, query=300, key=(7, 9
 
 
 @pytest.fixture(scope="module")
-def client() -> Iterator[PageClient]:
-    session = Session(Start("tiny", TEXT))
-    yield PageClient(session)
-    session.close()
-
-
-@pytest.fixture(scope="module")
 def run(client: PageClient) -> int:
     return client.ask("run", model="tiny", text=TEXT, edits=[edit.to_json() for edit in EDITS])["run"]
 

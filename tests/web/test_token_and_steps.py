@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import pytest
 import torch
-from page_client import PageClient
 
 import jumok
 from jumok.lens import Scale
 from jumok.web.answers import token_answer
-from jumok.web.session import Session, Start
 
 TEXT = "the cat sat; the cat"
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[PageClient]:
-    session = Session(Start("tiny", TEXT))
-    yield PageClient(session)
-    session.close()
 
 
 @pytest.mark.parametrize("full_rows", [True, False])

@@ -49,6 +49,12 @@ function measureLabels(labels: string[]): number {
   return longest;
 }
 
+/** Whether all tiles are there, and whether some of them read only some rows of each cell. */
+export interface PaintedMap {
+  isComplete: boolean;
+  isSampled: boolean;
+}
+
 /** Return the area of a canvas that holds the cells; the labels are to the left and above. */
 export function layOut(width: number, height: number, queryLabels: string[], keyLabels: string[]): Area {
   const left = Math.min(Math.max(measureLabels(queryLabels) + 14, 72), 112, width * 0.3);
@@ -90,7 +96,7 @@ export function findLargest(store: TileStore, map: MapId, shape: MapShape): numb
   return Math.abs(decodeByte(isDifference ? 128 + largest : largest, isDifference));
 }
 
-export function paintMap(context: CanvasRenderingContext2D, store: TileStore, picture: MapPicture): { isComplete: boolean } {
+export function paintMap(context: CanvasRenderingContext2D, store: TileStore, picture: MapPicture): PaintedMap {
   const { area, viewport, theme } = picture;
   const { canvas } = context;
   const ratio = devicePixelRatio || 1;
@@ -106,7 +112,7 @@ export function paintMap(context: CanvasRenderingContext2D, store: TileStore, pi
   context.beginPath();
   context.rect(area.left, area.top, shownWidth, shownHeight);
   context.clip();
-  const isComplete = paintTiles(context, store, picture);
+  const painted = paintTiles(context, store, picture);
   paintGrid(context, picture, colours);
   paintSkipped(context, picture, colours);
   paintNumbers(context, picture);
@@ -116,7 +122,7 @@ export function paintMap(context: CanvasRenderingContext2D, store: TileStore, pi
   context.strokeStyle = colours.line;
   context.strokeRect(area.left - 0.5, area.top - 0.5, shownWidth + 1, shownHeight + 1);
   paintLabels(context, picture, colours);
-  return { isComplete };
+  return painted;
 }
 
 interface Colours {
@@ -134,15 +140,17 @@ export function readColours(theme: Theme): Colours {
     : { ink: "#e6eaf0", soft: "#9aa5b5", line: "#3a4353", empty: "#1b212c", accent: "#ffb35c", cut: "#ff7b5c" };
 }
 
-function paintTiles(context: CanvasRenderingContext2D, store: TileStore, picture: MapPicture): boolean {
+function paintTiles(context: CanvasRenderingContext2D, store: TileStore, picture: MapPicture): PaintedMap {
   const { map, shape, viewport, area, scale, most, theme } = picture;
   const isDifference = map.shown === "difference";
   const top = topLevel(shape, TILE);
   const level = Math.min(chooseLevel(viewport.zoom), top);
   let isComplete = true;
+  let isSampled = false;
   for (const id of listVisibleTiles(shape, viewport, area, level)) {
     const tile = store.get(map, id);
     if (tile) {
+      isSampled ||= tile.isSampled;
       const cell = 2 ** id.level * viewport.zoom;
       const x = area.left + (id.column * TILE * 2 ** id.level - viewport.x) * viewport.zoom;
       const y = area.top + (id.row * TILE * 2 ** id.level - viewport.y) * viewport.zoom;
@@ -153,7 +161,7 @@ function paintTiles(context: CanvasRenderingContext2D, store: TileStore, picture
     isComplete = false;
     paintCoarser(context, store, picture, id, top);
   }
-  return isComplete;
+  return { isComplete, isSampled };
 }
 
 /** Fill the place of a tile that is not loaded with a coarser one. */

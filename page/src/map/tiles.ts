@@ -28,7 +28,8 @@ interface LoadedTile {
   bytes: Uint8Array;
   rows: number;
   columns: number;
-  isPreview: boolean;
+  isPreview: boolean; // a better one will follow
+  isSampled: boolean; // only some rows of each cell were read
   bitmap: ImageBitmap | null;
   style: string; // what the bitmap was coloured with
 }
@@ -132,6 +133,7 @@ export class TileStore {
         rows: body.rows,
         columns: body.columns,
         isPreview: body.is_preview && preview, // a saved file may have nothing better than a preview
+        isSampled: body.is_preview,
         bitmap: null,
         style: "",
       });

@@ -5,7 +5,8 @@ import { useEffect } from "preact/hooks";
 import { useApp } from "../app";
 import { cssColour, inkOn, weightColour } from "../colour";
 import { describeHead, formatPercent, labelsOf } from "../describe";
-import { findPrediction, selectSequence, useRow } from "./text_strip";
+import { useRow } from "./selected_weights";
+import { findPrediction, selectSequence } from "./text_strip";
 
 const STEP_TIME = 700; // ms between two steps
 

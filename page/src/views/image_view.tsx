@@ -7,7 +7,7 @@ import { overlayColour, shade } from "../colour";
 import { describeHead, formatWeight } from "../describe";
 import type { Run, Site } from "../protocol";
 import { Legend } from "./legend";
-import { useRow } from "./text_strip";
+import { useRow } from "./selected_weights";
 
 export function ImageView() {
   const app = useApp();

@@ -19,7 +19,7 @@ export interface MapGestures {
   value: Signal<string>; // the sentence below the map
   values: Signal<Map<Shown, VisibleValues>>;
   most: Signal<number>;
-  isPreview: Signal<boolean>;
+  isSampled: Signal<boolean>; // the map on screen is a preview
 }
 
 const WHEEL_SPEED = 0.0016;
@@ -93,7 +93,8 @@ export function MapCanvas({ shown, gestures, title }: { shown: Shown; gestures: 
         canvas.width = Math.round(width * ratio);
         canvas.height = Math.round(height * ratio);
       }
-      const { isComplete } = paintMap(context, app.tiles, picture);
+      const { isComplete, isSampled } = paintMap(context, app.tiles, picture);
+      gestures.isSampled.value = isSampled;
       canvas.dataset.complete = String(isComplete);
       canvas.dataset.most = String(picture.most);
       if (shown === "difference") app.largestDifference.value = picture.most;

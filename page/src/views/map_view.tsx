@@ -24,7 +24,7 @@ export function MapView() {
     value: useSignal(""),
     values: useSignal<Map<Shown, VisibleValues>>(new Map()),
     most: useSignal(1),
-    isPreview: useSignal(false),
+    isSampled: useSignal(false),
   };
   const site = app.site.value;
   const shape = site ? `${site.queries}x${site.keys}` : "";
@@ -53,7 +53,7 @@ export function MapView() {
       </div>
       <div class="jk-map-foot">
         <p class="jk-value" role="status" aria-live="polite">
-          {gestures.value.value || words.hoverHint}
+          {gestures.value.value || (gestures.isSampled.value ? words.preview : words.hoverHint)}
         </p>
         {rectangle && canEdit && (
           <button

@@ -1,12 +1,10 @@
 /** The text as tokens, shaded by where the selected token looks, beside what the model predicts. */
 
-import { useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
 import { type App, useApp } from "../app";
 import { cssColour, inkOn, weightColour } from "../colour";
 import { describeHead, formatPercent } from "../describe";
-import type { Line, Prediction, Run, Sequence } from "../protocol";
-import { asFloats, AskError } from "../wire/client";
+import type { Prediction, Run, Sequence } from "../protocol";
+import { useRow } from "./selected_weights";
 
 const MAX_CHIPS = 400;
 
@@ -44,34 +42,6 @@ export function TextStrip() {
       <Predictions app={app} run={run} />
     </section>
   );
-}
-
-/** Load the row of the selected query in the selected head. */
-export function useRow(app: App) {
-  const weights = useSignal<Float32Array>(new Float32Array());
-  const run = app.run.value;
-  const { site, head, query } = app.selection.value;
-  const pass = app.pass.value;
-  const shownText = useRef<string | null>(null);
-  useEffect(() => {
-    const text = run && `${run.model.name}\u0000${run.source.join("\u0000")}`;
-    if (!run || query === null || text !== shownText.current) weights.value = new Float32Array(); // never the row of another text
-    shownText.current = text;
-    if (!run || query === null) return;
-    let isCurrent = true;
-    app.client
-      .ask<Line>("line", { run: run.run, show: pass, site, head, query })
-      .then(({ buffers }) => {
-        if (isCurrent) weights.value = asFloats(buffers[0]);
-      })
-      .catch((error) => {
-        if (!(error instanceof AskError)) throw error;
-      });
-    return () => {
-      isCurrent = false;
-    };
-  }, [run, site, head, query, pass]);
-  return weights;
 }
 
 interface ChipsProps {

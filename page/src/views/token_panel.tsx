@@ -4,9 +4,9 @@ import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { type App, useApp } from "../app";
 import { describeHead, formatWeight, labelsOf, shortenSite } from "../describe";
-import type { Line, Run, Token } from "../protocol";
-import { asFloats, AskError } from "../wire/client";
-import { useRow } from "./text_strip";
+import type { Run, Token } from "../protocol";
+import { AskError } from "../wire/client";
+import { useColumn, useRow } from "./selected_weights";
 
 const SHOWN_KEYS = 8;
 const SHOWN_HEADS = 40;
@@ -65,34 +65,6 @@ function InHead({ app, run, label }: { app: App; run: Run; label: string }) {
       )}
     </div>
   );
-}
-
-function useColumn(app: App) {
-  const weights = useSignal<Float32Array>(new Float32Array());
-  const run = app.run.value;
-  const { site, head, query } = app.selection.value;
-  const pass = app.pass.value;
-  useEffect(() => {
-    const shape = run?.sites[site];
-    if (!run || !shape || query === null || query >= shape.keys || shape.query_sequence !== shape.key_sequence) {
-      weights.value = new Float32Array();
-      return;
-    }
-    let isCurrent = true;
-    if (weights.value.length !== shape.queries) weights.value = new Float32Array();
-    app.client
-      .ask<Line>("line", { run: run.run, show: pass, site, head, key: query })
-      .then(({ buffers }) => {
-        if (isCurrent) weights.value = asFloats(buffers[0]);
-      })
-      .catch((error) => {
-        if (!(error instanceof AskError)) throw error;
-      });
-    return () => {
-      isCurrent = false;
-    };
-  }, [run, site, head, query, pass]);
-  return weights;
 }
 
 interface WeightsProps {

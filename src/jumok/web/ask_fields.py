@@ -44,7 +44,7 @@ def read_choice(ask: dict[str, Any], name: str, choices: tuple[str, ...], *, def
         default: The word of a field that is missing; None: the field is required.
 
     Raises:
-        ArgumentError: If it is none of them.
+        ArgumentError: If the field is not one of the words.
     """
     word = ask.get(name, default)
     if not isinstance(word, str) or word not in choices:

@@ -2,64 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
-from jumok.checkpoint import Loaded
 from jumok.data.tokenizers.token_labels import label_tokens
 from jumok.errors import ArgumentError
-from jumok.lens import Capture, Edit
-from jumok.lens.effects.answer import Answer, extract_answer
+from jumok.lens import Edit
 from jumok.lens.huggingface.router import EDITABLE
-from jumok.lens.reuse import read_versions
-from jumok.lens.run_progress import RunProgress
-from jumok.models import Model
-from jumok.tap import listen
 from jumok.tasks.labelled_input import LabelledInput
 from jumok.threads import count_rows, use_fastest_threads
 
 from .answers import predictions
 from .answers.first_selection import choose_selection
 from .answers.picture import Picture, draw_picture
-from .answers.predictions import Predictions
-from .answers.site_maps import SiteMap, build_site_maps, describe_sites
+from .answers.site_maps import SiteMap, describe_sites
+from .forward_pass import Pass, Progress, get_clean_pass, run_pass
 from .opened_model import OpenedModel
 from .page_edits import locate_edits_in_windows
 
-KEPT = ("value", "output")  # what the steps of a head need besides queries and keys
-MAX_KEPT_POSITIONS = 4096  # longer inputs would need gigabytes
-CLEAN_PASS, FIRST_SELECTION = "clean pass", "first selection"  # under which an opened model keeps them
-
-Progress = Callable[[int, int, str], None]  # finished steps, all steps (0: not known), stage
-
-_serial_numbers = itertools.count()
-
-
-@dataclass(frozen=True)
-class Pass:
-    """One forward pass.
-
-    Attributes:
-        serial: A number that no other pass of this process has.
-        capture: What the lens recorded.
-        maps: The maps of its attentions, in execution order.
-        predictions: What the model predicted.
-        kind: What kind of prediction that is.
-        measured: What the page asked about it and received: "kinds" of heads, effects of "heads" and of "edges".
-    """
-
-    serial: int
-    capture: Capture
-    maps: list[SiteMap]
-    predictions: Predictions
-    kind: str
-    measured: dict[str, dict[str, Any]] = field(default_factory=dict)
+FIRST_SELECTION = "first selection"  # under which an opened model keeps it
 
 
 @dataclass
@@ -272,9 +237,9 @@ def inspect_model(
         with use_fastest_threads(opened.model, count_rows(labelled.inputs)):
             if generate and labelled.tokens and not labelled.target:
                 labelled = _continue_text(opened, labelled, edits, generate, notes, progress)
-            clean = _get_clean_pass(opened, labelled, progress)
+            clean = get_clean_pass(opened, labelled, progress)
             applied = locate_edits_in_windows(edits, clean.capture, clean.maps)
-            edited = _run_pass(opened, labelled, applied, progress, clean) if applied else None
+            edited = run_pass(opened, labelled, applied, progress, clean) if applied else None
     picture = draw_picture(opened, labelled, clean.capture)
     for site_map, site in zip(clean.maps, clean.capture.sites.names, strict=True):
         if type(site_map) is SiteMap and site_map.attention.batch > 1:
@@ -326,110 +291,3 @@ def _continue_text(
     inputs = (torch.tensor([tokens], dtype=source.dtype, device=source.device), *labelled.inputs[1:])
     tokenizer = opened.loaded.require_tokenizer()
     return replace(labelled, inputs=inputs, tokens=tokens, source=label_tokens(tokenizer, tokens), source_words=None)
-
-
-def _get_clean_pass(opened: OpenedModel, labelled: LabelledInput, progress: Progress) -> Pass:
-    """Return the pass without edits; that of the last input is kept, unless the model was trained meanwhile."""
-    versions = read_versions(opened.model)
-    stored = opened.kept_results.get(CLEAN_PASS)
-    if stored is not None:
-        inputs, stored_versions, clean = stored
-        is_same = len(inputs) == len(labelled.inputs) and all(map(torch.equal, inputs, labelled.inputs))
-        if is_same and versions == stored_versions:
-            return clean
-    clean = _run_pass(opened, labelled, (), progress, None)
-    opened.kept_results[CLEAN_PASS] = (labelled.inputs, versions, clean)
-    return clean
-
-
-def _run_pass(
-    opened: OpenedModel, labelled: LabelledInput, edits: Sequence[Edit], progress: Progress, clean: Pass | None
-) -> Pass:
-    """Run the model once, and describe its predictions. Blocks before the first edit are those of the clean pass."""
-    lens = opened.lens
-    length = max(tensor.shape[1] for tensor in labelled.inputs) if labelled.tokens else len(labelled.source)
-    settings: dict[str, Any] = {**lens.facts.build_no_cache_arguments(), **labelled.named}
-    decoder_length = len(labelled.target) or length
-    if predictions.should_omit_logits(decoder_length, lens.facts.vocabulary):
-        settings |= lens.facts.build_last_logits_arguments(1)
-    keeps_more = length <= MAX_KEPT_POSITIONS and _can_keep(opened, settings, progress)
-    reuse = None if clean is None or clean.capture.reusable is None else clean.capture
-    capture = lens.run(
-        *labelled.positional,
-        edits=edits,
-        keep=KEPT if keeps_more else (),
-        logits=True,
-        reusable=keeps_more and clean is None,
-        reuse=reuse,
-        progress=lambda done, total: progress(done, total, "running"),
-        **settings,
-    )
-    kind, described = _describe_predictions(opened, labelled, capture)
-    capture.output = None  # logits are large
-    maps = build_site_maps(capture, lambda site: opened.locate_patches(site, labelled))
-    return Pass(next(_serial_numbers), capture, maps, described, kind)
-
-
-def _can_keep(opened: OpenedModel, settings: dict[str, Any], progress: Progress) -> bool:
-    """Return whether the lens can record more than maps; of some models of transformers it has only those."""
-    if isinstance(opened.model, Model):
-        return True
-    with contextlib.suppress(ArgumentError):  # a model that is refused is refused again by lens.run
-        opened.lens.prepare_route(RunProgress(lambda done, total: progress(0, 0, "reading")), **settings)
-        return True
-    return False
-
-
-@contextlib.contextmanager
-def watch_taps(check: Callable[[], None]) -> Iterator[None]:
-    """Call a function at every attention that a model computes while the context is open.
-
-    Args:
-        check: The function; an exception that it raises stops the model.
-    """
-
-    def pass_on(site: str, tapped: Any) -> Any:
-        if site.endswith(".positions"):
-            check()
-        return tapped
-
-    with listen(pass_on):
-        yield
-
-
-def _describe_predictions(opened: OpenedModel, labelled: LabelledInput, capture: Capture) -> tuple[str, Predictions]:
-    """Return what kind of prediction a model makes, and its predictions."""
-    model, loaded = opened.model, opened.loaded
-    try:
-        answer: Answer = extract_answer(capture.output)
-    except ArgumentError:  # such as the spans of a model that answers questions
-        return predictions.VECTOR, Predictions([], None)
-    task = model.task if isinstance(model, Model) else ""
-    kind = predictions.choose_kind(answer, task, type(model).__name__)
-    if kind in (predictions.NEXT_TOKEN, predictions.MASKED_TOKEN):
-        tokens = labelled.inputs[1][0].tolist() if labelled.target else labelled.tokens
-        is_masked = kind == predictions.MASKED_TOKEN
-        if len(tokens) < answer.tensor.shape[1]:  # a model that reads more positions than the text has tokens
-            return predictions.VECTOR, Predictions([], None)
-        return kind, predictions.describe_token_predictions(
-            answer.tensor[0], tokens, loaded.tokenizer, is_masked=is_masked
-        )
-    if kind == predictions.CLASS:
-        has_positions = answer.tensor.dim() == 3
-        return kind, predictions.describe_class_predictions(
-            answer.tensor[0] if has_positions else answer.tensor[:1],
-            lambda number: _name_class(opened, number),
-            is_independent=isinstance(model, Model) and model.independent_classes,
-            has_positions=has_positions,
-        )
-    if kind == predictions.NUMBER:
-        return kind, predictions.describe_number_predictions(answer.tensor[0])
-    return kind, Predictions([], None)
-
-
-def _name_class(opened: OpenedModel, number: int) -> str:
-    if isinstance(opened.loaded, Loaded):
-        labels = opened.loaded.labels
-        return labels[number] if labels is not None and number < len(labels) else f"class {number}"
-    names = getattr(opened.model.config, "id2label", None)
-    return str(names.get(number, f"class {number}")) if isinstance(names, dict) else f"class {number}"

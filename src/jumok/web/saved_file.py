@@ -24,7 +24,8 @@ from . import ask_fields
 from .answers.head_facts import classify_heads
 from .answers.head_steps import describe_steps
 from .answers.python_code import write_code
-from .inspection import Inspection, Pass, Progress, inspect_model
+from .forward_pass import Pass, Progress
+from .inspection import Inspection, inspect_model
 from .model_list import list_models
 from .opened_model import open_listed_model
 from .page_edits import read_page_edits

@@ -15,7 +15,8 @@ from jumok.attention.mask.position_masks import Causal, Edge, Window
 
 from .answers.site_maps import SiteMap, WindowMap
 from .answers.tiles import compute_thumbnails, encode_weights, pool_cells, read_values
-from .inspection import Inspection, Pass
+from .forward_pass import Pass
+from .inspection import Inspection
 
 MAX_EXACT_BYTES = 8_000_000  # of all maps as float32
 MAX_ROUNDED_BYTES = 72_000_000  # of all maps as bytes: SmolLM2 (270 heads) at 512 tokens

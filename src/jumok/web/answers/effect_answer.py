@@ -9,7 +9,8 @@ from jumok.lens import Effect, Effects, effect
 from jumok.lens.effects import metrics
 from jumok.lens.effects.metrics import Metric
 from jumok.tasks.labelled_input import LabelledInput
-from jumok.web.inspection import Inspection, Progress, watch_taps
+from jumok.web.forward_pass import Progress, watch_taps
+from jumok.web.inspection import Inspection
 
 
 def measure_effects(inspection: Inspection, over: str, progress: Progress) -> dict[str, Any]:

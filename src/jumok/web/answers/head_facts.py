@@ -13,7 +13,8 @@ from jumok.lens.describe.head_profile import HeadProfiler
 from jumok.lens.describe.table_rows import build_table_rows
 from jumok.models import Model
 from jumok.threads import use_fastest_threads
-from jumok.web.inspection import Inspection, Progress, watch_taps
+from jumok.web.forward_pass import Progress, watch_taps
+from jumok.web.inspection import Inspection
 
 from .site_maps import WindowMap
 

@@ -14,7 +14,7 @@ from jumok.lab import step_texts as texts
 from jumok.lab.bilingual_text import Text
 from jumok.lens.capture.captured_attention import CapturedCall
 from jumok.lens.edits.apply_edits import TemperatureScore
-from jumok.web.inspection import MAX_KEPT_POSITIONS, Pass
+from jumok.web.forward_pass import MAX_KEPT_POSITIONS, Pass
 
 from .site_maps import WindowMap
 

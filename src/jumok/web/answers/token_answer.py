@@ -9,7 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from jumok.web.inspection import Inspection, Pass
+from jumok.web.forward_pass import Pass
+from jumok.web.inspection import Inspection
 
 from .site_maps import SiteMap
 from .tiles import Check, read_column
