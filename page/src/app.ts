@@ -5,6 +5,7 @@ import { batch, computed, effect, signal } from "@preact/signals";
 import { createContext } from "preact";
 import { useContext } from "preact/hooks";
 import type { Scale, Theme } from "./colour";
+import { EditHistory } from "./edit_history";
 import { type LinkState, readFragment, writeFragment } from "./link";
 import type { Rectangle } from "./map/painter";
 import { TileStore } from "./map/tiles";
@@ -76,9 +77,7 @@ export class App {
 
   /** The edits on screen; the run follows. */
   readonly edits = signal<Edit[]>([]);
-  private past: Edit[][] = [];
-  private future: Edit[][] = [];
-  readonly historySize = signal({ undo: 0, redo: 0 });
+  readonly history = new EditHistory();
 
   readonly site = computed<Site | null>(() => this.run.value?.sites[this.selection.value.site] ?? null);
   /** The pass that lists and lines read: with edits the edited one, unless the clean one is chosen. */
@@ -308,29 +307,19 @@ export class App {
 
   // Edits
 
-  /** Replace the edits; `isDragging` joins the changes of one drag into one step of undo. */
-  setEdits(edits: Edit[], isDragging = false): void {
-    if (!isDragging) {
-      this.past.push(this.edits.value);
-      this.future = [];
-    }
-    this.applyEdits(edits, isDragging ? RUN_DELAY : 0);
+  /** Replace the edits; the changes of one drag are one step of undo. */
+  setEdits(edits: Edit[]): void {
+    this.history.add(this.edits.value);
+    this.applyEdits(edits, this.history.isDragging ? RUN_DELAY : 0);
   }
 
-  /** A slider is dragged: its changes are one step of undo. */
-  isDragging = false;
-
+  /** A slider is dragged. */
   beginDrag(): void {
-    this.past.push(this.edits.value);
-    this.future = [];
-    this.isDragging = true;
+    this.history.beginDrag(this.edits.value);
   }
 
   endDrag(): void {
-    this.isDragging = false;
-    const before = this.past.at(-1);
-    if (JSON.stringify(before) === JSON.stringify(this.edits.value)) this.past.pop();
-    this.historySize.value = { undo: this.past.length, redo: this.future.length };
+    this.history.endDrag(this.edits.value);
   }
 
   addEdit(edit: Edit): void {
@@ -353,22 +342,17 @@ export class App {
   }
 
   undo(): void {
-    const edits = this.past.pop();
-    if (!edits) return;
-    this.future.push(this.edits.value);
-    this.applyEdits(edits);
+    const edits = this.history.undo(this.edits.value);
+    if (edits) this.applyEdits(edits);
   }
 
   redo(): void {
-    const edits = this.future.pop();
-    if (!edits) return;
-    this.past.push(this.edits.value);
-    this.applyEdits(edits);
+    const edits = this.history.redo(this.edits.value);
+    if (edits) this.applyEdits(edits);
   }
 
   private applyEdits(edits: Edit[], delay = 0): void {
     this.edits.value = edits;
-    this.historySize.value = { undo: this.past.length, redo: this.future.length };
     this.rerun(delay);
   }
 

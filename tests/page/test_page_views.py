@@ -241,9 +241,9 @@ def test_another_text_and_another_model(address: str, open_page: OpenPage) -> No
     shown.page.wait_for_selector("[data-sequence=target]")
     shown.page.fill("textarea", "나는 책을 읽는다")
     shown.page.keyboard.press("Enter")
-    answer = shown.page.locator("[data-sequence=target] .jk-chip")
-    shown.page.wait_for_function("() => document.querySelectorAll('[data-sequence=target] .jk-chip').length === 5")
-    assert answer.all_inner_texts()[1:] == ["I", "read", "a", "book"]
+    shown.page.wait_for_function("() => document.querySelectorAll('[data-sequence=source] .jk-chip').length === 7")
+    answer = shown.page.locator("[data-sequence=target] .jk-chip").all_inner_texts()
+    assert answer[1:] == ["I", "read", "a", "book"] and shown.read_link()["model"] == "translator"
 
 
 def test_a_long_text_is_refused_in_a_sentence(address: str, open_page: OpenPage) -> None:

@@ -30,10 +30,10 @@ export function EditPanel() {
         <h2>{words.editsTitle}</h2>
         {canEdit && (
           <span class="jk-group">
-            <button title={`${words.undo} (Ctrl+Z)`} aria-label={words.undo} data-action="undo" disabled={!app.historySize.value.undo} onClick={() => app.undo()}>
+            <button title={`${words.undo} (Ctrl+Z)`} aria-label={words.undo} data-action="undo" disabled={!app.history.size.value.undo} onClick={() => app.undo()}>
               ↶
             </button>
-            <button title={`${words.redo} (Ctrl+Shift+Z)`} aria-label={words.redo} data-action="redo" disabled={!app.historySize.value.redo} onClick={() => app.redo()}>
+            <button title={`${words.redo} (Ctrl+Shift+Z)`} aria-label={words.redo} data-action="redo" disabled={!app.history.size.value.redo} onClick={() => app.redo()}>
               ↷
             </button>
           </span>
@@ -91,11 +91,11 @@ function Buttons() {
   const { layer } = site;
   const isScale = (edit: Edit) => edit.edit === "Scale" && edit.layer === layer && edit.head === head;
   const temperature = Number(app.edits.value.find(isScale)?.temperature ?? 1);
-  const setTemperature = (exponent: number, isDragging: boolean) => {
+  const setTemperature = (exponent: number) => {
     const others = app.edits.value.filter((edit) => !isScale(edit));
     const chosen = 2 ** exponent;
     const edits = Math.abs(exponent) < 1e-9 ? others : [...others, { edit: "Scale", layer, head, temperature: chosen } as Edit];
-    app.setEdits(edits, isDragging);
+    app.setEdits(edits);
   };
   const isUnmasked = app.edits.value.some((edit) => edit.edit === "Remask" && appliesTo(edit, site));
   return (
@@ -137,7 +137,7 @@ function Buttons() {
           value={Math.log2(temperature)}
           aria-valuetext={temperature.toFixed(2)}
           onPointerDown={() => app.beginDrag()}
-          onInput={(event) => setTemperature(Number(event.currentTarget.value), app.isDragging)}
+          onInput={(event) => setTemperature(Number(event.currentTarget.value))}
           onPointerUp={() => app.endDrag()}
         />
         <output class="jk-number">{temperature.toFixed(2)}</output>
