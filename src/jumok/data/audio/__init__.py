@@ -1,0 +1,1 @@
+"""Audio: read sound files, compute their features, and synthesise speech."""
