@@ -190,7 +190,7 @@ def _find_word_times(text: str, recording: _Recording, rate: int) -> tuple[Spoke
     starts: list[int | None] = [None] * len(words)
     for position, sample in recording.word_starts:
         index = text.count(" ", 0, position)
-        if starts[index] is None:  # a hyphenated word or a number can have several events
+        if starts[index] is None:  # a number or "and/or" has several events
             starts[index] = sample
 
     boundaries = sorted({*(start for start in starts if start is not None), *recording.silences})
