@@ -66,6 +66,8 @@ def test_words_without_an_event_have_no_times() -> None:
     assert starts == sorted(starts)
     several_events = espeak.speak("and/or cats").words  # one event each for "and", "/" and "or"
     assert several_events[0].start == 0 and several_events[0].end == several_events[1].start
+    pause = espeak.speak("cats, dogs").words
+    assert (pause[0].end or 0) < (pause[1].start or 0) - 0.1
     korean = espeak.speak("나는 학교에 갑니다.", "ko").words
     assert korean[0].start is None and korean[1].start is not None and korean[1].end == korean[2].start
 

@@ -60,11 +60,13 @@ class _Recording:
     Attributes:
         pcm: The samples as 16-bit integers.
         word_starts: The position in the text, counted from 0, and the sample of each word event.
+        phonemes: The samples at which a phoneme begins.
         silences: The samples at which a pause begins, or a clause ends.
     """
 
     pcm: bytearray = field(default_factory=bytearray)
     word_starts: list[tuple[int, int]] = field(default_factory=list)
+    phonemes: list[int] = field(default_factory=list)
     silences: list[int] = field(default_factory=list)
 
     def record(self, samples: int | None, count: int, events: Any) -> int:
@@ -84,6 +86,8 @@ class _Recording:
                 self.word_starts.append((event.text_position - 1, event.sample))
             elif event.type == END_EVENT or (event.type == PHONEME_EVENT and event.phoneme.startswith(b"_")):
                 self.silences.append(event.sample)
+            elif event.type == PHONEME_EVENT:
+                self.phonemes.append(event.sample)
             index += 1
         return 0
 
@@ -193,13 +197,13 @@ def _find_word_times(text: str, recording: _Recording, rate: int) -> tuple[Spoke
         if starts[index] is None:  # a number or "and/or" has several events
             starts[index] = sample
 
-    boundaries = sorted({*(start for start in starts if start is not None), *recording.silences})
     spoken: list[SpokenWord] = []
-    for index, word in enumerate(words):
-        start = starts[index]
-        next_has_start = index + 1 == len(words) or starts[index + 1] is not None
+    for word, start, next_start in zip(words, starts, [*starts[1:], len(recording.pcm) // 2], strict=True):
         end = None
-        if start is not None and next_has_start:
-            end = next((sample for sample in boundaries if sample > start), None)
+        if start is not None and next_start is not None:
+            # pauses inside a word, as in "and/or", have phonemes behind them
+            last_phoneme = max((sample for sample in recording.phonemes if start <= sample < next_start), default=start)
+            silences = (sample for sample in recording.silences if last_phoneme < sample < next_start)
+            end = min(silences, default=next_start)
         spoken.append(SpokenWord(word, None if start is None else start / rate, None if end is None else end / rate))
     return tuple(spoken)
