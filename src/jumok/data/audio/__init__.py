@@ -1,0 +1,1 @@
+"""Audio: read audio files safely, compute log-mel spectrograms, and synthesise speech."""
