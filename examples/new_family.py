@@ -16,7 +16,7 @@ from jumok.layers import EncoderBlock, FeedForward, LayerNorm
 from jumok.models import Config, Model, Output
 from jumok.models.model import initialise_linear_layers, initialise_normal
 from jumok.models.registry import register_family
-from jumok.models.token_inputs import build_causal_mask, check_tokens, compute_token_logits
+from jumok.layers.token_inputs import build_causal_mask, check_tokens, compute_token_logits
 
 
 @dataclass(frozen=True)

@@ -103,6 +103,7 @@ class MultiHead(AttentionLayer):
         value_width: Width of values; ``head_width`` by default.
         source_width: Width of the source of a cross-attention; ``width`` by default.
         bias: Whether the projections have biases.
+        key_bias: Whether the projection of the keys has a bias; ``bias`` by default.
         output_bias: Whether the output map has a bias; ``bias`` by default.
         projection: "fused" (one map for query, key and value), "batched" (one each) or "single" (one per head). Equal
             parameters give equal outputs, and ``convert_projection`` converts them.
@@ -128,6 +129,7 @@ class MultiHead(AttentionLayer):
         value_width: int | None = None,
         source_width: int | None = None,
         bias: bool = True,
+        key_bias: bool | None = None,
         output_bias: bool | None = None,
         projection: str = "fused",
         score: Score | None = None,
@@ -152,7 +154,8 @@ class MultiHead(AttentionLayer):
 
         value_width = head_width if value_width is None else value_width
         source_width = width if source_width is None else source_width
-        sizes = Sizes(width, source_width, heads, groups, head_width, value_width, bias)
+        key_bias = bias if key_bias is None else key_bias
+        sizes = Sizes(width, source_width, heads, groups, head_width, value_width, bias, key_bias)
         self.projection: Projection = PROJECTIONS[projection](sizes)
         self.output = Linear(heads * value_width, width, bias=bias if output_bias is None else output_bias)
         self._configure(score, dropout, backend, "attention")
@@ -285,6 +288,7 @@ class MultiHead(AttentionLayer):
             value_width=sizes.value_width,
             source_width=sizes.source_width,
             bias=sizes.bias,
+            key_bias=sizes.key_bias,
             output_bias=self.output.bias is not None,
             projection=projection,
             score=copy.deepcopy(self.score),

@@ -31,6 +31,8 @@ class Sizes:
         head_width: Width of a query and of a key.
         value_width: Width of a value.
         bias: Whether the maps have biases.
+        key_bias: Whether the map of the keys has one too. It adds the same number to all scores of a query, which does
+            not change the weights, so Whisper has none.
     """
 
     width: int
@@ -40,6 +42,7 @@ class Sizes:
     head_width: int
     value_width: int
     bias: bool
+    key_bias: bool
 
 
 class ProjectionParameters(NamedTuple):
@@ -126,6 +129,8 @@ class Fused(Projection):
                 f'projection="fused" needs equal widths, but inputs have width {sizes.width} and the source '
                 f'{sizes.source_width}; use projection="batched"'
             )
+        if sizes.key_bias != sizes.bias:
+            raise ArgumentError('projection="fused" has one bias for query, key and value; use projection="batched"')
         self.sizes = sizes
         self.widths = (
             sizes.heads * sizes.head_width,
@@ -188,7 +193,7 @@ class Batched(Projection):
         super().__init__()
         self.sizes = sizes
         self.query = Linear(sizes.width, sizes.heads * sizes.head_width, bias=sizes.bias)
-        self.key = Linear(sizes.source_width, sizes.groups * sizes.head_width, bias=sizes.bias)
+        self.key = Linear(sizes.source_width, sizes.groups * sizes.head_width, bias=sizes.key_bias)
         self.value = Linear(sizes.source_width, sizes.groups * sizes.value_width, bias=sizes.bias)
 
     def project_queries(self, inputs: axes.Hidden) -> axes.Query:
@@ -223,12 +228,12 @@ class PerHead(Projection):
         super().__init__()
         self.sizes = sizes
 
-        def make_maps(count: int, inner: int, outer: int) -> nn.ModuleList:
-            return nn.ModuleList(Linear(inner, outer, bias=sizes.bias) for _ in range(count))
+        def make_maps(count: int, inner: int, outer: int, bias: bool) -> nn.ModuleList:
+            return nn.ModuleList(Linear(inner, outer, bias=bias) for _ in range(count))
 
-        self.query = make_maps(sizes.heads, sizes.width, sizes.head_width)
-        self.key = make_maps(sizes.groups, sizes.source_width, sizes.head_width)
-        self.value = make_maps(sizes.groups, sizes.source_width, sizes.value_width)
+        self.query = make_maps(sizes.heads, sizes.width, sizes.head_width, sizes.bias)
+        self.key = make_maps(sizes.groups, sizes.source_width, sizes.head_width, sizes.key_bias)
+        self.value = make_maps(sizes.groups, sizes.source_width, sizes.value_width, sizes.bias)
 
     def project_queries(self, inputs: axes.Hidden) -> axes.Query:
         return torch.stack([linear(inputs) for linear in self.query], 1)

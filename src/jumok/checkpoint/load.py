@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from jumok.data.images.preparation import PREPROCESSOR_FILE, Preparation
+from jumok.data.tokenizers.speech_tokens import GENERATION_FILE, SpeechTokens
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import CheckpointError, TokenizerError
 from jumok.fields import JSONObject
@@ -18,7 +19,7 @@ from jumok.models.registry import get_family
 
 from . import manifest
 from .huggingface import get_dialect
-from .loaded import Loaded, check_labels, check_vocabulary, parse_id2label
+from .loaded import Loaded, check_labels, check_speech_tokens, check_vocabulary, parse_id2label
 from .name_table import IdentityTable, NameTable, build_on_meta
 from .tensor_files import TensorFiles, read_json, read_pickled_tensors, safe_join
 
@@ -122,7 +123,8 @@ def _add_files(path: Path, model: Model, labels: tuple[str, ...] | None) -> Load
     tokenizer = _load_tokenizer(path)
     if tokenizer is not None:
         check_vocabulary(tokenizer, model)
-    return Loaded(model, tokenizer, model.config, model.family, preparation, labels)
+    speech_tokens = _load_speech_tokens(path, model)
+    return Loaded(model, tokenizer, model.config, model.family, preparation, labels, speech_tokens)
 
 
 def _load_preparation(path: Path, model: Model) -> Preparation | None:
@@ -135,6 +137,16 @@ def _load_preparation(path: Path, model: Model) -> Preparation | None:
         preparation.check_model_size(size)
         return preparation
     return Preparation(size, mean=(0.5,) * channels, std=(0.5,) * channels)
+
+
+def _load_speech_tokens(path: Path, model: Model) -> SpeechTokens | None:
+    """Return the special tokens of a speech model; without a file, it has only a start and an end."""
+    if model.reads != "audio" or model.start_token is None or model.end_token is None:
+        return None
+    settings = read_json(path, GENERATION_FILE) if safe_join(path, GENERATION_FILE).is_file() else {}
+    speech_tokens = SpeechTokens.from_json(settings, model.start_token, model.end_token)
+    check_speech_tokens(speech_tokens, model)
+    return speech_tokens
 
 
 def _load_tokenizer(path: Path) -> Tokenizer | None:

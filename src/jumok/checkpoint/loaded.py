@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from reprlib import repr as shorten  # limits the depth and length of its output
 
 from jumok.data.images.preparation import Preparation
+from jumok.data.tokenizers.speech_tokens import GENERATION_FILE, SpeechTokens
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError, CheckpointError, describe_type
 from jumok.fields import JSONValue
 from jumok.models import Config, Model
+from jumok.models.speech import SpeechConfig
 
 MAX_LABEL_LENGTH = 1000  # characters
 
@@ -26,6 +28,7 @@ class Loaded:
         family: The name of the model's family.
         preparation: How images are resized and normalised; None if the model reads no images.
         labels: The names of the classes, in order; None if they have no names.
+        speech_tokens: The special tokens of a model that transcribes audio; None for other models.
     """
 
     model: Model
@@ -34,6 +37,7 @@ class Loaded:
     family: str
     preparation: Preparation | None = None
     labels: tuple[str, ...] | None = None
+    speech_tokens: SpeechTokens | None = None
 
     def require_tokenizer(self) -> Tokenizer:
         """Return the tokenizer.
@@ -67,6 +71,34 @@ def check_vocabulary(tokenizer: Tokenizer, model: Model) -> None:
             f"the tokenizer has ids up to {tokenizer.vocabulary - 1:,}, but the model has {embeddings:,} tokens; it "
             "belongs to another model"
         )
+
+
+def check_speech_tokens(speech_tokens: SpeechTokens, model: Model) -> None:
+    """Raise an error if special tokens do not belong to a model.
+
+    Args:
+        speech_tokens: The special tokens.
+        model: The speech model.
+
+    Raises:
+        CheckpointError: If a token is not in the vocabulary, or a head is not in the decoder.
+    """
+    config = model.config
+    assert isinstance(config, SpeechConfig)
+    single = (speech_tokens.start, speech_tokens.end, speech_tokens.transcribe, speech_tokens.translate)
+    others = (speech_tokens.no_timestamps, speech_tokens.previous, *speech_tokens.languages.values())
+    # suppressed tokens may be outside the vocabulary: transformers writes default ids for small models too
+    highest = max(token_id for token_id in (*single, *others) if token_id is not None)
+    if highest >= config.vocabulary:
+        raise CheckpointError(
+            f"{GENERATION_FILE} names token {highest:,}, but the model has {config.vocabulary:,} tokens"
+        )
+    for block, head in (*speech_tokens.alignment_heads, *speech_tokens.timing_heads):
+        if block >= config.decoder_layers or head >= config.decoder_heads:
+            raise CheckpointError(
+                f"{GENERATION_FILE} names head {head} of block {block}, but the decoder has {config.decoder_layers} "
+                f"blocks of {config.decoder_heads} heads"
+            )
 
 
 def check_labels(labels: object, model: Model) -> tuple[str, ...]:

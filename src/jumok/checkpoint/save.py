@@ -10,6 +10,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from jumok.data.images.preparation import PREPROCESSOR_FILE, Preparation
+from jumok.data.tokenizers.speech_tokens import GENERATION_FILE, SpeechTokens
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.defaults import FORMATS
 from jumok.errors import ArgumentError, describe_type
@@ -29,6 +30,7 @@ def save(
     tokenizer: Tokenizer | None = None,
     preparation: Preparation | None = None,
     labels: Sequence[str] | None = None,
+    speech_tokens: SpeechTokens | None = None,
 ) -> Path:
     """Write a model into a new folder. If writing fails, no folder is left behind.
 
@@ -39,6 +41,7 @@ def save(
         tokenizer: The tokenizer to write beside the model.
         preparation: How images are prepared.
         labels: The names of the classes, in order.
+        speech_tokens: The special tokens of a speech model.
 
     Returns:
         The folder.
@@ -53,6 +56,7 @@ def save(
         tokenizer = model.tokenizer if tokenizer is None else tokenizer
         preparation = model.preparation if preparation is None else preparation
         labels = model.labels if labels is None else labels
+        speech_tokens = model.speech_tokens if speech_tokens is None else speech_tokens
         model = model.model
     if not isinstance(model, Model):
         raise ArgumentError(
@@ -67,7 +71,7 @@ def save(
 
     target = Path(folder)
     with manifest.create_folder_atomically(target) as temporary:
-        _write_files(temporary, config, tensors, tokenizer, preparation)
+        _write_files(temporary, config, tensors, tokenizer, preparation, speech_tokens)
         if format == "jumok":
             manifest.write_manifest(temporary)
         elif tokenizer is not None:
@@ -101,6 +105,7 @@ def write_model_files(
     tokenizer: Tokenizer | None = None,
     preparation: Preparation | None = None,
     labels: Sequence[str] | None = None,
+    speech_tokens: SpeechTokens | None = None,
 ) -> None:
     """Write all files of the jumok format except the manifest; training adds more files before it writes the manifest.
 
@@ -111,8 +116,9 @@ def write_model_files(
         tokenizer: The tokenizer to write beside the model.
         preparation: How images are prepared.
         labels: The names of the classes, in order.
+        speech_tokens: The special tokens of a speech model.
     """
-    _write_files(folder, _describe_model(model, labels), tensors, tokenizer, preparation)
+    _write_files(folder, _describe_model(model, labels), tensors, tokenizer, preparation, speech_tokens)
 
 
 def _describe_model(model: Model, labels: Sequence[str] | None) -> JSONObject:
@@ -142,6 +148,7 @@ def _write_files(
     tensors: Mapping[str, Tensor],
     tokenizer: Tokenizer | None,
     preparation: Preparation | None,
+    speech_tokens: SpeechTokens | None,
 ) -> None:
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     save_file(contiguous, folder / "model.safetensors", {"format": "pt"})
@@ -150,6 +157,8 @@ def _write_files(
         tokenizer.save(folder)
     if preparation is not None:
         _write_json(folder / PREPROCESSOR_FILE, preparation.to_json())
+    if speech_tokens is not None:
+        _write_json(folder / GENERATION_FILE, speech_tokens.to_json())
 
 
 def _adapt_tokenizer_settings(folder: Path, *, averages_padding: bool) -> None:

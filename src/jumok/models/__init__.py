@@ -9,6 +9,7 @@ from .long import Long, LongConfig
 from .model import Model, Output
 from .numeric import Numeric, NumericConfig
 from .rnn_seq2seq import RNNSeq2Seq, RNNSeq2SeqConfig
+from .speech import Speech, SpeechConfig
 from .swin import Swin, SwinConfig
 from .t5 import T5, T5Config
 from .transformer import Transformer, TransformerConfig
@@ -33,6 +34,8 @@ __all__ = [
     "Output",
     "RNNSeq2Seq",
     "RNNSeq2SeqConfig",
+    "Speech",
+    "SpeechConfig",
     "Swin",
     "SwinConfig",
     "T5Config",

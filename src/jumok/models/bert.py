@@ -29,7 +29,7 @@ from jumok.layers.feedforward import get_activation
 
 from .config import Config
 from .model import Model, Output, initialise_linear_layers, initialise_normal
-from .token_inputs import build_padding_mask, check_token_mask, check_tokens, select_first_token
+from jumok.layers.token_inputs import build_padding_mask, check_token_mask, check_tokens, select_first_token
 
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
 

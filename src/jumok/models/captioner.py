@@ -28,7 +28,7 @@ from jumok.layers.patches import Images, check_images, compute_patch_grid
 
 from .config import Config
 from .model import LayerWeights, Model, Output, collect_decoder_weights, initialise_linear_layers, initialise_normal
-from .token_inputs import build_causal_mask, build_padding_mask, check_tokens, compute_positions, compute_token_logits
+from jumok.layers.token_inputs import build_causal_mask, build_padding_mask, check_tokens, compute_positions, compute_token_logits
 
 Regions = Float[Tensor, "batch region feature"]
 

@@ -21,7 +21,7 @@ from .config import Config
 from .long import LongConfig
 from .model import Model, Output, initialise_normal
 from .registry import get_family
-from .token_inputs import average_tokens, select_first_token
+from jumok.layers.token_inputs import average_tokens, select_first_token
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from jumok.layers.embedding import make_embedding
 from .bert import ACTIVATIONS
 from .config import Config
 from .model import Model, Output, initialise_linear_layers, initialise_normal
-from .token_inputs import build_padding_mask, check_token_mask, check_tokens
+from jumok.layers.token_inputs import build_padding_mask, check_token_mask, check_tokens
 
 MIXINGS = ("longformer", "bigbird", "window", "blocks", "performer", "fnet", "full")
 

@@ -18,8 +18,8 @@ from jumok.tap import name_sites
 
 from .config import Config
 
-SOURCES = ("text", "image", "regions", "numbers")
-TASKS = ("continue", "translate", "caption", "fill", "classify", "score", "embed", "predict")
+SOURCES = ("text", "image", "regions", "audio", "numbers")
+TASKS = ("continue", "translate", "caption", "transcribe", "fill", "classify", "score", "embed", "predict")
 ANSWERS = ("text", "vector", "classes", "tokens", "numbers")
 
 LayerWeights = tuple[Float[Tensor, "batch head query key"], ...]  # one tensor per layer
@@ -59,8 +59,8 @@ class Model(nn.Module):
         family: The family's name in the registry and in config.json.
         config_class: The family's config class.
         config: The config this model was built from.
-        reads: The (source) input: "text", "image", "regions" or "numbers".
-        task: "continue", "translate", "caption", "fill", "classify", "score", "embed" or "predict".
+        reads: The (source) input: "text", "image", "regions", "audio" or "numbers".
+        task: "continue", "translate", "caption", "transcribe", "fill", "classify", "score", "embed" or "predict".
         answers: The output of the task: "text", "vector", "classes", "tokens" or "numbers".
         is_encoder_decoder: True if the model has ``encode()`` and ``decode()``.
         independent_classes: True if each class has a probability of its own (sigmoid), False if they sum to 1.
@@ -236,7 +236,7 @@ def initialise_linear_layers(model: nn.Module, draw: Callable[[Tensor], object])
         draw: Fills a tensor in place.
     """
     for module in model.modules():
-        if isinstance(module, nn.Linear | nn.Embedding | nn.Conv2d):
+        if isinstance(module, nn.Linear | nn.Embedding | nn.Conv1d | nn.Conv2d):
             draw(module.weight)
-        if isinstance(module, nn.Linear | nn.Conv2d) and module.bias is not None:
+        if isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d) and module.bias is not None:
             nn.init.zeros_(module.bias)

@@ -24,7 +24,7 @@ from jumok.layers import DecoderBlock, EncoderBlock, FeedForward, LayerNorm, Sin
 
 from .config import Config
 from .model import LayerWeights, Model, Output, collect_decoder_weights, initialise_linear_layers
-from .token_inputs import build_padding_mask, compute_positions
+from jumok.layers.token_inputs import build_padding_mask, compute_positions
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ FAMILIES: dict[str, tuple[str, str]] = {
     "rnn_seq2seq": ("jumok.models.rnn_seq2seq", "RNNSeq2Seq"),
     "classifier": ("jumok.models.classifier", "Classifier"),
     "captioner": ("jumok.models.captioner", "Captioner"),
+    "speech": ("jumok.models.speech", "Speech"),
     "numeric": ("jumok.models.numeric", "Numeric"),
 }
 

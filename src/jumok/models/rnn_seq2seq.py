@@ -32,7 +32,7 @@ from jumok.layers.embedding import make_embedding
 
 from .config import Config
 from .model import Model, Output
-from .token_inputs import build_padding_mask, check_tokens, compute_token_logits
+from jumok.layers.token_inputs import build_padding_mask, check_tokens, compute_token_logits
 
 ATTENTIONS = ("none", "bahdanau", "luong_dot", "luong_general", "luong_concat")
 

@@ -28,7 +28,7 @@ from jumok.small_batch_linear import Linear
 
 from .config import Config
 from .model import LayerWeights, Model, Output, collect_decoder_weights, initialise_linear_layers, initialise_normal
-from .token_inputs import build_causal_mask, build_padding_mask, check_tokens, compute_positions, compute_token_logits
+from jumok.layers.token_inputs import build_causal_mask, build_padding_mask, check_tokens, compute_positions, compute_token_logits
 
 
 @dataclass(frozen=True)

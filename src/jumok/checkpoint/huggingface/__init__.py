@@ -6,10 +6,10 @@ from jumok.errors import CheckpointError
 from jumok.fields import JSONValue
 from jumok.models import Config
 
-from . import bert, distilbert, gpt2, llama, marian, pegasus, swin, t5, vit, xlm
+from . import bert, distilbert, gpt2, llama, marian, pegasus, swin, t5, vit, whisper, xlm
 from .dialect import Dialect
 
-_MODULES: tuple[Dialect, ...] = (gpt2, llama, bert, distilbert, t5, marian, pegasus, vit, swin, xlm)
+_MODULES: tuple[Dialect, ...] = (gpt2, llama, bert, distilbert, t5, marian, pegasus, vit, swin, xlm, whisper)
 
 # model_type in config.json -> the module that reads it
 DIALECTS: dict[str, Dialect] = {model_type: module for module in _MODULES for model_type in module.MODEL_TYPES}

@@ -1,1 +1,1 @@
-"""Audio: read sound files, compute their features, and synthesise speech."""
+"""Audio: read audio files safely, compute log-mel spectrograms, and synthesise speech."""

@@ -10,7 +10,7 @@ from jumok.checkpoint import load
 from jumok.lab.bilingual_text import Text
 from jumok.layers import EncoderBlock, FeedForward, LayerNorm
 from jumok.lens import Lens
-from jumok.models.token_inputs import average_tokens
+from jumok.layers.token_inputs import average_tokens
 from jumok.tasks.labelled_input import prepare_input
 
 from .exercise import Exercise, NumberExercise, NumberMistake, Numbers, WordExercise

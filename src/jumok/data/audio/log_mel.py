@@ -1,0 +1,101 @@
+"""Log-mel spectrograms, as Whisper reads them (Radford et al. 2022): the loudness of frequency bands, each 10 ms.
+
+    audio -> overlapping windows of 25 ms -> Fourier transform -> power -> mel bands -> log10, at most 8 below the
+    loudest -> (x + 4) / 4
+
+The mel scale follows hearing: linear below 1,000 Hz, logarithmic above (Slaney 1998, "Auditory Toolbox").
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from jumok.errors import ArgumentError
+
+RATE = 16_000  # samples per second
+WINDOW = 400  # samples of a window: 25 ms
+HOP = 160  # samples between two windows: 10 ms
+FRAMES_PER_SECOND = RATE // HOP
+DYNAMIC_RANGE = 8.0  # powers of ten below the loudest band, under which everything counts as silence
+QUIETEST = 1e-10
+
+MELS_PER_HERTZ = 3 / 200  # below 1,000 Hz
+BREAK_HERTZ = 1000.0
+BREAK_MEL = BREAK_HERTZ * MELS_PER_HERTZ
+MELS_PER_LOG_HERTZ = 27 / math.log(6.4)  # above 1,000 Hz
+
+BLOCK_FRAMES = 6_000  # frames computed at once: a minute takes 10 MB, an hour at once would take 600
+
+
+def compute_log_mel(samples: Float[Tensor, " sample"], mel_bins: int = 80) -> Float[Tensor, "mel frame"]:
+    """Return the log-mel spectrogram of a recording.
+
+    Args:
+        samples: The audio, mono, at 16,000 samples per second, from -1 to 1.
+        mel_bins: Number of frequency bands.
+
+    Returns:
+        One column for each complete hop of 10 ms: ``len(samples) // 160`` frames.
+
+    Raises:
+        ArgumentError: If the recording is shorter than a window.
+
+    >>> compute_log_mel(torch.zeros(16_000)).shape
+    torch.Size([80, 100])
+    """
+    if len(samples) <= WINDOW // 2:
+        raise ArgumentError(f"the audio has {len(samples):,} samples; at least {WINDOW // 2 + 1} are needed")
+    power = _compute_mel_power(samples.float(), build_mel_filters(mel_bins).to(samples.device))
+    loudness = power.clamp_min_(QUIETEST).log10_()
+    loudness = torch.maximum(loudness, loudness.max() - DYNAMIC_RANGE)
+    return (loudness + 4.0) / 4.0
+
+
+def _compute_mel_power(samples: Tensor, filters: Tensor) -> Tensor:
+    """Return the power of each band in each frame. Windows are centred on their frame; the ends are mirrored."""
+    window = torch.hann_window(WINDOW, device=samples.device)
+    margin = WINDOW // 2
+    padded = torch.nn.functional.pad(samples[None], (margin, margin), mode="reflect")[0]
+    frames = len(samples) // HOP
+    power = samples.new_empty(filters.shape[0], frames)
+    for first in range(0, frames, BLOCK_FRAMES):
+        last = min(first + BLOCK_FRAMES, frames)
+        block = padded[first * HOP : (last - 1) * HOP + WINDOW]
+        spectrum = torch.stft(block, WINDOW, HOP, window=window, center=False, return_complex=True)
+        power[:, first:last] = filters @ spectrum.abs().square_()
+    return power
+
+
+@lru_cache(maxsize=8)
+def build_mel_filters(mel_bins: int) -> Float[Tensor, "mel frequency"]:
+    """Return the matrix that sums the frequencies of a Fourier transform into mel bands.
+
+    A band is a triangle between the centres of its neighbours, with area 1 (Slaney's normalisation).
+
+    Args:
+        mel_bins: Number of bands, from 0 Hz to 8,000 Hz.
+
+    Raises:
+        ArgumentError: If there is no band.
+    """
+    if mel_bins < 1:
+        raise ArgumentError(f"mel_bins must be at least 1, not {mel_bins}")
+    frequencies = torch.linspace(0, RATE / 2, WINDOW // 2 + 1, dtype=torch.float64)
+    highest_mel = BREAK_MEL + math.log(RATE / 2 / BREAK_HERTZ) * MELS_PER_LOG_HERTZ
+    edges = _mel_to_hertz(torch.linspace(0, highest_mel, mel_bins + 2, dtype=torch.float64))
+    lower, centre, upper = edges[:-2, None], edges[1:-1, None], edges[2:, None]
+    rising = (frequencies - lower) / (centre - lower)
+    falling = (upper - frequencies) / (upper - centre)
+    triangles = torch.minimum(rising, falling).clamp_min(0.0)
+    return (triangles * (2.0 / (upper - lower))).float()
+
+
+def _mel_to_hertz(mels: Tensor) -> Tensor:
+    linear = mels / MELS_PER_HERTZ
+    logarithmic = BREAK_HERTZ * torch.exp((mels - BREAK_MEL) / MELS_PER_LOG_HERTZ)
+    return torch.where(mels < BREAK_MEL, linear, logarithmic)
