@@ -13,10 +13,10 @@ from jumok.attention import MultiHead, bias
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.fields import integer
 from jumok.layers import EncoderBlock, FeedForward, LayerNorm
+from jumok.layers.token_inputs import build_causal_mask, check_tokens, compute_token_logits
 from jumok.models import Config, Model, Output
 from jumok.models.model import initialise_linear_layers, initialise_normal
 from jumok.models.registry import register_family
-from jumok.layers.token_inputs import build_causal_mask, check_tokens, compute_token_logits
 
 
 @dataclass(frozen=True)

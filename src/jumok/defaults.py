@@ -31,4 +31,4 @@ LANGUAGES = ("en", "ko")
 #: the models that come with the package, in folders beside jumok/checkpoint. tiny: two blocks on bytes, trained by the
 #: recipe "induction"; translator: Korean and English sentences of a small grammar, trained by the recipe "translate"
 INCLUDED_MODELS = ("tiny", "translator")
-LOADABLE_MODELS = ("smollm2", "minilm")  # the catalogue models that one of our families can load
+LOADABLE_MODELS = ("smollm2", "minilm", "whisper-tiny-en")  # the catalogue models that one of our families can load

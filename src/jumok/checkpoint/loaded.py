@@ -85,10 +85,17 @@ def check_speech_tokens(speech_tokens: SpeechTokens, model: Model) -> None:
     """
     config = model.config
     assert isinstance(config, SpeechConfig)
-    single = (speech_tokens.start, speech_tokens.end, speech_tokens.transcribe, speech_tokens.translate)
-    others = (speech_tokens.no_timestamps, speech_tokens.previous, *speech_tokens.languages.values())
+    token_ids = (
+        speech_tokens.start,
+        speech_tokens.end,
+        speech_tokens.transcribe,
+        speech_tokens.translate,
+        speech_tokens.no_timestamps,
+        speech_tokens.previous,
+        *speech_tokens.languages.values(),
+    )
     # suppressed tokens may be outside the vocabulary: transformers writes default ids for small models too
-    highest = max(token_id for token_id in (*single, *others) if token_id is not None)
+    highest = max(token_id for token_id in token_ids if token_id is not None)
     if highest >= config.vocabulary:
         raise CheckpointError(
             f"{GENERATION_FILE} names token {highest:,}, but the model has {config.vocabulary:,} tokens"

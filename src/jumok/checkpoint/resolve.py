@@ -54,6 +54,10 @@ def _find_by_name(name: str) -> Path:
             raise CheckpointError(
                 f"{name} is not on this machine yet; download its {megabytes:.0f} MB with: jumok data get {name}"
             )
+        if name == "whisper-tiny-en":
+            from .openai_whisper.convert import find_converted_folder
+
+            return find_converted_folder(folder)
         return next(iter(sorted(folder.glob("*.gguf"))), folder)
     if name in entries:
         raise CheckpointError(

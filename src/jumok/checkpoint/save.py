@@ -19,7 +19,7 @@ from jumok.models import Model
 
 from . import manifest
 from .huggingface import find_dialect_for
-from .loaded import Loaded, check_labels
+from .loaded import Loaded, check_labels, check_speech_tokens
 from .name_table import IdentityTable
 
 
@@ -71,7 +71,8 @@ def save(
 
     target = Path(folder)
     with manifest.create_folder_atomically(target) as temporary:
-        _write_files(temporary, config, tensors, tokenizer, preparation, speech_tokens)
+        _write_files(temporary, config, tensors, tokenizer, preparation)
+        _write_speech_tokens(temporary, model, speech_tokens)
         if format == "jumok":
             manifest.write_manifest(temporary)
         elif tokenizer is not None:
@@ -118,7 +119,8 @@ def write_model_files(
         labels: The names of the classes, in order.
         speech_tokens: The special tokens of a speech model.
     """
-    _write_files(folder, _describe_model(model, labels), tensors, tokenizer, preparation, speech_tokens)
+    _write_files(folder, _describe_model(model, labels), tensors, tokenizer, preparation)
+    _write_speech_tokens(folder, model, speech_tokens)
 
 
 def _describe_model(model: Model, labels: Sequence[str] | None) -> JSONObject:
@@ -148,7 +150,6 @@ def _write_files(
     tensors: Mapping[str, Tensor],
     tokenizer: Tokenizer | None,
     preparation: Preparation | None,
-    speech_tokens: SpeechTokens | None,
 ) -> None:
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     save_file(contiguous, folder / "model.safetensors", {"format": "pt"})
@@ -157,8 +158,13 @@ def _write_files(
         tokenizer.save(folder)
     if preparation is not None:
         _write_json(folder / PREPROCESSOR_FILE, preparation.to_json())
-    if speech_tokens is not None:
-        _write_json(folder / GENERATION_FILE, speech_tokens.to_json())
+
+
+def _write_speech_tokens(folder: Path, model: Model, speech_tokens: SpeechTokens | None) -> None:
+    if speech_tokens is None or model.context_length is None:
+        return
+    check_speech_tokens(speech_tokens, model)
+    _write_json(folder / GENERATION_FILE, speech_tokens.to_json(model.context_length))
 
 
 def _adapt_tokenizer_settings(folder: Path, *, averages_padding: bool) -> None:

@@ -13,7 +13,7 @@ from jumok.models import Model
 from jumok.threads import use_fastest_threads
 
 from .decoding import DEFAULT_LIMIT, create_incremental_decoder
-from .incremental_decoder import IncrementalDecoder
+from .incremental_decoder import IncrementalDecoder, StepLogits
 
 Candidate = tuple[float, int, int]  # log-probability, beam, token
 
@@ -75,9 +75,9 @@ class _TextSearch:
             self.is_open = self.is_open and best_running > worst_finished
         return parents
 
-    def select_best(self) -> list[int]:
-        """Return the tokens of the finished text with the highest score."""
-        return max(self.finished, key=lambda scored: scored[0])[1]
+    def select_best(self) -> tuple[float, list[int]]:
+        """Return the score and the tokens of the finished text with the highest score."""
+        return max(self.finished, key=lambda scored: scored[0])
 
 
 def beam_search(
@@ -128,24 +128,44 @@ def search_beams(decoder: IncrementalDecoder, text_count: int, settings: BeamSet
     Returns:
         The best list of new token ids for each text.
     """
+    with torch.inference_mode():
+        return [tokens for _, tokens in search_scored_beams(decoder, text_count, settings, decoder.prefill())]
+
+
+def search_scored_beams(
+    decoder: IncrementalDecoder, text_count: int, settings: BeamSettings, first_logits: StepLogits
+) -> list[tuple[float, list[int]]]:
+    """Run beam search on a decoder that has read its prompts.
+
+    Args:
+        decoder: A decoder whose batch holds the texts.
+        text_count: The number of texts in the batch.
+        settings: The settings of the search.
+        first_logits: What ``decoder.prefill()`` returned.
+
+    Returns:
+        The score and the new token ids of the best text, for each text.
+    """
     searches = [_TextSearch([(0.0, [])]) for _ in range(text_count)]
     limit = settings.limit
     settings = replace(settings, limit=decoder.clamp_limit(limit))
 
     with torch.inference_mode():
-        logits = decoder.prefill()[:, -1]
+        logits = first_logits[:, -1]
         for length in range(1, settings.limit + 1):
-            parents = _advance_all(searches, logits.float().log_softmax(-1), length, settings)
+            running = [tokens for search in searches for _, tokens in search.running]
+            log_probabilities = decoder.restrict(logits.float().log_softmax(-1), running)
+            parents = _advance_all(searches, log_probabilities, length, settings)
             if length == settings.limit or not any(search.is_open for search in searches):
                 break
             decoder.select_rows(torch.tensor(parents, device=logits.device))
             newest = [[tokens[-1]] for search in searches for _, tokens in search.running]
             logits = decoder.step(torch.tensor(newest, device=logits.device))[:, -1]
 
-    texts = [search.select_best() for search in searches]
-    if any(text[-1] not in settings.ends for text in texts):
+    best = [search.select_best() for search in searches]
+    if any(tokens[-1] not in settings.ends for _, tokens in best):
         decoder.report_stop(limit)
-    return texts
+    return best
 
 
 def _advance_all(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -75,11 +76,13 @@ class CrossAttentionDecoder(IncrementalDecoder):
 
     Args:
         model: A model with ``encode()`` and ``decode()``.
-        source: The encoder's input: token ids [batch, source], images or regions.
+        source: The encoder's input: token ids [batch, source], images, regions or spectrograms.
         limit: The largest number of new tokens.
         source_token_mask: [batch, source], True = real token; None = all are real.
         report: Receives one sentence when an answer stops at the model's context length; by default a
             ``ContextWarning``.
+        prompt: The tokens that every target begins with; the model's start token by default.
+        is_encoded: ``source`` is the output of the encoder, not its input.
     """
 
     def __init__(
@@ -89,23 +92,29 @@ class CrossAttentionDecoder(IncrementalDecoder):
         limit: int,
         source_token_mask: Bool[Tensor, "batch source"] | None = None,
         report: Report = warn_about_context,
+        *,
+        prompt: Sequence[int] | None = None,
+        is_encoded: bool = False,
     ) -> None:
         super().__init__(report)
-        if model.start_token is None:
-            raise ArgumentError("this encoder-decoder declares no start token, so its decoder cannot start")
+        if prompt is None:
+            if model.start_token is None:
+                raise ArgumentError("this encoder-decoder declares no start token, so its decoder cannot start")
+            prompt = [model.start_token]
         self.model = model
         self.source_token_mask = source_token_mask
-        self.encoded = model.encode(source, source_token_mask=source_token_mask)
-        self.cache = Cache(capacity=self.clamp_limit(limit) + 1)
-        self.start = torch.full((self.encoded.shape[0], 1), model.start_token, device=self.encoded.device)
+        self.encoded = source if is_encoded else model.encode(source, source_token_mask=source_token_mask)
+        self.start = torch.tensor([list(prompt)] * self.encoded.shape[0], device=self.encoded.device)
+        self.cache = Cache(capacity=self.clamp_limit(limit) + len(prompt))
 
     @property
     def target_limit(self) -> int | None:
-        """The largest number of new tokens: the start token takes one position, and the last token is not read."""
-        return self.model.context_length
+        """The largest number of new tokens: the prompt takes positions too, and the last new token is not read."""
+        context_length = self.model.context_length
+        return None if context_length is None else context_length - self.start.shape[1] + 1
 
     def prefill(self) -> StepLogits:
-        """Read the start token and return the logits of the first new token, [batch, 1, vocab]."""
+        """Read the prompt and return the logits after each of its tokens, [batch, prompt, vocab]."""
         return self.step(self.start)
 
     def step(self, tokens: Int[Tensor, "batch step"]) -> StepLogits:

@@ -68,6 +68,15 @@ class IncrementalDecoder(ABC):
             count: Number of tokens.
         """
 
+    def restrict(self, scores: Float[Tensor, "batch vocab"], texts: list[list[int]]) -> Float[Tensor, "batch vocab"]:
+        """Return the scores of the next tokens, with those that may not come next at minus infinity. Here all may.
+
+        Args:
+            scores: Logits or log-probabilities.
+            texts: The new tokens of each text so far.
+        """
+        return scores
+
     def clamp_limit(self, limit: int) -> int:
         """Return the number of new tokens after which decoding stops.
 

@@ -66,7 +66,7 @@ def decode_steps(
 
         last = decoder.clamp_limit(limit)
         for count in range(1, last + 1):
-            tokens = sampling.choose(logits[:, -1], texts, generator)
+            tokens = sampling.choose(decoder.restrict(logits[:, -1], texts), texts, generator)
 
             step: list[int | None] = []
             for index, token in enumerate(tokens.tolist()):

@@ -26,10 +26,10 @@ from jumok.fields import choice, flag, integer, optional, real
 from jumok.layers import EncoderBlock, FeedForward, LayerNorm, LearnedPositions, MaskedOutput
 from jumok.layers.embedding import make_embedding
 from jumok.layers.feedforward import get_activation
+from jumok.layers.token_inputs import build_padding_mask, check_token_mask, check_tokens, select_first_token
 
 from .config import Config
 from .model import Model, Output, initialise_linear_layers, initialise_normal
-from jumok.layers.token_inputs import build_padding_mask, check_token_mask, check_tokens, select_first_token
 
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
 

@@ -25,10 +25,16 @@ from jumok.fields import choice, flag, integer, integers, real
 from jumok.layers import DecoderBlock, EncoderBlock, FeedForward, LayerNorm, LearnedPositions, PatchEmbedding
 from jumok.layers.embedding import make_embedding
 from jumok.layers.patches import Images, check_images, compute_patch_grid
+from jumok.layers.token_inputs import (
+    build_causal_mask,
+    build_padding_mask,
+    check_tokens,
+    compute_positions,
+    compute_token_logits,
+)
 
 from .config import Config
 from .model import LayerWeights, Model, Output, collect_decoder_weights, initialise_linear_layers, initialise_normal
-from jumok.layers.token_inputs import build_causal_mask, build_padding_mask, check_tokens, compute_positions, compute_token_logits
 
 Regions = Float[Tensor, "batch region feature"]
 

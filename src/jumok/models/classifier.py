@@ -15,13 +15,13 @@ from torch.nn import functional
 
 from jumok.errors import ArgumentError
 from jumok.fields import choice, integer, real, subconfig
+from jumok.layers.token_inputs import average_tokens, select_first_token
 
 from .bert import BERTConfig
 from .config import Config
 from .long import LongConfig
 from .model import Model, Output, initialise_normal
 from .registry import get_family
-from jumok.layers.token_inputs import average_tokens, select_first_token
 
 
 @dataclass(frozen=True)

@@ -42,11 +42,11 @@ from jumok.layers import (
     YarnScaling,
 )
 from jumok.layers.embedding import make_embedding
+from jumok.layers.token_inputs import build_causal_mask, check_tokens, compute_positions, compute_token_logits
 from jumok.small_batch_linear import Linear
 
 from .config import Config
 from .model import Model, Output, initialise_linear_layers, initialise_normal
-from jumok.layers.token_inputs import build_causal_mask, check_tokens, compute_positions, compute_token_logits
 
 POSITIONS = ("none", "sinusoidal", "learned", "rotary", "alibi", "t5")
 COUNTED_POSITIONS = ("sinusoidal", "learned", "rotary")  # encodings that read the positions of the tokens

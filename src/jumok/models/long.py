@@ -27,11 +27,11 @@ from jumok.errors import ArgumentError
 from jumok.fields import choice, flag, integer, integers, real
 from jumok.layers import EncoderBlock, FeedForward, LayerNorm, LearnedPositions, MaskedOutput
 from jumok.layers.embedding import make_embedding
+from jumok.layers.token_inputs import build_padding_mask, check_token_mask, check_tokens
 
 from .bert import ACTIVATIONS
 from .config import Config
 from .model import Model, Output, initialise_linear_layers, initialise_normal
-from jumok.layers.token_inputs import build_padding_mask, check_token_mask, check_tokens
 
 MIXINGS = ("longformer", "bigbird", "window", "blocks", "performer", "fnet", "full")
 

@@ -21,10 +21,10 @@ from jumok.attention.grid import Positions
 from jumok.errors import ArgumentError, ShapeError
 from jumok.fields import integer, optional, real
 from jumok.layers import DecoderBlock, EncoderBlock, FeedForward, LayerNorm, SinusoidalPositions
+from jumok.layers.token_inputs import build_padding_mask, compute_positions
 
 from .config import Config
 from .model import LayerWeights, Model, Output, collect_decoder_weights, initialise_linear_layers
-from jumok.layers.token_inputs import build_padding_mask, compute_positions
 
 
 @dataclass(frozen=True)

@@ -29,10 +29,10 @@ from jumok.errors import ArgumentError
 from jumok.fields import choice, flag, integer, optional, real
 from jumok.layers import RecurrentEncoder, StateAttention, make_lstm
 from jumok.layers.embedding import make_embedding
+from jumok.layers.token_inputs import build_padding_mask, check_tokens, compute_token_logits
 
 from .config import Config
 from .model import Model, Output
-from jumok.layers.token_inputs import build_padding_mask, check_tokens, compute_token_logits
 
 ATTENTIONS = ("none", "bahdanau", "luong_dot", "luong_general", "luong_concat")
 

@@ -99,9 +99,7 @@ class Speech(Model):
         super().__init__()
         self.config = config
         self.first_convolution = nn.Conv1d(config.mel_bins, config.width, KERNEL, padding=1)
-        self.second_convolution = nn.Conv1d(
-            config.width, config.width, KERNEL, stride=FRAMES_PER_POSITION, padding=1
-        )
+        self.second_convolution = nn.Conv1d(config.width, config.width, KERNEL, stride=FRAMES_PER_POSITION, padding=1)
         # A table in the checkpoint, though it is not trained: the published one differs from computed sines by 3e-4.
         self.source_positions = nn.Parameter(torch.empty(config.source_length, config.width), requires_grad=False)
         self.encoder = nn.ModuleList(_build_encoder_block(config) for _ in range(config.layers))

@@ -25,11 +25,11 @@ from jumok.errors import ArgumentError
 from jumok.fields import choice, flag, integer, optional, real
 from jumok.layers import DecoderBlock, EncoderBlock, FeedForward, GatedFeedForward, RMSNorm
 from jumok.layers.embedding import make_embedding
+from jumok.layers.token_inputs import build_causal_mask, build_padding_mask, check_tokens, compute_token_logits
 from jumok.small_batch_linear import Linear
 
 from .config import Config
 from .model import LayerWeights, Model, Output, collect_decoder_weights, initialise_normal
-from jumok.layers.token_inputs import build_causal_mask, build_padding_mask, check_tokens, compute_token_logits
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Convert Whisper (Radford et al. 2022), multilingual and English-only. The positions of the audio are a stored table."""
+"""Convert Whisper (Radford et al. 2022), multilingual and English-only. The positions of audio are a stored table."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def from_hf_config(hf_config: JSONObject) -> SpeechConfig:
     architectures = get_field(hf_config, "architectures", list(ARCHITECTURES[:1]))
     if not isinstance(architectures, list) or not any(name in ARCHITECTURES for name in architectures):
         raise CheckpointError(
-            f"config.json has the architecture {str(architectures)[:80]}; of Whisper only {' and '.join(ARCHITECTURES)} "
-            "are supported"
+            f"config.json has the architecture {str(architectures)[:80]}; of Whisper, only "
+            f"{' and '.join(ARCHITECTURES)} are supported"
         )
     end = get_field(hf_config, "eos_token_id", 50_256)
     if isinstance(end, list):

@@ -75,7 +75,7 @@ class SpeechTokens:
         """
         prompt = [self.start]
         if self.languages:
-            if language not in self.languages:
+            if language is None or language not in self.languages:
                 codes = ", ".join(sorted(self.languages))
                 raise ArgumentError(f"unknown language {language!r}; this model knows {codes}")
             prompt.append(self.languages[language])
@@ -135,9 +135,14 @@ class SpeechTokens:
             timing_heads=_read_heads(settings, "timing_heads"),
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the content of generation_config.json, from which transformers' ``generate`` reads the ids too."""
+    def to_json(self, length: int) -> dict[str, Any]:
+        """Return the content of generation_config.json, from which transformers' ``generate`` reads the ids too.
+
+        Args:
+            length: The longest text of the model, in tokens.
+        """
         content: dict[str, Any] = {
+            "max_length": length,
             "bos_token_id": self.end,
             "eos_token_id": self.end,
             "pad_token_id": self.end,

@@ -308,6 +308,21 @@ class Tokenizer:
         """
         return cls._from_parts(read_tokenizer(Path(folder)))
 
+    def with_special_tokens(self, tokens: Sequence[str], special: Mapping[str, str] | None = None) -> Tokenizer:
+        """Return a copy of this tokenizer that knows more special tokens.
+
+        Args:
+            tokens: The tokens; those that are not in the vocabulary get the next ids, in this order.
+            special: Special tokens by role, as in ``__init__``; they replace those of this tokenizer.
+
+        >>> tokenizer = Tokenizer.for_bytes().with_special_tokens(["<|start|>"])
+        >>> tokenizer.encode("<|start|>A")
+        [256, 65]
+        """
+        inner = tokenizers.Tokenizer.from_str(self._inner.to_str())
+        inner.add_special_tokens([tokenizers.AddedToken(token, special=True, normalized=False) for token in tokens])
+        return Tokenizer(inner, {**self._special, **(special or {})}, self.chat_template, self._ends)
+
     @classmethod
     def from_gguf(cls, fields: Mapping[str, Any]) -> Tokenizer:
         """Build the tokenizer of a GGUF file.

@@ -9,8 +9,8 @@ from jumok.attention import MultiHead, attend, score
 from jumok.checkpoint import load
 from jumok.lab.bilingual_text import Text
 from jumok.layers import EncoderBlock, FeedForward, LayerNorm
-from jumok.lens import Lens
 from jumok.layers.token_inputs import average_tokens
+from jumok.lens import Lens
 from jumok.tasks.labelled_input import prepare_input
 
 from .exercise import Exercise, NumberExercise, NumberMistake, Numbers, WordExercise

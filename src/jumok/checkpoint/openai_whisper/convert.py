@@ -1,0 +1,178 @@
+"""Convert the catalogue's Whisper, a PyTorch file in OpenAI's layout, into a folder in our own format, once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from jumok.checkpoint.loaded import Loaded
+from jumok.checkpoint.manifest import MANIFEST_FILE
+from jumok.checkpoint.name_table import NameTable, Rule, build_on_meta, rename_layer
+from jumok.checkpoint.save import save
+from jumok.data.tokenizers.speech_tokens import SpeechTokens
+from jumok.data.tokenizers.tokenizer import Tokenizer
+from jumok.errors import CheckpointError
+from jumok.models.speech import Speech, SpeechConfig
+
+from .published_source import PublishedTokens, read_alignment_heads, read_special_tokens
+
+CONVERTED_FOLDER = "jumok-1"  # below the entry's folder in the cache; a new number converts again
+MODEL_NAME = "tiny.en"
+LANGUAGE_COUNT = 99
+LAST_FIRST_TIME = 50  # 1 s: Whisper's limit of the first time of a window (Radford et al. 2022, section 4.5)
+
+# Chosen by smallest error of word starts on synthesised calibration audio: bench/word_times.py
+TIMING_HEADS: tuple[tuple[int, int], ...] = ()
+
+# fields of "dims" in the file -> ours
+DIMENSIONS = {
+    "n_mels": ("mel_bins",),
+    "n_vocab": ("vocabulary",),
+    "n_audio_ctx": ("source_length",),
+    "n_audio_state": ("width",),
+    "n_audio_head": ("heads",),
+    "n_audio_layer": ("layers",),
+    "n_text_ctx": ("target_length",),
+    "n_text_state": ("width",),
+    "n_text_head": ("decoder_heads",),
+    "n_text_layer": ("decoder_layers",),
+}
+
+
+def find_converted_folder(entry: Path) -> Path:
+    """Return the folder of a converted Whisper; convert it first if necessary.
+
+    Args:
+        entry: The catalogue entry's folder in the cache, with the PyTorch file, GPT-2's vocabulary and OpenAI's source
+            files.
+
+    Raises:
+        CheckpointError: If a file does not have the expected form.
+    """
+    folder = entry / CONVERTED_FOLDER
+    if (folder / MANIFEST_FILE).is_file():
+        return folder
+    loaded = read_openai_model(entry)
+    try:
+        return save(loaded, folder)
+    except CheckpointError:
+        if (folder / MANIFEST_FILE).is_file():  # another process was faster
+            return folder
+        raise
+
+
+def read_openai_model(entry: Path) -> Loaded:
+    """Read OpenAI's files.
+
+    Args:
+        entry: The catalogue entry's folder in the cache.
+
+    Raises:
+        CheckpointError: If a file does not have the expected form.
+    """
+    dimensions, tensors = _read_checkpoint(entry / f"{MODEL_NAME}.pt")
+    published = read_special_tokens(entry / "openai-whisper" / "tokenizer.py.txt", LANGUAGE_COUNT)
+    tokenizer = Tokenizer.load(entry).with_special_tokens(published.special, {"end": published.special[0]})
+    config = _build_config(dimensions, tokenizer)
+    heads = read_alignment_heads(
+        entry / "openai-whisper" / "models.py.txt", MODEL_NAME, config.decoder_layers, config.decoder_heads
+    )
+    model = build_on_meta(Speech, config, torch.float16, f"{MODEL_NAME}.pt")
+    _build_name_table().load_parameters(model, tensors, tensors.__getitem__, f"{MODEL_NAME}.pt")
+    speech_tokens = _build_speech_tokens(tokenizer, published, heads)
+    return Loaded(model.eval(), tokenizer, config, model.family, speech_tokens=speech_tokens)
+
+
+def _read_checkpoint(path: Path) -> tuple[dict[str, int], dict[str, Tensor]]:
+    """Return the sizes and tensors of a PyTorch file; ``weights_only`` reads nothing but tensors and numbers."""
+    try:
+        content: Any = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        return dict(content["dims"]), dict(content["model_state_dict"])
+    except Exception as error:  # a damaged pickle may raise anything
+        raise CheckpointError(f"{path} cannot be read: {str(error)[:200]}") from None
+
+
+def _build_config(dimensions: dict[str, int], tokenizer: Tokenizer) -> SpeechConfig:
+    fields = {field: dimensions[name] for name, fields in DIMENSIONS.items() for field in fields}
+    hidden = 4 * dimensions["n_audio_state"]
+    end = tokenizer.end
+    start = None if end is None else end + 1
+    return SpeechConfig.from_json(
+        {**fields, "hidden": hidden, "decoder_hidden": hidden, "start": start, "end": end, "pad": end}
+    )
+
+
+def _build_speech_tokens(
+    tokenizer: Tokenizer, published: PublishedTokens, heads: tuple[tuple[int, int], ...]
+) -> SpeechTokens:
+    ids = {token: _find_id(tokenizer, token) for token in published.special[: len(published.languages) + 8]}
+    start, end = ids["<|startoftranscript|>"], ids["<|endoftext|>"]
+    tasks = [ids[name] for name in ("<|transcribe|>", "<|translate|>", "<|startoflm|>", "<|startofprev|>")]
+    suppressed = {*_find_unspoken(tokenizer, published), *tasks, start, ids["<|nospeech|>"]}
+    return SpeechTokens(
+        start=start,
+        end=end,
+        transcribe=ids["<|transcribe|>"],
+        translate=ids["<|translate|>"],
+        no_timestamps=ids["<|notimestamps|>"],
+        previous=ids["<|startofprev|>"],
+        suppressed=tuple(sorted(suppressed)),
+        suppressed_first=(*tokenizer.encode(" ", special=False), end),
+        last_first_time=LAST_FIRST_TIME,
+        alignment_heads=heads,
+        timing_heads=TIMING_HEADS,
+    )
+
+
+def _find_id(tokenizer: Tokenizer, token: str) -> int:
+    ids = tokenizer.encode(token, special=False)
+    if len(ids) != 1:
+        raise CheckpointError(f"the tokenizer has no token {token}")
+    return ids[0]
+
+
+def _find_unspoken(tokenizer: Tokenizer, published: PublishedTokens) -> set[int]:
+    """Return the tokens of symbols that are not spoken: brackets, notes, and dashes and quotes that begin a word."""
+    unspoken = {tokenizer.encode(" -", special=False)[0], tokenizer.encode(" '", special=False)[0]}
+    for symbol in (*published.symbols, *published.notes):
+        for text in (symbol, f" {symbol}"):
+            ids = tokenizer.encode(text, special=False)
+            if len(ids) == 1 or symbol in published.notes:
+                unspoken.add(ids[0])
+    return unspoken
+
+
+def _build_name_table() -> NameTable:
+    rules = [
+        *rename_layer("first_convolution", "encoder.conv1"),
+        *rename_layer("second_convolution", "encoder.conv2"),
+        Rule("source_positions", ("encoder.positional_embedding",)),
+        *_build_stack_rules("encoder", {"attention": "attn"}),
+        *rename_layer("encoder_norm", "encoder.ln_post"),
+        Rule("embedding.weight", ("decoder.token_embedding.weight",)),
+        Rule("positions.table.weight", ("decoder.positional_embedding",)),
+        *_build_stack_rules("decoder", {"attention": "attn", "cross": "cross_attn"}),
+        *rename_layer("decoder_norm", "decoder.ln"),
+    ]
+    return NameTable(rules)
+
+
+def _build_stack_rules(stack: str, attentions: dict[str, str]) -> list[Rule]:
+    block = f"{stack}.blocks.{{}}."
+    rules: list[Rule] = []
+    for part, attention in attentions.items():
+        for name in ("query", "key", "value"):
+            rules += rename_layer(f"{stack}.{{}}.{part}.projection.{name}", f"{block}{attention}.{name}")
+        rules += [
+            *rename_layer(f"{stack}.{{}}.{part}.output", f"{block}{attention}.out"),
+            *rename_layer(f"{stack}.{{}}.{part}_norm", f"{block}{attention}_ln"),
+        ]
+    return [
+        *rules,
+        *rename_layer(f"{stack}.{{}}.feedforward.inner", f"{block}mlp.0"),
+        *rename_layer(f"{stack}.{{}}.feedforward.outer", f"{block}mlp.2"),
+        *rename_layer(f"{stack}.{{}}.feedforward_norm", f"{block}mlp_ln"),
+    ]

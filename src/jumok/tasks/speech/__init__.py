@@ -1,0 +1,6 @@
+"""Speech to text: transcribe audio of any length in windows, with times, and write subtitles."""
+
+from .transcribe import transcribe, transcribe_segments
+from .transcript import Segment, Transcript, TranscriptionSettings
+
+__all__ = ["Segment", "Transcript", "TranscriptionSettings", "transcribe", "transcribe_segments"]

@@ -1,0 +1,212 @@
+"""Transcribe audio of any length: windows of 30 seconds, each beginning where the text of the last one ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional
+
+from jumok.checkpoint import Loaded
+from jumok.data.audio.log_mel import FRAMES_PER_SECOND, HOP, RATE, WINDOW, compute_log_mel
+from jumok.data.tokenizers.speech_tokens import SpeechTokens
+from jumok.errors import ArgumentError
+from jumok.models.speech import FRAMES_PER_POSITION, Speech
+from jumok.threads import use_fastest_threads
+
+from .token_rules import TokenRules
+from .transcript import Segment, Transcript, TranscriptionSettings
+from .window_decoding import WindowText, decode_window
+
+Progress = Callable[[float, float], None]  # seconds transcribed, seconds in all
+
+
+def transcribe(
+    loaded: Loaded,
+    samples: Float[Tensor, " sample"],
+    settings: TranscriptionSettings | None = None,
+    progress: Progress | None = None,
+) -> Transcript:
+    """Return the transcript of a recording.
+
+    Args:
+        loaded: A speech model with its tokenizer.
+        samples: The audio, mono, at 16,000 samples per second; ``jumok.data.audio.audio_files.read_audio`` reads files.
+        settings: The settings; None for the defaults.
+        progress: Called after each window with the seconds that are done and the seconds in all.
+
+    Raises:
+        ArgumentError: If the model does not transcribe audio, or a setting does not fit it.
+    """
+    settings = settings or TranscriptionSettings()
+    job = _Job.prepare(loaded, samples, settings)
+    return Transcript(tuple(job.run(progress)), job.language, len(samples) / RATE)
+
+
+def transcribe_segments(
+    loaded: Loaded,
+    samples: Float[Tensor, " sample"],
+    settings: TranscriptionSettings | None = None,
+    progress: Progress | None = None,
+) -> Iterator[Segment]:
+    """Yield the segments of a transcript, as soon as the window that contains them is decoded.
+
+    Args:
+        loaded: A speech model with its tokenizer.
+        samples: The audio, as for ``transcribe``.
+        settings: The settings; None for the defaults.
+        progress: Called after each window with the seconds that are done and the seconds in all.
+    """
+    return _Job.prepare(loaded, samples, settings or TranscriptionSettings()).run(progress)
+
+
+def compute_features(samples: Float[Tensor, " sample"], model: Speech) -> Float[Tensor, "mel frame"]:
+    """Return the log-mel spectrogram that a model reads; audio that is shorter than its window is padded with silence.
+
+    Args:
+        samples: The audio.
+        model: The speech model.
+    """
+    window = model.config.frame_count * HOP
+    if len(samples) < window:
+        samples = functional.pad(samples, (0, window - len(samples)))
+    return compute_log_mel(samples, model.config.mel_bins)
+
+
+def detect_language(model: Speech, encoded: Tensor, speech_tokens: SpeechTokens) -> str:
+    """Return the code of the language that a model hears.
+
+    Args:
+        model: A model of several languages.
+        encoded: The output of its encoder, a batch of one.
+        speech_tokens: Its special tokens.
+    """
+    start = torch.tensor([[speech_tokens.start]], device=encoded.device)
+    logits = model.decode(start, encoded).logits
+    assert logits is not None
+    codes = list(speech_tokens.languages)
+    scores = logits[0, -1, [speech_tokens.languages[code] for code in codes]]
+    return codes[int(scores.argmax())]
+
+
+@dataclass
+class _Job:
+    """A transcription: the spectrogram, and what every window needs."""
+
+    loaded: Loaded
+    model: Speech
+    tokens: SpeechTokens
+    settings: TranscriptionSettings
+    features: Tensor  # [mel, frame]
+    frame_count: int  # frames of the recording; the features may be padded
+    timestamps: bool
+    language: str | None
+
+    @classmethod
+    def prepare(cls, loaded: Loaded, samples: Tensor, settings: TranscriptionSettings) -> _Job:
+        """Check the arguments and compute the spectrogram."""
+        model, tokens = loaded.model, loaded.speech_tokens
+        if not isinstance(model, Speech) or tokens is None:
+            raise ArgumentError(f"this {loaded.family} model reads {loaded.model.reads}; it cannot transcribe audio")
+        loaded.require_tokenizer()
+        if samples.dim() != 1 or not torch.is_floating_point(samples):
+            raise ArgumentError(f"audio must be a tensor of floats [sample], not {samples.dtype}{list(samples.shape)}")
+        if len(samples) <= WINDOW // 2:
+            raise ArgumentError(f"the audio is too short: {len(samples)} samples, {1000 * len(samples) / RATE:.0f} ms")
+        if not bool(samples.isfinite().all()):
+            raise ArgumentError("the audio contains NaN or infinity")
+        timestamps = tokens.first_time is not None if settings.timestamps is None else settings.timestamps
+        language = settings.language
+        if not tokens.languages or language is not None:
+            tokens.build_prompt(language, task=settings.task, timestamps=timestamps)  # raises if it does not fit
+        features = compute_features(samples, model).to(model.device)
+        frame_count = min(features.shape[1], -(-len(samples) // HOP))
+        return cls(loaded, model, tokens, settings, features, frame_count, timestamps, language)
+
+    def run(self, progress: Progress | None) -> Iterator[Segment]:
+        """Decode window after window."""
+        rules = TokenRules(self.tokens, self.timestamps, self.model.config.vocabulary, self.model.device)
+        seek = 0
+        while seek < self.frame_count:
+            with torch.inference_mode(), use_fastest_threads(self.model):
+                encoded = self.model.encode(self._cut_window(seek))
+                if self.tokens.languages and self.language is None:
+                    self.language = detect_language(self.model, encoded, self.tokens)
+                prompt = self.tokens.build_prompt(self.language, task=self.settings.task, timestamps=self.timestamps)
+                text = decode_window(self.loaded, encoded, prompt, rules, self.settings)
+            segments, advance = self._split_segments(text, seek)
+            yield from segments
+            seek += advance
+            if progress is not None:
+                progress(min(seek, self.frame_count) / FRAMES_PER_SECOND, self.frame_count / FRAMES_PER_SECOND)
+
+    def _cut_window(self, seek: int) -> Tensor:
+        """Return the features of one window, a batch of one, padded with 0 at the end of the recording."""
+        window = self.features[:, seek : seek + self.model.config.frame_count]
+        return functional.pad(window, (0, self.model.config.frame_count - window.shape[1]))[None]
+
+    def _split_segments(self, text: WindowText, seek: int) -> tuple[list[Segment], int]:
+        """Return the segments of a window, and by how many frames to go on.
+
+        A text that ends with one time is complete. After two times, the second of which begins a segment that the
+        window cut off, the next window begins there.
+        """
+        window_frames = min(self.frame_count - seek, self.model.config.frame_count)
+        if text.is_silent:
+            return [], window_frames
+        tokens = text.token_ids
+        is_time = [self.tokens.time_of(token) is not None for token in tokens]
+        cuts = [index + 1 for index in range(len(tokens) - 1) if is_time[index] and is_time[index + 1]]
+        if not cuts or not self.timestamps:
+            segment = self._build_segment(tokens, text, seek, window_frames)
+            return ([] if segment is None else [segment]), window_frames
+
+        is_complete = is_time[-2:] == [False, True]
+        pieces = [tokens[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(tokens)], strict=True)]
+        if not is_complete:
+            pieces.pop()  # the window ends in the middle of this segment
+        segments = [self._build_segment(piece, text, seek, window_frames) for piece in pieces]
+        advance = window_frames
+        if not is_complete:
+            time = self.tokens.time_of(tokens[cuts[-1] - 1])
+            assert time is not None
+            advance = round(time * FRAMES_PER_SECOND)
+        return [segment for segment in segments if segment is not None], max(advance, FRAMES_PER_POSITION)
+
+    def _build_segment(
+        self, tokens: tuple[int, ...], text: WindowText, seek: int, window_frames: int
+    ) -> Segment | None:
+        """Return a segment; None if it contains no text."""
+        window = seek / FRAMES_PER_SECOND
+        times = [time for time in map(self.tokens.time_of, tokens) if time is not None]
+        words = tuple(token for token in tokens if self.tokens.time_of(token) is None)
+        content = self.loaded.require_tokenizer().decode(words, special=False).strip()
+        if not content:
+            return None
+        length = window_frames / FRAMES_PER_SECOND
+        start = times[0] if times and is_start(tokens, self.tokens) else 0.0
+        end = times[-1] if times and times[-1] > start else length
+        return Segment(
+            start=round(window + start, 2),
+            end=round(window + min(end, max(length, start)), 2),
+            text=content,
+            token_ids=words,
+            window=window,
+            log_probability=text.log_probability,
+            compression=text.compression,
+            no_speech=text.no_speech,
+            temperature=text.temperature,
+        )
+
+
+def is_start(tokens: tuple[int, ...], speech_tokens: SpeechTokens) -> bool:
+    """Return True if the tokens of a segment begin with its time.
+
+    Args:
+        tokens: The tokens of the segment.
+        speech_tokens: The special tokens of the model.
+    """
+    return bool(tokens) and speech_tokens.time_of(tokens[0]) is not None

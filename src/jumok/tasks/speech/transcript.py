@@ -1,0 +1,103 @@
+"""What a transcription returns: segments with times; and its settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from jumok import defaults
+from jumok.errors import ArgumentError
+
+SAMPLING_TEMPERATURES = (0.2, 0.4, 0.6, 0.8, 1.0)
+
+
+@dataclass(frozen=True)
+class TranscriptionSettings:
+    """The settings of a transcription. The thresholds are those of Whisper (Radford et al. 2022, section 4.5).
+
+    A window of audio is first decoded greedily. If its text is improbable or repeats itself, it is decoded again with
+    sampling at higher and higher temperatures.
+
+    Args:
+        language: The code of the spoken language, such as "ko"; None detects it, or uses the model's only one.
+        task: "transcribe", or "translate" into English.
+        timestamps: Whether the model writes times, which divide the text into segments; None = if it can.
+        beams: Beams of beam search; 1 = greedy.
+        temperatures: The sampling temperatures of further attempts; () for no further attempt.
+        least_log_probability: A text with a smaller average log-probability of its tokens is decoded again.
+        greatest_compression: A text that zlib compresses by a larger factor repeats itself, and is decoded again.
+        greatest_no_speech: A window is silent if the model's probability of "no speech" is larger than this, and its
+            text is improbable.
+        seed: Seed of the sampling.
+    """
+
+    language: str | None = None
+    task: str = "transcribe"
+    timestamps: bool | None = None
+    beams: int = defaults.BEAMS
+    temperatures: tuple[float, ...] = SAMPLING_TEMPERATURES
+    least_log_probability: float | None = -1.0
+    greatest_compression: float | None = 2.4
+    greatest_no_speech: float | None = 0.6
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.task not in ("transcribe", "translate"):
+            raise ArgumentError(f'unknown task {self.task!r}; choose "transcribe" or "translate"')
+        if not isinstance(self.beams, int) or self.beams < 1:
+            raise ArgumentError(f"beams must be at least 1, not {self.beams!r}")
+        if any(temperature <= 0 for temperature in self.temperatures):
+            raise ArgumentError(f"temperatures must be above 0, not {self.temperatures}")
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A piece of a transcript, usually a sentence or a part of one.
+
+    Args:
+        start: Where it begins, in seconds.
+        end: Where it ends, in seconds.
+        text: The text, without spaces around it.
+        token_ids: The tokens of the text, without special tokens.
+        window: Where the window of audio that the model read begins, in seconds.
+        log_probability: The average log-probability of the tokens of the window.
+        compression: The factor by which zlib compresses the text of the window.
+        no_speech: The model's probability that nobody speaks in the window; None if the model gives none.
+        temperature: The temperature at which the window was decoded; 0 for the most probable tokens.
+    """
+
+    start: float
+    end: float
+    text: str
+    token_ids: tuple[int, ...]
+    window: float
+    log_probability: float
+    compression: float
+    no_speech: float | None
+    temperature: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the segment as a dictionary for JSON."""
+        content = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "token_ids"}
+        rounded = {name: round(entry, 4) if isinstance(entry, float) else entry for name, entry in content.items()}
+        return {**rounded, "token_ids": list(self.token_ids)}
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """The text of a recording.
+
+    Args:
+        segments: Its pieces, in order.
+        language: The code of its language; None if the model has only one.
+        duration: The length of the audio in seconds.
+    """
+
+    segments: tuple[Segment, ...]
+    language: str | None
+    duration: float
+
+    @property
+    def text(self) -> str:
+        """The whole text; "" if nobody speaks."""
+        return " ".join(segment.text for segment in self.segments)
