@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from jumok.data.audio.synthesis import Utterance, espeak, flite
@@ -45,6 +46,9 @@ class Voice(NamedTuple):
         return flite.speak(text, self.name, speed=speed, pitch=1.0 if self.name in flite.FIXED_PITCH else pitch)
 
 
+VoicesByLanguage = Mapping[str, tuple[Voice, ...]]
+
+
 def _list_espeak_voices(languages: tuple[str, ...], variants: tuple[str, ...]) -> tuple[Voice, ...]:
     """Return each variant in one of the languages, in turn; "" is the language's own voice."""
     names = (f"{languages[index % len(languages)]}+{variant}" for index, variant in enumerate(variants))
@@ -62,7 +66,7 @@ _TRAINING_VARIANTS = (
 )  # fmt: skip
 _ENGLISH = ("en-us", "en-gb", "en-us", "en-gb-scotland", "en-gb-x-rp")
 
-VOICES: dict[str, dict[str, tuple[Voice, ...]]] = {
+VOICES: dict[str, VoicesByLanguage] = {
     "training": {
         # flite sounds closer to a person than espeak-ng does: its voices speak as often as all of espeak-ng's
         "en": _list_espeak_voices(_ENGLISH, _TRAINING_VARIANTS) + 5 * _list_flite_voices("slt", "awb", "kal"),
@@ -77,3 +81,20 @@ VOICES: dict[str, dict[str, tuple[Voice, ...]]] = {
         "ko": _list_espeak_voices(("ko",), ("m3", "f4", "Mike")),
     },
 }
+
+
+def select_voices(synthesisers: str) -> dict[str, VoicesByLanguage]:
+    """Return the voices of each part and language.
+
+    Args:
+        synthesisers: "both", or "espeak" for espeak-ng's voices only.
+    """
+    if synthesisers == "both":
+        return dict(VOICES)
+    return {
+        part: {
+            language: tuple(voice for voice in voices if voice.synthesiser == synthesisers)
+            for language, voices in by_language.items()
+        }
+        for part, by_language in VOICES.items()
+    }

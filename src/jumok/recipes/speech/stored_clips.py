@@ -1,4 +1,4 @@
-"""Clips of a run as log-mel spectrograms: computed once, stored in the run's folder, and read from there on resuming."""
+"""Clips of a run as log-mel spectrograms: computed once, and stored in the run's folder for resuming."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -56,18 +57,26 @@ class StoredClips:
     starts: tuple[int, ...]
     labels: tuple[ClipLabel, ...]
 
-    def list_part(self, part: str, kind: str | None = None) -> list[int]:
+    @property
+    def longest(self) -> int:
+        """The number of frames of the longest clip."""
+        return max(end - start for start, end in pairwise(self.starts))
+
+    def list_part(self, part: str) -> list[int]:
         """Return the indices of the clips of a part.
 
         Args:
             part: "training", "validation" or "held-out".
-            kind: Only clips of this kind; None = all.
         """
-        return [
-            index
-            for index, label in enumerate(self.labels)
-            if label.part == part and (kind is None or label.kind == kind)
-        ]
+        return [index for index, label in enumerate(self.labels) if label.part == part]
+
+    def get_texts(self, indices: Iterable[int]) -> list[str]:
+        """Return what is spoken in some clips.
+
+        Args:
+            indices: The clips.
+        """
+        return [self.labels[index].text for index in indices]
 
     def get_clip(self, index: int) -> Float[Tensor, "mel frame"]:
         """Return the spectrogram of a clip, without the silence that fills a window.

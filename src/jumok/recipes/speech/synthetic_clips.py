@@ -1,4 +1,4 @@
-"""Synthesise the clips of the recipe ``listen``: words in many voices, speeds and pitches, with silence and noise around.
+"""Synthesise the clips of the recipe ``listen``: words in many voices, speeds and pitches, with silence and noise.
 
 A clip is a pure function of its plan, and the plans are a pure function of the seed.
 """
@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import hashlib
 import random
+import wave
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from jumok.data.audio.synthesis.utterance import SYNTHESIS_RATE
+from jumok.errors import ArgumentError
 
-from .spoken_words import LANGUAGES, VOICES, WORDS, Voice
+from .spoken_words import LANGUAGES, WORDS, Voice, VoicesByLanguage
 
 Samples = Float[Tensor, " sample"]
-VoicesByLanguage = Mapping[str, tuple[Voice, ...]]
 
 MAX_WORDS = 3  # in one clip
 NOISE_ONLY = 0.04  # the share of training clips without speech
@@ -124,13 +126,19 @@ def render_clip(plan: ClipPlan, seconds: float) -> Samples:
 
     Args:
         plan: How it is made.
-        seconds: The longest clip; silence around the speech is shortened if necessary, then the speech is cut.
+        seconds: The longest clip; silence around the speech is shortened if necessary.
+
+    Raises:
+        ArgumentError: If the speech is longer.
     """
     limit = round(seconds * SYNTHESIS_RATE)
     before, after = round(plan.before * SYNTHESIS_RATE), round(plan.after * SYNTHESIS_RATE)
-    speech = torch.zeros(SYNTHESIS_RATE // 2)
+    speech = torch.zeros(min(limit, SYNTHESIS_RATE // 2))
     if plan.text:
-        speech = trim_silence(plan.voice.speak(plan.text, plan.speed, plan.pitch).samples)[:limit]
+        speech = trim_silence(plan.voice.speak(plan.text, plan.speed, plan.pitch).samples)
+        if len(speech) > limit:
+            length = f"{len(speech) / SYNTHESIS_RATE:.1f} s long, but the model reads only {seconds:g} s"
+            raise ArgumentError(f"{plan.text!r} is {length}; increase source_length")
         speech = _tilt(speech, plan.tilt)
         speech = speech * (plan.peak / float(speech.abs().max()))
     spare = limit - len(speech)
@@ -178,18 +186,15 @@ def _tilt(samples: Samples, tilt: float) -> Samples:
     return samples - tilt * torch.nn.functional.pad(samples[:-1], (1, 0))
 
 
-def select_voices(synthesisers: str) -> dict[str, VoicesByLanguage]:
-    """Return the voices of each part and language.
+def save_clip(path: Path, samples: Samples) -> None:
+    """Write a clip as a WAV file, to try a trained model on.
 
     Args:
-        synthesisers: "both", or "espeak" for espeak-ng's voices only.
+        path: The file.
+        samples: The clip.
     """
-    if synthesisers == "both":
-        return dict(VOICES)
-    return {
-        part: {
-            language: tuple(voice for voice in voices if voice.synthesiser == synthesisers)
-            for language, voices in by_language.items()
-        }
-        for part, by_language in VOICES.items()
-    }
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(SYNTHESIS_RATE)
+        file.writeframes((samples * 32767).round().to(torch.int16).numpy().astype("<i2").tobytes())
