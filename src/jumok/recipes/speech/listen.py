@@ -27,11 +27,11 @@ from .spoken_words import LANGUAGES
 from .stored_clips import CLIPS_FILE, StoredClips, mask_features, sample_masks
 
 CONFIG = SpeechConfig(
-    mel_bins=40, source_length=125, target_length=16, vocabulary=1000, width=128, layers=3, decoder_layers=2, heads=4,
-    decoder_heads=4, hidden=384, decoder_hidden=384, dropout=0.1, pad=0, start=1, end=2,
+    mel_bins=40, source_length=100, target_length=16, vocabulary=1000, width=128, layers=3, decoder_layers=2, heads=4,
+    decoder_heads=4, hidden=256, decoder_hidden=256, dropout=0.1, pad=0, start=1, end=2,
 )  # fmt: skip
 SETTINGS: dict[str, Any] = {
-    "steps": 4000, "batch": 32, "learning_rate": 1e-3, "final_rate": 0.0, "warmup": 200, "beta2": 0.99, "decay": 0.1,
+    "steps": 3000, "batch": 32, "learning_rate": 1e-3, "final_rate": 0.0, "warmup": 200, "beta2": 0.99, "decay": 0.1,
     "average": 0.998, "evaluate_every": 500, "save_every": 500,
 }  # fmt: skip
 

@@ -88,7 +88,7 @@ def plan_random_clips(part: str, count: int, seed: int, voices: Mapping[str, Voi
             language,
             "" if is_silent else text,
             draw.choice(voices[part][language]),
-            speed=draw.uniform(0.6, 1.2),
+            speed=draw.uniform(0.7, 1.2),
             pitch=draw.uniform(0.75, 1.35),
             before=draw.uniform(0.0, 0.5),
             after=draw.uniform(0.0, 0.5),
