@@ -10,7 +10,6 @@ import torch
 from jumok.data.batches.batch_order import pad_sequences
 from jumok.data.tokenizers.speech_tokens import SpeechTokens
 from jumok.data.tokenizers.tokenizer import Tokenizer
-from jumok.errors import ArgumentError
 from jumok.generate import greedy
 from jumok.generate.decoding import CrossAttentionDecoder
 from jumok.generate.token_stream import decode_steps
@@ -59,9 +58,6 @@ class ClipTexts:
         Raises:
             ArgumentError: If the model does not know the language.
         """
-        if self.speech_tokens.languages and not label.language:
-            codes = ", ".join(self.speech_tokens.languages)
-            raise ArgumentError(f"the model knows several languages; set language to that of your clips, of {codes}")
         prompt = self.speech_tokens.build_prompt(label.language or None, timestamps=False)
         return [*prompt, *self.tokenizer.encode(label.text, special=False), self.speech_tokens.end]
 

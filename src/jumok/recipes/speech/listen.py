@@ -58,6 +58,10 @@ def listen(request: TrainingRequest) -> Task:
     config = request.take_config(CONFIG if loaded is None else _require_speech_config(loaded, request.start))
     settings = request.take_settings(**SETTINGS)
     options = request.take_options(ListenOptions)
+    if loaded is not None and loaded.speech_tokens is not None and request.has_own_files:
+        codes = ", ".join(loaded.speech_tokens.languages)
+        if codes and options.language is None:
+            raise ArgumentError(f"{request.start} knows several languages; set language to that of your clips: {codes}")
 
     clips = load_or_prepare_clips(request, config, settings.seed)
     if loaded is None:

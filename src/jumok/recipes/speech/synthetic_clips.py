@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from jumok.data.audio.synthesis.utterance import SYNTHESIS_RATE
+from jumok.data.audio.synthesis.utterance import SPEEDS, SYNTHESIS_RATE
 from jumok.errors import ArgumentError
 
 from .spoken_words import LANGUAGES, WORDS, Voice, VoicesByLanguage
@@ -126,19 +126,16 @@ def render_clip(plan: ClipPlan, seconds: float) -> Samples:
 
     Args:
         plan: How it is made.
-        seconds: The longest clip; silence around the speech is shortened if necessary.
+        seconds: The longest clip. If the speech is longer, it is spoken faster; the silence around it is shortened.
 
     Raises:
-        ArgumentError: If the speech is longer.
+        ArgumentError: If the speech is much longer.
     """
     limit = round(seconds * SYNTHESIS_RATE)
     before, after = round(plan.before * SYNTHESIS_RATE), round(plan.after * SYNTHESIS_RATE)
     speech = torch.zeros(min(limit, SYNTHESIS_RATE // 2))
     if plan.text:
-        speech = trim_silence(plan.voice.speak(plan.text, plan.speed, plan.pitch).samples)
-        if len(speech) > limit:
-            length = f"{len(speech) / SYNTHESIS_RATE:.1f} s long, but the model reads only {seconds:g} s"
-            raise ArgumentError(f"{plan.text!r} is {length}; increase source_length")
+        speech = _speak_within(plan, limit)
         speech = _tilt(speech, plan.tilt)
         speech = speech * (plan.peak / float(speech.abs().max()))
     spare = limit - len(speech)
@@ -152,7 +149,19 @@ def render_clip(plan: ClipPlan, seconds: float) -> Samples:
     return samples.clamp(-1, 1)
 
 
-def trim_silence(samples: Samples) -> Samples:
+def _speak_within(plan: ClipPlan, limit: int) -> Samples:
+    """Return the speech of a plan in at most this many samples."""
+    speed = plan.speed
+    for _ in range(2):
+        speech = trim_silence(plan.voice.speak(plan.text, speed, plan.pitch).samples)
+        if len(speech) <= limit:
+            return speech
+        speed = min(SPEEDS[1], speed * 1.1 * len(speech) / limit)
+    length = f"{len(speech) / SYNTHESIS_RATE:.1f} s long, but the model reads only {limit / SYNTHESIS_RATE:g} s"
+    raise ArgumentError(f"{plan.text!r} is {length}; increase source_length")
+
+
+def trim_silence(samples: Samples) -> Float[Tensor, " kept"]:
     """Cut off the silence at both ends, except for 10 ms.
 
     Args:
