@@ -10,13 +10,15 @@ import pytest
 import torch
 
 import jumok
+from jumok.data import catalogue
 from jumok.data.audio.audio_files import read_audio
+from jumok.data.datasets.speech_recordings import Recording
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError, DataError
 from jumok.models.gpt import GPT, GPTConfig
 from jumok.models.speech import Speech
 from jumok.recipes import TrainingRequest, get_recipe, preview_training, resume_run, start_run
-from jumok.recipes.speech import spoken_words
+from jumok.recipes.speech import real_recordings, spoken_words
 from jumok.recipes.speech.clip_texts import SPECIAL_TOKENS, ClipTexts, build_speech_tokens
 from jumok.recipes.speech.spoken_words import VOICES, WORDS, Voice
 from jumok.recipes.speech.stored_clips import (
@@ -168,23 +170,23 @@ def test_clips_are_stored_as_a_model_reads_them(short_run: Path, tmp_path: Path)
 def test_a_resumed_run_is_identical(tmp_path: Path, recordings: Path, start: str) -> None:
     folder = None if start == "new" else recordings
     with skip_plots():
-        assert start_run(create_request(tmp_path / "whole", folder)).progress.finished
-        outcome = start_run(create_request(tmp_path / "parts", folder), display=StopAt(3))
+        assert start_run(create_request(tmp_path / "uninterrupted", folder)).progress.finished
+        outcome = start_run(create_request(tmp_path / "resumed", folder), display=StopAt(3))
         assert outcome.progress.step == 3
-        assert resume_run(tmp_path / "parts").progress.finished
+        assert resume_run(tmp_path / "resumed").progress.finished
 
-    assert_same_run(tmp_path / "parts", tmp_path / "whole")
+    assert_same_run(tmp_path / "resumed", tmp_path / "uninterrupted")
 
 
 def test_parts_of_a_batch_make_the_whole_batch(tmp_path: Path) -> None:
     task = create_task(tmp_path / "run")
-    whole = task.batches(3, 0, 1)
+    batch = task.batches(3, 0, 1)
     halves = [task.batches(3, part, 2) for part in range(2)]
 
-    assert torch.equal(whole.inputs["features"], torch.cat([half.inputs["features"] for half in halves]))
-    assert whole.count == sum(half.count for half in halves)
+    assert torch.equal(batch.inputs["features"], torch.cat([half.inputs["features"] for half in halves]))
+    assert batch.count == sum(half.count for half in halves)
     again = create_task(tmp_path / "again")
-    assert torch.equal(whole.inputs["features"], again.batches(3, 0, 1).inputs["features"])
+    assert torch.equal(batch.inputs["features"], again.batches(3, 0, 1).inputs["features"])
     assert task.data == again.data
     other = create_task(tmp_path / "other", seed=2)
     assert task.data["fingerprint"] != other.data["fingerprint"]
@@ -320,6 +322,29 @@ def test_damaged_clips_are_named(tmp_path: Path) -> None:
 
     with pytest.raises(DataError, match=r"clips\.safetensors is damaged"):
         get_recipe("listen").build(create_request(tmp_path / "run"))
+
+
+def test_recordings_of_known_words_are_scored(
+    trained_run: Path, recordings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = jumok.load(trained_run)
+    assert loaded.speech_tokens is not None
+    texts = ClipTexts(loaded.require_tokenizer(), loaded.speech_tokens, "ko")
+    spoken = ["Seven.", "House", "no", "unknown", "house"]  # the last one is recorded as "no"
+    listed = [
+        Recording(recordings / f"{number}.wav", text, "en")
+        for number, text in zip((0, 1, 2, 0, 2), spoken, strict=True)
+    ]
+    monkeypatch.setattr(catalogue, "locate_entry", lambda name: recordings if name == "asterisk-sounds" else None)
+    monkeypatch.setattr(real_recordings, "list_recordings", lambda name: listed)
+    report = real_recordings.score_real_recordings(loaded.model, texts)
+
+    assert report["real_recordings_exact"] == {"asterisk-sounds": 0.75}
+    assert [(row["spoken"], row["written"]) for row in report["real_recordings"]] == [
+        ("seven", "seven"), ("house", "house"), ("no", "no"), ("house", "no"),
+    ]  # fmt: skip
+    monkeypatch.setattr(catalogue, "locate_entry", lambda name: None)
+    assert real_recordings.score_real_recordings(loaded.model, texts) == {}
 
 
 @pytest.mark.skipif(ctypes.util.find_library("flite") is None, reason="flite is not installed")

@@ -24,7 +24,7 @@ from .stored_clips import CLIPS_FILE, ClipLabel, StoredClips, compute_clip_frame
 from .synthetic_clips import plan_random_clips, plan_reported_clips, render_clip, save_clip
 
 PARTS = ("training", "validation", "held-out")
-VALIDATION_CLIPS = 400  # synthesised
+VALIDATION_CLIPS = 200  # synthesised
 HELD_OUT = 0.1  # of the user's own clips; the synthesised ones have held-out voices
 VALIDATION = 0.1  # of the user's own clips that are not held out
 MAX_POSITIONS = 1500  # 30 seconds, as in Whisper
@@ -42,7 +42,7 @@ class ListenOptions(Options):
     without_data = ("clips", "synthesisers")
     without_start = ("vocabulary",)
 
-    clips: int = integer(8000, "number of synthesised training clips", 2)
+    clips: int = integer(3000, "number of synthesised training clips", 2)
     synthesisers: str = choice("both", ("both", "espeak"), "both: espeak-ng, and flite for English")
     masks: str = choice("yes", ("yes", "no"), "hide a few bands and moments of the training clips (SpecAugment)")
     vocabulary: int = integer(1000, "size of the vocabulary, learned on the transcripts", 256 + 3)

@@ -27,12 +27,12 @@ from .spoken_words import LANGUAGES
 from .stored_clips import CLIPS_FILE, StoredClips, mask_features, sample_masks
 
 CONFIG = SpeechConfig(
-    mel_bins=40, source_length=100, target_length=16, vocabulary=1000, width=128, layers=3, decoder_layers=2, heads=4,
+    mel_bins=40, source_length=100, target_length=16, vocabulary=1000, width=96, layers=2, decoder_layers=2, heads=4,
     decoder_heads=4, hidden=256, decoder_hidden=256, dropout=0.1, pad=0, start=1, end=2,
 )  # fmt: skip
 SETTINGS: dict[str, Any] = {
-    "steps": 3000, "batch": 32, "learning_rate": 1e-3, "final_rate": 0.0, "warmup": 200, "beta2": 0.99, "decay": 0.1,
-    "average": 0.998, "evaluate_every": 500, "save_every": 500,
+    "steps": 1200, "batch": 32, "learning_rate": 2e-3, "final_rate": 0.0, "warmup": 100, "beta2": 0.99, "decay": 0.1,
+    "average": 0.99, "evaluate_every": 300, "save_every": 300,
 }  # fmt: skip
 
 

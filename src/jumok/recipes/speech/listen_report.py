@@ -17,6 +17,7 @@ from jumok.training import compute_token_loss
 
 from .clip_preparation import EXAMPLE_FILE
 from .clip_texts import ClipTexts
+from .real_recordings import score_real_recordings
 from .stored_clips import StoredClips
 from .synthetic_clips import REPORTED_NOISE
 
@@ -104,10 +105,12 @@ def build_report(
         }
     return {
         "what": "share of exact transcripts of synthesised clips, in voices that were used neither for training nor to "
-        f"choose the checkpoint; noisy: pink noise, {REPORTED_NOISE:g} dB below the speech; {NEAREST}",
+        f"choose the checkpoint; noisy: pink noise, {REPORTED_NOISE:g} dB below the speech; {NEAREST}; "
+        "real recordings: words spoken by people, if these entries of the catalogue are in the cache",
+        **score_real_recordings(model, texts),
+        "try": EXAMPLE_FILE,
         "scores": _score_kinds(clips, held_out, transcripts, nearest),
         "samples": samples,
-        "try": EXAMPLE_FILE,
     }
 
 
