@@ -132,6 +132,14 @@ def test_an_mp3_file_without_length_is_read_to_its_end(tmp_path: Path) -> None:
     assert (bare[2000 + shift : 14_000 + shift] - full[2000:14_000]).abs().max() < 0.1 < full.abs().max()
 
 
+def test_tags_around_an_mp3_stream_are_not_read(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write_sine(tmp_path / "a.mp3", 44_100)
+    content = (tmp_path / "a.mp3").read_bytes()
+    (tmp_path / "b.mp3").write_bytes(b"ID3\4\0\0\0\0\1\0" + bytes(128) + content + b"APETAGEX" + bytes(5000))
+    assert torch.equal(read_audio(tmp_path / "a.mp3"), read_audio(tmp_path / "b.mp3"))
+    assert capfd.readouterr().err == ""  # the decoder would warn that the file is larger than its header says
+
+
 def test_blocks_do_not_change_the_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     noise = numpy.random.default_rng(0).normal(0, 0.1, (30_011, 3))
     soundfile.write(tmp_path / "a.flac", noise, 44_100)
