@@ -21,7 +21,13 @@ from jumok.errors import ArgumentError, describe_type
 RawInput = Any
 
 # What a model reads, in the words of an error message.
-INPUT_NAMES = {"text": "text", "image": "images", "regions": "image regions", "numbers": "numbers"}
+INPUT_NAMES = {
+    "text": "text",
+    "image": "images",
+    "regions": "image regions",
+    "audio": "audio",
+    "numbers": "numbers",
+}
 NAMES_IN_ERROR = 8  # images of a file
 # The number of axes of a tensor that holds a batch of inputs.
 BATCH_AXES = {"image": 4, "regions": 3, "numbers": 2}
