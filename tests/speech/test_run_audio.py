@@ -23,7 +23,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("audio")
     save_whisper(folder / "model")
     save_whisper(folder / "english", ())
-    samples = make_audio(3 * WINDOW, 2).numpy()
+    samples = make_audio(WINDOW // 2, 2).numpy()  # random parameters need many attempts at each window
     soundfile.write(folder / "talk.wav", samples, 16_000, subtype="FLOAT")
     soundfile.write(folder / "stereo.flac", numpy.stack([samples, samples], 1), 16_000)
     (folder / "not audio.wav").write_text("hello")
@@ -51,7 +51,7 @@ def test_text_json_and_subtitles_agree(
     text, _, code = run(monkeypatch, capsys, "run", *options)
     assert code == 0
     row = json.loads(run(monkeypatch, capsys, "run", *options, "--json")[0])
-    assert row["language"] == "ko" and row["duration"] == 2.1
+    assert row["language"] == "ko" and row["duration"] == 0.35
     assert text.splitlines() == [segment["text"].strip() for segment in row["segments"]]
     assert row["output"] == jumok.run(folder / "model", folder / "talk.wav", language="ko")
 
@@ -65,7 +65,7 @@ def test_words_have_times(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     options = (folder / "english", folder / "stereo.flac")
     row = json.loads(run(monkeypatch, capsys, "run", *options, "--json", "--words")[0])
     starts = [word["start"] for word in row["words"]]
-    assert starts and starts == sorted(starts) and all(0 <= start <= 2.1 for start in starts)
+    assert starts and starts == sorted(starts) and all(0 <= start <= 0.35 for start in starts)
     assert "".join(word["text"] for word in row["words"]) == "".join(row["output"].split())
     words = run(monkeypatch, capsys, "run", *options, "--srt", "--words")[0]
     assert words.count(" --> ") == len(starts)
