@@ -188,8 +188,8 @@ def _find_times_in_window(
         for word in group_spoken_words(loaded.require_tokenizer(), segment.token_ids, transcript.language):
             positions = (offset + position for position in word[1:])
             spans.append((number, WordTokens(word.text, *positions)))
-    starts, last_heard = align_words(weights.float().mean(0), [word for _, word in spans])
-    ends = _find_ends(window.compute_loudness().cpu(), starts, last_heard)
+    starts, attention_ends = align_words(weights.float().mean(0), [word for _, word in spans])
+    ends = _find_ends(window.compute_loudness().cpu(), starts, attention_ends)
 
     words: list[Word] = []
     for (number, word), first, last in zip(spans, starts, ends, strict=True):
@@ -220,14 +220,14 @@ def align_words(weights: Float[Tensor, "token position"], words: Sequence[WordTo
     return [starts[row] for row in first_rows], [starts[row] for row in next_rows]
 
 
-def _find_ends(loudness: Float[Tensor, " position"], starts: list[int], last_heard: list[int]) -> list[int]:
+def _find_ends(loudness: Float[Tensor, " position"], starts: list[int], attention_ends: list[int]) -> list[int]:
     """Return the position at which each word ends: the next word begins, or the audio stays quiet after the attention
     has left the word. Heads that listen to the beginning of a word leave it early."""
     quiet, loud = loudness.quantile(torch.tensor([QUIET_QUANTILE, LOUD_QUANTILE])).tolist()
     is_quiet = (loudness <= quiet + QUIET_LEVEL * (loud - quiet)).tolist()
     ends: list[int] = []
-    for start, heard, following in zip(starts, last_heard, [*starts[1:], len(is_quiet)], strict=True):
-        end = heard
+    for start, attention_end, following in zip(starts, attention_ends, [*starts[1:], len(is_quiet)], strict=True):
+        end = attention_end
         while end < following and not all(is_quiet[end : end + QUIET_POSITIONS]):
             end += 1
         ends.append(max(min(end, following), start + 1))
