@@ -141,7 +141,11 @@ def _is_improbable(text: WindowText, settings: TranscriptionSettings) -> bool:
 
 
 def _is_silent(text: WindowText, settings: TranscriptionSettings) -> bool:
-    if settings.greatest_no_speech is None or text.no_speech is None:
+    if text.no_speech is None:
+        return False
+    if settings.certain_no_speech is not None and text.no_speech > settings.certain_no_speech:
+        return True
+    if settings.greatest_no_speech is None:
         return False
     return text.no_speech > settings.greatest_no_speech and _is_improbable(text, settings)
 
