@@ -42,6 +42,10 @@ class ImageError(ArgumentError):
     """An image cannot be read, or exceeds the limits for untrusted files."""
 
 
+class AudioError(ArgumentError):
+    """An audio file cannot be read, contradicts its own header, or exceeds the limits for untrusted files."""
+
+
 class TokenizerError(ArgumentError):
     """A folder contains no usable tokenizer."""
 

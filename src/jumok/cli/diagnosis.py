@@ -22,6 +22,7 @@ EXTRA_PURPOSES = {
     "chat": "chat templates (jumok run --chat)",
     "hub": "downloads from the Hugging Face Hub",
     "images": "image files as model input",
+    "audio": "audio files as model input",
     "datasets": "datasets of the Hugging Face Hub",
     "parquet": "Parquet files",
     "train": "BLEU, chrF and baselines in training reports",
