@@ -17,10 +17,9 @@ if TYPE_CHECKING:
 
 limit_option = click.option(
     "--limit",
-    default=defaults.ANSWER_TOKENS,
-    show_default=True,
     type=click.IntRange(1),
-    help="The largest number of answer tokens, for a model that answers (translation, caption).",
+    help="The largest number of answer tokens, for a model that answers (translation, caption, transcript).  "
+    f"[default: {defaults.ANSWER_TOKENS}; for audio the whole transcript]",
 )
 
 
@@ -88,5 +87,5 @@ def summarize_input(labelled: LabelledInput) -> str:
     if labelled.target:
         summary += f"; answer: {labelled.answer}"
     if labelled.unfinished:
-        summary += f" (the first {len(labelled.target) - 1} tokens: --limit)"
+        summary += f" (the first {labelled.answer_length} tokens: --limit)"
     return summary

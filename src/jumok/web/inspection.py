@@ -231,8 +231,8 @@ def inspect_model(
         if labelled.warning:
             notes.append(labelled.warning)
         if labelled.unfinished:
-            notes.append(f"the answer is cut after {len(labelled.target) - 1} tokens")
-        generated = 1 if labelled.target else len(labelled.source)
+            notes.append(f"the answer is cut after {labelled.answer_length} tokens")
+        generated = labelled.prompt if labelled.target else len(labelled.source)
         # also the predictions of a small model are slower with several threads beside a busy program
         with use_fastest_threads(opened.model, count_rows(labelled.inputs)):
             if generate and labelled.tokens and not labelled.target:

@@ -1,0 +1,109 @@
+"""Where in the audio each word of a transcript is heard: its times, and the cross-attention of the rows that write it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from jumok.checkpoint import Loaded
+from jumok.data.audio.log_mel import RATE
+from jumok.errors import ArgumentError
+from jumok.models.speech import Speech
+
+from .audio_window import POSITIONS_PER_SECOND
+
+if TYPE_CHECKING:
+    from jumok.tasks.labelled_input import LabelledInput
+
+# Returns the weights [query, key] of some rows of a head: site, head, rows.
+ReadRows = Callable[[str, int, range], Tensor]
+Head = tuple[str, int]  # site of the cross-attention, head
+
+
+@dataclass(frozen=True)
+class HeardWord:
+    """A word of a transcript, and when it is spoken.
+
+    Args:
+        text: The word.
+        rows: The decoder's rows that write its tokens: each writes the token after the one that it read.
+        start: Where it begins, in seconds from the start of the window.
+        end: Where it ends.
+    """
+
+    text: str
+    rows: range
+    start: float
+    end: float
+
+
+def list_timing_heads(loaded: Loaded) -> list[Head]:
+    """Return the cross-attention heads that follow the audio in time: those that were measured, or else published with
+    the model, or else all of them.
+
+    Args:
+        loaded: A speech model.
+
+    Raises:
+        ArgumentError: If the model is not a speech model.
+    """
+    model = loaded.model
+    if not isinstance(model, Speech):
+        raise ArgumentError(f"this {loaded.family} model reads {model.reads}, not audio")
+    blocks, heads = model.config.decoder_layers, model.config.decoder_heads
+    tokens = loaded.speech_tokens
+    known = () if tokens is None else tokens.timing_heads or tokens.alignment_heads
+    chosen = [(block, head) for block, head in known if block < blocks and head < heads]
+    chosen = chosen or [(block, head) for block in range(blocks) for head in range(heads)]
+    return [(f"decoder.{block}.cross", head) for block, head in chosen]
+
+
+def compute_listening(
+    read_rows: ReadRows, words: Sequence[range], heads: Sequence[Head]
+) -> Float[Tensor, "word source"]:
+    """Return where each word is heard: the mean weights of the rows that write its tokens, over some heads.
+
+    Args:
+        read_rows: Returns the weights of some rows of a head.
+        words: The rows of each word.
+        heads: The cross-attention heads.
+    """
+    if not words:
+        return torch.zeros(0, 0)
+    rows = range(min(word.start for word in words), max(word.stop for word in words))
+    mean = torch.stack([read_rows(site, head, rows).float().cpu() for site, head in heads]).mean(0)
+    return torch.stack([mean[word.start - rows.start : word.stop - rows.start].mean(0) for word in words])
+
+
+def measure_share(weights: Float[Tensor, " source"], start: float, end: float) -> float:
+    """Return how much of a row's weight lies between two times.
+
+    Args:
+        weights: The weights of a word.
+        start: The first second.
+        end: The last second.
+    """
+    first, last = int(start * POSITIONS_PER_SECOND), -int(-end * POSITIONS_PER_SECOND // 1)
+    return float(weights[first : max(last, first + 1)].sum())
+
+
+def locate_words(loaded: Loaded, labelled: LabelledInput, read_rows: ReadRows) -> list[HeardWord]:
+    """Return the words of a transcript with their times.
+
+    Args:
+        loaded: A speech model.
+        labelled: A window of audio with its transcript, as ``prepare_input`` returns it.
+        read_rows: Returns the weights of some rows of a head.
+    """
+    assert labelled.audio is not None and labelled.target_words is not None
+    spans = [(word, range(span.start - 1, span.stop - 1)) for word, span in labelled.target_words[1:]]
+    weights = compute_listening(read_rows, [rows for _, rows in spans], list_timing_heads(loaded))
+    last = len(labelled.audio.samples) * POSITIONS_PER_SECOND // RATE
+    peaks = [float(row[: last + 1].argmax()) / POSITIONS_PER_SECOND for row in weights]
+    edges = [0.0, *((first + second) / 2 for first, second in zip(peaks, peaks[1:], strict=False)), last / POSITIONS_PER_SECOND]
+    return [HeardWord(word, rows, *sorted(edges[index : index + 2])) for index, (word, rows) in enumerate(spans)]
