@@ -81,6 +81,8 @@ def summarize_input(labelled: LabelledInput) -> str:
     """
     count = len(labelled.source)
     summary = f"{count:,} position{'s' if count != 1 else ''}"
+    if labelled.audio is not None:
+        summary = f"{labelled.audio.seconds:.2f} seconds of audio in {count:,} positions of 20 ms"
     if labelled.unknown:
         named = format_unknown_words(labelled.unknown_words)
         summary += f" ({labelled.unknown:,} of them unknown to its tokenizer{': ' if named else ''}{named})"

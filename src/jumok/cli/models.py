@@ -13,6 +13,7 @@ from jumok import defaults
 from .arguments import read_arguments, read_if_text_file
 from .command import Command, collect_given_options, json_option, show_status
 from .input_summary import format_unknown_words
+from .transcription import print_transcripts, refuse_audio_options
 
 if TYPE_CHECKING:
     from jumok.tasks.model_inputs import ModelInput
@@ -90,6 +91,9 @@ def _print_support_levels(names: tuple[str, ...], as_json: bool) -> None:
   jumok run my-folder "나는 오늘" --temperature 0.8 --top-p 0.9 --seed 1
   jumok run my-vit cat.png dog.jpg --json
   jumok run my-numbers 10,20,30,40,50
+  jumok run whisper-tiny-en talk.wav
+  jumok run whisper-tiny-en talk.mp3 --srt > talk.srt
+  jumok run my-whisper interview.flac --language ko --json
 """,
 )
 @click.argument("model")
@@ -132,14 +136,20 @@ def _print_support_levels(names: tuple[str, ...], as_json: bool) -> None:
 )
 @click.option("--stop", "stops", multiple=True, metavar="TEXT", help="End before this text; may be repeated.")
 @click.option("--chat", is_flag=True, help="Apply the chat template of an instruction-tuned model.")
+@click.option("--language", metavar="CODE", help="Audio: the spoken language, such as ko.  [default: detected]")
+@click.option("--translate", is_flag=True, help="Audio: translate into English instead of transcribing.")
+@click.option("--srt", is_flag=True, help="Audio: print subtitles in SubRip format.")
+@click.option("--vtt", is_flag=True, help="Audio: print subtitles in WebVTT format.")
+@click.option("--words", is_flag=True, help="Audio: with --json, --srt or --vtt, the times of single words.")
 @json_option
 @click.pass_context
 def run(context: click.Context, /, model: str, inputs: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Run MODEL (a name from the catalogue, a folder, a .gguf file) on its task: continue a text, translate it, fill
-    its masks, embed or classify it; classify, embed or caption an image; predict numbers.
+    its masks, embed or classify it; classify, embed or caption an image; transcribe audio; predict numbers.
 
     An INPUT is a text, a .txt or .md file, or - for standard input; the path of an image (PNG, JPEG, WebP, GIF, BMP);
-    a .safetensors file with an image's regions; or numbers such as 10,20,30. There may be several."""
+    a .safetensors file with an image's regions; an audio file (WAV, FLAC, OGG, MP3); or numbers such as 10,20,30.
+    There may be several."""
     texts = read_arguments(inputs)
 
     from jumok.checkpoint import load
@@ -147,7 +157,12 @@ def run(context: click.Context, /, model: str, inputs: tuple[str, ...], as_json:
 
     loaded = load(model)
     reads, task = loaded.model.reads, loaded.model.task
-    settings = parse_settings(loaded, collect_given_options(context, *options))
+    given = collect_given_options(context, *options)
+    if reads == "audio":
+        print_transcripts(loaded, texts, given, as_json)
+        return
+    refuse_audio_options(given, loaded.family)
+    settings = parse_settings(loaded, given)
     if reads in ("text", "numbers"):
         texts = [read_if_text_file(text) for text in texts]
     if reads == "numbers" and all("," not in text for text in texts):

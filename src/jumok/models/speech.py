@@ -60,7 +60,6 @@ class SpeechConfig(Config):
     hidden: int = integer(1536, "inner width of the encoder's feed-forward networks")
     decoder_hidden: int = integer(1536, "inner width of the decoder's feed-forward networks")
     activation: str = choice("gelu", ("relu", "gelu", "gelu_tanh", "silu"), "activation of the feed-forward network")
-    scaled_embedding: bool = flag(False, "multiply token embeddings by sqrt(width)")
     tied: bool = flag(True, "the embedding is also the output layer")
     start: int = integer(50_257, "the token that a text begins with", least=0)
     end: int = integer(50_256, "the token that ends a text", least=0)
@@ -209,12 +208,9 @@ class Speech(Model):
         check_tokens(target, self.config.vocabulary)
         cached = 0 if cache is None else cache.length
         positions = compute_positions(target.shape[1], cached, target_token_mask)
-        embedded = self.embedding(target)
-        if self.config.scaled_embedding:
-            embedded = embedded * math.sqrt(self.config.width)
         hidden, layer_weights = self.run_blocks(
             self.decoder,
-            self.dropout(embedded + self.positions(positions)),
+            self.dropout(self.embedding(target) + self.positions(positions)),
             encoded,
             mask=build_causal_mask(target_token_mask),
             source_mask=build_padding_mask(source_token_mask),

@@ -12,21 +12,27 @@ from torch import Tensor
 
 from jumok.checkpoint import Loaded
 from jumok.checkpoint.tensor_files import read_tensor
-from jumok.data.audio.audio_files import is_audio_path, read_audio
-from jumok.data.audio.log_mel import RATE
+from jumok.data.audio.audio_files import is_audio_path
 from jumok.data.images.image_files import is_existing_file, is_image_path
 from jumok.data.readers.region_features import is_region_file, read_region_file
 from jumok.data.tokenizers.unknown_tokens import count_unknown, list_unknown_words
 from jumok.errors import ArgumentError, describe_type
 from jumok.models.speech import Speech
 
+from .speech.audio_input import read_samples
 from .speech.audio_window import AudioWindow, cut_window
 
 # What a user passed. It may be of any type; read_input checks it.
 RawInput = Any
 
 # What a model reads, in the words of an error message.
-INPUT_NAMES = {"text": "text", "image": "images", "regions": "image regions", "audio": "audio", "numbers": "numbers"}
+INPUT_NAMES = {
+    "text": "text",
+    "image": "images",
+    "regions": "image regions",
+    "audio": "audio",
+    "numbers": "numbers",
+}
 NAMES_IN_ERROR = 8  # images of a file
 # The number of axes of a tensor that holds a batch of inputs.
 BATCH_AXES = {"image": 4, "regions": 3, "audio": 2, "numbers": 2}
@@ -183,11 +189,7 @@ def _read_audio(loaded: Loaded, raw: RawInput, begin: float) -> ModelInput:
     """Return the spectrogram of one window of a recording, from a file or from samples."""
     if not isinstance(loaded.model, Speech):
         raise ArgumentError(f"this {loaded.family} model does not say how long its windows of audio are")
-    if isinstance(raw, Tensor):
-        samples = _check_tensor(raw, f"audio at {RATE:,} samples a second", "sample").float()
-    else:
-        samples = read_audio(raw)
-    features, window = cut_window(loaded.model, samples, begin)
+    features, window = cut_window(loaded.model, read_samples(raw), begin)
     return ModelInput(features.to(loaded.model.device)[None], audio=window)
 
 

@@ -16,27 +16,32 @@ from jumok.threads import count_rows, use_fastest_threads
 from .generate_text import GenerationSettings, parse_settings, stream_answer
 from .model_inputs import INPUT_NAMES, ModelInput, RawInput, read_input, split_batch
 from .predict import classify, embed, fill, predict_numbers, score
+from .speech import parse_transcription_settings, transcribe
+from .speech.audio_input import read_samples
 
 # The tasks that answer in one forward pass; the remaining ones generate text.
 TASKS = {"embed": embed, "fill": fill, "classify": classify, "score": score, "predict": predict_numbers}
 
 
 def run(model: str | Path | Loaded, inputs: RawInput, **options: Any) -> Any:
-    """Run a model on its task: continue, translate, caption, fill, classify, score, embed or predict.
+    """Run a model on its task: continue, translate, caption, transcribe, fill, classify, score, embed or predict.
 
     Args:
         model: A name from the catalogue, a folder, a .gguf file, or what ``jumok.load`` returned.
         inputs: One input, or a list of inputs. A text model reads a string; an image model reads the path of an image,
             a Pillow image, or a prepared tensor [channel, row, column]; a captioner of regions reads a tensor
             [region, feature] or the path of a .safetensors, .npy or .npz file that holds one ("FILE:NAME" for one of
-            several); a numeric model reads numbers.
+            several); a speech model reads the path of an audio file, or a tensor [sample] at 16,000 samples per
+            second; a numeric model reads numbers.
         **options: Settings of text generation: limit, beams, stops, chat, temperature, repetition, top_k, top_p,
-            min_p, seed (see ``GenerationSettings`` and ``Sampling``). A model that generates no text accepts none.
+            min_p, seed (see ``GenerationSettings`` and ``Sampling``). A speech model accepts those of
+            ``TranscriptionSettings``: language, task, timestamps, beams and more. A model that generates no text
+            accepts none.
 
     Returns:
         The answer to one input, or a list of answers (for embeddings a tensor [batch, width]):
 
-        - continue, translate, caption: the text (str);
+        - continue, translate, caption, transcribe: the text (str);
         - embed: a vector of length 1 (Tensor);
         - fill: for each masked position the five most probable tokens, as {"token": ..., "share": ...};
         - classify: all classes, most probable first, as {"class": 3, "name": "cat", "share": 0.9};
@@ -58,13 +63,16 @@ def run(model: str | Path | Loaded, inputs: RawInput, **options: Any) -> Any:
             "folder of the model, or what jumok.load(folder) or outcome.load() returned"
         )
     loaded = model if isinstance(model, Loaded) else load(model)
-    settings = parse_settings(loaded, options)
-
     batch = split_batch(loaded.model.reads, inputs)
     if batch == []:
         raise ArgumentError(f"no input; this {loaded.family} model reads {INPUT_NAMES[loaded.model.reads]}")
 
     texts = [inputs] if batch is None else batch
+    if loaded.model.reads == "audio":
+        transcription = parse_transcription_settings(options)
+        transcripts = [transcribe(loaded, read_samples(audio), transcription).text for audio in texts]
+        return transcripts[0] if batch is None else transcripts
+    settings = parse_settings(loaded, options)
     answers = run_task(loaded, [read_input(loaded, text, chat=settings.chat) for text in texts], settings)
     return answers[0] if batch is None else answers
 

@@ -16,12 +16,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from jumok.data.audio.containers import REWRITE_HINT, Container, check_container
+from jumok.data.audio.log_mel import RATE
 from jumok.errors import AudioError, describe_type
 
 if TYPE_CHECKING:
     from soundfile import SoundFile  # soundfile and soxr are imported only when a file is read
 
-RATE = 16_000  # samples a second of everything that models read
 AUDIO_EXTENSIONS = (".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3")
 # The encodings that are read, by libsndfile's names of format and subtype.
 ENCODINGS = {

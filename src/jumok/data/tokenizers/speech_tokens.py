@@ -157,11 +157,10 @@ class SpeechTokens:
             "timing_heads": [list(head) for head in self.timing_heads],
             "return_timestamps": False,
         }
-        if self.languages:
-            tasks = {"transcribe": self.transcribe, "translate": self.translate}
-            content["lang_to_id"] = {f"<|{code}|>": token for code, token in self.languages.items()}
-            content["task_to_id"] = {name: token for name, token in tasks.items() if token is not None}
-        return {name: entry for name, entry in content.items() if entry is not None and entry != []}
+        tasks = {"transcribe": self.transcribe, "translate": self.translate}
+        content["lang_to_id"] = {f"<|{code}|>": token for code, token in self.languages.items()}
+        content["task_to_id"] = {name: token for name, token in tasks.items() if token is not None}
+        return {name: entry for name, entry in content.items() if entry not in (None, [], {})}
 
 
 def _read_object(settings: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -1,6 +1,13 @@
 """Speech to text: transcribe audio of any length in windows, with times, and write subtitles."""
 
 from .transcribe import transcribe, transcribe_segments
-from .transcript import Segment, Transcript, TranscriptionSettings
+from .transcript import Segment, Transcript, TranscriptionSettings, parse_transcription_settings
 
-__all__ = ["Segment", "Transcript", "TranscriptionSettings", "transcribe", "transcribe_segments"]
+__all__ = [
+    "Segment",
+    "Transcript",
+    "TranscriptionSettings",
+    "parse_transcription_settings",
+    "transcribe",
+    "transcribe_segments",
+]

@@ -34,9 +34,14 @@ class AudioWindow:
     window: float
 
     @property
+    def seconds(self) -> float:
+        """The length of this part in seconds."""
+        return len(self.samples) / RATE
+
+    @property
     def note(self) -> str:
         """One sentence if the recording is longer than the window, otherwise ""."""
-        end = self.begin + len(self.samples) / RATE
+        end = self.begin + self.seconds
         if self.begin == 0 and end >= self.duration:
             return ""
         return (

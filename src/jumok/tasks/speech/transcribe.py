@@ -183,8 +183,8 @@ class _Job:
         window = seek / FRAMES_PER_SECOND
         times = [time for time in map(self.tokens.time_of, tokens) if time is not None]
         words = tuple(token for token in tokens if self.tokens.time_of(token) is None)
-        content = self.loaded.require_tokenizer().decode(words, special=False).strip()
-        if not content:
+        content = self.loaded.require_tokenizer().decode(words, special=False)
+        if not any(letter.isalnum() for letter in content):  # Whisper writes "." for a hum
             return None
         length = window_frames / FRAMES_PER_SECOND
         start = times[0] if times and is_start(tokens, self.tokens) else 0.0

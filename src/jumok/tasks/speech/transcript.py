@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 from jumok import defaults
@@ -50,6 +51,25 @@ class TranscriptionSettings:
             raise ArgumentError(f"temperatures must be above 0, not {self.temperatures}")
 
 
+def parse_transcription_settings(options: Mapping[str, Any]) -> TranscriptionSettings:
+    """Return the settings that options by name describe.
+
+    Args:
+        options: Names and values of the fields of ``TranscriptionSettings``; {} = the defaults.
+
+    Raises:
+        ArgumentError: If an option is unknown or invalid.
+
+    >>> parse_transcription_settings({"beams": 5}).beams
+    5
+    """
+    names = [field.name for field in fields(TranscriptionSettings)]
+    for name in options:
+        if name not in names:
+            raise ArgumentError(f"unknown setting {name!r} of a transcription; choose from {', '.join(names)}")
+    return TranscriptionSettings(**options)
+
+
 @dataclass(frozen=True)
 class Segment:
     """A piece of a transcript, usually a sentence or a part of one.
@@ -57,7 +77,7 @@ class Segment:
     Args:
         start: Where it begins, in seconds.
         end: Where it ends, in seconds.
-        text: The text, without spaces around it.
+        text: The text; a space at its beginning separates it from the segment before.
         token_ids: The tokens of the text, without special tokens.
         window: Where the window of audio that the model read begins, in seconds.
         log_probability: The average log-probability of the tokens of the window.
@@ -100,4 +120,4 @@ class Transcript:
     @property
     def text(self) -> str:
         """The whole text; "" if nobody speaks."""
-        return " ".join(segment.text for segment in self.segments)
+        return "".join(segment.text for segment in self.segments).strip()
