@@ -41,7 +41,7 @@ ALLOWED_IMPORTS: dict[str, set[str]] = {
     "training": {"checkpoint", *MODELS},
     "lens": {"generate", "checkpoint", "data", "draw", *MODELS},
     "recipes": {"lens", "training", "generate", "checkpoint", "data", "draw", *MODELS},
-    "tasks": {"generate", "checkpoint", "data", *MODELS},
+    "tasks": {"lens", "generate", "checkpoint", "data", *MODELS},
     "lab": {"tasks", "lens", "generate", "checkpoint", "data", "draw", *MODELS},
     "web": {"lab", "tasks", "lens", "checkpoint", "data", "draw", *MODELS},
     "cli": {"web", "lab", "tasks", "recipes", "lens", "training", "generate", "checkpoint", "data", "draw", *MODELS},

@@ -96,9 +96,7 @@ TOKENS_SHOWN = 40  # tokens whose sources are printed
     "audio its spectrogram with words and weights,"
 )
 @add_shading_options
-@click.option(
-    "--heat-map", "as_heat_map", is_flag=True, help="For an image or audio, draw queries by keys instead."
-)
+@click.option("--heat-map", "as_heat_map", is_flag=True, help="For an image or audio, draw queries by keys instead.")
 @language_option
 @json_option
 @add_page_options
@@ -122,8 +120,8 @@ def look(
     as_json: bool,
 ) -> None:
     """Show where every head of MODEL (default: tiny) attends when it reads INPUT: a text, a .txt file, an image,
-    audio, numbers, or - for standard input. Prints the kind of each head, and the keys with the largest weights for each
-    token. Pictures of an image show its patches: by default where the class token looks in the last layer."""
+    audio, numbers, or - for standard input. Prints the kind of each head, and the keys with the largest weights for
+    each token. Pictures of an image show its patches: by default where the class token looks in the last layer."""
     from jumok.draw import AXIS_NAMES
     from jumok.errors import ArgumentError
     from jumok.lens import Lens

@@ -1,9 +1,10 @@
-"""Where in the audio each word of a transcript is heard: its times, and the cross-attention of the rows that write it."""
+"""When each word of a transcript is spoken, and where the cross-attention of the rows that write it listens."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch
@@ -57,8 +58,8 @@ def list_timing_heads(loaded: Loaded) -> list[Head]:
         raise ArgumentError(f"this {loaded.family} model reads {model.reads}, not audio")
     blocks, heads = model.config.decoder_layers, model.config.decoder_heads
     tokens = loaded.speech_tokens
-    known = () if tokens is None else tokens.timing_heads or tokens.alignment_heads
-    chosen = [(block, head) for block, head in known if block < blocks and head < heads]
+    published = () if tokens is None else tokens.timing_heads or tokens.alignment_heads
+    chosen = [(block, head) for block, head in published if block < blocks and head < heads]
     chosen = chosen or [(block, head) for block in range(blocks) for head in range(heads)]
     return [(f"decoder.{block}.cross", head) for block, head in chosen]
 
@@ -88,7 +89,7 @@ def measure_share(weights: Float[Tensor, " source"], start: float, end: float) -
         start: The first second.
         end: The last second.
     """
-    first, last = int(start * POSITIONS_PER_SECOND), -int(-end * POSITIONS_PER_SECOND // 1)
+    first, last = round(start * POSITIONS_PER_SECOND), round(end * POSITIONS_PER_SECOND)
     return float(weights[first : max(last, first + 1)].sum())
 
 
@@ -105,5 +106,9 @@ def locate_words(loaded: Loaded, labelled: LabelledInput, read_rows: ReadRows) -
     weights = compute_listening(read_rows, [rows for _, rows in spans], list_timing_heads(loaded))
     last = len(labelled.audio.samples) * POSITIONS_PER_SECOND // RATE
     peaks = [float(row[: last + 1].argmax()) / POSITIONS_PER_SECOND for row in weights]
-    edges = [0.0, *((first + second) / 2 for first, second in zip(peaks, peaks[1:], strict=False)), last / POSITIONS_PER_SECOND]
+    edges = [
+        0.0,
+        *((first + second) / 2 for first, second in pairwise(peaks)),
+        last / POSITIONS_PER_SECOND,
+    ]
     return [HeardWord(word, rows, *sorted(edges[index : index + 2])) for index, (word, rows) in enumerate(spans)]
