@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -163,3 +164,15 @@ def test_effect_measures_a_word_of_the_transcript(listener, folder) -> None:
     with torch.no_grad():
         log_probabilities = listener.model(features, target).logits[0, 3].log_softmax(-1)
     assert fields["clean"] == pytest.approx(float(log_probabilities[target[0, 4]]), abs=1e-4)
+
+
+def test_look_draws_the_spectrogram_with_its_words(folder, tmp_path) -> None:
+    arguments = ["look", str(folder / "listener"), str(folder / "tones.wav"), "--language", "ko"]
+    CliRunner().invoke(cli, [*arguments, "--svg", str(tmp_path / "tones.svg")], catch_exceptions=False)
+    drawn = re.findall("<!-- (.+) -->", (tmp_path / "tones.svg").read_text())
+    assert [text for text in drawn if text in TONES] == [*"도파미", *"도파미"] or drawn.count("도") == 2
+    assert {"초", "가중치", "쓰는 토큰", "주파수", "1 kHz"} <= set(drawn)
+    CliRunner().invoke(cli, [*arguments, "--words", "--svg", str(tmp_path / "words.svg")], catch_exceptions=False)
+    assert "␣" not in re.findall("<!-- (.+) -->", (tmp_path / "words.svg").read_text())
+    CliRunner().invoke(cli, [*arguments, "--heat-map", "--svg", str(tmp_path / "map.svg")], catch_exceptions=False)
+    assert "주파수" not in (tmp_path / "map.svg").read_text()

@@ -122,7 +122,7 @@ def build_listening_report(
     """
     from jumok.checkpoint import Loaded
     from jumok.lens.sites import SOURCE, TARGET
-    from jumok.tasks.speech.listening import compute_listening, list_timing_heads, locate_words
+    from jumok.tasks.speech.listening import compute_listening, list_timing_heads, locate_words, read_capture_rows
 
     assert isinstance(loaded, Loaded) and labelled.audio is not None
     heads = list_timing_heads(loaded)
@@ -131,10 +131,7 @@ def build_listening_report(
         heads = [(site, head) for site in crossing for head in chosen[site]]
         if not heads:
             return None
-
-    def read_rows(site: str, head: int, rows: range) -> Tensor:
-        return capture.tile(site, head, slice(rows.start, rows.stop), slice(None))
-
+    read_rows = read_capture_rows(capture)
     words = locate_words(loaded, labelled, read_rows)
     weights = compute_listening(read_rows, [word.rows for word in words], heads)
     return ListeningReport(words, weights, heads, chosen is not None, labelled.audio.begin)

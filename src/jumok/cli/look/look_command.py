@@ -20,6 +20,7 @@ from jumok.lab.bilingual_text import Text
 
 from .between_report import BetweenReport, measure_last_token, parse_words
 from .image_picture import draw_over_image, reads_image
+from .listening_picture import draw_listening
 from .listening_report import build_listening_report
 from .page_options import add_page_options
 from .query_report import describe_query_as_json, print_query_report
@@ -209,6 +210,18 @@ def look(
                 is_drawn = True
             except ArgumentError as error:  # such as a model of transformers that merges patches
                 click.echo(f"jumok: {error}; the picture shows queries by keys", err=True)
+        if paths and listening is not None and not as_heat_map:
+            draw_listening(
+                paths,
+                labelled,
+                capture,
+                listening,
+                by_words=by_words,
+                scale=scale,
+                language=selected,
+                model=arguments[0],
+            )
+            is_drawn = True
         for path in [] if is_drawn else paths:
             save_heads(
                 path,

@@ -14,6 +14,7 @@ from torch import Tensor
 from jumok.checkpoint import Loaded
 from jumok.data.audio.log_mel import RATE
 from jumok.errors import ArgumentError
+from jumok.lens import Capture
 from jumok.models.speech import Speech
 
 from .audio_window import POSITIONS_PER_SECOND
@@ -79,6 +80,19 @@ def compute_listening(
     rows = range(min(word.start for word in words), max(word.stop for word in words))
     mean = torch.stack([read_rows(site, head, rows).float().cpu() for site, head in heads]).mean(0)
     return torch.stack([mean[word.start - rows.start : word.stop - rows.start].mean(0) for word in words])
+
+
+def read_capture_rows(capture: Capture) -> ReadRows:
+    """Return a function that reads rows of a capture.
+
+    Args:
+        capture: The capture of a window of audio.
+    """
+
+    def read_rows(site: str, head: int, rows: range) -> Tensor:
+        return capture.tile(site, head, slice(rows.start, rows.stop), slice(None))
+
+    return read_rows
 
 
 def measure_share(weights: Float[Tensor, " source"], start: float, end: float) -> float:
