@@ -63,7 +63,7 @@ def test_parse_reads_every_field() -> None:
         ('licence = "MIT"', "", "entry 1: the field 'licence' is missing"),
         ('licence = "MIT"', "licence = 3", "licence must be a string"),
         ('licence = "MIT"', 'licence = "MIT"\nlicense = "MIT"', "unknown field 'license'"),
-        ('client = "pip"', 'client = "apt"', "entry 1, archive 1: unknown client 'apt'; choose one of pip, npm"),
+        ('client = "pip"', 'client = "dnf"', "entry 1, archive 1: unknown client 'dnf'; choose one of pip, npm, apt"),
         ('client = "pip"', 'client = "npm"', "sdist and python apply to pip only"),
         ("sdist = true", 'sdist = "yes"', "sdist must be true or false"),
         ("size = 1_234", "size = -1", "size must be a positive integer"),

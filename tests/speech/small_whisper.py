@@ -11,7 +11,8 @@ from transformers import GenerationConfig, WhisperConfig, WhisperForConditionalG
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from parity import perturb_parameters
 
-LETTERS = 256  # one token for each byte
+ALPHABET = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ 가나다라마"
+LETTERS = len(ALPHABET) + 1  # one token for each letter, and one for unknown ones
 TIMES = 36  # 0.00 to 0.70 s, the length of the window
 SECONDS = 0.7
 SIZES = {
@@ -45,13 +46,17 @@ def build_whisper(languages: tuple[str, ...] = ("en", "ko", "de"), **changes: An
     common = {"decoder_start_token_id": start, "bos_token_id": end, "eos_token_id": end, "pad_token_id": end}
     config = WhisperConfig(vocab_size=LETTERS + len(special), **common, **{**SIZES, **changes})
     model = perturb_parameters(WhisperForConditionalGeneration(config))
+    with torch.no_grad():  # otherwise random parameters repeat one letter, whatever they hear
+        model.model.decoder.embed_positions.weight *= 8
+        for layer in model.model.decoder.layers:
+            layer.encoder_attn.out_proj.weight *= 4
     generation = {
         "max_length": config.max_target_positions,
         "no_timestamps_token_id": ids["<|notimestamps|>"],
         "prev_sot_token_id": ids["<|startofprev|>"],
         "is_multilingual": bool(languages),
-        "suppress_tokens": [1, 7, 19, ids["<|startofprev|>"]],
-        "begin_suppress_tokens": [32, end],
+        "suppress_tokens": [1, 7, 19, LETTERS - 1, ids["<|startofprev|>"]],
+        "begin_suppress_tokens": [0, end],
         "max_initial_timestamp_index": 5,
         "alignment_heads": [[0, 1], [config.decoder_layers - 1, 4]],
     }
@@ -67,6 +72,6 @@ def save_whisper(folder: Path, languages: tuple[str, ...] = ("en", "ko", "de"), 
     model = build_whisper(languages, **changes)
     model.save_pretrained(folder)
     special = list_special_tokens(languages or ("en",))
-    Tokenizer.for_bytes().with_special_tokens(special, {"end": "<|endoftext|>"}).save(folder)
+    Tokenizer.for_characters(ALPHABET).with_special_tokens(special, {"end": "<|endoftext|>"}).save(folder)
     model.generation_config.save_pretrained(folder)
     return model

@@ -123,9 +123,12 @@ def test_words_are_heard_where_they_are_played(listener) -> None:
     def read_rows(site, head, rows):
         return capture.weights(site, head)[rows.start : rows.stop]
 
-    words = locate_words(listener, labelled, read_rows)
+    words = locate_words(listener, labelled)
     assert [word.text for word in words] == ["도", "파", "미"]
     assert [word.rows for word in words] == [range(1, 2), range(2, 4), range(4, 6)]
+    assert all(
+        abs(word.start - start) < 0.2 and word.end > word.start for word, start in zip(words, STARTS, strict=True)
+    )
     assert list_timing_heads(listener) == [("decoder.0.cross", 0), ("decoder.0.cross", 1)]
     weights = compute_listening(read_rows, [word.rows for word in words], [("decoder.0.cross", 1)])
     expected = capture.weights("decoder.0.cross", 1)[2:4].mean(0)

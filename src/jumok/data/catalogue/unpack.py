@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import lzma
 import re
 import stat
 import tarfile
@@ -13,11 +14,21 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from jumok.data.catalogue.debian_packages import PackageError, open_package_files
 from jumok.data.catalogue.entry import Archive, FileSet
 from jumok.errors import FetchError
 
 MAX_ARCHIVE_BYTES = 1 << 30  # every catalogue archive is smaller when unpacked
-_READ_ERRORS = (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, RuntimeError)
+_READ_ERRORS = (
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    gzip.BadGzipFile,
+    zlib.error,
+    lzma.LZMAError,
+    PackageError,
+    EOFError,
+    RuntimeError,
+)
 
 
 class _UnsafeArchiveError(Exception):
@@ -40,7 +51,7 @@ def unpack_archive(name: str, archive: Archive, path: Path, target: Path) -> dic
     Args:
         name: Name of the catalogue entry, for error messages.
         archive: The files to extract, with their sizes and hashes.
-        path: The archive file (.whl, .zip or .tar.gz).
+        path: The archive file (.whl, .zip, .tar.gz or .deb).
         target: The folder to write to.
 
     Returns:
@@ -119,7 +130,7 @@ def _copy_file(file: io.BufferedIOBase, target: Path, limit: int, source: str) -
 
 
 def _iterate_members(path: Path) -> Iterator[tuple[str, Callable[[], io.BufferedIOBase]]]:
-    """Yield the path of each file in a zip or tar archive and a function that opens it; refuse unsafe members."""
+    """Yield the path of each file in an archive and a function that opens it; refuse unsafe members."""
     total = 0
     if path.suffix in (".whl", ".zip"):
         with zipfile.ZipFile(path) as archive:
@@ -129,12 +140,15 @@ def _iterate_members(path: Path) -> Iterator[tuple[str, Callable[[], io.Buffered
                 if not info.is_dir():
                     yield info.filename, lambda info=info: archive.open(info)  # type: ignore[misc]
     else:
-        with tarfile.open(path, "r:gz") as tar:
+        is_package = path.suffix == ".deb"
+        with open_package_files(path) if is_package else tarfile.open(path, "r:gz") as tar:
             for member in tar:
                 total += member.size
-                _check_member(member.name, not (member.isreg() or member.isdir()), total)
-                if member.isreg():
-                    yield member.name, lambda member=member: tar.extractfile(member)  # type: ignore[misc]
+                is_plain = member.isreg() or member.isdir() or (is_package and (member.issym() or member.islnk()))
+                _check_member(member.name, not is_plain, total)
+                if member.isreg():  # links are common in Debian packages; they are not followed
+                    name = member.name.removeprefix("./")
+                    yield name, lambda member=member: tar.extractfile(member)  # type: ignore[misc]
 
 
 def _check_member(name: str, is_special: bool, total: int) -> None:

@@ -2,11 +2,14 @@
 
 from .transcribe import transcribe, transcribe_segments
 from .transcript import Segment, Transcript, TranscriptionSettings, parse_transcription_settings
+from .word_times import Word, find_word_times
 
 __all__ = [
     "Segment",
     "Transcript",
     "TranscriptionSettings",
+    "Word",
+    "find_word_times",
     "parse_transcription_settings",
     "transcribe",
     "transcribe_segments",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,12 +11,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from jumok.checkpoint import Loaded
-from jumok.data.audio.log_mel import RATE
 from jumok.errors import ArgumentError
 from jumok.lens import Capture
 from jumok.models.speech import Speech
 
 from .audio_window import POSITIONS_PER_SECOND
+from .transcript import Segment, Transcript
+from .word_times import find_word_times
 
 if TYPE_CHECKING:
     from jumok.tasks.labelled_input import LabelledInput
@@ -45,8 +45,7 @@ class HeardWord:
 
 
 def list_timing_heads(loaded: Loaded) -> list[Head]:
-    """Return the cross-attention heads that follow the audio in time: those that were measured, or else published with
-    the model, or else all of them.
+    """Return the cross-attention heads that follow the audio in time, as word times use them; all if none is known.
 
     Args:
         loaded: A speech model.
@@ -59,8 +58,8 @@ def list_timing_heads(loaded: Loaded) -> list[Head]:
         raise ArgumentError(f"this {loaded.family} model reads {model.reads}, not audio")
     blocks, heads = model.config.decoder_layers, model.config.decoder_heads
     tokens = loaded.speech_tokens
-    published = () if tokens is None else tokens.timing_heads or tokens.alignment_heads
-    chosen = [(block, head) for block, head in published if block < blocks and head < heads]
+    measured = () if tokens is None else tokens.timing_heads
+    chosen = [(block, head) for block, head in measured if block < blocks and head < heads]
     chosen = chosen or [(block, head) for block in range(blocks) for head in range(heads)]
     return [(f"decoder.{block}.cross", head) for block, head in chosen]
 
@@ -107,22 +106,22 @@ def measure_share(weights: Float[Tensor, " source"], start: float, end: float) -
     return float(weights[first : max(last, first + 1)].sum())
 
 
-def locate_words(loaded: Loaded, labelled: LabelledInput, read_rows: ReadRows) -> list[HeardWord]:
-    """Return the words of a transcript with their times.
+def locate_words(loaded: Loaded, labelled: LabelledInput) -> list[HeardWord]:
+    """Return the words of a transcript with their times; the model reads the window once more.
 
     Args:
         loaded: A speech model.
         labelled: A window of audio with its transcript, as ``prepare_input`` returns it.
-        read_rows: Returns the weights of some rows of a head.
     """
-    assert labelled.audio is not None and labelled.target_words is not None
-    spans = [(word, range(span.start - 1, span.stop - 1)) for word, span in labelled.target_words[1:]]
-    weights = compute_listening(read_rows, [rows for _, rows in spans], list_timing_heads(loaded))
-    last = len(labelled.audio.samples) * POSITIONS_PER_SECOND // RATE
-    peaks = [float(row[: last + 1].argmax()) / POSITIONS_PER_SECOND for row in weights]
-    edges = [
-        0.0,
-        *((first + second) / 2 for first, second in pairwise(peaks)),
-        last / POSITIONS_PER_SECOND,
-    ]
-    return [HeardWord(word, rows, *sorted(edges[index : index + 2])) for index, (word, rows) in enumerate(spans)]
+    audio, target = labelled.audio, labelled.inputs[1][0].tolist()
+    assert audio is not None
+    if not labelled.answer_length:
+        return []
+    token_ids = tuple(target[labelled.prompt :])
+    segment = Segment(0.0, audio.seconds, labelled.answer or "", token_ids, 0.0, 0.0, 0.0, None, 0.0)
+    words = []
+    first = labelled.prompt - 1  # the row that writes the next token
+    for word in find_word_times(loaded, audio.samples, Transcript((segment,), labelled.language, audio.seconds)):
+        words.append(HeardWord(word.text, range(first, first + len(word.token_ids)), word.start, word.end))
+        first += len(word.token_ids)
+    return words
