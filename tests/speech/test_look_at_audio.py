@@ -85,7 +85,7 @@ def test_a_model_of_text_refuses_audio(folder) -> None:
 def test_hidden_audio_is_not_read(listener) -> None:
     labelled = prepare_input(listener, play_tones(TONES))
     edits = hide_audio(listener.model, 0.46, 0.70)
-    keys = range(22, 36)  # 0.44 to 0.72: one position more on either side
+    keys = range(22, 37)  # 0.44 to 0.74: with the neighbours that hear the stretch
     assert [edit.layer for edit in edits] == ["encoder.0.attention", "decoder.0.cross"]
     assert all(edit.key == tuple(keys) for edit in edits)
     with jumok.Lens(listener) as lens:
@@ -94,6 +94,22 @@ def test_hidden_audio_is_not_read(listener) -> None:
         assert float(clean.weights(site)[..., keys].sum()) > 0.1
         assert float(edited.weights(site)[..., keys].abs().sum()) == 0.0
         assert float(edited.weights(site).sum(-1).sub(1).abs().max()) < 1e-5
+
+
+def test_nothing_in_a_hidden_stretch_matters(listener) -> None:
+    samples = play_tones(TONES)
+    changed = samples.clone()
+    changed[7_360:11_200] = 0.2 * torch.randn(3_840, generator=torch.Generator().manual_seed(1))  # 0.46 to 0.70 s
+    edits = hide_audio(listener.model, 0.46, 0.70)
+    target = prepare_input(listener, samples).inputs[1]
+    with jumok.Lens(listener) as lens:
+        outputs = [
+            lens.run(prepare_input(listener, audio).inputs[0], target, edits=applied, logits=True).logits
+            for audio in (samples, changed)
+            for applied in (edits, ())
+        ]
+    torch.testing.assert_close(outputs[0], outputs[2], atol=1e-5, rtol=0)
+    assert float((outputs[1] - outputs[3]).abs().max()) > 0.1  # without the edits, the noise is heard
 
 
 def test_a_hidden_tone_changes_its_word_only(listener) -> None:

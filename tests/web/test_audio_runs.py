@@ -106,7 +106,7 @@ def test_a_hidden_stretch_changes_the_transcript_and_undo_restores_it(client, fo
 def test_code_reproduces_the_transcripts(client, folder, listener) -> None:
     body = run(client, folder, hide_second_tone(listener))
     code = client.ask("code", run=body["run"], selection={"site": CROSS, "head": 0, "query": 2, "key": 30})["code"]
-    assert "key=range(22, 36)" in code
+    assert "key=range(22, 37)" in code
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(code, {})

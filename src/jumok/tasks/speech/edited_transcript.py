@@ -9,16 +9,18 @@ from contextlib import ExitStack
 import torch
 
 from jumok.checkpoint import Loaded
+from jumok.data.audio.log_mel import HOP, WINDOW
 from jumok.errors import ArgumentError
 from jumok.lens import Edit, KnockOut, Lens
-from jumok.models.speech import Speech
+from jumok.models.speech import FRAMES_PER_POSITION, Speech
 from jumok.tap import listen
 
 from .audio_window import POSITIONS_PER_SECOND
 from .window_transcript import Features, WindowTranscript, transcribe_window
 
-# Positions on either side of a hidden stretch whose convolutions read its frames.
-MARGIN = 1
+# How far from its moment a position hears, in positions of 20 ms: the convolutions read two frames (20 ms) on either
+# side, and the window of a frame reaches 12.5 ms further.
+REACH = (2 * HOP + WINDOW / 2) / (FRAMES_PER_POSITION * HOP)
 
 
 def transcribe_with_edits(
@@ -50,8 +52,9 @@ def transcribe_with_edits(
 def hide_audio(model: Speech, start: float, end: float) -> list[KnockOut]:
     """Return edits that hide a stretch of audio: no attention of the encoder or to the encoder may read it.
 
-    The convolutions below the encoder read 30 ms on either side of a position, so one position (20 ms) more is hidden
-    on either side. Without it, a neighbour would still carry a trace of the stretch.
+    A position hears the audio 32.5 ms before and after its moment, through the spectrogram and the convolutions. All
+    positions that hear something of the stretch are hidden, so that nothing in it can change the transcript, except
+    the loudness of its loudest frame, which scales the spectrogram of the whole recording.
 
     Args:
         model: The speech model.
@@ -65,8 +68,8 @@ def hide_audio(model: Speech, start: float, end: float) -> list[KnockOut]:
     >>> sizes = dict(width=4, heads=1, decoder_heads=1, hidden=4, decoder_hidden=4, vocabulary=7, start=1, end=2, pad=2)
     >>> for edit in hide_audio(Speech(SpeechConfig(layers=1, decoder_layers=1, **sizes)), 0.5, 0.56):
     ...     print(edit.layer, edit.key)
-    encoder.0.attention (24, 25, 26, 27, 28)
-    decoder.0.cross (24, 25, 26, 27, 28)
+    encoder.0.attention (24, 25, 26, 27, 28, 29)
+    decoder.0.cross (24, 25, 26, 27, 28, 29)
     """
     length = model.config.source_length
     if not 0 <= start < end <= length / POSITIONS_PER_SECOND:
@@ -74,8 +77,8 @@ def hide_audio(model: Speech, start: float, end: float) -> list[KnockOut]:
             f"a stretch of audio must lie between 0 and {length / POSITIONS_PER_SECOND:g} seconds, not from {start:g} "
             f"to {end:g}"
         )
-    first = max(0, math.floor(round(start * POSITIONS_PER_SECOND, 6)) - MARGIN)
-    last = min(length, math.ceil(round(end * POSITIONS_PER_SECOND, 6)) + MARGIN)
+    first = max(0, math.floor(start * POSITIONS_PER_SECOND - REACH) + 1)
+    last = min(length, math.ceil(end * POSITIONS_PER_SECOND + REACH))
     sites = [f"encoder.{block}.attention" for block in range(model.config.layers)]
     sites += [f"decoder.{block}.cross" for block in range(model.config.decoder_layers)]
     return [KnockOut(layer=site, key=range(first, last)) for site in sites]
