@@ -133,8 +133,8 @@ def report_equality(loaded: Loaded, reference: TransformersReference, clips: lis
         different = [pair for pair in texts if pair[0].split() != pair[1].split()]
         rows.append({"audio": title, "equal": len(texts) - len(different), "of": len(texts), "different": different})
         print(f"{title}: {rows[-1]['equal']} of {len(texts)} texts are equal", flush=True)
-        for ours, others in different:
-            print(f"  ours   {ours}\n  theirs {others}")
+        for ours, reference_text in different:
+            print(f"  ours   {ours}\n  theirs {reference_text}")
     return rows
 
 
