@@ -70,7 +70,7 @@ class TokenRules:
             forbidden[first:earliest] = True
 
     def _prefer_times(self, scores: Scores) -> Scores:
-        """Forbid text, in place, where all times together are more probable than the most probable token of the text."""
+        """Forbid text, in place, where the times together are more probable than the most probable token of text."""
         first = self.first_time
         assert first is not None
         time = scores[:, first:].float().logsumexp(-1)  # softmax would subtract the same number from both sides
