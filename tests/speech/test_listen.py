@@ -32,6 +32,7 @@ from jumok.recipes.speech.stored_clips import (
 )
 from jumok.recipes.speech.synthetic_clips import (
     ClipPlan,
+    limit_bandwidth,
     plan_random_clips,
     plan_reported_clips,
     render_clip,
@@ -219,6 +220,18 @@ def test_noise_has_the_planned_power() -> None:
     assert float(clean[:1500].abs().max()) == 0
     silent = render_clip(ClipPlan("noise", "ko", "", plan.voice, noise_ratio=20.0), 2.0)
     assert 0 < float(silent.square().mean().sqrt()) < 0.02
+
+
+def test_bandwidth_removes_high_frequencies() -> None:
+    time = torch.arange(3200) / 16_000
+    low, high = torch.sin(2 * torch.pi * 1000 * time), torch.sin(2 * torch.pi * 5000 * time)
+
+    torch.testing.assert_close(limit_bandwidth(low + high, 4000.0), low, atol=1e-3, rtol=0)
+    assert torch.equal(limit_bandwidth(low + high, 8000.0), low + high)
+    plan = ClipPlan("clip", "en", "six", Voice("espeak", "en-us"), noise_ratio=5.0, noise_colour=0.0, bandwidth=3500.0)
+    power = torch.fft.rfft(render_clip(plan, 2.0)).abs().square()
+    frequencies = torch.linspace(0, 8000, len(power))
+    assert float(power[frequencies > 3600].sum() / power.sum()) < 1e-6
 
 
 def test_silence_is_trimmed() -> None:

@@ -46,6 +46,7 @@ class ClipPlan:
         after: Silence after it, in seconds.
         peak: The largest sample of the speech.
         tilt: From -1 to 1: how much high frequencies are weakened or strengthened, as by microphones and rooms.
+        bandwidth: The highest frequency of the clip in Hz; telephones and old recordings have less than 4,000.
         noise_ratio: The power of speech over that of noise, in dB; None = no noise.
         noise_colour: 0 = white noise, 1 = pink noise, whose power falls with frequency.
         kind: What the report calls this clip; "" for training clips.
@@ -61,6 +62,7 @@ class ClipPlan:
     after: float = 0.2
     peak: float = 0.5
     tilt: float = 0.0
+    bandwidth: float = SYNTHESIS_RATE / 2
     noise_ratio: float | None = None
     noise_colour: float = 1.0
     kind: str = ""
@@ -89,11 +91,12 @@ def plan_random_clips(part: str, count: int, seed: int, voices: Mapping[str, Voi
             "" if is_silent else text,
             draw.choice(voices[part][language]),
             speed=draw.uniform(0.7, 1.2),
-            pitch=draw.uniform(0.75, 1.35),
+            pitch=2 ** draw.uniform(-0.4, 0.85),
             before=draw.uniform(0.0, 0.5),
             after=draw.uniform(0.0, 0.5),
             peak=10 ** draw.uniform(-1.5, -0.05),
             tilt=draw.uniform(-0.6, 0.6),
+            bandwidth=draw.choice((SYNTHESIS_RATE / 2, draw.uniform(3000.0, SYNTHESIS_RATE / 2))),
             noise_ratio=draw.uniform(0.0, 30.0) if is_noisy else None,
             noise_colour=draw.uniform(0.0, 1.5),
         )
@@ -146,7 +149,7 @@ def render_clip(plan: ClipPlan, seconds: float) -> Samples:
         noise = make_noise(len(samples), plan.noise_colour, f"noise {plan.name}")
         power = float(speech.square().mean()) if plan.text else (plan.peak / 4) ** 2
         samples = samples + noise * (power * 10 ** (-plan.noise_ratio / 10)) ** 0.5
-    return samples.clamp(-1, 1)
+    return limit_bandwidth(samples, plan.bandwidth).clamp(-1, 1)
 
 
 def _speak_within(plan: ClipPlan, limit: int) -> Samples:
@@ -188,6 +191,20 @@ def make_noise(count: int, colour: float, name: str) -> Samples:
     frequencies = torch.arange(len(spectrum)).clamp(min=1).float()
     noise = torch.fft.irfft(spectrum * frequencies.pow(-colour / 2), count)
     return noise / noise.square().mean().sqrt()
+
+
+def limit_bandwidth(samples: Samples, bandwidth: float) -> Samples:
+    """Remove all frequencies above a limit.
+
+    Args:
+        samples: The sound, at 16,000 samples per second.
+        bandwidth: The highest frequency that is left, in Hz.
+    """
+    if bandwidth >= SYNTHESIS_RATE / 2:
+        return samples
+    spectrum = torch.fft.rfft(samples)
+    spectrum[torch.fft.rfftfreq(len(samples), 1 / SYNTHESIS_RATE) > bandwidth] = 0
+    return torch.fft.irfft(spectrum, len(samples))
 
 
 def _tilt(samples: Samples, tilt: float) -> Samples:
