@@ -115,7 +115,7 @@ def join_sentences(clips: list[Clip]) -> Tensor:
 
 
 def split_words(text: str) -> list[str]:
-    """Return the words of a text. A segment that is only a point, which transformers keeps and we leave out, has none."""
+    """Return the words of a text, without points that stand alone: transformers keeps segments of them, we do not."""
     return [word for word in text.split() if any(letter.isalnum() for letter in word)]
 
 
@@ -156,8 +156,10 @@ def report_accuracy(models: dict[str, Loaded], clips: list[Clip]) -> list[dict[s
     for entry in RECORDINGS:
         chosen = [clip for clip in clips if clip.entry == entry]
         expected = [normalise(clip.text) for clip in chosen]
-        for name, loaded in models.items():
-            actual = [normalise(transcribe(loaded, clip.samples).text) for clip in chosen]
+        rows_of_table = [(name, loaded, TranscriptionSettings()) for name, loaded in models.items()]
+        rows_of_table.append(("float32, without times", models["float32"], TranscriptionSettings(timestamps=False)))
+        for name, loaded, settings in rows_of_table:
+            actual = [normalise(transcribe(loaded, clip.samples, settings).text) for clip in chosen]
             rate = 100 * jiwer.wer(expected, actual)
             rows.append({"recordings": entry, "model": name, "clips": len(chosen), "word error rate": rate})
             print(f"{entry}, {len(chosen)} recordings, {name}: word error rate {rate:.1f}%", flush=True)
