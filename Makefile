@@ -38,6 +38,7 @@ docs: $(VENV)/.docs  ## Build the documentation site into site/; warnings and br
 bench: $(VENV)/.dev  ## Run all benchmarks; downloads 98 MB once and takes about an hour.
 	$(BIN)/jumok data get smollm2 shakespeare
 	$(BIN)/python bench/attend.py
+	$(BIN)/python bench/audio/hostile_files.py
 	$(BIN)/python bench/forward.py
 	$(BIN)/python bench/generate.py
 	$(BIN)/python bench/lens.py

@@ -8,17 +8,25 @@ from torch import Tensor, nn
 
 from jumok.errors import ArgumentError
 from jumok.generate import generate, quantize
-from jumok.generate.quantize import Int8Linear, IntegerLinear, MixedLinear, has_int8_kernel, quantize_rows
+from jumok.generate.quantize import (
+    Int8Linear,
+    IntegerLinear,
+    ManyRowLinear,
+    MixedLinear,
+    has_int8_kernel,
+    quantize_rows,
+)
 from jumok.models import Model
 from jumok.models.bert import BERT, BERTConfig
 from jumok.models.gpt import GPT, GPTConfig
 from jumok.models.t5 import T5, T5Config
 from jumok.models.transformer import Transformer, TransformerConfig
 
-# The error that rounding the input may cause, relative to the largest output: 14 bits, or bfloat16's 8.
+# The error that rounding the input may cause, relative to the largest output: 14 bits, or bfloat16's 8, or 7 bits.
 KERNELS = [pytest.param(MixedLinear, 1e-2, id="mixed")]
 if has_int8_kernel():
     KERNELS.append(pytest.param(IntegerLinear, 5e-4, id="integer"))
+    KERNELS.append(pytest.param(ManyRowLinear, 2e-2, id="many rows"))
 
 
 def multiply_exactly(weight: Tensor, bias: Tensor | None, inputs: Tensor) -> Tensor:

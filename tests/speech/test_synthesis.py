@@ -49,11 +49,11 @@ def test_espeak_begins_vowels_at_their_word_events(voice: str, words: tuple[str,
 
 @needs_flite
 @pytest.mark.parametrize("speed", [1.0, 1.5])
-@pytest.mark.parametrize("voice", ["slt", "rms", "kal"])
-def test_flite_begins_vowels_at_the_end_of_the_phone_before(voice: str, speed: float) -> None:
+@pytest.mark.parametrize(("voice", "bound"), [("slt", 0.011), ("rms", 0.011), ("kal", 0.011), ("awb", 0.03)])
+def test_flite_begins_vowels_at_the_end_of_the_phone_before(voice: str, bound: float, speed: float) -> None:
     delays = measure_delays(flite.speak, voice, ENGLISH, speed)
 
-    assert max(abs(delay) for delay in delays) < 0.011
+    assert max(abs(delay) for delay in delays) < bound
 
 
 def test_words_without_an_event_have_no_times() -> None:

@@ -28,6 +28,7 @@ ONCE: dict[str, Any] = {
     "least_log_probability": None,
     "greatest_compression": None,
     "greatest_no_speech": None,
+    "certain_no_speech": None,
 }
 
 

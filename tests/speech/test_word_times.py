@@ -26,7 +26,6 @@ from jumok.tasks.speech.spoken_words import WordTokens, group_spoken_words
 from jumok.tasks.speech.word_times import align_words
 
 RATE = 16_000
-POSITION = RATE // 50  # samples of 20 ms
 
 
 def make_weights(peaks: list[tuple[int, int]], positions: int) -> Tensor:
@@ -48,6 +47,13 @@ def test_punctuation_that_listens_to_the_pause_is_not_spoken() -> None:
     weights = make_weights([(5, 11), (11, 29), (31, 37)], 41)
     words = [WordTokens("a,", 0, 1, 2), WordTokens("b", 2, 3, 3)]
     assert align_words(weights, words) == ([5, 31], [11, 36])
+
+
+def test_without_pauses_silence_belongs_to_a_word() -> None:
+    weights = make_weights([(11, 17), (41, 47)], 61)
+    words = [WordTokens("a", 0, 1, 1), WordTokens("b", 1, 2, 2)]
+    (first, second), ends = align_words(weights, words, pauses=False)
+    assert first == 0 and 17 <= second <= 41 and ends == [second, 61]
 
 
 def test_weights_that_point_nowhere_still_give_ordered_words() -> None:
@@ -114,20 +120,23 @@ def test_words_of_two_windows_cover_the_text_in_order(small: Loaded) -> None:
     assert find_word_times(small, samples, transcript) == words
 
 
-def test_starts_are_those_of_the_weights_that_the_model_returns(small: Loaded) -> None:
-    samples = make_noise(0.61)
-    transcript = make_transcript(small, [(0.0, "abc de f")], 0.61)
+@pytest.mark.parametrize("window", [0.0, 0.46])
+def test_starts_are_those_of_the_weights_that_the_model_returns(small: Loaded, window: float) -> None:
+    samples, frame = make_noise(window + 0.61), round(100 * window)
+    transcript = make_transcript(small, [(window, "abc de f")], window + 0.61)
     ids = list(transcript.segments[0].token_ids)
     prompt = small.speech_tokens.build_prompt("en", timestamps=False)
-    padded = torch.nn.functional.pad(samples, (0, 70 * 160 - len(samples)))
-    output = small.model(compute_log_mel(padded, 13)[None], torch.tensor([prompt + ids]), weights=True)
+    padded = torch.nn.functional.pad(samples, (0, max(0, 70 * 160 - len(samples))))
+    features = compute_log_mel(padded, 13)[:, frame : frame + 70]
+    features = torch.nn.functional.pad(features, (0, 70 - features.shape[1]))
+    output = small.model(features[None], torch.tensor([prompt + ids]), weights=True)
     cross = torch.stack([output.weights["cross"][1][0, 2], output.weights["cross"][2][0, 4]]).mean(0)
-    rows, positions = slice(len(prompt) - 1, len(prompt) + len(ids) - 1), -(-len(samples) // POSITION)
+    rows = slice(len(prompt) - 1, len(prompt) + len(ids) - 1)
     expected, _ = align_words(
-        cross[rows, :positions], [WordTokens("abc", 0, 3, 3), WordTokens("de", 3, 6, 6), WordTokens("f", 6, 8, 8)]
+        cross[rows, :31], [WordTokens("abc", 0, 3, 3), WordTokens("de", 3, 6, 6), WordTokens("f", 6, 8, 8)]
     )
     words = find_word_times(small, samples, transcript, heads=[(1, 2), (2, 4)])
-    assert [round(word.start * 50) for word in words] == expected
+    assert [round((word.start - window) * 50) for word in words] == expected
 
     probabilities = output.logits[0].softmax(-1)
     of_word = [float(probabilities[len(prompt) - 1 + index, ids[index]].detach()) for index in range(3)]
@@ -156,7 +165,13 @@ def test_edits_change_the_pass_that_reads_the_text(small: Loaded) -> None:
 @pytest.mark.parametrize("text", ["a", "  ", "z" * 18])
 def test_one_word_a_word_without_letters_and_a_full_window(small: Loaded, text: str) -> None:
     (word,) = find_word_times(small, make_noise(0.03), make_transcript(small, [(0.0, text)], 0.03))
-    assert word.text == text.strip() and 0 <= word.start < word.end <= 0.03
+    assert word.text == text.strip() and 0 <= word.start < word.end <= 0.03  # the second position has 10 ms only
+
+
+def test_a_word_that_lasts_to_the_end_ends_with_the_audio(small: Loaded) -> None:
+    samples = make_noise(0.63) * torch.linspace(0, 1, round(0.63 * RATE)) ** 2
+    (word,) = find_word_times(small, samples, make_transcript(small, [(0.0, "a")], 0.63))
+    assert word.end == 0.63  # not 0.64, the end of the last position
 
 
 def test_an_empty_transcript_has_no_words(small: Loaded) -> None:

@@ -32,6 +32,7 @@ READS_TABLES = {
     "translate": {"source", "target", "header"},
     "sentiment": {"text", "label", "header"},
     "caption": {"file", "caption", "header"},
+    "listen": {"file", "transcript", "header"},
 }
 
 
@@ -69,7 +70,8 @@ def test_every_recipe_that_reads_tables_declares_its_columns(tmp_path: Path) -> 
     for recipe in RECIPES:
         rows = {row["field"]: row for row in describe_fields(TrainingRequest(recipe, Path(), str(tmp_path)))}
         columns = READS_TABLES.get(recipe, set())
-        declared = {name for name in ("text", "label", "source", "target", "file", "caption", "header") if name in rows}
+        names = ("text", "label", "source", "target", "file", "caption", "transcript", "header")
+        declared = {name for name in names if name in rows}
         assert {name for name in declared if rows[name]["group"] == "recipe"} == columns, recipe
         for name in columns:
             assert rows[name]["condition"] == "only with --data", (recipe, name)

@@ -87,6 +87,7 @@ def _draw_map_panel(figure: Figure, axes: Axes, panel: MapPanel, fonts: FigureFo
         raise DrawError(f"A map needs finite numbers [row, column], not an array of the shape {numbers.shape}.")
     limit = float(abs(numbers).max()) or 1.0  # a map of zeros still needs a scale
     image = axes.imshow(numbers, cmap=EFFECT_COLOR_MAP, vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
+    axes.locator_params(integer=True)  # rows and columns are counted
     axes.set_title(fonts.replace_missing(panel.title))
     axes.set_xlabel(fonts.replace_missing(panel.across))
     axes.set_ylabel(fonts.replace_missing(panel.vertical))

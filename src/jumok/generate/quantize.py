@@ -7,6 +7,8 @@ token, so fewer bytes mean less time. Norms, embeddings and attention stay as th
     IntegerLinear   fbgemm's integer product, the fastest where it exists (x86). It takes 8-bit inputs, which alone
                     would cost several per cent of perplexity, so each input is passed as two rows, a coarse and a
                     fine one, with 14 bits together. Both rows share one read of the matrix, which dominates the time.
+    ManyRowLinear   8-bit inputs, each row with its own scale: for the encoder of a speech model, which always reads
+                    1,500 rows, so that the arithmetic dominates and not the read of the matrix (bench/audio/speech.py).
     MixedLinear     bfloat16 inputs times an 8-bit matrix; runs everywhere.
 """
 
@@ -20,9 +22,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from jumok.attention.projection import Batched
 from jumok.errors import ArgumentError
 from jumok.layers import DecoderBlock
 from jumok.models import Model
+from jumok.models.speech import Speech
 
 # fbgemm adds pairs of products in 16 bits: 7-bit inputs never overflow, 8-bit inputs could.
 COARSE = 63.0  # the coarse row maps the largest number of an input to this
@@ -133,6 +137,43 @@ class IntegerLinear(Int8Linear):
         return output.mul_(self.scales) if self.bias is None else torch.addcmul(self.bias, output, self.scales)
 
 
+class ManyRowLinear(Int8Linear):
+    """8-bit inputs times an 8-bit matrix; each row of the inputs has its own scale.
+
+    Args:
+        weight: The matrix to quantize, [output, input], on the CPU.
+        bias: The bias [output], or None.
+    """
+
+    integers: Tensor
+    scales: Tensor
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__(weight, bias)
+        integers, scales = quantize_rows(weight)
+        self.register_buffer("integers", integers)
+        self.register_buffer("scales", scales)
+        self.steps = 63.0 if products_overflow() else 127.0
+
+    def multiply(self, rows: Tensor) -> Tensor:
+        """Return ``rows @ weight.T + bias``.
+
+        Args:
+            rows: Inputs [row, input].
+        """
+        step = rows.abs().amax(-1, True).float().clamp_min_(1e-30).div_(self.steps)
+        rounded = rows.float().div(step).round_().to(torch.int8)
+        output = torch._int_mm(rounded, self.integers.T).float().mul_(step).mul_(self.scales)
+        return output if self.bias is None else output.add_(self.bias)
+
+
+@functools.cache
+def products_overflow() -> bool:
+    """Return True if this processor adds pairs of 8-bit products in 16 bits, where large ones overflow (old x86)."""
+    largest = torch.full((32, 64), 127, dtype=torch.int8)
+    return bool((torch._int_mm(largest, largest.T) != 127 * 127 * 64).any())
+
+
 class MixedLinear(Int8Linear):
     """bfloat16 inputs times an 8-bit matrix.
 
@@ -211,13 +252,26 @@ def quantize(model: Model) -> Model:
         if isinstance(module, DecoderBlock):  # its queries and keys have different inputs: one fused layer cannot serve
             module.cross = module.cross.convert_projection("batched").requires_grad_(False)
 
+    many_rows = _find_encoder_layers(quantized) if has_int8_kernel() and quantized.device.type == "cpu" else set()
     for module in list(quantized.modules()):
         for name, child in list(module.named_children()):
             if isinstance(child, nn.Linear):
-                setattr(module, name, quantize_linear(child.weight.detach(), child.bias))
+                kernel = ManyRowLinear if child in many_rows else quantize_linear
+                setattr(module, name, kernel(child.weight.detach(), child.bias))
 
     # A tied output layer reads the whole embedding table at every token, so it is quantized too.
     table = getattr(quantized, "embedding", None)
     if isinstance(table, nn.Embedding) and getattr(quantized, "output", ...) is None:
         quantized.output = quantize_linear(table.weight.detach(), None)
     return quantized
+
+
+def _find_encoder_layers(model: Model) -> set[nn.Module]:
+    """Return the linear layers that read the audio of a speech model: many rows at every call."""
+    if not isinstance(model, Speech):
+        return set()
+    stacks: list[nn.Module] = [model.encoder]
+    for block in model.decoder:
+        assert isinstance(block, DecoderBlock) and isinstance(block.cross.projection, Batched)
+        stacks += [block.cross.projection.key, block.cross.projection.value]
+    return {module for stack in stacks for module in stack.modules() if isinstance(module, nn.Linear)}

@@ -45,6 +45,7 @@ RECIPES = {
         "images.image_captioner",
         "a captioner names emoji in English or Korean, or describes your images or region features",
     ),
+    "listen": ("speech.listen", "a speech model learns spoken words, English and Korean, or transcribes your clips"),
     "image": ("images.image_classifier", "a ViT or a Swin classifies digits, photographs or your images"),
 }
 

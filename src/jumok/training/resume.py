@@ -109,8 +109,9 @@ def save_checkpoint(state: TrainingState, run: Path, best: bool) -> Path:
         }
         with manifest.create_folder_atomically(target) as folder:
             write_model_files(
-                folder, state.model, tensors, tokenizer=task.tokenizer, preparation=task.preparation, labels=task.labels
-            )
+                folder, state.model, tensors, tokenizer=task.tokenizer, preparation=task.preparation,
+                labels=task.labels, speech_tokens=task.speech_tokens,
+            )  # fmt: skip
             save_file(_move_to_cpu(optimizer_state), folder / "optimizer.safetensors")
             save_file(_move_to_cpu({**generators, **trained}), folder / "state.safetensors")
             (folder / "training.json").write_text(json.dumps(metadata, indent=1) + "\n", encoding="utf-8")

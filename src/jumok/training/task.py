@@ -79,6 +79,7 @@ class Task:
         tokenizer: Saved with the model; None without one.
         preparation: How images are prepared, saved with the model; None without images.
         labels: The names of the classes, saved with the model; None without classes.
+        speech_tokens: The special tokens of a speech model, saved with it; None for other models.
         data: Facts about the data (files, counts). A run resumes only with the data it started with.
         summary: Counts and first examples of the data, for a dry run.
         report: Returns the final report for the best model and writes figures into the folder; None: the metrics of
@@ -96,6 +97,7 @@ class Task:
     tokenizer: Any = None
     preparation: Any = None
     labels: tuple[str, ...] | None = None
+    speech_tokens: Any = None
     data: Mapping[str, Any] = field(default_factory=dict)
     report: Callable[[Model, Path], dict[str, Any]] | None = None
     summary: DataSummary = DataSummary()

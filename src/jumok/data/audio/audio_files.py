@@ -85,7 +85,7 @@ def read_audio(path: object) -> Float[Tensor, " sample"]:
         with Path(path).open("rb") as file:
             container = check_container(file, size)
             file.seek(0)
-            source = _PrefixedFile(file, container, size) if container.prefix else file
+            source = file if container.stream is None else _StreamFile(file, container.prefix, *container.stream)
             return _decode(source, container, size)
     except AudioError as error:
         raise AudioError(f"{name} {error}") from None
@@ -113,12 +113,12 @@ def _check_file(name: str, path: Path) -> int:
     return status.st_size
 
 
-class _PrefixedFile(io.RawIOBase):
-    """A file behind a prefix in memory: the decoder reads the prefix first, and then the file from its start."""
+class _StreamFile(io.RawIOBase):
+    """A part of a file behind a prefix in memory, as a file of its own."""
 
-    def __init__(self, file: io.BufferedReader, container: Container, size: int) -> None:
-        self._file, self._prefix, self._start = file, container.prefix, container.start
-        self._size = len(container.prefix) + size - container.start
+    def __init__(self, file: io.BufferedReader, prefix: bytes, start: int, end: int) -> None:
+        self._file, self._prefix, self._start = file, prefix, start
+        self._size = len(prefix) + end - start
         self._position = 0
 
     def readable(self) -> bool:
@@ -136,10 +136,11 @@ class _PrefixedFile(io.RawIOBase):
         return self._position
 
     def readinto(self, buffer: Any) -> int:
-        content = self._prefix[self._position : self._position + len(buffer)]
-        if len(content) < len(buffer):
+        count = max(0, min(len(buffer), self._size - self._position))
+        content = self._prefix[self._position : self._position + count]
+        if len(content) < count:
             self._file.seek(self._start + max(0, self._position - len(self._prefix)))
-            content += self._file.read(len(buffer) - len(content))
+            content += self._file.read(count - len(content))
         buffer[: len(content)] = content
         self._position += len(content)
         return len(content)

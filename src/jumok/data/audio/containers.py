@@ -22,7 +22,7 @@ class Container:
         frames: Number of frames (one sample of each channel); None if only the decoder reads it.
         max_trimmed: How many frames a decoder may leave out at the start and the end.
         prefix: Bytes that the decoder must read before the file, which give the length of a stream without a header.
-        start: Where the decoder starts to read the file, if there is a prefix.
+        stream: Where the decoder must start and stop to read the file, without the tags around it; None = all of it.
     """
 
     format: str
@@ -31,7 +31,7 @@ class Container:
     frames: int | None = None
     max_trimmed: int = 0
     prefix: bytes = b""
-    start: int = 0
+    stream: tuple[int, int] | None = None
 
 
 def check_container(file: io.BufferedReader, size: int) -> Container:

@@ -78,17 +78,20 @@ def check_mp3(file: io.BufferedReader, size: int) -> Container:
     first = parse_frame_header(first_bytes)
     assert first is not None
     promised = _read_promised_frames(first_bytes, first)
-    count = _count_frames(file, size, start, first) - (promised is not None)
+    count, end = _count_frames(file, size, start, first)
+    prefix = b""
     if promised is None:
         # Without a header, libsndfile takes the length from the first bitrate, and drops the rest of the file.
-        prefix = _build_length_header(first_bytes[:4], count)
-        return Container("MP3", first.rate, first.channels, count * first.samples, MAX_TRIMMED, prefix, start)
+        promised, prefix = count, _build_length_header(first_bytes[:4], count)
+    else:
+        count -= 1  # the frame of the header
     if abs(promised - count) > 1:  # some programs count the header's own frame
         relation = "is truncated" if promised > count else "goes on after the end of its stream"
         raise AudioError(
             f"{relation}: its header promises {promised:,} MP3 frames, and it has {count:,}; {REWRITE_HINT}"
         )
-    return Container("MP3", first.rate, first.channels, max(promised, count) * first.samples, MAX_TRIMMED)
+    frames = max(promised, count) * first.samples
+    return Container("MP3", first.rate, first.channels, frames, MAX_TRIMMED, prefix, (start, end))
 
 
 def _find_first_frame(file: io.BufferedReader, size: int) -> int:
@@ -123,7 +126,8 @@ def _read_promised_frames(content: bytes, header: FrameHeader) -> int | None:
     return None
 
 
-def _count_frames(file: io.BufferedReader, size: int, start: int, first: FrameHeader) -> int:
+def _count_frames(file: io.BufferedReader, size: int, start: int, first: FrameHeader) -> tuple[int, int]:
+    """Return the number of frames, and where the last one ends."""
     position, count = start, 0
     while position < size:
         content = read_exactly(file, position, min(4, size - position))
@@ -138,7 +142,7 @@ def _count_frames(file: io.BufferedReader, size: int, start: int, first: FrameHe
             raise AudioError(f"is truncated: its last MP3 frame, at byte {position:,}, is incomplete; {REWRITE_HINT}")
         position += header.size
         count += 1
-    return count
+    return count, position
 
 
 def _is_end(file: io.BufferedReader, size: int, position: int) -> bool:

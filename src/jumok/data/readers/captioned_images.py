@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from jumok.data.images.image_files import IMAGE_EXTENSIONS
-from jumok.data.readers.columns import TABLE_EXTENSIONS, Row, read_rows
 from jumok.data.readers.file_format import FileFormat
 from jumok.data.readers.file_list import list_files
-from jumok.data.readers.lines import ProblemLog, close_after, read_lines, require_any
+from jumok.data.readers.lines import ProblemLog, read_lines, require_any
+from jumok.data.readers.listed_files import find_table, read_listed_files
 from jumok.data.readers.table_header import Column
 from jumok.errors import DataError
 
@@ -49,7 +49,7 @@ def read_captioned_images(
         pairs = _read_text_files(root, log, file_format.encoding)
     else:
         columns = [Column("file", file, endings=IMAGE_EXTENSIONS), Column("caption", caption)]
-        pairs = _read_table(root, table, columns, log, file_format)
+        pairs = read_listed_files(root, table, columns, "image", log, file_format)
     yield from require_any(
         pairs,
         lambda: (
@@ -102,30 +102,7 @@ def find_caption_table(root: Path) -> Path | None:
     Args:
         root: The folder.
     """
-    paths = (root / (name + extension) for name in _TABLE_NAMES for extension in TABLE_EXTENSIONS)
-    return next((path for path in paths if path.is_file()), None)
-
-
-def _read_table(
-    root: Path, table: Path, columns: list[Column], problems: ProblemLog, file_format: FileFormat
-) -> Iterator[tuple[Path, str]]:
-    with close_after(read_rows(table, columns, problems, file_format)) as rows:
-        yield from _check_images(root, table, rows, problems)
-
-
-def _check_images(root: Path, table: Path, rows: Iterator[Row], problems: ProblemLog) -> Iterator[tuple[Path, str]]:
-    resolved_root = root.resolve()
-    for number, (name, caption) in rows:
-        path = root / name
-        location = f"{table}:{number}"
-        if not path.resolve().is_relative_to(resolved_root):  # the table is untrusted
-            problems.report(location, f"{name!r} is outside the folder")
-        elif path.suffix.lower() not in IMAGE_EXTENSIONS:
-            problems.report(location, f"{name!r} is not an image ({', '.join(IMAGE_EXTENSIONS)})")
-        elif not path.is_file():
-            problems.report(location, f"there is no image {name!r} in the folder")
-        else:
-            yield path, caption.strip()
+    return find_table(root, _TABLE_NAMES)
 
 
 def _read_text_files(root: Path, problems: ProblemLog, encoding: str) -> Iterator[tuple[Path, str]]:

@@ -25,8 +25,10 @@ KNOWN_NAMES: dict[str, tuple[str, ...]] = {
         "라벨 레이블 감정 감성 분류 클래스 카테고리 범주 평점 별점 점수 주제 의도",
         "source": "source src source_text source_sentence original input 원문 원본 출발어",
         "target": "target tgt target_text target_sentence translation output 번역 번역문 번역본 도착어",
-        "file": "file file_name filename image image_file image_path path picture photo 파일 파일명 이미지 사진",
+        "file": "file file_name filename image image_file image_path path picture photo audio audio_file audio_path "
+        "clip 파일 파일명 이미지 사진 오디오 음성",
         "caption": "caption captions text description sentence 캡션 설명 문장",
+        "transcript": "transcript transcription transcripts text sentence utterance 전사 대본 텍스트 문장 발화",
     }.items()
 }
 LANGUAGES: dict[str, str] = {
@@ -57,7 +59,7 @@ class Column:
     """A column that a reader needs.
 
     Attributes:
-        role: What it holds: "text", "label", "source", "target", "file" or "caption".
+        role: What it holds: "text", "label", "source", "target", "file", "caption" or "transcript".
         name: The requested name, or the number of the column, counted from 1; None = a well-known name of this role,
             or by the order of the columns.
         endings: How every cell of the column ends, such as (".png", ".jpg"); empty = in any way.

@@ -68,6 +68,11 @@ EXPERIMENTS = {
         "measure_long_mixings",
         Text("ways past n^2 for long texts, and how far they see", "긴 텍스트에서 n^2를 피하는 방법과 그 도달 거리"),
     ),
+    "listening": Experiment(
+        "listening.listening_experiment",
+        "measure_listening",
+        Text("which heads of a speech model listen in time", "음성 모델에서 시간에 맞춰 듣는 헤드"),
+    ),
 }
 
 

@@ -1,6 +1,6 @@
-"""Compare generated texts with references: exact match, BLEU (Papineni et al. 2002) and chrF (Popovic 2015).
+"""Compare generated texts with references: exact match, word error rate, BLEU (Papineni et al. 2002) and chrF.
 
-BLEU and chrF are computed by the package sacrebleu, which is an optional dependency.
+BLEU and chrF (Popovic 2015) are computed by the package sacrebleu, which is an optional dependency.
 """
 
 from __future__ import annotations
@@ -30,6 +30,34 @@ def compute_exact_match(texts: Sequence[str], references: Sequence[str]) -> floa
         references: The correct texts, in the same order.
     """
     return sum(map(str.__eq__, texts, references)) / len(references)
+
+
+def compute_word_error_rate(texts: Sequence[str], references: Sequence[str]) -> float:
+    """Return the word error rate: the words to insert, delete or replace, over all words of the references.
+
+    Args:
+        texts: The generated texts.
+        references: The correct texts, in the same order; together they have at least one word.
+
+    >>> compute_word_error_rate(["a cat sat", ""], ["the cat sat down", "no"])
+    0.6
+    """
+    errors = sum(
+        _count_edits(text.split(), reference.split()) for text, reference in zip(texts, references, strict=True)
+    )
+    return errors / sum(len(reference.split()) for reference in references)
+
+
+def _count_edits(words: Sequence[str], reference: Sequence[str]) -> int:
+    """Return the edit distance (Levenshtein 1966)."""
+    distances = list(range(len(reference) + 1))
+    for count, word in enumerate(words, 1):
+        diagonal, distances[0] = distances[0], count
+        for index, expected in enumerate(reference, 1):
+            replaced = diagonal + (word != expected)
+            diagonal = distances[index]
+            distances[index] = min(replaced, diagonal + 1, distances[index - 1] + 1)
+    return distances[-1]
 
 
 def compute_bleu(texts: Sequence[str], references: Sequence[str], tokenization: str = "none") -> float:

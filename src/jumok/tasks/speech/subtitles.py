@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 VTT_HEADER = "WEBVTT\n\n"
 
 
+@runtime_checkable
 class Cue(Protocol):
     """A text with its time: a segment or a word."""
 

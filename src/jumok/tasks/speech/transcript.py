@@ -29,6 +29,8 @@ class TranscriptionSettings:
         greatest_compression: A text that zlib compresses by a larger factor repeats itself, and is decoded again.
         greatest_no_speech: A window is silent if the model's probability of "no speech" is larger than this, and its
             text is improbable.
+        certain_no_speech: A window is silent if the probability of "no speech" is larger than this, whatever its text.
+            The paper has no such rule, and Whisper writes a probable "you" for silence (tests/speech/test_silence.py).
         seed: Seed of the sampling.
     """
 
@@ -40,6 +42,7 @@ class TranscriptionSettings:
     least_log_probability: float | None = -1.0
     greatest_compression: float | None = 2.4
     greatest_no_speech: float | None = 0.6
+    certain_no_speech: float | None = 0.8
     seed: int = 0
 
     def __post_init__(self) -> None:

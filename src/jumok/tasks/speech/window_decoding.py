@@ -109,7 +109,7 @@ def _sample(
     for count in range(1, decoder.limit + 1):
         scores = decoder.restrict(logits[:, -1], [token_ids])
         token = int(sampling.choose(scores, [token_ids], generator))
-        total += float(scores[0].float().log_softmax(-1)[token])
+        total += float(scores[0, token] - scores[0].float().logsumexp(-1))
         if token == model.end_token:
             return token_ids, total / count
         token_ids.append(token)
@@ -141,7 +141,11 @@ def _is_improbable(text: WindowText, settings: TranscriptionSettings) -> bool:
 
 
 def _is_silent(text: WindowText, settings: TranscriptionSettings) -> bool:
-    if settings.greatest_no_speech is None or text.no_speech is None:
+    if text.no_speech is None:
+        return False
+    if settings.certain_no_speech is not None and text.no_speech > settings.certain_no_speech:
+        return True
+    if settings.greatest_no_speech is None:
         return False
     return text.no_speech > settings.greatest_no_speech and _is_improbable(text, settings)
 

@@ -98,7 +98,7 @@ def speak(text: str, voice: str = "en-us", *, speed: float = 1.0, pitch: float =
     The same arguments always give the same samples, except for breathing variants such as f2, f3, f5 and whisper, for
     which espeak-ng reads memory that it did not set.
 
-    A word's start is the sample at which espeak-ng begins the word. A vowel is heard within 3 ms of it, a fricative
+    A word's start is the sample at which espeak-ng begins the word. A vowel is heard within 4 ms of it, a fricative
     12 ms after it, and a voiceless plosive 49 ms after it, as the word starts with the silent closure. A word without
     an event has neither start nor end, and the word before has no end.
 

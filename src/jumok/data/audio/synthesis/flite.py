@@ -69,8 +69,8 @@ def speak(text: str, voice: str = "slt", *, speed: float = 1.0, pitch: float = 1
     """Speak an English text with flite. The same arguments always give the same samples.
 
     A word's start is the end of the phone before its first one. The voices build the sound by these times, in frames of
-    5 ms (slt, awb, rms) or from recorded pieces (kal): a vowel after a pause is heard within 10 ms of its start. A word
-    that begins with a plosive starts with the silent closure before it is heard.
+    5 ms (slt, awb, rms) or from recorded pieces (kal): a vowel after a pause is heard within 11 ms of its start (awb:
+    30 ms). A word that begins with a plosive starts with the silent closure before it is heard.
 
     Args:
         text: One or more sentences, at most 2,000 characters.

@@ -56,7 +56,7 @@ def resample(pcm: bytes, rate: int) -> Float[Tensor, " sample"]:
     samples = np.frombuffer(pcm, np.int16).astype(np.float32) / 32768
     if rate != SYNTHESIS_RATE:
         try:
-            import soxr  # type: ignore[import-untyped]
+            import soxr
         except ImportError:
             raise ArgumentError("resampling needs the package soxr; install it with: pip install soxr") from None
         # soxr's filter has linear phase and no delay in this form, so word times stay as they are

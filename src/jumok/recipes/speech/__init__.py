@@ -1,0 +1,1 @@
+"""Recipes that train on speech: a small model that transcribes spoken words."""

@@ -1,0 +1,141 @@
+"""Recipe ``listen``: train a small speech model to transcribe spoken words.
+
+The words are digits and everyday words in English and Korean, synthesised by espeak-ng and flite in many voices, with
+noise; or the user's own recordings with transcripts.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from jumok.checkpoint import Loaded
+from jumok.data.batches.batch_order import ShuffledEpochs
+from jumok.data.tokenizers.tokenizer import Tokenizer
+from jumok.errors import ArgumentError
+from jumok.models import Model
+from jumok.models.speech import FRAMES_PER_POSITION, Speech, SpeechConfig
+from jumok.recipes.recipe import Defaults, recipe
+from jumok.recipes.request import TrainingRequest
+from jumok.recipes.shared.run_tokenizer import learn_tokenizer, load_or_create_tokenizer
+from jumok.training import Batch, DataSummary, Task, compute_token_loss, select_part
+
+from .clip_preparation import PARTS, ListenOptions, load_or_prepare_clips
+from .clip_texts import SPECIAL_TOKENS, ClipTexts, build_speech_tokens
+from .listen_report import build_report, evaluate_clips
+from .spoken_words import LANGUAGES
+from .stored_clips import CLIPS_FILE, StoredClips, mask_features, sample_masks
+
+CONFIG = SpeechConfig(
+    mel_bins=40, source_length=100, target_length=16, vocabulary=1000, width=96, layers=2, decoder_layers=2, heads=4,
+    decoder_heads=4, hidden=256, decoder_hidden=256, dropout=0.0, pad=0, start=1, end=2,
+)  # fmt: skip
+SETTINGS: dict[str, Any] = {
+    "steps": 2000, "batch": 32, "optimizer": "muon", "learning_rate": 4e-3, "matrix_rate": 2e-2, "final_rate": 0.0,
+    "warmup": 50, "beta2": 0.98, "decay": 0.01, "average": 0.99, "evaluate_every": 400, "save_every": 400,
+}  # fmt: skip
+
+
+def get_listen_defaults(request: TrainingRequest) -> Defaults:
+    """Return the default config and settings.
+
+    Args:
+        request: The training request.
+    """
+    if request.start is not None:
+        return Defaults(SETTINGS)
+    return Defaults(SETTINGS, (CONFIG,), from_data=("pad", "start", "end"))
+
+
+@recipe(get_listen_defaults, ListenOptions, stored=CLIPS_FILE)
+def listen(request: TrainingRequest) -> Task:
+    """Train a speech model on synthesised words, or on the user's own recordings with transcripts.
+
+    Args:
+        request: The training request; ``--data`` is a folder of recordings with a table of transcripts.
+    """
+    loaded = request.load_start()
+    config = request.take_config(CONFIG if loaded is None else _require_speech_config(loaded, request.start))
+    settings = request.take_settings(**SETTINGS)
+    options = request.take_options(ListenOptions)
+    if loaded is not None and loaded.speech_tokens is not None and request.has_own_files:
+        codes = ", ".join(loaded.speech_tokens.languages)
+        if codes and options.language is None:
+            raise ArgumentError(f"{request.start} knows several languages; set language to that of your clips: {codes}")
+
+    clips = load_or_prepare_clips(request, config, settings.seed)
+    if loaded is None:
+        texts = _create_texts(request, clips)
+        config = _set_sizes(config, clips, texts)
+    else:
+        assert loaded.speech_tokens is not None
+        texts = ClipTexts(loaded.require_tokenizer(), loaded.speech_tokens, options.language)
+    model = request.create_model(Speech, config, settings)
+    if loaded is not None:
+        model.load_state_dict(loaded.model.state_dict())
+    sequences = [texts.encode(label)[: config.target_length] for label in clips.labels]
+    training, validation, held_out = (clips.list_part(part) for part in PARTS)
+    order = ShuffledEpochs(len(training), settings.seed)
+
+    def batches(step: int, part: int, parts: int) -> Batch:
+        chosen = select_part(order.select_indices(step, settings.batch), part, parts)
+        rows = select_part(list(range(settings.batch)), part, parts)
+        indices = [training[index] for index in chosen]
+        features = clips.build_features(indices, config.frame_count)
+        if options.masks == "yes":
+            features = mask_features(features, sample_masks(settings.batch, settings.seed, step)[rows])
+        return texts.create_batch(features, [sequences[index] for index in indices])
+
+    def evaluate(model: Model) -> dict[str, float]:
+        return evaluate_clips(model, clips, validation, texts)
+
+    def report(model: Model, folder: Path) -> dict[str, Any]:
+        return build_report(request, model, clips, (training, held_out), texts)
+
+    facts = {
+        "clips": [len(training), len(validation), len(held_out)],
+        "vocabulary": texts.tokenizer.vocabulary,
+        "fingerprint": clips.compute_fingerprint(),
+    }
+    counts = {f"{name} clips": len(clips.list_part(name)) for name in PARTS}
+    examples = [{"transcript": clips.labels[index].text} for index in training[:3]]
+    return Task(
+        model, settings, batches, compute_token_loss, evaluate, tokenizer=texts.tokenizer,
+        speech_tokens=texts.speech_tokens, data=facts, report=report, summary=DataSummary(counts, examples),
+        examples=len(training),
+    )  # fmt: skip
+
+
+def _require_speech_config(loaded: Loaded, start: str | None) -> SpeechConfig:
+    config = loaded.config
+    if not isinstance(config, SpeechConfig) or loaded.tokenizer is None:
+        raise ArgumentError(
+            f"the listen recipe can start only from a speech model that has a tokenizer; {start} is not one"
+        )
+    return config
+
+
+def _create_texts(request: TrainingRequest, clips: StoredClips) -> ClipTexts:
+    """Learn the tokens of a new model from the training transcripts."""
+    options = request.take_options(ListenOptions)
+    languages = (options.language,) if request.has_own_files else LANGUAGES
+    codes = [code for code in languages if code is not None]
+    transcripts = [clips.labels[index].text for index in clips.list_part("training")]
+
+    def learn() -> Tokenizer:
+        tokenizer = learn_tokenizer(transcripts, options.vocabulary, SPECIAL_TOKENS)
+        return tokenizer.with_special_tokens([f"<|{code}|>" for code in codes], SPECIAL_TOKENS)
+
+    tokenizer = load_or_create_tokenizer(request, learn)
+    return ClipTexts(tokenizer, build_speech_tokens(tokenizer, codes), options.language)
+
+
+def _set_sizes(config: SpeechConfig, clips: StoredClips, texts: ClipTexts) -> SpeechConfig:
+    """Return the config with the tokenizer's tokens and with lengths that fit all clips and transcripts."""
+    longest_text = max(len(texts.encode(label)) for label in clips.labels)
+    positions = -(-clips.longest // FRAMES_PER_POSITION)
+    return config.replace(
+        vocabulary=texts.tokenizer.vocabulary, pad=texts.tokenizer.pad, start=texts.tokenizer.begin,
+        end=texts.tokenizer.end, target_length=max(config.target_length, longest_text),
+        source_length=max(config.source_length, positions),
+    )  # fmt: skip

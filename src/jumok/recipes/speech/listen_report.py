@@ -1,0 +1,172 @@
+"""Scores of the recipe ``listen``: exact transcripts per language, clean and in noise, beside a simple baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from jumok.models import Model
+from jumok.models.speech import Speech
+from jumok.recipes.request import TrainingRequest
+from jumok.recipes.shared.text_scores import compute_exact_match, compute_word_error_rate
+from jumok.training import compute_token_loss
+
+from .clip_preparation import EXAMPLE_FILE
+from .clip_texts import ClipTexts
+from .real_recordings import score_real_recordings
+from .stored_clips import StoredClips
+from .synthetic_clips import REPORTED_NOISE
+
+EVALUATION_BATCH = 64
+SUMMARY_FRAMES = 24  # the length to which a clip is stretched before it is compared with others
+LOUD = 0.4  # of the range of a clip's loudness: frames above it belong to the word
+REPORTED_SAMPLES = 20
+NEAREST = (
+    "nearest, for comparison: the transcript of the training clip of one word with the most similar spectrogram, "
+    "after both were cut to their loud part and stretched to one length"
+)
+
+
+def transcribe_clips(model: Model, clips: StoredClips, indices: Sequence[int], texts: ClipTexts) -> list[str]:
+    """Return the model's transcript of each clip.
+
+    Args:
+        model: A speech model.
+        clips: The clips of the run.
+        indices: The clips to transcribe.
+        texts: The tokens of transcripts.
+    """
+    assert isinstance(model, Speech)
+    frame_count = model.config.frame_count
+    return [
+        transcript
+        for batch in _split(indices)
+        for transcript in texts.transcribe(model, clips.build_features(batch, frame_count))
+    ]
+
+
+def evaluate_clips(model: Model, clips: StoredClips, indices: Sequence[int], texts: ClipTexts) -> dict[str, float]:
+    """Return the loss per token, and the share of exact transcripts.
+
+    Args:
+        model: A speech model.
+        clips: The clips of the run.
+        indices: The clips to evaluate.
+        texts: The tokens of transcripts.
+    """
+    assert isinstance(model, Speech)
+    total, count = 0.0, 0
+    for part in _split(indices):
+        features = clips.build_features(part, model.config.frame_count)
+        sequences = [texts.encode(clips.labels[index])[: model.config.target_length] for index in part]
+        batch = texts.create_batch(features, sequences).to(model.device)
+        total += float(compute_token_loss(model, batch))
+        count += batch.count
+    transcripts = transcribe_clips(model, clips, indices, texts)
+    return {"loss": total / count, "exact": compute_exact_match(transcripts, clips.get_texts(indices))}
+
+
+def build_report(
+    request: TrainingRequest,
+    model: Model,
+    clips: StoredClips,
+    parts: tuple[Sequence[int], Sequence[int]],
+    texts: ClipTexts,
+) -> dict[str, Any]:
+    """Return the scores of held-out clips and some examples.
+
+    Args:
+        request: The training request.
+        model: The trained model.
+        clips: The clips of the run.
+        parts: The training clips and the held-out clips.
+        texts: The tokens of transcripts.
+    """
+    training, held_out = parts
+    transcripts = dict(zip(held_out, transcribe_clips(model, clips, held_out, texts), strict=True))
+    nearest = find_nearest_texts(clips, training, held_out)
+    samples = [
+        {"spoken": clips.labels[index].text, "written": transcripts[index], "nearest": nearest[index]}
+        for index in held_out[:: max(1, len(held_out) // REPORTED_SAMPLES)]
+    ]
+    if request.has_own_files:
+        spoken, written = clips.get_texts(held_out), [transcripts[index] for index in held_out]
+        return {
+            "exact": compute_exact_match(written, spoken),
+            "word_error_rate": compute_word_error_rate(written, spoken),
+            "nearest_exact": compute_exact_match([nearest[index] for index in held_out], spoken),
+            "what": f"{len(held_out):,} held-out clips, used neither for training nor to choose the checkpoint; "
+            + NEAREST,
+            "samples": samples,
+        }
+    return {
+        "what": "share of exact transcripts of synthesised clips, in voices that were used neither for training nor to "
+        f"choose the checkpoint; noisy: pink noise, {REPORTED_NOISE:g} dB below the speech; {NEAREST}; "
+        "real recordings: words spoken by people, if these entries of the catalogue are in the cache",
+        **score_real_recordings(model, texts),
+        "try": EXAMPLE_FILE,
+        "scores": _score_kinds(clips, held_out, transcripts, nearest),
+        "samples": samples,
+    }
+
+
+def _score_kinds(
+    clips: StoredClips, held_out: Sequence[int], transcripts: dict[int, str], nearest: dict[int, str]
+) -> list[dict[str, Any]]:
+    """Return a row for each language and kind of clip."""
+    rows = []
+    for language, kind in dict.fromkeys((clips.labels[index].language, clips.labels[index].kind) for index in held_out):
+        indices = [
+            index for index in held_out if (clips.labels[index].language, clips.labels[index].kind) == (language, kind)
+        ]
+        spoken = clips.get_texts(indices)
+        row: dict[str, Any] = {
+            "language": language,
+            "clips": f"{len(indices)} of {kind}",
+            "exact": compute_exact_match([transcripts[index] for index in indices], spoken),
+        }
+        if not any(" " in text for text in spoken):
+            row["nearest"] = compute_exact_match([nearest[index] for index in indices], spoken)
+        rows.append(row)
+    return rows
+
+
+def find_nearest_texts(clips: StoredClips, training: Sequence[int], indices: Sequence[int]) -> dict[int, str]:
+    """Return for each clip the transcript of the most similar training clip.
+
+    Args:
+        clips: The clips of the run.
+        training: The training clips; if there are clips of one word, only these are compared.
+        indices: The clips to compare with them.
+    """
+    single = [index for index in training if len(clips.labels[index].text.split()) == 1]
+    candidates = single or list(training)
+    summaries = torch.stack([summarise_clip(clips.get_clip(index)) for index in candidates])
+    nearest = {}
+    for index in indices:
+        distances = (summaries - summarise_clip(clips.get_clip(index))).square().sum(1)
+        nearest[index] = clips.labels[candidates[int(distances.argmin())]].text
+    return nearest
+
+
+def summarise_clip(spectrogram: Float[Tensor, "mel frame"]) -> Float[Tensor, " number"]:
+    """Return the loud part of a clip, stretched to a fixed length, without the mean of each band.
+
+    Args:
+        spectrogram: The log-mel spectrogram.
+    """
+    loudness = spectrogram.mean(0)
+    threshold = loudness.min() + LOUD * (loudness.max() - loudness.min())
+    loud = (loudness >= threshold).nonzero().flatten()
+    word = spectrogram[:, int(loud[0]) : int(loud[-1]) + 1]
+    stretched = torch.nn.functional.interpolate(word[None], SUMMARY_FRAMES, mode="linear", align_corners=True)[0]
+    return (stretched - stretched.mean(1, keepdim=True)).flatten()
+
+
+def _split(indices: Sequence[int]) -> Iterator[list[int]]:
+    for first in range(0, len(indices), EVALUATION_BATCH):
+        yield list(indices[first : first + EVALUATION_BATCH])

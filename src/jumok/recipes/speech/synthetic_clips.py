@@ -1,0 +1,209 @@
+"""Synthesise the clips of the recipe ``listen``: words in many voices, speeds and pitches, with silence and noise.
+
+A clip is a pure function of its plan, and the plans are a pure function of the seed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import wave
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from jumok.data.audio.synthesis.utterance import SPEEDS, SYNTHESIS_RATE
+from jumok.errors import ArgumentError
+
+from .spoken_words import LANGUAGES, WORDS, Voice, VoicesByLanguage
+
+Samples = Float[Tensor, " sample"]
+
+MAX_WORDS = 3  # in one clip
+NOISE_ONLY = 0.04  # the share of training clips without speech
+NOISY = 0.7  # the share of the other training clips that contain noise
+REPORTED_NOISE = 10.0  # dB: the ratio of speech to noise in the noisy clips of the report
+QUIET = 0.01  # of the peak: what is below it at both ends of an utterance is cut off
+FRAME = SYNTHESIS_RATE // 100
+
+
+@dataclass(frozen=True)
+class ClipPlan:
+    """How a clip is made.
+
+    Attributes:
+        name: Seeds the noise of the clip.
+        language: The language of the text.
+        text: One or more words; "" = noise only.
+        voice: The voice that speaks.
+        speed: The factor on the voice's own speed.
+        pitch: The factor on its own pitch.
+        before: Silence before the speech, in seconds.
+        after: Silence after it, in seconds.
+        peak: The largest sample of the speech.
+        tilt: From -1 to 1: how much high frequencies are weakened or strengthened, as by microphones and rooms.
+        noise_ratio: The power of speech over that of noise, in dB; None = no noise.
+        noise_colour: 0 = white noise, 1 = pink noise, whose power falls with frequency.
+        kind: What the report calls this clip; "" for training clips.
+    """
+
+    name: str
+    language: str
+    text: str
+    voice: Voice
+    speed: float = 1.0
+    pitch: float = 1.0
+    before: float = 0.2
+    after: float = 0.2
+    peak: float = 0.5
+    tilt: float = 0.0
+    noise_ratio: float | None = None
+    noise_colour: float = 1.0
+    kind: str = ""
+
+
+def plan_random_clips(part: str, count: int, seed: int, voices: Mapping[str, VoicesByLanguage]) -> Iterator[ClipPlan]:
+    """Yield the plans of training or validation clips: one to three random words each, half of the clips with one.
+
+    Args:
+        part: "training" or "validation".
+        count: The number of clips.
+        seed: The run's seed.
+        voices: The voices of each part and language.
+    """
+    for index in range(count):
+        name = f"{part} {seed} {index}"
+        draw = random.Random(name)
+        language = LANGUAGES[index % len(LANGUAGES)]
+        word_count = draw.choice((1, 1, *range(2, MAX_WORDS + 1)))
+        text = " ".join(draw.choice(WORDS[language]) for _ in range(word_count))
+        is_silent = draw.random() < NOISE_ONLY
+        is_noisy = is_silent or draw.random() < NOISY
+        yield ClipPlan(
+            name,
+            language,
+            "" if is_silent else text,
+            draw.choice(voices[part][language]),
+            speed=draw.uniform(0.7, 1.2),
+            pitch=draw.uniform(0.75, 1.35),
+            before=draw.uniform(0.0, 0.5),
+            after=draw.uniform(0.0, 0.5),
+            peak=10 ** draw.uniform(-1.5, -0.05),
+            tilt=draw.uniform(-0.6, 0.6),
+            noise_ratio=draw.uniform(0.0, 30.0) if is_noisy else None,
+            noise_colour=draw.uniform(0.0, 1.5),
+        )
+
+
+def plan_reported_clips(part: str, seed: int, voices: Mapping[str, VoicesByLanguage]) -> Iterator[ClipPlan]:
+    """Yield the plans of the report's clips: each word in each voice, as many sequences of three words, and noise.
+
+    Each of them is planned twice, clean and noisy, with the same speech.
+
+    Args:
+        part: "held-out".
+        seed: The run's seed.
+        voices: The voices of each part and language.
+    """
+    for language in LANGUAGES:
+        for voice in voices[part][language]:
+            for word in WORDS[language]:
+                name = f"{part} {seed} {voice.name} {word}"
+                draw = random.Random(name)
+                sequence = " ".join((word, *draw.sample(WORDS[language], MAX_WORDS - 1)))
+                for text, kind in ((word, "one word"), (sequence, "three words")):
+                    plan = ClipPlan(name, language, text, voice, speed=draw.uniform(0.8, 1.1), kind=f"{kind}, clean")
+                    yield plan
+                    yield replace(plan, noise_ratio=REPORTED_NOISE, kind=f"{kind}, noisy")
+
+
+def render_clip(plan: ClipPlan, seconds: float) -> Samples:
+    """Synthesise a clip at 16,000 samples per second.
+
+    Args:
+        plan: How it is made.
+        seconds: The longest clip. If the speech is longer, it is spoken faster; the silence around it is shortened.
+
+    Raises:
+        ArgumentError: If the speech is much longer.
+    """
+    limit = round(seconds * SYNTHESIS_RATE)
+    before, after = round(plan.before * SYNTHESIS_RATE), round(plan.after * SYNTHESIS_RATE)
+    speech = torch.zeros(min(limit, SYNTHESIS_RATE // 2))
+    if plan.text:
+        speech = _speak_within(plan, limit)
+        speech = _tilt(speech, plan.tilt)
+        speech = speech * (plan.peak / float(speech.abs().max()))
+    spare = limit - len(speech)
+    before = min(before, spare)
+    after = min(after, spare - before)
+    samples = torch.cat([torch.zeros(before), speech, torch.zeros(after)])
+    if plan.noise_ratio is not None:
+        noise = make_noise(len(samples), plan.noise_colour, f"noise {plan.name}")
+        power = float(speech.square().mean()) if plan.text else (plan.peak / 4) ** 2
+        samples = samples + noise * (power * 10 ** (-plan.noise_ratio / 10)) ** 0.5
+    return samples.clamp(-1, 1)
+
+
+def _speak_within(plan: ClipPlan, limit: int) -> Samples:
+    """Return the speech of a plan in at most this many samples."""
+    speed = plan.speed
+    for _ in range(2):
+        speech = trim_silence(plan.voice.speak(plan.text, speed, plan.pitch).samples)
+        if len(speech) <= limit:
+            return speech
+        speed = min(SPEEDS[1], speed * 1.1 * len(speech) / limit)
+    length = f"{len(speech) / SYNTHESIS_RATE:.1f} s long, but the model reads only {limit / SYNTHESIS_RATE:g} s"
+    raise ArgumentError(f"{plan.text!r} is {length}; increase source_length")
+
+
+def trim_silence(samples: Samples) -> Float[Tensor, " kept"]:
+    """Cut off the silence at both ends, except for 10 ms.
+
+    Args:
+        samples: Speech; it is returned unchanged if it is all silent.
+    """
+    frames = samples[: len(samples) // FRAME * FRAME].reshape(-1, FRAME)
+    loud = (frames.abs().amax(1) > QUIET * samples.abs().max()).nonzero().flatten()
+    if not len(loud):
+        return samples
+    return samples[max(0, int(loud[0]) - 1) * FRAME : (int(loud[-1]) + 2) * FRAME]
+
+
+def make_noise(count: int, colour: float, name: str) -> Samples:
+    """Return noise of power 1.
+
+    Args:
+        count: The number of samples.
+        colour: The power falls with the frequency to this power: 0 = white, 1 = pink.
+        name: Seeds the random numbers.
+    """
+    seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little") >> 1
+    white = torch.randn(count, generator=torch.Generator().manual_seed(seed))
+    spectrum = torch.fft.rfft(white)
+    frequencies = torch.arange(len(spectrum)).clamp(min=1).float()
+    noise = torch.fft.irfft(spectrum * frequencies.pow(-colour / 2), count)
+    return noise / noise.square().mean().sqrt()
+
+
+def _tilt(samples: Samples, tilt: float) -> Samples:
+    """Apply the filter y[t] = x[t] - tilt x[t - 1]."""
+    return samples - tilt * torch.nn.functional.pad(samples[:-1], (1, 0))
+
+
+def save_clip(path: Path, samples: Samples) -> None:
+    """Write a clip as a WAV file, to try a trained model on.
+
+    Args:
+        path: The file.
+        samples: The clip.
+    """
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(SYNTHESIS_RATE)
+        file.writeframes((samples * 32767).round().to(torch.int16).numpy().astype("<i2").tobytes())
