@@ -249,7 +249,7 @@ export const en = {
   hideStretch: (start: string, end: string) => `Knock out ${start}–${end} s`,
   hideSoundHint:
     "No attention of the encoder, and no cross-attention, may read these positions. Convolutions let a position hear 32 ms around it, so the neighbours that hear the stretch are hidden too: 20 ms before it, and 40 ms after it.",
-  hiddenNeighbours: "The neighbours that hear the stretch through the convolutions are hidden too: 20 ms before it, 40 ms after it.",
+  hiddenNeighbours: "Also hidden: the neighbours that hear it through the convolutions (20 ms before, 40 ms after).",
   hiddenStretch: (start: string, end: string, attentions: number) => `Audio hidden · ${start}–${end} s · ${attentions} attentions`,
   noSpeech: "no speech",
   // generation

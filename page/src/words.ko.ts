@@ -233,7 +233,7 @@ export const ko: Words = {
   hideStretch: (start, end) => `${start}–${end}초 숨기기`,
   hideSoundHint:
     "인코더의 모든 어텐션과 모든 교차 어텐션이 이 위치를 읽지 못하게 합니다. 합성곱 때문에 한 위치는 앞뒤 32 ms까지 들으므로, 이 구간을 듣는 이웃 위치(앞 20 ms, 뒤 40 ms)도 함께 숨깁니다.",
-  hiddenNeighbours: "합성곱을 거쳐 이 구간을 듣는 이웃 위치(앞 20 ms, 뒤 40 ms)도 함께 숨겼습니다.",
+  hiddenNeighbours: "합성곱으로 이 구간을 듣는 이웃 위치(앞 20 ms, 뒤 40 ms)도 숨겼습니다.",
   hiddenStretch: (start, end, attentions) => `숨긴 소리 · ${start}–${end}초 · 어텐션 ${attentions}개`,
   noSpeech: "말소리 없음",
   // generation

@@ -20,6 +20,7 @@ from jumok.tasks.speech.listening import compute_listening, list_timing_heads, l
 from jumok.tasks.speech.transcribe import compute_features
 from jumok.tasks.speech.window_transcript import transcribe_window
 from speech.small_speech import SECONDS, TONE_SECONDS, play_tones, save_listener, train_listener, write_wav
+from speech.small_whisper import save_whisper
 
 pytestmark = pytest.mark.xdist_group("listener")
 TONES = "도파미"
@@ -70,6 +71,20 @@ def test_a_long_recording_is_read_in_a_window(listener) -> None:
     torch.testing.assert_close(first.inputs[0][0], compute_features(samples, listener.model)[:, :160])
     with pytest.raises(ArgumentError, match="cannot begin at 9"):
         prepare_input(listener, samples, begin=9.0)
+
+
+def test_the_language_is_detected_and_kept(tmp_path) -> None:
+    save_whisper(tmp_path / "whisper")
+    loaded = jumok.load(tmp_path / "whisper")
+    samples = 0.1 * torch.randn(8_000)
+    labelled = prepare_input(loaded, samples)
+    assert labelled.language in loaded.speech_tokens.languages and labelled.prompt == 4
+    expected = loaded.speech_tokens.build_prompt(labelled.language, timestamps=False)
+    assert labelled.inputs[1][0, :4].tolist() == expected
+    with jumok.Lens(loaded) as lens:
+        assert (
+            transcribe_with_edits(lens, labelled.inputs[0], (), "ko").prompt[1] == loaded.speech_tokens.languages["ko"]
+        )
 
 
 def test_the_limit_cuts_a_transcript(listener) -> None:
@@ -189,9 +204,10 @@ def test_look_draws_the_spectrogram_with_its_words(folder, tmp_path) -> None:
     arguments = ["look", str(folder / "listener"), str(folder / "tones.wav"), "--language", "ko"]
     CliRunner().invoke(cli, [*arguments, "--svg", str(tmp_path / "tones.svg")], catch_exceptions=False)
     drawn = re.findall("<!-- (.+) -->", (tmp_path / "tones.svg").read_text())
-    assert [text for text in drawn if text in TONES] == [*"도파미", *"도파미"] or drawn.count("도") == 2
+    assert all(drawn.count(tone) == 2 for tone in TONES)  # above the spectrogram, and as a row
     assert {"초", "가중치", "쓰는 토큰", "주파수", "1 kHz"} <= set(drawn)
     CliRunner().invoke(cli, [*arguments, "--words", "--svg", str(tmp_path / "words.svg")], catch_exceptions=False)
-    assert "␣" not in re.findall("<!-- (.+) -->", (tmp_path / "words.svg").read_text())
+    drawn = re.findall("<!-- (.+) -->", (tmp_path / "words.svg").read_text())
+    assert "␣" not in drawn and "쓰는 단어" in drawn
     CliRunner().invoke(cli, [*arguments, "--heat-map", "--svg", str(tmp_path / "map.svg")], catch_exceptions=False)
     assert "주파수" not in (tmp_path / "map.svg").read_text()

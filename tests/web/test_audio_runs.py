@@ -96,8 +96,8 @@ def test_a_hidden_stretch_changes_the_transcript_and_undo_restores_it(client, fo
     words = body["edited_answer"].split()
     assert body["answer"] == "도 파 미" and words[0] == "도" and words[1] != "파" and words[2] == "미"
     keys = edits[0]["key"]
-    loudest_keys = client.ask_floats("listening", run=body["run"], show="edited").reshape(3, 63)
-    assert float(loudest_keys[:, keys].max()) == 0.0 and float(loudest_keys[1].sum()) > 0.5
+    listening = client.ask_floats("listening", run=body["run"], show="edited").reshape(3, 63)
+    assert float(listening[:, keys].max()) == 0.0 and float(listening[1].sum()) > 0.5
     line = client.ask_floats("line", run=body["run"], show="edited", site=0, head=0, query=30)
     assert float(line[keys].max()) == 0.0
     assert run(client, folder)["edited_answer"] is None

@@ -6,6 +6,7 @@ import type { Stretch } from "./stretches";
 
 const SILENCE: Record<Theme, [number, number, number]> = { light: [255, 255, 255], dark: [16, 20, 28] };
 const LOUD: Record<Theme, [number, number, number]> = { light: [30, 52, 78], dark: [170, 205, 240] };
+const MAX_CANVAS = 16_000; // pixels; browsers draw nothing on a larger one
 const CURVE_HEIGHT = 0.45; // of the canvas
 
 /** Build the picture of a spectrogram; the lowest band is at the bottom. */
@@ -39,8 +40,8 @@ export interface SoundPicture {
 
 export function paintSound(canvas: HTMLCanvasElement, picture: SoundPicture): void {
   const { sound, theme, weights } = picture;
-  const ratio = devicePixelRatio || 1;
   const [width, height] = [canvas.clientWidth, canvas.clientHeight];
+  const ratio = Math.min(devicePixelRatio || 1, MAX_CANVAS / width);
   if (!width || !height) return;
   canvas.width = width * ratio;
   canvas.height = height * ratio;

@@ -12,7 +12,7 @@ import { asFloats, AskError } from "../wire/client";
 
 const STEP = 5; // positions that an arrow key moves: 100 ms
 const LEAST_DRAG = 4; // pixels; less is a click
-const PIXELS_PER_SECOND = 90; // at least; longer audio scrolls
+const PIXELS_PER_SECOND = 190; // at least, so that short words can be read; longer audio scrolls
 
 export function SoundStrip() {
   const app = useApp();
@@ -221,6 +221,7 @@ function Strip({ app, sound }: { app: App; sound: Sound }) {
       <div class="jk-sound-scroll">
         <div class="jk-sound-time" style={{ minWidth: `${Math.round(sound.seconds * PIXELS_PER_SECOND)}px` }} data-width={width.value}>
           <div class="jk-spoken-words" role="group" aria-label={words.spokenWords}>
+            {sound.words.length === 0 && <em class="jk-hint">{words.noSpeech}</em>}
             {sound.words.map(({ text, start, end }, index) => (
               <button
                 key={index}

@@ -75,7 +75,10 @@ def draw_listening(
     texts = ListeningTexts(
         f"{model}: {labelled.answer}" if len(labelled.answer or "") <= MOST_TITLE else model,
         caption,
-        *Text("seconds|weight|written token|frequency", "초|가중치|쓰는 토큰|주파수").select(language).split("|"),
+        Text("seconds", "초").select(language),
+        Text("weight", "가중치").select(language),
+        (Text("written word", "쓰는 단어") if by_words else Text("written token", "쓰는 토큰")).select(language),
+        Text("frequency", "주파수").select(language),
     )
     for path in paths:
         save_listening_map(

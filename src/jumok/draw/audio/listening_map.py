@@ -197,6 +197,7 @@ class _ListeningMap:
         axes.set_yticks([band for band, _ in self.bands], fonts.format_labels(name for _, name in self.bands))
         axes.set_ylabel(fonts.replace_missing(self.texts.bands), fontsize=LABEL_SIZE, color=CAPTION_INK)
         axes.tick_params(labelsize=LABEL_SIZE - 1, length=2, width=0.6, color=FRAME, labelbottom=False)
+        axes.set_xlim(self.times)
         _thin_frame(axes)
 
     def _draw_weights(self, axes: Axes, fonts: FigureFonts, row_height: float) -> None:
@@ -219,6 +220,7 @@ class _ListeningMap:
         axes.set_xlabel(fonts.replace_missing(self.texts.time), fontsize=LABEL_SIZE, color=CAPTION_INK)
         axes.tick_params(axis="x", labelsize=LABEL_SIZE, length=3, width=0.6, color=FRAME)
         axes.tick_params(axis="y", length=2, width=0.6, color=FRAME, pad=3)
+        axes.set_xlim(self.times)
         _thin_frame(axes)
 
     def _draw_words(
