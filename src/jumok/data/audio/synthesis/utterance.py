@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,7 +67,7 @@ def resample(pcm: bytes, rate: int) -> Float[Tensor, " sample"]:
 
 def seed_noise() -> None:
     """Seed the C library's random numbers, from which synthesisers make noise: the same text gives the same samples."""
-    ctypes.CDLL(None).srand(1)
+    ctypes.CDLL("msvcrt" if sys.platform == "win32" else None).srand(1)
 
 
 def check_speech_request(text: str, speed: float, pitch: float) -> None:
