@@ -82,8 +82,17 @@ def test_a_head_that_looks_back_is_less_monotone() -> None:
 
 def test_the_chosen_head_is_the_one_in_time_although_all_are_monotone() -> None:
     recordings = [make_heard([4, -3, 0, 2], [7, 29, 53]), make_heard([4, -3, 0, 2], [11, 41, 83])]
-    assert choose_heads(recordings, 4) == [[2]]
+    assert choose_heads(recordings, 4) == [2]
     assert compute_median(compute_errors(recordings, [0])) == pytest.approx(0.08)
+
+
+def test_two_heads_are_chosen_if_only_together_they_hear_every_word() -> None:
+    deaf = [make_heard([0, 0, 5], [7, 29, 53, 71]) for _ in range(2)]
+    for recording, missing in zip(deaf, ((0, slice(0, 2)), (1, slice(2, 4))), strict=True):
+        for window in deaf[0].windows + deaf[1].windows:
+            window.weights[missing[0], missing[1]] = 1e-4
+        assert recording.measure_errors([missing[0]]) != pytest.approx([0.0] * 4)
+    assert choose_heads(deaf, 3) == [0, 1]
 
 
 def test_words_are_matched_in_order_and_errors_are_counted() -> None:

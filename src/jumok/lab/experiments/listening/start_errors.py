@@ -7,6 +7,7 @@ import random
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from statistics import median
 
 import torch
@@ -20,6 +21,7 @@ from jumok.tasks.speech.word_weights import POSITIONS_PER_SECOND, Heads, WindowW
 from .timed_speech import TimedSpeech
 
 RESAMPLES = 1000  # of the bootstrap
+CANDIDATES = 6  # single heads whose 63 combinations are tried
 
 
 def normalise_word(text: str) -> str:
@@ -166,23 +168,19 @@ def compute_interval(errors: Sequence[float], seed: int = 0) -> tuple[float, flo
     return medians[RESAMPLES // 40], medians[-RESAMPLES // 40 - 1]
 
 
-def choose_heads(recordings: Sequence[HeardSpeech], head_count: int) -> list[list[int]]:
-    """Choose heads one after another: each is the one that, with those before, has the smallest median start error.
+def choose_heads(recordings: Sequence[HeardSpeech], head_count: int, candidates: int = CANDIDATES) -> list[int]:
+    """Return the heads that have the smallest median start error together, of all choices among the best single heads.
 
     Args:
         recordings: Calibration audio.
         head_count: The number of heads of the model.
-
-    Returns:
-        The chosen heads with one head, two heads, and so on; the last one has the smallest error.
+        candidates: How many of the best single heads are combined.
     """
-    chosen: list[list[int]] = []
-    smallest = float("inf")
-    while True:
-        before = chosen[-1] if chosen else []
-        candidates = [[*before, head] for head in range(head_count) if head not in before]
-        scored = [(compute_median(compute_errors(recordings, rows)), rows) for rows in candidates]
-        if not scored or min(scored)[0] >= smallest:
-            return chosen
-        smallest, best = min(scored)
-        chosen.append(best)
+
+    def measure(rows: Sequence[int]) -> float:
+        return compute_median(compute_errors(recordings, rows))
+
+    best = sorted(range(head_count), key=lambda head: measure([head]))[:candidates]
+    choices = [list(rows) for count in range(1, len(best) + 1) for rows in combinations(best, count)]
+    chosen: list[int] = min(choices, key=lambda rows: measure(rows))
+    return sorted(chosen)
