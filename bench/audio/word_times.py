@@ -6,7 +6,7 @@
 Heads are chosen by the smallest median error on calibration audio: espeak-ng in three voices, sentences with pauses.
 They are scored on other sentences in other voices of espeak-ng, on flite, and on recordings with word times: those of
 the Montreal Forced Aligner and of pocketsphinx (LibriVox) were computed by forced aligners, those of praatio are
-labelled by hand. Only words that Whisper recognised count. About four minutes on one core; it needs espeak-ng, flite,
+labelled by hand. Only words that Whisper recognised count. About four minutes of one core; it needs espeak-ng, flite,
 transformers and the catalogue entries whisper-tiny-en, mfa-recordings, praatio-clips and librivox-clips.
 """
 
@@ -64,7 +64,6 @@ def collect_speech() -> dict[str, list[TimedSpeech]]:
         jobs = [(text, voices[number % len(voices)]) for number, text in enumerate(SCORING_TEXTS)]
         utterances = [voice.speak(text) for text, voice in jobs]
         speech[name] = [TimedSpeech(utterance.samples, utterance.words) for utterance in utterances]
-        speech[f"{name}, pauses"] = speak_pairs(SCORING_TEXTS, voices, seed=2)
     for name, entry in RECORDINGS.items():
         records = [record for record in list_recordings(entry) if record.words and record.language == "en"]
         speech[name] = [
@@ -114,9 +113,9 @@ def measure_transformers(loaded: Loaded, speech: Sequence[TimedSpeech]) -> tuple
         if len(recording.samples) > 30 * 16_000:
             continue
         features = compute_features(recording.samples, model)[None]
-        frames = len(recording.samples) // 160
+        is_audio = (torch.arange(features.shape[-1]) < len(recording.samples) // 160)[None].long()
         with torch.no_grad():
-            answer = theirs.generate(features, return_token_timestamps=True, num_frames=frames)
+            answer = theirs.generate(features, attention_mask=is_audio, return_token_timestamps=True)
         ids, times = answer["sequences"][0].tolist(), answer["token_timestamps"][0].tolist()
         first = next(index for index, token in enumerate(ids) if token < tokens.end)
         ids, times = ids[first:], [0.0, *times[first:]]  # the time of the token before the first one is 0
@@ -225,10 +224,7 @@ def main() -> None:
         "ways": measure_ways(calibration, stored, every),
         "scores": scores,
     }
-    if arguments.json:
-        print(json.dumps(report))
-    else:
-        print_report(report)
+    print(json.dumps(report)) if arguments.json else print_report(report)
 
 
 def _add_real(errors: dict[str, Errors]) -> dict[str, dict[str, Any]]:

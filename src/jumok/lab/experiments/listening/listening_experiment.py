@@ -22,7 +22,7 @@ from .timed_speech import CALIBRATION_TEXTS, Voice, speak_pairs
 MODEL = "whisper-tiny-en"
 VOICE = Voice("espeak", "en-us")
 QUICK: dict[str, Any] = {"sentences": 6, "counts": (3,), "draws": 2}
-FULL: dict[str, Any] = {"sentences": 18, "counts": (1, 3, 6), "draws": 5}
+FULL: dict[str, Any] = {"sentences": 12, "counts": (1, 3, 6), "draws": 3}
 
 
 def measure_listening(
