@@ -17,6 +17,8 @@ import pytest
 from page_driver import ShownPage
 from playwright.sync_api import Browser
 
+from speech.small_speech import play_tones, save_listener, write_wav
+
 pytestmark = [pytest.mark.xdist_group("page"), pytest.mark.slow]
 
 CODE = 'import jumok\npage = jumok.show("tiny", "the cat sat; the cat")\npage'
@@ -118,14 +120,41 @@ def test_a_cell_of_jupyterlab_shows_the_page_and_follows_its_edits(browser: Brow
         shown.close()
 
 
-def test_marimo_shows_the_page(browser: Browser, tmp_path: Path) -> None:
-    cells = "\n".join(f"    {line}" for line in CODE.splitlines())
+@contextmanager
+def serve_marimo(code: str, folder: Path) -> Iterator[str]:
+    """Run marimo with one cell, and yield its address."""
+    cells = "\n".join(f"    {line}" for line in code.splitlines())
     program = f"import marimo\n\napp = marimo.App()\n\n\n@app.cell\ndef _():\n{cells}\n    return\n"
-    (tmp_path / "page.py").write_text(program)
+    (folder / "page.py").write_text(program)
     port = find_free_port()
     address = f"http://127.0.0.1:{port}"
     command = [sys.executable, "-m", "marimo", "run", "page.py", "--headless", "--no-token", "--port", str(port)]
-    with serve(command, address, tmp_path):
+    with serve(command, address, folder):
+        yield address
+
+
+def test_marimo_plays_audio(browser: Browser, tmp_path: Path) -> None:
+    save_listener(tmp_path / "listener")
+    write_wav(tmp_path / "tones.wav", play_tones("도파미"))
+    with serve_marimo('import jumok\npage = jumok.show("listener", "tones.wav")\npage', tmp_path) as address:
+        shown = ShownPage(browser)
+        shown.page.goto(address)
+        shown.wait_for_map()
+        shown.page.locator("[data-action=play-sound]:not([disabled])").click()
+        player = shown.page.locator("audio")
+        player.evaluate("player => new Promise((resolve) => player.addEventListener('ended', resolve))")
+        shown.page.locator("[data-word='1']").click()
+        shown.page.locator("canvas[data-sound]").focus()
+        for pressed in ("Shift+ArrowRight", "Shift+ArrowRight", "Delete"):
+            shown.page.keyboard.press(pressed)
+        shown.page.locator("[data-transcript=edited]").wait_for()
+        assert shown.page.locator("[data-transcript=clean]").inner_text() == "도 파 미"
+        shown.problems = [problem for problem in shown.problems if "jumok" in problem.lower()]
+        shown.close()
+
+
+def test_marimo_shows_the_page(browser: Browser, tmp_path: Path) -> None:
+    with serve_marimo(CODE, tmp_path) as address:
         shown = ShownPage(browser)
         shown.page.goto(address)
         shown.wait_for_map()  # Playwright looks into shadow roots

@@ -39,23 +39,26 @@ function Strip({ app, sound }: { app: App; sound: Sound }) {
   const isListening = site?.query_sequence === "target" && site.key_sequence === "source";
   const canHide = run.model.is_editable && app.can("run");
 
+  const loadedKey = useRef(-1);
+  const soundKey = app.soundKey.value;
   useEffect(() => {
-    let address = "";
+    if (loadedKey.current === soundKey) return; // once for each input; a run that came too early is asked again
     let isCurrent = true;
     app.client
       .ask<Audio>("audio", { run: run.run })
       .then(({ buffers }) => {
         if (!isCurrent) return;
-        address = URL.createObjectURL(new Blob([buffers[0].slice()], { type: "audio/wav" }));
-        url.value = address;
+        loadedKey.current = soundKey;
+        URL.revokeObjectURL(url.value);
+        url.value = URL.createObjectURL(new Blob([buffers[0].slice()], { type: "audio/wav" }));
         bytes.value = buffers[1].slice();
       })
       .catch((error) => app.fail(error));
     return () => {
       isCurrent = false;
-      if (address) URL.revokeObjectURL(address);
     };
-  }, [app.soundKey.value]);
+  }, [soundKey, run.run]);
+  useEffect(() => () => URL.revokeObjectURL(url.peek()), []);
 
   const { site: siteIndex, head } = app.selection.value;
   const pass = app.pass.value;

@@ -59,9 +59,10 @@ def write_edit(edit: Edit) -> str:
 
 def _write_field(content: object) -> str:
     """Return a field as Python; adjacent positions, such as those of a stretch of audio, as a range."""
-    is_long = isinstance(content, tuple) and len(content) >= SHORTEST_RANGE
-    if is_long and content == tuple(range(content[0], content[0] + len(content))):  # type: ignore[index,arg-type]
-        return repr(range(content[0], content[-1] + 1))
+    if isinstance(content, tuple) and len(content) >= SHORTEST_RANGE:
+        positions = range(content[0], content[-1] + 1)
+        if content == tuple(positions):
+            return repr(positions)
     return repr(content)
 
 

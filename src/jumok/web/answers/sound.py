@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import wave
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -52,7 +53,7 @@ class Sound:
     @property
     def positions(self) -> int:
         """The number of the encoder's positions that the recording fills."""
-        return max(1, -(-round(self.seconds * POSITIONS_PER_SECOND * 1000) // 1000))
+        return max(1, math.ceil(round(self.seconds * POSITIONS_PER_SECOND, 6)))
 
     def to_json(self, sites: list[str]) -> dict[str, Any]:
         """Return what the page receives; it asks for the bytes once.
