@@ -109,6 +109,16 @@ def load_clips() -> list[Clip]:
     return clips
 
 
+def join_sentences(clips: list[Clip]) -> Tensor:
+    """Return the five sentences of the audio book twice in a row, which is longer than a window."""
+    return torch.cat([clip.samples for clip in clips if clip.entry == "librivox-clips"] * 2)
+
+
+def split_words(text: str) -> list[str]:
+    """Return the words of a text, without points that stand alone: transformers keeps segments of them, we do not."""
+    return [word for word in text.split() if any(letter.isalnum() for letter in word)]
+
+
 def transcribe_plain(loaded: Loaded, samples: Tensor, beams: int = 1) -> str:
     """Return our text as transformers decodes by default: without times up to 30 seconds, and once."""
     is_long = len(samples) > WINDOW_SECONDS * RATE
@@ -119,7 +129,7 @@ def report_equality(loaded: Loaded, reference: TransformersReference, clips: lis
     """Count equal texts."""
     short = [clip.samples for clip in clips if clip.seconds <= WINDOW_SECONDS]
     long = [clip.samples for clip in clips if clip.seconds > WINDOW_SECONDS]
-    long.append(torch.cat([clip.samples for clip in clips if clip.entry == "librivox-clips"]))
+    long.append(join_sentences(clips))
     long.append(torch.cat([clip.samples for clip in clips if clip.entry == "asterisk-sounds"][:20]))
     rows = []
     for title, audio, theirs, beams in (
@@ -129,12 +139,11 @@ def report_equality(loaded: Loaded, reference: TransformersReference, clips: lis
         ("longer, 5 beams", long, reference.transcribe_long, 5),
     ):
         texts = [(transcribe_plain(loaded, samples, beams), theirs(samples, beams)) for samples in audio]
-        # long texts may differ in the spaces between segments
-        different = [pair for pair in texts if pair[0].split() != pair[1].split()]
+        different = [pair for pair in texts if split_words(pair[0]) != split_words(pair[1])]
         rows.append({"audio": title, "equal": len(texts) - len(different), "of": len(texts), "different": different})
         print(f"{title}: {rows[-1]['equal']} of {len(texts)} texts are equal", flush=True)
-        for ours, others in different:
-            print(f"  ours   {ours}\n  theirs {others}")
+        for ours, reference_text in different:
+            print(f"  ours   {ours}\n  theirs {reference_text}")
     return rows
 
 
@@ -147,8 +156,10 @@ def report_accuracy(models: dict[str, Loaded], clips: list[Clip]) -> list[dict[s
     for entry in RECORDINGS:
         chosen = [clip for clip in clips if clip.entry == entry]
         expected = [normalise(clip.text) for clip in chosen]
-        for name, loaded in models.items():
-            actual = [normalise(transcribe(loaded, clip.samples).text) for clip in chosen]
+        rows_of_table = [(name, loaded, TranscriptionSettings()) for name, loaded in models.items()]
+        rows_of_table.append(("float32, without times", models["float32"], TranscriptionSettings(timestamps=False)))
+        for name, loaded, settings in rows_of_table:
+            actual = [normalise(transcribe(loaded, clip.samples, settings).text) for clip in chosen]
             rate = 100 * jiwer.wer(expected, actual)
             rows.append({"recordings": entry, "model": name, "clips": len(chosen), "word error rate": rate})
             print(f"{entry}, {len(chosen)} recordings, {name}: word error rate {rate:.1f}%", flush=True)
@@ -160,7 +171,7 @@ def report_speed(
 ) -> list[dict[str, Any]]:
     """Time our models and transformers in alternation."""
     sentences = [clip.samples for clip in clips if clip.entry == "librivox-clips"]
-    joined = torch.cat(sentences)
+    joined = join_sentences(clips)
     rows = []
     for title, audio, theirs in (
         ("five sentences", sentences, reference.transcribe),

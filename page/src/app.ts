@@ -6,6 +6,7 @@ import { createContext } from "preact";
 import { useContext } from "preact/hooks";
 import type { Scale, Theme } from "./colour";
 import { EditHistory } from "./edit_history";
+import { hideStretch } from "./sound/stretches";
 import { type LinkState, readFragment, writeFragment } from "./link";
 import type { Rectangle } from "./map/painter";
 import { TileStore } from "./map/tiles";
@@ -180,6 +181,8 @@ export class App {
   }
 
   pictureBytes: Uint8Array | null = null;
+  /** Changes with the input: the audio of the same input is not asked for again. */
+  readonly soundKey = signal(0);
 
   private showRun(run: Run, buffers: Uint8Array[], options: { selection?: Selection; shown?: ShownMaps; generate?: number }): void {
     const before = this.run.value;
@@ -194,6 +197,7 @@ export class App {
       else if (!run.edited) this.shown.value = "clean";
       else if (isFirstEdit) this.shown.value = "edited";
       if (!isSameText) {
+        this.soundKey.value++;
         this.thumbnails.value = new Map();
         this.headEffects.value = null;
         this.edgeEffects.value = null;
@@ -337,8 +341,15 @@ export class App {
     this.addEdit({ edit: "KnockOut", layer: site.layer, head, query: list(query, queries), key: list(key, keys) });
   }
 
-  removeEdit(index: number): void {
-    this.setEdits(this.edits.value.filter((_, position) => position !== index));
+  /** Hide a stretch of audio, from a position to the one before `end`, from every attention that reads the audio. */
+  hideSound(first: number, end: number): void {
+    const run = this.run.value;
+    if (!run?.audio || !run.model.is_editable || !this.can("run")) return;
+    this.setEdits([...this.edits.value, ...hideStretch(run, first, end)]);
+  }
+
+  removeEdits(indices: number[]): void {
+    this.setEdits(this.edits.value.filter((_, position) => !indices.includes(position)));
   }
 
   undo(): void {

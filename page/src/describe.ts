@@ -1,6 +1,7 @@
 /** Describe heads, weights and edits in words and numbers. */
 
 import type { App } from "./app";
+import { listStretches } from "./sound/stretches";
 import type { Rectangle } from "./map/painter";
 import type { Edit, Run, Selection, Sequence, Site } from "./protocol";
 
@@ -91,6 +92,20 @@ export function describePositions(indices: number | number[] | null | undefined,
   return joinRanges(list, labels.length)
     .map(([first, count]) => (count === 1 ? `${first}` : `${first}–${first + count - 1}`))
     .join(", ");
+}
+
+/** Return the changes of the list: one for each edit, and one for each stretch of audio that several edits hide. */
+export function listChanges(app: App): { text: string; edits: number[] }[] {
+  const run = app.run.value;
+  const edits = app.edits.value;
+  const changes = edits.map((edit, index) => ({ text: "", edit, edits: [index] }));
+  for (const { first, end, edits: indices } of listStretches(run, edits)) {
+    const { begin, positions_per_second: rate } = run!.audio!;
+    const time = (position: number) => (begin + position / rate).toFixed(2);
+    for (const index of indices) changes[index].edits = [];
+    changes[indices[0]] = { ...changes[indices[0]], text: app.words.value.hiddenStretch(time(first), time(end), indices.length), edits: indices };
+  }
+  return changes.filter((change) => change.edits.length).map(({ text, edit, edits: indices }) => ({ text: text || describeEdit(app, edit), edits: indices }));
 }
 
 /** Describe an edit in one line. */

@@ -43,7 +43,7 @@ export interface Selection {
 export interface ModelEntry {
   name: string; // what a `run` ask sends back; only names of this list are accepted
   title: string;
-  reads: "text" | "image" | "numbers";
+  reads: "text" | "image" | "audio" | "numbers";
 }
 
 /** Answer to {ask: "hello", language}. Sent at once, before torch is imported. */
@@ -62,7 +62,7 @@ export interface Hello {
   max_text: number; // longest text in characters
 }
 
-/** Ask {ask: "run", model, text, edits, generate}. `text` null: the input given at the start (an image, a file). */
+/** Ask {ask: "run", model, text, edits, generate}. `text` null: the input given at the start (an image, audio, a file). */
 export interface Run {
   run: number; // later asks name it; an ask for an older run fails with reason "outdated"
   model: Model;
@@ -70,7 +70,9 @@ export interface Run {
   source: string[]; // labels of the positions
   target: string[]; // labels of the decoder's positions; empty without decoder
   image: Picture | null;
-  answer: string | null; // of a model that answers: translation, caption, class, numbers
+  audio: Sound | null;
+  answer: string | null; // of a model that answers: translation, caption, transcript, class, numbers
+  edited_answer: string | null; // the transcript of audio that the model writes under the edits; null without edits
   generated: number; // the first generated position (of the target, if there is one); equal to the length if none
   unknown: string[]; // words outside the vocabulary
   notes: string[]; // sentences that the user must read (cut, warnings)
@@ -127,6 +129,38 @@ export interface Picture {
   rows: number; // patches
   columns: number;
   prefix: number; // positions before the first patch, such as the class token
+}
+
+/** The audio that the model read, at most one window. Times are seconds from its start. */
+export interface Sound {
+  seconds: number;
+  begin: number; // where it begins in the recording
+  positions: number; // of the source that it fills; silence follows up to the end of the window
+  positions_per_second: number;
+  bands: number; // of the spectrogram
+  frames: number;
+  words: SpokenWord[];
+  heads: [number, number][]; // site and head of the cross-attention heads that follow the audio in time
+}
+export interface SpokenWord {
+  text: string;
+  start: number;
+  end: number;
+  rows: [number, number]; // the decoder's rows that write its tokens: first, and the one after the last
+}
+
+/** {ask: "audio", run} -> buffer 0: a WAV file (16 bits, 16 kHz); buffer 1: u8 [bands, frames], the lowest band first. */
+export interface Audio {
+  bands: number;
+  frames: number;
+}
+
+/** {ask: "listening", run, show: Pass, site?, head?}: where each word is heard: the mean weights of the rows that write
+ * it, in a head of a cross-attention, or (without site) in the heads that follow the audio in time.
+ * Buffer 0: float32 [words, positions]. */
+export interface Listening {
+  words: number;
+  positions: number;
 }
 
 /**

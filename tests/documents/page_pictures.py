@@ -3,7 +3,8 @@
     python tests/documents/page_pictures.py [--train-image] [--only NAME] [--out FOLDER]
 
 starts ``jumok look --open``, does in Chromium what a reader would do, and writes docs/pictures/page/NAME-LANGUAGE.png.
-The pictures of smollm2 are drawn only if the catalogue's cache has it. The pictures of an image need a trained model,
+The pictures of smollm2 and of whisper-tiny-en are drawn only if the catalogue's cache has them; the latter hears a
+sentence that flite speaks, and is drawn by ``jumok look --png`` too. The pictures of an image need a trained model,
 which ``--train-image`` trains first: 150 steps on MNIST, about two minutes.
 """
 
@@ -36,6 +37,8 @@ IS_IDLE = "() => document.querySelector('.jk-task')?.dataset.busy === 'false'"
 REPEATED = "the cat sat; the cat"
 STORY = "When Mary and John went to the store, John gave a drink to"
 KOREAN_SENTENCE = "나는 매일 학교에 간다"
+SPOKEN = "My brother plays the guitar, and my sister plays the piano."
+HIDDEN_WORD = "guitar"
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,21 @@ def generate_text(shown: ShownPage) -> None:
     shown.page.wait_for_selector(".jk-new")
     for _ in range(3):
         shown.page.click("[data-action=later]")
+
+
+def hide_a_word(shown: ShownPage) -> None:
+    """Hide the stretch of audio in which a word is spoken, and choose the word that is written in its place."""
+    shown.page.set_viewport_size({"width": 1280, "height": 900})
+    word = shown.page.locator(".jk-spoken-words button", has_text=HIDDEN_WORD)
+    canvas, spoken = shown.page.locator("canvas[data-sound]").bounding_box(), word.bounding_box()
+    assert canvas is not None and spoken is not None
+    shown.page.mouse.move(spoken["x"], canvas["y"] + 20)
+    shown.page.mouse.down()
+    shown.page.mouse.move(spoken["x"] + spoken["width"], canvas["y"] + 20, steps=4)
+    shown.page.mouse.up()
+    shown.page.click("[data-action=hide-sound]")
+    shown.page.wait_for_selector("[data-transcript=edited]", timeout=120_000)
+    shown.page.locator(".jk-spoken-words button", has_text="sister").click()
 
 
 TEXT_PICTURES = (
@@ -183,6 +201,35 @@ def train_image_model(is_trained: bool) -> Iterator[tuple[Picture, ...]]:
         yield (Picture("image", str(folder / "vit"), str(folder / "vit" / "example.png"), show_first_look),)
 
 
+@contextmanager
+def speak_sentence() -> Iterator[tuple[Picture, ...]]:
+    """Speak a sentence into a temporary file, and yield the pictures that it makes possible."""
+    if locate_entry("whisper-tiny-en") is None:
+        yield ()
+        return
+    import torch
+
+    from jumok.data.audio.synthesis import flite
+    from jumok.web.answers.sound import write_wav
+
+    with TemporaryDirectory() as name:
+        path = Path(name) / "talk.wav"
+        path.write_bytes(write_wav(torch.as_tensor(flite.speak(SPOKEN, voice="slt").samples)))
+        yield (Picture("audio", "whisper-tiny-en", str(path), hide_a_word),)
+
+
+def draw_listening_map(picture: Picture, path: Path) -> None:
+    """Draw the spectrogram of the sentence with its words and the cross-attention, as ``jumok look --png`` does.
+
+    Args:
+        picture: The picture of the page with the same audio.
+        path: Where to write it.
+    """
+    command = [sys.executable, "-m", "jumok", "look", picture.model, picture.text, "--png", str(path)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    shrink(path)
+
+
 def main() -> None:
     """Draw the pictures."""
     parser = argparse.ArgumentParser(description="Draw the pictures of the page.")
@@ -194,12 +241,18 @@ def main() -> None:
     path = find_browser()
     if path is None:
         sys.exit(MISSING)
-    with sync_playwright() as playwright, train_image_model(options.train_image) as image_pictures:
+    with (
+        sync_playwright() as playwright,
+        train_image_model(options.train_image) as image_pictures,
+        speak_sentence() as audio_pictures,
+    ):
         browser = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
         large = LARGE_PICTURES if locate_entry("smollm2") is not None else ()
-        for picture in (*TEXT_PICTURES, *large, *image_pictures):
+        for picture in (*TEXT_PICTURES, *large, *image_pictures, *audio_pictures):
             if options.only and not picture.name.startswith(options.only):
                 continue
+            if picture in audio_pictures:
+                draw_listening_map(picture, options.out.parent / "speech.png")
             with serve_page(picture.model, picture.text) as address:
                 for language in picture.languages:
                     target = options.out / f"{picture.name}-{language}.png"

@@ -25,6 +25,7 @@ from jumok.models.long import Long, LongConfig
 from jumok.models.numeric import NumericConfig
 from jumok.models.registry import FAMILIES, get_family
 from jumok.models.rnn_seq2seq import RNNSeq2SeqConfig
+from jumok.models.speech import SpeechConfig
 from jumok.models.swin import SwinConfig
 from jumok.models.t5 import T5Config
 from jumok.models.transformer import TransformerConfig
@@ -45,6 +46,18 @@ CONFIGS: dict[str, Config] = {
     "rnn_seq2seq": RNNSeq2SeqConfig(vocabulary=101, embedding_width=11, width=14),
     "classifier": ClassifierConfig(encoder=ENCODER, classes=3),
     "captioner": CaptionerConfig(**SIZES, regions=7, features=11, decoder_layers=3, length=41),
+    "speech": SpeechConfig(
+        **SIZES,
+        mel_bins=7,
+        source_length=13,
+        target_length=41,
+        decoder_layers=3,
+        decoder_heads=3,
+        decoder_hidden=31,
+        start=1,
+        end=2,
+        pad=0,
+    ),
     "numeric": NumericConfig(width=24, layers=2, heads=4, hidden=53),
 }
 TOKENS = {"vit": None, "swin": None, "numeric": 5, "rnn_seq2seq": 11}
@@ -57,6 +70,8 @@ def create_real_inputs(config: Config, tokens: int | None) -> tuple[torch.Tensor
     if config.family == "numeric":
         return torch.rand(2, 5), torch.rand(2, 4)
     text = torch.zeros(2, tokens, dtype=torch.long)
+    if config.family == "speech":
+        return torch.rand(2, config.mel_bins, config.frame_count), text
     if config.family == "captioner":
         return torch.rand(2, 7, 11), text
     return (text, text) if config.family in ("t5", "transformer", "rnn_seq2seq") else (text,)

@@ -86,6 +86,8 @@ TARGETS = torch.randint(3, 37, (2, 1, 5), generator=torch.Generator().manual_see
 IMAGES = torch.randn(2, 1, 3, 16, 16, generator=torch.Generator().manual_seed(2)).unbind()
 NUMBERS = torch.randn(2, 1, 5, generator=torch.Generator().manual_seed(3)).unbind()
 REGIONS = torch.randn(2, 1, 5, 11, generator=torch.Generator().manual_seed(4)).unbind()
+SPECTROGRAMS = torch.randn(2, 1, 5, 16, generator=torch.Generator().manual_seed(5)).unbind()
+ENDS = {"start": 1, "end": 2, "pad": 0}
 #: by family: the fields of a small config, and two inputs of each argument
 FAMILIES: dict[str, tuple[dict[str, Any], list[tuple[Tensor, ...]]]] = {
     "gpt": ({**TEXT, "length": 19}, [TEXTS]),
@@ -100,6 +102,18 @@ FAMILIES: dict[str, tuple[dict[str, Any], list[tuple[Tensor, ...]]]] = {
         [IMAGES],
     ),
     "captioner": ({**TEXT, "regions": 5, "features": 11, "length": 19, "decoder_layers": 2}, [REGIONS, TARGETS]),
+    "speech": (
+        {
+            **TEXT,
+            "mel_bins": 5,
+            "source_length": 8,
+            "target_length": 19,
+            "decoder_layers": 2,
+            "decoder_heads": 3,
+            **ENDS,
+        },
+        [SPECTROGRAMS, TARGETS],
+    ),
     "numeric": ({"width": 6, "heads": 3, "layers": 2, "hidden": 11, "scale": 1.0}, [NUMBERS, NUMBERS]),
 }
 

@@ -31,6 +31,10 @@ SMALL: dict[str, dict[str, Any]] = {
     },
     "classifier": {"encoder": {"family": "bert", **TEXT, "length": 19}, "classes": 3},
     "captioner": {**TEXT, "regions": 5, "features": 11, "length": 19, "decoder_layers": 1},
+    "speech": {
+        **TEXT, "mel_bins": 5, "source_length": 11, "target_length": 19, "decoder_layers": 1, "decoder_heads": 2,
+        "decoder_hidden": 13, "start": 1, "end": 2, "pad": 0,
+    },
     "numeric": {"width": 6, "heads": 3, "layers": 1, "hidden": 11, "scale": 10.0},
 }  # fmt: skip
 

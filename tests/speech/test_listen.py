@@ -240,7 +240,7 @@ def test_masks_hide_a_bounded_part() -> None:
     changed = masked != features
     bands, moments = changed.all(2), changed.all(1)
     assert (changed == bands[:, :, None] | moments[:, None, :]).all()  # whole bands and whole moments
-    assert changed.any((1, 2)).all() and (bands.sum(1) <= 18).all() and (moments.sum(1) <= 42).all()
+    assert changed.any((1, 2)).all() and (bands.sum(1) <= 7).all() and (moments.sum(1) <= 9).all()
     means = features.mean((1, 2))[:, None, None].expand_as(features)
     assert torch.equal(masked[changed], means[changed])
     assert not torch.equal(sample_masks(5, 1, 7), sample_masks(5, 1, 8))
@@ -265,7 +265,8 @@ def test_a_dry_run_counts_clips(recordings: Path) -> None:
     sizes = {name: size for name, size in TINY.items() if name != "synthesisers"}
     preview = preview_training("listen", data=recordings, **sizes)
 
-    assert sum(preview["counts"].values()) == 60 and preview["counts"]["training clips"] > 40
+    assert list(preview["counts"]) == ["training clips", "validation clips", "held-out clips"]
+    assert sum(preview["counts"].values()) == 60 and min(preview["counts"].values()) > 0
     assert set(preview["examples"][0]) == {"transcript"}
 
 

@@ -95,9 +95,9 @@ def test_hidden_audio_does_not_change_the_text() -> None:
     visible[:, 5:8] = False
     with torch.no_grad():
         hidden = [model(audio, target, source_token_mask=visible).logits for audio in (features, changed)]
-        seen = [model(audio, target).logits for audio in (features, changed)]
+        visible_to_all = [model(audio, target).logits for audio in (features, changed)]
     assert torch.equal(*hidden)
-    assert float((seen[0] - seen[1]).abs().max()) > 1e-4
+    assert float((visible_to_all[0] - visible_to_all[1]).abs().max()) > 1e-4
 
 
 def test_weights_have_the_documented_shapes() -> None:

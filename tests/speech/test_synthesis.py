@@ -47,6 +47,17 @@ def test_espeak_begins_vowels_at_their_word_events(voice: str, words: tuple[str,
     assert max(abs(delay) for delay in delays) < 0.004
 
 
+@pytest.mark.parametrize("voice", ["en-us", "en-gb+f1"])
+@pytest.mark.parametrize(
+    ("words", "least", "most"), [(("seven", "face"), 0.010, 0.015), (("cat", "table", "pot", "key"), 0.047, 0.052)]
+)
+def test_espeak_begins_consonants_with_a_pause(voice: str, words: tuple[str, ...], least: float, most: float) -> None:
+    """The event of a word comes before the silence that is part of its first consonant."""
+    delays = measure_delays(espeak.speak, voice, words, 1.0)
+
+    assert least < min(delays) and max(delays) < most
+
+
 @needs_flite
 @pytest.mark.parametrize("speed", [1.0, 1.5])
 @pytest.mark.parametrize(("voice", "bound"), [("slt", 0.011), ("rms", 0.011), ("kal", 0.011), ("awb", 0.03)])

@@ -65,6 +65,7 @@ def test_the_page_has_no_inline_code_and_loads_only_its_own_files(server: PageSe
     host = f"127.0.0.1:{server.port}"
     assert headers[b"content-security-policy"].decode() == (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
+        "media-src blob:; "
         f"connect-src 'self' ws://{host}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
     assert headers[b"x-content-type-options"] == b"nosniff"

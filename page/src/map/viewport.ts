@@ -19,10 +19,23 @@ export interface Area {
 }
 
 export const MAX_ZOOM = 96;
+const MIN_ROW = 6; // pixels of a row of audio
 
 /** Return the viewport that shows a whole map. */
 export function fitMap({ queries, keys }: MapShape, area: Area): Viewport {
   const zoom = Math.min(area.width / keys, area.height / queries, MAX_ZOOM / 2);
+  return { x: 0, y: 0, zoom };
+}
+
+/** The whole map, where a map begins with a part of it: no zoom is smaller. */
+export const WHOLE: Viewport = { x: 0, y: 0, zoom: 0 };
+
+/** Return the viewport that a map begins with: the whole map, but of audio only the recording, without the silence after
+ * it, and with rows that can be told apart. */
+export function beginMap(shape: MapShape, area: Area, positions: number | undefined): Viewport {
+  if (positions === undefined) return fitMap(shape, area);
+  const recording = { queries: Math.min(shape.queries, positions), keys: Math.min(shape.keys, positions) };
+  const zoom = Math.max(fitMap(recording, area).zoom, Math.min(MIN_ROW, area.height / shape.queries));
   return { x: 0, y: 0, zoom };
 }
 

@@ -2,7 +2,7 @@
 
 import { useSignal } from "@preact/signals";
 import { type ShownMaps, useApp } from "../app";
-import { appliesTo, describeEdit, describeHead } from "../describe";
+import { appliesTo, describeHead, listChanges } from "../describe";
 import type { Edit } from "../protocol";
 
 const SHOWN_MAPS: ShownMaps[] = ["clean", "edited", "difference", "all"];
@@ -47,11 +47,11 @@ export function EditPanel() {
       {canEdit && <Buttons />}
       {canEdit && app.edits.value.length === 0 && <p class="jk-hint">{words.editsEmpty}</p>}
       <ol class="jk-edit-list">
-        {app.edits.value.map((edit, index) => (
-          <li key={index}>
-            <span>{describeEdit(app, edit)}</span>
+        {listChanges(app).map(({ text, edits }) => (
+          <li key={edits[0]}>
+            <span>{text}</span>
             {canEdit && (
-              <button class="jk-quiet" aria-label={`${words.remove}: ${describeEdit(app, edit)}`} title={words.remove} onClick={() => app.removeEdit(index)}>
+              <button class="jk-quiet" aria-label={`${words.remove}: ${text}`} title={words.remove} onClick={() => app.removeEdits(edits)}>
                 ✕
               </button>
             )}

@@ -12,6 +12,7 @@ import { HeadGrid } from "./head_grid";
 import { ImageView } from "./image_view";
 import { LinesView } from "./lines_view";
 import { MapView } from "./map_view";
+import { SoundStrip } from "./sound_strip";
 import { TextStrip } from "./text_strip";
 import { TokenPanel } from "./token_panel";
 
@@ -37,6 +38,7 @@ export function Frame() {
     <div ref={rootRef} class="jumok" data-theme={app.theme.value} lang={app.language.value}>
       <Header />
       <Notices />
+      <SoundStrip />
       <TextStrip />
       <div class="jk-columns">
         <HeadGrid />

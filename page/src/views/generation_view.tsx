@@ -73,7 +73,7 @@ export function GenerationView() {
         <input type="range" class="jk-wide" min={0} max={Math.max(0, count - 1)} value={step} aria-label={words.generationTitle} onInput={(event) => goTo(Number(event.currentTarget.value))} />
         <span class="jk-number">{words.stepOf(step + 1, count)}</span>
       </div>
-      {sourceWeights && run.image === null && (
+      {sourceWeights && run.image === null && run.audio === null && (
         <p class="jk-written">
           {run.source.map((label, position) => (
             <Shaded key={position} label={label} weight={sourceWeights[position] ?? 0} most={most} />

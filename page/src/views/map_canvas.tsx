@@ -6,7 +6,7 @@ import { useApp } from "../app";
 import { describeHead, formatWeight, labelsOf, listCuts } from "../describe";
 import { chooseValues, findLargest, layOut, type MapPicture, paintMap, type Rectangle, requestTiles } from "../map/painter";
 import { type MapId, nameMap, type VisibleValues } from "../map/tiles";
-import { type Area, clampViewport, fitMap, revealCell, type Viewport, zoomAt } from "../map/viewport";
+import { type Area, beginMap, clampViewport, revealCell, type Viewport, WHOLE, zoomAt } from "../map/viewport";
 import type { Shown } from "../protocol";
 import { AskError } from "../wire/client";
 
@@ -57,7 +57,7 @@ export function MapCanvas({ shown, gestures, title }: { shown: Shown; gestures: 
       const shape = { queries: site.queries, keys: site.keys };
       const [queryLabels, keyLabels] = [labelsOf(run, site.query_sequence), labelsOf(run, site.key_sequence)];
       const area = layOut(width, height, queryLabels, keyLabels);
-      const viewport = clampViewport(gestures.viewport.value ?? fitMap(shape, area), shape, area);
+      const viewport = clampViewport(gestures.viewport.value ?? beginMap(shape, area, run.audio?.positions), shape, area);
       const words = app.words.value;
       // maps side by side have one scale
       const others: Shown[] = app.shown.value === "all" && shown !== "difference" ? ["clean", "edited"] : [shown];
@@ -198,7 +198,7 @@ export function MapCanvas({ shown, gestures, title }: { shown: Shown; gestures: 
     if (!run || !site || !width) return null;
     const shape = { queries: site.queries, keys: site.keys };
     const area = layOut(width, height, labelsOf(run, site.query_sequence), labelsOf(run, site.key_sequence));
-    return { area, shape, viewport: clampViewport(gestures.viewport.peek() ?? fitMap(shape, area), shape, area) };
+    return { area, shape, viewport: clampViewport(gestures.viewport.peek() ?? beginMap(shape, area, run.audio?.positions), shape, area) };
   };
 
   /** Return the cell at a point; on the labels, the nearest cell of that row or column. */
@@ -328,7 +328,7 @@ export function MapCanvas({ shown, gestures, title }: { shown: Shown; gestures: 
       const py = now.area.top + (cursor.query + 0.5 - now.viewport.y) * now.viewport.zoom;
       gestures.viewport.value = zoomAt(now.viewport, factor, px, py, now.shape, now.area);
     } else if (event.key === "0") {
-      gestures.viewport.value = null;
+      gestures.viewport.value = app.run.peek()?.audio ? WHOLE : null;
     } else if (event.key === "Escape") {
       gestures.rectangle.value = null;
     } else {

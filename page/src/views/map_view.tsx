@@ -7,7 +7,7 @@ import { type Scale, SCALES } from "../colour";
 import { describeHead } from "../describe";
 import type { Rectangle } from "../map/painter";
 import type { VisibleValues } from "../map/tiles";
-import type { Viewport } from "../map/viewport";
+import { type Viewport, WHOLE } from "../map/viewport";
 import type { Shown } from "../protocol";
 import { Legend } from "./legend";
 import { MapCanvas, type MapGestures } from "./map_canvas";
@@ -132,7 +132,7 @@ function Toolbar({ gestures }: { gestures: MapGestures }) {
         <button title={words.zoomIn} aria-label={words.zoomIn} onClick={() => zoom("+")}>
           +
         </button>
-        <button title={words.zoomFit} aria-label={words.zoomFit} onClick={() => (gestures.viewport.value = null)}>
+        <button title={words.zoomFit} aria-label={words.zoomFit} onClick={() => (gestures.viewport.value = run?.audio ? WHOLE : null)}>
           ⤢
         </button>
       </span>

@@ -15,11 +15,12 @@ export function TextStrip() {
   const weights = useRow(app);
   if (!run) return <section class="jk-strip jk-panel jk-empty" />;
   const site = app.site.value;
-  const hasShades = weights.value.length > 0 && site !== null && (run.image === null || site.key_sequence === "target");
+  const isText = run.image === null && run.audio === null;
+  const hasShades = weights.value.length > 0 && site !== null && (isText || site.key_sequence === "target");
   return (
     <section class="jk-strip jk-panel">
       <div class="jk-sequences">
-        {run.image === null && (
+        {isText && (
           <Chips
             app={app}
             run={run}

@@ -72,6 +72,13 @@ class FileAnswers {
         return { body: this.index.hello };
       case "run":
         return { body: this.index.run, buffers: this.index.image ? [this.cut(this.index.image)] : [] };
+      case "audio": {
+        const { audio, run } = this.index;
+        if (!audio || !run.audio) break;
+        return { body: { bands: run.audio.bands, frames: run.audio.frames }, buffers: [this.cut(audio.wav), this.cut(audio.spectrogram)] };
+      }
+      case "listening":
+        return this.answerListening(ask);
       case "kinds":
         if (this.index.kinds) return { body: this.index.kinds };
         break;
@@ -198,6 +205,22 @@ class FileAnswers {
       }
     }
     return { body: { length: line.length, is_exact: map.isExact }, buffers: [new Uint8Array(line.buffer)] };
+  }
+
+  private answerListening({ show, site, head }: Ask): Answer {
+    const sound = this.index.run.audio!;
+    const body = { words: sound.words.length, positions: sound.positions };
+    if (site === undefined || site === null) return { body, buffers: [this.cut(this.index.audio!.listening[show as Pass]!).slice()] };
+    const map = this.open(show, site, head);
+    const row = new Float32Array(map.keys);
+    const weights = new Float32Array(body.words * body.positions);
+    sound.words.forEach(({ rows: [first, end] }, word) => {
+      for (let query = first; query < end; query++) {
+        map.readRow(query, row);
+        for (let position = 0; position < body.positions; position++) weights[word * body.positions + position] += row[position] / (end - first);
+      }
+    });
+    return { body, buffers: [new Uint8Array(weights.buffer)] };
   }
 
   private answerToken({ show, sequence, position }: Ask): Answer {

@@ -24,6 +24,9 @@ export interface SavedIndex {
   run: Run;
   /** The PNG of `run.image`; null without one. */
   image: Piece | null;
+  /** The WAV file and the spectrogram of `run.audio`, and where its words are heard by the heads that follow it in time,
+   * float32 [words, positions]; null without audio. */
+  audio: { wav: Piece; spectrogram: Piece; listening: Record<Pass, Piece | null> } | null;
   kinds: Kinds | null;
   /** At most one for heads and one for edges. */
   effects: Effects[];

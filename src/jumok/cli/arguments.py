@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 TEXT_SUFFIXES = (".txt", ".md")
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp")
+AUDIO_SUFFIXES = (".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3")
 DEFAULT_MODEL = "tiny"  # comes with the package
 
 
@@ -48,19 +49,19 @@ def read_if_text_file(argument: str) -> str:
     """Return the content of the text file that an argument names; any other argument is returned unchanged.
 
     Args:
-        argument: Text, or the path of a text file or an image.
+        argument: Text, or the path of a text file, an image or a recording.
     """
     from jumok.errors import ArgumentError
 
     path = Path(argument)
     suffix = path.suffix.lower()
-    if suffix not in (*TEXT_SUFFIXES, *IMAGE_SUFFIXES) or argument != argument.strip():
+    if suffix not in (*TEXT_SUFFIXES, *IMAGE_SUFFIXES, *AUDIO_SUFFIXES) or argument != argument.strip():
         return argument
     if not _is_file(path):
         if len(argument.split()) > 1:
             return argument
         raise ArgumentError(f"there is no file {argument}; if it is text rather than a path, put a space before it")
-    if suffix in IMAGE_SUFFIXES:
+    if suffix in (*IMAGE_SUFFIXES, *AUDIO_SUFFIXES):
         return argument
     try:
         return path.read_text(encoding="utf-8").rstrip("\n")
@@ -69,14 +70,15 @@ def read_if_text_file(argument: str) -> str:
 
 
 def load_and_prepare(
-    arguments: tuple[str, ...], limit: int, quiet: bool
+    arguments: tuple[str, ...], limit: int | None, quiet: bool, begin: float = 0.0
 ) -> tuple[Loaded | LoadedTransformers, LabelledInput]:
     """Load the model and prepare its input from the arguments [MODEL] INPUT.
 
     Args:
         arguments: The positional arguments of the command.
-        limit: The largest number of answer tokens.
+        limit: The largest number of answer tokens; None for the default.
         quiet: Whether to show no spinner.
+        begin: Of audio, the second at which the window that is read begins.
     """
     model, text = _split_model_and_input(arguments)
     if text == "-":
@@ -92,10 +94,10 @@ def load_and_prepare(
     with show_status("reading", quiet):
         if isinstance(loaded, LoadedTransformers):
             text = read_if_text_file(text) if loaded.reads == "text" else text
-            return loaded, prepare_transformers_input(loaded, text, limit)
+            return loaded, prepare_transformers_input(loaded, text, limit or defaults.ANSWER_TOKENS)
         if loaded.model.reads in ("text", "numbers"):
             text = read_if_text_file(text)
-        labelled = prepare_input(loaded, text, limit)
+        labelled = prepare_input(loaded, text, limit, begin=begin)
     if labelled.warning:
         click.echo(f"jumok: {labelled.warning}", err=True)
     return loaded, labelled

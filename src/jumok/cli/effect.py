@@ -114,7 +114,7 @@ def effect(
     by: str,
     verify: int,
     controls: int,
-    limit: int,
+    limit: int | None,
     rows: int,
     seed: int,
     png: Path | None,
@@ -218,7 +218,7 @@ def _build_metric(labelled: LabelledInput, request: MetricRequest, name: str | N
         return metrics.Similarity()
     if name == "value" or (labelled.target and labelled.inputs[1].is_floating_point()):
         return metrics.Value(position)
-    if len(labelled.target) > 1:
+    if labelled.answer_length:
         return _measure_answer_token(labelled, request.position or 0)
     if request.position is not None:
         raise ArgumentError("--position needs a metric: give --token, --right and --wrong, or --metric kl")
@@ -230,7 +230,7 @@ def _measure_answer_token(labelled: LabelledInput, index: int) -> Metric:
     from jumok.errors import ArgumentError
     from jumok.lens.effects import metrics
 
-    answer = labelled.inputs[1][0, 1:].tolist()
+    answer = labelled.inputs[1][0, labelled.prompt :].tolist()
     if not 0 <= index < len(answer):
         raise ArgumentError(f"--position must be between 0 and {len(answer) - 1}, the last token of the answer")
-    return metrics.LogProbability(answer[index], index)
+    return metrics.LogProbability(answer[index], labelled.prompt - 1 + index)

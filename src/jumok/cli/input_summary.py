@@ -17,10 +17,9 @@ if TYPE_CHECKING:
 
 limit_option = click.option(
     "--limit",
-    default=defaults.ANSWER_TOKENS,
-    show_default=True,
     type=click.IntRange(1),
-    help="The largest number of answer tokens, for a model that answers (translation, caption).",
+    help="The largest number of answer tokens, for a model that answers (translation, caption, transcript).  "
+    f"[default: {defaults.ANSWER_TOKENS}; for audio the whole transcript]",
 )
 
 
@@ -82,11 +81,13 @@ def summarize_input(labelled: LabelledInput) -> str:
     """
     count = len(labelled.source)
     summary = f"{count:,} position{'s' if count != 1 else ''}"
+    if labelled.audio is not None:
+        summary = f"{labelled.audio.seconds:.2f} seconds of audio in {count:,} positions of 20 ms"
     if labelled.unknown:
         named = format_unknown_words(labelled.unknown_words)
         summary += f" ({labelled.unknown:,} of them unknown to its tokenizer{': ' if named else ''}{named})"
     if labelled.target:
         summary += f"; answer: {labelled.answer}"
     if labelled.unfinished:
-        summary += f" (the first {len(labelled.target) - 1} tokens: --limit)"
+        summary += f" (the first {labelled.answer_length} tokens: --limit)"
     return summary

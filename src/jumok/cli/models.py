@@ -157,12 +157,12 @@ def run(context: click.Context, /, model: str, inputs: tuple[str, ...], as_json:
 
     loaded = load(model)
     reads, task = loaded.model.reads, loaded.model.task
-    given = collect_given_options(context, *options)
+    chosen_options = collect_given_options(context, *options)
     if reads == "audio":
-        print_transcripts(loaded, texts, given, as_json)
+        print_transcripts(loaded, texts, chosen_options, as_json)
         return
-    refuse_audio_options(given, loaded.family)
-    settings = parse_settings(loaded, given)
+    refuse_audio_options(chosen_options, loaded.family)
+    settings = parse_settings(loaded, chosen_options)
     if reads in ("text", "numbers"):
         texts = [read_if_text_file(text) for text in texts]
     if reads == "numbers" and all("," not in text for text in texts):

@@ -26,17 +26,17 @@ AUDIO_OPTIONS = {
 }
 
 
-def refuse_audio_options(given: dict[str, Any], family: str) -> None:
+def refuse_audio_options(options: dict[str, Any], family: str) -> None:
     """Raise an error if an option for audio was given to another model.
 
     Args:
-        given: The options that were given on the command line.
+        options: The options that were given on the command line.
         family: The family of the model.
     """
     from jumok.errors import ArgumentError
 
     for name, option in AUDIO_OPTIONS.items():
-        if name in given:
+        if name in options:
             raise ArgumentError(f"{option} is for models that transcribe audio; this {family} model does not")
 
 

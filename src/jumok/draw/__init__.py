@@ -14,6 +14,7 @@ Images need matplotlib, an optional dependency: ``pip install "jumok[draw]"``.
 
 from jumok.errors import DrawError
 
+from .audio.listening_map import ListeningTexts, TimedText, save_listening_map
 from .axis_names import AXIS_NAMES, AxisNames
 from .effect_map import save_effect_map
 from .font import find_hangul_font
@@ -32,7 +33,9 @@ __all__ = [
     "DrawError",
     "LayerMaps",
     "LinePanel",
+    "ListeningTexts",
     "MapPanel",
+    "TimedText",
     "find_hangul_font",
     "render_terminal_heat_map",
     "save_effect_map",
@@ -41,6 +44,7 @@ __all__ = [
     "save_heat_map",
     "save_image_overlay",
     "save_line_plot",
+    "save_listening_map",
     "save_mask",
     "save_model_grid",
     "save_panel_row",

@@ -1,5 +1,6 @@
-"""Speech: audio in, text out. The family of Whisper (Radford et al. 2022, "Robust Speech Recognition via Large-Scale
-Weak Supervision").
+"""Speech: audio in, text out. The family of Whisper (Radford et al. 2022).
+
+The paper is "Robust Speech Recognition via Large-Scale Weak Supervision".
 
     log-mel spectrogram, a frame each 10 ms -> convolution, convolution with stride 2 -> + sinusoidal positions
         -> blocks: norm, attention, norm, feed-forward -> norm -> encoded, a position each 20 ms

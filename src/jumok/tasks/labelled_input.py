@@ -1,6 +1,6 @@
 """Prepare the input of a lens: the model's arguments, with a label for each position.
 
-A model that answers (translation, caption, numbers) answers first, and its decoder then reads this answer.
+A model that answers (translation, caption, transcript, numbers) answers first, and its decoder then reads this answer.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from jumok.models.numeric import Numeric
 from .generate_text import GenerationSettings, stream_answer_tokens
 from .model_inputs import ModelInput, RawInput, read_input
 from .predict import NumberPredictor
+from .speech.audio_window import AudioWindow, label_positions
+from .speech.window_transcript import transcribe_window
 
 START = "<start>"
 Words = list[tuple[str, range]]
@@ -43,6 +45,9 @@ class LabelledInput:
         warning: One sentence if the model was not trained on such an input; otherwise "".
         unfinished: True if the token limit cut the answer.
         names: The names of the arguments in ``inputs``; () if they are positional.
+        prompt: How many positions of the target come before the answer: the start token, or several special tokens.
+        audio: The window of a recording that the model reads; None for other inputs.
+        language: The code of the language of a transcript; None if the model has only one.
     """
 
     inputs: tuple[Tensor, ...]
@@ -57,6 +62,14 @@ class LabelledInput:
     warning: str = ""
     unfinished: bool = False
     names: tuple[str, ...] = ()
+    prompt: int = 1
+    audio: AudioWindow | None = None
+    language: str | None = None
+
+    @property
+    def answer_length(self) -> int:
+        """The number of positions of the answer that the decoder reads."""
+        return max(0, len(self.target) - self.prompt)
 
     @property
     def positional(self) -> tuple[Tensor, ...]:
@@ -97,40 +110,43 @@ class LabelledInput:
         return {index: label for index, label in enumerate(self.get_labels(side)) if index not in covered}
 
 
-def prepare_input(loaded: Loaded, raw: RawInput, limit: int = defaults.ANSWER_TOKENS) -> LabelledInput:
+def prepare_input(loaded: Loaded, raw: RawInput, limit: int | None = None, *, begin: float = 0.0) -> LabelledInput:
     """Convert user input into model arguments with labels; a model that answers generates its answer first.
 
     Args:
         loaded: The model.
         raw: One input, as for ``jumok.run``.
-        limit: The largest number of tokens of an answer.
+        limit: The largest number of tokens of an answer; None for 32, or for the whole transcript of audio.
+        begin: Of audio, the second at which the window that is read begins.
 
     Raises:
         ArgumentError: If the input does not fit the model, or a text exceeds its context length.
     """
-    return label_input(loaded, read_input(loaded, raw), limit)
+    return label_input(loaded, read_input(loaded, raw, begin=begin), limit)
 
 
-def label_input(loaded: Loaded, model_input: ModelInput, limit: int = defaults.ANSWER_TOKENS) -> LabelledInput:
+def label_input(loaded: Loaded, model_input: ModelInput, limit: int | None = None) -> LabelledInput:
     """Label the positions of a model input; a model that answers generates its answer first.
 
     Args:
         loaded: The model.
         model_input: The input, as ``read_input`` or ``encode_text`` returns it.
-        limit: The largest number of tokens of an answer.
+        limit: The largest number of tokens of an answer; None for 32, or for the whole transcript of audio.
 
     Raises:
         ArgumentError: If a text exceeds the model's context length.
     """
     if isinstance(loaded.model, NumberPredictor):
         return _predict_numbers(loaded.model, model_input.source)
+    if model_input.audio is not None:
+        return _transcribe(loaded, model_input.source, model_input.audio, limit)
 
     labels = _label_source(loaded, model_input)
     words = None
     if model_input.token_ids:
         words = group_words(loaded.require_tokenizer(), model_input.token_ids, special=False) or None
     if loaded.model.is_encoder_decoder:
-        return _generate_answer(loaded, model_input, labels, words, limit)
+        return _generate_answer(loaded, model_input, labels, words, limit or defaults.ANSWER_TOKENS)
 
     count, longest = len(model_input.token_ids), loaded.model.context_length
     if longest is not None and count > longest:
@@ -173,6 +189,30 @@ def _generate_answer(
         unknown=model_input.unknown_count,
         unknown_words=model_input.unknown_words,
         unfinished=is_unfinished,
+    )
+
+
+def _transcribe(loaded: Loaded, features: Tensor, audio: AudioWindow, limit: int | None) -> LabelledInput:
+    """Transcribe a window of audio, and make the transcript the decoder's input, behind its prompt."""
+    tokenizer = loaded.require_tokenizer()
+    transcript = transcribe_window(loaded, features)
+    prompt = len(transcript.prompt)
+    # the decoder's row of the last token predicts the end; a text of the model's full length has no row left for it
+    answer = list(transcript.token_ids[:limit])
+    token_ids = [*transcript.prompt, *answer]
+    words = [(word, range(span.start + prompt, span.stop + prompt)) for word, span in group_words(tokenizer, answer)]
+    return LabelledInput(
+        (features, torch.tensor([token_ids], device=features.device)),
+        label_positions(audio),
+        label_tokens(tokenizer, token_ids),
+        # the row of the last prompt token writes the first word
+        target_words=[(START, range(prompt - 1, prompt)), *words],
+        answer=tokenizer.decode(answer, special=False).strip().replace("\N{REPLACEMENT CHARACTER}", ""),
+        warning=audio.note,
+        unfinished=len(answer) < len(transcript.token_ids),
+        prompt=prompt,
+        audio=audio,
+        language=transcript.language,
     )
 
 

@@ -1,4 +1,4 @@
-"""Convert user input (text, image, regions, numbers) into model inputs."""
+"""Convert user input (text, image, regions, audio, numbers) into model inputs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,15 @@ from torch import Tensor
 
 from jumok.checkpoint import Loaded
 from jumok.checkpoint.tensor_files import read_tensor
+from jumok.data.audio.audio_files import is_audio_path
 from jumok.data.images.image_files import is_existing_file, is_image_path
 from jumok.data.readers.region_features import is_region_file, read_region_file
 from jumok.data.tokenizers.unknown_tokens import count_unknown, list_unknown_words
 from jumok.errors import ArgumentError, describe_type
+from jumok.models.speech import Speech
+
+from .speech.audio_input import read_samples
+from .speech.audio_window import AudioWindow, cut_window
 
 # What a user passed. It may be of any type; read_input checks it.
 RawInput = Any
@@ -30,7 +35,7 @@ INPUT_NAMES = {
 }
 NAMES_IN_ERROR = 8  # images of a file
 # The number of axes of a tensor that holds a batch of inputs.
-BATCH_AXES = {"image": 4, "regions": 3, "numbers": 2}
+BATCH_AXES = {"image": 4, "regions": 3, "audio": 2, "numbers": 2}
 
 
 @dataclass(frozen=True)
@@ -38,25 +43,29 @@ class ModelInput:
     """One input of a model.
 
     Args:
-        source: The model's first argument, a batch of one: token ids, an image, regions or numbers.
+        source: The model's first argument, a batch of one: token ids, an image, regions, a spectrogram or numbers.
         token_ids: The token ids of a text; [] for other inputs.
         unknown_count: The number of these tokens that the tokenizer does not know.
         unknown_words: The words or characters that these tokens stand for.
+        audio: The window of a recording that the model reads; None for other inputs.
     """
 
     source: Tensor
     token_ids: list[int] = field(default_factory=list)
     unknown_count: int = 0
     unknown_words: tuple[str, ...] = ()
+    audio: AudioWindow | None = None
 
 
-def read_input(loaded: Loaded, raw: RawInput, *, chat: bool = False) -> ModelInput:
+def read_input(loaded: Loaded, raw: RawInput, *, chat: bool = False, begin: float = 0.0) -> ModelInput:
     """Convert one input of the user into a model input on the model's device.
 
     Args:
         loaded: The model, with its tokenizer or image preparation.
-        raw: A text, an image (path, Pillow image or tensor), regions (path or tensor) or numbers, as the model needs.
+        raw: A text, an image (path, Pillow image or tensor), regions (path or tensor), audio (path, or a tensor of
+            samples at 16 kHz) or numbers, as the model needs.
         chat: Apply the tokenizer's chat template to a text.
+        begin: Of audio, the second at which the window that is read begins.
 
     Raises:
         ArgumentError: If the input does not fit the model.
@@ -66,6 +75,8 @@ def read_input(loaded: Loaded, raw: RawInput, *, chat: bool = False) -> ModelInp
         return _read_text(loaded, raw, chat)
     if chat:
         raise ArgumentError(f"chat is for models that read text; this {loaded.family} model reads {INPUT_NAMES[reads]}")
+    if reads == "audio":
+        return _read_audio(loaded, raw, begin)
     readers = {"image": _read_image, "regions": _read_regions, "numbers": _read_numbers}
     source = readers[reads](loaded, raw)
     return ModelInput(source.to(loaded.model.device)[None])
@@ -75,7 +86,7 @@ def split_batch(reads: str, inputs: RawInput) -> list[RawInput] | None:
     """Return the inputs of a batch as a list; None if ``inputs`` is a single input.
 
     Args:
-        reads: What the model reads: "text", "image", "regions" or "numbers".
+        reads: What the model reads: "text", "image", "regions", "audio" or "numbers".
         inputs: What the user passed: a list or tuple is a batch, and so is a tensor with a batch axis.
 
     >>> split_batch("text", ["a", "b"]), split_batch("numbers", [10, 20])
@@ -95,6 +106,8 @@ def _read_text(loaded: Loaded, raw: RawInput, chat: bool) -> ModelInput:
         raise ArgumentError(f"this {loaded.family} model reads text, not {describe_type(raw)}")
     if is_image_path(raw):
         raise ArgumentError(f"{raw} is an image, but this {loaded.family} model reads text")
+    if is_audio_path(raw) and is_existing_file(Path(raw)):
+        raise ArgumentError(f"{raw} is audio, but this {loaded.family} model reads text")
     if chat:
         raw = loaded.require_tokenizer().apply_chat_template([{"role": "user", "content": raw}])
     return encode_text(loaded, raw)
@@ -170,6 +183,14 @@ def _load_regions(loaded: Loaded, location: str) -> Tensor:
     listed = ", ".join(names[:NAMES_IN_ERROR]) + (", ..." if len(names) > NAMES_IN_ERROR else "")
     problem = f"has no image {name!r}" if name else f"holds {len(names)} images; name one, such as {path}:NAME"
     raise ArgumentError(f"{path} {problem}; its images are {listed}")
+
+
+def _read_audio(loaded: Loaded, raw: RawInput, begin: float) -> ModelInput:
+    """Return the spectrogram of one window of a recording, from a file or from samples."""
+    if not isinstance(loaded.model, Speech):
+        raise ArgumentError(f"this {loaded.family} model does not say how long its windows of audio are")
+    features, window = cut_window(loaded.model, read_samples(raw), begin)
+    return ModelInput(features.to(loaded.model.device)[None], audio=window)
 
 
 def _read_numbers(loaded: Loaded, raw: RawInput) -> Float[Tensor, " length"]:

@@ -14,13 +14,15 @@ from jumok.errors import ArgumentError
 from jumok.lens import Edit
 from jumok.lens.huggingface.router import EDITABLE
 from jumok.tasks.labelled_input import LabelledInput
+from jumok.tasks.speech.edited_transcript import transcribe_with_edits
 from jumok.threads import count_rows, use_fastest_threads
 
 from .answers import predictions
 from .answers.first_selection import choose_selection
 from .answers.picture import Picture, draw_picture
 from .answers.site_maps import SiteMap, describe_sites
-from .forward_pass import Pass, Progress, get_clean_pass, run_pass
+from .answers.sound import Sound, get_sound
+from .forward_pass import Pass, Progress, get_clean_pass, run_pass, watch_taps
 from .opened_model import OpenedModel
 from .page_edits import locate_edits_in_windows
 
@@ -43,6 +45,8 @@ class Inspection:
         clean: The pass without edits.
         edited: The pass with edits; None without edits.
         picture: The image that the model read, or None.
+        sound: The audio that the model read, or None.
+        edited_answer: The transcript that the model writes under the edits; None without edits or audio.
         notes: Sentences that the user must read.
         seconds: How long it took.
     """
@@ -58,6 +62,8 @@ class Inspection:
     clean: Pass
     edited: Pass | None
     picture: Picture | None
+    sound: Sound | None = None
+    edited_answer: str | None = None
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -159,7 +165,9 @@ class Inspection:
             "source": self.labelled.source,
             "target": self.labelled.target,
             "image": None if self.picture is None else self.picture.to_json(),
+            "audio": None if self.sound is None else self.sound.to_json(self.sites),
             "answer": self.labelled.answer,
+            "edited_answer": self.edited_answer,
             "generated": self.generated,
             "unknown": list(self.labelled.unknown_words),
             "notes": self.notes,
@@ -208,6 +216,8 @@ def inspect_model(
     edits: Sequence[Edit],
     generate: int,
     progress: Progress,
+    *,
+    begin: float = 0.0,
 ) -> Inspection:
     """Run a model on an input without and with edits. The clean pass of the last input is not computed again.
 
@@ -219,6 +229,7 @@ def inspect_model(
         edits: The edits.
         generate: How many tokens to generate under the edits before; 0 for none.
         progress: Called with the finished and all steps and the stage; an exception that it raises stops the run.
+        begin: Of a recording, the second at which the part that the model reads begins.
 
     Raises:
         JumokError: If the input or an edit does not fit the model.
@@ -227,12 +238,12 @@ def inspect_model(
     progress(0, 0, "reading")
     notes = list(opened.notes)
     with opened.explain_failures(), opened.lens:
-        labelled = opened.prepare(text, start_text)
+        labelled = opened.prepare(text, start_text, begin)
         if labelled.warning:
             notes.append(labelled.warning)
         if labelled.unfinished:
-            notes.append(f"the answer is cut after {len(labelled.target) - 1} tokens")
-        generated = 1 if labelled.target else len(labelled.source)
+            notes.append(f"the answer is cut after {labelled.answer_length} tokens")
+        generated = labelled.prompt if labelled.target else len(labelled.source)
         # also the predictions of a small model are slower with several threads beside a busy program
         with use_fastest_threads(opened.model, count_rows(labelled.inputs)):
             if generate and labelled.tokens and not labelled.target:
@@ -240,6 +251,8 @@ def inspect_model(
             clean = get_clean_pass(opened, labelled, progress)
             applied = locate_edits_in_windows(edits, clean.capture, clean.maps)
             edited = run_pass(opened, labelled, applied, progress, clean) if applied else None
+            edited_answer = _transcribe_again(opened, labelled, applied, notes, progress)
+            sound = get_sound(opened, labelled)
     picture = draw_picture(opened, labelled, clean.capture)
     for site_map, site in zip(clean.maps, clean.capture.sites.names, strict=True):
         if type(site_map) is SiteMap and site_map.attention.batch > 1:
@@ -259,9 +272,25 @@ def inspect_model(
         clean,
         edited,
         picture,
+        sound,
+        edited_answer,
         notes,
         time.perf_counter() - started_at,
     )
+
+
+def _transcribe_again(
+    opened: OpenedModel, labelled: LabelledInput, edits: Sequence[Edit], notes: list[str], progress: Progress
+) -> str | None:
+    """Return the transcript that a model writes under the edits; None without edits, or if there is no audio."""
+    if labelled.audio is None or not edits:
+        return None
+    try:
+        with watch_taps(lambda: progress(0, 0, "running")):
+            return transcribe_with_edits(opened.lens, labelled.inputs[0], edits, labelled.language).text
+    except ArgumentError as error:  # such as a mean over positions, where a text is written one by one
+        notes.append(f"the model cannot write a transcript under these edits: {error}")
+        return None
 
 
 def _continue_text(

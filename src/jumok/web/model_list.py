@@ -16,7 +16,8 @@ RUNS_FOLDER = "runs"
 MAX_RUNS = 50  # training runs in the list, the newest first
 MAX_CONFIG_BYTES = 1_000_000
 #: what the families read that do not read text; importing the families would import torch
-FAMILY_READS = {"vit": "image", "swin": "image", "captioner": "image", "numeric": "numbers"}
+FAMILY_READS = {"vit": "image", "swin": "image", "captioner": "image", "numeric": "numbers", "speech": "audio"}
+AUDIO_MODELS = ("whisper-tiny-en",)  # of the catalogue
 TITLES = {"tiny": "tiny (bytes, 2 layers)", "translator": "translator (Korean, English)"}
 START_TITLE = "model of this notebook"
 
@@ -28,7 +29,7 @@ class ListedModel:
     Attributes:
         name: The name that the page sends.
         title: What the page shows.
-        reads: "text", "image" or "numbers".
+        reads: "text", "image", "audio" or "numbers".
         source: What is opened: a catalogue name, the path of a folder or file, or a model.
     """
 
@@ -50,7 +51,9 @@ def list_models(start: Any) -> dict[str, ListedModel]:
     """
     models = [_describe_start(start)]
     models += [ListedModel(name, TITLES[name], "text", name) for name in INCLUDED_MODELS]
-    models += [ListedModel(name, name, "text", name) for name in LOADABLE_MODELS if _is_in_cache(name)]
+    models += [
+        ListedModel(name, name, _read_kind_of_name(name), name) for name in LOADABLE_MODELS if _is_in_cache(name)
+    ]
     models += _list_runs(Path(RUNS_FOLDER))
     by_name: dict[str, ListedModel] = {}
     for model in models:
@@ -63,7 +66,7 @@ def _describe_start(start: Any) -> ListedModel:
         return ListedModel(_name_class(start), START_TITLE, _read_kind_of_object(start), start)
     name = os.fspath(start)
     if name in (*INCLUDED_MODELS, *LOADABLE_MODELS):
-        return ListedModel(name, TITLES.get(name, name), "text", name)
+        return ListedModel(name, TITLES.get(name, name), _read_kind_of_name(name), name)
     path = Path(name)
     source = str(path.absolute()) if path.exists() else name  # the notebook may change its folder later
     return ListedModel(name, path.name or name, _read_kind_of_folder(path), source)
@@ -84,7 +87,11 @@ def _read_kind_of_object(model: Any) -> str:
 
 
 def _simplify_kind(reads: str) -> str:
-    return {"regions": "image", "text": "text", "numbers": "numbers"}.get(reads, "image")
+    return {"regions": "image", "text": "text", "numbers": "numbers", "audio": "audio"}.get(reads, "image")
+
+
+def _read_kind_of_name(name: str) -> str:
+    return "audio" if name in AUDIO_MODELS else "text"
 
 
 def _is_in_cache(name: str) -> bool:
@@ -130,4 +137,6 @@ def _read_kind_of_folder(folder: Path) -> str:
     family = config.get("family")
     if isinstance(family, str):
         return FAMILY_READS.get(family, "text")
+    if config.get("model_type") == "whisper":
+        return "audio"
     return "image" if "image_size" in config or "vision_config" in config else "text"

@@ -60,27 +60,28 @@ class OpenedModel:
 
     @property
     def reads(self) -> str:
-        """What the model reads: "text", "image", "regions", "numbers", or the main argument of another model."""
+        """What the model reads: "text", "image", "regions", "audio", "numbers", or the main argument of another."""
         return self.loaded.reads if isinstance(self.loaded, LoadedTransformers) else self.loaded.model.reads
 
-    def prepare(self, text: str | None, start_text: str | None) -> LabelledInput:
+    def prepare(self, text: str | None, start_text: str | None, begin: float = 0.0) -> LabelledInput:
         """Return the arguments of the model for a text, with labels.
 
         Args:
             text: The text that the page sent, which is never opened as a file; None is the input of the start.
-            start_text: The input of the start: a text, or the path of an image; None if there is none.
+            start_text: The input of the start: a text, or the path of an image or a recording; None if there is none.
+            begin: Of a recording, the second at which the part that the model reads begins.
 
         Raises:
             ArgumentError: If the model cannot read it.
         """
         if text not in self.inputs:
-            self.inputs[text] = self._prepare(text, start_text)
+            self.inputs[text] = self._prepare(text, start_text, begin)
             if len(self.inputs) > MAX_PREPARED:
                 self.inputs.popitem(last=False)
         self.inputs.move_to_end(text)
         return self.inputs[text]
 
-    def _prepare(self, text: str | None, start_text: str | None) -> LabelledInput:
+    def _prepare(self, text: str | None, start_text: str | None, begin: float) -> LabelledInput:
         literal = start_text if text is None else text
         if self.reads in ("text", "numbers"):
             if literal is None:
@@ -94,12 +95,11 @@ class OpenedModel:
             return label_input(self.loaded, encode_text(self.loaded, literal))
         if text is not None or start_text is None:
             kind = {"image": "an image", "regions": "regions of an image"}.get(self.reads, self.reads)
-            raise ArgumentError(
-                f"this model reads {kind}; start the page with one: jumok look MODEL picture.png --open"
-            )
+            example = "talk.wav" if self.reads == "audio" else "picture.png"
+            raise ArgumentError(f"this model reads {kind}; start the page with one: jumok look MODEL {example} --open")
         if isinstance(self.loaded, LoadedTransformers):
             return prepare_transformers_input(self.loaded, start_text)
-        return prepare_input(self.loaded, start_text)
+        return prepare_input(self.loaded, start_text, begin=begin)
 
     @contextlib.contextmanager
     def explain_failures(self) -> Iterator[None]:

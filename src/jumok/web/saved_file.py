@@ -24,6 +24,7 @@ from . import ask_fields
 from .answers.head_facts import classify_heads
 from .answers.head_steps import describe_steps
 from .answers.python_code import write_code
+from .answers.sound import read_listening
 from .forward_pass import Pass, Progress
 from .inspection import Inspection, inspect_model
 from .model_list import list_models
@@ -99,7 +100,7 @@ def save_html(
     listed = next(iter(list_models(start.model).values()))
     opened = open_listed_model(listed, start.tokenizer)
     edits = [edit if isinstance(edit, Edit) else read_page_edits([edit])[0] for edit in start.edits]
-    inspection = inspect_model(opened, 1, None, start.text, edits, 0, report)
+    inspection = inspect_model(opened, 1, None, start.text, edits, 0, report, begin=start.begin)
     selection = _choose_selection(inspection, start.selection, layer, head)
     content = build_html(
         inspection,
@@ -152,6 +153,7 @@ def build_html(
     can += ["steps"] if steps["clean"] is not None else []
     can += ["kinds"] if kinds is not None else []
     can += ["effect"] if effects else []
+    can += ["audio", "listening"] if inspection.sound is not None else []
     picture = inspection.picture
     run = inspection.to_json()
     index = {
@@ -159,6 +161,7 @@ def build_html(
         "hello": _describe_file(inspection, can, selection, language),
         "run": {**run, "notes": [*run["notes"], *_explain_limits(store)]},
         "image": None if picture is None else blob.add(picture.png),
+        "audio": _store_sound(inspection, blob),
         "kinds": kinds,
         "effects": list(effects),
         "code": write_code(inspection, selection),
@@ -236,12 +239,24 @@ def _store_steps(passes: dict[str, Pass | None], blob: Blob) -> dict[str, list[d
     return steps
 
 
+def _store_sound(inspection: Inspection, blob: Blob) -> dict[str, Any] | None:
+    """Store the audio, its spectrogram, and where the heads that follow it in time hear each word."""
+    sound = inspection.sound
+    if sound is None:
+        return None
+    listening = {
+        name: None if shown is None else blob.add_floats(read_listening(sound, shown, inspection.sites))
+        for name, shown in (("clean", inspection.clean), ("edited", inspection.edited))
+    }
+    return {"wav": blob.add(sound.wav), "spectrogram": blob.add(sound.spectrogram), "listening": listening}
+
+
 def _describe_file(
     inspection: Inspection, can: list[str], selection: Selection | None, language: str | None
 ) -> dict[str, Any]:
     """Return the answer to the first ask of the page."""
     opened = inspection.opened
-    reads = opened.reads if opened.reads in ("text", "numbers") else "image"
+    reads = opened.reads if opened.reads in ("text", "numbers", "audio") else "image"
     return {
         "version": __version__,
         "carrier": "file",
@@ -282,7 +297,7 @@ def _assemble(index: dict[str, Any], blob: Blob, title: str) -> bytes:
         raise ArgumentError("the style sheet of the page cannot be part of a file; install jumok again")
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src blob: data:; "
-        "base-uri 'none'; form-action 'none'"
+        "media-src blob:; base-uri 'none'; form-action 'none'"
     )
     compressed = gzip.compress(blob.join(), 6, mtime=0)
     page = PAGE.format(

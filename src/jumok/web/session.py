@@ -28,7 +28,7 @@ MAX_INSPECTIONS = 4  # runs of all clients together that can be asked about
 MAX_GENERATED = 64  # tokens
 
 HEAVY_ASKS = ("run", "effect", "kinds", "save")
-LIGHT_ASKS = ("thumbnails", "tiles", "values", "line", "token", "steps", "code")
+LIGHT_ASKS = ("thumbnails", "tiles", "values", "line", "token", "steps", "code", "audio", "listening")
 INSTANT_ASKS = ("hello", "select", "cancel")
 ASKS = (*INSTANT_ASKS, *LIGHT_ASKS, *HEAVY_ASKS)
 LATE_ASKS = ("thumbnails", "token")  # a tile that the user waits for goes first
@@ -45,11 +45,12 @@ class Start:
 
     Attributes:
         model: A name or folder, or a model, what ``jumok.load`` returned, or a model of transformers.
-        text: A text, or the path of an image that the command line received; never from the page.
+        text: A text, or the path of an image or a recording that the command line received; never from the page.
         tokenizer: The tokenizer of a model that is not a name; None takes the model's own.
         edits: The edits.
         selection: Where the user is: site, head, query, key.
         language: "en" or "ko"; None lets the browser decide.
+        begin: Of a recording, the second at which the part that the model reads begins.
     """
 
     model: Any = "tiny"
@@ -58,6 +59,7 @@ class Start:
     edits: tuple[Any, ...] = ()
     selection: dict[str, Any] | None = None
     language: str | None = None
+    begin: float = 0.0
 
 
 class Session:
@@ -187,7 +189,7 @@ class Session:
             "can": list(ASKS),
             "models": [model.to_json() for model in self._listed.values()],
             "model": first.name,
-            "text": (start.text or "") if first.reads != "image" else "",
+            "text": (start.text or "") if first.reads not in ("image", "audio") else "",
             "edits": _edits_to_json(start.edits),
             "selection": start.selection,
             "language": start.language,
@@ -269,6 +271,7 @@ class Session:
             edits,
             generate,
             job.report,
+            begin=self.start.begin if is_start else 0.0,
         )
         answer = inspection.to_json(), () if inspection.picture is None else (inspection.picture.png,)
         job.check()  # not after the run is published: the client must learn of it

@@ -32,7 +32,7 @@ def show(
 
     Args:
         model: A model of Jumok or transformers, what ``jumok.load`` returned, or the name or folder of a model.
-        text: The text that the model reads, or the path of an image for a model that reads images.
+        text: The text that the model reads, or the path of an image or a recording for a model that reads one.
         tokenizer: The tokenizer of the text, as for ``Lens``; default: the one that was loaded with the model.
         edits: The edits to begin with.
         selection: Where to begin: the index of the attention, the head, and optionally a query and a key.

@@ -74,7 +74,7 @@ class PageWidget(anywidget.AnyWidget):
 
         Args:
             model: A model, what ``jumok.load`` returned, or a name or folder.
-            text: The text that the model reads, or the path of an image.
+            text: The text that the model reads, or the path of an image or a recording.
             tokenizer: The tokenizer of the text, or None.
             edits: The edits to begin with.
             selection: Where to begin.

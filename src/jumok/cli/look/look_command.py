@@ -20,6 +20,8 @@ from jumok.lab.bilingual_text import Text
 
 from .between_report import BetweenReport, measure_last_token, parse_words
 from .image_picture import draw_over_image, reads_image
+from .listening_picture import draw_listening
+from .listening_report import build_listening_report
 from .page_options import add_page_options
 from .query_report import describe_query_as_json, print_query_report
 
@@ -43,6 +45,8 @@ TOKENS_SHOWN = 40  # tokens whose sources are printed
   jumok look smollm2 "The animal didn't cross the street because it was too tired" --query it --between animal,street
   jumok look smollm2 story.txt --layer 3 --head 1 --png map.png
   jumok look runs/translate-1 "Save file" --layer decoder.0.cross --json
+  jumok look whisper-tiny-en talk.wav --png listening.png
+  jumok look whisper-tiny-en talk.wav --from 30 --layer decoder.3.cross --head 2
   jumok look my-vit cat.png --png heads.png
   jumok look my-vit cat.png --layer 3 --query 2,5 --png patch.png
   jumok look "the cat sat; the cat" --open
@@ -81,13 +85,19 @@ TOKENS_SHOWN = 40  # tokens whose sources are printed
     "--scores", "show_scores", is_flag=True, help="Print all scores that the kinds of heads are derived from."
 )
 @limit_option
+@click.option(
+    "--from",
+    "begin",
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    help="Of a recording that is longer than the model reads at once (30 s), look at the part that begins here.",
+)
 @add_picture_options(
-    "the head, the heads of the layer, or all heads with a row for each layer; for an image, weights over it,"
+    "the head, the heads of the layer, or all heads with a row for each layer; for an image, weights over it, and for "
+    "audio its spectrogram with words and weights,"
 )
 @add_shading_options
-@click.option(
-    "--heat-map", "as_heat_map", is_flag=True, help="For an image, draw queries by keys instead of weights over it."
-)
+@click.option("--heat-map", "as_heat_map", is_flag=True, help="For an image or audio, draw queries by keys instead.")
 @language_option
 @json_option
 @add_page_options
@@ -100,7 +110,8 @@ def look(
     between: str | None,
     by_words: bool,
     show_scores: bool,
-    limit: int,
+    limit: int | None,
+    begin: float | None,
     png: Path | None,
     svg: Path | None,
     scale: str,
@@ -110,8 +121,8 @@ def look(
     as_json: bool,
 ) -> None:
     """Show where every head of MODEL (default: tiny) attends when it reads INPUT: a text, a .txt file, an image,
-    numbers, or - for standard input. Prints the kind of each head, and the keys with the largest weights for each
-    token. Pictures of an image show its patches: by default where the class token looks in the last layer."""
+    audio, numbers, or - for standard input. Prints the kind of each head, and the keys with the largest weights for
+    each token. Pictures of an image show its patches: by default where the class token looks in the last layer."""
     from jumok.draw import AXIS_NAMES
     from jumok.errors import ArgumentError
     from jumok.lens import Lens
@@ -126,7 +137,9 @@ def look(
     if show_scores and query is not None:
         raise click.UsageError("--scores describes heads, and --query one token; give one of them")
     words = _check_between(between, query, by_words)
-    loaded, labelled = load_and_prepare(arguments, limit, as_json)
+    loaded, labelled = load_and_prepare(arguments, limit, as_json, begin or 0.0)
+    if begin is not None and labelled.audio is None:
+        raise click.UsageError("--from is for audio; this input has no times")
     hidden = _list_hidden(labelled) if by_words else []
     is_first_hidden = by_words and 0 in labelled.list_hidden("source")
     if is_first_hidden and skip_first:
@@ -171,6 +184,10 @@ def look(
                 by_words=by_words,
             )
 
+    listening = None
+    if labelled.audio is not None:
+        is_chosen = layer is not None or head is not None
+        listening = build_listening_report(loaded, labelled, capture, heads_by_site if is_chosen else None)
     report_between = None
     if words is not None:
         with show_progress("ablating heads", as_json) as report, use_fastest_threads(loaded.model):
@@ -193,6 +210,18 @@ def look(
                 is_drawn = True
             except ArgumentError as error:  # such as a model of transformers that merges patches
                 click.echo(f"jumok: {error}; the picture shows queries by keys", err=True)
+        if paths and listening is not None and not as_heat_map:
+            draw_listening(
+                paths,
+                labelled,
+                capture,
+                listening,
+                by_words=by_words,
+                scale=scale,
+                language=selected,
+                model=arguments[0],
+            )
+            is_drawn = True
         for path in [] if is_drawn else paths:
             save_heads(
                 path,
@@ -208,6 +237,8 @@ def look(
         fields = {"model": loaded.family, **input_to_json(labelled)}
         if by_words:
             fields["hidden"] = hidden
+        if listening is not None:
+            fields["listening"] = listening.to_json()
         fields["level"] = support.level if support is not None else "own family"
         if query is None:
             fields |= {"heads": heads, "tokens": tokens}
@@ -232,7 +263,10 @@ def look(
         _print_heads(heads, selected)
         if show_scores:
             _print_scores(heads)
-        _print_sources(tokens, selected)
+        if listening is not None:
+            listening.print(selected)
+        else:
+            _print_sources(tokens, selected)
     elif report_between is not None:
         report_between.print(selected)
     else:

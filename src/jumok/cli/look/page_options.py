@@ -19,8 +19,8 @@ from jumok.lab.bilingual_text import Text
 
 SERVER_OPTIONS = ("host", "port", "allowed_hosts", "without_browser")
 # what the page shows by itself, or what the user chooses there
-OPEN_OPTIONS = ("language",)
-HTML_OPTIONS = ("language", "layer", "head")  # the head to show first
+OPEN_OPTIONS = ("language", "begin")
+HTML_OPTIONS = ("language", "begin", "layer", "head")  # the head to show first
 
 
 HOST_NAME = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
@@ -154,7 +154,7 @@ def _open_page(page: PageOptions, options: dict[str, Any]) -> None:
     from jumok.web.server.page_server import PageServer, is_loopback
     from jumok.web.session import Session, Start
 
-    session = Session(Start(model, text, language=options["language"]))
+    session = Session(Start(model, text, language=options["language"], begin=options["begin"] or 0.0))
     server = PageServer(session, host=page.host, port=page.port, allowed_hosts=page.allowed_hosts)
     language = select_language(options["language"])
     if not is_loopback(page.host):
@@ -190,7 +190,7 @@ def _write_page(path: Path, options: dict[str, Any]) -> None:
     from jumok.web.session import Start
 
     with show_progress(f"writing {path.name}", quiet=False) as report:
-        start = Start(model, text, language=options["language"])
+        start = Start(model, text, language=options["language"], begin=options["begin"] or 0.0)
         layer = None if options["layer"] is None else parse_layer(options["layer"])
         written = save_html(path, start, layer=layer, head=options["head"], progress=report)
     click.echo(f"wrote {written}")

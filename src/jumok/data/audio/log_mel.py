@@ -99,3 +99,20 @@ def _mel_to_hertz(mels: Tensor) -> Tensor:
     linear = mels / MELS_PER_HERTZ
     logarithmic = BREAK_HERTZ * torch.exp((mels - BREAK_MEL) / MELS_PER_LOG_HERTZ)
     return torch.where(mels < BREAK_MEL, linear, logarithmic)
+
+
+def locate_band(hertz: int | float, mel_bins: int) -> float:
+    """Return the band whose centre is a frequency, counted from 0; a fraction between two centres.
+
+    Args:
+        hertz: The frequency, from 0 to 8,000.
+        mel_bins: Number of bands.
+
+    >>> round(locate_band(1000, 80), 1)
+    25.9
+    """
+    highest = BREAK_MEL + math.log(RATE / 2 / BREAK_HERTZ) * MELS_PER_LOG_HERTZ
+    mels = hertz * MELS_PER_HERTZ
+    if hertz > BREAK_HERTZ:
+        mels = BREAK_MEL + math.log(hertz / BREAK_HERTZ) * MELS_PER_LOG_HERTZ
+    return mels / highest * (mel_bins + 1) - 1

@@ -13,6 +13,7 @@ from jumok.models import Model
 from jumok.models.captioner import Captioner
 from jumok.models.numeric import Numeric
 from jumok.models.rnn_seq2seq import RNNSeq2Seq
+from jumok.models.speech import Speech
 
 DEFAULT_TOKENS = 128  # of a model whose texts may have any length
 DEFAULT_NUMBERS = 5
@@ -62,6 +63,8 @@ def build_inputs(model: Model, tokens: int | None, batch: int) -> ModelInputs:
     text = torch.zeros(batch, count, dtype=torch.long, device="meta")
     if isinstance(model, Captioner):
         return _build_captions(model, text)
+    if isinstance(model, Speech):
+        return _build_transcripts(model, text)
     if model.is_encoder_decoder or isinstance(model, RNNSeq2Seq):
         description = Text(f"{batch} x {count:,} tokens in and out", f"입출력 각 {batch} x {count:,} 토큰")
         return ModelInputs((text, text), count, description)
@@ -94,4 +97,16 @@ def _build_captions(model: Captioner, target: Tensor) -> ModelInputs:
             f"{batch} image(s) of {rows} x {columns} pixels in, {count:,} tokens out",
             f"입력 {rows} x {columns} 픽셀의 이미지 {batch}장, 출력 {count:,} 토큰",
         )
+    return ModelInputs((source, target), count, description)
+
+
+def _build_transcripts(model: Speech, target: Tensor) -> ModelInputs:
+    batch, count = target.shape
+    config = model.config
+    source = torch.zeros(batch, config.mel_bins, config.frame_count, device="meta")
+    seconds = config.frame_count / 100  # a frame each 10 ms
+    description = Text(
+        f"{batch} x {seconds:g} s of audio in, {count:,} tokens out",
+        f"입력 {batch} x {seconds:g}초의 소리, 출력 {count:,} 토큰",
+    )
     return ModelInputs((source, target), count, description)

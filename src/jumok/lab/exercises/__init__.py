@@ -1,4 +1,4 @@
-"""Exercises of the course: ``jumok check d3-4 ANSWER`` and ``check_answer`` say whether an answer is right, and why.
+"""Exercises: ``jumok check d3-4 ANSWER`` and ``check_answer`` say whether an answer is right, and why.
 
 >>> check_answer("d4-1", [81.5, 81.5]).right
 True
@@ -16,6 +16,7 @@ from .gpt2_exercises import GPT2_EXERCISES
 from .lecture_exercises import LECTURE_EXERCISES
 from .note_exercises import NOTE_EXERCISES
 from .program_exercise import ProgramExercise
+from .speech_exercises import SPEECH_EXERCISES
 from .vision_exercises import VISION_EXERCISES
 
 __all__ = [
@@ -31,7 +32,14 @@ __all__ = [
 
 EXERCISES: dict[str, Exercise] = {
     exercise.name: exercise
-    for exercises in (LECTURE_EXERCISES, VISION_EXERCISES, ARTICLE_EXERCISES, GPT2_EXERCISES, NOTE_EXERCISES)
+    for exercises in (
+        LECTURE_EXERCISES,
+        VISION_EXERCISES,
+        ARTICLE_EXERCISES,
+        GPT2_EXERCISES,
+        NOTE_EXERCISES,
+        SPEECH_EXERCISES,
+    )
     for exercise in exercises
 }
 

@@ -42,7 +42,7 @@ class ListenOptions(Options):
     without_data = ("clips", "synthesisers")
     without_start = ("vocabulary",)
 
-    clips: int = integer(3000, "number of synthesised training clips", 2)
+    clips: int = integer(4000, "number of synthesised training clips", 2)
     synthesisers: str = choice("both", ("both", "espeak"), "both: espeak-ng, and flite for English")
     masks: str = choice("yes", ("yes", "no"), "hide a few bands and moments of the training clips (SpecAugment)")
     vocabulary: int = integer(1000, "size of the vocabulary, learned on the transcripts", 256 + 3)

@@ -28,11 +28,11 @@ from .stored_clips import CLIPS_FILE, StoredClips, mask_features, sample_masks
 
 CONFIG = SpeechConfig(
     mel_bins=40, source_length=100, target_length=16, vocabulary=1000, width=96, layers=2, decoder_layers=2, heads=4,
-    decoder_heads=4, hidden=256, decoder_hidden=256, dropout=0.1, pad=0, start=1, end=2,
+    decoder_heads=4, hidden=256, decoder_hidden=256, dropout=0.0, pad=0, start=1, end=2,
 )  # fmt: skip
 SETTINGS: dict[str, Any] = {
-    "steps": 1200, "batch": 32, "learning_rate": 2e-3, "final_rate": 0.0, "warmup": 100, "beta2": 0.99, "decay": 0.1,
-    "average": 0.99, "evaluate_every": 300, "save_every": 300,
+    "steps": 2000, "batch": 32, "optimizer": "muon", "learning_rate": 4e-3, "matrix_rate": 2e-2, "final_rate": 0.0,
+    "warmup": 50, "beta2": 0.98, "decay": 0.01, "average": 0.99, "evaluate_every": 400, "save_every": 400,
 }  # fmt: skip
 
 

@@ -20,8 +20,8 @@ from jumok.data.audio.log_mel import HOP, compute_log_mel
 from jumok.errors import DataError
 
 CLIPS_FILE = "clips.safetensors"
-FREQUENCY_MASK, TIME_MASK = 0.2, 0.1  # the largest masks, as shares of all bands and of all frames
-MASKS = 2  # of each kind
+FREQUENCY_MASK, TIME_MASK = 0.15, 0.04  # the largest masks, as shares of all bands and of all frames
+MASKS = 1  # of each kind
 
 Features = Float[Tensor, "clip mel frame"]
 

@@ -61,11 +61,10 @@ def format_time(seconds: float, separator: str) -> str:
     >>> format_time(3725.5, ",")
     '01:02:05,500'
     """
-    milliseconds = round(seconds * 1000)
-    hours, rest = divmod(milliseconds, 3_600_000)
-    minutes, rest = divmod(rest, 60_000)
-    whole, rest = divmod(rest, 1000)
-    return f"{hours:02}:{minutes:02}:{whole:02}{separator}{rest:03}"
+    seconds, milliseconds = divmod(round(seconds * 1000), 1000)
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours:02}:{minutes:02}:{seconds:02}{separator}{milliseconds:03}"
 
 
 def _clean(text: str) -> str:

@@ -43,7 +43,7 @@ class TokenRules:
                 forbidden[row] |= self.never_first
             if self.first_time is not None:
                 self._forbid_times(forbidden[row], text)
-        restricted = scores.masked_fill(forbidden, -torch.inf)
+        restricted = scores.masked_fill(forbidden, -torch.inf)  # a copy
         return restricted if self.first_time is None else self._prefer_times(restricted)
 
     def _forbid_times(self, forbidden: Tensor, text: list[int]) -> None:
@@ -70,14 +70,13 @@ class TokenRules:
             forbidden[first:earliest] = True
 
     def _prefer_times(self, scores: Scores) -> Scores:
-        """Forbid text where all times together are more probable than the most probable token of the text."""
+        """Forbid text, in place, where the times together are more probable than the most probable token of text."""
         first = self.first_time
         assert first is not None
-        log_probabilities = scores.float().log_softmax(-1)
-        time = log_probabilities[:, first:].logsumexp(-1)
-        text = log_probabilities[:, :first].amax(-1)
-        is_text = torch.arange(scores.shape[-1], device=scores.device) < first
-        return scores.masked_fill((time > text)[:, None] & is_text, -torch.inf)
+        time = scores[:, first:].float().logsumexp(-1)  # softmax would subtract the same number from both sides
+        text = scores[:, :first].amax(-1)
+        scores[:, :first].masked_fill_((time > text)[:, None], -torch.inf)
+        return scores
 
 
 def _build_flags(token_ids: list[int] | tuple[int, ...], vocabulary: int, device: torch.device) -> Tensor:

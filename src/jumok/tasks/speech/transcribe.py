@@ -131,8 +131,9 @@ class _Job:
         rules = TokenRules(self.tokens, self.timestamps, self.model.config.vocabulary, self.model.device)
         seek = 0
         while seek < self.frame_count:
-            with torch.inference_mode(), use_fastest_threads(self.model):
+            with torch.inference_mode(), use_fastest_threads(self.model, self.model.config.source_length):
                 encoded = self.model.encode(self._cut_window(seek))
+            with torch.inference_mode(), use_fastest_threads(self.model, rows=self.settings.beams):
                 if self.tokens.languages and self.language is None:
                     self.language = detect_language(self.model, encoded, self.tokens)
                 prompt = self.tokens.build_prompt(self.language, task=self.settings.task, timestamps=self.timestamps)

@@ -109,7 +109,7 @@ def _sample(
     for count in range(1, decoder.limit + 1):
         scores = decoder.restrict(logits[:, -1], [token_ids])
         token = int(sampling.choose(scores, [token_ids], generator))
-        total += float(scores[0].float().log_softmax(-1)[token])
+        total += float(scores[0, token] - scores[0].float().logsumexp(-1))
         if token == model.end_token:
             return token_ids, total / count
         token_ids.append(token)

@@ -10,6 +10,7 @@ import torch
 
 from jumok.defaults import LANGUAGES
 from jumok.errors import ArgumentError
+from jumok.lens.sites import SOURCE, TARGET
 from jumok.threads import use_threads
 from jumok.web import ask_fields as fields
 from jumok.web.inspection import Inspection
@@ -20,6 +21,7 @@ from .effect_answer import measure_effects
 from .head_facts import classify_heads
 from .head_steps import describe_steps
 from .python_code import write_code
+from .sound import Sound, read_listening
 from .token_answer import describe_token
 
 PASSES = ("clean", "edited")
@@ -46,6 +48,8 @@ class Answerer:
             "kinds": _answer_kinds,
             "effect": _answer_effect,
             "code": _answer_code,
+            "audio": _answer_audio,
+            "listening": _answer_listening,
             "save": _answer_save,
         }
 
@@ -136,6 +140,30 @@ def _answer_token(inspection: Inspection, job: Job) -> Answer:
         raise ArgumentError(f"this run has no {sequence}")
     position = fields.read_integer(job.ask, "position", 0, count - 1)
     return describe_token(inspection, shown, sequence, position, job.check), ()
+
+
+def _answer_audio(inspection: Inspection, job: Job) -> Answer:
+    sound = _get_sound(inspection)
+    return {"bands": sound.bands, "frames": sound.frames}, (sound.wav, sound.spectrogram)
+
+
+def _answer_listening(inspection: Inspection, job: Job) -> Answer:
+    sound = _get_sound(inspection)
+    shown = inspection.get_pass(fields.read_choice(job.ask, "show", PASSES))
+    head = None
+    if job.ask.get("site") is not None:
+        site = _read_site(inspection, job.ask)
+        head = site, _read_head(inspection, job.ask)
+        if inspection.clean.capture.sites.get_sides(inspection.sites[site]) != (TARGET, SOURCE):
+            raise ArgumentError(f"{inspection.sites[site]} does not listen to the audio; choose a cross-attention")
+    weights = read_listening(sound, shown, inspection.sites, head)
+    return {"words": len(sound.words), "positions": sound.positions}, (weights.numpy().astype("<f4").tobytes(),)
+
+
+def _get_sound(inspection: Inspection) -> Sound:
+    if inspection.sound is None:
+        raise ArgumentError("the input of this run is not audio")
+    return inspection.sound
 
 
 def _answer_steps(inspection: Inspection, job: Job) -> Answer:

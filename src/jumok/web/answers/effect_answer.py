@@ -61,8 +61,8 @@ def choose_metric(labelled: LabelledInput) -> Metric | None:
     """
     if labelled.target and labelled.inputs[1].is_floating_point():
         return metrics.Value(-1)
-    if len(labelled.target) > 1:
-        return metrics.LogProbability(int(labelled.inputs[1][0, 1]), 0)
+    if labelled.answer_length:
+        return metrics.LogProbability(int(labelled.inputs[1][0, labelled.prompt]), labelled.prompt - 1)
     return None
 
 

@@ -9,6 +9,8 @@ from jumok.lens.sites import SOURCE, TARGET, AxisSides
 if TYPE_CHECKING:
     from jumok.web.inspection import Inspection
 
+    from .sound import Sound
+
 MAX_KEYS = 4096  # the rows of longer inputs would delay the first picture
 
 
@@ -16,7 +18,8 @@ def choose_selection(inspection: Inspection) -> dict[str, Any] | None:
     """Return the head whose last row has the largest weight on a key other than the first one and the query itself.
 
     Most heads put most of their weight on the first token (an attention sink) or on the token itself, so the last head
-    of a model is rarely a good first picture. Of a model that answers, a cross-attention is shown.
+    of a model is rarely a good first picture. Of a model that answers, a cross-attention is shown; of one that reads
+    audio, the head that follows it in time with the largest weight for the first word.
 
     Args:
         inspection: The run.
@@ -24,6 +27,8 @@ def choose_selection(inspection: Inspection) -> dict[str, Any] | None:
     Returns:
         The indices of the site and head with the query and its key; None if the input is too long or too short.
     """
+    if inspection.sound is not None and inspection.sound.words:
+        return _choose_timing_head(inspection, inspection.sound)
     sites = inspection.clean.capture.sites
     # the first position of an image is its class token
     query_index = 0 if inspection.picture is not None and not sites.has_target else -1
@@ -44,3 +49,15 @@ def choose_selection(inspection: Inspection) -> dict[str, Any] | None:
                 largest = float(weight)
                 best = {"site": index, "head": head, "query": query, "key": int(key)}
     return best
+
+
+def _choose_timing_head(inspection: Inspection, sound: Sound) -> dict[str, Any]:
+    """Return the head that listens most sharply when the first word is written."""
+    query = sound.words[0].rows.start
+    rows = {}
+    for site, head in sound.heads:
+        index = inspection.sites.index(site)
+        site_map = inspection.clean.maps[index]
+        rows[index, head] = site_map.read_tile(head, slice(query, query + 1), slice(0, sound.positions))[0]
+    (site_index, head), row = max(rows.items(), key=lambda item: float(item[1].max()))
+    return {"site": site_index, "head": head, "query": query, "key": int(row.argmax())}

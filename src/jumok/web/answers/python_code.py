@@ -14,6 +14,7 @@ from . import predictions
 from .site_maps import WindowMap
 
 LINE_LENGTH = 100  # a comment is cut to this
+SHORTEST_RANGE = 4  # adjacent positions that are written as a range
 SOURCE_NAME = "source"  # the variable of a capture that an edit reads
 
 Selection = dict[str, int | None]
@@ -44,14 +45,24 @@ def write_edit(edit: Edit) -> str:
     'KnockOut(layer=3, head=1, query=9, key=(2, 4))'
     >>> write_edit(Remask(mask=masks.causal & masks.window(8)))
     'Remask(mask=causal & window(8))'
+    >>> write_edit(KnockOut(layer="decoder.0.cross", key=(4, 5, 6, 7)))
+    "KnockOut(layer='decoder.0.cross', key=range(4, 8))"
     """
     arguments = []
     for field in fields(edit):
         content = getattr(edit, field.name)
         if field.default is MISSING or content != field.default:
-            text = SOURCE_NAME if isinstance(content, Capture) else repr(content)
+            text = SOURCE_NAME if isinstance(content, Capture) else _write_field(content)
             arguments.append(f"{field.name}={text}")
     return f"{type(edit).__name__}({', '.join(arguments)})"
+
+
+def _write_field(content: object) -> str:
+    """Return a field as Python; adjacent positions, such as those of a stretch of audio, as a range."""
+    is_long = isinstance(content, tuple) and len(content) >= SHORTEST_RANGE
+    if is_long and content == tuple(range(content[0], content[0] + len(content))):  # type: ignore[index,arg-type]
+        return repr(range(content[0], content[-1] + 1))
+    return repr(content)
 
 
 def _write_imports(inspection: Inspection) -> str:
@@ -73,6 +84,8 @@ def _write_imports(inspection: Inspection) -> str:
             if is_own
             else "from jumok.tasks.transformers_input import prepare_transformers_input"
         )
+    if inspection.sound is not None:
+        lines.append("from jumok.tasks.speech.edited_transcript import transcribe_with_edits")
     if inspection.labelled.target and not _has_prepared_input(inspection):
         lines.insert(0, "import torch\n")
     return "\n".join(lines)
@@ -110,7 +123,8 @@ def _write_runs(inspection: Inspection) -> str:
         function = "prepare_input" if isinstance(opened.loaded, Loaded) else "prepare_transformers_input"
         model = "loaded" if isinstance(opened.source, str) else "model"
         text = inspection.text if inspection.text is not None else inspection.start_text
-        lines.append(f"labelled = {function}({model}, {text!r})")
+        begin = f", begin={inspection.sound.begin}" if inspection.sound is not None and inspection.sound.begin else ""
+        lines.append(f"labelled = {function}({model}, {text!r}{begin})")
         arguments = "*labelled.positional, **labelled.named"
     else:
         lines.append(f"text = {inspection.text!r}")
@@ -134,6 +148,11 @@ def _write_runs(inspection: Inspection) -> str:
     lines.append(f"    clean = lens.run({arguments}{settings})")
     if edits:
         lines.append(f"    edited = lens.run({arguments}{edits}{settings})")
+    if inspection.sound is not None:
+        lines.append('    print("clean transcript:", labelled.answer)')
+        if edits:
+            lines.append("    transcript = transcribe_with_edits(lens, labelled.inputs[0], edits, labelled.language)")
+            lines.append('    print("edited transcript:", transcript.text)')
     return "\n".join(lines)
 
 

@@ -142,6 +142,7 @@ def build_security_headers(host: str, allowed: AllowedHosts) -> dict[str, str]:
         sockets = f" ws://{host}" + (f" wss://{host}" if host in allowed.forwarded else "")
     policy = (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
+        "media-src blob:; "
         f"connect-src 'self'{sockets}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
     return {

@@ -1,0 +1,1 @@
+"""Pictures of audio: its spectrogram, its words, and where an attention listens."""

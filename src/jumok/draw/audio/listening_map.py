@@ -1,0 +1,276 @@
+"""Write a spectrogram with words at their times, and below it where the rows of an attention listen, as PNG or SVG."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy
+from jaxtyping import Float64
+from numpy import ndarray
+from numpy.typing import ArrayLike
+
+from jumok.draw.cell_text import count_cells
+from jumok.draw.checks import Pattern, check_image_path, check_single_pattern
+from jumok.draw.figure import FigureFonts, create_figure, open_figure_style, save_figure
+from jumok.draw.panel import CAPTION_INK, COLOR_MAP, FRAME, draw_color_bar, draw_heading
+from jumok.draw.shading import SCALES, Shading
+from jumok.errors import DrawError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INCHES_PER_SECOND = 1.7
+LEAST_WIDTH, MOST_WIDTH = 6.4, 15.0  # inches of the time axis
+SPECTROGRAM_HEIGHT = 1.25  # inches
+ROW_HEIGHT, LEAST_ROW_HEIGHT = 0.19, 0.12  # inches of a row of weights; more than 40 rows are lower
+LANE_HEIGHT, MAX_LANES = 0.2, 4  # inches of a line of words; words that would overlap stand on another line
+GAP = 0.1  # inches between spectrogram and weights
+WORD_SIZE, LABEL_SIZE = 9.0, 8.0  # points
+LETTER_WIDTH = 0.62  # of the font size, for a terminal cell
+SOUND_COLOURS = ("#ffffff", "#dfe6ee", "#9fb3c8", "#5a7795", "#2b4560", "#101d2e")  # from silence to the loudest
+SPAN_INK = "#d1462f"  # frames the time of a word in its rows
+BOUNDARY_INK = "#b9c2cc"
+
+Loudness = Float64[ndarray, "band frame"]
+
+
+@dataclass(frozen=True)
+class TimedText:
+    """A text with its time: a word that is spoken.
+
+    Attributes:
+        text: The text.
+        start: Where it begins, in seconds.
+        end: Where it ends.
+    """
+
+    text: str
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class ListeningTexts:
+    """The texts of a listening map.
+
+    Attributes:
+        title: The title above it; default: none.
+        caption: A line below the title; default: none.
+        time: The name of the time axis.
+        weight: The name of the colour bar.
+        rows: The name of the rows.
+        bands: The name of the frequency axis.
+    """
+
+    title: str = ""
+    caption: str = ""
+    time: str = "seconds"
+    weight: str = "weight"
+    rows: str = "written token"
+    bands: str = "frequency"
+
+
+def save_listening_map(
+    path: str | os.PathLike[str],
+    spectrogram: ArrayLike,
+    weights: ArrayLike,
+    labels: Sequence[str],
+    words: Sequence[TimedText] = (),
+    *,
+    seconds: float,
+    begin: float = 0.0,
+    spans: Sequence[tuple[float, float] | None] = (),
+    bands: Sequence[tuple[float, str]] = (),
+    texts: ListeningTexts | None = None,
+    scale: str = "linear",
+) -> Path:
+    """Write a spectrogram with its words, and where each row of an attention listens, and return the path.
+
+    Spectrogram and weights share the time axis, so that a dark cell stands below the sound that it belongs to.
+
+    Args:
+        path: Where to write the picture; the suffix ``.png`` or ``.svg`` selects the format.
+        spectrogram: The loudness ``[band, frame]`` of each frequency band, the lowest first; any finite numbers.
+        weights: The weights ``[row, position]`` between 0 and 1.
+        labels: A label for each row.
+        words: The words that are spoken, with their times.
+        seconds: The length of the time axis; the last frame and the last position end there.
+        begin: The time at which the axis begins.
+        spans: For each row the start and the end of its word, which are framed; None frames nothing.
+        bands: Ticks of the frequency axis: the index of a band, and its text.
+        texts: Title, caption and the names of the axes.
+        scale: The colours: "linear" in the weight, from 0 to the largest one; "sqrt" in its square root; or "row",
+            relative to the largest weight of each row.
+
+    Raises:
+        DrawError: If the inputs do not fit together, matplotlib is missing, or the file cannot be written.
+
+    >>> save_listening_map("word.png", [[0, 1], [1, 0]], [[0.9, 0.1]], ["hi"], [TimedText("hi", 0.0, 1.0)], seconds=2.0)
+    ... # doctest: +SKIP
+    PosixPath('word.png')
+    """
+    target = check_image_path(path)
+    pattern = check_single_pattern(weights)
+    loudness = _check_spectrogram(spectrogram)
+    if scale not in SCALES:
+        raise DrawError(f"The colour scale {scale!r} is unknown; choose one of {', '.join(SCALES)}.")
+    if len(labels) != len(pattern) or (spans and len(spans) != len(pattern)):
+        raise DrawError(f"There are {len(pattern)} rows of weights; give one label, and one span, for each of them.")
+    if seconds <= 0:
+        raise DrawError(f"The audio has {seconds:g} seconds; give a length above 0.")
+    map_to_draw = _ListeningMap(
+        loudness,
+        pattern,
+        tuple(labels),
+        tuple(words),
+        (begin, begin + seconds),
+        tuple(spans),
+        tuple(bands),
+        texts or ListeningTexts(),
+        Shading(scale, float(pattern.max()) or 1.0),
+    )
+    return map_to_draw.save(target)
+
+
+def _check_spectrogram(spectrogram: ArrayLike) -> Loudness:
+    loudness = numpy.asarray(spectrogram, dtype=numpy.float64)
+    if loudness.ndim != 2 or not loudness.size or not numpy.isfinite(loudness).all():
+        raise DrawError(f"The spectrogram has the shape {loudness.shape}; give finite numbers [band, frame].")
+    return loudness
+
+
+@dataclass(frozen=True)
+class _ListeningMap:
+    """A checked picture."""
+
+    loudness: Loudness
+    weights: Pattern
+    labels: tuple[str, ...]
+    words: tuple[TimedText, ...]
+    times: tuple[float, float]
+    spans: tuple[tuple[float, float] | None, ...]
+    bands: tuple[tuple[float, str], ...]
+    texts: ListeningTexts
+    shading: Shading
+
+    def save(self, target: Path) -> Path:
+        """Draw the picture, and write it."""
+        seconds = self.times[1] - self.times[0]
+        width = min(max(seconds * INCHES_PER_SECOND, LEAST_WIDTH), MOST_WIDTH)
+        lanes = _assign_lanes(self.words, seconds / width)
+        words_height = LANE_HEIGHT * (1 + max(lanes, default=0)) if self.words else 0.0
+        row = min(ROW_HEIGHT, max(LEAST_ROW_HEIGHT, 8.0 / len(self.weights)))
+        rows_height = row * len(self.weights)
+        height = words_height + SPECTROGRAM_HEIGHT + GAP + rows_height
+
+        names = [self.texts.title, self.texts.caption, self.texts.time, self.texts.weight, self.texts.rows]
+        names += [
+            self.texts.bands,
+            *self.labels,
+            *(word.text for word in self.words),
+            *(name for _, name in self.bands),
+        ]
+        with open_figure_style(names) as fonts:
+            figure = create_figure(width, height)
+            top = (rows_height + GAP) / height
+            sound = figure.add_axes((0, top, 1, SPECTROGRAM_HEIGHT / height))
+            listening = figure.add_axes((0, 0, 1, rows_height / height))
+            self._draw_sound(sound, fonts)
+            self._draw_weights(listening, fonts, row)
+            self._draw_words(figure, (sound, listening), fonts, lanes, (words_height, height))
+            draw_heading(figure, height, *map(fonts.replace_missing, (self.texts.title, self.texts.caption)))
+            draw_color_bar(figure, width, height, gap=0.2, shading=self.shading, name=self.texts.weight)
+            return save_figure(figure, target)
+
+    def _draw_sound(self, axes: Axes, fonts: FigureFonts) -> None:
+        from matplotlib.colors import LinearSegmentedColormap
+
+        colours = LinearSegmentedColormap.from_list("sound", list(SOUND_COLOURS))
+        extent = (*self.times, -0.5, len(self.loudness) - 0.5)
+        axes.imshow(self.loudness, cmap=colours, origin="lower", aspect="auto", extent=extent, interpolation="nearest")
+        axes.set_yticks([band for band, _ in self.bands], fonts.format_labels(name for _, name in self.bands))
+        axes.set_ylabel(fonts.replace_missing(self.texts.bands), fontsize=LABEL_SIZE, color=CAPTION_INK)
+        axes.tick_params(labelsize=LABEL_SIZE - 1, length=2, width=0.6, color=FRAME, labelbottom=False)
+        axes.set_xlim(self.times)
+        _thin_frame(axes)
+
+    def _draw_weights(self, axes: Axes, fonts: FigureFonts, row_height: float) -> None:
+        from matplotlib.patches import Rectangle
+
+        count = len(self.weights)
+        shades = self.shading.compute_shades(self.weights)
+        extent = (*self.times, count - 0.5, -0.5)
+        axes.imshow(shades, cmap=COLOR_MAP, vmin=0, vmax=1, aspect="auto", extent=extent, interpolation="nearest")
+        first = 0
+        for span, rows in groupby(self.spans):  # adjacent rows of one word share a frame
+            rows_of_word = len(list(rows))
+            if span is not None:
+                box = ((span[0], first - 0.5), span[1] - span[0], rows_of_word)
+                axes.add_patch(Rectangle(*box, fill=False, edgecolor=SPAN_INK, linewidth=0.7))
+            first += rows_of_word
+        size = min(LABEL_SIZE, row_height * 72 / 1.25)
+        axes.set_yticks(range(count), fonts.format_labels(self.labels), fontsize=size)
+        axes.set_ylabel(fonts.replace_missing(self.texts.rows), fontsize=LABEL_SIZE, color=CAPTION_INK)
+        axes.set_xlabel(fonts.replace_missing(self.texts.time), fontsize=LABEL_SIZE, color=CAPTION_INK)
+        axes.tick_params(axis="x", labelsize=LABEL_SIZE, length=3, width=0.6, color=FRAME)
+        axes.tick_params(axis="y", length=2, width=0.6, color=FRAME, pad=3)
+        axes.set_xlim(self.times)
+        _thin_frame(axes)
+
+    def _draw_words(
+        self,
+        figure: Figure,
+        panels: tuple[Axes, Axes],
+        fonts: FigureFonts,
+        lanes: list[int],
+        heights: tuple[float, float],
+    ) -> None:
+        """Write the words above the spectrogram, each with a bracket from its start to its end."""
+        words_height, height = heights
+        if not self.words:
+            return
+        seconds_per_inch = (self.times[1] - self.times[0]) / figure.get_figwidth()
+        axes = figure.add_axes((0, 1 - words_height / height, 1, words_height / height))
+        axes.set_xlim(self.times)
+        axes.set_ylim(0, words_height)
+        axes.set_axis_off()
+        for word, lane in zip(self.words, lanes, strict=True):
+            low = lane * LANE_HEIGHT
+            middle = (word.start + word.end) / 2
+            text = fonts.replace_missing(word.text)
+            axes.text(middle, low + 0.055, text, ha="center", va="bottom", fontsize=WORD_SIZE)
+            space = min(seconds_per_inch * 0.012, (word.end - word.start) / 4)  # between the bars of two words
+            ends = [word.start + space, word.end - space]
+            axes.plot(ends, [low + 0.03] * 2, color=SPAN_INK, linewidth=1.2, solid_capstyle="butt")
+            if lane:
+                axes.plot([middle] * 2, [0.0, low + 0.03], color=BOUNDARY_INK, linewidth=0.5)
+        for panel in panels:
+            for word in self.words:
+                panel.axvline(word.start, color=BOUNDARY_INK, linewidth=0.5, alpha=0.8)
+
+
+def _assign_lanes(words: Sequence[TimedText], seconds_per_inch: float) -> list[int]:
+    """Return the line of each word, so that neighbours do not overlap; the last line takes what fits nowhere."""
+    ends: list[float] = []
+    lanes = []
+    for word in words:
+        half = count_cells(word.text) * WORD_SIZE * LETTER_WIDTH / 72 * seconds_per_inch / 2
+        middle = (word.start + word.end) / 2
+        free = [lane for lane, end in enumerate(ends) if end <= middle - half]
+        lane = free[0] if free else min(len(ends), MAX_LANES - 1)
+        if lane == len(ends):
+            ends.append(0.0)
+        ends[lane] = middle + half + 0.04 * seconds_per_inch
+        lanes.append(lane)
+    return lanes
+
+
+def _thin_frame(axes: Axes) -> None:
+    axes.spines[:].set_color(FRAME)
+    axes.spines[:].set_linewidth(0.6)
