@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from real_audio import load_whisper, read_sentences
 from test_transcribe import ONCE
 from torch import Tensor
 from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneration
 
 import jumok
-from catalogue_cache import download_or_skip
+from catalogue_cache import CACHE, download_or_skip
 from jumok.checkpoint import Loaded
-from jumok.data.audio.audio_files import read_audio
-from jumok.data.datasets.speech_recordings import list_recordings
+from jumok.checkpoint.openai_whisper.convert import find_converted_folder
 from jumok.generate import quantize
 from jumok.tasks.speech import TranscriptionSettings, transcribe
 
@@ -24,8 +28,7 @@ SHORT = TranscriptionSettings(timestamps=False, **ONCE)
 
 @pytest.fixture(scope="module")
 def whisper() -> Loaded:
-    download_or_skip("whisper-tiny-en")
-    return jumok.load("whisper-tiny-en")
+    return load_whisper()
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +40,7 @@ def theirs(whisper: Loaded, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.fixture(scope="module")
 def sentences() -> list[Tensor]:
-    download_or_skip("librivox-clips")
-    return [read_audio(recording.path) for recording in list_recordings("librivox-clips")]
+    return [samples for _, samples in read_sentences()]
 
 
 def test_short_audio_equals_transformers(whisper: Loaded, theirs: Any, sentences: list[Tensor]) -> None:
@@ -54,3 +56,20 @@ def test_short_audio_equals_transformers(whisper: Loaded, theirs: Any, sentences
 def test_eight_bits_hear_the_same(whisper: Loaded, sentences: list[Tensor]) -> None:
     small = replace(whisper, model=quantize(whisper.model))
     assert transcribe(small, sentences[4], SHORT).text == transcribe(whisper, sentences[4], SHORT).text
+
+
+def test_the_catalogue_name_loads_the_converted_model(whisper: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUMOK_CACHE", str(CACHE))
+    loaded = jumok.load("whisper-tiny-en")
+    assert loaded.speech_tokens == whisper.speech_tokens and loaded.model.parameter_count == 37_760_256
+
+
+def test_several_processes_may_convert_at_once(tmp_path: Path) -> None:
+    """All of them find the converted folder, whichever was first, and none leaves other files behind."""
+    entry = download_or_skip("whisper-tiny-en")
+    shutil.copytree(entry, tmp_path / "entry", copy_function=os.link, ignore=shutil.ignore_patterns("jumok-*", ".*"))
+    files = set((tmp_path / "entry").iterdir())
+    with ThreadPoolExecutor(3) as pool:
+        folders = set(pool.map(find_converted_folder, [tmp_path / "entry"] * 3))
+    assert folders == set((tmp_path / "entry").iterdir()) - files
+    assert jumok.load(folders.pop()).model.parameter_count == 37_760_256

@@ -6,20 +6,16 @@ import math
 
 import pytest
 import torch
+from real_audio import load_whisper, read_sentences
 from torch import Tensor
 
-import jumok
-from catalogue_cache import download_or_skip
 from jumok.checkpoint import Loaded
-from jumok.data.audio.audio_files import read_audio
-from jumok.data.datasets.speech_recordings import list_recordings
 from jumok.tasks.speech import TranscriptionSettings, transcribe
 
 
 @pytest.fixture(scope="module")
 def whisper() -> Loaded:
-    download_or_skip("whisper-tiny-en")
-    return jumok.load("whisper-tiny-en")
+    return load_whisper()
 
 
 def make_noise(kind: str, loudness: float, seconds: float) -> Tensor:
@@ -57,18 +53,16 @@ def test_the_bare_model_says_you(whisper: Loaded) -> None:
 
 @pytest.mark.parametrize("loudness", [1.0, 0.01])
 def test_speech_is_not_silence(whisper: Loaded, loudness: float) -> None:
-    download_or_skip("librivox-clips")
-    recording = min(list_recordings("librivox-clips"), key=lambda clip: len(clip.text))
-    transcript = transcribe(whisper, loudness * read_audio(recording.path))
+    _, shortest = min(read_sentences(), key=lambda sentence: len(sentence[0]))
+    transcript = transcribe(whisper, loudness * shortest)
     assert "young man" in transcript.text.lower()
     assert all(segment.no_speech is not None and segment.no_speech < 0.3 for segment in transcript.segments)
 
 
 def test_silence_between_speech_is_left_out(whisper: Loaded) -> None:
     """Half a minute of silence before a sentence: its segments begin after the silence."""
-    download_or_skip("librivox-clips")
-    recording = min(list_recordings("librivox-clips"), key=lambda clip: len(clip.text))
-    samples = torch.cat([torch.zeros(16_000 * 32), read_audio(recording.path)])
+    _, shortest = min(read_sentences(), key=lambda sentence: len(sentence[0]))
+    samples = torch.cat([torch.zeros(16_000 * 32), shortest])
     transcript = transcribe(whisper, samples)
     assert "young man" in transcript.text.lower() and "you" not in transcript.text.lower().split()
     assert transcript.segments[0].start >= 29.0

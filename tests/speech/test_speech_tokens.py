@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from real_audio import load_whisper
 from small_whisper import save_whisper
 from transformers.models.whisper.configuration_whisper import NON_SPEECH_TOKENS
 
@@ -69,8 +70,7 @@ def test_tokens_survive_a_round_trip(tmp_path: Path) -> None:
 
 
 def test_whisper_tokens_are_those_of_transformers() -> None:
-    download_or_skip("whisper-tiny-en")
-    loaded = jumok.load("whisper-tiny-en")
+    loaded = load_whisper()
     tokens, tokenizer = loaded.speech_tokens, loaded.require_tokenizer()
     assert tokens is not None
     assert set(NON_SPEECH_TOKENS) | {tokens.transcribe, tokens.translate} == set(tokens.suppressed)

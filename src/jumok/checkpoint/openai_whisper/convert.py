@@ -58,7 +58,7 @@ def find_converted_folder(entry: Path) -> Path:
     loaded = read_openai_model(entry)
     try:
         return save(loaded, folder)
-    except CheckpointError:
+    except (CheckpointError, OSError):
         if (folder / MANIFEST_FILE).is_file():  # another process was faster
             return folder
         raise
