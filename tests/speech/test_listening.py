@@ -17,7 +17,7 @@ from jumok.checkpoint.openai_whisper.convert import find_converted_folder
 from jumok.data.audio.synthesis import SpokenWord
 from jumok.errors import ArgumentError, CheckpointError
 from jumok.lab.experiments import run_experiment
-from jumok.lab.experiments.listening.edited_transcription import build_ablations, transcribe_with_edits
+from jumok.lab.experiments.listening.ablated_transcription import build_ablations, transcribe_ablated
 from jumok.lab.experiments.listening.listening_experiment import measure_listening
 from jumok.lab.experiments.listening.listening_result import AblationRow, HeadTiming, ListeningResult
 from jumok.lab.experiments.listening.start_errors import (
@@ -154,8 +154,8 @@ def make_noise() -> Tensor:
 
 def test_transcription_under_edits_ablates_every_step(small: Loaded) -> None:
     samples = make_noise()
-    clean = transcribe_with_edits(small, samples, ())
-    edited = transcribe_with_edits(small, samples, build_ablations(list_heads(small)))
+    clean = transcribe_ablated(small, samples, ())
+    edited = transcribe_ablated(small, samples, build_ablations(list_heads(small)))
     assert clean.segments and clean.segments != edited.segments
     # ablating all heads of the cross-attention is the same as zeroing their output projections' inputs
     model = small.model
@@ -163,11 +163,11 @@ def test_transcription_under_edits_ablates_every_step(small: Loaded) -> None:
     with torch.no_grad():
         for block in model.decoder:
             block.cross.output.weight.zero_()
-        expected = transcribe_with_edits(small, samples, ())
+        expected = transcribe_ablated(small, samples, ())
         for block, weight in zip(model.decoder, saved, strict=True):
             block.cross.output.weight.copy_(weight)
     assert [segment.token_ids for segment in edited.segments] == [segment.token_ids for segment in expected.segments]
-    assert transcribe_with_edits(small, samples, ()) == clean  # nothing remains of the edits
+    assert transcribe_ablated(small, samples, ()) == clean  # nothing remains of the edits
 
 
 def make_result(**changes: float) -> ListeningResult:

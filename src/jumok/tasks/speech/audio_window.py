@@ -14,7 +14,7 @@ from jumok.models.speech import FRAMES_PER_POSITION, Speech
 
 from .transcribe import compute_features
 
-POSITIONS_PER_SECOND = FRAMES_PER_SECOND // FRAMES_PER_POSITION
+POSITIONS_PER_SECOND = FRAMES_PER_SECOND // FRAMES_PER_POSITION  # 50: one each 20 ms
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,11 @@ from jumok.checkpoint import Loaded
 from jumok.lens import Edit
 from jumok.models.speech import Speech
 
+from .audio_window import POSITIONS_PER_SECOND
 from .spoken_words import WordTokens
 from .time_warping import find_row_starts
 from .transcript import Transcript
-from .word_weights import POSITIONS_PER_SECOND, Heads, WindowWeights, read_word_weights
+from .word_weights import Heads, WindowWeights, read_word_weights
 
 # A moment that no token gives a larger weight belongs to a pause.
 PAUSE_WEIGHT = 0.02

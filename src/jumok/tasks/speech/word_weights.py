@@ -17,11 +17,11 @@ from jumok.errors import ArgumentError
 from jumok.lens import Edit, Lens
 from jumok.models.speech import FRAMES_PER_POSITION, Speech
 
+from .audio_window import POSITIONS_PER_SECOND
 from .spoken_words import WordTokens, group_spoken_words
 from .transcribe import compute_features
 from .transcript import Segment, Transcript
 
-POSITIONS_PER_SECOND = FRAMES_PER_SECOND // FRAMES_PER_POSITION  # 50: one each 20 ms
 SAMPLES_PER_POSITION = HOP * FRAMES_PER_POSITION
 
 Heads = Sequence[tuple[int, int]]  # (decoder block, head)

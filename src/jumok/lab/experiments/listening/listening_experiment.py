@@ -14,7 +14,7 @@ from jumok.errors import ArgumentError
 from jumok.lab.experiments.experiment_result import Progress
 from jumok.tasks.speech.word_weights import Heads, read_word_weights
 
-from .edited_transcription import build_ablations, transcribe_with_edits
+from .ablated_transcription import build_ablations, transcribe_ablated
 from .listening_result import AblationRow, HeadTiming, ListeningResult
 from .start_errors import HeardSpeech, compute_errors, compute_median, count_word_errors, list_heads
 from .timed_speech import CALIBRATION_TEXTS, Voice, speak_pairs
@@ -120,7 +120,7 @@ def _measure_ablation(
     for recording in recordings:
         speech = recording.speech
         spoken = [word.text for word in speech.words]
-        transcript = transcribe_with_edits(loaded, speech.samples, edits)
+        transcript = transcribe_ablated(loaded, speech.samples, edits)
         wrong += count_word_errors(transcript.text.split(), spoken)
         total += len(spoken)
         windows = read_word_weights(loaded, speech.samples, recording.transcript, remaining, edits)

@@ -27,7 +27,7 @@ def build_ablations(heads: Heads) -> list[Ablate]:
     return [Ablate(f"decoder.{block}.cross", head=head) for block, head in heads]
 
 
-def transcribe_with_edits(loaded: Loaded, samples: Float[Tensor, " sample"], edits: Sequence[Ablate]) -> Transcript:
+def transcribe_ablated(loaded: Loaded, samples: Float[Tensor, " sample"], edits: Sequence[Ablate]) -> Transcript:
     """Return the transcript that a model writes greedily under edits, which hold for every token.
 
     Args:
