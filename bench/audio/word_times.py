@@ -6,8 +6,8 @@
 Heads are chosen by the smallest median error on calibration audio, among all combinations of the six best single heads:
 espeak-ng in three voices, sentences with pauses.
 They are scored on other sentences in other voices of espeak-ng, on flite, and on recordings with word times: those of
-the Montreal Forced Aligner and of pocketsphinx (LibriVox) were computed by forced aligners, those of praatio are
-labelled by hand. Only words that Whisper recognised count. About four minutes of one core; it needs espeak-ng, flite,
+the Montreal Forced Aligner and of pocketsphinx (LibriVox) were computed by forced aligners, those of praatio come with
+its package. Only words that Whisper recognised count. About four minutes of one core; it needs espeak-ng, flite,
 transformers and the catalogue entries whisper-tiny-en, mfa-recordings, praatio-clips and librivox-clips.
 """
 
