@@ -167,7 +167,7 @@ def test_every_family_declares_a_task_that_runs() -> None:
 def test_models_lists_the_families() -> None:
     rows = json.loads(run("models", "--json").stdout)
     assert {row["family"]: row["parameters"] for row in rows}["gpt"] == 124_439_808
-    assert len(rows) == 11 and all(row["what"] for row in rows)
+    assert len(rows) == 12 and all(row["what"] for row in rows)
 
 
 @pytest.mark.parametrize(
@@ -208,8 +208,8 @@ def test_empty_standard_input_is_refused(folders: Path) -> None:
             "jumok.run(jumok.load('tiny').model, 'a')",
             "this GPT comes without its tokenizer",
         ),
-        ("jumok.load(jumok.load('tiny').model)", "(tiny, translator, smollm2, minilm), not a GPT"),
-        ("jumok.load(3)", "(tiny, translator, smollm2, minilm), not an int"),
+        ("jumok.load(jumok.load('tiny').model)", "(tiny, translator, smollm2, minilm, whisper-tiny-en), not a GPT"),
+        ("jumok.load(3)", "(tiny, translator, smollm2, minilm, whisper-tiny-en), not an int"),
         ("jumok.load(None)", "give a folder, a .gguf file or a name"),
         ("jumok.load('')", "give a folder, a .gguf file or a name"),
         ("generate(jumok.load('tiny').model, torch.tensor([[1, 2]]))", "give its .tolist()"),

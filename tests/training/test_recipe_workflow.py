@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy
 import pytest
+import soundfile
 import torch
 from click.testing import CliRunner
 from PIL import Image
@@ -50,6 +51,11 @@ CASES: dict[str, tuple[str, str | None, dict[str, Any]]] = {
     "sentiment": ("sentiment", "moods.tsv", {"width": 16, "heads": 2, "hidden": 32, "vocabulary": 300}),
     "caption": ("caption", "images", {**SMALL_IMAGE, "decoder_layers": 1, "vocabulary": 300}),
     "image": ("image", "images", {**SMALL_IMAGE, "model": "vit"}),
+    "listen": (
+        "listen",
+        "recordings",
+        {**SMALL, "decoder_layers": 1, "decoder_heads": 2, "decoder_hidden": 32, "mel_bins": 8, "language": "ko"},
+    ),
     "image, swin": (
         "image",
         "images",
@@ -76,6 +82,14 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
             Image.fromarray(pixels.astype(numpy.uint8)).save(folder / "images" / kind / f"{number}.png")
             captions.append(f"{kind}/{number}.png\ta {kind} picture")
     (folder / "images" / "captions.tsv").write_text("\n".join(captions) + "\n", encoding="utf-8")
+    (folder / "recordings").mkdir()
+    transcripts = ["file\ttext"]
+    for number in range(60):
+        pitch, name = ((300, "낮다"), (1500, "높다"))[number % 2]
+        tone = 0.3 * numpy.sin(2 * numpy.pi * (pitch + number) * numpy.arange(3200) / 16_000)
+        soundfile.write(folder / "recordings" / f"{number}.wav", tone, 16_000)
+        transcripts.append(f"{number}.wav\t{name}")
+    (folder / "recordings" / "transcripts.tsv").write_text("\n".join(transcripts) + "\n", encoding="utf-8")
     return folder
 
 
@@ -108,7 +122,7 @@ def train(case: str, run: Path, data: Path) -> None:
 def get_example_input(run: Path) -> str:
     """Return the input that the run's report suggests."""
     example: str = json.loads((run / "report.json").read_text(encoding="utf-8"))["try"]
-    return str(run / example) if example == "example.png" else example
+    return str(run / example) if example in ("example.png", "example.wav") else example
 
 
 def test_every_recipe_has_a_case() -> None:

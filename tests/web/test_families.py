@@ -5,13 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
+import soundfile
 import torch
 from page_client import PageClient
 from PIL import Image
 
 from jumok.checkpoint import Loaded
 from jumok.data.images.preparation import Preparation
+from jumok.data.tokenizers.speech_tokens import SpeechTokens
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.models.registry import get_family
 from jumok.web.session import Session, Start
@@ -37,10 +40,15 @@ def build_start(name: str, folder: Path) -> Start:
         )
         text = str(folder / "noise.png")
         Image.effect_noise((40, 30), 80).save(text)
+    speech_tokens = None
+    if model.reads == "audio":
+        text = str(folder / "noise.wav")
+        soundfile.write(text, numpy.random.default_rng(1).normal(0, 0.1, 3200), 16_000)
+        speech_tokens = SpeechTokens(start=model.start_token, end=model.end_token)
     if model.reads == "numbers":
         text = "10 20 30"
     tokenizer = Tokenizer.for_bytes() if model.reads != "numbers" else None
-    return Start(Loaded(model, tokenizer, model.config, name, preparation), text)
+    return Start(Loaded(model, tokenizer, model.config, name, preparation, None, speech_tokens), text)
 
 
 @pytest.mark.parametrize("name", [name for name in SMALL if name != "captioner"])

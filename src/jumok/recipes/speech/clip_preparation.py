@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from torch import Tensor
 
@@ -100,7 +101,7 @@ def _read_recordings(request: TrainingRequest, config: SpeechConfig) -> Labelled
     # a new model gets a window that fits the longest clip; a given one keeps its own
     positions = MAX_POSITIONS if request.start is None else config.source_length
     limit = positions * FRAMES_PER_POSITION * HOP
-    clips: list[tuple[Tensor, ClipLabel]] = []
+    clips: list[tuple[Tensor, ClipLabel, Path]] = []
     for file, text in read_transcribed_audio(folder, problems, options.file, options.transcript, file_format):
         try:
             samples = read_audio(file)
@@ -112,15 +113,17 @@ def _read_recordings(request: TrainingRequest, config: SpeechConfig) -> Labelled
             problems.report(str(file), f"the recording is {length}")
             continue
         frames = compute_clip_frames(samples, positions * FRAMES_PER_POSITION, config.mel_bins)
-        clips.append((frames, ClipLabel("training", text, options.language or "")))
+        clips.append((frames, ClipLabel("training", text, options.language or ""), file))
         if len(clips) % REPORT_EVERY == 0:
             request.report(f"{len(clips):,} clips read")
     if problems.count:
         request.report(str(problems))
     if not clips:
         raise DataError(f"no recording could be read: {problems}")
-    keys = [hashlib.sha256(frames.numpy().tobytes()).hexdigest() for frames, _ in clips]
-    for part, indices in zip(PARTS, split_by_key(keys, HELD_OUT, VALIDATION), strict=True):
+    keys = [hashlib.sha256(frames.numpy().tobytes()).hexdigest() for frames, _, _ in clips]
+    split = split_by_key(keys, HELD_OUT, VALIDATION)
+    save_clip(request.folder / EXAMPLE_FILE, read_audio(clips[split.held_out[0]][2]))
+    for part, indices in zip(PARTS, split, strict=True):
         for index in indices:
-            frames, label = clips[index]
+            frames, label, _ = clips[index]
             yield frames, replace(label, part=part)

@@ -101,6 +101,7 @@ def build_report(
             "nearest_exact": compute_exact_match([nearest[index] for index in held_out], spoken),
             "what": f"{len(held_out):,} held-out clips, used neither for training nor to choose the checkpoint; "
             + NEAREST,
+            "try": EXAMPLE_FILE,
             "samples": samples,
         }
     return {
