@@ -58,8 +58,9 @@ def group_spoken_words(tokenizer: TextTokenizer, ids: Sequence[int], language: s
 def _build_word(tokenizer: TextTokenizer, ids: Sequence[int], span: range) -> WordTokens:
     spoken = [position for position in span if _is_spoken(tokenizer.decode([ids[position]]))]
     spoken_stop = spoken[-1] + 1 if spoken else span.stop
-    # an untrained model writes bytes that are no characters
-    text = _decode(tokenizer, ids, span).strip().replace(REPLACEMENT, "") or "?"
+    text = _decode(tokenizer, ids, span).strip()
+    if REPLACEMENT in text:  # an untrained model writes bytes that are no characters
+        text = text.replace(REPLACEMENT, "") or "?"
     return WordTokens(text, span.start, spoken_stop, span.stop)
 
 
