@@ -209,6 +209,15 @@ def test_empty_standard_input_is_refused(folders: Path) -> None:
             "this GPT comes without its tokenizer",
         ),
         ("jumok.load(jumok.load('tiny').model)", "(tiny, translator, smollm2, minilm, whisper-tiny-en), not a GPT"),
+        ("transcribe('whisper-tiny-en', torch.zeros(999))", "pass what jumok.load(...) returned, not a str"),
+        ("transcribe(jumok.load('tiny'), 'talk.wav')", "audio must be a tensor of samples at 16,000 per second, not"),
+            "transcribe(jumok.load('tiny'), 'talk.wav')",
+            "audio must be a tensor of samples at 16,000 per second, not a str",
+        ),
+        (
+            "transcribe(jumok.load('tiny'), torch.zeros(999), {'beams': 2})",
+            "settings must be TranscriptionSettings(...), not a dict",
+        ),
         ("jumok.load(3)", "(tiny, translator, smollm2, minilm, whisper-tiny-en), not an int"),
         ("jumok.load(None)", "give a folder, a .gguf file or a name"),
         ("jumok.load('')", "give a folder, a .gguf file or a name"),
@@ -221,7 +230,8 @@ def test_empty_standard_input_is_refused(folders: Path) -> None:
 def test_invalid_calls_raise_readable_errors(call: str, message: str) -> None:
     """In a separate process, because the tests check types before a call is made."""
     code = (
-        f"import jumok, torch\nfrom jumok.generate import generate\ntry: {call}\nexcept jumok.JumokError as e: print(e)"
+        "import jumok, torch\nfrom jumok.generate import generate\nfrom jumok.tasks.speech import transcribe\n"
+        f"try: {call}\nexcept jumok.JumokError as e: print(e)"
     )
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert message in process.stdout

@@ -81,7 +81,7 @@ def test_words_have_times(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys:
         (["talk.wav", "--srt", "--json"], "choose one of --srt, --json"),
         (["talk.wav", "talk.wav", "--srt"], "--srt writes the subtitles of one file"),
         (["talk.wav", "--words"], "--words needs an output with times"),
-        (["talk.wav", "--temperature", "0.5"], "unknown setting 'temperature' of a transcription"),
+        (["talk.wav", "--temperature", "0.5"], "--temperature is not for audio; a transcription takes --language"),
     ],
 )
 def test_mistakes_are_one_sentence(

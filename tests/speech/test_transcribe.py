@@ -18,8 +18,9 @@ import jumok
 from jumok.checkpoint import Loaded
 from jumok.data.audio.log_mel import HOP
 from jumok.errors import ArgumentError
-from jumok.tasks.speech import Transcript, TranscriptionSettings, transcribe, transcribe_segments
+from jumok.tasks.speech import Transcript, TranscriptionSettings, transcribe, transcribe_segments, window_decoding
 from jumok.tasks.speech.token_rules import TokenRules
+from jumok.tasks.speech.window_decoding import WindowText
 
 WINDOW = 70 * HOP  # samples of the small model's window
 #: no second attempt, as transformers decodes by default
@@ -168,7 +169,7 @@ def test_wrong_samples_are_refused(pair: tuple[Loaded, Any], samples: Any, messa
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"beams": 0}, "beams must be at least 1, not 0"),
+        ({"beams": 0}, "beams must be from 1 to 64, not 0"),
         ({"task": "sing"}, "unknown task 'sing'"),
         ({"language": "xx"}, "xx"),
         ({"temperatures": (0.0,)}, "temperatures must be above 0"),
@@ -185,16 +186,31 @@ def test_other_models_do_not_transcribe() -> None:
         transcribe(jumok.load("tiny"), torch.zeros(16_000))
 
 
-def test_attempts_stop_at_the_first_good_text(pair: tuple[Loaded, Any]) -> None:
-    """Random parameters give improbable texts: all temperatures are tried, and the same seed gives the same text."""
+def test_attempts_stop_at_the_first_good_text(pair: tuple[Loaded, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random parameters give improbable texts: all temperatures are tried, and the most probable text is kept."""
     loaded, _ = pair
-    samples = make_audio(WINDOW, 5)
-    settings = TranscriptionSettings("en", temperatures=(0.4, 0.9), least_log_probability=0.0, greatest_no_speech=None)
-    first, second = (transcribe(loaded, samples, settings) for _ in range(2))
-    assert first == second
-    assert {segment.temperature for segment in first.segments} == {0.9}
-    easy = TranscriptionSettings("en", least_log_probability=-100.0, greatest_compression=100.0)
-    assert {segment.temperature for segment in transcribe(loaded, samples, easy).segments} == {0.0}
+    samples = make_audio(3000, 5)
+    attempts: list[WindowText] = []
+
+    def record(text: WindowText, settings: TranscriptionSettings) -> bool:
+        attempts.append(text)
+        return should_try_again(text, settings)
+
+    should_try_again = window_decoding._should_try_again
+    monkeypatch.setattr(window_decoding, "_should_try_again", record)
+    settings = TranscriptionSettings(
+        "en", timestamps=False, temperatures=(0.4, 0.9), least_log_probability=0.0, greatest_no_speech=None
+    )
+    first = transcribe(loaded, samples, settings)
+    assert [attempt.temperature for attempt in attempts] == [0.0, 0.4, 0.9]
+    best = max(attempts, key=lambda attempt: attempt.log_probability)
+    assert [segment.log_probability for segment in first.segments] == [best.log_probability]
+    assert transcribe(loaded, samples, settings) == first  # the same seed gives the same text
+
+    attempts.clear()
+    easy = TranscriptionSettings("en", timestamps=False, least_log_probability=-100.0, greatest_compression=100.0)
+    transcribe(loaded, samples, easy)
+    assert [attempt.temperature for attempt in attempts] == [0.0]
 
 
 def test_improbable_text_beside_no_speech_is_silence(pair: tuple[Loaded, Any]) -> None:

@@ -39,7 +39,9 @@ def read_arguments(arguments: tuple[str, ...]) -> list[str]:
         # sys.stdin of some consoles has no byte buffer
         text = sys.stdin.buffer.read().decode() if hasattr(sys.stdin, "buffer") else sys.stdin.read()
     except UnicodeDecodeError as error:
-        raise ArgumentError(f"standard input is not UTF-8 text (byte {error.start})") from None
+        raise ArgumentError(
+            f"standard input is not UTF-8 text (byte {error.start}); give images and audio as files"
+        ) from None
     if not text.strip():
         raise ArgumentError("standard input is empty; give the model an input")
     return [text.rstrip("\n")]

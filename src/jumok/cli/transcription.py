@@ -60,6 +60,12 @@ def print_transcripts(loaded: Loaded, paths: list[str], options: dict[str, Any],
         raise ArgumentError("--words needs an output with times: --json, --srt or --vtt")
     if options.pop("translate", False):
         options["task"] = "translate"
+    for name in options:
+        if name not in ("language", "task", "beams"):
+            raise ArgumentError(
+                f"--{name.removesuffix('s') if name == 'stops' else name.replace('_', '-')} is not for audio; a "
+                "transcription takes --language, --translate, --beams, --words, --srt, --vtt and --json"
+            )
     settings = parse_transcription_settings(options)
     if output in ("srt", "vtt") and len(paths) > 1:
         raise ArgumentError(f"--{output} writes the subtitles of one file; give one file at a time")

@@ -80,7 +80,7 @@ class SpeechTokens:
                 raise ArgumentError(f"unknown language {language!r}; this model knows {codes}")
             prompt.append(self.languages[language])
         elif language not in (None, "en"):
-            raise ArgumentError(f"this model knows one language only, so it cannot transcribe {language!r}")
+            raise ArgumentError(f"this model knows one language only; leave the language out instead of {language!r}")
         if task not in ("transcribe", "translate"):
             raise ArgumentError(f'unknown task {task!r}; choose "transcribe" or "translate"')
         # an English-only model has the tokens of the tasks, but was trained without them

@@ -57,9 +57,9 @@ SPEECH_EXERCISES: tuple[Exercise, ...] = (
     NumberExercise(
         "speech-2",
         Text(
-            'A head that listens in time has its largest weight for the token " fox" at key 43. At which second does '
-            "the word begin?",
-            '시간을 따라 듣는 헤드에서 토큰 " fox"의 가중치는 43번 키에서 가장 큽니다. 이 단어는 몇 초에 시작합니까?',
+            'A head that listens in time has its largest weight for the token " fox" at key 43. Which second of the '
+            "audio is this?",
+            '시간을 따라 듣는 헤드에서 토큰 " fox"의 가중치는 43번 키에서 가장 큽니다. 이 키는 소리의 몇 초입니까?',
         ),
         lambda: [POSITION * FRAMES_PER_POSITION / 100],
         Text(

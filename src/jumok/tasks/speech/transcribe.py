@@ -13,7 +13,7 @@ from torch.nn import functional
 from jumok.checkpoint import Loaded
 from jumok.data.audio.log_mel import FRAMES_PER_SECOND, HOP, RATE, WINDOW, compute_log_mel
 from jumok.data.tokenizers.speech_tokens import SpeechTokens
-from jumok.errors import ArgumentError
+from jumok.errors import ArgumentError, describe_type
 from jumok.models.speech import FRAMES_PER_POSITION, Speech
 from jumok.threads import use_fastest_threads
 
@@ -41,9 +41,8 @@ def transcribe(
     Raises:
         ArgumentError: If the model does not transcribe audio, or a setting does not fit it.
     """
-    settings = settings or TranscriptionSettings()
-    job = _Job.prepare(loaded, samples, settings)
-    return Transcript(tuple(job.run(progress)), job.language, len(samples) / RATE)
+    job = _Job.prepare(loaded, samples, settings or TranscriptionSettings())
+    return Transcript(tuple(job.run(progress)), job.language, job.duration)
 
 
 def transcribe_segments(
@@ -104,10 +103,20 @@ class _Job:
     frame_count: int  # frames of the recording; the features may be padded
     timestamps: bool
     language: str | None
+    duration: float  # of the recording, in seconds
 
     @classmethod
     def prepare(cls, loaded: Loaded, samples: Tensor, settings: TranscriptionSettings) -> _Job:
         """Check the arguments and compute the spectrogram."""
+        if not isinstance(loaded, Loaded):
+            raise ArgumentError(f"pass what jumok.load(...) returned, not {describe_type(loaded)}")
+        if not isinstance(settings, TranscriptionSettings):
+            raise ArgumentError(f"settings must be TranscriptionSettings(...), not {describe_type(settings)}")
+        if not isinstance(samples, Tensor):
+            raise ArgumentError(
+                f"audio must be a tensor of samples at 16,000 per second, not {describe_type(samples)}; "
+                "jumok.data.audio.audio_files.read_audio reads a file"
+            )
         model, tokens = loaded.model, loaded.speech_tokens
         if not isinstance(model, Speech) or tokens is None:
             raise ArgumentError(f"this {loaded.family} model reads {loaded.model.reads}; it cannot transcribe audio")
@@ -124,7 +133,8 @@ class _Job:
             tokens.build_prompt(language, task=settings.task, timestamps=timestamps)  # raises if it does not fit
         features = compute_features(samples, model).to(model.device)
         frame_count = min(features.shape[1], -(-len(samples) // HOP))
-        return cls(loaded, model, tokens, settings, features, frame_count, timestamps, language)
+        duration = len(samples) / RATE
+        return cls(loaded, model, tokens, settings, features, frame_count, timestamps, language, duration)
 
     def run(self, progress: Progress | None) -> Iterator[Segment]:
         """Decode window after window."""

@@ -9,6 +9,7 @@ from typing import Any
 from jumok import defaults
 from jumok.errors import ArgumentError
 
+MAX_BEAMS = 64  # each takes as long as a text of its own
 SAMPLING_TEMPERATURES = (0.2, 0.4, 0.6, 0.8, 1.0)
 
 
@@ -17,7 +18,7 @@ class TranscriptionSettings:
     """The settings of a transcription. The thresholds are those of Whisper (Radford et al. 2022, section 4.5).
 
     A window of audio is first decoded greedily. If its text is improbable or repeats itself, it is decoded again with
-    sampling at higher and higher temperatures.
+    sampling at higher and higher temperatures. If no attempt is better, the most probable text is kept.
 
     Args:
         language: The code of the spoken language, such as "ko"; None detects it, or uses the model's only one.
@@ -48,8 +49,8 @@ class TranscriptionSettings:
     def __post_init__(self) -> None:
         if self.task not in ("transcribe", "translate"):
             raise ArgumentError(f'unknown task {self.task!r}; choose "transcribe" or "translate"')
-        if not isinstance(self.beams, int) or self.beams < 1:
-            raise ArgumentError(f"beams must be at least 1, not {self.beams!r}")
+        if not isinstance(self.beams, int) or not 1 <= self.beams <= MAX_BEAMS:
+            raise ArgumentError(f"beams must be from 1 to {MAX_BEAMS}, not {self.beams!r}")
         if any(temperature <= 0 for temperature in self.temperatures):
             raise ArgumentError(f"temperatures must be above 0, not {self.temperatures}")
 

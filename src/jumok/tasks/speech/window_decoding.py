@@ -81,7 +81,7 @@ def decode_window(
     model, tokenizer = loaded.model, loaded.require_tokenizer()
     assert isinstance(model, Speech)
     generator = torch.Generator(encoded.device).manual_seed(settings.seed)
-    text: WindowText
+    attempts: list[WindowText] = []
     for temperature in (0.0, *settings.temperatures):
         decoder = SpeechDecoder(model, encoded, prompt, rules)
         logits = decoder.prefill()
@@ -95,8 +95,10 @@ def decode_window(
         if _is_silent(text, settings):
             return WindowText((), log_probability, compression, no_speech, temperature, is_silent=True)
         if not _should_try_again(text, settings):
-            break
-    return text
+            return text
+        attempts.append(text)
+    # No attempt passes, for example if the audio itself repeats a sentence: the most probable text is the best guess.
+    return max(attempts, key=lambda attempt: attempt.log_probability)
 
 
 def _sample(
