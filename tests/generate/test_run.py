@@ -210,7 +210,7 @@ def test_empty_standard_input_is_refused(folders: Path) -> None:
         ),
         ("jumok.load(jumok.load('tiny').model)", "(tiny, translator, smollm2, minilm, whisper-tiny-en), not a GPT"),
         ("transcribe('whisper-tiny-en', torch.zeros(999))", "pass what jumok.load(...) returned, not a str"),
-        ("transcribe(jumok.load('tiny'), 'talk.wav')", "audio must be a tensor of samples at 16,000 per second, not"),
+        (
             "transcribe(jumok.load('tiny'), 'talk.wav')",
             "audio must be a tensor of samples at 16,000 per second, not a str",
         ),
