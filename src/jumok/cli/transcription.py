@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from jumok.checkpoint import Loaded
     from jumok.tasks.speech import Segment, TranscriptionSettings
 
-FORMATS = ("text", "json", "srt", "vtt")
 #: options of ``jumok run`` that only a model of audio understands, with their names on the command line
 AUDIO_OPTIONS = {
     "language": "--language",

@@ -50,7 +50,9 @@ def draw_listening(
     audio = labelled.audio
     assert audio is not None
     if not report.words:
-        raise ArgumentError("nobody speaks in this audio, so there are no words to draw; --heat-map draws all heads")
+        raise ArgumentError(
+            "there is no speech in this audio, so there are no words to draw; --heat-map draws all heads"
+        )
     by_words = by_words or labelled.answer_length > MOST_TOKENS
     weights, labels, spans = report.weights, [word.text for word in report.words], []
     for word in report.words:
@@ -63,7 +65,7 @@ def draw_listening(
     positions = max(1, round(audio.seconds * POSITIONS_PER_SECOND))
     beyond = float(weights[:, positions:].sum() / len(weights))
     caption = Text(
-        f"{report.describe_heads('en')}; a frame is the time of the word",
+        f"{report.describe_heads('en')}; a red box is the time of a word",
         f"{report.describe_heads('ko')}. 테두리는 그 단어를 말한 시간입니다",
     ).select(language)
     if beyond >= 0.005:

@@ -78,7 +78,7 @@ class ListeningReport:
         title = Text(f"when words are spoken, and where they are heard ({heads})", f"단어를 말한 때와 들은 곳({heads})")
         click.echo(f"\n{title.select(language)}:")
         if not self.words:
-            click.echo(Text("  nobody speaks", "  말소리가 없습니다").select(language))
+            click.echo(Text("  no speech", "  말소리가 없습니다").select(language))
             return
         click.echo("    start      end     peak   weight  word")
         for index, word in enumerate(self.words):

@@ -59,7 +59,7 @@ class SpeechTokens:
 
     @property
     def no_speech(self) -> int | None:
-        """The token whose probability says that nobody speaks; it comes before ``no_timestamps``."""
+        """The token whose probability says that there is no speech; it comes before ``no_timestamps``."""
         return None if self.no_timestamps is None else self.no_timestamps - 1
 
     def build_prompt(self, language: str | None = None, *, task: str = "transcribe", timestamps: bool) -> list[int]:

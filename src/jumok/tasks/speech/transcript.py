@@ -86,7 +86,7 @@ class Segment:
         window: Where the window of audio that the model read begins, in seconds.
         log_probability: The average log-probability of the tokens of the window.
         compression: The factor by which zlib compresses the text of the window.
-        no_speech: The model's probability that nobody speaks in the window; None if the model gives none.
+        no_speech: The model's probability that there is no speech in the window; None if the model gives none.
         temperature: The temperature at which the window was decoded; 0 for the most probable tokens.
     """
 
@@ -123,5 +123,5 @@ class Transcript:
 
     @property
     def text(self) -> str:
-        """The whole text; "" if nobody speaks."""
+        """The whole text; "" if there is no speech."""
         return "".join(segment.text for segment in self.segments).strip()

@@ -33,7 +33,7 @@ class WindowText:
         token_ids: The new tokens, with times, without the end.
         log_probability: The average log-probability of the tokens, including the end.
         compression: The factor by which zlib compresses the text.
-        no_speech: The model's probability that nobody speaks; None if the model gives none.
+        no_speech: The model's probability that there is no speech; None if the model gives none.
         temperature: The temperature at which it was decoded; 0 for the most probable tokens.
         is_silent: Whether the text should be ignored.
     """

@@ -31,7 +31,7 @@ class WindowTranscript:
 
     Args:
         prompt: The tokens that the decoder reads first.
-        token_ids: The tokens of the text, without the end; () if nobody speaks.
+        token_ids: The tokens of the text, without the end; () if there is no speech.
         text: The text, without spaces around it.
         language: The code of its language; None if the model has only one.
     """
