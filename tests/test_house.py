@@ -18,7 +18,7 @@ PACKAGE = ROOT / "src" / "jumok"
 HEAVY_COMMANDS = ("attend", "run", "experiment", "cost")  # they import torch when they run, but not for their help
 
 # Which packages each package may import. The order is
-# attention <- layers <- models <- checkpoint <- {training, generate} <- lens <- recipes <- tasks <- lab <- web <- cli.
+# attention <- layers <- models <- checkpoint <- {training, generate} <- lens <- recipes <- retrieval <- tasks <- lab <- web <- cli.
 # web is imported only by cli and the lazy jumok.show.
 # data imports only axes and errors; draw imports only errors; lens never imports training.
 BASE = {"axes", "defaults", "errors", "fields", "small_batch_linear", "tap", "threads"}
@@ -41,12 +41,16 @@ ALLOWED_IMPORTS: dict[str, set[str]] = {
     "training": {"checkpoint", *MODELS},
     "lens": {"generate", "checkpoint", "data", "draw", *MODELS},
     "recipes": {"lens", "training", "generate", "checkpoint", "data", "draw", *MODELS},
-    "tasks": {"lens", "generate", "checkpoint", "data", *MODELS},
-    "lab": {"tasks", "lens", "generate", "checkpoint", "data", "draw", *MODELS},
-    "web": {"lab", "tasks", "lens", "checkpoint", "data", "draw", *MODELS},
-    "cli": {"web", "lab", "tasks", "recipes", "lens", "training", "generate", "checkpoint", "data", "draw", *MODELS},
+    "retrieval": {"lens", "generate", "checkpoint", "data", *MODELS},
+    "tasks": {"retrieval", "lens", "generate", "checkpoint", "data", *MODELS},
+    "lab": {"tasks", "retrieval", "lens", "generate", "checkpoint", "data", "draw", *MODELS},
+    "web": {"lab", "tasks", "retrieval", "lens", "checkpoint", "data", "draw", *MODELS},
+    "cli": {
+        *{"web", "lab", "tasks", "retrieval", "recipes", "lens", "training", "generate", "checkpoint", "data", "draw"},
+        *MODELS,
+    },
     "__main__": {"cli"},
-    "__init__": {"attention", "checkpoint", "errors", "lens", "recipes", "tasks", "web"},
+    "__init__": {"attention", "checkpoint", "errors", "lens", "recipes", "retrieval", "tasks", "web"},
 }
 
 

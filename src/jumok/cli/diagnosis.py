@@ -23,6 +23,8 @@ EXTRA_PURPOSES = {
     "hub": "downloads from the Hugging Face Hub",
     "images": "image files as model input",
     "audio": "audio files as model input",
+    "retrieval": "searching your own files (jumok index, jumok ask)",
+    "large-retrieval": "searching more than 500,000 passages",
     "datasets": "datasets of the Hugging Face Hub",
     "parquet": "Parquet files",
     "train": "BLEU, chrF and baselines in training reports",
