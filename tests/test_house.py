@@ -18,7 +18,8 @@ PACKAGE = ROOT / "src" / "jumok"
 HEAVY_COMMANDS = ("attend", "run", "experiment", "cost")  # they import torch when they run, but not for their help
 
 # Which packages each package may import. The order is
-# attention <- layers <- models <- checkpoint <- {training, generate} <- lens <- recipes <- retrieval <- tasks <- lab <- web <- cli.
+# attention <- layers <- models <- checkpoint <- {training, generate} <- lens <- recipes <- retrieval <- tasks <- lab
+# <- web <- cli.
 # web is imported only by cli and the lazy jumok.show.
 # data imports only axes and errors; draw imports only errors; lens never imports training.
 BASE = {"axes", "defaults", "errors", "fields", "small_batch_linear", "tap", "threads"}
