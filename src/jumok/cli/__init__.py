@@ -22,6 +22,7 @@ from .lessons.cost import cost
 from .lessons.experiment import experiment
 from .look import look
 from .models import export, models, run
+from .retrieval.index import index
 from .steps import steps
 from .train import train
 
@@ -41,6 +42,7 @@ from .train import train
   jumok experiment scale
   jumok cost --width 512 --heads 8 --layers 6 --tokens 16384
   jumok check d3-4
+  jumok index ~/notes
   jumok doctor
 """,
 )
@@ -51,7 +53,7 @@ def cli() -> None:
 
 commands = (
     *(demo, steps, attend, mask, data, models, run, train, compare, export, look, effect),
-    *(experiment, cost, check, doctor),
+    *(experiment, cost, check, index, doctor),
 )
 for command in commands:
     cli.add_command(command)
