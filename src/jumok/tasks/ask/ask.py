@@ -1,0 +1,145 @@
+"""Answer a question from an index of files: search, read, cut every passage, and decide what the answer is worth."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from jumok.errors import ArgumentError
+from jumok.retrieval.search import SearchResult
+
+from .answer import Answer, CutPassage
+from .controls import PassageCollection, choose_controls
+from .reading import Reader, Reading
+from .verdict import VerdictRule
+
+NEAR_HITS = 20  # so many passages of the search are never used as controls: they may be about the question
+
+
+@runtime_checkable
+class SearchableIndex(PassageCollection, Protocol):
+    """An index of passages, such as a ``FolderIndex``."""
+
+    def search(self, question: str, count: int = 5, method: str = "auto") -> SearchResult:
+        """Return the passages that fit a question best.
+
+        Args:
+            question: The question.
+            count: The largest number of passages.
+            method: "auto", "bm25", "dense" or "fused".
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class AskSettings:
+    """How a question is answered.
+
+    Args:
+        passages: The number of passages that are read.
+        limit: The largest number of tokens of the answer.
+        method: How passages are found: "auto", "bm25", "dense" or "fused".
+        why: Also measure the attention on each passage, and the effect of control passages.
+        controls: The number of control passages.
+        rule: The thresholds of the verdict.
+    """
+
+    passages: int = 3
+    limit: int = 32
+    method: str = "auto"
+    why: bool = False
+    controls: int = 2
+    rule: VerdictRule = field(default_factory=VerdictRule)
+
+    def __post_init__(self) -> None:
+        for name in ("passages", "limit"):
+            if getattr(self, name) < 1:
+                raise ArgumentError(f"{name} must be at least 1, not {getattr(self, name)}")
+
+
+def ask(
+    index: SearchableIndex,
+    question: str,
+    reader: Reader | None,
+    settings: AskSettings | None = None,
+    report: Callable[[str], None] | None = None,
+) -> Answer:
+    """Answer a question from an index, and measure which passage the answer depends on.
+
+    Args:
+        index: The index of the user's files: what ``open_index`` returned.
+        question: The question.
+        reader: Reads the passages and writes the answer; None only searches.
+        settings: How the question is answered; None = the defaults.
+        report: Called with a sentence for each step, for a progress display.
+
+    Raises:
+        ArgumentError: If the question is empty, or does not fit into the reader's context with the passages.
+    """
+    settings = settings or AskSettings()
+    report = report or (lambda message: None)
+    if not question.strip():
+        raise ArgumentError('the question is empty; ask for example: "Who owns the boat?"')
+
+    report("searching")
+    result = index.search(question, max(settings.passages, NEAR_HITS), settings.method)
+    hits = result.hits[: settings.passages]
+    found = tuple(CutPassage(hit) for hit in hits)
+    if reader is None:
+        return Answer(question, None, None, None, found, result.method, result.note)
+    if settings.rule.rejects_search(hits):
+        return Answer(question, "nothing fits", None, None, found, result.method, result.note)
+
+    report("reading")
+    reading = reader.read(question, [hit.passage.text for hit in hits], settings.limit)
+    report("cutting each passage")
+    changes = measure_changes(reader, reading)
+    found = tuple(CutPassage(hit, change) for hit, change in zip(hits, changes, strict=True))
+    if settings.why:
+        report("measuring attention")
+        weights = reader.measure_attention(reading)
+        found = tuple(
+            dataclasses.replace(passage, attention=weight) for passage, weight in zip(found, weights, strict=True)
+        )
+        report("cutting control passages")
+        found += _measure_controls(index, reader, reading, {hit.number for hit in result.hits}, settings.controls)
+    verdict = settings.rule.judge(hits, changes)
+    return Answer(
+        question,
+        verdict,
+        reading.text,
+        sum(reading.log_probabilities),
+        found,
+        result.method,
+        result.note,
+        reading.reached_limit,
+    )
+
+
+def measure_changes(reader: Reader, reading: Reading) -> list[float]:
+    """Return for each passage the change of the text's log-probability when the passage is cut, in nats.
+
+    Args:
+        reader: The reader.
+        reading: The text, with its question and passages.
+    """
+    clean = sum(reading.log_probabilities)
+    return [sum(log_probabilities) - clean for log_probabilities in reader.score_cuts(reading)]
+
+
+def _measure_controls(
+    index: SearchableIndex, reader: Reader, reading: Reading, excluded: set[int], count: int
+) -> tuple[CutPassage, ...]:
+    """Put control passages before the other passages, and cut each of them; the text of the answer stays the same."""
+    length = max(map(len, reading.passages))
+    controls = choose_controls(index, reading.question, excluded, length, count)
+    passages = [*reading.passages, *(control.passage.text for control in controls)]
+    with_controls = reader.score(reading.question, passages, reading.token_ids)
+    changes = measure_changes(reader, with_controls)[len(reading.passages) :]
+    weights = reader.measure_attention(with_controls)[len(reading.passages) :]
+    return tuple(
+        CutPassage(hit, change, weight, is_control=True)
+        for hit, change, weight in zip(controls, changes, weights, strict=True)
+    )
