@@ -74,10 +74,10 @@ class Answer:
     @property
     def citation(self) -> CutPassage | None:
         """The passage without which the answer becomes least probable; None if the verdict is not "supported"."""
-        found = [passage for passage in self.passages if not passage.is_control and passage.change is not None]
-        if self.verdict != "supported" or not found:
+        candidates = [passage for passage in self.passages if not passage.is_control and passage.change is not None]
+        if self.verdict != "supported" or not candidates:
             return None
-        return min(found, key=lambda passage: passage.change or 0.0)
+        return min(candidates, key=lambda passage: passage.change or 0.0)
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields for JSON."""

@@ -84,36 +84,38 @@ def ask(
         raise ArgumentError('the question is empty; ask for example: "Who owns the boat?"')
 
     report("searching")
-    result = index.search(question, max(settings.passages, NEAR_HITS), settings.method)
-    hits = result.hits[: settings.passages]
-    found = tuple(CutPassage(hit) for hit in hits)
+    search_result = index.search(question, max(settings.passages, NEAR_HITS), settings.method)
+    hits = search_result.hits[: settings.passages]
+    passages = tuple(CutPassage(hit) for hit in hits)
     if reader is None:
-        return Answer(question, None, None, None, found, result.method, result.note)
+        return Answer(question, None, None, None, passages, search_result.method, search_result.note)
     if settings.rule.rejects_search(hits):
-        return Answer(question, "nothing fits", None, None, found, result.method, result.note)
+        return Answer(question, "nothing fits", None, None, passages, search_result.method, search_result.note)
 
     report("reading")
     reading = reader.read(question, [hit.passage.text for hit in hits], settings.limit)
     report("cutting each passage")
     changes = measure_changes(reader, reading)
-    found = tuple(CutPassage(hit, change) for hit, change in zip(hits, changes, strict=True))
+    passages = tuple(CutPassage(hit, change) for hit, change in zip(hits, changes, strict=True))
     if settings.why:
         report("measuring attention")
         weights = reader.measure_attention(reading)
-        found = tuple(
-            dataclasses.replace(passage, attention=weight) for passage, weight in zip(found, weights, strict=True)
+        passages = tuple(
+            dataclasses.replace(passage, attention=weight) for passage, weight in zip(passages, weights, strict=True)
         )
         report("cutting control passages")
-        found += _measure_controls(index, reader, reading, {hit.number for hit in result.hits}, settings.controls)
+        passages += _measure_controls(
+            index, reader, reading, {hit.number for hit in search_result.hits}, settings.controls
+        )
     verdict = settings.rule.judge(hits, changes)
     return Answer(
         question,
         verdict,
         reading.text,
         sum(reading.log_probabilities),
-        found,
-        result.method,
-        result.note,
+        passages,
+        search_result.method,
+        search_result.note,
         reading.reached_limit,
     )
 

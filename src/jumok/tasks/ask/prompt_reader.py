@@ -86,8 +86,8 @@ class PromptReader:
         has_ended = False
 
         with use_fastest_threads(self.model, len(positions)):
-            kept = [prompt.token_ids[position] for position in positions]
-            logits = self._forward(kept, cache, 1, positions if cut else None)
+            prompt_tokens = [prompt.token_ids[position] for position in positions]
+            logits = self._forward(prompt_tokens, cache, 1, positions if cut else None)
         with use_fastest_threads(self.model, 1):
             while len(tokens) < limit:
                 token = int(logits[-1].argmax())
