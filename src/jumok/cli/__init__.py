@@ -22,6 +22,7 @@ from .lessons.cost import cost
 from .lessons.experiment import experiment
 from .look import look
 from .models import export, models, run
+from .retrieval.ask import ask
 from .steps import steps
 from .train import train
 
@@ -38,6 +39,7 @@ from .train import train
   jumok run smollm2 "The capital of Korea is"
   jumok look "the cat sat; the cat"
   jumok effect "the cat sat; the cat" --over edges
+  jumok ask notes "When does the boat leave?" --why
   jumok experiment scale
   jumok cost --width 512 --heads 8 --layers 6 --tokens 16384
   jumok check d3-4
@@ -51,6 +53,7 @@ def cli() -> None:
 
 commands = (
     *(demo, steps, attend, mask, data, models, run, train, compare, export, look, effect),
+    ask,
     *(experiment, cost, check, doctor),
 )
 for command in commands:

@@ -15,6 +15,7 @@ from jumok.cli.command import Command, json_option, show_progress, show_status
 from .answer_report import print_answer
 
 if TYPE_CHECKING:
+    from jumok.retrieval import FolderIndex
     from jumok.tasks.ask import Reader
 
 
@@ -65,13 +66,10 @@ def ask(
     """
     if why and search_only:
         raise click.UsageError("--why measures an answer, and --search-only gives none; choose one of them")
-    from jumok.retrieval import open_index
     from jumok.tasks.ask import AskSettings, ask
 
     settings = AskSettings(passages=passages, limit=limit, method=method, why=why)
-    with show_progress("indexing", quiet=as_json) as progress:
-        index = open_index(folder, progress=progress)
-    with index:
+    with _open_index(folder, quiet=as_json) as index:
         loaded_reader: Reader | None = None
         for question in _list_questions(questions):
             with show_status("searching", quiet=as_json) as report:
@@ -83,6 +81,21 @@ def ask(
                 click.echo(json.dumps(answer.to_json(), ensure_ascii=False))
             else:
                 print_answer(answer, folder)
+
+
+def _open_index(folder: Path, quiet: bool) -> FolderIndex:
+    """Open the index of a folder with a progress bar; it is built or updated if needed."""
+    from jumok.retrieval import open_index
+
+    def print_notice(sentence: str) -> None:
+        click.echo(f"note: {sentence}", err=True)
+
+    with show_progress("indexing", quiet) as update:
+        return open_index(
+            folder,
+            progress=None if update is None else lambda stage, done, total: update(done, total),
+            report=print_notice,
+        )
 
 
 def _list_questions(questions: tuple[str, ...]) -> Iterator[str]:

@@ -289,7 +289,9 @@ def _read_ignore_file(folder: int, prefix: bytes, skipped: SkipLog) -> tuple[Ign
     with os.fdopen(descriptor, "rb") as file:
         content = file.read(MAX_IGNORE_BYTES + 1)
     if len(content) > MAX_IGNORE_BYTES:
-        skipped.add(prefix + IGNORE_FILE.encode(), f"a {IGNORE_FILE} larger than {MAX_IGNORE_BYTES // 1024} KB has no effect")
+        skipped.add(
+            prefix + IGNORE_FILE.encode(), f"a {IGNORE_FILE} larger than {MAX_IGNORE_BYTES // 1024} KB has no effect"
+        )
         return ()
     return parse_ignore_file(content)
 

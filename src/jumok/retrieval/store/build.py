@@ -96,9 +96,7 @@ def build_generation(folder: SafeFolder, settings: BuildSettings, old: Generatio
     return generation
 
 
-def _read_files(
-    folder: SafeFolder, database: PassageDatabase, settings: BuildSettings, old: Generation | None
-) -> int:
+def _read_files(folder: SafeFolder, database: PassageDatabase, settings: BuildSettings, old: Generation | None) -> int:
     """List and read the files; return how many passages were read and not copied."""
     skipped = SkipLog()
     count = 0

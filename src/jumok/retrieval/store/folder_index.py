@@ -151,7 +151,9 @@ class FolderIndex:
         )
 
 
-def find_changes(folder: SafeFolder, database: PassageDatabase, settings: BuildSettings, skipped: SkipLog) -> FileChanges:
+def find_changes(
+    folder: SafeFolder, database: PassageDatabase, settings: BuildSettings, skipped: SkipLog
+) -> FileChanges:
     """Return how the files of a folder differ from those of an index. No file is read.
 
     Args:

@@ -60,7 +60,9 @@ class PendingVectors:
             digest: The digest of the text.
         """
         try:
-            row = self._connection.execute("SELECT vector, checksum FROM vectors WHERE digest = ?", (digest,)).fetchone()
+            row = self._connection.execute(
+                "SELECT vector, checksum FROM vectors WHERE digest = ?", (digest,)
+            ).fetchone()
         except sqlite3.DatabaseError:
             return None
         if row is None or zlib.crc32(row[0]) != row[1]:
