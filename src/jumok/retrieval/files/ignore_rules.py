@@ -1,7 +1,7 @@
 """Read .gitignore files as git does, and decide which names they ignore. https://git-scm.com/docs/gitignore
 
-A pattern becomes a regular expression whose wildcards never go back: patterns come from untrusted folders, and an ordinary
-translation of *a*a*a*a*b takes hours for a long name.
+A pattern becomes a regular expression whose wildcards never go back: patterns come from untrusted folders, and an
+ordinary translation of *a*a*a*a*b takes hours for a long name.
 """
 
 from __future__ import annotations

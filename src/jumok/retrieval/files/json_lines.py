@@ -55,10 +55,10 @@ def collect_texts(record: Any) -> list[str]:
     """
     if isinstance(record, dict):
         fields = {name: text for name, text in record.items() if isinstance(text, str) and text.strip()}
-        known = [text for name, text in fields.items() if name.strip().lower() in _TEXT_NAMES]
-        if known:
+        texts = [text for name, text in fields.items() if name.strip().lower() in _TEXT_NAMES]
+        if texts:
             titles = [text for name, text in fields.items() if name.strip().lower() in _TITLE_NAMES]
-            return [*titles, *known]
+            return [*titles, *texts]
     texts = []
     remaining = [record]
     while remaining:

@@ -1,8 +1,9 @@
 """Extract the text of a PDF file with limits on time, memory and output: a program that runs in a process of its own.
 
-PDF files are untrusted: a small one can expand to gigabytes or keep pypdf busy for hours, and Python can interrupt neither. The
-system can end a process. `pdf_pages.py` starts this file as a program; it imports pypdf and nothing of Jumok. Standard input is
-the file. Standard output is one JSON object per line: the text of each page, or the reason why there is none.
+PDF files are untrusted: a small one can expand to gigabytes or keep pypdf busy for hours, and Python can interrupt
+neither. The system can end a process. `pdf_pages.py` starts this file as a program; it imports pypdf and nothing of
+Jumok. Standard input is the file. Standard output is one JSON object per line: the text of each page, or the reason why
+there is none.
 """
 
 from __future__ import annotations

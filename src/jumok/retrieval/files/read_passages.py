@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from jumok.retrieval.passage import Passage
+from jumok.retrieval.passage import Passage, Unit
 
 from . import json_lines, po_messages
 from .marked_up_text import cut_marked_up_text
@@ -68,7 +68,7 @@ def read_open_file(descriptor: int, relative: str, report: Callable[[int, str], 
         raise UnusableFileError(f"larger than {MAX_FILE_BYTES // 2**20} MB")
     if 0 <= time.time() - before.st_ctime_ns / 1e9 < CLOCK_TICK:
         time.sleep(CLOCK_TICK)
-    unit = "page" if get_ending(relative) in PDF_ENDINGS else "line"
+    unit: Unit = "page" if get_ending(relative) in PDF_ENDINGS else "line"
     is_empty = True
     for piece in _cut_file(descriptor, before.st_size, get_ending(relative), report):
         is_empty = False

@@ -1,7 +1,7 @@
 """Walk an untrusted folder and open its files, without ever leaving it.
 
-Folders and files are opened relative to the descriptor of their parent folder and links are never followed, so that a folder
-that is replaced by a link during the walk cannot lead outside.
+Folders and files are opened relative to the descriptor of their parent folder and links are never followed, so that a
+folder that is replaced by a link during the walk cannot lead outside.
 """
 
 from __future__ import annotations
@@ -98,9 +98,8 @@ class SafeFolder:
             DataError: If there are more files than that, or more than MAX_TOTAL_BYTES in total.
         """
         excluded_inode = _identify(excluded)
-        count = total = 0
-        for file in self._walk(skipped, excluded_inode):
-            count += 1
+        total = 0
+        for count, file in enumerate(self._walk(skipped, excluded_inode), start=1):
             total += file.size
             if count > max_files:
                 raise DataError(
@@ -109,8 +108,8 @@ class SafeFolder:
                 )
             if total > MAX_TOTAL_BYTES:
                 raise DataError(
-                    f"{self.path} contains more than {MAX_TOTAL_BYTES // 2**30} GB of text files; index a folder inside "
-                    f"it, or exclude files with a {IGNORE_FILE} file"
+                    f"{self.path} contains more than {MAX_TOTAL_BYTES // 2**30} GB of text files; index a folder "
+                    f"inside it, or exclude files with a {IGNORE_FILE} file"
                 )
             yield file
 
@@ -137,7 +136,7 @@ class SafeFolder:
             os.close(parent)
 
     def _walk(self, skipped: SkipLog, excluded: tuple[int, int] | None) -> Iterator[TextFile]:
-        """Yield the files. The stack holds an open iterator for each level; the levels are those of .gitignore files."""
+        """Yield the files. The stack holds an open iterator for each level, and ``levels`` its .gitignore file."""
         stack: list[tuple[int, bytes, Iterator[os.DirEntry[str]]]] = []
         levels: list[tuple[int, tuple[IgnorePattern, ...]]] = []
 

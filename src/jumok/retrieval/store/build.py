@@ -1,4 +1,4 @@
-"""Build a generation of an index: list the files, read those that have changed, compute missing vectors, and build BM25."""
+"""Build a generation of an index: read the files that have changed, compute missing vectors, and build BM25."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def build_generation(folder: SafeFolder, settings: BuildSettings, old: Generatio
         database = PassageDatabase.create(work / PASSAGES_FILE)
         try:
             read_count = _read_files(folder, database, settings, old)
-            vectors = _write_vectors(work, database, settings, old)
+            vectors, computed = _write_vectors(work, database, settings, old)
             _build_bm25(work, database, settings.progress)
             _, files, size = database.count_files()
             passages = len(database)
@@ -83,7 +83,7 @@ def build_generation(folder: SafeFolder, settings: BuildSettings, old: Generatio
             "bytes": size,
             "built_at": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
             "seconds": seconds,
-            "passages_per_second": max(read_count, vectors.pop("computed")) / max(seconds, 1e-9),
+            "passages_per_second": max(read_count, computed) / max(seconds, 1e-9),
             **vectors,
         }
         generation = publish(settings.location, work, facts)
@@ -169,13 +169,13 @@ def _read_file(folder: SafeFolder, database: PassageDatabase, file: TextFile, st
 
 def _write_vectors(
     work: Path, database: PassageDatabase, settings: BuildSettings, old: Generation | None
-) -> dict[str, int | str | None]:
+) -> tuple[dict[str, int | str | None], int]:
     """Write the vectors; return the fields of the header about them, and how many were computed."""
     embedder, model = settings.embedder, settings.model
     if embedder is None and old is not None:  # keep the vectors that are stored already
         embedder, model = old.header.embedder, old.header.model
     if embedder is None or model is None:
-        return {"embedder": None, "model": None, "vectors": 0, "missing": 0, "unreadable": 0, "computed": 0}
+        return {"embedder": None, "model": None, "vectors": 0, "missing": 0, "unreadable": 0}, 0
 
     from .vector_file import OldVectors, PendingVectors, VectorWriter
 
@@ -198,14 +198,14 @@ def _write_vectors(
         if old_database is not None:
             old_database.close()
     _build_graph(work, settings.progress)
-    return {
+    facts: dict[str, int | str | None] = {
         "embedder": embedder,
         "model": model,
         "vectors": writer.count,
         "missing": len(writer.missing),
         "unreadable": writer.unreadable,
-        "computed": computed,
     }
+    return facts, computed
 
 
 def _build_graph(work: Path, progress: Progress) -> None:

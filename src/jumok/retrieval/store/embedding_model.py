@@ -55,7 +55,7 @@ def load_model(name: str) -> Loaded:
 
 
 def is_readable(text: str) -> bool:
-    """Return True if an English embedding model can read a text: half of its letters are not Korean, Chinese or Japanese.
+    """Return True if an English model can read a text: half of its letters are not Korean, Chinese or Japanese.
 
     Args:
         text: The text.

@@ -1,7 +1,7 @@
 """A generation of an index: a folder that is complete before it becomes the current one, and is never changed again.
 
-A build writes a new folder, and then replaces the file that names the current one: one atomic step. A process that is killed
-leaves the old generation or the new one, and a process that reads the old one is not disturbed.
+A build writes a new folder, and then replaces the file that names the current one: one atomic step. A process that is
+killed leaves the old generation or the new one, and a process that reads the old one is not disturbed.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ def open_current(location: Path, *, verify: bool = False) -> Generation | None:
 
     Args:
         location: The folder of the index.
-        verify: Hash every file and let SQLite check its pages. By default only an index of up to 256 MB is hashed, and of a
-            larger one the sizes are compared.
+        verify: Hash every file and let SQLite check its pages. By default only an index of up to 256 MB is hashed, and
+            of a larger one the sizes are compared.
 
     Raises:
         DamagedIndexError: If a file is missing, or not as it was written, or if another version has written the index.

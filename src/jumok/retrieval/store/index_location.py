@@ -41,7 +41,7 @@ def locate_index(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def lock_index(location: Path, report: Callable[[str], None]) -> Iterator[None]:
-    """Let one process at a time read or write an index; others wait. The lock ends with the process, also if it is killed.
+    """Let one process at a time open or write an index; others wait. The lock ends with its process.
 
     Args:
         location: The folder of the index.

@@ -45,7 +45,8 @@ class IndexStatus:
         skipped_counts: How many files are not indexed, by reason.
         embedder: The model that computed the vectors; None if there are none.
         vectors: How many passages have a vector.
-        unreadable: Passages without a vector because they are in Korean, Chinese or Japanese, which the model cannot read.
+        unreadable: Passages without a vector because they are in Korean, Chinese or Japanese, which the model cannot
+            read.
         built_at: When the index was written, as ISO 8601.
         seconds: How long writing it took.
         passages_per_second: How many passages were read or embedded in each of these seconds.

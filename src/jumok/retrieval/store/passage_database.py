@@ -131,7 +131,8 @@ class PassageDatabase:
     def count_files(self) -> tuple[int, int, int]:
         """Return the number of listed files, of those with passages, and the bytes of these."""
         row = self._connection.execute(
-            "SELECT count(*), count(*) FILTER (WHERE reason IS NULL), total(size) FILTER (WHERE reason IS NULL) FROM files"
+            "SELECT count(*), count(*) FILTER (WHERE reason IS NULL), total(size) FILTER (WHERE reason IS NULL) "
+            "FROM files"
         ).fetchone()
         return row[0], row[1], int(row[2])
 

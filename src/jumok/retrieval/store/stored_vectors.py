@@ -8,7 +8,7 @@ from jumok.retrieval.search import VectorIndex
 
 
 class StoredVectors(VectorIndex):
-    """The vectors of an index. Passages that the embedding model cannot read have zeros, and are never found by vectors."""
+    """The vectors of an index. Passages that the embedding model cannot read have zeros, and are never found."""
 
     def search(self, vector: np.ndarray, count: int) -> list[tuple[int, float]]:
         """Return the vectors with the largest cosines as (number, cosine), best first, without those of zeros."""

@@ -1,4 +1,4 @@
-"""The vectors of an index: those of unchanged passages are kept, and new ones are stored as soon as they are computed."""
+"""The vectors of an index: those of unchanged passages are kept, and new ones are stored once they are computed."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class VectorWriter:
     def copy_stored(self) -> None:
         """Write the vectors that are stored already, and list the missing ones."""
         for (number, digest), text in zip(self._database.read_digests(), self._database.read_texts(), strict=True):
-            vector = next((found for source in self._sources if (found := source.get(digest)) is not None), None)
+            vector = self._find_vector(digest)
             if vector is not None:
                 self._write(number, vector)
             elif is_readable(text):
@@ -166,6 +166,13 @@ class VectorWriter:
             for number, vector in zip(numbers, vectors, strict=True):
                 self._write(number, vector)
         self.missing = array("q")
+
+    def _find_vector(self, digest: bytes) -> np.ndarray | None:
+        for source in self._sources:
+            vector = source.get(digest)
+            if vector is not None:
+                return vector
+        return None
 
     def _embed(self, loaded: Loaded, texts: list[str], progress: Callable[[int], None]) -> Iterator[np.ndarray]:
         from jumok.retrieval.search import embed_passages
