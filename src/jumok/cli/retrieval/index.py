@@ -61,8 +61,8 @@ def index(
 ) -> None:
     """Index the text files of FOLDER, so that jumok ask can answer questions from them.
 
-    The index is stored in the cache (JUMOK_CACHE, or ~/.cache/jumok), never in FOLDER. The next time only files that have
-    changed are read again. Vectors are computed with the embedding model minilm (jumok data get minilm).
+    The index is stored in the cache (JUMOK_CACHE, or ~/.cache/jumok), never in FOLDER. The next time only files that
+    have changed are read again. Vectors are computed with the embedding model minilm (jumok data get minilm).
     """
     if sum((status, remove, rebuild, list_all)) > 1:
         raise click.UsageError("choose one of --status, --remove, --rebuild and --list")
@@ -130,8 +130,8 @@ def _print_contents(status: IndexStatus, embedder: str | None) -> None:
         click.echo(f"vectors:  of {status.vectors:,} passages by {status.embedder}{unused}")
     if status.unreadable:
         click.echo(
-            f"          {status.unreadable:,} passages are Korean, Chinese or Japanese, for which there is no embedding "
-            "model; they are searched by words"
+            f"          {status.unreadable:,} passages are Korean, Chinese or Japanese, for which there is no "
+            "embedding model; they are searched by words"
         )
     for reason, count in status.skipped_counts.items():
         names = [skipped.path for skipped in status.skipped if skipped.reason == reason]
