@@ -110,13 +110,14 @@ class Generation:
         return "terms" if self.header.terms_version != TERMS_VERSION else None
 
 
-def open_current(location: Path, *, verify: bool = False) -> Generation | None:
+def open_current(location: Path, *, verify: bool = False, check_files: bool = True) -> Generation | None:
     """Return the current generation of an index; None if there is no index.
 
     Args:
         location: The folder of the index.
         verify: Hash every file and let SQLite check its pages. By default only an index of up to 256 MB is hashed, and
             of a larger one the sizes are compared.
+        check_files: Check the files at all; otherwise only the header is read.
 
     Raises:
         DamagedIndexError: If a file is missing, or not as it was written, or if another version has written the index.
@@ -138,7 +139,8 @@ def open_current(location: Path, *, verify: bool = False) -> Generation | None:
     if stored.get("format") != FORMAT_VERSION:
         raise DamagedIndexError("another version of jumok has written it")
     generation = Generation(folder, Header(**stored))
-    _check_files(generation, verify)
+    if check_files:
+        _check_files(generation, verify)
     return generation
 
 
