@@ -19,13 +19,14 @@ from jumok.retrieval.search import split_terms
 QUESTIONS_FILE = Path(__file__).with_name("questions.jsonl")
 
 # words that say how something is asked, not what is asked
-QUESTION_WORDS = frozenset(
+_WORD_LIST = (
     "a about after all also an and any are as at be because been before besides by call called can did do doe during "
     "each for from get had has have he her herself him his how in into is it last long make many me more much my name "
     "not of off on once one only or other out over really s she should since so some somebody than that the their them "
     "they this to too two under until up us was were what when where which while who whom whose why will wish with "
-    "would you your".split()
+    "would you your"
 )
+QUESTION_WORDS = frozenset(_WORD_LIST.split())
 
 
 @dataclass(frozen=True)
