@@ -21,15 +21,15 @@ from jumok.models.bert import BERTConfig
 from jumok.models.captioner import CaptionerConfig
 from jumok.models.classifier import ClassifierConfig
 from jumok.models.gpt import GPTConfig
+from jumok.models.images.swin import SwinConfig
+from jumok.models.images.vit import ViTConfig
 from jumok.models.long import Long, LongConfig
 from jumok.models.numeric import NumericConfig
 from jumok.models.registry import FAMILIES, get_family
 from jumok.models.rnn_seq2seq import RNNSeq2SeqConfig
 from jumok.models.speech import SpeechConfig
-from jumok.models.swin import SwinConfig
 from jumok.models.t5 import T5Config
 from jumok.models.transformer import TransformerConfig
-from jumok.models.vit import ViTConfig
 
 SIZES = {"vocabulary": 101, "width": 24, "layers": 2, "heads": 4, "hidden": 53}
 ENCODER = BERTConfig(**SIZES, length=41)

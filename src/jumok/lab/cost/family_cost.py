@@ -99,7 +99,7 @@ def compute_family_cost(config: Config, tokens: int | None = None, batch: int = 
     Raises:
         ArgumentError: If a number is out of range.
 
-    >>> from jumok.models.vit import ViTConfig
+    >>> from jumok.models.images.vit import ViTConfig
     >>> cost, inputs = compute_family_cost(ViTConfig())
     >>> cost.parameter_count, inputs.description.english
     (86567656, '1 image(s) of 224 x 224 pixels')
