@@ -4,6 +4,7 @@ from .bert import BERT, BERTConfig, simple_transformer_config
 from .captioner import Captioner, CaptionerConfig, regions_config
 from .classifier import Classifier, ClassifierConfig, sentiment_config
 from .config import Config
+from .fusion import Fusion, FusionConfig
 from .gpt import GPT, GPTConfig, llama_config
 from .images.swin import Swin, SwinConfig
 from .images.vit import ViT, ViTConfig
@@ -25,6 +26,8 @@ __all__ = [
     "Classifier",
     "ClassifierConfig",
     "Config",
+    "Fusion",
+    "FusionConfig",
     "GPTConfig",
     "Long",
     "LongConfig",

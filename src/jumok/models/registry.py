@@ -15,6 +15,7 @@ FAMILIES: dict[str, tuple[str, str]] = {
     "gpt": ("jumok.models.gpt", "GPT"),
     "bert": ("jumok.models.bert", "BERT"),
     "t5": ("jumok.models.t5", "T5"),
+    "fusion": ("jumok.models.fusion", "Fusion"),
     "transformer": ("jumok.models.transformer", "Transformer"),
     "vit": ("jumok.models.images.vit", "ViT"),
     "swin": ("jumok.models.images.swin", "Swin"),
