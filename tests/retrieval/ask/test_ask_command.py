@@ -104,7 +104,7 @@ def test_nothing_fits(notes: Path, reader: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["missing", "Who?"], "there is no folder missing"),
+        (["missing", "Who?", "--search-only"], "there is no folder missing"),
         (["{notes}", ""], "the question is empty"),
         (["{notes}", "Who?", "--why", "--search-only"], "choose one of them"),
         (["{notes}", "Who?", "--passages", "0"], "--passages"),
