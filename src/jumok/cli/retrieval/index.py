@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import click
 
 from jumok.cli.command import Command, exit_with_message, json_option, show_progress
+from jumok.defaults import INDEXED_FILES
 
 if TYPE_CHECKING:
     from jumok.retrieval.store import IndexStatus
 
-MAX_FILES = 200_000
 STAGE_TITLES = {
     "reading": "reading files",
     "embedding": "computing vectors of passages",
@@ -45,7 +45,9 @@ that a .gitignore file ignores, links, binary files and files larger than 64 MB 
 @click.option("--remove", is_flag=True, help="Remove the index of FOLDER from the cache.")
 @click.option("--rebuild", is_flag=True, help="Read all files and compute all vectors again.")
 @click.option("--no-vectors", is_flag=True, help="Search by words only (BM25); needs no embedding model.")
-@click.option("--max-files", type=click.IntRange(1), default=MAX_FILES, show_default=True, help="Refuse more files.")
+@click.option(
+    "--max-files", type=click.IntRange(1), default=INDEXED_FILES, show_default=True, help="Most files to read."
+)
 @click.option("--list", "list_all", is_flag=True, help="List all indexes in the cache.")
 @json_option
 def index(

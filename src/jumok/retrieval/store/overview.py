@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from jumok.defaults import INDEXED_FILES
 from jumok.errors import ArgumentError, DataError
-from jumok.retrieval.files import MAX_FILES, SafeFolder, make_printable
+from jumok.retrieval.files import SafeFolder, make_printable
 
 from .build import BuildSettings
 from .folder_index import describe_index
@@ -47,7 +48,7 @@ class StoredIndex:
 
 
 def inspect_index(
-    folder: str | os.PathLike[str], *, verify: bool = False, max_files: int = MAX_FILES
+    folder: str | os.PathLike[str], *, verify: bool = False, max_files: int = INDEXED_FILES
 ) -> IndexStatus | None:
     """Return what the index of a folder contains, and what has changed since; nothing is written.
 
