@@ -11,6 +11,7 @@ from torch import Tensor
 from jumok.checkpoint import Loaded
 from jumok.errors import ArgumentError
 from jumok.generate.decoding import pad_right
+from jumok.retrieval.search.pooling import embed_token_ids, normalize_rows
 
 from .model_inputs import ModelInput
 
@@ -53,13 +54,9 @@ def embed(loaded: Loaded, inputs: list[ModelInput]) -> Float[Tensor, "batch widt
         inputs: Texts or images.
     """
     if loaded.model.reads == "text":
-        tokens, token_mask = _encode_and_pad(loaded, inputs)
-        hidden = loaded.model(tokens, token_mask=token_mask).hidden
-        vectors = (hidden * token_mask[..., None]).sum(1) / token_mask.sum(1, keepdim=True)
-    else:
-        hidden = torch.cat([loaded.model(model_input.source).hidden for model_input in inputs])
-        vectors = hidden[:, 0] if loaded.model.prefix_tokens else hidden.mean(1)
-    return torch.nn.functional.normalize(vectors, dim=-1)
+        return embed_token_ids(loaded.model, [model_input.token_ids for model_input in inputs])
+    hidden = torch.cat([loaded.model(model_input.source).hidden for model_input in inputs])
+    return normalize_rows(hidden[:, 0] if loaded.model.prefix_tokens else hidden.mean(1))
 
 
 @torch.inference_mode()

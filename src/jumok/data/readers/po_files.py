@@ -60,10 +60,17 @@ def read_messages(path: Path, problems: ProblemLog, encoding: str = "utf-8") -> 
         encoding: Encoding of the file.
     """
     with close_after(read_lines(path, problems, encoding)) as lines:
-        yield from _parse_messages(path, lines, problems)
+        yield from parse_messages(path, lines, problems)
 
 
-def _parse_messages(path: Path, lines: Iterator[tuple[int, str]], problems: ProblemLog) -> Iterator[Message]:
+def parse_messages(path: Path, lines: Iterator[tuple[int, str]], problems: ProblemLog) -> Iterator[Message]:
+    """Yield every message of the lines of a file, without the header and obsolete messages (#~).
+
+    Args:
+        path: The .po file; it is named in problems, and not opened.
+        lines: Its lines, each with its number.
+        problems: Receives unusable lines.
+    """
     message: Message | None = Message()  # None: skip the remaining lines of an unusable message
     keyword = ""  # the part of the message that the next string belongs to
     for number, line in lines:

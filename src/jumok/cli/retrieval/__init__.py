@@ -1,0 +1,1 @@
+"""Commands for the user's own files: ``jumok index`` and ``jumok ask``."""

@@ -1,0 +1,124 @@
+"""Find the passages that fit a question: by its words (BM25), by its meaning (vectors), or by both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from jumok.checkpoint import Loaded
+from jumok.errors import ArgumentError, DataError, describe_type
+from jumok.retrieval.passage import Hit, Passage
+
+from .bm25 import BM25Index
+from .embedding import embed_question
+from .fusion import fuse
+from .ranking import check_count
+from .tokenize import has_paired_characters
+from .vectors import VectorIndex
+
+Method = Literal["bm25", "dense", "fused"]
+METHODS: tuple[str, ...] = ("auto", *get_args(Method))
+FUSED_DEPTH = 100  # passages of each ranking that are fused
+
+NO_KOREAN_MODEL = (
+    "the catalogue has no embedding model for Korean, Chinese or Japanese, so the passages were searched by their "
+    "words (BM25)"
+)
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """The passages that a search found.
+
+    Args:
+        hits: The passages, best first; [] if nothing was found.
+        method: How they were ranked: "bm25" (shared words), "dense" (cosine of vectors) or "fused" (both rankings).
+        note: A sentence about this search that the person should read; None if there is nothing to say.
+    """
+
+    hits: list[Hit]
+    method: Method
+    note: str | None = None
+
+
+def search(
+    question: str,
+    *,
+    bm25: BM25Index,
+    get_passage: Callable[[int], Passage],
+    vectors: VectorIndex | None = None,
+    embedder: Loaded | None = None,
+    count: int = 5,
+    method: str = "auto",
+) -> SearchResult:
+    """Return the passages that fit a question best.
+
+    Args:
+        question: The question.
+        bm25: The BM25 index of the passages.
+        get_passage: Returns the passage of a number.
+        vectors: The vectors of the same passages; None: only BM25 is possible.
+        embedder: The model that computed the vectors; None: only BM25 is possible.
+        count: The largest number of passages to return.
+        method: "bm25", "dense", "fused", or "auto": fused, or BM25 if there are no vectors or the question is Korean.
+
+    Raises:
+        ArgumentError: If the question is empty, ``count`` is not positive, or the method is unknown or not possible.
+        DataError: If the two indexes are not of the same passages.
+    """
+    _check_arguments(question, method, has_vectors=vectors is not None and embedder is not None)
+    check_count(count)
+    if vectors is not None and len(vectors) != len(bm25):
+        raise DataError(f"the index has {len(bm25):,} passages, but {len(vectors):,} vectors; build the index again")
+    chosen, note = _choose_method(question, method, has_vectors=vectors is not None and embedder is not None)
+    if not len(bm25):
+        return SearchResult([], chosen, "the index has no passages")
+    if not bm25.knows(question):
+        missing = "no word of the question occurs in the indexed files"
+        note = missing if note is None else f"{missing}; {note}"
+
+    if chosen == "bm25":
+        ranked = bm25.search(question, count)
+        hits = [Hit(number, get_passage(number), score, bm25=score) for number, score in ranked]
+        return SearchResult(hits, chosen, note)
+
+    assert vectors is not None and embedder is not None
+    vector = embed_question(embedder, question)
+    if chosen == "dense":
+        ranked = vectors.search(vector, count)
+    else:
+        depth = max(count, FUSED_DEPTH)
+        rankings = (bm25.search(question, depth), vectors.search(vector, depth))
+        ranked = fuse([[number for number, _ in ranking] for ranking in rankings])[:count]
+    numbers = [number for number, _ in ranked]
+    scores = zip(ranked, bm25.score(question, numbers), vectors.score(vector, numbers), strict=True)
+    hits = [
+        Hit(number, get_passage(number), score, bm25=word_score, cosine=cosine)
+        for (number, score), word_score, cosine in scores
+    ]
+    return SearchResult(hits, chosen, note)
+
+
+def _check_arguments(question: object, method: str, *, has_vectors: bool) -> None:
+    if not isinstance(question, str):
+        raise ArgumentError(f"the question must be a text, not {describe_type(question)}")
+    if not question.strip():
+        raise ArgumentError("the question is empty; ask something about the indexed files")
+    if method not in METHODS:
+        raise ArgumentError(f"unknown method {method!r}; choose one of {', '.join(METHODS)}")
+    if method in ("dense", "fused") and not has_vectors:
+        raise ArgumentError(f"method {method!r} needs vectors, and this index has none; use bm25, or index with minilm")
+
+
+def _choose_method(question: str, method: str, *, has_vectors: bool) -> tuple[Method, str | None]:
+    """Return the method, and a note if it is not the one that "auto" uses for English."""
+    is_paired = has_paired_characters(question)
+    if method == "bm25" or not has_vectors:
+        return "bm25", None
+    if method == "auto":
+        return ("bm25", NO_KOREAN_MODEL) if is_paired else ("fused", None)
+    if is_paired:
+        reason = "the embedding model was trained on English, and does not understand this question"
+        return ("dense" if method == "dense" else "fused"), reason
+    return ("dense" if method == "dense" else "fused"), None

@@ -1,0 +1,255 @@
+"""Open the index of a folder: build it, update it or build it again as needed, and search it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from jumok.errors import DataError
+from jumok.retrieval.files import MAX_FILES, SafeFolder, SkipLog, make_printable
+from jumok.retrieval.passage import Passage
+
+from .build import BuildSettings, Progress, build_generation
+from .embedding_model import identify_model, load_model
+from .generation import BM25_FOLDER, GRAPH_FILE, DamagedIndexError, Generation, open_current
+from .index_location import locate_index, lock_index
+from .index_status import FileChanges, IndexStatus
+from .passage_database import PassageDatabase
+
+if TYPE_CHECKING:
+    from jumok.checkpoint import Loaded
+    from jumok.retrieval.search import SearchResult
+
+Report = Callable[[str], None]
+
+
+def open_index(
+    folder: str | os.PathLike[str],
+    *,
+    embedder: str | None = "minilm",
+    progress: Progress | None = None,
+    report: Report | None = None,
+    max_files: int = MAX_FILES,
+    rebuild: bool = False,
+) -> FolderIndex:
+    """Open the index of a folder. Only files that have changed since the last time are read again.
+
+    An index that is damaged, or that another version or model has made, is built again, and a sentence says so. Two
+    processes at once are safe: the second one waits.
+
+    Args:
+        folder: The folder.
+        embedder: The embedding model; None: search by words only (BM25). Vectors that are stored already are kept.
+        progress: Called with a stage ("reading", "embedding", "indexing") and the finished and total number of steps.
+        report: Called at once with sentences that the person should read; ``FolderIndex.status.notices`` has them too.
+        max_files: The largest number of files.
+        rebuild: Read all files again, and compute all vectors again.
+
+    Raises:
+        ArgumentError: If there is no such folder, or the embedding model computes no vectors of texts.
+        CheckpointError: If the embedding model is not on this machine.
+        DataError: If the folder contains no text or too many files, or the index cannot be stored.
+    """
+    notices: list[str] = []
+
+    def notify(sentence: str) -> None:
+        notices.append(sentence)
+        if report is not None:
+            report(sentence)
+
+    with SafeFolder(folder) as safe_folder:
+        location = locate_index(safe_folder.path)
+        model = None if embedder is None else identify_model(embedder)
+        settings = BuildSettings(location, embedder, model, max_files, progress or (lambda stage, done, total: None))
+        with lock_index(location, notify):
+            try:
+                return _open_locked(safe_folder, settings, notices, notify, rebuild)
+            except (OSError, sqlite3.Error) as error:
+                message = getattr(error, "strerror", None) or str(error)
+                raise DataError(f"the index of {safe_folder.path} cannot be stored in {location}: {message}") from error
+
+
+class FolderIndex:
+    """The passages of a folder, which can be searched. It stays usable while another process updates the index.
+
+    Args:
+        generation: The current generation of the index.
+        status: What it contains.
+        embedder: The embedding model for questions; None: search by words only.
+    """
+
+    def __init__(self, generation: Generation, status: IndexStatus, embedder: str | None) -> None:
+        from jumok.retrieval.search import BM25Index
+
+        self.folder = status.folder
+        self.status = status
+        self._embedder = embedder
+        self._loaded: Loaded | None = None
+        self._lock = threading.Lock()
+        self._database = PassageDatabase.open(generation.passages_file)
+        self._bm25 = BM25Index.open(generation.folder / BM25_FOLDER)
+        self._vectors = None
+        if embedder is not None and generation.vectors_file.is_file():
+            from .stored_vectors import StoredVectors
+
+            graph = generation.folder / GRAPH_FILE
+            self._vectors = StoredVectors.open(generation.vectors_file, graph if graph.is_file() else None)
+
+    def __enter__(self) -> FolderIndex:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the files of the index."""
+        self._database.close()
+
+    def __len__(self) -> int:
+        """Return the number of passages."""
+        return self.status.passages
+
+    def get(self, number: int) -> Passage:
+        """Return a passage.
+
+        Args:
+            number: Its number, counted from 0.
+
+        Raises:
+            ArgumentError: If there is no such passage.
+        """
+        with self._lock:
+            return self._database.get(number)
+
+    def search(self, question: str, count: int = 5, method: str = "auto") -> SearchResult:
+        """Return the passages that fit a question best.
+
+        Args:
+            question: The question.
+            count: The largest number of passages.
+            method: "bm25" (shared words), "dense" (vectors), "fused" (both), or "auto".
+
+        Raises:
+            ArgumentError: If the question is empty, or the method is unknown or not possible.
+        """
+        from jumok.retrieval.search import search
+
+        if self._loaded is None and self._vectors is not None and self._embedder is not None and method != "bm25":
+            self._loaded = load_model(self._embedder)
+        return search(
+            question,
+            bm25=self._bm25,
+            get_passage=self.get,
+            vectors=self._vectors,
+            embedder=self._loaded,
+            count=count,
+            method=method,
+        )
+
+
+def find_changes(
+    folder: SafeFolder, database: PassageDatabase, settings: BuildSettings, skipped: SkipLog
+) -> FileChanges:
+    """Return how the files of a folder differ from those of an index. No file is read.
+
+    Args:
+        folder: The folder.
+        database: The files of the index.
+        settings: The settings of the index.
+        skipped: Receives the files that are left out by their names.
+    """
+    new = changed = listed = 0
+    for file in folder.list_text_files(skipped, max_files=settings.max_files, excluded=settings.location.parent):
+        if database.contains(file):
+            listed += 1
+        elif database.knows_path(file.path):
+            changed += 1
+        else:
+            new += 1
+    return FileChanges(new, changed, database.count_files()[0] - listed - changed)
+
+
+def describe_index(
+    folder: SafeFolder, generation: Generation, settings: BuildSettings, action: str, notices: list[str]
+) -> IndexStatus:
+    """Return what an index contains, and how the folder differs from it.
+
+    Args:
+        folder: The indexed folder.
+        generation: The current generation.
+        settings: The settings of the index.
+        action: What was done: "built", "updated" or "opened".
+        notices: Sentences that the person should read.
+    """
+    skipped = SkipLog()
+    database = PassageDatabase.open(generation.passages_file)
+    try:
+        changes = find_changes(folder, database, settings, skipped)
+        database.report_skipped(skipped)
+    finally:
+        database.close()
+    header = generation.header
+    return IndexStatus(
+        folder=make_printable(os.fsencode(folder.path)),
+        location=str(settings.location),
+        files=header.files,
+        passages=header.passages,
+        bytes=header.bytes,
+        skipped=skipped.first,
+        skipped_counts=skipped.counts,
+        embedder=header.embedder,
+        vectors=header.vectors,
+        unreadable=header.unreadable,
+        built_at=header.built_at,
+        seconds=header.seconds,
+        passages_per_second=header.passages_per_second,
+        action=action,
+        changes=changes,
+        notices=tuple(notices),
+    )
+
+
+def _open_locked(
+    folder: SafeFolder, settings: BuildSettings, notices: list[str], notify: Report, rebuild: bool
+) -> FolderIndex:
+    """Open the index, after building what is needed."""
+    old = None if rebuild else _open_old(settings, notify)
+    action = "built" if old is None else "updated"
+    changes = FileChanges()
+    if old is not None:
+        status = describe_index(folder, old, settings, "opened", notices)
+        is_complete = settings.embedder is None or (old.header.model == settings.model and not old.header.missing)
+        if not status.changes and is_complete and old.find_outdated_part() is None:
+            return FolderIndex(old, status, settings.embedder)
+        changes = status.changes
+        _explain_update(old, settings, notify)
+    if rebuild:
+        for path in settings.location.glob("pending.db*"):
+            path.unlink(missing_ok=True)
+    generation = build_generation(folder, settings, old)
+    status = describe_index(folder, generation, settings, action, notices)
+    return FolderIndex(generation, replace(status, changes=changes), settings.embedder)
+
+
+def _open_old(settings: BuildSettings, notify: Report) -> Generation | None:
+    """Return the current generation; None if there is none that can be used."""
+    try:
+        return open_current(settings.location)
+    except DamagedIndexError as error:
+        notify(f"the index of this folder cannot be used ({error}); it is built again")
+        return None
+
+
+def _explain_update(old: Generation, settings: BuildSettings, notify: Report) -> None:
+    outdated = old.find_outdated_part()
+    if outdated is not None:
+        notify(f"this version of jumok has other rules for {outdated}; the index is built again")
+    model = old.header.model
+    if settings.embedder is not None and model is not None and model != settings.model:
+        notify(
+            f"the vectors of the index are from another embedding model ({old.header.embedder}); all are computed again"
+        )

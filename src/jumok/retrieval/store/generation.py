@@ -1,0 +1,228 @@
+"""A generation of an index: a folder that is complete before it becomes the current one, and is never changed again.
+
+A build writes a new folder, and then replaces the file that names the current one: one atomic step. A process that is
+killed leaves the old generation or the new one, and a process that reads the old one is not disturbed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sqlite3
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from jumok.checkpoint.manifest import compute_sha256
+from jumok.errors import JumokError
+from jumok.retrieval.files import PASSAGES_VERSION
+from jumok.retrieval.search import TERMS_VERSION
+
+from .passage_database import PassageDatabase
+
+# Increase it when the files of an index, or the vectors of a model, would become other ones.
+FORMAT_VERSION = 1
+CURRENT_FILE = "current.json"
+HEADER_FILE = "index.json"
+PASSAGES_FILE = "passages.db"
+VECTORS_FILE = "vectors.npy"
+GRAPH_FILE = "neighbours.usearch"
+PENDING_FILE = "pending.db"
+BM25_FOLDER = "bm25"
+PREFIX = "generation-"
+MAX_HEADER_BYTES = 2**20
+HASHED_BYTES = 256 * 2**20  # an index up to this size is hashed whenever it is opened: 0.15 seconds
+
+
+class DamagedIndexError(JumokError):
+    """An index cannot be read; the message says what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a generation says about itself.
+
+    Args:
+        format: The FORMAT_VERSION that wrote it.
+        passages_version: The version of the rules that cut passages.
+        terms_version: The version of the rules that split passages into terms.
+        folder: The indexed folder, as printable text.
+        embedder: The name of the embedding model; None without vectors.
+        model: The identity of the embedding model; None without vectors.
+        vectors: How many passages have a vector.
+        missing: How many passages have none, although the model could read them.
+        unreadable: How many passages the model cannot read.
+        files: How many files have passages.
+        passages: The number of passages.
+        bytes: The size of these files.
+        built_at: When it was written, as ISO 8601.
+        seconds: How long that took.
+        passages_per_second: How many passages were read or embedded in each of these seconds.
+        checksums: The size and SHA-256 of each file of the generation.
+    """
+
+    format: int
+    passages_version: int
+    terms_version: int
+    folder: str
+    embedder: str | None
+    model: str | None
+    vectors: int
+    missing: int
+    unreadable: int
+    files: int
+    passages: int
+    bytes: int
+    built_at: str
+    seconds: float
+    passages_per_second: float
+    checksums: dict[str, tuple[int, str]]
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A generation that was opened and checked.
+
+    Args:
+        folder: Its folder.
+        header: What it says about itself.
+    """
+
+    folder: Path
+    header: Header
+
+    @property
+    def passages_file(self) -> Path:
+        """The database of its files and passages."""
+        return self.folder / PASSAGES_FILE
+
+    @property
+    def vectors_file(self) -> Path:
+        """Its vectors."""
+        return self.folder / VECTORS_FILE
+
+    def find_outdated_part(self) -> str | None:
+        """Return which rules have changed since it was written; None if none have."""
+        if self.header.passages_version != PASSAGES_VERSION:
+            return "passages"
+        return "terms" if self.header.terms_version != TERMS_VERSION else None
+
+
+def open_current(location: Path, *, verify: bool = False, check_files: bool = True) -> Generation | None:
+    """Return the current generation of an index; None if there is no index.
+
+    Args:
+        location: The folder of the index.
+        verify: Hash every file and let SQLite check its pages. By default only an index of up to 256 MB is hashed, and
+            of a larger one the sizes are compared.
+        check_files: Check the files at all; otherwise only the header is read.
+
+    Raises:
+        DamagedIndexError: If a file is missing, or not as it was written, or if another version has written the index.
+    """
+    try:
+        pointer = json.loads(_read_small_file(location / CURRENT_FILE))
+        folder = location / Path(pointer["generation"]).name
+        header_bytes = _read_small_file(folder / HEADER_FILE)
+        is_unchanged = hashlib.sha256(header_bytes).hexdigest() == pointer["sha256"]
+        stored = json.loads(header_bytes)
+    except FileNotFoundError as error:
+        if error.filename == str(location / CURRENT_FILE):
+            return None
+        raise DamagedIndexError(f"{HEADER_FILE} is missing") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise DamagedIndexError(f"{CURRENT_FILE} or {HEADER_FILE} cannot be read") from None
+    if not is_unchanged:
+        raise DamagedIndexError(f"{HEADER_FILE} has changed")
+    if stored.get("format") != FORMAT_VERSION:
+        raise DamagedIndexError("another version of jumok has written it")
+    generation = Generation(folder, Header(**stored))
+    if check_files:
+        _check_files(generation, verify)
+    return generation
+
+
+def publish(location: Path, folder: Path, facts: dict[str, Any]) -> Generation:
+    """Make a complete generation the current one, and remove the others.
+
+    Args:
+        location: The folder of the index.
+        folder: The generation; its files are complete.
+        facts: The fields of its header, except the versions and checksums.
+    """
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    for path in [*files, *{path.parent for path in files}]:
+        _flush_to_disk(path)
+    checksums = {str(path.relative_to(folder)): (path.stat().st_size, compute_sha256(path)) for path in files}
+    header = Header(FORMAT_VERSION, PASSAGES_VERSION, TERMS_VERSION, **facts, checksums=checksums)
+    content = json.dumps(asdict(header), indent=1).encode()
+    _write_file(folder / HEADER_FILE, content)
+    _flush_to_disk(folder)
+    _flush_to_disk(location)
+
+    pointer = {"generation": folder.name, "sha256": hashlib.sha256(content).hexdigest()}
+    temporary = location / f"{CURRENT_FILE}.part"
+    _write_file(temporary, json.dumps(pointer).encode())
+    os.replace(temporary, location / CURRENT_FILE)
+    _flush_to_disk(location)
+    remove_leftovers(location, keep=folder.name)
+    return Generation(folder, header)
+
+
+def remove_leftovers(location: Path, keep: str | None) -> None:
+    """Remove old generations, and those of processes that were killed. Call it only with the index locked.
+
+    Args:
+        location: The folder of the index.
+        keep: The name of the current generation.
+    """
+    for folder in location.glob(f"{PREFIX}*"):
+        if folder.name != keep:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _check_files(generation: Generation, verify: bool) -> None:
+    checksums = generation.header.checksums
+    total = sum(size for size, _ in checksums.values())
+    for name, (size, sha256) in checksums.items():
+        path = generation.folder / name
+        try:
+            actual_size = path.stat().st_size
+            if actual_size != size:
+                raise DamagedIndexError(f"{name} has {actual_size:,} bytes instead of {size:,}")
+            if (verify or total <= HASHED_BYTES) and compute_sha256(path) != sha256:
+                raise DamagedIndexError(f"{name} has changed")
+        except OSError:
+            raise DamagedIndexError(f"{name} cannot be read") from None
+    if verify:
+        try:
+            database = PassageDatabase.open(generation.passages_file)
+        except sqlite3.Error as error:
+            raise DamagedIndexError(f"{PASSAGES_FILE}: {error}") from None
+        damage = database.find_damage()
+        database.close()
+        if damage is not None:
+            raise DamagedIndexError(f"{PASSAGES_FILE}: {damage}")
+
+
+def _read_small_file(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(MAX_HEADER_BYTES)
+
+
+def _write_file(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _flush_to_disk(path: Path) -> None:
+    """Write a file or folder to the disk, not only into the kernel's buffers."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,290 @@
+"""The files and passages of an index in a SQLite database, so that memory does not grow with their number."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+from jumok.errors import ArgumentError
+from jumok.retrieval.files import SkipLog, TextFile, make_printable
+from jumok.retrieval.passage import Passage
+
+_TABLES = """
+CREATE TABLE files (
+    path BLOB PRIMARY KEY, size INTEGER, modified INTEGER, changed INTEGER, inode INTEGER,
+    reason TEXT, start INTEGER, count INTEGER
+) WITHOUT ROWID;
+CREATE TABLE passages (
+    number INTEGER PRIMARY KEY, path BLOB, first INTEGER, last INTEGER, unit TEXT, text TEXT, digest BLOB
+);
+CREATE TABLE problems (path BLOB, line INTEGER, reason TEXT, count INTEGER);
+"""
+_UNREAD = "UPDATE files SET size = -1 WHERE path = ?"
+
+
+class PassageDatabase:
+    """The files and passages of one index. A path is stored as the system stores it; a number counts passages from 0.
+
+    Args:
+        connection: The open database.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    @classmethod
+    def create(cls, file: Path) -> PassageDatabase:
+        """Create an empty database, whose content is on the disk after ``finish``.
+
+        Args:
+            file: The file; it must not exist.
+        """
+        connection = sqlite3.connect(file.absolute().as_uri(), uri=True, isolation_level=None)
+        # the file is not an index before it is finished: a crash leaves nothing to repair
+        connection.executescript(f"PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF; {_TABLES} BEGIN;")
+        return cls(connection)
+
+    @classmethod
+    def open(cls, file: Path) -> PassageDatabase:
+        """Open a finished database for reading. It stays readable when the file is removed.
+
+        Args:
+            file: The file.
+
+        Raises:
+            sqlite3.Error: If SQLite cannot read it.
+        """
+        connection = sqlite3.connect(
+            f"{file.absolute().as_uri()}?mode=ro&immutable=1", uri=True, isolation_level=None, check_same_thread=False
+        )
+        database = cls(connection)
+        try:
+            len(database)  # reads the schema
+        except BaseException:
+            connection.close()
+            raise
+        return database
+
+    def close(self) -> None:
+        """Close the database."""
+        self._connection.close()
+
+    def find_damage(self) -> str | None:
+        """Let SQLite check its pages; return what is wrong, or None."""
+        try:
+            answer = self._connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        except sqlite3.Error as error:
+            return str(error)
+        return None if answer == "ok" else str(answer)
+
+    def __len__(self) -> int:
+        """Return the number of passages."""
+        count: int | None = self._connection.execute("SELECT max(number) FROM passages").fetchone()[0]
+        return 0 if count is None else count + 1
+
+    def get(self, number: int) -> Passage:
+        """Return a passage.
+
+        Args:
+            number: Its number.
+
+        Raises:
+            ArgumentError: If there is no such passage.
+        """
+        row = self._connection.execute(
+            "SELECT path, first, last, text, unit FROM passages WHERE number = ?", (number,)
+        ).fetchone()
+        if row is None:
+            raise ArgumentError(f"there is no passage {number}; the index has {len(self):,} passages, counted from 0")
+        path, *fields = row
+        return Passage(make_printable(path), *fields)
+
+    def read_texts(self, start: int = 0, stop: int | None = None) -> Iterator[str]:
+        """Yield the texts of passages in their order.
+
+        Args:
+            start: The number of the first passage.
+            stop: The number after the last one; None: all.
+        """
+        rows = self._connection.execute(
+            "SELECT text FROM passages WHERE number >= ? AND number < ? ORDER BY number",
+            (start, 2**62 if stop is None else stop),
+        )
+        for (text,) in rows:
+            yield text
+
+    def read_digests(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the number and the digest of the text of each passage, in their order."""
+        yield from self._connection.execute("SELECT number, digest FROM passages ORDER BY number")
+
+    def find_digest(self, digest: bytes) -> int | None:
+        """Return the number of a passage whose text has this digest; None if there is none.
+
+        Args:
+            digest: The digest, see ``compute_digest``.
+        """
+        row = self._connection.execute("SELECT number FROM passages WHERE digest = ?", (digest,)).fetchone()
+        return None if row is None else int(row[0])
+
+    def count_files(self) -> tuple[int, int, int]:
+        """Return the number of listed files, of those with passages, and the bytes of these."""
+        row = self._connection.execute(
+            "SELECT count(*), count(*) FILTER (WHERE reason IS NULL), total(size) FILTER (WHERE reason IS NULL) "
+            "FROM files"
+        ).fetchone()
+        return row[0], row[1], int(row[2])
+
+    def add_file(self, file: TextFile) -> None:
+        """List a file, without passages.
+
+        Args:
+            file: The file.
+        """
+        self._connection.execute(
+            "INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, NULL, 0, 0)",
+            (file.path, file.size, *file.changed_at, file.inode),
+        )
+
+    def contains(self, file: TextFile) -> bool:
+        """Return True if a file is listed and has not changed.
+
+        Args:
+            file: The file as it is now.
+        """
+        row = self._connection.execute(
+            "SELECT size, modified, changed, inode FROM files WHERE path = ?", (file.path,)
+        ).fetchone()
+        return row == (file.size, *file.changed_at, file.inode)
+
+    def knows_path(self, path: bytes) -> bool:
+        """Return True if a file of this path is listed.
+
+        Args:
+            path: The path.
+        """
+        return self._connection.execute("SELECT 1 FROM files WHERE path = ?", (path,)).fetchone() is not None
+
+    def list_files(self) -> Iterator[TextFile]:
+        """Yield the listed files, sorted by path. Passages may be added meanwhile."""
+        last = b""
+        query = "SELECT path, size, modified, changed, inode FROM files WHERE path > ? ORDER BY path LIMIT 1000"
+        while rows := self._connection.execute(query, (last,)).fetchall():
+            for path, size, modified, changed, inode in rows:
+                yield TextFile(path, size, (modified, changed), inode)
+            last = rows[-1][0]
+
+    def add_passage(self, number: int, path: bytes, passage: Passage) -> None:
+        """Add a passage.
+
+        Args:
+            number: Its number.
+            path: Its file.
+            passage: The passage.
+        """
+        self._connection.execute(
+            "INSERT INTO passages VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (number, path, passage.first, passage.last, passage.unit, passage.text, compute_digest(passage.text)),
+        )
+
+    def remove_passages(self, start: int) -> None:
+        """Remove the passages from a number on.
+
+        Args:
+            start: The number of the first one.
+        """
+        self._connection.execute("DELETE FROM passages WHERE number >= ?", (start,))
+
+    def finish_file(self, path: bytes, start: int, count: int, reason: str | None, *, is_final: bool = True) -> None:
+        """Record the passages of a file.
+
+        Args:
+            path: The file.
+            start: The number of its first passage.
+            count: The number of its passages.
+            reason: Why it has none; None if it has.
+            is_final: False if the file must be read again next time, even if it has not changed.
+        """
+        self._connection.execute(
+            "UPDATE files SET start = ?, count = ?, reason = ? WHERE path = ?", (start, count, reason, path)
+        )
+        if not is_final:
+            self._connection.execute(_UNREAD, (path,))
+
+    def add_problem(self, path: bytes, line: int, reason: str, count: int) -> None:
+        """Record lines of a file that could not be used.
+
+        Args:
+            path: The file.
+            line: The first such line.
+            reason: What is wrong.
+            count: How many such lines there are.
+        """
+        self._connection.execute("INSERT INTO problems VALUES (?, ?, ?, ?)", (path, line, reason, count))
+
+    def attach(self, file: Path) -> None:
+        """Let ``copy_file`` read another database.
+
+        Args:
+            file: The file of that database.
+        """
+        self._connection.execute("COMMIT")
+        self._connection.execute("ATTACH ? AS old", (f"{file.absolute().as_uri()}?mode=ro&immutable=1",))
+        self._connection.execute("BEGIN")
+
+    def copy_file(self, file: TextFile, start: int) -> int | None:
+        """Copy what the attached database has of a file that has not changed.
+
+        Args:
+            file: The file.
+            start: The number that its first passage gets.
+
+        Returns:
+            The number of its passages; None if the other database does not have the file, or it has changed.
+        """
+        row = self._connection.execute(
+            "SELECT start, count, reason FROM old.files "
+            "WHERE path = ? AND size = ? AND modified = ? AND changed = ? AND inode = ?",
+            (file.path, file.size, *file.changed_at, file.inode),
+        ).fetchone()
+        if row is None:
+            return None
+        old_start, count, reason = row
+        self._connection.execute(
+            "INSERT INTO passages SELECT number + ?, path, first, last, unit, text, digest FROM old.passages "
+            "WHERE number >= ? AND number < ?",
+            (start - old_start, old_start, old_start + count),
+        )
+        self._connection.execute("INSERT INTO problems SELECT * FROM old.problems WHERE path = ?", (file.path,))
+        self.finish_file(file.path, start, count, reason)
+        return int(count)
+
+    def finish(self) -> None:
+        """Complete the database: index the digests and write everything."""
+        self._connection.execute("COMMIT")
+        if any(name == "old" for _, name, _ in self._connection.execute("PRAGMA database_list")):
+            self._connection.execute("DETACH old")
+        self._connection.execute("CREATE INDEX digests ON passages (digest)")
+
+    def report_skipped(self, skipped: SkipLog) -> None:
+        """Report the listed files without passages, and the lines that could not be used.
+
+        Args:
+            skipped: Receives them.
+        """
+        for path, reason in self._connection.execute(
+            "SELECT path, reason FROM files WHERE reason IS NOT NULL ORDER BY path"
+        ):
+            skipped.add(path, reason)
+        for path, line, reason, count in self._connection.execute("SELECT * FROM problems ORDER BY path"):
+            skipped.add(path + b":%d" % line, reason, count)
+
+
+def compute_digest(text: str) -> bytes:
+    """Return a short digest of a text: passages with the same text have the same vector.
+
+    Args:
+        text: The text.
+    """
+    return hashlib.sha256(text.encode()).digest()[:16]

@@ -1,0 +1,194 @@
+"""The vectors of an index: those of unchanged passages are kept, and new ones are stored once they are computed."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import zlib
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .embedding_model import is_readable, load_model
+from .passage_database import PassageDatabase, compute_digest
+
+if TYPE_CHECKING:
+    from jumok.checkpoint import Loaded
+
+CHUNK = 512  # passages whose vectors are stored together: an interrupted run loses at most these
+DTYPE = np.float16
+
+
+class PendingVectors:
+    """Vectors of an index that is not finished: a run that was interrupted continues with them.
+
+    Args:
+        file: The SQLite database; a damaged one, or one of another model, is replaced.
+        model: The identity of the embedding model.
+    """
+
+    def __init__(self, file: Path, model: str) -> None:
+        self._file = file
+        try:
+            self._connection = self._open()
+            row = self._connection.execute("SELECT model FROM origin").fetchone()
+            is_usable = row == (model,) or row is None
+        except sqlite3.DatabaseError:
+            is_usable = False
+        if not is_usable:
+            self.remove()
+            self._connection = self._open()
+        self._connection.execute("INSERT OR IGNORE INTO origin VALUES (1, ?)", (model,))
+        self._connection.commit()
+
+    def _open(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._file)
+        self._connection = connection
+        connection.executescript(
+            "CREATE TABLE IF NOT EXISTS origin (id INTEGER PRIMARY KEY, model TEXT);"
+            "CREATE TABLE IF NOT EXISTS vectors (digest BLOB PRIMARY KEY, vector BLOB, checksum INTEGER) WITHOUT ROWID;"
+        )
+        return connection
+
+    def get(self, digest: bytes) -> np.ndarray | None:
+        """Return a vector; None if it is not stored, or damaged.
+
+        Args:
+            digest: The digest of the text.
+        """
+        try:
+            row = self._connection.execute(
+                "SELECT vector, checksum FROM vectors WHERE digest = ?", (digest,)
+            ).fetchone()
+        except sqlite3.DatabaseError:
+            return None
+        if row is None or zlib.crc32(row[0]) != row[1]:
+            return None
+        return np.frombuffer(row[0], dtype=DTYPE)
+
+    def add(self, vectors: Iterable[tuple[bytes, np.ndarray]]) -> None:
+        """Store vectors on the disk.
+
+        Args:
+            vectors: The digest of each text, and its vector.
+        """
+        rows = [(digest, vector.tobytes(), zlib.crc32(vector.tobytes())) for digest, vector in vectors]
+        with self._connection:
+            self._connection.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)", rows)
+
+    def close(self) -> None:
+        """Close the database."""
+        self._connection.close()
+
+    def remove(self) -> None:
+        """Close and remove the database."""
+        with contextlib.suppress(AttributeError):
+            self._connection.close()
+        for suffix in ("", "-journal"):
+            self._file.with_name(self._file.name + suffix).unlink(missing_ok=True)
+
+
+class OldVectors:
+    """The vectors of an earlier generation of the index, by the digest of their texts.
+
+    Args:
+        database: Its passages.
+        file: Its vectors.
+    """
+
+    def __init__(self, database: PassageDatabase, file: Path) -> None:
+        self._database = database
+        self._matrix = np.load(file, mmap_mode="r", allow_pickle=False)
+
+    def get(self, digest: bytes) -> np.ndarray | None:
+        """Return a vector; None if there is none.
+
+        Args:
+            digest: The digest of the text.
+        """
+        number = self._database.find_digest(digest)
+        if number is None:
+            return None
+        vector: np.ndarray = self._matrix[number]
+        return vector if vector.any() else None
+
+
+class VectorWriter:
+    """Write the vectors of a database's passages into a file, one row each. Passages without a vector have zeros.
+
+    Args:
+        file: The .npy file.
+        database: The passages.
+        sources: Where vectors may be stored already.
+    """
+
+    def __init__(self, file: Path, database: PassageDatabase, sources: list[OldVectors | PendingVectors]) -> None:
+        self._file = file
+        self._database = database
+        self._sources = sources
+        self._matrix: np.ndarray | None = None
+        self.missing = array("q")  # numbers of passages that need a vector
+        self.count = 0
+        self.unreadable = 0  # passages that the model cannot read
+
+    def copy_stored(self) -> None:
+        """Write the vectors that are stored already, and list the missing ones."""
+        for (number, digest), text in zip(self._database.read_digests(), self._database.read_texts(), strict=True):
+            vector = self._find_vector(digest)
+            if vector is not None:
+                self._write(number, vector)
+            elif is_readable(text):
+                self.missing.append(number)
+            else:
+                self.unreadable += 1
+
+    def embed_missing(self, name: str, pending: PendingVectors, progress: Callable[[int, int], None]) -> None:
+        """Compute the missing vectors. Those of each chunk are stored, so that an interrupted run can continue.
+
+        Args:
+            name: The embedding model.
+            pending: Stores the vectors.
+            progress: Called with the number of finished passages, and of all missing ones.
+        """
+        if not self.missing:
+            return
+        loaded = load_model(name)
+        total = len(self.missing)
+        progress(0, total)
+        for start in range(0, total, CHUNK):
+            numbers = self.missing[start : start + CHUNK]
+            texts = [self._database.get(number).text for number in numbers]
+            vectors = list(self._embed(loaded, texts, lambda done, start=start: progress(start + done, total)))  # type: ignore[misc]
+            pending.add(zip(map(compute_digest, texts), vectors, strict=True))
+            for number, vector in zip(numbers, vectors, strict=True):
+                self._write(number, vector)
+        self.missing = array("q")
+
+    def _find_vector(self, digest: bytes) -> np.ndarray | None:
+        for source in self._sources:
+            vector = source.get(digest)
+            if vector is not None:
+                return vector
+        return None
+
+    def _embed(self, loaded: Loaded, texts: list[str], progress: Callable[[int], None]) -> Iterator[np.ndarray]:
+        from jumok.retrieval.search import embed_passages
+
+        for vector in embed_passages(loaded, texts, progress):
+            yield vector.astype(DTYPE)
+
+    def _write(self, number: int, vector: np.ndarray) -> None:
+        if self._matrix is None:
+            shape = (len(self._database), len(vector))
+            self._matrix = np.lib.format.open_memmap(self._file, mode="w+", dtype=DTYPE, shape=shape)
+        self._matrix[number] = vector
+        self.count += 1
+
+    def close(self) -> None:
+        """Write everything to the file."""
+        if self._matrix is not None:
+            self._matrix.flush()  # type: ignore[attr-defined]
+            self._matrix = None

@@ -1,0 +1,95 @@
+"""An answer from the user's files: its text, its verdict, and what was measured about each passage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from jumok.retrieval import Hit
+
+from .verdict import Verdict
+
+
+@dataclass(frozen=True)
+class CutPassage:
+    """A passage that stood before a reader, and what happened to the answer without it.
+
+    Args:
+        hit: The passage, with the scores of the search.
+        change: The change of the answer's log-probability when the passage is cut, in nats: -5 means that the answer is
+            e^5 = 148 times less probable without it. None if nothing was read.
+        attention: The share of the attention that the passage receives while the answer is written, averaged over
+            layers, heads and tokens. None if it was not measured.
+        is_control: Whether the search did not find the passage: it was chosen at random, to compare with.
+    """
+
+    hit: Hit
+    change: float | None = None
+    attention: float | None = None
+    is_control: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields for JSON."""
+        passage = self.hit.passage
+        return {
+            "location": passage.location,
+            "path": passage.path,
+            "first": passage.first,
+            "last": passage.last,
+            "unit": passage.unit,
+            "text": passage.text,
+            "score": self.hit.score,
+            "bm25": self.hit.bm25,
+            "cosine": self.hit.cosine,
+            "change": self.change,
+            "attention": self.attention,
+            "control": self.is_control,
+        }
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer to a question.
+
+    Args:
+        question: The question.
+        verdict: "supported", "not supported" or "nothing fits"; None if the passages were searched but not read.
+        text: The text that the reader wrote; None if nothing was read.
+        log_probability: The log-probability of the text, in nats; None if nothing was read.
+        passages: The passages that the search found, the best one first, and then the control passages.
+        method: How the passages were found: "bm25", "dense" or "fused".
+        note: A sentence about the search or the reading that the user should know; None if there is none.
+        reached_limit: Whether the text was cut off at the largest number of tokens.
+    """
+
+    question: str
+    verdict: Verdict | None
+    text: str | None
+    log_probability: float | None
+    passages: tuple[CutPassage, ...]
+    method: str
+    note: str | None = None
+    reached_limit: bool = False
+
+    @property
+    def citation(self) -> CutPassage | None:
+        """The passage without which the answer becomes least probable; None if the verdict is not "supported"."""
+        candidates = [passage for passage in self.passages if not passage.is_control and passage.change is not None]
+        if self.verdict != "supported" or not candidates:
+            return None
+        return min(candidates, key=lambda passage: passage.change or 0.0)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields for JSON."""
+        citation = self.citation
+        return {
+            "question": self.question,
+            "verdict": self.verdict,
+            "text": self.text,
+            "citation": None if citation is None else citation.hit.passage.location,
+            "log_probability": self.log_probability,
+            "reached_limit": self.reached_limit,
+            "method": self.method,
+            "note": self.note,
+            "passages": [passage.to_json() for passage in self.passages],
+        }

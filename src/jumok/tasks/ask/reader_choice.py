@@ -1,0 +1,26 @@
+"""Choose how a model reads passages: in its prompt, or apart, with Fusion-in-Decoder."""
+
+from __future__ import annotations
+
+from jumok.checkpoint import Loaded
+from jumok.errors import ArgumentError
+from jumok.models.gpt import GPT
+
+from .prompt_reader import PromptReader
+from .reading import Reader
+
+
+def create_reader(loaded: Loaded) -> Reader:
+    """Return a reader for a model.
+
+    Args:
+        loaded: A language model with its tokenizer.
+
+    Raises:
+        ArgumentError: If the model cannot answer questions from passages.
+    """
+    if isinstance(loaded.model, GPT):
+        return PromptReader(loaded)
+    raise ArgumentError(
+        f"a {loaded.family} model cannot answer questions from passages; choose a language model such as smollm2"
+    )
