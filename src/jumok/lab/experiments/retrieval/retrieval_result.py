@@ -131,7 +131,7 @@ class RetrievalResult(ExperimentResult):
         prompt, selected, fusion = (self._get_cost(way) for way in ("prompt", "found", "fusion"))
         ratio = prompt.milliseconds[-1] / selected.milliseconds[-1]
         speedup = prompt.milliseconds[-1] / fusion.milliseconds[-1]
-        others = sorted(self._get_cost(way).exponent for way in ("fusion", "window", "linear"))
+        linear_exponents = sorted(self._get_cost(way).exponent for way in ("fusion", "window", "linear"))
         memory = format_bytes(prompt.peak_bytes[-1]), format_bytes(selected.peak_bytes[-1])
         shares = {row.way: f"{row.average(most):.0%}" for row in self.quality}
         reading = reading_quality.PASSAGE
@@ -144,17 +144,17 @@ class RetrievalResult(ExperimentResult):
                 f"{self.search.index_milliseconds[-1]:,.1f} ms.",
                 f"토큰 {longest:,}개를 모두 프롬프트에 넣으면 {prompt.milliseconds[-1]:,.0f} ms와 {memory[0]}가 들고, "
                 f"시간은 지수 {prompt.exponent:.2f}로 늘어납니다. 찾은 구절 {FOUND}개만 읽으면 길이와 상관없이 "
-                f"{selected.milliseconds[-1]:,.1f} ms와 {memory[1]}로, 시간이 {ratio:,.0f}분의 1입니다. 이 가운데 검색이 "
-                f"{self.search.question_milliseconds[-1]:.2f} ms이고, 색인은 한 번 "
+                f"{selected.milliseconds[-1]:,.1f} ms와 {memory[1]}로, 시간이 {ratio:,.0f}분의 1입니다. 이 가운데 "
+                f"검색이 {self.search.question_milliseconds[-1]:.2f} ms이고, 색인은 한 번 "
                 f"{self.search.index_milliseconds[-1]:,.1f} ms에 만듭니다.",
             ),
             Text(
                 f"Fusion-in-Decoder reads all passages {speedup:.1f} times as fast as the prompt there, because "
                 "passages do not attend to each other; like a window and linear attention, its time grows with n: "
-                f"exponents {others[0]:.2f} to {others[-1]:.2f}.",
+                f"exponents {linear_exponents[0]:.2f} to {linear_exponents[-1]:.2f}.",
                 f"같은 길이에서 Fusion-in-Decoder는 구절끼리 서로 보지 않으므로 모든 구절을 프롬프트보다 "
                 f"{speedup:.1f}배 빠르게 읽습니다. 윈도와 선형 어텐션처럼 시간이 n에 비례해 늘어납니다: 지수 "
-                f"{others[0]:.2f}에서 {others[-1]:.2f}.",
+                f"{linear_exponents[0]:.2f}에서 {linear_exponents[-1]:.2f}.",
             ),
             Text(
                 f"Of questions about one of {most} passages, {shares['prompt']} are answered correctly with all in "
