@@ -23,7 +23,7 @@ from question_file import Question, find_passages, read_questions
 
 import jumok
 from jumok.data.catalogue import download_entry, get_cache_folder
-from jumok.retrieval import FolderIndex, open_index
+from jumok.retrieval import FolderIndex, Passage, open_index
 from jumok.tasks.ask import AskSettings, PromptReader, VerdictRule, ask
 
 # The rule is applied afterwards, so that thresholds can be compared: nothing is rejected before it is read.
@@ -46,7 +46,7 @@ class Row:
         controls: The change without each control passage.
         cites_right_passage: Whether the passage with the largest drop is the one that answers the question.
         attends_right_passage: Whether the passage with the most attention is the one that answers the question.
-        seconds: How long the answer took, without controls and attention.
+        seconds: How long the answer took, with controls and attention if they were measured.
     """
 
     id: str
@@ -63,16 +63,16 @@ class Row:
     seconds: float
 
 
-def measure(question: Question, index: FolderIndex, reader: PromptReader, passages: int) -> Row:
+def measure(
+    question: Question, index: FolderIndex, all_passages: list[Passage], reader: PromptReader, why: bool
+) -> Row:
     """Answer a question and collect what the verdict reads."""
     start = time.perf_counter()
-    ask(index, question.question, reader, AskSettings(passages=passages, rule=READ_EVERYTHING))
+    answer = ask(index, question.question, reader, AskSettings(rule=READ_EVERYTHING, why=why))
     seconds = time.perf_counter() - start
-    settings = AskSettings(passages=passages, rule=READ_EVERYTHING, why=True)
-    answer = ask(index, question.question, reader, settings)
     right = set()
     if question.answerable:
-        right = find_passages(question, (index.get(number) for number in range(len(index))))
+        right = find_passages(question, all_passages)
     retrieved = [cut for cut in answer.passages if not cut.is_control]
     text = (answer.text or "").lower()
     return Row(
@@ -91,7 +91,7 @@ def measure(question: Question, index: FolderIndex, reader: PromptReader, passag
     )
 
 
-def collect_rows(split: str, rows_file: Path, passages: int) -> list[Row]:
+def collect_rows(split: str, rows_file: Path, why: bool) -> list[Row]:
     """Return the rows of all questions; those that are stored already are not measured again."""
     stored = {}
     if rows_file.is_file():
@@ -102,8 +102,9 @@ def collect_rows(split: str, rows_file: Path, passages: int) -> list[Row]:
         folder = download_entry("gutenberg")
         reader = PromptReader(jumok.load("smollm2"))
         with open_index(folder) as index, rows_file.open("a") as output:
+            all_passages = [index.get(number) for number in range(len(index))]
             for number, question in enumerate(missing, 1):
-                row = measure(question, index, reader, passages)
+                row = measure(question, index, all_passages, reader, why)
                 stored[question.id] = row
                 output.write(json.dumps(asdict(row)) + "\n")
                 output.flush()
@@ -171,10 +172,11 @@ def print_rates(rows: list[Row], cosine: float, change: float) -> None:
     attended = share(row.attends_right_passage for row in passage_found)
     print(f"  the right passage has the largest drop in {cited:.0%}, and the most attention in {attended:.0%}")
     controls = sorted(abs(change) for row in rows for change in row.controls)
-    print(
-        f"  control passages change the answer by {statistics.median(controls):.2f} nats (median), "
-        f"{controls[int(0.95 * len(controls))]:.2f} (95 of 100)"
-    )
+    if controls:
+        print(
+            f"  control passages change the answer by {statistics.median(controls):.2f} nats (median), "
+            f"{controls[int(0.95 * len(controls))]:.2f} (95 of 100)"
+        )
     seconds = sorted(row.seconds for row in rows)
     print(f"  seconds per answer: median {statistics.median(seconds):.1f}, largest {seconds[-1]:.1f}")
 
@@ -184,11 +186,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--split", choices=["dev", "test"], default="test")
     parser.add_argument("--choose", action="store_true", help="Choose the thresholds on these questions.")
-    parser.add_argument("--passages", type=int, default=AskSettings().passages)
+    parser.add_argument("--quick", action="store_true", help="Do not measure attention and control passages.")
     parser.add_argument("--rows", type=Path, help="Where rows are stored.  [default: in the cache folder]")
     options = parser.parse_args()
-    rows_file = options.rows or get_cache_folder() / f"verdicts-{options.split}-{options.passages}.jsonl"
-    rows = collect_rows(options.split, rows_file, options.passages)
+    rows_file = options.rows or get_cache_folder() / f"verdicts-{options.split}.jsonl"
+    rows = collect_rows(options.split, rows_file, not options.quick)
     rule = VerdictRule()
     print_rates(rows, rule.cosine, rule.change)
     if options.choose:
