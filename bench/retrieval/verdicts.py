@@ -164,10 +164,9 @@ def print_rates(rows: list[Row], cosine: float, change: float) -> None:
     correct = sum(row.is_correct for row in passage_found)
     print(f"    of these {correct} texts are right, and {refused:.0%} are refused")
     if supported:
-        print(
-            f"  of {len(supported)} supported answers, {share(row.is_correct for row in supported):.0%} are right; of the "
-            f"other texts {share(row.is_correct for row in answerable if row not in supported):.0%}"
-        )
+        right = share(row.is_correct for row in supported)
+        other_right = share(row.is_correct for row in answerable if row not in supported)
+        print(f"  of {len(supported)} supported answers {right:.0%} are right, of the other texts {other_right:.0%}")
     cited = share(row.cites_right_passage for row in passage_found)
     attended = share(row.attends_right_passage for row in passage_found)
     print(f"  the right passage has the largest drop in {cited:.0%}, and the most attention in {attended:.0%}")
