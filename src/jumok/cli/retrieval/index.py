@@ -92,7 +92,7 @@ def _build(folder: str, rebuild: bool, embedder: str | None, max_files: int, as_
 
     try:
         with (
-            _show_stages(as_json) as progress,
+            show_stages(as_json) as progress,
             open_index(
                 folder, embedder=embedder, progress=progress, report=report, max_files=max_files, rebuild=rebuild
             ) as opened,
@@ -189,8 +189,12 @@ def _print_list(as_json: bool) -> None:
 
 
 @contextlib.contextmanager
-def _show_stages(quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
-    """Show a progress bar for each stage of a build. Yields the function that receives the progress."""
+def show_stages(quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
+    """Show a progress bar for each stage of a build. Yields the function that receives the progress.
+
+    Args:
+        quiet: Whether to show nothing.
+    """
     stack = contextlib.ExitStack()
     current: str | None = None
     update: Callable[[int, int], None] | None = None

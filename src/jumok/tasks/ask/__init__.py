@@ -2,6 +2,7 @@
 
 from .answer import Answer, CutPassage
 from .answer_question import AskSettings, ask
+from .fusion_reader import FusionReader
 from .prompt_reader import PromptReader
 from .reader_choice import create_reader
 from .reading import Reader, Reading
@@ -11,6 +12,7 @@ __all__ = [
     "Answer",
     "AskSettings",
     "CutPassage",
+    "FusionReader",
     "PromptReader",
     "Reader",
     "Reading",

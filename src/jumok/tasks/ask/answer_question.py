@@ -172,6 +172,8 @@ def _measure_controls(
     """Put control passages before the other passages, and cut each of them; the text of the answer stays the same."""
     length = max(map(len, reading.passages))
     controls = choose_controls(index, reading.question, excluded, length, count)
+    if not controls or not reading.token_ids:
+        return ()
     passages = [*reading.passages, *(control.passage.text for control in controls)]
     with_controls = reader.score(reading.question, passages, reading.token_ids)
     changes = measure_changes(reader, with_controls)[len(reading.passages) :]
