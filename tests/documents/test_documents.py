@@ -174,7 +174,7 @@ def test_console_examples_use_existing_commands_and_options(page: Path) -> None:
         for line in block.code.splitlines():
             if not line.startswith("$ "):
                 continue
-            words = shlex.split(line[2:])
+            words = shlex.split(line[2:].rstrip("\\"))
             if "|" in words:  # a pipe, and not a part of a quoted text
                 words = words[words.index("|") + 1 :]
             assert words[0] == "jumok", location
