@@ -37,7 +37,7 @@ class Inspection:
     Attributes:
         number: The number of the run, which asks name.
         opened: The model.
-        text: The text; None if the input is not text.
+        text: The text, or the question that a prompt contains; None if the input is not text.
         start_text: The input of the start: a text, or the path of an image; None if there is none.
         labelled: The arguments of the model, with labels.
         generated: The first generated position; equal to the number of positions if none is generated.
@@ -266,8 +266,10 @@ def inspect_model(
         if type(site_map) is SiteMap and site_map.attention.batch > 1:
             notes.append(f"{site} attends inside {site_map.attention.batch} windows; the page shows the first of them")
             break
-    is_text = opened.reads in ("text", "numbers") and answered is None
+    is_text = opened.reads in ("text", "numbers")
     shown_text = (start_text if text is None else text) if is_text else None
+    if answered is not None:
+        shown_text = answered.question
     return Inspection(
         number,
         opened,

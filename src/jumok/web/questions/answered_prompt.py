@@ -20,6 +20,7 @@ class AnsweredPrompt:
 
     Args:
         number: The number of the answer, which asks name.
+        question: The question.
         labelled: The arguments of the model: the tokens of prompt and answer, with labels.
         start: The position of the answer's first token.
         passages: For each passage, the positions of its tokens.
@@ -27,6 +28,7 @@ class AnsweredPrompt:
     """
 
     number: int
+    question: str
     labelled: LabelledInput
     start: int
     passages: tuple[range, ...]
@@ -71,4 +73,6 @@ def build_answered_prompt(number: int, reader: Reader, reading: Reading, locatio
     tokens = [*prompt.token_ids, *reading.token_ids]
     model_input = ModelInput(torch.tensor([tokens], device=reader.model.device), tokens)
     labelled = label_input(reader.loaded, model_input)
-    return AnsweredPrompt(number, labelled, len(prompt.token_ids), prompt.passages, tuple(locations))
+    return AnsweredPrompt(
+        number, reading.question, labelled, len(prompt.token_ids), prompt.passages, tuple(locations)
+    )

@@ -140,6 +140,7 @@ class FolderQuestions:
             "number": stored.number,
             "citation": citation,
             "passages": passages,
+            "threshold": self.settings.rule.change,
             "is_cuttable": has_text,
             "has_attention": has_text and ranges is not None,
         }

@@ -116,7 +116,7 @@ def test_a_run_reads_the_prompt_and_its_answer_with_the_same_cuts(client, answer
         passage["range"] for passage in answer["passages"]
     ]
     assert "".join(run["source"][first:end]).startswith(answer["passages"][1]["text"].replace(" ", "␣"))
-    assert run["generated"] < len(run["source"]) and run["text"] is None and run["edits"] == [edit]
+    assert run["generated"] < len(run["source"]) and run["text"] == QUESTION and run["edits"] == [edit]
 
     # the log-probability of the answer under the edits of the page is that of the cut
     reader = PromptReader(LOADED)
