@@ -12,7 +12,7 @@ from typing import Any
 from jumok.checkpoint import Loaded
 from jumok.errors import ArgumentError
 from jumok.tasks.ask import Answer, AskSettings, CutPassage, Reader, Reading, ask, create_reader
-from jumok.tasks.ask.ask import NEAR_HITS, SearchableIndex
+from jumok.tasks.ask.answer_question import NEAR_HITS, SearchableIndex
 from jumok.tasks.ask.controls import choose_controls
 from jumok.web import ask_fields as fields
 from jumok.web.forward_pass import watch_taps
