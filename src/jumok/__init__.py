@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from jumok.errors import ArgumentError, BackendError, JumokError, ShapeError
     from jumok.lens import Ablate, KnockOut, Lens, Patch, Remask, Scale, effect
     from jumok.recipes.run import train
+    from jumok.tasks.ask import ask
     from jumok.tasks.run import run
     from jumok.web.show import show
 
@@ -27,6 +28,7 @@ _HOME = {
     "save": "jumok.checkpoint",
     "train": "jumok.recipes",
     "run": "jumok.tasks",
+    "ask": "jumok.tasks.ask",
     "show": "jumok.web.show",
     **dict.fromkeys(("Lens", "Ablate", "KnockOut", "Patch", "Scale", "Remask", "effect"), "jumok.lens"),
     "JumokError": "jumok.errors",
@@ -49,6 +51,7 @@ __all__ = [
     "Scale",
     "ShapeError",
     "__version__",
+    "ask",
     "attend",
     "effect",
     "load",

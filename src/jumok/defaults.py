@@ -22,6 +22,7 @@ FIELD_SYNONYMS = {
     "d_model": "width", "dim": "width", "hidden_size": "width", "n_embd": "width", "n_layer": "layers",
     "depth": "layers", "num_layers": "layers", "n_head": "heads", "num_heads": "heads", "vocab_size": "vocabulary",
 }  # fmt: skip
+INDEXED_FILES = 200_000  # jumok index: the largest number of files in a folder
 FORMATS = ("jumok", "huggingface")  # jumok.save, jumok export
 EXPORT_FORMAT = "huggingface"  # jumok export
 

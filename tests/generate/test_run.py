@@ -167,7 +167,7 @@ def test_every_family_declares_a_task_that_runs() -> None:
 def test_models_lists_the_families() -> None:
     rows = json.loads(run("models", "--json").stdout)
     assert {row["family"]: row["parameters"] for row in rows}["gpt"] == 124_439_808
-    assert len(rows) == 12 and all(row["what"] for row in rows)
+    assert len(rows) == 13 and all(row["what"] for row in rows)
 
 
 @pytest.mark.parametrize(

@@ -20,16 +20,17 @@ from jumok.models import Config
 from jumok.models.bert import BERTConfig
 from jumok.models.captioner import CaptionerConfig
 from jumok.models.classifier import ClassifierConfig
+from jumok.models.fusion import FusionConfig
 from jumok.models.gpt import GPTConfig
+from jumok.models.images.swin import SwinConfig
+from jumok.models.images.vit import ViTConfig
 from jumok.models.long import Long, LongConfig
 from jumok.models.numeric import NumericConfig
 from jumok.models.registry import FAMILIES, get_family
 from jumok.models.rnn_seq2seq import RNNSeq2SeqConfig
 from jumok.models.speech import SpeechConfig
-from jumok.models.swin import SwinConfig
 from jumok.models.t5 import T5Config
 from jumok.models.transformer import TransformerConfig
-from jumok.models.vit import ViTConfig
 
 SIZES = {"vocabulary": 101, "width": 24, "layers": 2, "heads": 4, "hidden": 53}
 ENCODER = BERTConfig(**SIZES, length=41)
@@ -39,6 +40,7 @@ CONFIGS: dict[str, Config] = {
     "gpt": GPTConfig(**SIZES, length=41),
     "bert": ENCODER.replace(head="mlm"),
     "t5": T5Config(**SIZES, head_width=10, decoder_layers=3, tied=False),
+    "fusion": FusionConfig(**SIZES, length=41, decoder_layers=3, separator=7),
     "transformer": TransformerConfig(**SIZES, length=41, order="pre", output_bias=True, dropout=0.1),
     "vit": ViTConfig(width=24, layers=2, heads=4, hidden=53, **IMAGE),
     "swin": SwinConfig(image=(24, 24), patch=(2, 2), width=12, depths=(2, 2), heads=(2, 4), window=3, classes=7),
@@ -74,7 +76,7 @@ def create_real_inputs(config: Config, tokens: int | None) -> tuple[torch.Tensor
         return torch.rand(2, config.mel_bins, config.frame_count), text
     if config.family == "captioner":
         return torch.rand(2, 7, 11), text
-    return (text, text) if config.family in ("t5", "transformer", "rnn_seq2seq") else (text,)
+    return (text, text) if config.family in ("t5", "fusion", "transformer", "rnn_seq2seq") else (text,)
 
 
 def test_every_family_is_tested() -> None:
@@ -129,7 +131,7 @@ def test_activations_are_what_the_backward_pass_keeps(family: str) -> None:
     assert compute_family_cost(config, tokens, 2)[0].activation_bytes == pytest.approx(saved_bytes, rel=0.02)
 
 
-@pytest.mark.parametrize("family", ["transformer", "t5", "captioner"])
+@pytest.mark.parametrize("family", ["transformer", "t5", "fusion", "captioner"])
 def test_cache_has_the_size_of_a_filled_one(family: str) -> None:
     model = get_family(family)(CONFIGS[family]).eval()
     source, target = create_real_inputs(CONFIGS[family], 37)

@@ -30,9 +30,9 @@ from jumok.lens.effects.metrics import (
     Similarity,
     Value,
 )
+from jumok.models.images.swin import Swin, SwinConfig
 from jumok.models.numeric import Numeric, NumericConfig
 from jumok.models.rnn_seq2seq import RNNSeq2Seq, RNNSeq2SeqConfig
-from jumok.models.swin import Swin, SwinConfig
 from jumok.tap import listen
 
 TEXT = test_lens.TOKENS[:1]

@@ -95,6 +95,7 @@ FAMILIES: dict[str, tuple[dict[str, Any], list[tuple[Tensor, ...]]]] = {
     "long": ({**TEXT, "length": 19, "window": 3}, [TEXTS]),
     "classifier": ({"encoder": {"family": "bert", **TEXT, "length": 19}, "classes": 3}, [TEXTS]),
     "t5": ({**TEXT, "head_width": 5, "decoder_layers": 2}, [TEXTS, TARGETS]),
+    "fusion": ({**TEXT, "length": 19, "separator": 9}, [TEXTS, TARGETS]),
     "transformer": ({**TEXT, "length": 19}, [TEXTS, TARGETS]),
     "vit": ({"image": [16, 16], "patch": [4, 4], "width": 12, "layers": 2, "heads": 3, "hidden": 17}, [IMAGES]),
     "swin": (

@@ -22,6 +22,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "gpt": {**TEXT, "length": 19},
     "bert": {**TEXT, "length": 19, "head": "mlm"},
     "t5": {**TEXT, "head_width": 5, "decoder_layers": 1, "buckets": 8, "max_distance": 20},
+    "fusion": {**TEXT, "length": 19, "decoder_layers": 1, "separator": 7},
     "transformer": {**TEXT, "length": 19, "target_vocabulary": 23, "shared": False},
     "vit": {"image": [12, 8], "patch": [4, 4], "width": 12, "layers": 2, "heads": 3, "hidden": 17, "classes": 5},
     "swin": {"image": [16, 16], "patch": [2, 2], "width": 6, "depths": [2, 1], "heads": [2, 3], "window": 3},

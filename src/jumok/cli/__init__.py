@@ -23,6 +23,7 @@ from .lessons.experiment import experiment
 from .look import look
 from .models import export, models, run
 from .retrieval.ask import ask
+from .retrieval.index import index
 from .steps import steps
 from .train import train
 
@@ -39,6 +40,7 @@ from .train import train
   jumok run smollm2 "The capital of Korea is"
   jumok look "the cat sat; the cat"
   jumok effect "the cat sat; the cat" --over edges
+  jumok index notes
   jumok ask notes "When does the boat leave?" --why
   jumok experiment scale
   jumok cost --width 512 --heads 8 --layers 6 --tokens 16384
@@ -53,8 +55,7 @@ def cli() -> None:
 
 commands = (
     *(demo, steps, attend, mask, data, models, run, train, compare, export, look, effect),
-    ask,
-    *(experiment, cost, check, doctor),
+    *(index, ask, experiment, cost, check, doctor),
 )
 for command in commands:
     cli.add_command(command)

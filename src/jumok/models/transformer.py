@@ -19,6 +19,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from jumok.attention import Cache, MultiHead
+from jumok.attention.grid import Positions
+from jumok.attention.mask import Mask
 from jumok.attention.projection import Fused
 from jumok.errors import ArgumentError, ShapeError
 from jumok.fields import choice, flag, integer, optional, real
@@ -216,9 +218,11 @@ class Transformer(Model):
         check_tokens(target, self.config.target_vocabulary_size)
         embedding = self.embedding if self.target_embedding is None else self.target_embedding
         cached = 0 if cache is None else cache.length
+        self._check_length(cached + target.shape[1])
+        positions = compute_positions(target.shape[1], cached, target_token_mask)
         hidden, layer_weights = self.run_blocks(
             self.decoder,
-            self._embed(target, embedding, self.target_positions, cached, target_token_mask),
+            self._embed(target, embedding, self.target_positions, positions),
             encoded,
             mask=build_causal_mask(target_token_mask),
             source_mask=build_padding_mask(source_token_mask),
@@ -237,30 +241,37 @@ class Transformer(Model):
         check_tokens(source, self.config.vocabulary)
         hidden, layer_weights = self.run_blocks(
             self.encoder,
-            self._embed(source, self.embedding, self.source_positions, 0, token_mask),
-            mask=build_padding_mask(token_mask),
+            self._embed(source, self.embedding, self.source_positions, self._locate_source(source, token_mask)),
+            mask=self._build_encoder_mask(source, token_mask),
             weights=weights,
         )
         if self.encoder_norm is not None:
             hidden = self.encoder_norm(hidden)
         return hidden, tuple(layer_weights)
 
+    def _locate_source(self, source: Tensor, token_mask: Tensor | None) -> Positions:
+        """Return the positions of the source; a family whose positions start anew overrides it."""
+        self._check_length(source.shape[1])
+        return compute_positions(source.shape[1], 0, token_mask)
+
+    def _build_encoder_mask(self, source: Tensor, token_mask: Tensor | None) -> Mask | None:
+        return build_padding_mask(token_mask)
+
+    def _check_length(self, length: int) -> None:
+        if length > self.config.length:
+            raise ShapeError(f"{length} tokens exceed the context length of {self.config.length}")
+
     def _embed(
         self,
         tokens: Tensor,
         embedding: nn.Embedding,
         encoding: LearnedPositions | SinusoidalPositions,
-        cached: int,
-        token_mask: Tensor | None,
+        positions: Positions,
     ) -> Tensor:
-        """Return token embeddings plus position encodings; ``cached``: the number of tokens before these."""
-        length = tokens.shape[1]
-        if cached + length > self.config.length:
-            raise ShapeError(f"{cached + length} tokens exceed the context length of {self.config.length}")
+        """Return token embeddings plus position encodings."""
         hidden: Tensor = embedding(tokens)
         if self.config.scaled_embedding:
             hidden = hidden * math.sqrt(self.config.width)
-        positions = compute_positions(length, cached, token_mask)
         if isinstance(encoding, SinusoidalPositions):
             encoded_positions = encoding(positions, hidden.device)
         else:

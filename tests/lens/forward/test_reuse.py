@@ -18,7 +18,7 @@ from jumok.errors import ArgumentError
 from jumok.lens import Ablate, Capture, Edit, KnockOut, Lens, Patch, Remask, Scale
 from jumok.models import RNNSeq2Seq, RNNSeq2SeqConfig
 from jumok.models.gpt import GPT, GPTConfig
-from jumok.models.swin import Swin, SwinConfig
+from jumok.models.images.swin import Swin, SwinConfig
 from jumok.models.transformer import Transformer, TransformerConfig
 from jumok.tap import listen
 

@@ -43,8 +43,8 @@ def search_texts(tmp_path: Path, embedder: Loaded) -> Search:
     vectors = VectorIndex(np.stack(list(embed_passages(embedder, TEXTS))))
 
     def search_indexes(question: str, *, dense: bool = True, **options: object) -> SearchResult:
-        dense_part = {"vectors": vectors, "embedder": embedder} if dense else {}
-        return search(question, bm25=bm25, get_passage=get_passage, **dense_part, **options)
+        dense_index = {"vectors": vectors, "embedder": embedder} if dense else {}
+        return search(question, bm25=bm25, get_passage=get_passage, **dense_index, **options)
 
     return search_indexes
 

@@ -6,7 +6,7 @@ from jumok.checkpoint.name_table import NameTable, Rule, concatenate_layers, ren
 from jumok.errors import CheckpointError
 from jumok.fields import JSONObject
 from jumok.models import Config, Model
-from jumok.models.swin import Swin, SwinConfig
+from jumok.models.images.swin import Swin, SwinConfig
 
 from .common import (
     find_head,

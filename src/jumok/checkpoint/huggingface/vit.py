@@ -5,7 +5,7 @@ from __future__ import annotations
 from jumok.checkpoint.name_table import NameTable, Rule, concatenate_layers, rename_layer
 from jumok.fields import JSONObject
 from jumok.models import Config, Model
-from jumok.models.vit import ViT, ViTConfig
+from jumok.models.images.vit import ViT, ViTConfig
 
 from .common import (
     find_head,

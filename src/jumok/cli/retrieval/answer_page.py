@@ -22,7 +22,7 @@ from jumok.cli.look.page_options import (
 
 if TYPE_CHECKING:
     from jumok.tasks.ask import AskSettings
-    from jumok.tasks.ask.ask import SearchableIndex
+    from jumok.tasks.ask.answer_question import SearchableIndex
 
 OPEN_OPTIONS = ("passages", "limit", "method", "reader")  # the page shows everything else by itself
 

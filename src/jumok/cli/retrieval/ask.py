@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from jumok.cli.command import Command, json_option, show_progress, show_status
+from jumok.cli.command import Command, json_option, show_status
 
 from .answer_page import add_answer_page_options, open_answer_page
 from .answer_report import print_answer
+from .index import show_stages
 
 if TYPE_CHECKING:
     from jumok.cli.look.page_options import PageOptions
     from jumok.retrieval import FolderIndex
     from jumok.tasks.ask import Reader
+
+EMBEDDER = "minilm"
 
 
 @click.command(
@@ -71,10 +74,15 @@ def ask(
     """
     if why and search_only:
         raise click.UsageError("--why measures an answer, and --search-only gives none; choose one of them")
+    if any(not question.strip() for question in questions):
+        raise click.UsageError('the question is empty; ask for example: "Who owns the boat?"')
+    from jumok.checkpoint.resolve import resolve_model_path
     from jumok.tasks.ask import AskSettings, ask
 
+    if not search_only:
+        resolve_model_path(reader)  # a missing model is named before the files are indexed
     settings = AskSettings(passages=passages, limit=limit, method=method, why=why)
-    with _open_index(folder, quiet=as_json) as index:
+    with _open_index(folder, method, quiet=as_json) as index:
         if page is not None:
             open_answer_page(page, index, folder, questions, settings, reader)
             return
@@ -91,19 +99,25 @@ def ask(
                 print_answer(answer, folder)
 
 
-def _open_index(folder: Path, quiet: bool) -> FolderIndex:
+def _open_index(folder: Path, method: str, quiet: bool) -> FolderIndex:
     """Open the index of a folder with a progress bar; it is built or updated if needed."""
+    from jumok.data.catalogue import locate_entry
     from jumok.retrieval import open_index
 
     def print_notice(sentence: str) -> None:
         click.echo(f"note: {sentence}", err=True)
 
-    with show_progress("indexing", quiet) as update:
-        return open_index(
-            folder,
-            progress=None if update is None else lambda stage, done, total: update(done, total),
-            report=print_notice,
+    embedder: str | None = EMBEDDER
+    if method == "bm25":
+        embedder = None
+    elif method == "auto" and locate_entry(EMBEDDER) is None:
+        embedder = None
+        print_notice(
+            f"the embedding model is not in the cache, so passages are searched by words only; for better results: "
+            f"jumok data get {EMBEDDER}"
         )
+    with show_stages(quiet) as progress:
+        return open_index(folder, embedder=embedder, progress=progress, report=print_notice)
 
 
 def _list_questions(questions: tuple[str, ...]) -> Iterator[str]:

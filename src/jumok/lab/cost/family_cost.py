@@ -21,6 +21,7 @@ from jumok.layers import FeedForward, GatedFeedForward, LayerNorm, RMSNorm
 from jumok.layers.recurrent import StateAttention
 from jumok.models import Config, Model
 from jumok.models.captioner import Captioner
+from jumok.models.fusion import Fusion
 from jumok.models.long import Long, LongConfig
 from jumok.models.numeric import Numeric
 from jumok.models.registry import get_family
@@ -99,7 +100,7 @@ def compute_family_cost(config: Config, tokens: int | None = None, batch: int = 
     Raises:
         ArgumentError: If a number is out of range.
 
-    >>> from jumok.models.vit import ViTConfig
+    >>> from jumok.models.images.vit import ViTConfig
     >>> cost, inputs = compute_family_cost(ViTConfig())
     >>> cost.parameter_count, inputs.description.english
     (86567656, '1 image(s) of 224 x 224 pixels')
@@ -273,6 +274,11 @@ def _list_notes(model: Model, mixing: str, without_weights: bool, without_cache:
     if mixing in (*SPARSE_MIXINGS, "performer"):
         undefined = Text("not defined: the backend decides", "정의되지 않음: 백엔드에 따라 다름")
         notes |= {"forward_bytes": undefined, "activation_bytes": undefined}
+    if isinstance(model, Fusion):
+        notes["operations"] = Text(
+            "The source is counted as one passage; with several, the encoder computes scores inside each of them only.",
+            "소스를 구절 하나로 보고 세었습니다. 구절이 여럿이면 인코더는 각 구절 안의 점수만 계산합니다.",
+        )
     if mixing in SPARSE_MIXINGS:
         notes["operations"] = Text(
             "Scores and mixture are counted for the pairs that the mask allows; a backend computes whole blocks of "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -12,9 +11,8 @@ import torch
 from jumok.errors import ArgumentError
 from jumok.layers import EncoderBlock
 from jumok.models.long import Long, LongConfig
-from jumok.threads import use_threads
 
-from .peak_memory import measure_peak_memory
+from .call_cost import measure_calls
 
 WIDTH, HEADS = 64, 2
 WINDOW, BLOCK, RANDOM, FEATURES = 128, 64, 3, 64  # a window of 255 keys; blocks of 256 tokens
@@ -77,24 +75,19 @@ def measure_mixings(
     milliseconds: dict[str, list[float]] = {mixing: [] for mixing in mixings}
     peaks: dict[str, list[int]] = {mixing: [] for mixing in mixings}
     total, done = len(lengths) * (rounds + 1), 0
-    with use_threads(1), torch.no_grad():
-        for length in lengths:
-            hidden = torch.randn(1, length, WIDTH)
-            calls = {mixing: _create_call(model, hidden) for mixing, model in models.items()}
-            seconds: dict[str, list[float]] = {mixing: [] for mixing in mixings}
-            for round_number in range(rounds + 1):
-                for mixing, call in calls.items():
-                    if not round_number:  # the first round warms up
-                        peaks[mixing].append(measure_peak_memory(call))
-                        continue
-                    start = time.process_time()
-                    call()
-                    seconds[mixing].append(time.process_time() - start)
-                done += 1
-                if progress:
-                    progress(done, total)
-            for mixing in mixings:
-                milliseconds[mixing].append(1000 * min(seconds[mixing]))
+
+    def report_round() -> None:
+        nonlocal done
+        done += 1
+        if progress:
+            progress(done, total)
+
+    for length in lengths:
+        hidden = torch.randn(1, length, WIDTH)
+        calls = {mixing: _create_call(model, hidden) for mixing, model in models.items()}
+        for mixing, cost in measure_calls(calls, rounds=rounds, after_round=report_round).items():
+            milliseconds[mixing].append(cost.milliseconds)
+            peaks[mixing].append(cost.peak_bytes)
     return tuple(summarize_growth(mixing, lengths, milliseconds[mixing], peaks[mixing]) for mixing in mixings)
 
 

@@ -73,6 +73,11 @@ EXPERIMENTS = {
         "measure_listening",
         Text("which heads of a speech model listen in time", "음성 모델에서 시간에 맞춰 듣는 헤드"),
     ),
+    "retrieval": Experiment(
+        "retrieval.retrieval_experiment",
+        "measure_retrieval",
+        Text("find passages, or attend to all of a long text", "긴 텍스트: 구절을 찾기, 또는 전부 보기"),
+    ),
 }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 from jaxtyping import Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from jumok.models import Model
 
@@ -50,7 +50,7 @@ def train_on_answers(
 
 
 def train_steps(
-    model: Model,
+    model: nn.Module,
     compute_loss: Callable[[], Tensor],
     *,
     steps: int,

@@ -98,7 +98,7 @@ def _strip_spaces(line: bytes) -> bytes:
 
 def _translate_path(pattern: bytes) -> bytes:
     """Return the expression of a pattern that is compared with a path: "**" stands for any number of folders."""
-    segments = pattern.split(b"/")
+    segments = _split_path(pattern)
     expression = b""
     rest_is_atomic = 0  # open atomic groups
     for index, segment in enumerate(segments):
@@ -115,6 +115,22 @@ def _translate_path(pattern: bytes) -> bytes:
         position = expression.rfind(b"(?>(?:[^/]+/)*?")
         expression = expression[:position] + b"(?:" + expression[position + 3 :] + b")"
     return expression
+
+
+def _split_path(pattern: bytes) -> list[bytes]:
+    """Split a pattern at each "/" outside of groups such as [a/]; two or more stars alone become "**"."""
+    segments, start, index = [], 0, 0
+    while index < len(pattern):
+        letter = pattern[index : index + 1]
+        if letter == b"[":
+            _, index = _translate_bracket(pattern, index + 1)
+            continue
+        if letter == b"/":
+            segments.append(pattern[start:index])
+            start = index + 1
+        index += 2 if letter == b"\\" and pattern[index + 1 : index + 2] != b"/" else 1
+    segments.append(pattern[start:])
+    return [b"**" if len(segment) > 1 and not segment.strip(b"*") else segment for segment in segments]
 
 
 def _translate_name(pattern: bytes) -> bytes:

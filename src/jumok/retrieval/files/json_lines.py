@@ -24,7 +24,7 @@ def cut_json_lines(lines: Iterator[tuple[int, str, bool]], report: Callable[[int
     """
     is_continued = False
     for number, line, is_end in lines:
-        was_continued, is_continued = is_continued, not is_end and len(line) >= MAX_RECORD
+        was_continued, is_continued = is_continued, not is_end
         if was_continued or not line.strip():
             continue
         try:

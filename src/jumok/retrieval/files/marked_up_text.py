@@ -7,9 +7,11 @@ from collections.abc import Iterator
 
 from .passage_cutter import PassageCutter, Piece, clean_text
 
+MAX_LINE = 1000  # characters; a longer line is no heading
 MAX_HEADING = 100  # characters of the headings in front of a passage
 
-_HASH_HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(.*?)(?:[ \t]+#+)?[ \t]*")
+_HASH_HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+")
+_CLOSING_HASHES = re.compile(r"(?:^|[ \t])#+$")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _MARKDOWN_UNDERLINE = re.compile(r" {0,3}(=+|-{2,})[ \t]*")
 _RST_UNDERLINE = re.compile(r"([=\-~^\"'#*+`:.<>_])\1{2,}[ \t]*")
@@ -93,10 +95,10 @@ def _find_heading(
 ) -> tuple[int, str, int] | None:
     """Return the depth, the title and the line number of a heading that this line is or underlines; else None."""
     number, text, is_end = line
-    if is_markdown and (match := _HASH_HEADING.fullmatch(text)):
-        return len(match[1]), match[2], number
-    if not is_end and len(text) > MAX_HEADING:
+    if not is_end or len(text) > MAX_LINE:
         return None
+    if is_markdown and (match := _HASH_HEADING.match(text)):
+        return len(match[1]), _CLOSING_HASHES.sub("", text[match.end() :].strip()), number
     underline = (_MARKDOWN_UNDERLINE if is_markdown else _RST_UNDERLINE).fullmatch(text)
     if underline is None or previous is None or previous[0] != number - 1 or not previous[2]:
         return None

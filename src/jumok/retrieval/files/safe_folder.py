@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from jumok.defaults import INDEXED_FILES
 from jumok.errors import ArgumentError, DataError
 
 from .ignore_rules import MAX_BYTES as MAX_IGNORE_BYTES
@@ -20,7 +21,6 @@ from .ignore_rules import IgnorePattern, is_ignored, parse_ignore_file
 from .skip_log import SkipLog, UnusableFileError, make_printable
 from .text_endings import is_text_name
 
-MAX_FILES = 200_000
 MAX_FILE_BYTES = 64 * 2**20
 MAX_TOTAL_BYTES = 2 * 2**30
 MAX_DEPTH = 100  # folders below each other; each holds two descriptors open
@@ -82,7 +82,7 @@ class SafeFolder:
             self._descriptor = -1
 
     def list_text_files(
-        self, skipped: SkipLog, *, max_files: int = MAX_FILES, excluded: Path | None = None
+        self, skipped: SkipLog, *, max_files: int = INDEXED_FILES, excluded: Path | None = None
     ) -> Iterator[TextFile]:
         """Yield the files that may contain text, in the order of the file system.
 

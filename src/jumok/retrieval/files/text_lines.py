@@ -16,7 +16,6 @@ PART_CHARACTERS = 65_536  # a longer line is read in parts
 _BLOCK_BYTES = 2**18
 _SAMPLE_BYTES = 2**16
 _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
-_OTHER_LINE = re.compile(rb"[^\n]*[\x80-\xff][^\n]*")
 _CONTROL_BYTE = re.compile(rb"[\x01-\x08\x0b\x0e-\x19\x1c-\x1f\x7f]")
 
 
@@ -52,7 +51,7 @@ class BoundedFile(io.RawIOBase):
 def read_text_lines(descriptor: int, size: int, part: int = PART_CHARACTERS) -> Iterator[tuple[int, str, bool]]:
     r"""Yield (line number, text, is end of line) of a text file.
 
-    Lines end with \n, \r\n or \r. A line longer than ``part`` characters is yielded in parts.
+    Lines end with \n, \r\n or \r. A line longer than ``part`` characters is yielded in parts that end between words.
 
     Args:
         descriptor: The open file.
@@ -64,10 +63,14 @@ def read_text_lines(descriptor: int, size: int, part: int = PART_CHARACTERS) -> 
     """
     encoding = detect_encoding(descriptor, size)
     number = 1
+    rest = ""  # the beginning of a word at the end of a part
     with io.TextIOWrapper(io.BufferedReader(BoundedFile(descriptor, size), _BLOCK_BYTES), encoding) as text:
         try:
-            while line := text.readline(part):
-                is_end = line.endswith("\n")
+            while line := rest + text.readline(part - len(rest)):
+                is_end = line.endswith("\n") or len(line) < part
+                end = len(line) if is_end else line.rfind(" ") + 1
+                # a word that fills half of a part is an encoded file, and is cut
+                line, rest = (line[:end], line[end:]) if end > part // 2 else (line, "")
                 yield number, line.removesuffix("\n"), is_end
                 number += is_end
         except UnicodeError:  # the file has changed since its encoding was detected
@@ -99,7 +102,7 @@ def detect_encoding(descriptor: int, size: int) -> str:
             raise UnusableFileError("binary")
         has_control = has_control or _CONTROL_BYTE.search(block) is not None
         if len(sample) < _SAMPLE_BYTES and not block.isascii():
-            sample += b"\n".join(match[0] for match in _OTHER_LINE.finditer(block))[:_SAMPLE_BYTES]
+            sample += b"\n".join(line for line in block.split(b"\n") if not line.isascii())[:_SAMPLE_BYTES]
     if not sample or _can_decode(descriptor, size, "utf-8"):
         return "utf-8"
     # a sample ends in the middle of a line, perhaps in the middle of a character

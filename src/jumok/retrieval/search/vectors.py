@@ -9,13 +9,14 @@ import numpy as np
 import torch
 
 from jumok.errors import ArgumentError, DataError
+from jumok.threads import use_threads
 
 from .neighbour_graph import NeighbourGraph
 from .ranking import check_count, select_largest
 
 EXACT_LIMIT = 500_000  # vectors; up to here exact products take a few hundredths of a second
 ROUNDING = 1e-5  # more than the rounding error of a product in float32
-BLOCK_ROWS = 16_384  # vectors that are converted to float32 at a time
+BLOCK_ROWS = 1024  # vectors that are converted at a time; they stay in the processor's cache
 
 
 class VectorIndex:
@@ -127,12 +128,20 @@ class VectorIndex:
         if self._matrix.dtype == np.float32:
             np.matmul(self._matrix, vector, out=cosines)
         else:
-            for start in range(0, len(self), BLOCK_ROWS):
-                # numpy multiplies float16 in a slow loop; torch converts it with vector instructions
-                block = torch.from_numpy(np.array(self._matrix[start : start + BLOCK_ROWS]))
-                cosines[start : start + BLOCK_ROWS] = (block.float() @ torch.from_numpy(vector)).numpy()
+            self._multiply_halves(vector, cosines)
         self._check_finite(cosines, np.arange(len(self)))
         return cosines
+
+    def _multiply_halves(self, vector: np.ndarray, cosines: np.ndarray) -> None:
+        """Write the products of float16 vectors, which numpy multiplies and converts slowly, into ``cosines``."""
+        factor, products = torch.from_numpy(vector), torch.from_numpy(cosines)
+        converted = torch.empty(BLOCK_ROWS, len(vector))
+        with use_threads(1):  # a block is too small for several threads
+            for start in range(0, len(self), BLOCK_ROWS):
+                # a copy: torch accepts no read-only array
+                halves = torch.from_numpy(np.array(self._matrix[start : start + BLOCK_ROWS]))
+                rows = converted[: len(halves)].copy_(halves)
+                torch.mv(rows, factor, out=products[start : start + len(halves)])
 
     def _multiply_exactly(self, vector: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         """Return the products with some vectors in float64, each summed in the same order, so that ties are exact."""

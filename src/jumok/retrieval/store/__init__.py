@@ -2,5 +2,16 @@
 
 from .folder_index import FolderIndex, open_index
 from .index_status import FileChanges, IndexStatus
+from .overview import StoredIndex, inspect_index, list_indexes, measure_folder, remove_index
 
-__all__ = ["FileChanges", "FolderIndex", "IndexStatus", "open_index"]
+__all__ = [
+    "FileChanges",
+    "FolderIndex",
+    "IndexStatus",
+    "StoredIndex",
+    "inspect_index",
+    "list_indexes",
+    "measure_folder",
+    "open_index",
+    "remove_index",
+]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import shutil
@@ -86,14 +87,12 @@ def build_generation(folder: SafeFolder, settings: BuildSettings, old: Generatio
             "passages_per_second": max(read_count, computed) / max(seconds, 1e-9),
             **vectors,
         }
-        generation = publish(settings.location, work, facts)
+        return publish(settings.location, work, facts)
     except BaseException:
         shutil.rmtree(work, ignore_errors=True)
+        with contextlib.suppress(OSError):  # it holds the vectors of an interrupted run, or an older generation
+            settings.location.rmdir()
         raise
-    if settings.embedder is not None:
-        for path in settings.location.glob(f"{PENDING_FILE}*"):
-            path.unlink(missing_ok=True)
-    return generation
 
 
 def _read_files(folder: SafeFolder, database: PassageDatabase, settings: BuildSettings, old: Generation | None) -> int:

@@ -7,15 +7,26 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jumok.errors import DataError
-from jumok.retrieval.files import MAX_FILES, SafeFolder, SkipLog, make_printable
+from jumok.checkpoint.resolve import resolve_model_path
+from jumok.defaults import INDEXED_FILES
+from jumok.errors import CheckpointError, DataError
+from jumok.retrieval.files import SafeFolder, SkipLog, make_printable
 from jumok.retrieval.passage import Passage
 
 from .build import BuildSettings, Progress, build_generation
 from .embedding_model import identify_model, load_model
-from .generation import BM25_FOLDER, GRAPH_FILE, DamagedIndexError, Generation, open_current
+from .generation import (
+    BM25_FOLDER,
+    GRAPH_FILE,
+    DamagedIndexError,
+    Generation,
+    open_current,
+    remove_leftovers,
+    remove_pending,
+)
 from .index_location import locate_index, lock_index
 from .index_status import FileChanges, IndexStatus
 from .passage_database import PassageDatabase
@@ -25,15 +36,16 @@ if TYPE_CHECKING:
     from jumok.retrieval.search import SearchResult
 
 Report = Callable[[str], None]
+DEFAULT_EMBEDDER = "minilm"
 
 
 def open_index(
     folder: str | os.PathLike[str],
     *,
-    embedder: str | None = "minilm",
+    embedder: str | None = DEFAULT_EMBEDDER,
     progress: Progress | None = None,
     report: Report | None = None,
-    max_files: int = MAX_FILES,
+    max_files: int = INDEXED_FILES,
     rebuild: bool = False,
 ) -> FolderIndex:
     """Open the index of a folder. Only files that have changed since the last time are read again.
@@ -43,7 +55,8 @@ def open_index(
 
     Args:
         folder: The folder.
-        embedder: The embedding model; None: search by words only (BM25). Vectors that are stored already are kept.
+        embedder: The embedding model; None: search by words only (BM25), and vectors that are stored already are kept;
+            "auto": the model of the stored index, else minilm if it is on this machine, else none.
         progress: Called with a stage ("reading", "embedding", "indexing") and the finished and total number of steps.
         report: Called at once with sentences that the person should read; ``FolderIndex.status.notices`` has them too.
         max_files: The largest number of files.
@@ -63,6 +76,8 @@ def open_index(
 
     with SafeFolder(folder) as safe_folder:
         location = locate_index(safe_folder.path)
+        if embedder == "auto":
+            embedder = _select_embedder(location, notify)
         model = None if embedder is None else identify_model(embedder)
         settings = BuildSettings(location, embedder, model, max_files, progress or (lambda stage, done, total: None))
         with lock_index(location, notify):
@@ -213,35 +228,56 @@ def describe_index(
     )
 
 
+def _select_embedder(location: Path, notify: Report) -> str | None:
+    """Return the embedding model of a stored index, or the default one; None if it is not on this machine."""
+    try:
+        generation = open_current(location, check_files=False)
+    except DamagedIndexError:
+        generation = None
+    embedder = DEFAULT_EMBEDDER if generation is None else generation.header.embedder
+    try:
+        if embedder is not None:
+            resolve_model_path(embedder)
+    except CheckpointError as error:
+        notify(f"the files are searched by words only: {error}")
+        return None
+    return embedder
+
+
 def _open_locked(
     folder: SafeFolder, settings: BuildSettings, notices: list[str], notify: Report, rebuild: bool
 ) -> FolderIndex:
     """Open the index, after building what is needed."""
-    old = None if rebuild else _open_old(settings, notify)
-    action = "built" if old is None else "updated"
-    changes = FileChanges()
-    if old is not None:
-        status = describe_index(folder, old, settings, "opened", notices)
-        is_complete = settings.embedder is None or (old.header.model == settings.model and not old.header.missing)
-        if not status.changes and is_complete and old.find_outdated_part() is None:
-            return FolderIndex(old, status, settings.embedder)
-        changes = status.changes
-        _explain_update(old, settings, notify)
-    if rebuild:
-        for path in settings.location.glob("pending.db*"):
-            path.unlink(missing_ok=True)
-    generation = build_generation(folder, settings, old)
-    status = describe_index(folder, generation, settings, action, notices)
-    return FolderIndex(generation, replace(status, changes=changes), settings.embedder)
-
-
-def _open_old(settings: BuildSettings, notify: Report) -> Generation | None:
-    """Return the current generation; None if there is none that can be used."""
     try:
-        return open_current(settings.location)
+        old = None if rebuild else open_current(settings.location)
+        if old is not None:
+            try:
+                return _open_or_update(folder, settings, notices, notify, old)
+            except (OSError, sqlite3.Error, DataError):
+                open_current(settings.location, verify=True)  # a large index is not hashed whenever it is opened
+                raise
     except DamagedIndexError as error:
         notify(f"the index of this folder cannot be used ({error}); it is built again")
-        return None
+    if rebuild:
+        remove_pending(settings.location)
+    generation = build_generation(folder, settings, None)
+    return FolderIndex(generation, describe_index(folder, generation, settings, "built", notices), settings.embedder)
+
+
+def _open_or_update(
+    folder: SafeFolder, settings: BuildSettings, notices: list[str], notify: Report, old: Generation
+) -> FolderIndex:
+    """Open an index, after updating it if files, versions or the embedding model have changed."""
+    status = describe_index(folder, old, settings, "opened", notices)
+    is_complete = settings.embedder is None or (old.header.model == settings.model and not old.header.missing)
+    if not status.changes and is_complete and old.find_outdated_part() is None:
+        remove_leftovers(old)
+        return FolderIndex(old, status, settings.embedder)
+    _explain_update(old, settings, notify)
+    open_current(settings.location, verify=True)  # nothing that is damaged is copied
+    generation = build_generation(folder, settings, old)
+    updated = describe_index(folder, generation, settings, "updated", notices)
+    return FolderIndex(generation, replace(updated, changes=status.changes), settings.embedder)
 
 
 def _explain_update(old: Generation, settings: BuildSettings, notify: Report) -> None:

@@ -110,13 +110,14 @@ class Generation:
         return "terms" if self.header.terms_version != TERMS_VERSION else None
 
 
-def open_current(location: Path, *, verify: bool = False) -> Generation | None:
+def open_current(location: Path, *, verify: bool = False, check_files: bool = True) -> Generation | None:
     """Return the current generation of an index; None if there is no index.
 
     Args:
         location: The folder of the index.
         verify: Hash every file and let SQLite check its pages. By default only an index of up to 256 MB is hashed, and
             of a larger one the sizes are compared.
+        check_files: Check the files at all; otherwise only the header is read.
 
     Raises:
         DamagedIndexError: If a file is missing, or not as it was written, or if another version has written the index.
@@ -137,8 +138,10 @@ def open_current(location: Path, *, verify: bool = False) -> Generation | None:
         raise DamagedIndexError(f"{HEADER_FILE} has changed")
     if stored.get("format") != FORMAT_VERSION:
         raise DamagedIndexError("another version of jumok has written it")
+    stored["checksums"] = {name: tuple(checksum) for name, checksum in stored["checksums"].items()}
     generation = Generation(folder, Header(**stored))
-    _check_files(generation, verify)
+    if check_files:
+        _check_files(generation, verify)
     return generation
 
 
@@ -165,20 +168,34 @@ def publish(location: Path, folder: Path, facts: dict[str, Any]) -> Generation:
     _write_file(temporary, json.dumps(pointer).encode())
     os.replace(temporary, location / CURRENT_FILE)
     _flush_to_disk(location)
-    remove_leftovers(location, keep=folder.name)
-    return Generation(folder, header)
+    generation = Generation(folder, header)
+    remove_leftovers(generation)
+    return generation
 
 
-def remove_leftovers(location: Path, keep: str | None) -> None:
-    """Remove old generations, and those of processes that were killed. Call it only with the index locked.
+def remove_leftovers(generation: Generation) -> None:
+    """Remove older generations, and what killed processes have left. Call it only with the index locked.
+
+    Args:
+        generation: The current generation.
+    """
+    location = generation.folder.parent
+    for folder in location.glob(f"{PREFIX}*"):
+        if folder != generation.folder:
+            shutil.rmtree(folder, ignore_errors=True)
+    (location / f"{CURRENT_FILE}.part").unlink(missing_ok=True)
+    if not generation.header.missing and generation.header.embedder is not None:
+        remove_pending(location)
+
+
+def remove_pending(location: Path) -> None:
+    """Remove the vectors of an interrupted run.
 
     Args:
         location: The folder of the index.
-        keep: The name of the current generation.
     """
-    for folder in location.glob(f"{PREFIX}*"):
-        if folder.name != keep:
-            shutil.rmtree(folder, ignore_errors=True)
+    for path in location.glob(f"{PENDING_FILE}*"):
+        path.unlink(missing_ok=True)
 
 
 def _check_files(generation: Generation, verify: bool) -> None:

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-from jumok.errors import ArgumentError
+from jumok.errors import ArgumentError, DataError
 from jumok.retrieval.files import SkipLog, TextFile, make_printable
 from jumok.retrieval.passage import Passage
 
@@ -92,10 +92,13 @@ class PassageDatabase:
 
         Raises:
             ArgumentError: If there is no such passage.
+            DataError: If the database is damaged.
         """
-        row = self._connection.execute(
-            "SELECT path, first, last, text, unit FROM passages WHERE number = ?", (number,)
-        ).fetchone()
+        query = "SELECT path, first, last, text, unit FROM passages WHERE number = ?"
+        try:
+            row = self._connection.execute(query, (number,)).fetchone()
+        except sqlite3.DatabaseError as error:
+            raise DataError(f"the index is damaged ({error}); build it again: jumok index FOLDER --rebuild") from None
         if row is None:
             raise ArgumentError(f"there is no passage {number}; the index has {len(self):,} passages, counted from 0")
         path, *fields = row

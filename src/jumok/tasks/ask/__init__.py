@@ -1,7 +1,8 @@
 """Answer questions from an index of the user's files, and measure which passage each answer depends on."""
 
 from .answer import Answer, CutPassage
-from .ask import AskSettings, ask
+from .answer_question import AskSettings, ask
+from .fusion_reader import FusionReader
 from .prompt_reader import PromptReader
 from .reader_choice import create_reader
 from .reading import Reader, Reading
@@ -11,6 +12,7 @@ __all__ = [
     "Answer",
     "AskSettings",
     "CutPassage",
+    "FusionReader",
     "PromptReader",
     "Reader",
     "Reading",

@@ -16,7 +16,7 @@ from jumok.models.gpt import COUNTED_POSITIONS, GPT
 from jumok.threads import use_fastest_threads
 
 from .prompt import Prompt, build_prompt
-from .reading import Reading, get_token_log_probabilities
+from .reading import Reading, explain_split_characters, get_token_log_probabilities
 
 
 class PromptReader:
@@ -37,6 +37,14 @@ class PromptReader:
         # The keys and values of the last reading: the cuts need those of the tokens before each passage.
         self._cached_tokens: list[int] = []
         self._cache = Cache()
+
+    def explain_unreadable(self, question: str) -> str | None:
+        """Return why the model cannot read a question; None if it can.
+
+        Args:
+            question: The question.
+        """
+        return explain_split_characters(self.tokenizer, question)
 
     def build_prompt(self, question: str, passages: Sequence[str], limit: int = 0) -> Prompt:
         """Return the prompt for a question and passages.

@@ -10,6 +10,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from jumok.data.tokenizers.tokenizer import Tokenizer
+from jumok.retrieval.search.tokenize import has_paired_characters
+
+MAX_TOKENS_PER_CHARACTER = 1.5  # smollm2 needs 2.5 tokens for a Korean syllable
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -35,6 +40,14 @@ class Reading:
 @runtime_checkable
 class Reader(Protocol):
     """A model that answers a question from passages."""
+
+    def explain_unreadable(self, question: str) -> str | None:
+        """Return why the model cannot read a question; None if it can.
+
+        Args:
+            question: The question.
+        """
+        ...
 
     def read(self, question: str, passages: Sequence[str], limit: int) -> Reading:
         """Return the most probable text, token by token.
@@ -76,6 +89,25 @@ class Reader(Protocol):
             reading: The text, with its question and passages.
         """
         ...
+
+
+def explain_split_characters(tokenizer: Tokenizer, question: str) -> str | None:
+    """Return why a model cannot read Korean, Chinese or Japanese; None if it can, or if there is none in the question.
+
+    A tokenizer that was trained on a language has a token for most of its syllables; any other one splits each of them
+    into bytes.
+
+    Args:
+        tokenizer: The tokenizer of the model.
+        question: The question.
+    """
+    characters = "".join(character for character in question if has_paired_characters(character))
+    if not characters or len(tokenizer.encode(characters, special=False)) < MAX_TOKENS_PER_CHARACTER * len(characters):
+        return None
+    return (
+        "this reader was not trained on the language of the question: its tokenizer splits each syllable into several "
+        "bytes, so the passages are shown without an answer"
+    )
 
 
 def get_token_log_probabilities(logits: Float[Tensor, "token vocab"], token_ids: Sequence[int]) -> tuple[float, ...]:

@@ -22,9 +22,8 @@ from jumok.errors import ArgumentError, ShapeError
 from jumok.fields import choice, flag, integer, integers, real
 from jumok.layers import EncoderBlock, FeedForward, LayerNorm, PatchEmbedding
 from jumok.layers.patches import Images, check_images, compute_patch_grid
-
-from .config import Config
-from .model import Model, Output, initialise_linear_layers
+from jumok.models.config import Config
+from jumok.models.model import Model, Output, initialise_linear_layers
 
 
 @dataclass(frozen=True)

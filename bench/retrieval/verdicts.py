@@ -1,0 +1,201 @@
+"""Measure both error rates of the verdicts of ``jumok ask``, on written-down questions about the catalogue's books.
+
+    python bench/retrieval/verdicts.py                  # the test questions: 50 answerable, 50 unanswerable
+    python bench/retrieval/verdicts.py --split dev      # the questions that the thresholds were chosen on
+    python bench/retrieval/verdicts.py --split dev --choose
+
+The books are indexed first (minutes; once), then each question takes a few seconds. Rows are stored as they are
+computed (--rows), so that a second call only prints.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import statistics
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from question_file import Question, find_passages, read_questions
+
+import jumok
+from jumok.data.catalogue import download_entry, get_cache_folder
+from jumok.retrieval import FolderIndex, Passage, open_index
+from jumok.tasks.ask import AskSettings, PromptReader, VerdictRule, ask
+
+# The rule is applied afterwards, so that thresholds can be compared: nothing is rejected before it is read.
+READ_EVERYTHING = VerdictRule(cosine=-1.0, change=float("inf"))
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was measured for one question.
+
+    Args:
+        id: The name of the question.
+        answerable: Whether a book contains the answer.
+        kind: Of an unanswerable question: "near" or "far".
+        text: What the model wrote.
+        is_correct: Whether the text contains an accepted answer.
+        found: Whether the search found the passage that answers the question.
+        cosine: The largest cosine of the passages.
+        changes: The change of the answer's log-probability without each passage.
+        controls: The change without each control passage.
+        cites_right_passage: Whether the passage with the largest drop is the one that answers the question.
+        attends_right_passage: Whether the passage with the most attention is the one that answers the question.
+        seconds: How long the answer took, with controls and attention if they were measured.
+    """
+
+    id: str
+    answerable: bool
+    kind: str
+    text: str
+    is_correct: bool
+    found: bool
+    cosine: float
+    changes: list[float]
+    controls: list[float]
+    cites_right_passage: bool
+    attends_right_passage: bool
+    seconds: float
+
+
+def measure(
+    question: Question, index: FolderIndex, all_passages: list[Passage], reader: PromptReader, why: bool
+) -> Row:
+    """Answer a question and collect what the verdict reads."""
+    start = time.perf_counter()
+    answer = ask(index, question.question, reader, AskSettings(rule=READ_EVERYTHING, why=why))
+    seconds = time.perf_counter() - start
+    right = set()
+    if question.answerable:
+        right = find_passages(question, all_passages)
+    retrieved = [cut for cut in answer.passages if not cut.is_control]
+    text = (answer.text or "").lower()
+    return Row(
+        id=question.id,
+        answerable=question.answerable,
+        kind=question.kind,
+        text=answer.text or "",
+        is_correct=any(accepted.lower() in text for accepted in question.answers),
+        found=any(cut.hit.number in right for cut in retrieved),
+        cosine=max(cut.hit.cosine or 0.0 for cut in retrieved),
+        changes=[cut.change or 0.0 for cut in retrieved],
+        controls=[cut.change or 0.0 for cut in answer.passages if cut.is_control],
+        cites_right_passage=min(retrieved, key=lambda cut: cut.change or 0.0).hit.number in right,
+        attends_right_passage=max(retrieved, key=lambda cut: cut.attention or 0.0).hit.number in right,
+        seconds=seconds,
+    )
+
+
+def collect_rows(split: str, rows_file: Path, why: bool) -> list[Row]:
+    """Return the rows of all questions; those that are stored already are not measured again."""
+    stored = {}
+    if rows_file.is_file():
+        stored = {row.id: row for row in (Row(**json.loads(line)) for line in rows_file.read_text().splitlines())}
+    questions = read_questions(split)
+    missing = [question for question in questions if question.id not in stored]
+    if missing:
+        folder = download_entry("gutenberg")
+        reader = PromptReader(jumok.load("smollm2"))
+        with open_index(folder) as index, rows_file.open("a") as output:
+            all_passages = [index.get(number) for number in range(len(index))]
+            for number, question in enumerate(missing, 1):
+                row = measure(question, index, all_passages, reader, why)
+                stored[question.id] = row
+                output.write(json.dumps(asdict(row)) + "\n")
+                output.flush()
+                print(f"{number}/{len(missing)} {question.question} -> {row.text} {row.changes}", flush=True)
+    return [stored[question.id] for question in questions]
+
+
+def is_supported(row: Row, cosine: float, change: float) -> bool:
+    """The verdict "supported" by two thresholds."""
+    return bool(row.text) and row.cosine >= cosine and min(row.changes) <= change
+
+
+def share(flags: Iterable[bool]) -> float:
+    """The share of True."""
+    return statistics.fmean(flags)
+
+
+def choose_thresholds(rows: list[Row]) -> tuple[float, float]:
+    """Return the thresholds with the smallest mean of both error rates."""
+    cosines = [round(0.2 + 0.025 * step, 3) for step in range(21)]
+    changes = [-0.5 * step for step in range(25)]
+
+    def measure_error(thresholds: tuple[float, float]) -> float:
+        missed = share(not is_supported(row, *thresholds) for row in rows if row.answerable)
+        wrong = share(is_supported(row, *thresholds) for row in rows if not row.answerable)
+        return (missed + wrong) / 2
+
+    pairs = list(itertools.product(cosines, changes))
+    for pair in sorted(pairs, key=measure_error)[:8]:
+        print(f"  cosine {pair[0]:.3f}, change {pair[1]:+.1f}: mean error {measure_error(pair):.3f}")
+    return min(pairs, key=measure_error)
+
+
+def print_rates(rows: list[Row], cosine: float, change: float) -> None:
+    """Print both error rates, with the search alone and the cut alone beside them, and how good the answers are."""
+    answerable = [row for row in rows if row.answerable]
+    unanswerable = [row for row in rows if not row.answerable]
+    print(f"cosine >= {cosine:g} and change <= {change:g} nats: {len(answerable)} answerable, {len(unanswerable)} not")
+    for name, thresholds in {
+        "search and cut": (cosine, change),
+        "search alone": (cosine, float("inf")),
+        "cut alone": (-1.0, change),
+    }.items():
+        missed = share(not is_supported(row, *thresholds) for row in answerable)
+        wrong = share(is_supported(row, *thresholds) for row in unanswerable)
+        near = share(is_supported(row, *thresholds) for row in unanswerable if row.kind == "near")
+        far = share(is_supported(row, *thresholds) for row in unanswerable if row.kind == "far")
+        print(
+            f"  {name:15} answerable refused {missed:.0%}; unanswerable answered {wrong:.0%} "
+            f"(near {near:.0%}, far {far:.0%})"
+        )
+
+    passage_found = [row for row in answerable if row.found]
+    supported = [row for row in answerable if is_supported(row, cosine, change)]
+    print(f"  the search found the passage of {len(passage_found)} of {len(answerable)} answerable questions;")
+    refused = share(not is_supported(row, cosine, change) for row in passage_found)
+    correct = sum(row.is_correct for row in passage_found)
+    print(f"    of these {correct} texts are right, and {refused:.0%} are refused")
+    if supported:
+        print(
+            f"  of {len(supported)} supported answers, {share(row.is_correct for row in supported):.0%} are right; of the "
+            f"other texts {share(row.is_correct for row in answerable if row not in supported):.0%}"
+        )
+    cited = share(row.cites_right_passage for row in passage_found)
+    attended = share(row.attends_right_passage for row in passage_found)
+    print(f"  the right passage has the largest drop in {cited:.0%}, and the most attention in {attended:.0%}")
+    controls = sorted(abs(change) for row in rows for change in row.controls)
+    if controls:
+        print(
+            f"  control passages change the answer by {statistics.median(controls):.2f} nats (median), "
+            f"{controls[int(0.95 * len(controls))]:.2f} (95 of 100)"
+        )
+    seconds = sorted(row.seconds for row in rows)
+    print(f"  seconds per answer: median {statistics.median(seconds):.1f}, largest {seconds[-1]:.1f}")
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--split", choices=["dev", "test"], default="test")
+    parser.add_argument("--choose", action="store_true", help="Choose the thresholds on these questions.")
+    parser.add_argument("--quick", action="store_true", help="Do not measure attention and control passages.")
+    parser.add_argument("--rows", type=Path, help="Where rows are stored.  [default: in the cache folder]")
+    options = parser.parse_args()
+    rows_file = options.rows or get_cache_folder() / f"verdicts-{options.split}.jsonl"
+    rows = collect_rows(options.split, rows_file, not options.quick)
+    rule = VerdictRule()
+    print_rates(rows, rule.cosine, rule.change)
+    if options.choose:
+        print_rates(rows, *choose_thresholds(rows))
+
+
+if __name__ == "__main__":
+    main()

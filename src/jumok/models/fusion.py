@@ -1,0 +1,147 @@
+"""Fusion-in-Decoder (Izacard and Grave 2021): a question and passages in, an answer out.
+
+    source  -> [separator] question passage 1 [separator] question passage 2 ... : one sequence of tokens
+    encoder -> each passage attends to itself only, with positions from 0: mask.documents(passage ids)
+    decoder -> the cross-attention reads all passages
+
+It is a Transformer whose encoder has another mask: its time grows with the number of passages, not with the square of
+it, and the order of the passages does not change the answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from jumok.attention import mask
+from jumok.attention.grid import Positions
+from jumok.attention.mask import Mask
+from jumok.errors import ArgumentError
+from jumok.fields import choice, integer
+from jumok.layers.token_inputs import check_tokens
+from jumok.tap import has_listeners
+
+from .model import LayerWeights
+from .transformer import Transformer, TransformerConfig
+
+# Passages that are encoded as a batch are padded to the longest one. With more padding than this, one sequence with a
+# mask is faster.
+MAX_PADDED_TOKENS = 2.0
+
+
+@dataclass(frozen=True)
+class FusionConfig(TransformerConfig):
+    """The config of a Fusion-in-Decoder; the defaults are those of the Transformer, with pre-norm."""
+
+    family: ClassVar[str] = "fusion"
+
+    length: int = integer(512, "the longest passage or target, in tokens; the source may be longer")
+    order: str = choice("pre", ("post", "pre"), "post-norm or pre-norm")
+    separator: int = integer(3, "the token that begins a passage", least=0)
+
+    def check(self) -> None:
+        """Raise ArgumentError if fields contradict each other."""
+        super().check()
+        self.check_special_tokens(self.vocabulary, separator=self.separator)
+        for name, token in (("start", self.start), ("end", self.end), ("pad", self.pad)):
+            if token == self.separator:
+                raise ArgumentError(f"separator and {name} must be different tokens; both are token {token}")
+
+
+class Fusion(Transformer):
+    """An encoder-decoder that reads several passages apart: ``model(source, target).logits`` is
+    [batch, target, target vocabulary], at each position the logits of the next token. Tokens of the source before the
+    first separator form a passage, too.
+
+    Args:
+        config: Sizes and variants.
+    """
+
+    family = "fusion"
+    config_class = FusionConfig
+    config: FusionConfig
+
+    @property
+    def context_length(self) -> int:
+        """The longest passage or target in tokens."""
+        return self.config.length
+
+    def _build_encoder_mask(self, source: Tensor, token_mask: Tensor | None) -> Mask:
+        inside = mask.documents(find_passages(source, self.config.separator))
+        return inside if token_mask is None else inside & mask.padding(token_mask)
+
+    def _locate_source(self, source: Tensor, token_mask: Tensor | None) -> Positions:
+        """Return the positions of the tokens in their passages, counted over the real tokens."""
+        is_real = torch.ones_like(source) if token_mask is None else token_mask.long()
+        count = is_real.cumsum(1)
+        # the number of real tokens before the passage: at its separator, the count without the separator itself
+        before = torch.where(source == self.config.separator, count - is_real, 0).cummax(1).values
+        positions = (count - 1 - before).clamp_min(0)
+        if not (positions.is_meta or torch.compiler.is_compiling()):  # reading values would break the graph
+            self._check_length(int(positions.max()) + 1)
+        return positions
+
+    def _run_encoder(self, source: Tensor, token_mask: Tensor | None, weights: bool) -> tuple[Tensor, LayerWeights]:
+        """Encode each passage by itself. A lens and the weights need one sequence with a mask; otherwise the passages
+        are encoded as a batch, which gives the same vectors of real tokens faster."""
+        is_observed = weights or has_listeners()
+        if is_observed or source.is_meta or torch.compiler.is_compiling():
+            return super()._run_encoder(source, token_mask, weights)
+        check_tokens(source, self.config.vocabulary)
+        batch = _split_passages(source, token_mask, self.config.separator, self.config.pad)
+        if batch is None:
+            return super()._run_encoder(source, token_mask, weights)
+
+        encoded, no_weights = super()._run_encoder(batch.tokens, batch.token_mask, weights)
+        hidden = encoded.new_zeros(*source.shape, encoded.shape[-1])  # padding stays 0
+        hidden[batch.rows, batch.columns] = encoded[batch.passages, batch.offsets]
+        return hidden, no_weights
+
+
+def find_passages(source: Tensor, separator: int) -> Tensor:
+    """Return the passage of every token, [batch, source]: the number of separators up to it.
+
+    Args:
+        source: Token ids, [batch, source].
+        separator: The token that begins a passage.
+
+    >>> find_passages(torch.tensor([[9, 5, 6, 9, 7]]), 9)
+    tensor([[1, 1, 1, 2, 2]])
+    """
+    return (source == separator).cumsum(1)
+
+
+class _PassageBatch(NamedTuple):
+    """Passages as rows of a batch; the real token i is at [rows[i], columns[i]] of the source."""
+
+    tokens: Tensor  # [passage, length]
+    token_mask: Tensor
+    rows: Tensor
+    columns: Tensor
+    passages: Tensor
+    offsets: Tensor
+
+
+def _split_passages(source: Tensor, token_mask: Tensor | None, separator: int, pad: int) -> _PassageBatch | None:
+    """Return the passages of all sources as one batch; None if that does not save time."""
+    real_tokens = torch.ones_like(source, dtype=torch.bool) if token_mask is None else token_mask
+    rows, columns = real_tokens.nonzero(as_tuple=True)
+    if not len(rows):
+        return None
+
+    ids = find_passages(source, separator)[rows, columns] + rows * (source.shape[1] + 1)
+    _, passages, counts = torch.unique_consecutive(ids, return_inverse=True, return_counts=True)
+    first_tokens = counts.cumsum(0) - counts
+    offsets = columns - columns[first_tokens][passages]
+    count, length = len(counts), int(offsets.max()) + 1
+    if count == len(source) or count * length > MAX_PADDED_TOKENS * len(rows):
+        return None
+
+    tokens = source.new_full((count, length), pad)
+    tokens[passages, offsets] = source[rows, columns]
+    passage_mask = torch.zeros_like(tokens, dtype=torch.bool)
+    passage_mask[passages, offsets] = True
+    return _PassageBatch(tokens, passage_mask, rows, columns, passages, offsets)

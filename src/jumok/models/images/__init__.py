@@ -1,0 +1,1 @@
+"""Model families that classify images: ViT and Swin."""

@@ -1,0 +1,189 @@
+"""Answers from files: verdicts, controls, notes, and the whole path with smollm2 and minilm."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import jumok
+from catalogue_cache import CACHE, download_or_skip
+from jumok.checkpoint import Loaded
+from jumok.data.tokenizers.tokenizer import Tokenizer
+from jumok.errors import ArgumentError
+from jumok.models import GPT, GPTConfig
+from jumok.retrieval import FolderIndex, Hit, Passage, open_index
+from jumok.tasks.ask import AskSettings, PromptReader, VerdictRule, ask
+from jumok.tasks.ask.controls import choose_controls
+from jumok.tasks.ask.verdict import share_words
+
+FILES = {
+    "boat.txt": "The ferry Halla leaves Jeju for Mokpo at 13:40 every day except Monday.\n\n"
+    "A ticket for a car costs 64,000 won, and a dog travels without a fee.\n",
+    "bakery.md": "# The bakery\n\nMrs. Oh opened the bakery in 1987 together with her sister.\n\n"
+    "Their most popular bread contains chestnuts from Gongju.\n",
+    "tower.txt": "The old tower has 214 steps. A blue lamp burns in its highest window in stormy nights.\n",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of notes, with an index in a cache of its own."""
+    monkeypatch.setenv("JUMOK_CACHE", str(tmp_path / "cache"))
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    for name, text in FILES.items():
+        (notes / name).write_text(text)
+    return notes
+
+
+@pytest.fixture
+def index(folder: Path) -> Iterator[FolderIndex]:
+    with open_index(folder, embedder=None) as opened:
+        yield opened
+
+
+@pytest.fixture
+def reader() -> PromptReader:
+    torch.manual_seed(5)
+    model = GPT(GPTConfig(vocabulary=256, length=2048, width=16, layers=2, heads=2, positions="rotary")).eval()
+    return PromptReader(Loaded(model, Tokenizer.for_bytes(), model.config, "gpt"))
+
+
+def make_hit(cosine: float | None, text: str = "The ferry leaves at noon.") -> Hit:
+    return Hit(0, Passage("a.txt", 1, 1, text), 1.0, bm25=2.0, cosine=cosine)
+
+
+@pytest.mark.parametrize(
+    ("cosine", "change", "expected"),
+    [
+        (0.39, -20.0, "nothing fits"),  # the search rules it out, whatever the model wrote
+        (0.45, -3.1, "supported"),
+        (0.45, -2.9, "nothing fits"),
+        (0.60, -2.9, "not supported"),
+        (0.60, +4.0, "not supported"),
+        (0.60, -9.0, "supported"),
+    ],
+)
+def test_a_verdict_reads_the_search_and_the_cut(cosine: float, change: float, expected: str) -> None:
+    rule = VerdictRule(cosine=0.4, change=-3.0, subject_cosine=0.55)
+    assert rule.judge("Who?", [make_hit(0.1), make_hit(cosine)], [0.0, change]) == expected
+
+
+def test_without_vectors_the_shared_words_decide() -> None:
+    rule = VerdictRule(shared_words=0.4, change=-3.0)
+    assert not rule.rejects_search("When does the ferry leave?", [make_hit(None)])
+    assert rule.rejects_search("Which volcano erupted last?", [make_hit(None)])
+    assert rule.judge("When does the ferry leave?", [make_hit(None)], [-1.0]) == "not supported"
+    assert rule.rejects_search("When does the ferry leave?", [])
+    assert share_words("what is the", "anything") == 0.0
+
+
+def test_controls_are_other_passages_of_similar_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUMOK_CACHE", str(tmp_path / "cache"))
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    for number in range(40):
+        (notes / f"{number}.txt").write_text(f"Note {number}. " + "word " * (3 * number))
+    with open_index(notes, embedder=None) as index:
+        excluded = {3, 4, 5}
+        controls = choose_controls(index, "What?", excluded, 60, 2)
+        assert controls == choose_controls(index, "What?", excluded, 60, 2)
+        assert controls != choose_controls(index, "Who?", excluded, 60, 2)
+    numbers = {control.number for control in controls}
+    assert len(numbers) == 2 and not numbers & excluded
+    assert all(len(control.passage.text) < 200 for control in controls), "the longest note has more than 500 letters"
+
+
+def test_controls_of_a_tiny_index_are_those_that_exist(index: FolderIndex) -> None:
+    everything = set(range(len(index)))
+    assert choose_controls(index, "What?", everything, 50, 2) == []
+    assert len(choose_controls(index, "What?", everything - {0}, 50, 2)) == 1
+
+
+def test_an_answer_lists_what_was_measured(index: FolderIndex, reader: PromptReader) -> None:
+    settings = AskSettings(passages=2, limit=4, why=True, method="bm25")
+    steps: list[str] = []
+    answer = ask(index, "When does the ferry leave Jeju?", reader, settings, steps.append)
+    assert answer.passages[0].hit.passage.location == "boat.txt:1"
+    retrieved = [cut for cut in answer.passages if not cut.is_control]
+    reading = reader.read(answer.question, [cut.hit.passage.text for cut in retrieved], 4)
+    clean = sum(reading.log_probabilities)
+    expected = [sum(scores) - clean for scores in reader.score_cuts(reading)]
+    assert [cut.change for cut in retrieved] == pytest.approx(expected, abs=1e-5)
+    assert all(cut.attention is not None and 0 < cut.attention < 1 for cut in answer.passages)
+    assert steps == ["searching", "reading", "cutting each passage", "measuring attention", "cutting control passages"]
+
+    document = json.loads(json.dumps(answer.to_json()))
+    assert document["passages"][0]["location"] == "boat.txt:1"
+    assert document["log_probability"] == pytest.approx(clean, abs=1e-4)
+
+
+def test_search_only_reads_nothing(index: FolderIndex) -> None:
+    answer = ask(index, "When does the ferry leave Jeju?", None, AskSettings(passages=1))
+    assert answer.verdict is None and answer.text is None
+    assert [cut.hit.passage.location for cut in answer.passages] == ["boat.txt:1"]
+
+
+def test_a_question_that_no_file_mentions_is_not_read(index: FolderIndex) -> None:
+    answer = ask(index, "Which volcano erupted in Iceland?", RefusingReader())
+    assert answer.verdict == "nothing fits" and answer.text is None
+
+
+class RefusingReader(PromptReader):
+    """A reader that must not be asked to read."""
+
+    def __init__(self) -> None:
+        pass
+
+    def explain_unreadable(self, question: str) -> str | None:
+        return None
+
+    def read(self, *arguments: object) -> object:  # type: ignore[override]
+        raise AssertionError("nothing fits, so nothing may be read")
+
+
+def test_a_korean_question_says_that_an_english_reader_cannot_answer(index: FolderIndex, reader: PromptReader) -> None:
+    answer = ask(index, "배는 언제 떠나나요?", reader)
+    assert answer.verdict is None and answer.text is None
+    assert answer.note is not None and "was not trained on the language of the question" in answer.note
+
+
+@pytest.mark.parametrize("question", ["", "  \n"])
+def test_an_empty_question_is_refused(index: FolderIndex, question: str) -> None:
+    with pytest.raises(ArgumentError, match="the question is empty"):
+        ask(index, question, None)
+
+
+@pytest.mark.parametrize("settings", [{"passages": 0}, {"limit": 0}])
+def test_wrong_settings_are_refused(settings: dict[str, int]) -> None:
+    with pytest.raises(ArgumentError, match="must be at least 1"):
+        AskSettings(**settings)
+
+
+@pytest.fixture
+def downloaded_models(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The real reader and embedding model, beside a cache of indexes that is not shared."""
+    names = ("smollm2", "minilm")
+    cache = Path(os.environ["JUMOK_CACHE"])
+    cache.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        download_or_skip(name)
+        (cache / name).symlink_to(CACHE / name)
+
+
+def test_smollm2_answers_from_the_notes_and_the_cited_passage_is_measured(
+    folder: Path, downloaded_models: None
+) -> None:
+    with open_index(folder) as index:
+        reader = PromptReader(jumok.load("smollm2"))
+        answer = ask(index, "How many steps does the old tower have?", reader)
+        assert answer.verdict == "supported" and answer.text is not None and "214" in answer.text
+        assert answer.citation is not None and answer.citation.hit.passage.location == "tower.txt:1"
+
+        unrelated = ask(index, "Who won the football match in Lisbon?", reader)
+        assert unrelated.verdict == "nothing fits" and unrelated.citation is None
