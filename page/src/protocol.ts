@@ -68,7 +68,7 @@ export interface Hello {
 export interface Answer {
   number: number; // later asks name it as `answer`
   question: string;
-  verdict: "supported" | "not supported" | "nothing fits";
+  verdict: "supported" | "not supported" | "nothing fits" | null; // null: the model cannot read the question
   text: string | null; // null: nothing was read
   reached_limit: boolean; // the text was cut off
   log_probability: number | null;

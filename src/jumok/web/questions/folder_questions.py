@@ -11,7 +11,7 @@ from typing import Any
 
 from jumok.checkpoint import Loaded
 from jumok.errors import ArgumentError
-from jumok.tasks.ask import Answer, AskSettings, CutPassage, Reader, Reading, ask, create_reader
+from jumok.tasks.ask import Answer, AskSettings, CutPassage, PromptReader, Reader, Reading, ask, create_reader
 from jumok.tasks.ask.answer_question import NEAR_HITS, SearchableIndex
 from jumok.tasks.ask.controls import choose_controls
 from jumok.web import ask_fields as fields
@@ -141,8 +141,8 @@ class FolderQuestions:
             "citation": citation,
             "passages": passages,
             "threshold": self.settings.rule.change,
-            "is_cuttable": has_text,
-            "has_attention": has_text and ranges is not None,
+            "is_cuttable": has_text and ranges is not None,
+            "has_attention": has_text and isinstance(reader, PromptReader),
         }
 
     def _measure_evidence(self, reader: Reader, job: Job) -> dict[str, Any]:
