@@ -46,6 +46,7 @@ bench: $(VENV)/.dev  ## Run all benchmarks; downloads 98 MB once and takes about
 	$(BIN)/python bench/page.py
 	$(BIN)/python bench/perplexity.py
 	$(BIN)/python bench/pictures.py
+	$(BIN)/python bench/retrieval/index_memory.py
 	$(BIN)/python bench/train.py
 	$(BIN)/python bench/web/page_server.py
 	cat "$$($(BIN)/jumok data where shakespeare)"/*.txt | head -n 30000 > $(VENV)/shakespeare.txt
