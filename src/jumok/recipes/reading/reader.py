@@ -38,8 +38,8 @@ VALIDATION_PASSAGES = 5
 ANSWER_TOKENS = 24
 CONFIG = FusionConfig(vocabulary=512, length=96, width=128, layers=2, decoder_layers=2, heads=4, hidden=256)
 SETTINGS: dict[str, Any] = {
-    "steps": 3000, "batch": 32, "optimizer": "muon", "learning_rate": 4e-3, "matrix_rate": 2e-2, "final_rate": 0.0,
-    "warmup": 50, "beta2": 0.98, "decay": 0.01, "average": 0.99, "evaluate_every": 500, "save_every": 500,
+    "steps": 3000, "batch": 32, "optimizer": "adamw", "learning_rate": 1.5e-3, "final_rate": 0.0, "warmup": 50,
+    "beta2": 0.98, "decay": 0.01, "average": 0.99, "evaluate_every": 250, "save_every": 250,
 }  # fmt: skip
 
 
@@ -55,7 +55,7 @@ class ReaderOptions(Options):
     )
     passages: int = integer(5, "largest number of passages of a training question", 1, 100)
     single: int = integer(
-        25, "percent of the steps, at the beginning, with one passage; half of them with one sentence", 0, 100
+        40, "percent of the steps, at the beginning, with one passage; half of them with one sentence", 0, 100
     )
     held_out: int = integer(100, "number of questions in each cell of the report")
 
