@@ -31,8 +31,8 @@ class VerdictRule:
     Args:
         word_change: An answer is supported if cutting a passage changes the log-probability of one of its words by this
             much or more, in nats: -3 means 20 times less probable.
-        unrelated_cosine: With ``cosine_spread``, the cosine that the best of n passages must exceed: among more passages
-            an unrelated one is more similar by chance, as the largest of n random numbers grows as sqrt(2 log n).
+        unrelated_cosine: With ``cosine_spread``, the cosine that the best of n passages must exceed. Among more
+            passages an unrelated one is more similar by chance: the largest of n random numbers grows as sqrt(2 log n).
         cosine_spread: The spread of the cosines of unrelated passages.
         subject_margin: By how much the best cosine must exceed that limit if an answer without support is to be shown,
             marked "not supported": the files are about the subject. Otherwise nothing fits.
