@@ -40,7 +40,7 @@ class Row:
         kind: Of an unanswerable question: "near" or "far".
         text: What the model wrote.
         is_correct: Whether the text contains an accepted answer.
-        found: Whether the search found the passage that answers the question.
+        in_hits: Whether the search found the passage that answers the question.
         cosine: The largest cosine of the passages.
         changes: The change of the answer's log-probability without each passage.
         controls: The change without each control passage.
@@ -54,7 +54,7 @@ class Row:
     kind: str
     text: str
     is_correct: bool
-    found: bool
+    in_hits: bool
     cosine: float
     changes: list[float]
     controls: list[float]
@@ -81,7 +81,7 @@ def measure(
         kind=question.kind,
         text=answer.text or "",
         is_correct=any(accepted.lower() in text for accepted in question.answers),
-        found=any(cut.hit.number in right for cut in retrieved),
+        in_hits=any(cut.hit.number in right for cut in retrieved),
         cosine=max(cut.hit.cosine or 0.0 for cut in retrieved),
         changes=[cut.change or 0.0 for cut in retrieved],
         controls=[cut.change or 0.0 for cut in answer.passages if cut.is_control],
@@ -157,17 +157,16 @@ def print_rates(rows: list[Row], cosine: float, change: float) -> None:
             f"(near {near:.0%}, far {far:.0%})"
         )
 
-    passage_found = [row for row in answerable if row.found]
+    passage_found = [row for row in answerable if row.in_hits]
     supported = [row for row in answerable if is_supported(row, cosine, change)]
     print(f"  the search found the passage of {len(passage_found)} of {len(answerable)} answerable questions;")
     refused = share(not is_supported(row, cosine, change) for row in passage_found)
     correct = sum(row.is_correct for row in passage_found)
     print(f"    of these {correct} texts are right, and {refused:.0%} are refused")
     if supported:
-        print(
-            f"  of {len(supported)} supported answers, {share(row.is_correct for row in supported):.0%} are right; of the "
-            f"other texts {share(row.is_correct for row in answerable if row not in supported):.0%}"
-        )
+        right = share(row.is_correct for row in supported)
+        other_right = share(row.is_correct for row in answerable if row not in supported)
+        print(f"  of {len(supported)} supported answers {right:.0%} are right, of the other texts {other_right:.0%}")
     cited = share(row.cites_right_passage for row in passage_found)
     attended = share(row.attends_right_passage for row in passage_found)
     print(f"  the right passage has the largest drop in {cited:.0%}, and the most attention in {attended:.0%}")

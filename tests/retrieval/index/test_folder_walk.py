@@ -17,7 +17,7 @@ import pytest
 from jumok.errors import ArgumentError, DataError
 from jumok.retrieval.files import SafeFolder, SkipLog, UnusableFileError, safe_folder
 from jumok.retrieval.files.ignore_rules import is_ignored, parse_ignore_file
-from retrieval_folders import write_files
+from retrieval.index_folders import write_files
 
 
 def walk(folder: Path, **options: int) -> tuple[list[bytes], dict[str, int]]:

@@ -130,6 +130,14 @@ Title
     assert read(tmp_path, "b.md", "# " + "very long heading " * 50)[0].text.startswith("very long heading")
 
 
+def test_fields_at_the_beginning_of_markdown_are_no_headings(tmp_path: Path) -> None:
+    text = "---\ntitle: Boats\ndate: 2026\n---\n\nThey sail.\n\nTimes\n---\nSeven.\n"
+    assert [(passage.first, passage.last, passage.text) for passage in read(tmp_path, "a.md", text)] == [
+        (1, 6, "---\ntitle: Boats\ndate: 2026\n---\nThey sail."),
+        (10, 10, "Times\nSeven."),
+    ]
+
+
 def test_restructured_text_headings(tmp_path: Path) -> None:
     text = "Boats\n=====\n\nThey sail.\n\nTimes\n-----\nSeven.\n\nCats\n====\nThey sleep.\n"
     assert [(passage.first, passage.text) for passage in read(tmp_path, "a.rst", text)] == [

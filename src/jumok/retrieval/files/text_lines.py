@@ -63,14 +63,14 @@ def read_text_lines(descriptor: int, size: int, part: int = PART_CHARACTERS) -> 
     """
     encoding = detect_encoding(descriptor, size)
     number = 1
-    rest = ""  # the beginning of a word at the end of a part
+    remainder = ""  # the beginning of a word at the end of a part
     with io.TextIOWrapper(io.BufferedReader(BoundedFile(descriptor, size), _BLOCK_BYTES), encoding) as text:
         try:
-            while line := rest + text.readline(part - len(rest)):
+            while line := remainder + text.readline(part - len(remainder)):
                 is_end = line.endswith("\n") or len(line) < part
                 end = len(line) if is_end else line.rfind(" ") + 1
                 # a word that fills half of a part is an encoded file, and is cut
-                line, rest = (line[:end], line[end:]) if end > part // 2 else (line, "")
+                line, remainder = (line[:end], line[end:]) if end > part // 2 else (line, "")
                 yield number, line.removesuffix("\n"), is_end
                 number += is_end
         except UnicodeError:  # the file has changed since its encoding was detected
