@@ -67,7 +67,12 @@ class Row:
 
 
 def measure(
-    question: Question, index: FolderIndex, all_passages: list[Passage], reader: PromptReader, why: bool
+    question: Question,
+    index: FolderIndex,
+    all_passages: list[Passage],
+    reader: PromptReader,
+    why: bool,
+    passages: int,
 ) -> Row:
     """Answer a question and collect what the verdict reads."""
     start = time.perf_counter()
