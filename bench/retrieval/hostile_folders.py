@@ -1,6 +1,6 @@
 """Index folders that are too large: a million files, huge sparse files: python bench/retrieval/hostile_folders.py
 
-Each must be refused or skipped, in bounded time and memory. The time is that of the processor, as the machine may be busy.
+Each must be refused or skipped, in bounded time and memory. The time is processor time, as the machine may be busy.
 """
 
 import json
