@@ -4,7 +4,9 @@
 import { batch, computed, effect, signal } from "@preact/signals";
 import { createContext } from "preact";
 import { useContext } from "preact/hooks";
+import { AnswerDesk } from "./answer/desk";
 import type { Scale, Theme } from "./colour";
+import { copyText, download } from "./copy";
 import { EditHistory } from "./edit_history";
 import { hideStretch } from "./sound/stretches";
 import { type LinkState, readFragment, writeFragment } from "./link";
@@ -42,7 +44,7 @@ export interface Thumbnail {
 /** A long computation that the user waits for. */
 export interface Task {
   id: number;
-  name: "run" | "kinds" | "effect";
+  name: "run" | "kinds" | "effect" | "question" | "evidence" | "cut";
   report: ProgressReport;
 }
 
@@ -79,6 +81,8 @@ export class App {
   /** The edits on screen; the run follows. */
   readonly edits = signal<Edit[]>([]);
   readonly history = new EditHistory();
+  /** Questions about a folder; it is active on pages of `jumok ask`. */
+  readonly desk = new AnswerDesk(this);
 
   readonly site = computed<Site | null>(() => this.run.value?.sites[this.selection.value.site] ?? null);
   /** The pass that lists and lines read: with edits the edited one, unless the clean one is chosen. */
@@ -138,6 +142,7 @@ export class App {
         if (linked.scale) this.chooseScale(linked.scale as Scale);
         if (linked.skip_first) this.skipFirst.value = true;
       });
+      if (body.questions) return await this.desk.start(linked);
       const selection = linked.selection ?? body.selection;
       await this.execute(linked.model ?? body.model, linked.text === undefined ? body.text : linked.text, {
         selection: selection ?? undefined,
@@ -148,25 +153,29 @@ export class App {
     }
   }
 
-  /** Run a model on a text with the current edits, and show the result. */
+  /** Run a model on a text with the current edits, and show the result; false if it failed. On a page that answers
+   * questions, the text is the prompt with its answer. */
   async execute(
     model: string,
     text: string | null,
     options: { selection?: Selection; shown?: ShownMaps; generate?: number } = {},
-  ): Promise<void> {
+  ): Promise<boolean> {
     this.failure.value = null;
     try {
       const { body, buffers } = await this.work<Run>("run", "run", {
         model,
         text,
+        answer: this.desk.answer.value?.number,
         edits: this.edits.value,
         generate: options.generate ?? 0,
       });
       this.showRun(body, buffers, options);
+      return true;
     } catch (error) {
       const isCancelled = error instanceof AskError && error.reason === "cancelled";
       if (isCancelled && !this.run.value) this.failure.value = this.words.value.cancelledFirst;
       this.fail(error);
+      return false;
     }
   }
 
@@ -175,7 +184,8 @@ export class App {
     clearTimeout(this.runTimer);
     this.runTimer = setTimeout(() => {
       const run = this.run.value;
-      if (run) void this.execute(run.model.name, run.text);
+      if (this.desk.isActive.value) this.desk.update();
+      else if (run) void this.execute(run.model.name, run.text);
       else if (this.hello.value) void this.execute(this.hello.value.model, this.hello.value.text);
     }, delay);
   }
@@ -286,7 +296,7 @@ export class App {
     }
   }
 
-  private async work<Body>(task: Task["name"], ask: string, fields: Record<string, unknown>) {
+  async work<Body>(task: Task["name"], ask: string, fields: Record<string, unknown>) {
     let own = 0;
     try {
       return await this.client.ask<Body>(
@@ -350,6 +360,12 @@ export class App {
 
   removeEdits(indices: number[]): void {
     this.setEdits(this.edits.value.filter((_, position) => !indices.includes(position)));
+  }
+
+  /** Remove all edits without running the model; they cannot be restored. */
+  forgetEdits(): void {
+    this.edits.value = [];
+    this.history.clear();
   }
 
   undo(): void {
@@ -417,11 +433,9 @@ export class App {
 
   private writeLink(): void {
     const run = this.run.value;
-    if (!run) return;
+    if (!run && !this.desk.answer.value) return;
     const state: LinkState = {
-      model: run.model.name,
-      text: run.text,
-      edits: this.edits.value,
+      ...(this.desk.isActive.value ? this.desk.describeLink() : { model: run?.model.name, text: run?.text, edits: this.edits.value }),
       selection: this.selection.value,
       view: this.view.value,
       show: this.shown.value,
@@ -464,30 +478,6 @@ export function checkSelection(run: Run, selection: Selection | null | undefined
 
 function isEditList(edits: unknown): edits is Edit[] {
   return Array.isArray(edits) && edits.every((edit) => edit && typeof edit === "object");
-}
-
-/** Copy a text; pages without the clipboard's permission use a hidden text area. */
-export async function copyText(text: string): Promise<void> {
-  try {
-    await navigator.clipboard.writeText(text);
-  } catch {
-    const area = document.createElement("textarea");
-    area.value = text;
-    area.style.position = "fixed";
-    area.style.opacity = "0";
-    document.body.append(area);
-    area.select();
-    document.execCommand("copy");
-    area.remove();
-  }
-}
-
-export function download(blob: Blob, name: string): void {
-  const anchor = document.createElement("a");
-  anchor.href = URL.createObjectURL(blob);
-  anchor.download = name;
-  anchor.click();
-  setTimeout(() => URL.revokeObjectURL(anchor.href), 10_000);
 }
 
 const AppContext = createContext<App | null>(null);

@@ -1,6 +1,7 @@
 /** Describe heads, weights and edits in words and numbers. */
 
 import type { App } from "./app";
+import { listPassageCuts } from "./answer/cuts";
 import { listStretches } from "./sound/stretches";
 import type { Rectangle } from "./map/painter";
 import type { Edit, Run, Selection, Sequence, Site } from "./protocol";
@@ -105,6 +106,8 @@ export function listChanges(app: App): { text: string; edits: number[] }[] {
     for (const index of indices) changes[index].edits = [];
     changes[indices[0]] = { ...changes[indices[0]], text: app.words.value.hiddenStretch(time(first), time(end), indices.length), edits: indices };
   }
+  const passages = run?.answered?.passages ?? [];
+  for (const { passage, edit } of listPassageCuts(passages, edits)) changes[edit].text = app.words.value.passageCut(passages[passage].location);
   return changes.filter((change) => change.edits.length).map(({ text, edit, edits: indices }) => ({ text: text || describeEdit(app, edit), edits: indices }));
 }
 

@@ -41,6 +41,12 @@ export class EditHistory {
     return this.move(this.future, this.past, current);
   }
 
+  clear(): void {
+    this.past = [];
+    this.future = [];
+    this.updateSize();
+  }
+
   private move(from: Edit[][], to: Edit[][], current: Edit[]): Edit[] | undefined {
     const edits = from.pop();
     if (edits) to.push(current);

@@ -1,6 +1,7 @@
 /** Export the map that is shown: the canvas as PNG, or its cells and labels as SVG. */
 
-import { type App, download } from "./app";
+import type { App } from "./app";
+import { download } from "./copy";
 import { describeHead, formatWeight, labelsOf } from "./describe";
 import { cellColour, FONT, readColours } from "./map/painter";
 import type { MapId } from "./map/tiles";

@@ -60,19 +60,65 @@ export interface Hello {
   selection: Selection | null;
   language: "en" | "ko" | null; // null: the browser decides
   max_text: number; // longest text in characters
+  /** Where questions are answered from, and the first question; null or missing: the page shows a text. */
+  questions?: { folder: string; question: string; max_question: number } | null;
 }
 
-/** Ask {ask: "run", model, text, edits, generate}. `text` null: the input given at the start (an image, audio, a file). */
+/** Ask {ask: "question", question} -> with progress. The index and the reader are those of the command. */
+export interface Answer {
+  number: number; // later asks name it as `answer`
+  question: string;
+  verdict: "supported" | "not supported" | "nothing fits" | null; // null: the model cannot read the question
+  text: string | null; // null: nothing was read
+  reached_limit: boolean; // the text was cut off
+  log_probability: number | null;
+  citation: number | null; // index of the passage that supports the text
+  threshold: number; // a word_change of at most this, in nats, supports the text
+  note: string | null; // a sentence that the user must read
+  passages: Passage[];
+  is_cuttable: boolean; // whether there is a text to measure
+  has_attention: boolean; // whether {ask: "run", answer} can show the prompt and the answer
+}
+export interface Passage {
+  location: string; // "file:line"
+  text: string;
+  bm25: number | null;
+  cosine: number | null;
+  change: number | null; // of the answer's log-probability when the passage is cut, in nats
+  word: string; // the word of the answer that changes most
+  word_change: number | null; // of the log-probability of its token
+  attention: number | null; // share that it receives; null before `evidence`
+  range: [number, number] | null; // its positions in the prompt
+}
+
+/** {ask: "evidence", answer} -> with progress: what takes longer than the answer. */
+export interface Evidence {
+  attention: number[]; // on each passage
+  controls: Omit<Passage, "range">[]; // random passages, cut in the same way
+}
+
+/** {ask: "cut", answer, cut: [indices]} -> with progress: the answer without some passages. A newer one stops it. */
+export interface CutAnswer {
+  cut: number[];
+  change: number; // of the first answer's log-probability, in nats
+  text: string | null; // what the model writes now
+  reached_limit: boolean;
+  note: string | null; // why there is no text
+}
+
+/** Ask {ask: "run", model, text, edits, generate, answer?}. `answer`: the prompt of that answer is read. `text` null: the input given at the start (an image, audio, a file). */
 export interface Run {
   run: number; // later asks name it; an ask for an older run fails with reason "outdated"
   model: Model;
-  text: string | null; // null: the input is not text
+  text: string | null; // of a prompt, its question; null: the input is not text
   source: string[]; // labels of the positions
   target: string[]; // labels of the decoder's positions; empty without decoder
   image: Picture | null;
   audio: Sound | null;
   answer: string | null; // of a model that answers: translation, caption, transcript, class, numbers
   edited_answer: string | null; // the transcript of audio that the model writes under the edits; null without edits
+  /** Of the prompt of an answer: the positions of its passages. */
+  answered?: { number: number; passages: { location: string; range: [number, number] }[] } | null;
   generated: number; // the first generated position (of the target, if there is one); equal to the length if none
   unknown: string[]; // words outside the vocabulary
   notes: string[]; // sentences that the user must read (cut, warnings)
@@ -283,7 +329,8 @@ export interface SavedFile {
 export interface Progress {
   done: number;
   total: number; // 0: not known
-  stage: string; // "importing", "loading", "reading", "running", "classifying", "measuring", "computing"
+  stage: string; // "importing", "loading", "reading", "running", "classifying", "measuring", "computing",
+  // "searching", "answering", "cutting", "attending", "controls"
 }
 
 /** Pushed by the session, for example when `widget.edits` is set in Python. */

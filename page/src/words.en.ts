@@ -252,6 +252,57 @@ export const en = {
   hiddenNeighbours: "Also hidden: the neighbours that hear it through the convolutions (20 ms before, 40 ms after).",
   hiddenStretch: (start: string, end: string, attentions: number) => `Audio hidden · ${start}–${end} s · ${attentions} attentions`,
   noSpeech: "no speech",
+  // questions about files
+  question: "Question",
+  questionHint: "Ask a question about your files, and press Enter.",
+  ask: "Ask",
+  emptyQuestion: "The question is empty; type at least one word.",
+  goneQuestions: "The program that answers this page has ended. Start it again with: jumok ask FOLDER --open",
+  searching: "Searching …",
+  answering: "The model is reading and answering",
+  cutting: "Cutting passages",
+  attending: "Measuring the attention on each passage",
+  controls: "Cutting control passages",
+  verdicts: { supported: "Supported", "not supported": "Not supported", "nothing fits": "Nothing fits" },
+  supportedBy: (location: string, change: string, nats: string) => `Without ${location}, this answer is ${change} (${nats} nats).`,
+  withoutSupport: (count: number, nats: string) =>
+    `Without ${count === 1 ? "the passage" : `any one of the ${count} passages`}, the answer stays about as probable (${nats} nats at most).`,
+  nothingFits: (folder: string) => `Nothing in ${folder} fits this question.`,
+  wouldHaveWritten: "The model would have written:",
+  emptyAnswer: "The model wrote nothing.",
+  lessProbable: (ratio: number) => `${countTimes(ratio)} less probable`,
+  moreProbable: (ratio: number) => `${countTimes(ratio)} more probable`,
+  asProbable: "about as probable",
+  passagesTitle: "Passages",
+  passagesHint: "Click a passage to cut it; the model then answers without it.",
+  passagesNotRead: "The nearest passages; the model did not read them.",
+  nothingFound: "The search found no passage.",
+  cited: "cited",
+  cutPassage: "Cut",
+  putBack: "Put back",
+  putAllBack: "Put all back",
+  changeWhenCut: "change when cut",
+  attentionOn: "attention",
+  searchScores: "search",
+  cosine: "cosine",
+  natsOf: (change: string) => `${change} nats`,
+  cutHint: (threshold: string) =>
+    `Bars: how the log-probability of the answer, and of the word that changes most, changes when the passage is cut. The line is at ${threshold} nats; if a word falls beyond it, the passage supports the answer.`,
+  changedWord: (word: string) => `most changed word: ${word}`,
+  controlsTitle: (count: number) => (count === 1 ? "1 control passage" : `${count} control passages`),
+  controlsHint: "Chosen at random from passages that the search did not find, and read with the others. Cutting one of them should change little.",
+  withAll: "With all passages",
+  withoutPassages: (count: number) => (count === 1 ? "Without the cut passage" : `Without the ${count} cut passages`),
+  firstAnswerChange: (count: number, change: string, nats: string) =>
+    `Without the cut ${count === 1 ? "passage" : "passages"}, the first answer is ${change} (${nats} nats).`,
+  sameAnswer: "The model still writes the same.",
+  answeringAgain: "The model is answering without it …",
+  answeredAgain: (count: number, text: string) => `Without ${count === 1 ? "this passage" : `${count} passages`}: ${text}`,
+  showAttention: "Show the attention",
+  showAttentionHint: "The prompt and the answer under the lens; a cut passage is an edit there",
+  showAnswer: "Back to the answer",
+  otherEdits: (count: number) => `${count === 1 ? "One other edit acts" : `${count} other edits act`} on the attention maps only.`,
+  passageCut: (location: string) => `Passage cut · ${location}`,
   // generation
   generationTitle: "How the text is written, token by token",
   stepOf: (step: number, count: number) => `token ${step} of ${count}`,
@@ -271,5 +322,10 @@ export const en = {
   tooLong: (most: number) => `The text is too long; give at most ${most.toLocaleString("en")} characters.`,
   savedFile: "Saved file: look around freely. To change the text or the edits, open the model with jumok look.",
 };
+
+function countTimes(ratio: number): string {
+  if (ratio >= 1e6) return "more than a million times";
+  return `${ratio.toLocaleString("en", { maximumFractionDigits: ratio < 10 ? 1 : 0 })} times`;
+}
 
 export type Words = typeof en;

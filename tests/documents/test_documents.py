@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pkgutil
 import re
+import shlex
 import subprocess
 import sys
 from contextlib import redirect_stdout
@@ -102,6 +103,7 @@ def test_python_examples_run_and_print_what_is_shown(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("JUMOK_CACHE", str(tmp_path / "cache"))  # indexes of example folders are not kept
     namespace: dict[str, object] = {"__name__": "example"}
     for block in read_blocks(page):
         if block.kind != "python":
@@ -173,7 +175,9 @@ def test_console_examples_use_existing_commands_and_options(page: Path) -> None:
         for line in block.code.splitlines():
             if not line.startswith("$ "):
                 continue
-            words = line[2:].rpartition("| ")[2].split()
+            words = shlex.split(line[2:].rstrip("\\"))
+            if "|" in words:  # a pipe, and not a part of a quoted text
+                words = words[words.index("|") + 1 :]
             assert words[0] == "jumok", location
             command = find_command(words[1:], location)
             options = {option for parameter in command.params for option in parameter.opts}

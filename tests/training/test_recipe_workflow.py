@@ -56,6 +56,7 @@ CASES: dict[str, tuple[str, str | None, dict[str, Any]]] = {
         "recordings",
         {**SMALL, "decoder_layers": 1, "decoder_heads": 2, "decoder_hidden": 32, "mel_bins": 8, "language": "ko"},
     ),
+    "reader": ("reader", "questions.jsonl", {**SMALL, "decoder_layers": 1, "length": 32, "vocabulary": 300}),
     "image, swin": (
         "image",
         "images",
@@ -74,6 +75,16 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "pairs.tsv").write_text("\n".join(pairs) + "\n", encoding="utf-8")
     moods = [f"{word} day {number}\t{word}" for number in range(40) for word in ("good", "bad", "plain")]
     (folder / "moods.tsv").write_text("text\tlabel\n" + "\n".join(moods) + "\n", encoding="utf-8")
+    questions = [
+        {
+            "question": f"Where is {number}?",
+            "passages": [f"{number} is in {name}.", f"{number + 1} is in Rome."],
+            "answer": name,
+        }
+        for number in range(40)
+        for name in ("Ulm", "Bonn")
+    ]
+    (folder / "questions.jsonl").write_text("\n".join(map(json.dumps, questions)) + "\n", encoding="utf-8")
     rng, captions = numpy.random.default_rng(1), ["file\tcaption"]
     for kind in ("dark", "light"):
         (folder / "images" / kind).mkdir(parents=True)

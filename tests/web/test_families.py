@@ -47,6 +47,8 @@ def build_start(name: str, folder: Path) -> Start:
         speech_tokens = SpeechTokens(start=model.start_token, end=model.end_token)
     if model.reads == "numbers":
         text = "10 20 30"
+    if name == "fusion":
+        text = "ab? | ba | ab"
     tokenizer = Tokenizer.for_bytes() if model.reads != "numbers" else None
     return Start(Loaded(model, tokenizer, model.config, name, preparation, None, speech_tokens), text)
 

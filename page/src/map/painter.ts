@@ -1,6 +1,7 @@
 /** Paint a map on a canvas: tiles, labels, numbers in the cells, the cursor and a selected rectangle. */
 
 import { cssColour, decodeByte, differenceColour, inkOn, type Scale, type Theme, weightColour } from "../colour";
+import { type Band, paintBands } from "./bands";
 import { type MapId, nameMap, TILE, type TileId, type TileStore, type VisibleValues } from "./tiles";
 import { type Area, chooseLevel, type MapShape, topLevel, type Viewport } from "./viewport";
 
@@ -30,6 +31,7 @@ export interface MapPicture {
   selectedQuery: number | null;
   rectangle: Rectangle | null;
   cut: Rectangle[]; // cells that an edit removed
+  bands: Band[]; // stretches of keys that are marked
   values: VisibleValues | null;
   hasFocus: boolean;
   axisNames: { queries: string; keys: string };
@@ -122,6 +124,7 @@ export function paintMap(context: CanvasRenderingContext2D, store: TileStore, pi
   context.strokeStyle = colours.line;
   context.strokeRect(area.left - 0.5, area.top - 0.5, shownWidth + 1, shownHeight + 1);
   paintLabels(context, picture, colours);
+  paintBands(context, picture, colours.soft, colours.cut, colours.empty);
   return painted;
 }
 

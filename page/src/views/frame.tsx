@@ -3,6 +3,8 @@
 import { useEffect, useRef } from "preact/hooks";
 import { useApp, type View } from "../app";
 import { exportPng, exportSvg } from "../export";
+import { AnswerView } from "../answer/answer_view";
+import { PassageStrip } from "../answer/passage_strip";
 import { Computation } from "./computation";
 import { EditPanel } from "./edit_panel";
 import { EffectView } from "./effect_view";
@@ -38,6 +40,21 @@ export function Frame() {
     <div ref={rootRef} class="jumok" data-theme={app.theme.value} lang={app.language.value}>
       <Header />
       <Notices />
+      {app.desk.isShown.value ? <AnswerView /> : <Attention />}
+      <div class="jk-live" role="status" aria-live="polite">
+        {app.announcement.value}
+      </div>
+      {!app.run.value && !app.failure.value && !app.closed.value && <span class="jk-live">{words.connecting}</span>}
+    </div>
+  );
+}
+
+/** The input with its predictions, and the attention of the model. */
+function Attention() {
+  const app = useApp();
+  return (
+    <>
+      <PassageStrip />
       <SoundStrip />
       <TextStrip />
       <div class="jk-columns">
@@ -51,11 +68,7 @@ export function Frame() {
           <EditPanel />
         </aside>
       </div>
-      <div class="jk-live" role="status" aria-live="polite">
-        {app.announcement.value}
-      </div>
-      {!app.run.value && !app.failure.value && !app.closed.value && <span class="jk-live">{words.connecting}</span>}
-    </div>
+    </>
   );
 }
 
@@ -134,6 +147,11 @@ function Notices() {
     classifying: words.classifying,
     measuring: words.measuring,
     computing: words.computing,
+    searching: words.searching,
+    answering: words.answering,
+    cutting: words.cutting,
+    attending: words.attending,
+    controls: words.controls,
   };
   const notes = run ? [...run.notes, ...(run.unknown.length ? [words.unknownWords(run.unknown.join(", "))] : [])] : [];
   if (app.hello.value?.carrier === "file") notes.unshift(words.savedFile);
@@ -141,7 +159,7 @@ function Notices() {
     <div class="jk-notices">
       {closed && (
         <p class="jk-error" role="alert">
-          {closed === "token" ? words.wrongToken : words.gone}
+          {closed === "token" ? words.wrongToken : app.desk.isActive.value ? words.goneQuestions : words.gone}
         </p>
       )}
       {app.failure.value && (

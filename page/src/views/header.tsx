@@ -17,18 +17,25 @@ export function Header() {
     if (run?.text != null) text.value = run.text;
   }, [run]);
 
+  const questions = hello?.questions ?? null;
+  const answer = app.desk.answer.value;
   useEffect(() => {
-    if (hello?.text && !app.run.value) text.value = hello.text;
+    const first = questions?.question ?? hello?.text;
+    if (first && !app.run.value) text.value = first;
   }, [hello]);
+  useEffect(() => {
+    if (answer) text.value = answer.question;
+  }, [answer]);
 
   const canRun = app.can("run");
   const model = run?.model.name ?? hello?.model ?? "";
   const canType = canRun && (run === null || run.text !== null);
-  const canGenerate = canRun && run?.model.predicts === "next token" && run.target.length === 0;
+  const canGenerate = canRun && !questions && run?.model.predicts === "next token" && run.target.length === 0;
   const submit = (generate = 0) => {
-    const most = hello?.max_text ?? Infinity;
+    const most = questions?.max_question ?? hello?.max_text ?? Infinity;
     if (text.value.length > most) app.failure.value = words.tooLong(most);
-    else if (!text.value.trim()) app.failure.value = words.emptyText;
+    else if (!text.value.trim()) app.failure.value = questions ? words.emptyQuestion : words.emptyText;
+    else if (questions) void app.desk.ask(text.value);
     else void app.execute(model, text.value, { generate });
   };
   const say = (done: Promise<unknown>) => {
@@ -74,8 +81,8 @@ export function Header() {
         }}
       >
         <textarea
-          aria-label={words.text}
-          placeholder={run?.text === null ? words.notText : words.textHint}
+          aria-label={questions ? words.question : words.text}
+          placeholder={questions ? words.questionHint : run?.text === null ? words.notText : words.textHint}
           rows={1}
           value={run && run.text === null ? "" : text.value}
           disabled={!canType}
@@ -88,7 +95,7 @@ export function Header() {
         />
         {canRun && (
           <button type="submit" class="jk-main" disabled={!canType}>
-            {words.run}
+            {questions ? words.ask : words.run}
           </button>
         )}
         {canGenerate && (

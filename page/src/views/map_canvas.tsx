@@ -4,6 +4,7 @@ import { effect, type Signal, useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { useApp } from "../app";
 import { describeHead, formatWeight, labelsOf, listCuts } from "../describe";
+import { listBands } from "../map/bands";
 import { chooseValues, findLargest, layOut, type MapPicture, paintMap, type Rectangle, requestTiles } from "../map/painter";
 import { type MapId, nameMap, type VisibleValues } from "../map/tiles";
 import { type Area, beginMap, clampViewport, revealCell, type Viewport, WHOLE, zoomAt } from "../map/viewport";
@@ -77,6 +78,7 @@ export function MapCanvas({ shown, gestures, title }: { shown: Shown; gestures: 
         selectedQuery: selection.query,
         rectangle: gestures.rectangle.value,
         cut: shown === "clean" ? [] : listCuts(run.edits, site, selection.head),
+        bands: site.key_sequence === "source" ? listBands(run) : [],
         values: gestures.values.value.get(shown) ?? null,
         hasFocus: hasFocus.value,
         axisNames: { queries: words.queries, keys: words.keys },

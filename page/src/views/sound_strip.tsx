@@ -5,10 +5,10 @@ import { useEffect, useRef } from "preact/hooks";
 import { type App, useApp } from "../app";
 import { describeHead } from "../describe";
 import type { Audio, Listening, Sound } from "../protocol";
-import { compareTexts, type MarkedWord } from "../sound/differences";
 import { buildSpectrogram, paintSound } from "../sound/painter";
 import { listStretches } from "../sound/stretches";
 import { asFloats, AskError } from "../wire/client";
+import { ComparedTexts } from "./compared_texts";
 
 const STEP = 5; // positions that an arrow key moves: 100 ms
 const LEAST_DRAG = 4; // pixels; less is a click
@@ -258,7 +258,9 @@ function Strip({ app, sound }: { app: App; sound: Sound }) {
           />
         </div>
       </div>
-      {run.edited_answer !== null && <Transcripts app={app} before={run.answer ?? ""} after={run.edited_answer} />}
+      {run.edited_answer !== null && (
+        <ComparedTexts titles={[words.clean, words.edited]} before={run.answer ?? ""} after={run.edited_answer} empty={words.noSpeech} />
+      )}
       <audio
         ref={player}
         src={url.value || undefined}
@@ -271,22 +273,6 @@ function Strip({ app, sound }: { app: App; sound: Sound }) {
         onSeeked={() => (time.value = player.current?.currentTime ?? time.value)}
       />
     </section>
-  );
-}
-
-/** The clean and the edited transcript, with the words that differ marked. */
-function Transcripts({ app, before, after }: { app: App; before: string; after: string }) {
-  const words = app.words.value;
-  const [clean, edited] = compareTexts(before, after);
-  const join = (marked: MarkedWord[], Mark: "del" | "ins") =>
-    marked.length ? marked.map(({ text, isChanged }, index) => [index > 0 && " ", isChanged ? <Mark>{text}</Mark> : text]) : <em>{words.noSpeech}</em>;
-  return (
-    <dl class="jk-transcripts" aria-live="polite">
-      <dt>{words.clean}</dt>
-      <dd data-transcript="clean">{join(clean, "del")}</dd>
-      <dt>{words.edited}</dt>
-      <dd data-transcript="edited">{join(edited, "ins")}</dd>
-    </dl>
   );
 }
 

@@ -1,5 +1,6 @@
 /** The text as tokens, shaded by where the selected token looks, beside what the model predicts. */
 
+import { listPassageCuts } from "../answer/cuts";
 import { type App, useApp } from "../app";
 import { cssColour, inkOn, weightColour } from "../colour";
 import { describeHead, formatPercent } from "../describe";
@@ -61,6 +62,8 @@ function Chips({ app, run, sequence, title, weights }: ChipsProps) {
   const isQuerySide = site?.query_sequence === sequence;
   const first = Math.max(0, Math.min((selection.query ?? 0) - MAX_CHIPS / 2, labels.length - MAX_CHIPS));
   const shown = labels.slice(first, first + MAX_CHIPS);
+  const passages = (sequence === "source" && run.answered?.passages) || [];
+  const cut = listPassageCuts(passages, app.edits.value).map(({ passage }) => passage);
   const skip = app.skipFirst.value ? 1 : 0;
   let most = 0;
   if (weights) for (let key = skip; key < weights.length; key++) most = Math.max(most, weights[key]);
@@ -87,11 +90,13 @@ function Chips({ app, run, sequence, title, weights }: ChipsProps) {
           const weight = position >= skip ? (weights?.[position] ?? 0) : 0; // a new text is shown before its row
           const colour = weights ? weightColour(weight, app.scale.value, most, app.theme.value) : null;
           const isSelected = isQuerySide && selection.query === position;
+          const passage = passages.findIndex(({ range }) => range[0] <= position && position < range[1]);
           return (
             <button
               key={position}
               data-position={position}
-              class={`jk-chip${isSelected ? " jk-selected" : ""}`}
+              class={`jk-chip${isSelected ? " jk-selected" : ""}${passage < 0 ? "" : ` jk-of-passage${cut.includes(passage) ? " jk-cut" : ""}`}`}
+              data-number={passage >= 0 && passages[passage].range[0] === position ? passage + 1 : undefined}
               aria-pressed={isSelected}
               tabIndex={isSelected || (selection.query === null && position === 0) ? 0 : -1}
               title={words.tokenHint(label, position)}

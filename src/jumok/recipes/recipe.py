@@ -46,6 +46,7 @@ RECIPES = {
         "a captioner names emoji in English or Korean, or describes your images or region features",
     ),
     "listen": ("speech.listen", "a speech model learns spoken words, English and Korean, or transcribes your clips"),
+    "reader": ("reading.reader", "a Fusion-in-Decoder answers questions from passages, invented ones or your own"),
     "image": ("images.image_classifier", "a ViT or a Swin classifies digits, photographs or your images"),
 }
 

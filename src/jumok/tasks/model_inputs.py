@@ -15,8 +15,10 @@ from jumok.checkpoint.tensor_files import read_tensor
 from jumok.data.audio.audio_files import is_audio_path
 from jumok.data.images.image_files import is_existing_file, is_image_path
 from jumok.data.readers.region_features import is_region_file, read_region_file
+from jumok.data.tokenizers.passage_tokens import encode_passages, split_question
 from jumok.data.tokenizers.unknown_tokens import count_unknown, list_unknown_words
 from jumok.errors import ArgumentError, describe_type
+from jumok.models.fusion import Fusion
 from jumok.models.speech import Speech
 
 from .speech.audio_input import read_samples
@@ -118,13 +120,18 @@ def encode_text(loaded: Loaded, text: str) -> ModelInput:
 
     Args:
         loaded: A model that reads text, with its tokenizer.
-        text: The text.
+        text: The text; for a Fusion-in-Decoder, a question and its passages, separated by "|".
 
     Raises:
-        ArgumentError: If the text is empty, or there is no tokenizer.
+        ArgumentError: If the text is empty, a question has no passages, or there is no tokenizer.
     """
     tokenizer = loaded.require_tokenizer()
-    token_ids = tokenizer.encode(text)
+    if isinstance(loaded.model, Fusion):
+        separator = loaded.model.config.separator
+        passages = encode_passages(tokenizer, separator, *split_question(text))
+        token_ids = [token for passage in passages for token in passage]
+    else:
+        token_ids = tokenizer.encode(text)
     if not token_ids:
         raise ArgumentError("the text is empty; give the model an input")
 

@@ -110,6 +110,26 @@ def read_range(ask: dict[str, Any], name: str, count: int) -> tuple[int, int]:
     return begin, read_integer(bounds, "end", begin + 1, count)
 
 
+def read_indices(ask: dict[str, Any], name: str, count: int) -> tuple[int, ...]:
+    """Return a field that lists indices: at least one, each once; they are returned in ascending order.
+
+    Args:
+        ask: The ask.
+        name: The field.
+        count: The number of things that are counted from 0.
+
+    Raises:
+        ArgumentError: If it is not such a list.
+    """
+    indices = ask.get(name)
+    if not isinstance(indices, list) or not 1 <= len(indices) <= count:
+        raise ArgumentError(f"{name} must be a list of 1 to {count:,} integers, not {abbreviate(indices)}")
+    checked = sorted({read_integer({name: index}, name, 0, count - 1) for index in indices})
+    if len(checked) < len(indices):
+        raise ArgumentError(f"{name} must name each index once, not {abbreviate(indices)}")
+    return tuple(checked)
+
+
 def read_edits(ask: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the edits of an ask as JSON objects; ``Edit.from_json`` checks their fields.
 

@@ -25,6 +25,7 @@ from .answers.sound import Sound, get_sound
 from .forward_pass import Pass, Progress, get_clean_pass, run_pass, watch_taps
 from .opened_model import OpenedModel
 from .page_edits import locate_edits_in_windows
+from .questions.answered_prompt import AnsweredPrompt
 
 FIRST_SELECTION = "first selection"  # under which an opened model keeps it
 
@@ -36,7 +37,7 @@ class Inspection:
     Attributes:
         number: The number of the run, which asks name.
         opened: The model.
-        text: The text; None if the input is not text.
+        text: The text, or the question that a prompt contains; None if the input is not text.
         start_text: The input of the start: a text, or the path of an image; None if there is none.
         labelled: The arguments of the model, with labels.
         generated: The first generated position; equal to the number of positions if none is generated.
@@ -47,6 +48,7 @@ class Inspection:
         picture: The image that the model read, or None.
         sound: The audio that the model read, or None.
         edited_answer: The transcript that the model writes under the edits; None without edits or audio.
+        answered: The prompt and answer that is the input; None if the input is not an answered question.
         notes: Sentences that the user must read.
         seconds: How long it took.
     """
@@ -64,6 +66,7 @@ class Inspection:
     picture: Picture | None
     sound: Sound | None = None
     edited_answer: str | None = None
+    answered: AnsweredPrompt | None = None
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -169,6 +172,7 @@ class Inspection:
             "answer": self.labelled.answer,
             "edited_answer": self.edited_answer,
             "generated": self.generated,
+            "answered": None if self.answered is None else self.answered.to_json(),
             "unknown": list(self.labelled.unknown_words),
             "notes": self.notes,
             "sites": describe_sites(self.clean.capture, self.clean.maps, grids),
@@ -218,6 +222,7 @@ def inspect_model(
     progress: Progress,
     *,
     begin: float = 0.0,
+    answered: AnsweredPrompt | None = None,
 ) -> Inspection:
     """Run a model on an input without and with edits. The clean pass of the last input is not computed again.
 
@@ -230,6 +235,7 @@ def inspect_model(
         generate: How many tokens to generate under the edits before; 0 for none.
         progress: Called with the finished and all steps and the stage; an exception that it raises stops the run.
         begin: Of a recording, the second at which the part that the model reads begins.
+        answered: A prompt and its answer, which the model reads instead of the text; None reads the text.
 
     Raises:
         JumokError: If the input or an edit does not fit the model.
@@ -238,19 +244,23 @@ def inspect_model(
     progress(0, 0, "reading")
     notes = list(opened.notes)
     with opened.explain_failures(), opened.lens:
-        labelled = opened.prepare(text, start_text, begin)
+        labelled = opened.prepare(text, start_text, begin) if answered is None else answered.labelled
         if labelled.warning:
             notes.append(labelled.warning)
         if labelled.unfinished:
             notes.append(f"the answer is cut after {labelled.answer_length} tokens")
         generated = labelled.prompt if labelled.target else len(labelled.source)
+        if answered is not None:
+            generated = answered.start
         # also the predictions of a small model are slower with several threads beside a busy program
         with use_fastest_threads(opened.model, count_rows(labelled.inputs)):
-            if generate and labelled.tokens and not labelled.target:
+            if generate and answered is None and labelled.tokens and not labelled.target:
                 labelled = _continue_text(opened, labelled, edits, generate, notes, progress)
-            clean = get_clean_pass(opened, labelled, progress)
+            # of a long prompt, the rows that write its answer
+            last = 1 if answered is None else len(labelled.source) - answered.start + 1
+            clean = get_clean_pass(opened, labelled, progress, last)
             applied = locate_edits_in_windows(edits, clean.capture, clean.maps)
-            edited = run_pass(opened, labelled, applied, progress, clean) if applied else None
+            edited = run_pass(opened, labelled, applied, progress, clean, last) if applied else None
             edited_answer = _transcribe_again(opened, labelled, applied, notes, progress)
             sound = get_sound(opened, labelled)
     picture = draw_picture(opened, labelled, clean.capture)
@@ -260,6 +270,8 @@ def inspect_model(
             break
     is_text = opened.reads in ("text", "numbers")
     shown_text = (start_text if text is None else text) if is_text else None
+    if answered is not None:
+        shown_text = answered.question
     return Inspection(
         number,
         opened,
@@ -274,6 +286,7 @@ def inspect_model(
         picture,
         sound,
         edited_answer,
+        answered,
         notes,
         time.perf_counter() - started_at,
     )

@@ -21,13 +21,15 @@ from .work_queue import Job, Send, Stopped, WorkQueue
 if TYPE_CHECKING:
     from .inspection import Inspection
     from .opened_model import OpenedModel
+    from .questions.folder_questions import FolderQuestions
 
 MAX_LIGHT_ASKS, MAX_HEAVY_ASKS = 64, 4  # that wait
 MAX_OPENED_MODELS = 2
 MAX_INSPECTIONS = 4  # runs of all clients together that can be asked about
 MAX_GENERATED = 64  # tokens
 
-HEAVY_ASKS = ("run", "effect", "kinds", "save")
+QUESTION_ASKS = ("question", "evidence", "cut")  # about the files of a folder
+HEAVY_ASKS = ("run", "effect", "kinds", "save", *QUESTION_ASKS)
 LIGHT_ASKS = ("thumbnails", "tiles", "values", "line", "token", "steps", "code", "audio", "listening")
 INSTANT_ASKS = ("hello", "select", "cancel")
 ASKS = (*INSTANT_ASKS, *LIGHT_ASKS, *HEAVY_ASKS)
@@ -51,6 +53,8 @@ class Start:
         selection: Where the user is: site, head, query, key.
         language: "en" or "ko"; None lets the browser decide.
         begin: Of a recording, the second at which the part that the model reads begins.
+        questions: Answers questions from the files of a folder, with ``model`` as the reader; None: the page shows
+            ``text``. The page cannot choose another model then.
     """
 
     model: Any = "tiny"
@@ -60,6 +64,7 @@ class Start:
     selection: dict[str, Any] | None = None
     language: str | None = None
     begin: float = 0.0
+    questions: FolderQuestions | None = None
 
 
 class Session:
@@ -85,7 +90,7 @@ class Session:
         self.start = start
         self.carrier = carrier
         self._lock = threading.Lock()
-        self._listed = list_models(start.model)
+        self._listed = self._list_models()
         self._start_name = next(iter(self._listed))
         self._opened: OrderedDict[str, OpenedModel] = OrderedDict()
         self._numbers = itertools.count(1)
@@ -128,6 +133,8 @@ class Session:
             self._clients = [client for client in self._clients if client != send]
             for number in [number for number, (client, _) in self._inspections.items() if client == send]:
                 del self._inspections[number]
+        if self.start.questions is not None:
+            self.start.questions.forget(send)
         for queue in (self._light, self._heavy):
             queue.remove(lambda job: job.send == send)
             queue.stop_running(lambda job: job.send == send, "cancelled")
@@ -181,12 +188,12 @@ class Session:
                 self._clients.append(send)
             start = self.start
             # runs that ended meanwhile; a name in the list keeps its meaning
-            self._listed = {**list_models(start.model), **self._listed}
+            self._listed = {**self._list_models(), **self._listed}
         first = self._listed[self._start_name]
         return {
             "version": __version__,
             "carrier": self.carrier,
-            "can": list(ASKS),
+            "can": [ask for ask in ASKS if ask not in QUESTION_ASKS or start.questions is not None],
             "models": [model.to_json() for model in self._listed.values()],
             "model": first.name,
             "text": (start.text or "") if first.reads not in ("image", "audio") else "",
@@ -194,6 +201,7 @@ class Session:
             "selection": start.selection,
             "language": start.language,
             "max_text": fields.MAX_TEXT,
+            "questions": None if start.questions is None else start.questions.describe(),
         }
 
     def _answer_select(self, ask: dict[str, Any], send: Send) -> dict[str, Any]:
@@ -214,19 +222,22 @@ class Session:
         return {}
 
     def _enqueue(self, job: Job) -> None:
-        """Put a job into its queue; a run replaces the client's earlier runs and the asks about them."""
+        """Put a job into its queue; a run replaces the client's earlier runs and the asks about them, and a question or
+        a cut replaces what the client let the model compute before."""
         if job.kind == "run":
-            self._drop_outdated(job.send)
+            self._drop_outdated(job.send, (self._light, self._heavy))
+        elif job.kind in ("question", "cut"):
+            self._drop_outdated(job.send, (self._heavy,))
         queue = self._heavy if job.kind in HEAVY_ASKS else self._light
         if not queue.put(job):
             message = "this session is busy with other computations; try again in a moment"
             self._send(job.send, build_failure(job.ask_id, message, "busy"))
 
-    def _drop_outdated(self, send: Send) -> None:
+    def _drop_outdated(self, send: Send, queues: tuple[WorkQueue, ...]) -> None:
         def selects(job: Job) -> bool:
             return job.send == send and job.kind != "save"
 
-        for queue in (self._light, self._heavy):
+        for queue in queues:
             for job in queue.remove(selects):
                 self._fail_stopped(job, "outdated")
         self._heavy.stop_running(selects, "outdated")
@@ -234,7 +245,12 @@ class Session:
     def _run_job(self, job: Job) -> None:
         """Answer a job in the thread of its queue; every failure becomes a message."""
         try:
-            body, buffers = self._answer_run(job) if job.kind == "run" else self._answer_about_run(job)
+            if job.kind == "run":
+                body, buffers = self._answer_run(job)
+            elif job.kind in QUESTION_ASKS:
+                body, buffers = self._answer_from_files(job), ()
+            else:
+                body, buffers = self._answer_about_run(job)
             answer = build_answer(job.ask_id, body, buffers)
         except Stopped:
             self._fail_stopped(job, job.stop_reason or "cancelled")
@@ -261,6 +277,9 @@ class Session:
         opened = self._open(listed, job)
         if opened.reads not in ("text", "numbers") and text == "":
             text = None
+        answered = None
+        if job.ask.get("answer") is not None:  # the prompt of an answer is the input
+            answered = self._require_questions().build_prompt(opened, job)
         is_start = listed.name == self._start_name
         edits = read_page_edits(edits_json, self.start.edits)
         inspection = inspect_model(
@@ -272,12 +291,25 @@ class Session:
             generate,
             job.report,
             begin=self.start.begin if is_start else 0.0,
+            answered=answered,
         )
         answer = inspection.to_json(), () if inspection.picture is None else (inspection.picture.png,)
         job.check()  # not after the run is published: the client must learn of it
         self._publish(job.send, inspection)
         self._notify({"edits": [edit.to_json() for edit in inspection.edits], "text": inspection.text})
         return answer
+
+    def _answer_from_files(self, job: Job) -> dict[str, Any]:
+        questions = self._require_questions()
+        opened = self._open(self._listed[self._start_name], job)
+        answer = questions.answer(opened, job)
+        job.check()
+        return answer
+
+    def _require_questions(self) -> FolderQuestions:
+        if self.start.questions is None:
+            raise ArgumentError("this page has no files to answer from; start it with: jumok ask FOLDER --open")
+        return self.start.questions
 
     def _answer_about_run(self, job: Job) -> tuple[dict[str, Any], tuple[bytes, ...]]:
         inspection = self._find_inspection(job)
@@ -295,6 +327,11 @@ class Session:
         if name is None or name not in self._listed:
             raise ArgumentError(f"there is no model {(name or '')[:80]!r} in the list of models")
         return self._listed[name]
+
+    def _list_models(self) -> dict[str, ListedModel]:
+        """Return the models that the page can choose; where it answers questions, the reader only."""
+        models = list_models(self.start.model)
+        return models if self.start.questions is None else dict(list(models.items())[:1])
 
     def _open(self, listed: ListedModel, job: Job) -> OpenedModel:
         """Return an opened model; the last ones stay open, so that switching back is quick."""

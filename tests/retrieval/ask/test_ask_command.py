@@ -47,16 +47,16 @@ def ask(*arguments: str | Path, text: str | None = None) -> Result:
 
 
 def test_search_only_prints_file_and_line(notes: Path) -> None:
-    result = ask(notes, "When does the ferry leave?", "--search-only", "--method", "bm25", "--passages", "1")
-    assert result.exit_code == 0, result.output
-    assert f"{notes}/boat.txt:1  (BM25 " in result.output
-    assert "The ferry Halla leaves Jeju" in result.output
+    printed = ask(notes, "When does the ferry leave?", "--search-only", "--method", "bm25", "--passages", "1")
+    assert printed.exit_code == 0, printed.output
+    assert f"{notes}/boat.txt:1  (BM25 " in printed.output
+    assert "The ferry Halla leaves Jeju" in printed.output
 
 
 def test_without_the_embedding_model_a_note_says_so(notes: Path) -> None:
-    result = ask(notes, "When does the ferry leave?", "--search-only")
-    assert result.exit_code == 0
-    assert "searched by words only; for better results: jumok data get minilm" in result.stderr
+    printed = ask(notes, "When does the ferry leave?", "--search-only")
+    assert printed.exit_code == 0
+    assert "searched by words only; for better results: jumok data get minilm" in printed.stderr
 
 
 def test_json_has_one_line_for_each_question(notes: Path, reader: str) -> None:
@@ -73,12 +73,12 @@ def test_json_has_one_line_for_each_question(notes: Path, reader: str) -> None:
 
 
 def test_the_table_of_why_lists_every_passage(notes: Path, reader: str) -> None:
-    result = ask(
+    printed = ask(
         notes, "How many steps has the tower?", "--method", "bm25", "--reader", reader, "--limit", "4", "--why"
     )
-    assert result.exit_code == 0, result.output
-    assert "change if cut" in result.output and " nats" in result.output
-    assert f"{notes}/tower.txt:1" in result.output
+    assert printed.exit_code == 0, printed.output
+    assert "change if cut" in printed.output and " nats" in printed.output
+    assert f"{notes}/tower.txt:1" in printed.output
 
 
 def test_questions_are_read_from_standard_input(notes: Path) -> None:
@@ -90,15 +90,15 @@ def test_questions_are_read_from_standard_input(notes: Path) -> None:
 
 
 def test_korean_is_searched_by_pairs_of_characters_and_not_read(notes: Path, reader: str) -> None:
-    result = ask(notes, "한라호는 언제 떠나나요?", "--method", "bm25", "--reader", reader, "--passages", "1")
-    assert f"{notes}/배.txt:1" in result.output
-    assert "was not trained on the language of the question" in result.stderr
+    printed = ask(notes, "한라호는 언제 떠나나요?", "--method", "bm25", "--reader", reader, "--passages", "1")
+    assert f"{notes}/배.txt:1" in printed.output
+    assert "was not trained on the language of the question" in printed.stderr
 
 
 def test_nothing_fits(notes: Path, reader: str) -> None:
-    result = ask(notes, "Which volcano erupted in Iceland?", "--method", "bm25", "--reader", reader)
-    assert result.exit_code == 0
-    assert f"Nothing in {notes} fits this question." in result.output
+    printed = ask(notes, "Which volcano erupted in Iceland?", "--method", "bm25", "--reader", reader)
+    assert printed.exit_code == 0
+    assert f"Nothing in {notes} fits this question." in printed.output
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,14 @@ def test_korean_uses_bm25_and_says_why(search_texts: Search) -> None:
     assert "trained on English" in search_texts("고래는 어디로?", method="dense").note
 
 
+def test_other_scripts_use_bm25_too(search_texts: Search) -> None:
+    outcome = search_texts("Где ship?")
+    assert outcome.method == "fused"  # most letters are Latin
+    outcome = search_texts("Где корабль, ship?")
+    assert outcome.method == "bm25" and "trained on English" in outcome.note
+    assert search_texts("1851?").method == "fused"
+
+
 def test_without_vectors_auto_is_bm25(search_texts: Search) -> None:
     assert search_texts("ship", dense=False).method == "bm25"
     for method in ("dense", "fused"):

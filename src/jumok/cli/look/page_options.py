@@ -9,13 +9,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from jumok.cli.arguments import parse_layer, read_page_input
 from jumok.cli.command import select_language, show_progress
 from jumok.lab.bilingual_text import Text
+
+if TYPE_CHECKING:
+    from jumok.web.session import Session
 
 SERVER_OPTIONS = ("host", "port", "allowed_hosts", "without_browser")
 # what the page shows by itself, or what the user chooses there
@@ -83,6 +86,21 @@ def add_page_options(function: Callable[..., Any]) -> Callable[..., Any]:
             type=click.Path(path_type=Path, dir_okay=False),
             help="Write the page as one HTML file, which needs no server and no network.",
         ),
+        add_server_options,
+    )
+    command: Callable[..., Any] = show_page_or_call
+    for decorator in reversed(decorators):
+        command = decorator(command)
+    return command
+
+
+def add_server_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of the server to a command that has --open.
+
+    Args:
+        function: The command without these options.
+    """
+    decorators = (
         click.option("--port", type=click.IntRange(0, 65535), help="With --open: the port; 0 takes a free one."),
         click.option(
             "--host",
@@ -107,10 +125,9 @@ def add_page_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "that is started here in the list of processes.",
         ),
     )
-    command: Callable[..., Any] = show_page_or_call
     for decorator in reversed(decorators):
-        command = decorator(command)
-    return command
+        function = decorator(function)
+    return function
 
 
 def _check_names(context: click.Context, parameter: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -123,20 +140,11 @@ def _check_names(context: click.Context, parameter: click.Parameter, names: tupl
 
 def _check_combination(context: click.Context, page: PageOptions) -> None:
     """Refuse options that have no meaning together."""
-    commandline = click.core.ParameterSource.COMMANDLINE
-    options = {
-        parameter.name: parameter.opts[0]
-        for parameter in context.command.params
-        if isinstance(parameter, click.Option)
-        and parameter.name is not None
-        and context.get_parameter_source(parameter.name) is commandline
-    }
+    options = list_given_options(context)
     if page.is_open and page.html is not None:
         raise click.UsageError("--open and --html show the same page; give one of them")
     if not page.is_open:
-        for name in SERVER_OPTIONS:
-            if name in options:
-                raise click.UsageError(f"{options[name]} belongs to the server of the page; add --open")
+        refuse_server_options(options)
     if page.is_open or page.html is not None:
         shown = "--open" if page.is_open else "--html"
         allowed = (*(OPEN_OPTIONS if page.is_open else HTML_OPTIONS), *SERVER_OPTIONS, "is_open", "html")
@@ -145,18 +153,59 @@ def _check_combination(context: click.Context, page: PageOptions) -> None:
                 raise click.UsageError(f"{shown} shows the whole page, so {option} has no effect; remove one of them")
 
 
+def list_given_options(context: click.Context) -> dict[str, str]:
+    """Return the options that the user wrote, by the names of their parameters.
+
+    Args:
+        context: The context of the command.
+    """
+    commandline = click.core.ParameterSource.COMMANDLINE
+    return {
+        parameter.name: parameter.opts[0]
+        for parameter in context.command.params
+        if isinstance(parameter, click.Option)
+        and parameter.name is not None
+        and context.get_parameter_source(parameter.name) is commandline
+    }
+
+
+def refuse_server_options(options: dict[str, str]) -> None:
+    """Refuse the options of the server, which have no meaning without --open.
+
+    Args:
+        options: What ``list_given_options`` returned.
+
+    Raises:
+        click.UsageError: If one of them was given.
+    """
+    for name in SERVER_OPTIONS:
+        if name in options:
+            raise click.UsageError(f"{options[name]} belongs to the server of the page; add --open")
+
+
 def _open_page(page: PageOptions, options: dict[str, Any]) -> None:
-    """Start the server, print the address, open the browser, and answer until Ctrl-C."""
-    _require_packages()
+    """Show a model and its input in the browser."""
+    require_packages()
     model, text = read_page_input(options["arguments"])
 
     # torch is imported later, by the worker of the session: the page must not wait for it
-    from jumok.web.server.page_server import PageServer, is_loopback
     from jumok.web.session import Session, Start
 
     session = Session(Start(model, text, language=options["language"], begin=options["begin"] or 0.0))
+    serve_session(page, session, select_language(options["language"]))
+
+
+def serve_session(page: PageOptions, session: Session, language: str) -> None:
+    """Start the server, print the address, open the browser, and answer until Ctrl-C.
+
+    Args:
+        page: Where to show the page.
+        session: Answers the asks of the page.
+        language: The language of what is printed: "en" or "ko".
+    """
+    from jumok.web.server.page_server import PageServer, is_loopback
+
     server = PageServer(session, host=page.host, port=page.port, allowed_hosts=page.allowed_hosts)
-    language = select_language(options["language"])
     if not is_loopback(page.host):
         click.echo(f"jumok: {PUBLIC_WARNING.select(language)}", err=True)
     with suppress(KeyboardInterrupt):  # the usual way to end it, also before it runs
@@ -203,7 +252,8 @@ def find_missing_packages() -> list[str]:
     return [name for name in ("starlette", "uvicorn", "websockets") if find_spec(name) is None]
 
 
-def _require_packages() -> None:
+def require_packages() -> None:
+    """Raise an ArgumentError if a package that --open needs is not installed."""
     from jumok.errors import ArgumentError
 
     missing = find_missing_packages()

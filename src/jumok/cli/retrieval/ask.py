@@ -12,10 +12,12 @@ import click
 
 from jumok.cli.command import Command, json_option, show_status
 
+from .answer_page import add_answer_page_options, open_answer_page
 from .answer_report import print_answer
 from .index import show_stages
 
 if TYPE_CHECKING:
+    from jumok.cli.look.page_options import PageOptions
     from jumok.retrieval import FolderIndex
     from jumok.tasks.ask import Reader
 
@@ -28,6 +30,7 @@ EMBEDDER = "minilm"
     epilog="""Examples:
   jumok ask notes "When does the boat leave?"
   jumok ask notes "When does the boat leave?" --why
+  jumok ask notes "When does the boat leave?" --open
   jumok ask notes "When does the boat leave?" --search-only
   jumok ask notes < questions.txt
   jumok ask "$(jumok data where gutenberg)" "What did the Caterpillar smoke?" --json
@@ -37,7 +40,13 @@ EMBEDDER = "minilm"
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.argument("questions", nargs=-1, metavar="[QUESTION]...")
 @click.option("--why", is_flag=True, help="Show the passages, the attention on each, and what changes when it is cut.")
-@click.option("--passages", type=click.IntRange(1, 20), default=3, show_default=True, help="Passages to read.")
+@click.option(
+    "--passages",
+    type=click.IntRange(1, 20),
+    default=1,
+    show_default="1; 3 with --open",
+    help="Passages to read at once.",
+)
 @click.option("--limit", type=click.IntRange(1, 512), default=32, show_default=True, help="Most tokens of the answer.")
 @click.option(
     "--method",
@@ -48,6 +57,7 @@ EMBEDDER = "minilm"
 )
 @click.option("--reader", default="smollm2", show_default=True, help="The model that reads: a name or a folder.")
 @click.option("--search-only", is_flag=True, help="Only show the passages that fit best; no model reads them.")
+@add_answer_page_options
 @json_option
 def ask(
     folder: Path,
@@ -59,6 +69,7 @@ def ask(
     reader: str,
     search_only: bool,
     as_json: bool,
+    page: PageOptions | None,
 ) -> None:
     """Answer questions from the text files in FOLDER, and name the passage that each answer depends on.
 
@@ -78,6 +89,9 @@ def ask(
         resolve_model_path(reader)  # a missing model is named before the files are indexed
     settings = AskSettings(passages=passages, limit=limit, method=method, why=why)
     with _open_index(folder, method, quiet=as_json) as index:
+        if page is not None:
+            open_answer_page(page, index, folder, questions, settings, reader)
+            return
         loaded_reader: Reader | None = None
         for question in _list_questions(questions):
             with show_status("searching", quiet=as_json) as report:

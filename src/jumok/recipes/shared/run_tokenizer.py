@@ -58,6 +58,7 @@ def learn_tokenizer(
     after: Sequence[str] = (),
     *,
     one_space: bool = False,
+    drop_first_space: bool = False,
 ) -> Tokenizer:
     """Learn a byte-level byte-pair encoding, which can encode any text.
 
@@ -70,6 +71,7 @@ def learn_tokenizer(
         before: The roles of the special tokens that are put before each text.
         after: The roles of the special tokens that are put after each text.
         one_space: Replace line breaks and runs of spaces with one space.
+        drop_first_space: Decode tokens without the space before the first word.
 
     Raises:
         ArgumentError: The vocabulary cannot hold the 256 bytes and the special tokens.
@@ -88,6 +90,8 @@ def learn_tokenizer(
         inner.normalizer = normalizers.Replace(Regex(r"\s+"), " ")
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.decoder = decoders.ByteLevel()
+    if drop_first_space:
+        inner.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary,
         special_tokens=[

@@ -14,7 +14,7 @@ from .bm25 import BM25Index
 from .embedding import embed_question
 from .fusion import fuse
 from .ranking import check_count
-from .tokenize import has_paired_characters
+from .tokenize import has_latin_letters, has_paired_characters
 from .vectors import VectorIndex
 
 Method = Literal["bm25", "dense", "fused"]
@@ -25,6 +25,7 @@ NO_KOREAN_MODEL = (
     "the catalogue has no embedding model for Korean, Chinese or Japanese, so the passages were searched by their "
     "words (BM25)"
 )
+OTHER_SCRIPT = "the embedding model was trained on English, so the passages were searched by their words (BM25)"
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,8 @@ def search(
         vectors: The vectors of the same passages; None: only BM25 is possible.
         embedder: The model that computed the vectors; None: only BM25 is possible.
         count: The largest number of passages to return.
-        method: "bm25", "dense", "fused", or "auto": fused, or BM25 if there are no vectors or the question is Korean.
+        method: "bm25", "dense", "fused", or "auto": fused, which found most on held-out questions
+            (bench/retrieval/recall.py), or BM25 if there are no vectors or the question is not in Latin letters.
 
     Raises:
         ArgumentError: If the question is empty, ``count`` is not positive, or the method is unknown or not possible.
@@ -112,13 +114,12 @@ def _check_arguments(question: object, method: str, *, has_vectors: bool) -> Non
 
 
 def _choose_method(question: str, method: str, *, has_vectors: bool) -> tuple[Method, str | None]:
-    """Return the method, and a note if it is not the one that "auto" uses for English."""
-    is_paired = has_paired_characters(question)
+    """Return the method, and a note if the embedding model cannot read the question."""
     if method == "bm25" or not has_vectors:
         return "bm25", None
-    if method == "auto":
-        return ("bm25", NO_KOREAN_MODEL) if is_paired else ("fused", None)
-    if is_paired:
-        reason = "the embedding model was trained on English, and does not understand this question"
-        return ("dense" if method == "dense" else "fused"), reason
-    return ("dense" if method == "dense" else "fused"), None
+    is_paired = has_paired_characters(question)
+    is_readable = has_latin_letters(question) and not is_paired
+    if method == "auto" and not is_readable:
+        return "bm25", NO_KOREAN_MODEL if is_paired else OTHER_SCRIPT
+    note = None if is_readable else "the embedding model was trained on English, and does not understand this question"
+    return ("dense" if method == "dense" else "fused"), note

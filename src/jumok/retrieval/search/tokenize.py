@@ -46,6 +46,20 @@ def has_paired_characters(text: str) -> bool:
     return _PAIRED_CHARACTER.search(unicodedata.normalize("NFKC", text)) is not None
 
 
+def has_latin_letters(text: str) -> bool:
+    """Return True if at least half of the letters of a text are Latin, or if it has no letters.
+
+    Args:
+        text: The text.
+
+    >>> has_latin_letters("Où est Ahab?"), has_latin_letters("Где кит?")
+    (True, False)
+    """
+    letters = [letter for letter in unicodedata.normalize("NFKC", text) if letter.isalpha()]
+    latin = sum(unicodedata.name(letter, "").startswith("LATIN") for letter in letters)
+    return 2 * latin >= len(letters)
+
+
 def _iterate_terms(text: str) -> Iterator[str]:
     # NFKC: files from macOS store a syllable of Hangul as two or three characters
     normal = unicodedata.normalize("NFKC", text).casefold().replace("’", "'")

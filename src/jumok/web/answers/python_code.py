@@ -128,8 +128,9 @@ def _write_runs(inspection: Inspection) -> str:
         lines.append(f"labelled = {function}({model}, {text!r}{begin})")
         arguments = "*labelled.positional, **labelled.named"
     else:
-        lines.append(f"text = {inspection.text!r}")
-        arguments = "text"
+        arguments = "text" if inspection.answered is None else "tokens"
+        content = repr(inspection.text) if inspection.answered is None else f"{labelled.tokens}  # prompt and answer"
+        lines.append(f"{arguments} = {content}")
         if labelled.target:
             target = labelled.inputs[1][0].tolist()
             comment = " ".join(labelled.target)[:LINE_LENGTH]
@@ -141,7 +142,8 @@ def _write_runs(inspection: Inspection) -> str:
     edits = ", edits=edits" if inspection.edits else ""
     settings = ", logits=True" + _write_last_logits(inspection)
     lines.append(f"with jumok.Lens({model}) as lens:")
-    new_tokens = len(labelled.source) - inspection.generated if not labelled.target and not is_prepared else 0
+    is_continued = not labelled.target and not is_prepared and inspection.answered is None
+    new_tokens = len(labelled.source) - inspection.generated if is_continued else 0
     if new_tokens > 0:
         lines.append(f"    generation = lens.generate(text{edits}, limit={new_tokens})")
         lines.append("    tokens = [*lens.tokenizer.encode(text), *generation.token_ids]")

@@ -1,0 +1,1 @@
+"""Recipes that train on questions with passages: reading."""

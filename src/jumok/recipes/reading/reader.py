@@ -1,0 +1,214 @@
+"""Recipe ``reader``: train a small Fusion-in-Decoder (Izacard and Grave 2021) to answer questions from passages.
+
+The questions are generated: invented people and names, the answer in exactly one of the passages. The report gives the
+share of exact answers by the number of passages, for names and templates that training did not use.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jumok.checkpoint import Loaded
+from jumok.data.batches.batch_order import ShuffledEpochs
+from jumok.data.batches.split import normalize_text
+from jumok.data.datasets.invented_facts import PassageQuestion, make_question
+from jumok.data.tokenizers.tokenizer import Tokenizer
+from jumok.errors import ArgumentError, DataError
+from jumok.fields import choice, integer
+from jumok.models import Model
+from jumok.models.fusion import Fusion, FusionConfig
+from jumok.models.transformer import Transformer, TransformerConfig
+from jumok.recipes.recipe import Defaults, Options, recipe
+from jumok.recipes.request import TrainingRequest
+from jumok.recipes.shared.data_source import require_files, select_dataset
+from jumok.recipes.shared.run_tokenizer import learn_tokenizer, load_or_create_tokenizer, save_tokenizer
+from jumok.recipes.shared.splits import split_by_key
+from jumok.training import Batch, DataSummary, Task, compute_token_loss, select_part
+
+from .question_files import list_texts, read_questions
+from .reader_report import build_generated_report, build_own_report, compute_share
+from .reading_batches import SPECIAL_TOKENS, ReadingTexts
+
+TOKENIZER_QUESTIONS = 4_000  # generated questions from which the tokens are learned
+VALIDATION_QUESTIONS = 100
+VALIDATION_PASSAGES = 5
+ANSWER_TOKENS = 24
+CONFIG = FusionConfig(vocabulary=512, length=96, width=128, layers=2, decoder_layers=2, heads=4, hidden=256)
+SETTINGS: dict[str, Any] = {
+    "steps": 3000, "batch": 32, "optimizer": "adamw", "learning_rate": 1.5e-3, "final_rate": 0.0, "warmup": 50,
+    "beta2": 0.98, "decay": 0.01, "average": 0.99, "evaluate_every": 250, "save_every": 250,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ReaderOptions(Options):
+    """Fields of the reader recipe."""
+
+    without_data = ("passages", "single", "held_out")
+    without_start = ("reading",)
+
+    reading: str = choice(
+        "apart", ("apart", "together"), "encode each passage apart (Fusion-in-Decoder), or all as one text"
+    )
+    passages: int = integer(5, "largest number of passages of a training question", 1, 100)
+    single: int = integer(
+        40, "percent of the steps, at the beginning, with one passage; half of them with one sentence", 0, 100
+    )
+    held_out: int = integer(100, "number of questions in each cell of the report")
+
+
+def get_reader_defaults(request: TrainingRequest) -> Defaults:
+    """Return the default config and settings.
+
+    Args:
+        request: The training request.
+    """
+    if request.start is not None:
+        return Defaults(SETTINGS)
+    reading = request.take_options(ReaderOptions).reading
+    config = CONFIG if reading == "apart" else _make_together_config(CONFIG)
+    return Defaults(SETTINGS, (config,), from_data=("start", "end", "pad", "separator"))
+
+
+@recipe(get_reader_defaults, ReaderOptions)
+def reader(request: TrainingRequest) -> Task:
+    """Train a Fusion-in-Decoder on generated questions with passages, or on the user's own.
+
+    Args:
+        request: The training request; ``--data`` is JSONL with "question", "passages" and "answer" in each line.
+    """
+    options = request.take_options(ReaderOptions)
+    settings = request.take_settings(**SETTINGS)
+    own_questions = _read_own_questions(request) if request.data is not None else None
+    loaded = request.load_start()
+    model: Transformer
+    if loaded is None:
+        default = CONFIG if options.reading == "apart" else _make_together_config(CONFIG)
+        config = request.take_config(default)
+        tokenizer = load_or_create_tokenizer(request, lambda: _learn_tokenizer(config.vocabulary, own_questions))
+        model = request.create_model(*_choose_model(config, tokenizer), settings)
+    else:
+        model, tokenizer = _continue_model(request, loaded)
+    is_apart = isinstance(model, Fusion)
+    texts = ReadingTexts(tokenizer, find_separator(tokenizer), model.config.length, is_apart)
+
+    training, validation, reported = own_questions or ([], _make_validation(), [])
+    order = ShuffledEpochs(len(training), settings.seed) if training else None
+    single_steps = settings.steps * options.single // 100
+
+    def batches(step: int, part: int, parts: int) -> Batch:
+        if order is not None:
+            indices = select_part(order.select_indices(step, settings.batch), part, parts)
+            return texts.create_batch([training[index] for index in indices])
+        passages, sentences = 1, 3
+        if step >= single_steps:
+            passages = random.Random(f"passages {settings.seed} {step}").randint(1, options.passages)
+        elif step < single_steps // 2:
+            sentences = 1  # copying a name is learned first, then finding its sentence, then finding its passage
+        rows = select_part(list(range(settings.batch)), part, parts)
+        return texts.create_batch(
+            [make_question(f"{settings.seed} {step} {row}", passages, sentences=sentences) for row in rows]
+        )
+
+    def evaluate(model: Model) -> dict[str, float]:
+        batch = texts.create_batch(validation).to(model.device)
+        loss = float(compute_token_loss(model, batch)) / batch.count
+        return {"loss": loss, "exact_match": compute_share(texts.answer(model, validation, ANSWER_TOKENS), validation)}
+
+    def report(model: Model, folder: Path) -> dict[str, Any]:
+        if reported:
+            return build_own_report(model, texts, reported, ANSWER_TOKENS)
+        return build_generated_report(model, texts, options.held_out, ANSWER_TOKENS)
+
+    first = training[:3] or [make_question(f"{settings.seed} 0 {row}", options.passages) for row in range(3)]
+    counts = {"validation questions": len(validation)}
+    if training:
+        counts = {"training questions": len(training), **counts, "held-out questions": len(reported)}
+    return Task(
+        model, settings, batches, compute_token_loss, evaluate, "exact_match", "higher", tokenizer=tokenizer,
+        data={**counts, "vocabulary": tokenizer.vocabulary}, report=report,
+        summary=DataSummary(counts, [_summarize(example) for example in first]),
+        examples=len(training) or None,
+    )  # fmt: skip
+
+
+def _choose_model(config: TransformerConfig, tokenizer: Tokenizer) -> tuple[type[Transformer], TransformerConfig]:
+    """Return the class of a new model, and its config with the tokens of the tokenizer."""
+    config = config.replace(
+        vocabulary=tokenizer.vocabulary, start=tokenizer.begin, end=tokenizer.end, pad=tokenizer.pad
+    )
+    if isinstance(config, FusionConfig):
+        return Fusion, config.replace(separator=find_separator(tokenizer))
+    return Transformer, config
+
+
+def find_separator(tokenizer: Tokenizer) -> int:
+    """Return the token that begins a passage.
+
+    Args:
+        tokenizer: The tokenizer of a reader.
+
+    Raises:
+        ArgumentError: If the tokenizer has no such token.
+    """
+    tokens = tokenizer.encode(SPECIAL_TOKENS["separator"], special=False)
+    if len(tokens) != 1:
+        raise ArgumentError(f"the tokenizer has no token {SPECIAL_TOKENS['separator']}")
+    return tokens[0]
+
+
+def _make_together_config(config: FusionConfig) -> TransformerConfig:
+    """Return the same sizes for a Transformer, which reads all passages as one text."""
+    fields = {name: field for name, field in config.to_json().items() if name not in ("family", "separator")}
+    return TransformerConfig.from_json({**fields, "length": 4096})
+
+
+def _read_own_questions(
+    request: TrainingRequest,
+) -> tuple[list[PassageQuestion], list[PassageQuestion], list[PassageQuestion]]:
+    """Return the user's questions for training, for validation and for the report."""
+    select_dataset(request, None, ())
+    problems = request.create_problem_log()
+    questions = read_questions(require_files(request), problems)
+    if problems.count:
+        request.report(str(problems))
+    parts = split_by_key([normalize_text(example.question) for example in questions], 0.1, 0.1)
+    training, validation, reported = ([questions[index] for index in indices] for indices in parts)
+    if not (training and validation and reported):
+        raise DataError(f"{len(questions)} questions are too few to hold some out; give at least 20 different ones")
+    return training, validation[:VALIDATION_QUESTIONS], reported
+
+
+def _make_validation() -> list[PassageQuestion]:
+    return [
+        make_question(f"validation {index}", VALIDATION_PASSAGES, names="validation")
+        for index in range(VALIDATION_QUESTIONS)
+    ]
+
+
+def _learn_tokenizer(
+    vocabulary: int, own_questions: tuple[list[PassageQuestion], list[PassageQuestion], list[PassageQuestion]] | None
+) -> Tokenizer:
+    questions = (
+        own_questions[0]
+        if own_questions
+        else [make_question(f"tokenizer {index}", 3) for index in range(TOKENIZER_QUESTIONS)]
+    )
+    return learn_tokenizer(list_texts(questions), vocabulary, SPECIAL_TOKENS, drop_first_space=True)
+
+
+def _continue_model(request: TrainingRequest, loaded: Loaded) -> tuple[Fusion, Tokenizer]:
+    if not isinstance(loaded.model, Fusion) or loaded.tokenizer is None:
+        raise ArgumentError(
+            f"the reader recipe can start only from a fusion model with a tokenizer; {request.start} is a "
+            f"{loaded.family}" + (" without a tokenizer" if loaded.tokenizer is None else "")
+        )
+    save_tokenizer(request, loaded.tokenizer)
+    return loaded.model, loaded.tokenizer
+
+
+def _summarize(example: PassageQuestion) -> dict[str, str]:
+    return {"question": example.question, "passages": " | ".join(example.passages), "answer": example.answer}
