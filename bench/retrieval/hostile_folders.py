@@ -1,6 +1,6 @@
 """Index folders that are too large: a million files, huge sparse files: python bench/retrieval/hostile_folders.py
 
-Each must be refused or skipped, in bounded time and memory; the limits are generous, as the machine may be busy.
+Each must be refused or skipped, in bounded time and memory. The time is processor time, as the machine may be busy.
 """
 
 import json
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 MILLION = int(os.environ.get("JUMOK_HOSTILE_FILES", "1000000"))
-MAX_SECONDS = 120.0
+MAX_SECONDS = 60.0
 MAX_MEGABYTES = 150.0
 
 PROGRAM = """
@@ -22,14 +22,14 @@ import jumok.retrieval.search
 from jumok.errors import DataError
 from jumok.retrieval import open_index
 
-memory, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
+memory, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
 try:
     with open_index(sys.argv[1], embedder=None) as index:
         outcome = {"passages": len(index), "skipped": index.status.skipped_counts}
 except DataError as error:
     outcome = {"refused": str(error)}
 grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory
-print(json.dumps({**outcome, "seconds": time.monotonic() - start, "megabytes": grown / 1024}))
+print(json.dumps({**outcome, "seconds": time.process_time() - start, "megabytes": grown / 1024}))
 """
 
 
@@ -101,7 +101,7 @@ def main() -> None:
             process = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
         outcome = json.loads(process.stdout)
         seconds, megabytes = outcome.pop("seconds"), outcome.pop("megabytes")
-        print(f"{name}: {seconds:.1f} s, {megabytes:.0f} MB (writing them: {written:.0f} s); {outcome}")
+        print(f"{name}: {seconds:.1f} s, {megabytes:.0f} MB (written in {written:.0f} s); {outcome}", flush=True)
         if not (is_expected(outcome) and seconds < MAX_SECONDS and megabytes < MAX_MEGABYTES):
             failures.append(name)
     if failures:

@@ -61,7 +61,8 @@ def main() -> None:
             environment = {**os.environ, "JUMOK_CACHE": str(Path(temporary) / "cache")}
             output = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout.split()
         passages, reading, memory, total, peak = output
-        print(f"{files:>8,} {size / 1e6:>5.0f} {passages:>9} {reading:>10} {memory:>11} {total:>7} {peak:>7}")
+        row = f"{files:>8,} {size / 1e6:>5.0f} {passages:>9} {reading:>10} {memory:>11} {total:>7} {peak:>7}"
+        print(row, flush=True)
 
 
 if __name__ == "__main__":
