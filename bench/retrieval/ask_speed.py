@@ -61,12 +61,12 @@ def main() -> None:
     print(f"  loading smollm2 {loading:.2f} s")
 
     command = [sys.executable, "-m", "jumok", "ask", str(folder), questions[0], "--passages", str(passages)]
-    whole = []
+    command_seconds = []
     for _ in range(3):
         begin = time.perf_counter()
         subprocess.run(command, check=True, capture_output=True)
-        whole.append(time.perf_counter() - begin)
-    print(f"  the whole command, with Python, PyTorch and both models: {statistics.median(whole):.1f} s")
+        command_seconds.append(time.perf_counter() - begin)
+    print(f"  the whole command, with Python, PyTorch and both models: {statistics.median(command_seconds):.1f} s")
 
 
 if __name__ == "__main__":
