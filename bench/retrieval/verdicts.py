@@ -27,7 +27,8 @@ from jumok.retrieval import FolderIndex, Passage, open_index
 from jumok.tasks.ask import AskSettings, PromptReader, VerdictRule, ask
 
 # The rule is applied afterwards, so that thresholds can be compared: nothing is rejected before it is read.
-READ_EVERYTHING = VerdictRule(cosine=-1.0, change=float("inf"))
+PASSAGES = 30_176  # of the catalogue's books
+READ_EVERYTHING = VerdictRule(unrelated_cosine=-1.0, cosine_spread=0.0)
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,8 @@ class Row:
         in_hits: Whether the search found the passage that answers the question.
         cosine: The largest cosine of the passages.
         changes: The change of the answer's log-probability without each passage.
-        controls: The change without each control passage.
+        word_changes: The change of the word that changes most, without each passage.
+        controls: The same without each control passage.
         cites_right_passage: Whether the passage with the largest drop is the one that answers the question.
         attends_right_passage: Whether the passage with the most attention is the one that answers the question.
         seconds: How long the answer took, with controls and attention if they were measured.
@@ -57,6 +59,7 @@ class Row:
     in_hits: bool
     cosine: float
     changes: list[float]
+    word_changes: list[float]
     controls: list[float]
     cites_right_passage: bool
     attends_right_passage: bool
@@ -64,11 +67,16 @@ class Row:
 
 
 def measure(
-    question: Question, index: FolderIndex, all_passages: list[Passage], reader: PromptReader, why: bool
+    question: Question,
+    index: FolderIndex,
+    all_passages: list[Passage],
+    reader: PromptReader,
+    why: bool,
+    passages: int,
 ) -> Row:
     """Answer a question and collect what the verdict reads."""
     start = time.perf_counter()
-    answer = ask(index, question.question, reader, AskSettings(rule=READ_EVERYTHING, why=why))
+    answer = ask(index, question.question, reader, AskSettings(passages=passages, rule=READ_EVERYTHING, why=why))
     seconds = time.perf_counter() - start
     right = set()
     if question.answerable:
@@ -84,14 +92,15 @@ def measure(
         in_hits=any(cut.hit.number in right for cut in retrieved),
         cosine=max(cut.hit.cosine or 0.0 for cut in retrieved),
         changes=[cut.change or 0.0 for cut in retrieved],
-        controls=[cut.change or 0.0 for cut in answer.passages if cut.is_control],
-        cites_right_passage=min(retrieved, key=lambda cut: cut.change or 0.0).hit.number in right,
+        word_changes=[cut.word_change or 0.0 for cut in retrieved],
+        controls=[cut.word_change or 0.0 for cut in answer.passages if cut.is_control],
+        cites_right_passage=min(retrieved, key=lambda cut: cut.word_change or 0.0).hit.number in right,
         attends_right_passage=max(retrieved, key=lambda cut: cut.attention or 0.0).hit.number in right,
         seconds=seconds,
     )
 
 
-def collect_rows(split: str, rows_file: Path, why: bool) -> list[Row]:
+def collect_rows(split: str, rows_file: Path, why: bool, passages: int) -> list[Row]:
     """Return the rows of all questions; those that are stored already are not measured again."""
     stored = {}
     if rows_file.is_file():
@@ -104,17 +113,20 @@ def collect_rows(split: str, rows_file: Path, why: bool) -> list[Row]:
         with open_index(folder) as index, rows_file.open("a") as output:
             all_passages = [index.get(number) for number in range(len(index))]
             for number, question in enumerate(missing, 1):
-                row = measure(question, index, all_passages, reader, why)
+                row = measure(question, index, all_passages, reader, why, passages)
                 stored[question.id] = row
                 output.write(json.dumps(asdict(row)) + "\n")
                 output.flush()
-                print(f"{number}/{len(missing)} {question.question} -> {row.text} {row.changes}", flush=True)
+                print(
+                    f"{number}/{len(missing)} {question.question} -> {row.text} {min(row.word_changes):+.1f}",
+                    flush=True,
+                )
     return [stored[question.id] for question in questions]
 
 
 def is_supported(row: Row, cosine: float, change: float) -> bool:
     """The verdict "supported" by two thresholds."""
-    return bool(row.text) and row.cosine >= cosine and min(row.changes) <= change
+    return bool(row.text) and row.cosine >= cosine and min(row.word_changes) <= change
 
 
 def share(flags: Iterable[bool]) -> float:
@@ -125,7 +137,7 @@ def share(flags: Iterable[bool]) -> float:
 def choose_thresholds(rows: list[Row]) -> tuple[float, float]:
     """Return the thresholds with the smallest mean of both error rates."""
     cosines = [round(0.2 + 0.025 * step, 3) for step in range(21)]
-    changes = [-0.5 * step for step in range(25)]
+    changes = [-0.5 * step for step in range(1, 25)]
 
     def measure_error(thresholds: tuple[float, float]) -> float:
         missed = share(not is_supported(row, *thresholds) for row in rows if row.answerable)
@@ -142,7 +154,7 @@ def print_rates(rows: list[Row], cosine: float, change: float) -> None:
     """Print both error rates, with the search alone and the cut alone beside them, and how good the answers are."""
     answerable = [row for row in rows if row.answerable]
     unanswerable = [row for row in rows if not row.answerable]
-    print(f"cosine >= {cosine:g} and change <= {change:g} nats: {len(answerable)} answerable, {len(unanswerable)} not")
+    print(f"cosine >= {cosine:.3f}, word <= {change:g} nats: {len(answerable)} answerable, {len(unanswerable)} not")
     for name, thresholds in {
         "search and cut": (cosine, change),
         "search alone": (cosine, float("inf")),
@@ -173,7 +185,7 @@ def print_rates(rows: list[Row], cosine: float, change: float) -> None:
     controls = sorted(abs(change) for row in rows for change in row.controls)
     if controls:
         print(
-            f"  control passages change the answer by {statistics.median(controls):.2f} nats (median), "
+            f"  control passages change a word by {statistics.median(controls):.2f} nats (median), "
             f"{controls[int(0.95 * len(controls))]:.2f} (95 of 100)"
         )
     seconds = sorted(row.seconds for row in rows)
@@ -185,13 +197,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--split", choices=["dev", "test"], default="test")
     parser.add_argument("--choose", action="store_true", help="Choose the thresholds on these questions.")
+    parser.add_argument("--passages", type=int, default=AskSettings().passages, help="Passages to read at once.")
     parser.add_argument("--quick", action="store_true", help="Do not measure attention and control passages.")
     parser.add_argument("--rows", type=Path, help="Where rows are stored.  [default: in the cache folder]")
     options = parser.parse_args()
-    rows_file = options.rows or get_cache_folder() / f"verdicts-{options.split}.jsonl"
-    rows = collect_rows(options.split, rows_file, not options.quick)
+    rows_file = options.rows or get_cache_folder() / f"verdicts-{options.split}-{options.passages}.jsonl"
+    rows = collect_rows(options.split, rows_file, not options.quick, options.passages)
     rule = VerdictRule()
-    print_rates(rows, rule.cosine, rule.change)
+    print_rates(rows, rule.compute_cosine_limit(PASSAGES), rule.word_change)
     if options.choose:
         print_rates(rows, *choose_thresholds(rows))
 

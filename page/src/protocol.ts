@@ -68,12 +68,12 @@ export interface Hello {
 export interface Answer {
   number: number; // later asks name it as `answer`
   question: string;
-  verdict: "supported" | "not supported" | "nothing fits";
+  verdict: "supported" | "not supported" | "nothing fits" | null; // null: the model cannot read the question
   text: string | null; // null: nothing was read
   reached_limit: boolean; // the text was cut off
   log_probability: number | null;
   citation: number | null; // index of the passage that supports the text
-  threshold: number; // a change of at most this, in nats, supports the text
+  threshold: number; // a word_change of at most this, in nats, supports the text
   note: string | null; // a sentence that the user must read
   passages: Passage[];
   is_cuttable: boolean; // whether there is a text to measure
@@ -85,6 +85,8 @@ export interface Passage {
   bm25: number | null;
   cosine: number | null;
   change: number | null; // of the answer's log-probability when the passage is cut, in nats
+  word: string; // the word of the answer that changes most
+  word_change: number | null; // of the log-probability of its token
   attention: number | null; // share that it receives; null before `evidence`
   range: [number, number] | null; // its positions in the prompt
 }

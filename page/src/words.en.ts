@@ -287,7 +287,8 @@ export const en = {
   cosine: "cosine",
   natsOf: (change: string) => `${change} nats`,
   cutHint: (threshold: string) =>
-    `Bars: how the log-probability of the answer changes when the passage is cut. The line is at ${threshold} nats; a passage beyond it supports the answer.`,
+    `Bars: how the log-probability of the answer, and of the word that changes most, changes when the passage is cut. The line is at ${threshold} nats; if a word falls beyond it, the passage supports the answer.`,
+  changedWord: (word: string) => `most changed word: ${word}`,
   controlsTitle: (count: number) => (count === 1 ? "1 control passage" : `${count} control passages`),
   controlsHint: "Chosen at random from passages that the search did not find, and read with the others. Cutting one of them should change little.",
   withAll: "With all passages",

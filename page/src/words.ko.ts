@@ -269,7 +269,9 @@ export const ko: Words = {
   searchScores: "검색",
   cosine: "코사인",
   natsOf: (change) => `${change} nat`,
-  cutHint: (threshold) => `막대: 구절을 뺐을 때 답의 로그 확률이 변하는 양입니다. 선은 ${threshold} nat이며, 이를 넘는 구절이 답의 근거입니다.`,
+  cutHint: (threshold) =>
+    `막대: 구절을 뺐을 때 답 전체와 가장 많이 변한 단어의 로그 확률이 변하는 양입니다. 선은 ${threshold} nat이며, 단어가 이 선을 넘으면 그 구절이 답의 근거입니다.`,
+  changedWord: (word) => `가장 많이 변한 단어: ${word}`,
   controlsTitle: (count) => `대조 구절 ${count}개`,
   controlsHint: "검색에서 나오지 않은 구절 가운데 무작위로 골라 함께 읽힌 것입니다. 하나를 빼도 거의 변하지 않아야 합니다.",
   withAll: "모든 구절",

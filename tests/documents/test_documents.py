@@ -103,6 +103,7 @@ def test_python_examples_run_and_print_what_is_shown(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("JUMOK_CACHE", str(tmp_path / "cache"))  # indexes of example folders are not kept
     namespace: dict[str, object] = {"__name__": "example"}
     for block in read_blocks(page):
         if block.kind != "python":

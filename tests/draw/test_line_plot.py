@@ -27,6 +27,13 @@ def test_panels_share_one_legend_and_their_colours(tmp_path: Path) -> None:
     assert "stroke-dasharray" not in plain and "<!-- 0.0 -->" not in plain and "<!-- 0.0 -->" in image
 
 
+def test_a_logarithmic_axis_of_one_decade_has_plain_numbers(tmp_path: Path) -> None:
+    panel = LinePanel({"a": [(1, 2.7), (2, 30)]}, log_vertical=True)
+    texts = re.findall("<!-- (.+) -->", save_panel_row(tmp_path / "decade.svg", [panel]).read_text())
+    assert {"4", "10", "20"} <= set(texts), texts
+    assert not any("math" in text for text in texts), texts
+
+
 def test_no_panel_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DrawError, match="give at least one panel"):
         save_panel_row(tmp_path / "panels.png", [])

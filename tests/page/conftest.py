@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from chromium import ARGUMENTS, MISSING, find_browser
-from page_driver import ShownPage, serve_page
+from page_driver import MAP, ShownPage, serve_page
 from playwright.sync_api import Browser, sync_playwright
 
 TEXT = "the cat sat; the cat"
@@ -40,10 +40,10 @@ def open_page(browser: Browser) -> Iterator[Callable[..., ShownPage]]:
     """Open an address in a new page; at the end, the page is closed and its console checked."""
     pages: list[ShownPage] = []
 
-    def open_address(address: str, **settings: Any) -> ShownPage:
+    def open_address(address: str, ready: str = MAP, **settings: Any) -> ShownPage:
         shown = ShownPage(browser, **settings)
         pages.append(shown)
-        shown.open(address)
+        shown.open(address, ready)
         return shown
 
     yield open_address

@@ -15,20 +15,22 @@ from typing import Any
 from playwright.sync_api import Browser, ConsoleMessage, Page
 
 SIZE = {"width": 1280, "height": 800}
+MAP = "canvas[data-map][data-complete=true]"
 
 
 @contextmanager
-def serve_page(*arguments: str, folder: Path | None = None) -> Iterator[str]:
+def serve_page(*arguments: str, folder: Path | None = None, command: str = "look") -> Iterator[str]:
     """Run ``jumok look ... --open`` as a process, and yield the address that it prints.
 
     Args:
         arguments: The model and its input.
         folder: The working folder of the process.
+        command: The name of the command: "look" or "ask".
     """
-    command = [sys.executable, "-m", "jumok", "look", *arguments, "--open", "--no-browser", "--port", "0"]
+    words = [sys.executable, "-m", "jumok", command, *arguments, "--open", "--no-browser", "--port", "0"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder, env=environment
+        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder, env=environment
     )
     try:
         assert process.stdout is not None
@@ -66,14 +68,15 @@ class ShownPage:
         if not re.match(r"(http://127\.0\.0\.1:|data:|blob:|file:)", url):
             self.problems.append(f"a request to {url}")
 
-    def open(self, address: str) -> None:
+    def open(self, address: str, ready: str = MAP) -> None:
         """Open an address, and wait until the first map is complete.
 
         Args:
             address: The address with its token, or a file.
+            ready: The element to wait for, if the page does not begin with a map.
         """
         self.page.goto(address)
-        self.wait_for_map()
+        self.page.wait_for_selector(ready)
 
     def wait_for_map(self, shown: str = "") -> None:
         """Wait until a map is drawn with all of its tiles.

@@ -29,11 +29,13 @@ function AnswerPanel({ answer }: { answer: Answer }) {
   return (
     <>
       <h2 class="jk-question">{answer.question}</h2>
-      <p>
-        <strong class="jk-verdict" data-verdict={answer.verdict}>
-          {words.verdicts[answer.verdict]}
-        </strong>
-      </p>
+      {answer.verdict && (
+        <p>
+          <strong class="jk-verdict" data-verdict={answer.verdict}>
+            {words.verdicts[answer.verdict]}
+          </strong>
+        </p>
+      )}
       {answer.text !== null && answer.verdict !== "nothing fits" && <Text answer={answer} />}
       <p class="jk-why" hidden={desk.cut.value.length > 0}>
         {explainVerdict(words, answer, app.hello.value?.questions?.folder ?? "")}

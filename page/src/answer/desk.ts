@@ -61,7 +61,7 @@ export class AnswerDesk {
         this.evidence.value = null;
         this.results.value = new Map();
         this.isShown.value = true;
-        app.announcement.value = app.words.value.verdicts[body.verdict];
+        app.announcement.value = body.verdict ? app.words.value.verdicts[body.verdict] : (body.note ?? "");
       });
       void this.measure();
     } catch (error) {

@@ -94,8 +94,13 @@ function PassageCard({ passage, index, isCited, canCut, most, threshold }: Passa
           <>
             <dt>{words.changeWhenCut}</dt>
             <dd>
-              <Bar share={Math.abs(passage.change) / most} mark={-threshold / most} isNegative={passage.change < 0} />
+              <Bar share={Math.abs(passage.change) / most} isNegative={passage.change < 0} />
               <span class="jk-number">{words.natsOf(formatSigned(passage.change))}</span>
+            </dd>
+            <dt>{words.changedWord(passage.word)}</dt>
+            <dd>
+              <Bar share={Math.abs(passage.word_change ?? 0) / most} mark={-threshold / most} isNegative={(passage.word_change ?? 0) < 0} />
+              <span class="jk-number">{words.natsOf(formatSigned(passage.word_change ?? 0))}</span>
             </dd>
             <dt>{words.attentionOn}</dt>
             <dd>

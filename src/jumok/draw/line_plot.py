@@ -135,6 +135,8 @@ def draw_line_panel(axes: Axes, panel: LinePanel, styles: Mapping[str, LineStyle
         styles: The style of each line by its name.
         fonts: The fonts of the figure.
     """
+    from matplotlib.ticker import LogFormatter
+
     lines = {name: points for name, points in panel.series.items() if points}
     for name, points in lines.items():
         style = styles[name]
@@ -159,6 +161,8 @@ def draw_line_panel(axes: Axes, panel: LinePanel, styles: Mapping[str, LineStyle
     if panel.log_vertical:
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter(lambda tick, _: f"{tick:,g}")
+        # about one decade or less: minor ticks have labels too, which are formulas by default; those are not rendered
+        axes.yaxis.set_minor_formatter(LogFormatter())
     if panel.from_zero:
         axes.set_ylim(bottom=0)
     if panel.limits is not None:

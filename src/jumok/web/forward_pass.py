@@ -55,13 +55,14 @@ class Pass:
     measured: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
-def get_clean_pass(opened: OpenedModel, labelled: LabelledInput, progress: Progress) -> Pass:
+def get_clean_pass(opened: OpenedModel, labelled: LabelledInput, progress: Progress, last: int = 1) -> Pass:
     """Return the pass without edits; that of the last input is kept, unless the model was trained meanwhile.
 
     Args:
         opened: The model, with its lens open.
         labelled: The input.
         progress: Called with the finished and all steps and the stage.
+        last: Of how many last positions predictions are described, if the input is too long for those of all.
     """
     versions = read_versions(opened.model)
     stored = opened.kept_results.get(CLEAN_PASS)
@@ -70,13 +71,18 @@ def get_clean_pass(opened: OpenedModel, labelled: LabelledInput, progress: Progr
         is_same = len(inputs) == len(labelled.inputs) and all(map(torch.equal, inputs, labelled.inputs))
         if is_same and versions == stored_versions:
             return clean
-    clean = run_pass(opened, labelled, (), progress, None)
+    clean = run_pass(opened, labelled, (), progress, None, last)
     opened.kept_results[CLEAN_PASS] = (labelled.inputs, versions, clean)
     return clean
 
 
 def run_pass(
-    opened: OpenedModel, labelled: LabelledInput, edits: Sequence[Edit], progress: Progress, clean: Pass | None
+    opened: OpenedModel,
+    labelled: LabelledInput,
+    edits: Sequence[Edit],
+    progress: Progress,
+    clean: Pass | None,
+    last: int = 1,
 ) -> Pass:
     """Run the model once, and describe its predictions. Blocks before the first edit are those of the clean pass.
 
@@ -86,13 +92,14 @@ def run_pass(
         edits: The edits; none for the clean pass.
         progress: Called with the finished and all steps and the stage.
         clean: The clean pass of the same input; None if this is the clean pass.
+        last: Of how many last positions predictions are described, if the input is too long for those of all.
     """
     lens = opened.lens
     length = max(tensor.shape[1] for tensor in labelled.inputs) if labelled.tokens else len(labelled.source)
     settings: dict[str, Any] = {**lens.facts.build_no_cache_arguments(), **labelled.named}
     decoder_length = len(labelled.target) or length
     if predictions.should_omit_logits(decoder_length, lens.facts.vocabulary):
-        settings |= lens.facts.build_last_logits_arguments(1)
+        settings |= lens.facts.build_last_logits_arguments(last)
     keeps_more = length <= MAX_KEPT_POSITIONS and _can_keep(opened, settings, progress)
     reuse = None if clean is None or clean.capture.reusable is None else clean.capture
     capture = lens.run(

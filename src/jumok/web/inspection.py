@@ -256,9 +256,11 @@ def inspect_model(
         with use_fastest_threads(opened.model, count_rows(labelled.inputs)):
             if generate and answered is None and labelled.tokens and not labelled.target:
                 labelled = _continue_text(opened, labelled, edits, generate, notes, progress)
-            clean = get_clean_pass(opened, labelled, progress)
+            # of a long prompt, the rows that write its answer
+            last = 1 if answered is None else len(labelled.source) - answered.start + 1
+            clean = get_clean_pass(opened, labelled, progress, last)
             applied = locate_edits_in_windows(edits, clean.capture, clean.maps)
-            edited = run_pass(opened, labelled, applied, progress, clean) if applied else None
+            edited = run_pass(opened, labelled, applied, progress, clean, last) if applied else None
             edited_answer = _transcribe_again(opened, labelled, applied, notes, progress)
             sound = get_sound(opened, labelled)
     picture = draw_picture(opened, labelled, clean.capture)

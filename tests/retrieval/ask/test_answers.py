@@ -59,27 +59,34 @@ def make_hit(cosine: float | None, text: str = "The ferry leaves at noon.") -> H
 
 
 @pytest.mark.parametrize(
-    ("cosine", "change", "expected"),
+    ("cosine", "word_change", "expected"),
     [
-        (0.39, -20.0, "nothing fits"),  # the search rules it out, whatever the model wrote
-        (0.45, -3.1, "supported"),
-        (0.45, -2.9, "nothing fits"),
-        (0.60, -2.9, "not supported"),
-        (0.60, +4.0, "not supported"),
-        (0.60, -9.0, "supported"),
+        (0.44, -20.0, "nothing fits"),  # the search rules it out, whatever the model wrote
+        (0.46, -3.1, "supported"),
+        (0.46, -2.9, "nothing fits"),
+        (0.56, -2.9, "not supported"),
+        (0.56, +4.0, "not supported"),
+        (0.56, -9.0, "supported"),
     ],
 )
-def test_a_verdict_reads_the_search_and_the_cut(cosine: float, change: float, expected: str) -> None:
-    rule = VerdictRule(cosine=0.4, change=-3.0, subject_cosine=0.55)
-    assert rule.judge("Who?", [make_hit(0.1), make_hit(cosine)], [0.0, change]) == expected
+def test_a_verdict_reads_the_search_and_the_cut(cosine: float, word_change: float, expected: str) -> None:
+    hits = [make_hit(0.1), make_hit(cosine)]
+    assert VerdictRule().judge("Who?", hits, 30_000, [0.0, word_change]) == expected
+
+
+def test_in_a_small_index_a_lower_cosine_is_enough() -> None:
+    rule = VerdictRule()
+    assert rule.rejects_search("Who?", [make_hit(0.3)], 30_000)
+    assert not rule.rejects_search("Who?", [make_hit(0.3)], 30)
 
 
 def test_without_vectors_the_shared_words_decide() -> None:
-    rule = VerdictRule(shared_words=0.4, change=-3.0)
-    assert not rule.rejects_search("When does the ferry leave?", [make_hit(None)])
-    assert rule.rejects_search("Which volcano erupted last?", [make_hit(None)])
-    assert rule.judge("When does the ferry leave?", [make_hit(None)], [-1.0]) == "not supported"
-    assert rule.rejects_search("When does the ferry leave?", [])
+    rule = VerdictRule()
+    question = "When does the ferry leave?"
+    assert not rule.rejects_search(question, [make_hit(None)], 3)
+    assert rule.rejects_search("Which volcano erupted last?", [make_hit(None)], 3)
+    assert rule.judge(question, [make_hit(None)], 3, [-1.0]) == "not supported"
+    assert rule.rejects_search(question, [], 3)
     assert share_words("what is the", "anything") == 0.0
 
 
@@ -115,6 +122,10 @@ def test_an_answer_lists_what_was_measured(index: FolderIndex, reader: PromptRea
     clean = sum(reading.log_probabilities)
     expected = [sum(scores) - clean for scores in reader.score_cuts(reading)]
     assert [cut.change for cut in retrieved] == pytest.approx(expected, abs=1e-5)
+    for cut, scores in zip(retrieved, reader.score_cuts(reading), strict=True):
+        differences = [after - before for after, before in zip(scores, reading.log_probabilities, strict=True)]
+        assert cut.word_change == pytest.approx(min(differences), abs=1e-5)
+        assert cut.word == reading.words[differences.index(min(differences))]
     assert all(cut.attention is not None and 0 < cut.attention < 1 for cut in answer.passages)
     assert steps == ["searching", "reading", "cutting each passage", "measuring attention", "cutting control passages"]
 

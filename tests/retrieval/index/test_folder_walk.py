@@ -110,13 +110,15 @@ def test_ignored_files_are_those_of_git(tmp_path: Path, seed: int, monkeypatch: 
 
 def test_nested_rules_and_negations(tmp_path: Path) -> None:
     texts = {
-        ".gitignore": "*.log\n/build/\nnode_modules/\n",
+        ".gitignore": "*.log\n!kept.log\n/build/\nnode_modules/\n",
         "keep/.gitignore": "!important.log\nsecret.txt\n",
-        **dict.fromkeys(["a.log", "keep/important.log", "keep/other.log", "keep/secret.txt", "secret.txt"], "x"),
+        **dict.fromkeys(
+            ["a.log", "kept.log", "keep/important.log", "keep/other.log", "keep/secret.txt", "secret.txt"], "x"
+        ),
         **dict.fromkeys(["build/a.txt", "keep/build/a.txt", "node_modules/a.txt"], "x"),
     }
     files, skipped = walk(write_files(tmp_path, texts))
-    assert files == [b"keep/build/a.txt", b"keep/important.log", b"secret.txt"]
+    assert files == [b"keep/build/a.txt", b"keep/important.log", b"kept.log", b"secret.txt"]
     assert skipped["ignored by .gitignore"] == 5
 
 

@@ -276,7 +276,14 @@ def test_a_database_that_sqlite_refuses(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(DataError, match=r"cannot be used \(passages.db has changed\); jumok index builds it again"):
         inspect_index(folder, verify=True)
 
-    path.write_bytes(b"x" * len(content))
+    write_files(folder, {"new.txt": "A new file."})  # an update copies nothing that is damaged
+    with open_index(folder, embedder=None) as index:
+        assert "(passages.db has changed); it is built again" in index.status.notices[0]
+    (folder / "new.txt").unlink()
+    open_index(folder, embedder=None).close()
+
+    (path,) = Path(index.status.location).rglob("passages.db")
+    path.write_bytes(b"x" * path.stat().st_size)
     with open_index(folder, embedder=None) as index:
         assert "built again" in index.status.notices[0]
         assert describe_contents(index) == expected

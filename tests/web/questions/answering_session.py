@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import torch
 
 from jumok.checkpoint import Loaded
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.models import GPT, GPTConfig
+from jumok.models.fusion import Fusion, FusionConfig
 from jumok.retrieval import FolderIndex
 from jumok.tasks.ask import AskSettings
 from jumok.web.questions.folder_questions import FolderQuestions
@@ -23,7 +23,7 @@ FILES = {
     "birds.txt": "Gulls nest on a cliff near Whitby.",
     "weather.txt": "It rained for six days, and all hay was spoiled.",
 }
-QUESTION = "When does the boat leave?"
+QUESTION = "Which boat leaves the harbour at seven?"
 
 
 def create_loaded(**fields: object) -> Loaded:
@@ -38,12 +38,17 @@ def create_loaded(**fields: object) -> Loaded:
     return Loaded(model.eval(), Tokenizer.for_bytes(), model.config, model.family)
 
 
-def write_files(folder: Path) -> Path:
-    """Write the files, each of which is one passage."""
-    folder.mkdir()
-    for name, text in FILES.items():
-        (folder / name).write_text(text + "\n")
-    return folder
+def create_fusion() -> Loaded:
+    """A random Fusion-in-Decoder that reads bytes."""
+    torch.manual_seed(2)
+    sizes = {"vocabulary": 256, "width": 24, "layers": 2, "decoder_layers": 2, "heads": 3, "hidden": 40}
+    config = FusionConfig(**sizes, separator=3, start=1, end=2)
+    model = Fusion(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 2:
+                parameter *= 2.0
+    return Loaded(model, Tokenizer.for_bytes(), config, "fusion")
 
 
 @contextmanager

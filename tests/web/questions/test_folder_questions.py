@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 import torch
-from answering_session import FILES, QUESTION, answer_from, create_loaded, write_files
+from answering_session import FILES, QUESTION, answer_from, create_fusion, create_loaded
 from page_client import FailedAskError, PageClient
+from retrieval_folders import write_files
 
 from jumok import tap
 from jumok.lens import KnockOut, Lens
 from jumok.retrieval import FolderIndex, open_index
-from jumok.tasks.ask import AskSettings, PromptReader, ask
+from jumok.tasks.ask import AskSettings, FusionReader, PromptReader, ask
 from jumok.web.session import Session, Start
 
 LOADED = create_loaded()
@@ -27,7 +28,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FolderIndex]:
     """An index that is searched by words."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JUMOK_CACHE", str(tmp_path_factory.mktemp("cache")))
-        with open_index(write_files(tmp_path_factory.mktemp("files") / "notes"), embedder=None) as opened:
+        with open_index(write_files(tmp_path_factory.mktemp("notes"), FILES), embedder=None) as opened:
             yield opened
 
 
@@ -151,6 +152,33 @@ def test_a_model_that_cannot_write_without_a_passage_says_why(index: FolderIndex
         number = client.ask("question", question=QUESTION)["number"]
         body = client.ask("cut", answer=number, cut=[0, 1])
         assert body["text"] is None and "needs a model without a window" in body["note"] and body["change"] != 0
+
+
+def test_passages_that_are_read_apart_can_be_cut(index: FolderIndex) -> None:
+    loaded = create_fusion()
+    reader = FusionReader(loaded)
+    with answer_from(index, loaded) as session:
+        client = PageClient(session)
+        answer = client.ask("question", question=QUESTION)
+        assert answer["is_cuttable"] and not answer["has_attention"]
+        assert answer["passages"][0]["range"][0] == 0
+        texts = [passage["text"] for passage in answer["passages"]]
+        reading = reader.read(QUESTION, texts, 6)
+        body = client.ask("cut", answer=answer["number"], cut=[0, 2])
+        remaining = reader.score(QUESTION, [texts[1]], reading.token_ids)
+        expected = sum(remaining.log_probabilities) - sum(reading.log_probabilities)
+        assert body["change"] == pytest.approx(expected, abs=1e-5) and abs(expected) > 1e-4
+        assert body["text"] == reader.read(QUESTION, [texts[1]], 6).text
+        assert client.ask("cut", answer=answer["number"], cut=[0, 1, 2])["note"] is None  # all of them
+        assert "in one prompt" in str(client.fail("run", model="Fusion", answer=answer["number"]))
+        evidence = client.ask("evidence", answer=answer["number"])
+        assert len(evidence["attention"]) == 3 and len(evidence["controls"]) == 1
+
+
+def test_a_question_that_the_reader_cannot_read_gets_passages_only(client: PageClient) -> None:
+    body = client.ask("question", question="boat: 언제 떠납니까?")
+    assert body["verdict"] is None and body["text"] is None and body["passages"] and not body["is_cuttable"]
+    assert "not trained on the language" in body["note"]
 
 
 @pytest.mark.parametrize(

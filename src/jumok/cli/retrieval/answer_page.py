@@ -22,8 +22,9 @@ from jumok.cli.look.page_options import (
 
 if TYPE_CHECKING:
     from jumok.tasks.ask import AskSettings
-    from jumok.tasks.ask.ask import SearchableIndex
+    from jumok.tasks.ask.answer_question import SearchableIndex
 
+PAGE_PASSAGES = 3  # the page compares passages
 OPEN_OPTIONS = ("passages", "limit", "method", "reader")  # the page shows everything else by itself
 
 
@@ -48,6 +49,8 @@ def add_answer_page_options(function: Callable[..., Any]) -> Callable[..., Any]:
         if is_open:
             _check_options(written, options["questions"])
             page = PageOptions(is_open, None, host, port, allowed_hosts, without_browser)
+            if "passages" not in written:
+                options["passages"] = PAGE_PASSAGES
         else:
             refuse_server_options(written)
         return function(page=page, **options)

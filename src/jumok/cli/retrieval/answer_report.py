@@ -48,17 +48,19 @@ def _describe_verdict(answer: Answer, folder: Path) -> str:
     """Return the sentence about what an answer depends on."""
     citation = answer.citation
     if citation is not None:
-        assert citation.change is not None
+        assert citation.word_change is not None
         return (
-            f"  supported by {folder / citation.hit.passage.location}: without this passage, the answer is "
-            f"{_describe_ratio(citation.change)} ({citation.change:+.1f} nats)"
+            f'  supported by {folder / citation.hit.passage.location}: without this passage, "{citation.word}" is '
+            f"{_describe_ratio(citation.word_change)} ({citation.word_change:+.1f} nats)"
         )
-    changes = [passage.change for passage in answer.passages if passage.change is not None and not passage.is_control]
+    changes = [
+        passage.word_change for passage in answer.passages if passage.word_change is not None and not passage.is_control
+    ]
     if not changes:
         return "  The search found no passage that is similar to the question."
-    count = "the passage" if len(changes) == 1 else f"any of the {len(changes)} passages"
+    cut = "the passage" if len(changes) == 1 else f"any of the {len(changes)} passages"
     written = "" if answer.verdict == "not supported" else f' The model would have written: "{answer.text}"'
-    return f"  not supported: without {count}, the answer stays about as probable ({min(changes):+.1f} nats).{written}"
+    return f"  not supported: without {cut}, each word stays about as probable ({min(changes):+.1f} nats).{written}"
 
 
 def _describe_ratio(change: float) -> str:
@@ -85,6 +87,7 @@ def _print_table(passages: tuple[CutPassage, ...], folder: Path) -> None:
         "cosine": ["-" if passage.hit.cosine is None else f"{passage.hit.cosine:.2f}" for passage in passages],
         "attention": ["-" if passage.attention is None else f"{passage.attention:.1%}" for passage in passages],
         "change if cut": ["-" if passage.change is None else f"{passage.change:+.2f} nats" for passage in passages],
+        "most changed word": [_describe_word(passage) for passage in passages],
     }
     aligned = [align_column(texts, title) for title, texts in columns.items()]
     for row in zip(*aligned, strict=True):
@@ -97,6 +100,10 @@ def _print_table(passages: tuple[CutPassage, ...], folder: Path) -> None:
                 passage.hit.passage.text, EXCERPT_WIDTH, initial_indent="    ", subsequent_indent="    "
             )
             click.echo(wrapped)
+
+
+def _describe_word(passage: CutPassage) -> str:
+    return "-" if passage.word_change is None else f"{passage.word} {passage.word_change:+.2f}"
 
 
 def _shorten(text: str) -> str:

@@ -40,7 +40,13 @@ EMBEDDER = "minilm"
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.argument("questions", nargs=-1, metavar="[QUESTION]...")
 @click.option("--why", is_flag=True, help="Show the passages, the attention on each, and what changes when it is cut.")
-@click.option("--passages", type=click.IntRange(1, 20), default=3, show_default=True, help="Passages to read.")
+@click.option(
+    "--passages",
+    type=click.IntRange(1, 20),
+    default=1,
+    show_default="1; 3 with --open",
+    help="Passages to read at once.",
+)
 @click.option("--limit", type=click.IntRange(1, 512), default=32, show_default=True, help="Most tokens of the answer.")
 @click.option(
     "--method",

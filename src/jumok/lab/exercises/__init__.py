@@ -16,6 +16,7 @@ from .gpt2_exercises import GPT2_EXERCISES
 from .lecture_exercises import LECTURE_EXERCISES
 from .note_exercises import NOTE_EXERCISES
 from .program_exercise import ProgramExercise
+from .retrieval_exercises import RETRIEVAL_EXERCISES
 from .speech_exercises import SPEECH_EXERCISES
 from .vision_exercises import VISION_EXERCISES
 
@@ -39,6 +40,7 @@ EXERCISES: dict[str, Exercise] = {
         GPT2_EXERCISES,
         NOTE_EXERCISES,
         SPEECH_EXERCISES,
+        RETRIEVAL_EXERCISES,
     )
     for exercise in exercises
 }

@@ -13,6 +13,7 @@ MAX_HEADING = 100  # characters of the headings in front of a passage
 _HASH_HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+")
 _CLOSING_HASHES = re.compile(r"(?:^|[ \t])#+$")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_FIELDS = "---"  # encloses fields at the beginning of a file, such as its title
 _MARKDOWN_UNDERLINE = re.compile(r" {0,3}(=+|-{2,})[ \t]*")
 _RST_UNDERLINE = re.compile(r"([=\-~^\"'#*+`:.<>_])\1{2,}[ \t]*")
 Lines = Iterator[tuple[int, str, bool]]
@@ -35,7 +36,12 @@ def cut_marked_up_text(lines: Lines, is_markdown: bool) -> Iterator[Piece]:
         number, text, _ = line
         heading = None
         in_fence = bool(fence)
-        if is_markdown and (mark := _FENCE.match(text)):
+        if is_markdown and number == 1 and text.strip() == _FIELDS:
+            fence = _FIELDS
+        elif fence == _FIELDS:
+            if text.strip() in (_FIELDS, "..."):
+                fence = ""
+        elif is_markdown and (mark := _FENCE.match(text)):
             if not fence:
                 fence = mark[1]
             elif mark[1].startswith(fence) and not text.strip().strip(fence[0]):

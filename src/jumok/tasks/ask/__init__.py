@@ -1,7 +1,7 @@
 """Answer questions from an index of the user's files, and measure which passage each answer depends on."""
 
 from .answer import Answer, CutPassage
-from .answer_question import AskSettings, ask
+from .answer_question import AskSettings, SearchableIndex, ask
 from .fusion_reader import FusionReader
 from .prompt_reader import PromptReader
 from .reader_choice import create_reader
@@ -16,6 +16,7 @@ __all__ = [
     "PromptReader",
     "Reader",
     "Reading",
+    "SearchableIndex",
     "Verdict",
     "VerdictRule",
     "ask",

@@ -18,6 +18,8 @@ class CutPassage:
         hit: The passage, with the scores of the search.
         change: The change of the answer's log-probability when the passage is cut, in nats: -5 means that the answer is
             e^5 = 148 times less probable without it. None if nothing was read.
+        word: The word of the answer whose probability falls most without the passage; "" if nothing was read.
+        word_change: The change of the log-probability of that word's token; None if nothing was read.
         attention: The share of the attention that the passage receives while the answer is written, averaged over
             layers, heads and tokens. None if it was not measured.
         is_control: Whether the search did not find the passage: it was chosen at random, to compare with.
@@ -25,6 +27,8 @@ class CutPassage:
 
     hit: Hit
     change: float | None = None
+    word: str = ""
+    word_change: float | None = None
     attention: float | None = None
     is_control: bool = False
 
@@ -42,6 +46,8 @@ class CutPassage:
             "bm25": self.hit.bm25,
             "cosine": self.hit.cosine,
             "change": self.change,
+            "word": self.word,
+            "word_change": self.word_change,
             "attention": self.attention,
             "control": self.is_control,
         }
@@ -73,11 +79,11 @@ class Answer:
 
     @property
     def citation(self) -> CutPassage | None:
-        """The passage without which the answer becomes least probable; None if the verdict is not "supported"."""
+        """The passage without which a word of the answer loses most; None if the verdict is not "supported"."""
         candidates = [passage for passage in self.passages if not passage.is_control and passage.change is not None]
         if self.verdict != "supported" or not candidates:
             return None
-        return min(candidates, key=lambda passage: passage.change or 0.0)
+        return min(candidates, key=lambda passage: passage.word_change or 0.0)
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields for JSON."""

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from jumok.checkpoint import Loaded, load
 from jumok.errors import ArgumentError
-from jumok.retrieval import open_index
+from jumok.retrieval import Hit, open_index
 from jumok.retrieval.search import SearchResult
 
 from .answer import Answer, CutPassage
 from .controls import PassageCollection, choose_controls
 from .reader_choice import create_reader
 from .reading import Reader, Reading
-from .verdict import VerdictRule
+from .verdict import Verdict, VerdictRule
 
 NEAR_HITS = 20  # so many passages of the search are never used as controls: they may be about the question
+SHOWN_HITS = 3  # passages that are shown where nothing is read
 
 
 @runtime_checkable
@@ -42,7 +43,7 @@ class AskSettings:
     """How a question is answered.
 
     Args:
-        passages: The number of passages that are read.
+        passages: The number of passages that are read. A small model answers better from one than from three.
         limit: The largest number of tokens of the answer.
         method: How passages are found: "auto", "bm25", "dense" or "fused".
         why: Also measure the attention on each passage, and the effect of control passages.
@@ -50,7 +51,7 @@ class AskSettings:
         rule: The thresholds of the verdict.
     """
 
-    passages: int = 3
+    passages: int = 1
     limit: int = 32
     method: str = "auto"
     why: bool = False
@@ -105,40 +106,33 @@ def _answer(
     report("searching")
     search_result = index.search(question, max(settings.passages, NEAR_HITS), settings.method)
     hits = search_result.hits[: settings.passages]
-    passages = tuple(CutPassage(hit) for hit in hits)
-    note = search_result.note
+    method, note = search_result.method, search_result.note
     if reader is not None and (explanation := reader.explain_unreadable(question)) is not None:
         reader, note = None, join_notes(note, explanation)
-    if reader is None:
-        return Answer(question, None, None, None, passages, search_result.method, note)
-    if settings.rule.rejects_search(question, hits):
-        return Answer(question, "nothing fits", None, None, passages, search_result.method, note)
+    if reader is None or settings.rule.rejects_search(question, hits, len(index)):
+        shown = search_result.hits[: max(settings.passages, SHOWN_HITS)]
+        verdict: Verdict | None = None if reader is None else "nothing fits"
+        return Answer(question, verdict, None, None, tuple(CutPassage(hit) for hit in shown), method, note)
 
     report("reading")
     reading = reader.read(question, [hit.passage.text for hit in hits], settings.limit)
     report("cutting each passage")
-    changes = measure_changes(reader, reading)
-    passages = tuple(CutPassage(hit, change) for hit, change in zip(hits, changes, strict=True))
+    passages = measure_cuts(reader, reading, hits)
     if settings.why:
         report("measuring attention")
         weights = reader.measure_attention(reading)
-        passages = tuple(
+        passages = [
             dataclasses.replace(passage, attention=weight) for passage, weight in zip(passages, weights, strict=True)
-        )
+        ]
         report("cutting control passages")
-        passages += _measure_controls(
+        passages += measure_controls(
             index, reader, reading, {hit.number for hit in search_result.hits}, settings.controls
         )
-    verdict = settings.rule.judge(question, hits, changes) if reading.text else "nothing fits"
+    word_changes = [passage.word_change or 0.0 for passage in passages if not passage.is_control]
+    verdict = settings.rule.judge(question, hits, len(index), word_changes) if reading.text else "nothing fits"
+    log_probability = sum(reading.log_probabilities)
     return Answer(
-        question,
-        verdict,
-        reading.text,
-        sum(reading.log_probabilities),
-        passages,
-        search_result.method,
-        note,
-        reading.reached_limit,
+        question, verdict, reading.text, log_probability, tuple(passages), method, note, reading.reached_limit
     )
 
 
@@ -155,30 +149,45 @@ def join_notes(*notes: str | None) -> str | None:
     return "; ".join(sentences) if sentences else None
 
 
-def measure_changes(reader: Reader, reading: Reading) -> list[float]:
-    """Return for each passage the change of the text's log-probability when the passage is cut, in nats.
+def measure_cuts(reader: Reader, reading: Reading, hits: Sequence[Hit]) -> list[CutPassage]:
+    """Return each passage with the change of the text's log-probability when it is cut.
 
     Args:
         reader: The reader.
         reading: The text, with its question and passages.
+        hits: The passages, as the search found them.
     """
-    clean = sum(reading.log_probabilities)
-    return [sum(log_probabilities) - clean for log_probabilities in reader.score_cuts(reading)]
+    passages = []
+    for hit, scores in zip(hits, reader.score_cuts(reading), strict=True):
+        changes = [after - before for after, before in zip(scores, reading.log_probabilities, strict=True)]
+        word_change = min(changes, default=0.0)
+        word = reading.words[changes.index(word_change)] if changes else ""
+        passages.append(CutPassage(hit, sum(changes), word, word_change))
+    return passages
 
 
-def _measure_controls(
-    index: SearchableIndex, reader: Reader, reading: Reading, excluded: set[int], count: int
-) -> tuple[CutPassage, ...]:
-    """Put control passages before the other passages, and cut each of them; the text of the answer stays the same."""
+def measure_controls(
+    index: PassageCollection, reader: Reader, reading: Reading, excluded: set[int], count: int
+) -> list[CutPassage]:
+    """Put control passages before the other passages, and cut each of them; the text of the answer stays the same.
+
+    Args:
+        index: All passages.
+        reader: The reader.
+        reading: The text, with its question and passages.
+        excluded: The numbers of passages that may be about the question.
+        count: How many controls.
+    """
     length = max(map(len, reading.passages))
-    controls = choose_controls(index, reading.question, excluded, length, count)
-    if not controls or not reading.token_ids:
-        return ()
-    passages = [*reading.passages, *(control.passage.text for control in controls)]
-    with_controls = reader.score(reading.question, passages, reading.token_ids)
-    changes = measure_changes(reader, with_controls)[len(reading.passages) :]
-    weights = reader.measure_attention(with_controls)[len(reading.passages) :]
-    return tuple(
-        CutPassage(hit, change, weight, is_control=True)
-        for hit, change, weight in zip(controls, changes, weights, strict=True)
-    )
+    hits = choose_controls(index, reading.question, excluded, length, count)
+    if not hits or not reading.token_ids:
+        return []
+    texts = [hit.passage.text for hit in hits]
+    scored = reader.score(reading.question, [*reading.passages, *texts], reading.token_ids)
+    padding = [hits[0]] * len(reading.passages)  # the passages of the answer were measured without controls
+    controls = measure_cuts(reader, scored, [*padding, *hits])[len(padding) :]
+    weights = reader.measure_attention(scored)[len(padding) :]
+    return [
+        dataclasses.replace(passage, attention=weight, is_control=True)
+        for passage, weight in zip(controls, weights, strict=True)
+    ]

@@ -18,7 +18,7 @@ from jumok.errors import ArgumentError
 from jumok.models.fusion import Fusion, find_passages
 from jumok.threads import use_fastest_threads
 
-from .reading import Reading, explain_split_characters, get_token_log_probabilities
+from .reading import Reading, explain_split_characters, get_token_log_probabilities, list_words
 
 
 class FusionReader:
@@ -70,7 +70,8 @@ class FusionReader:
                 tokens.append(token)
                 log_probabilities += get_token_log_probabilities(logits, [token])
         text = self.tokenizer.decode(tokens).strip()
-        return Reading(question, tuple(passages), tuple(tokens), text, tuple(log_probabilities), not has_ended)
+        words = list_words(self.tokenizer, tokens)
+        return Reading(question, tuple(passages), tuple(tokens), text, tuple(log_probabilities), words, not has_ended)
 
     @torch.inference_mode()
     def score(self, question: str, passages: Sequence[str], token_ids: Sequence[int]) -> Reading:
@@ -87,7 +88,8 @@ class FusionReader:
             logits = self._decode(self._shift(token_ids), self.model.encode(source), is_kept, None)[0]
         text = self.tokenizer.decode(token_ids).strip()
         log_probabilities = get_token_log_probabilities(logits, token_ids)
-        return Reading(question, tuple(passages), tuple(token_ids), text, log_probabilities)
+        words = list_words(self.tokenizer, token_ids)
+        return Reading(question, tuple(passages), tuple(token_ids), text, log_probabilities, words)
 
     @torch.inference_mode()
     def score_cuts(self, reading: Reading) -> list[tuple[float, ...]]:

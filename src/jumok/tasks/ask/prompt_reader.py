@@ -16,7 +16,7 @@ from jumok.models.gpt import COUNTED_POSITIONS, GPT
 from jumok.threads import use_fastest_threads
 
 from .prompt import Prompt, build_prompt
-from .reading import Reading, explain_split_characters, get_token_log_probabilities
+from .reading import Reading, explain_split_characters, get_token_log_probabilities, list_words
 
 
 class PromptReader:
@@ -111,7 +111,8 @@ class PromptReader:
         if not cut:
             self._cached_tokens, self._cache = prompt.token_ids, cache
         text = self.tokenizer.decode(tokens).strip()
-        return Reading(question, tuple(passages), tuple(tokens), text, tuple(log_probabilities), not has_ended)
+        words = list_words(self.tokenizer, tokens)
+        return Reading(question, tuple(passages), tuple(tokens), text, tuple(log_probabilities), words, not has_ended)
 
     @torch.inference_mode()
     def score(self, question: str, passages: Sequence[str], token_ids: Sequence[int]) -> Reading:
@@ -130,7 +131,8 @@ class PromptReader:
             logits = self._forward(tokens, cache, len(token_ids))
         log_probabilities = get_token_log_probabilities(logits, token_ids)
         text = self.tokenizer.decode(token_ids).strip()
-        return Reading(question, tuple(passages), tuple(token_ids), text, log_probabilities)
+        words = list_words(self.tokenizer, token_ids)
+        return Reading(question, tuple(passages), tuple(token_ids), text, log_probabilities, words)
 
     @torch.inference_mode()
     def score_cuts(self, reading: Reading) -> list[tuple[float, ...]]:

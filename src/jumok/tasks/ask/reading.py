@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from jumok.data.tokenizers.token_labels import group_words
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.retrieval.search.tokenize import has_paired_characters
 
@@ -26,6 +27,7 @@ class Reading:
         token_ids: The tokens of the text.
         text: The tokens as text.
         log_probabilities: The natural logarithm of each token's probability, given the tokens before it.
+        words: For each token, the word that it belongs to.
         reached_limit: Whether the text stopped because it had the largest number of tokens.
     """
 
@@ -34,6 +36,7 @@ class Reading:
     token_ids: tuple[int, ...]
     text: str
     log_probabilities: tuple[float, ...]
+    words: tuple[str, ...]
     reached_limit: bool = False
 
 
@@ -108,6 +111,20 @@ def explain_split_characters(tokenizer: Tokenizer, question: str) -> str | None:
         "this reader was not trained on the language of the question: its tokenizer splits each syllable into several "
         "bytes, so the passages are shown without an answer"
     )
+
+
+def list_words(tokenizer: Tokenizer, token_ids: Sequence[int]) -> tuple[str, ...]:
+    """Return for each token the word that it belongs to, without spaces and punctuation around it.
+
+    Args:
+        tokenizer: The tokenizer of the model.
+        token_ids: The tokens of a text.
+    """
+    words = [""] * len(token_ids)
+    for word, positions in group_words(tokenizer, token_ids):
+        for position in positions:
+            words[position] = word.strip().strip(".,;:!?\"'()") or word.strip()
+    return tuple(words)
 
 
 def get_token_log_probabilities(logits: Float[Tensor, "token vocab"], token_ids: Sequence[int]) -> tuple[float, ...]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from jumok.data.tokenizers.passage_tokens import encode_passages
 from jumok.errors import ArgumentError
-from jumok.tasks.ask import PromptReader, Reader, Reading
+from jumok.tasks.ask import FusionReader, PromptReader, Reader, Reading
 from jumok.tasks.labelled_input import LabelledInput, label_input
 from jumok.tasks.model_inputs import ModelInput
 
@@ -44,15 +46,20 @@ class AnsweredPrompt:
 
 
 def locate_passages(reader: Reader, reading: Reading) -> tuple[range, ...] | None:
-    """Return the positions of each passage in the prompt; None if the reader reads no prompt.
+    """Return the positions of each passage in what the model reads; None if the reader is of an unknown kind.
 
     Args:
         reader: The reader.
         reading: The text that it wrote, with its question and passages.
     """
-    if not isinstance(reader, PromptReader):
-        return None
-    return reader.build_prompt(reading.question, reading.passages).passages
+    if isinstance(reader, PromptReader):
+        return reader.build_prompt(reading.question, reading.passages).passages
+    if isinstance(reader, FusionReader):
+        separator = reader.model.config.separator
+        token_lists = encode_passages(reader.tokenizer, separator, reading.question, reading.passages)
+        ends = [*itertools.accumulate(map(len, token_lists))]
+        return tuple(itertools.starmap(range, itertools.pairwise([0, *ends])))
+    return None
 
 
 def build_answered_prompt(number: int, reader: Reader, reading: Reading, locations: Sequence[str]) -> AnsweredPrompt:
@@ -73,6 +80,4 @@ def build_answered_prompt(number: int, reader: Reader, reading: Reading, locatio
     tokens = [*prompt.token_ids, *reading.token_ids]
     model_input = ModelInput(torch.tensor([tokens], device=reader.model.device), tokens)
     labelled = label_input(reader.loaded, model_input)
-    return AnsweredPrompt(
-        number, reading.question, labelled, len(prompt.token_ids), prompt.passages, tuple(locations)
-    )
+    return AnsweredPrompt(number, reading.question, labelled, len(prompt.token_ids), prompt.passages, tuple(locations))

@@ -7,8 +7,10 @@ from typing import Any
 
 import torch
 
+from jumok.data.tokenizers.passage_tokens import encode_passages
+from jumok.errors import ArgumentError
 from jumok.lens import KnockOut, Lens
-from jumok.tasks.ask import PromptReader, Reader, Reading
+from jumok.tasks.ask import FusionReader, PromptReader, Reader, Reading
 from jumok.tasks.ask.reading import get_token_log_probabilities
 
 Progress = Callable[[int, int], None]
@@ -26,29 +28,35 @@ def read_without(reader: Reader, reading: Reading, cut: Collection[int], limit: 
     Raises:
         ArgumentError: If the model of the reader cannot write without them.
     """
-    if isinstance(reader, PromptReader):
+    if isinstance(reader, PromptReader | FusionReader):
         return reader.read(reading.question, reading.passages, limit, cut)
-    return reader.read(reading.question, _list_others(reading, cut), limit)
+    raise _explain_unknown(reader)
 
 
 @torch.inference_mode()
 def score_without(reader: Reader, reading: Reading, cut: Collection[int], progress: Progress | None = None) -> float:
     """Return the log-probability of a text without some passages, in nats.
 
-    In a prompt, each passage is cut by one edit of the lens, ``KnockOut(key=its positions)`` in all layers. A reader
-    that encodes passages apart reads the other passages only, which is the same.
-
     Args:
         reader: The reader.
         reading: The text, with its question and passages.
         cut: The indices of the passages that are cut.
         progress: Called with the finished and all layers; an exception that it raises stops the model.
+
+    Raises:
+        ArgumentError: If the reader is of an unknown kind.
     """
     if not reading.token_ids:
         return 0.0
-    if not isinstance(reader, PromptReader):
-        scored = reader.score(reading.question, _list_others(reading, cut), reading.token_ids)
-        return sum(scored.log_probabilities)
+    if isinstance(reader, PromptReader):
+        return _score_prompt(reader, reading, cut, progress)
+    if isinstance(reader, FusionReader):
+        return _score_fusion(reader, reading, cut)
+    raise _explain_unknown(reader)
+
+
+def _score_prompt(reader: PromptReader, reading: Reading, cut: Collection[int], progress: Progress | None) -> float:
+    """Cut each passage by one edit of the lens in all layers, as the page does where it shows the attention."""
     answer = reading.token_ids
     prompt = reader.build_prompt(reading.question, reading.passages, len(answer))
     tokens = torch.tensor([[*prompt.token_ids, *answer[:-1]]], device=reader.model.device)
@@ -59,5 +67,18 @@ def score_without(reader: Reader, reading: Reading, cut: Collection[int], progre
     return sum(get_token_log_probabilities(logits[0, -len(answer) :], answer))
 
 
-def _list_others(reading: Reading, cut: Collection[int]) -> list[str]:
-    return [passage for index, passage in enumerate(reading.passages) if index not in cut]
+def _score_fusion(reader: FusionReader, reading: Reading, cut: Collection[int]) -> float:
+    """Hide the passages from the cross-attention; the encoder reads each passage apart."""
+    model, answer = reader.model, reading.token_ids
+    token_lists = encode_passages(reader.tokenizer, model.config.separator, reading.question, reading.passages)
+    source = torch.tensor([[token for token_ids in token_lists for token in token_ids]], device=model.device)
+    is_kept = [index not in cut for index, token_ids in enumerate(token_lists) for _ in token_ids]
+    target = torch.tensor([[model.config.start, *answer[:-1]]], device=model.device)
+    token_mask = torch.tensor([is_kept], device=model.device)
+    logits = model.decode(target, model.encode(source), source_token_mask=token_mask).logits
+    assert logits is not None
+    return sum(get_token_log_probabilities(logits[0], answer))
+
+
+def _explain_unknown(reader: Reader) -> ArgumentError:
+    return ArgumentError(f"a {type(reader).__name__} cannot leave passages out")

@@ -11,9 +11,8 @@ from typing import Any
 
 from jumok.checkpoint import Loaded
 from jumok.errors import ArgumentError
-from jumok.tasks.ask import Answer, AskSettings, CutPassage, Reader, Reading, ask, create_reader
-from jumok.tasks.ask.ask import NEAR_HITS, SearchableIndex
-from jumok.tasks.ask.controls import choose_controls
+from jumok.tasks.ask import Answer, AskSettings, CutPassage, PromptReader, Reader, Reading, ask, create_reader
+from jumok.tasks.ask.answer_question import NEAR_HITS, SearchableIndex, measure_controls
 from jumok.web import ask_fields as fields
 from jumok.web.forward_pass import watch_taps
 from jumok.web.opened_model import OpenedModel
@@ -140,9 +139,9 @@ class FolderQuestions:
             "number": stored.number,
             "citation": citation,
             "passages": passages,
-            "threshold": self.settings.rule.change,
-            "is_cuttable": has_text,
-            "has_attention": has_text and ranges is not None,
+            "threshold": self.settings.rule.word_change,
+            "is_cuttable": has_text and ranges is not None,
+            "has_attention": has_text and isinstance(reader, PromptReader),
         }
 
     def _measure_evidence(self, reader: Reader, job: Job) -> dict[str, Any]:
@@ -159,25 +158,11 @@ class FolderQuestions:
         }
 
     def _measure_controls(self, reader: Reader, reading: Reading, job: Job) -> list[CutPassage]:
-        """Put control passages before the other passages, and cut each of them; the answer stays the same."""
         job.report(0, 0, "controls")
         count = max(self.settings.passages, NEAR_HITS)
         search_result = self.index.search(reading.question, count, self.settings.method)
-        length = max(map(len, reading.passages))
         excluded = {hit.number for hit in search_result.hits}
-        hits = choose_controls(self.index, reading.question, excluded, length, self.settings.controls)
-        if not hits:
-            return []
-        passages = [*reading.passages, *(hit.passage.text for hit in hits)]
-        scored = reader.score(reading.question, passages, reading.token_ids)
-        clean = sum(scored.log_probabilities)
-        attention = reader.measure_attention(scored)[len(reading.passages) :]
-        controls = []
-        for number, (hit, weight) in enumerate(zip(hits, attention, strict=True)):
-            job.report(number, len(hits), "controls")
-            change = score_without(reader, scored, [len(reading.passages) + number]) - clean
-            controls.append(CutPassage(hit, change, weight, is_control=True))
-        return controls
+        return measure_controls(self.index, reader, reading, excluded, self.settings.controls)
 
     def _cut_passages(self, reader: Reader, job: Job) -> dict[str, Any]:
         """Let the reader write again without some passages, and measure how the first answer changes without them."""

@@ -18,6 +18,14 @@ class RecordingReader:
         self.reader = reader
         self.reading: Reading | None = None
 
+    def explain_unreadable(self, question: str) -> str | None:
+        """Return why the model cannot read a question; None if it can.
+
+        Args:
+            question: The question.
+        """
+        return self.reader.explain_unreadable(question)
+
     def read(self, question: str, passages: Sequence[str], limit: int) -> Reading:
         """Return the most probable text, and keep it.
 

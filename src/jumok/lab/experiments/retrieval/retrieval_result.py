@@ -143,7 +143,7 @@ class RetrievalResult(ExperimentResult):
                 f"which the search is {self.search.question_milliseconds[-1]:.2f} ms; its index is made once, in "
                 f"{self.search.index_milliseconds[-1]:,.1f} ms.",
                 f"토큰 {longest:,}개를 모두 프롬프트에 넣으면 {prompt.milliseconds[-1]:,.0f} ms와 {memory[0]}가 들고, "
-                f"시간은 지수 {prompt.exponent:.2f}로 늘어납니다. 찾은 구절 {FOUND}개만 읽으면 길이와 상관없이 "
+                f"시간이 늘어나는 지수는 {prompt.exponent:.2f}입니다. 찾은 구절 {FOUND}개만 읽으면 길이와 상관없이 "
                 f"{selected.milliseconds[-1]:,.1f} ms와 {memory[1]}로, 시간이 {ratio:,.0f}분의 1입니다. 이 가운데 "
                 f"검색이 {self.search.question_milliseconds[-1]:.2f} ms이고, 색인은 한 번 "
                 f"{self.search.index_milliseconds[-1]:,.1f} ms에 만듭니다.",
@@ -171,8 +171,8 @@ class RetrievalResult(ExperimentResult):
                 f"A window of {reading_quality.WINDOW} reaches {self.reach} tokens in {reading_quality.LAYERS} layers, "
                 f"{self.reach / reading:.1f} passages, and answers {shares['window']}; linear attention sums all "
                 f"tokens into a state of fixed size, and answers {shares['linear']} (chance {CHANCE:.1%}).",
-                f"윈도 {reading_quality.WINDOW}은 층 {reading_quality.LAYERS}개에서 토큰 {self.reach}개, 곧 구절 "
-                f"{self.reach / reading:.1f}개까지만 도달하므로 {shares['window']}를 맞힙니다. 선형 어텐션은 모든 "
+                f"너비 {reading_quality.WINDOW}인 윈도는 층 {reading_quality.LAYERS}개에서 토큰 {self.reach}개, 곧 "
+                f"구절 {self.reach / reading:.1f}개까지만 도달하므로 {shares['window']}를 맞힙니다. 선형 어텐션은 모든 "
                 f"토큰을 크기가 정해진 상태 하나로 더하며 {shares['linear']}를 맞힙니다(우연 {CHANCE:.1%}).",
             ),
         ]
@@ -224,7 +224,7 @@ class RetrievalResult(ExperimentResult):
             Text(
                 f"{name.english}: up to {self.lengths[-1]:,} tokens, the time grows with exponent "
                 f"{cost.exponent:.2f}, in theory {theory:g}.",
-                f"{name.korean}: 토큰 {self.lengths[-1]:,}개까지 시간이 지수 {cost.exponent:.2f}로 늘어납니다(이론 "
+                f"{name.korean}: 토큰 {self.lengths[-1]:,}개까지 시간이 늘어나는 지수는 {cost.exponent:.2f}입니다(이론 "
                 f"{theory:g}).",
             )
         ]
