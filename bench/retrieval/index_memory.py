@@ -25,12 +25,12 @@ def read_peak() -> float:
 def write_folder(folder: Path, files: int) -> int:
     """Write the same paragraphs into a number of files; return their size."""
     generator = random.Random(0)
-    paragraphs = PARAGRAPHS // files
+    paragraphs_per_file = PARAGRAPHS // files
     size = 0
     for number in range(files):
         path = folder / f"{number % 1000:03}" / f"{number}.txt"
         path.parent.mkdir(parents=True, exist_ok=True)
-        text = "".join(" ".join(generator.choices(WORDS, k=60)) + ".\n\n" for _ in range(paragraphs))
+        text = "".join(" ".join(generator.choices(WORDS, k=60)) + ".\n\n" for _ in range(paragraphs_per_file))
         size += path.write_text(text)
     return size
 

@@ -25,7 +25,6 @@ from parity import perturb_parameters
 
 SIZES: dict[str, Any] = {"vocabulary": 37, "width": 12, "layers": 2, "heads": 3, "hidden": 17}
 SEPARATOR, PAD = 5, 0
-PERIODS = math.log(10000) / SIZES["width"]
 PASSAGES = [[5, 8, 9, 10, 11], [5, 8, 9, 12], [5, 8, 9, 13, 14, 15, 16]]
 
 
@@ -55,12 +54,15 @@ def encode_with_torch(model: Fusion, passage: list[int]) -> Tensor:
     """The encoder for one passage, written with torch alone: no mask, and positions from 0."""
     config, length = model.config, len(passage)
     hidden = model.embedding.weight[passage] * config.width**0.5
-    position, angle = torch.arange(length)[:, None], torch.exp(torch.arange(0, config.width, 2) * -PERIODS)
-    hidden = hidden + torch.stack([(position * angle).sin(), (position * angle).cos()], -1).flatten(1)
+    if config.positions == "sinusoidal":
+        angles = compute_angles(length, config.width)
+        hidden = hidden + torch.stack([angles.sin(), angles.cos()], -1).flatten(1)
     for block in model.encoder:
         normed = normalise(hidden, block.attention_norm)
         joined = functional.linear(normed, *block.attention.projection.joined.parameters())
         q, k, v = (part.view(length, config.heads, -1).transpose(0, 1) for part in joined.chunk(3, -1))
+        if config.positions == "rotary":
+            q, k = rotate(q), rotate(k)
         mixed = functional.scaled_dot_product_attention(q, k, v).transpose(0, 1).flatten(1)
         hidden = hidden + functional.linear(mixed, *block.attention.output.parameters())
         inner = functional.linear(normalise(hidden, block.feedforward_norm), *block.feedforward.inner.parameters())
@@ -68,12 +70,25 @@ def encode_with_torch(model: Fusion, passage: list[int]) -> Tensor:
     return normalise(hidden, model.encoder_norm)
 
 
+def compute_angles(length: int, width: int) -> Tensor:
+    return torch.arange(length)[:, None] * torch.exp(torch.arange(0, width, 2) * -math.log(10000) / width)
+
+
+def rotate(vectors: Tensor) -> Tensor:
+    """Rotate the pairs (i, i + width / 2) as complex numbers."""
+    half = vectors.shape[-1] // 2
+    angles = compute_angles(vectors.shape[-2], 2 * half)
+    turned = torch.complex(vectors[..., :half], vectors[..., half:]) * torch.polar(torch.ones_like(angles), angles)
+    return torch.cat([turned.real, turned.imag], -1)
+
+
 def normalise(hidden: Tensor, norm: Any) -> Tensor:
     return functional.layer_norm(hidden, (SIZES["width"],), norm.weight, norm.bias, 1e-5)
 
 
-def test_passages_are_encoded_apart() -> None:
-    model = build_fusion()
+@pytest.mark.parametrize("positions", ["sinusoidal", "rotary"])
+def test_passages_are_encoded_apart(positions: str) -> None:
+    model = build_fusion(positions=positions)
     expected = torch.cat([encode_with_torch(model, passage) for passage in PASSAGES])[None]
     with torch.no_grad():
         batched = model.encode(join(PASSAGES))
@@ -81,7 +96,7 @@ def test_passages_are_encoded_apart() -> None:
     torch.testing.assert_close(batched, expected, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(masked, expected, atol=1e-5, rtol=1e-5)
     # a Transformer with the same parameters lets the passages see each other
-    plain = Transformer(TransformerConfig(**SIZES, length=32, order="pre")).eval()
+    plain = Transformer(TransformerConfig(**SIZES, length=32, order="pre", positions=positions)).eval()
     plain.load_state_dict(model.state_dict())
     assert (plain.encode(join(PASSAGES)) - expected).abs().max() > 1e-2
 
@@ -94,8 +109,9 @@ def test_tokens_before_the_first_separator_are_a_passage() -> None:
     assert find_passages(join([before, *PASSAGES[:2]]), SEPARATOR).tolist() == [[0] * 3 + [1] * 5 + [2] * 4]
 
 
-def test_order_of_passages_does_not_change_the_answer() -> None:
-    model, target = build_fusion(), torch.tensor([[1, 7, 3, 11]])
+@pytest.mark.parametrize("positions", ["sinusoidal", "rotary"])
+def test_order_of_passages_does_not_change_the_answer(positions: str) -> None:
+    model, target = build_fusion(positions=positions), torch.tensor([[1, 7, 3, 11]])
     order = [2, 0, 1]
     with torch.no_grad():
         output = model(join(PASSAGES), target, weights=True)
@@ -108,9 +124,10 @@ def test_order_of_passages_does_not_change_the_answer() -> None:
         torch.testing.assert_close(after, torch.cat([parts[index] for index in order], -1), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("positions", ["sinusoidal", "rotary"])
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_padding_changes_nothing(side: str) -> None:
-    model, target = build_fusion(), torch.tensor([[1, 7, 3]])
+def test_padding_changes_nothing(side: str, positions: str) -> None:
+    model, target = build_fusion(positions=positions), torch.tensor([[1, 7, 3]])
     rows = [join(passages)[0].tolist() for passages in (PASSAGES, PASSAGES[1:2], [[8, 9, 7], *PASSAGES[:2]])]
     longest = max(map(len, rows))
     padding = [[PAD] * (longest - len(row)) for row in rows]
@@ -148,8 +165,9 @@ def test_passages_of_very_different_lengths_are_read_as_one_sequence(monkeypatch
     assert [tuple(shape) for shape in shapes] == [(1, 48), (1, 48), (1, 16), (3, 7)]
 
 
-def test_cache_and_generation() -> None:
-    model, target = build_fusion(), torch.tensor([[1, 7, 3, 11, 20]])
+@pytest.mark.parametrize("positions", ["sinusoidal", "rotary"])
+def test_cache_and_generation(positions: str) -> None:
+    model, target = build_fusion(positions=positions), torch.tensor([[1, 7, 3, 11, 20]])
     with torch.no_grad():
         logits = model(join(PASSAGES), target).logits
         encoded, cache = model.encode(join(PASSAGES)), Cache()
@@ -221,6 +239,15 @@ def test_observed_encoder_computes_few_blocks_of_many_passages() -> None:
     source[:, ::100] = SEPARATOR
     mask = model._build_encoder_mask(source, None)
     assert compute_coverage(mask, Grid(range(1), range(1), range(6400), range(6400))) < 0.06
+
+
+def test_rotations_start_anew_in_every_passage() -> None:
+    # in float32, the angles of a passage far behind would be less exact than those of the first one
+    model = build_fusion(positions="rotary")
+    source = torch.tensor([[SEPARATOR, *range(6, 37)]]).repeat(1, 600)
+    with torch.no_grad():
+        encoded = encode_as_one_sequence(model, source)[0].view(600, 32, 12)
+    torch.testing.assert_close(encoded[-1], encoded[0], atol=1e-6, rtol=1e-6)
 
 
 def test_length_limits_each_passage_and_not_the_source() -> None:

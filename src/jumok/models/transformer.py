@@ -24,7 +24,15 @@ from jumok.attention.mask import Mask
 from jumok.attention.projection import Fused
 from jumok.errors import ArgumentError, ShapeError
 from jumok.fields import choice, flag, integer, optional, real
-from jumok.layers import DecoderBlock, EncoderBlock, FeedForward, LayerNorm, LearnedPositions, SinusoidalPositions
+from jumok.layers import (
+    DecoderBlock,
+    EncoderBlock,
+    FeedForward,
+    LayerNorm,
+    LearnedPositions,
+    RotaryPositions,
+    SinusoidalPositions,
+)
 from jumok.layers.embedding import make_embedding
 from jumok.layers.token_inputs import (
     build_causal_mask,
@@ -53,7 +61,11 @@ class TransformerConfig(Config):
     decoder_layers: int | None = optional(integer(1, "number of blocks of the decoder; None = as the encoder"))
     heads: int = integer(8, "number of attention heads")
     hidden: int = integer(2048, "inner width of the feed-forward network")
-    positions: str = choice("sinusoidal", ("sinusoidal", "learned"), "position encoding")
+    positions: str = choice(
+        "sinusoidal",
+        ("sinusoidal", "learned", "rotary"),
+        "position encoding: added vectors, or rotated queries and keys",
+    )
     layout: str = choice("interleaved", ("interleaved", "halves"), "sines and cosines in turn, or all sines first")
     order: str = choice("post", ("post", "pre"), "post-norm or pre-norm")
     final_norm: bool | None = optional(flag(False, "a norm after each stack; None = if pre-norm"))
@@ -109,9 +121,10 @@ class Transformer(Model):
         self.source_positions = _build_positions(config)
         self.target_positions = _build_positions(config)
         self.dropout = nn.Dropout(config.dropout)
-        self.encoder = nn.ModuleList(_build_encoder_block(config) for _ in range(config.layers))
+        rotary = RotaryPositions(config.width // config.heads) if config.positions == "rotary" else None
+        self.encoder = nn.ModuleList(_build_encoder_block(config, rotary) for _ in range(config.layers))
         decoder_layers = config.decoder_layers or config.layers
-        self.decoder = nn.ModuleList(_build_decoder_block(config) for _ in range(decoder_layers))
+        self.decoder = nn.ModuleList(_build_decoder_block(config, rotary) for _ in range(decoder_layers))
         final_norm = config.order == "pre" if config.final_norm is None else config.final_norm
         self.encoder_norm = _build_norm(config) if final_norm else None
         self.decoder_norm = _build_norm(config) if final_norm else None
@@ -228,6 +241,7 @@ class Transformer(Model):
             source_mask=build_padding_mask(source_token_mask),
             cache=cache,
             weights=weights,
+            **self._select_rotation(positions),
         )
         hidden = hidden if last is None else hidden[:, -last:]
         if self.decoder_norm is not None:
@@ -239,11 +253,13 @@ class Transformer(Model):
 
     def _run_encoder(self, source: Tensor, token_mask: Tensor | None, weights: bool) -> tuple[Tensor, LayerWeights]:
         check_tokens(source, self.config.vocabulary)
+        positions = self._locate_source(source, token_mask)
         hidden, layer_weights = self.run_blocks(
             self.encoder,
-            self._embed(source, self.embedding, self.source_positions, self._locate_source(source, token_mask)),
+            self._embed(source, self.embedding, self.source_positions, positions),
             mask=self._build_encoder_mask(source, token_mask),
             weights=weights,
+            **self._select_rotation(positions),
         )
         if self.encoder_norm is not None:
             hidden = self.encoder_norm(hidden)
@@ -257,6 +273,10 @@ class Transformer(Model):
     def _build_encoder_mask(self, source: Tensor, token_mask: Tensor | None) -> Mask | None:
         return build_padding_mask(token_mask)
 
+    def _select_rotation(self, positions: Positions) -> dict[str, Positions]:
+        """Return the positions by which the blocks rotate queries and keys, as a setting; {} without rotation."""
+        return {"positions": positions} if self.config.positions == "rotary" else {}
+
     def _check_length(self, length: int) -> None:
         if length > self.config.length:
             raise ShapeError(f"{length} tokens exceed the context length of {self.config.length}")
@@ -265,13 +285,16 @@ class Transformer(Model):
         self,
         tokens: Tensor,
         embedding: nn.Embedding,
-        encoding: LearnedPositions | SinusoidalPositions,
+        encoding: LearnedPositions | SinusoidalPositions | None,
         positions: Positions,
     ) -> Tensor:
-        """Return token embeddings plus position encodings."""
+        """Return token embeddings plus position encodings, unless positions are rotations."""
         hidden: Tensor = embedding(tokens)
         if self.config.scaled_embedding:
             hidden = hidden * math.sqrt(self.config.width)
+        if encoding is None:
+            rotated: Tensor = self.dropout(hidden)
+            return rotated
         if isinstance(encoding, SinusoidalPositions):
             encoded_positions = encoding(positions, hidden.device)
         else:
@@ -280,7 +303,9 @@ class Transformer(Model):
         return embedded
 
 
-def _build_positions(config: TransformerConfig) -> LearnedPositions | SinusoidalPositions:
+def _build_positions(config: TransformerConfig) -> LearnedPositions | SinusoidalPositions | None:
+    if config.positions == "rotary":
+        return None
     if config.positions == "learned":
         return LearnedPositions(config.length, config.width)
     return SinusoidalPositions(config.width, layout=config.layout)
@@ -290,17 +315,17 @@ def _build_norm(config: TransformerConfig) -> LayerNorm:
     return LayerNorm(config.width, eps=config.epsilon)
 
 
-def _build_attention(config: TransformerConfig) -> MultiHead:
-    return MultiHead(config.width, config.heads, dropout=config.dropout)
+def _build_attention(config: TransformerConfig, rotary: RotaryPositions | None = None) -> MultiHead:
+    return MultiHead(config.width, config.heads, rotation=rotary, dropout=config.dropout)
 
 
 def _build_feedforward(config: TransformerConfig) -> FeedForward:
     return FeedForward(config.width, config.hidden, config.activation, dropout=config.dropout)
 
 
-def _build_encoder_block(config: TransformerConfig) -> EncoderBlock:
+def _build_encoder_block(config: TransformerConfig, rotary: RotaryPositions | None) -> EncoderBlock:
     return EncoderBlock(
-        _build_attention(config),
+        _build_attention(config, rotary),
         _build_feedforward(config),
         norm=lambda: _build_norm(config),
         order=config.order,
@@ -308,9 +333,9 @@ def _build_encoder_block(config: TransformerConfig) -> EncoderBlock:
     )
 
 
-def _build_decoder_block(config: TransformerConfig) -> DecoderBlock:
+def _build_decoder_block(config: TransformerConfig, rotary: RotaryPositions | None) -> DecoderBlock:
     return DecoderBlock(
-        _build_attention(config),
+        _build_attention(config, rotary),
         _build_attention(config),
         _build_feedforward(config),
         norm=lambda: _build_norm(config),

@@ -67,6 +67,7 @@ class PegasusTable(TiedTable):
         """
         assert isinstance(model, Transformer)
         tensors = super().collect_tensors(model)
+        assert model.source_positions is not None  # sinusoidal
         positions = range(model.config.length)
         for name in STORED_POSITIONS:
             tensors[name] = model.source_positions(positions).to(model.embedding.weight.dtype)
