@@ -35,8 +35,8 @@ docs: $(VENV)/.docs  ## Build the documentation site into site/; warnings and br
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "open site/index.html"
 
-bench: $(VENV)/.dev  ## Run all benchmarks; downloads 98 MB once and takes about an hour.
-	$(BIN)/jumok data get smollm2 shakespeare
+bench: $(VENV)/.dev  ## Run all benchmarks; downloads 228 MB once and takes about two hours.
+	$(BIN)/jumok data get smollm2 shakespeare minilm gutenberg assembly
 	$(BIN)/python bench/attend.py
 	$(BIN)/python bench/audio/hostile_files.py
 	$(BIN)/python bench/forward.py
@@ -47,6 +47,11 @@ bench: $(VENV)/.dev  ## Run all benchmarks; downloads 98 MB once and takes about
 	$(BIN)/python bench/perplexity.py
 	$(BIN)/python bench/pictures.py
 	$(BIN)/python bench/retrieval/index_memory.py
+	$(BIN)/python bench/retrieval/search_speed.py
+	$(BIN)/python bench/retrieval/recall.py
+	$(BIN)/python bench/retrieval/korean_recall.py
+	$(BIN)/python bench/retrieval/verdicts.py
+	$(BIN)/python bench/retrieval/ask_speed.py
 	$(BIN)/python bench/train.py
 	$(BIN)/python bench/web/page_server.py
 	cat "$$($(BIN)/jumok data where shakespeare)"/*.txt | head -n 30000 > $(VENV)/shakespeare.txt

@@ -241,6 +241,15 @@ def test_observed_encoder_computes_few_blocks_of_many_passages() -> None:
     assert compute_coverage(mask, Grid(range(1), range(1), range(6400), range(6400))) < 0.06
 
 
+def test_rotations_start_anew_in_every_passage() -> None:
+    # in float32, the angles of a passage far behind would be less exact than those of the first one
+    model = build_fusion(positions="rotary")
+    source = torch.tensor([[SEPARATOR, *range(6, 37)]]).repeat(1, 600)
+    with torch.no_grad():
+        encoded = encode_as_one_sequence(model, source)[0].view(600, 32, 12)
+    torch.testing.assert_close(encoded[-1], encoded[0], atol=1e-6, rtol=1e-6)
+
+
 def test_length_limits_each_passage_and_not_the_source() -> None:
     model = build_fusion()
     source = join([[SEPARATOR, *range(6, 37)]] * 3)

@@ -95,6 +95,7 @@ def test_passages_and_searches(tmp_path: Path, embedder: str) -> None:
     assert all(done <= total for _, done, total in stages)
     assert [path.name for path in tmp_path.iterdir() if path.name != "cache"] == ["notes"]
     assert not list(folder.rglob(".*")), "the index is not in the folder"
+    assert Path(status.location).stat().st_mode & 0o077 == 0, "other users cannot read it"
 
 
 def test_vectors_belong_to_their_passages(tmp_path: Path, embedder: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,7 +63,8 @@ def build_generation(folder: SafeFolder, settings: BuildSettings, old: Generatio
         DataError: If the folder contains no text, or too many files.
     """
     start = time.monotonic()
-    settings.location.mkdir(parents=True, exist_ok=True)
+    # the index contains the texts: only their owner may read it, as the files themselves may be private
+    settings.location.mkdir(mode=0o700, parents=True, exist_ok=True)
     work = settings.location / f"{PREFIX}{uuid.uuid4().hex[:12]}"
     work.mkdir()
     try:

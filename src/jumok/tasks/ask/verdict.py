@@ -13,9 +13,8 @@ from typing import Literal
 from jumok.retrieval import Hit
 from jumok.retrieval.search.tokenize import split_terms
 
-# As split_terms writes them: "does" is "doe".
 FUNCTION_WORDS = frozenset(
-    {"a", "an", "and", "are", "at", "be", "by", "did", "do", "doe", "for", "from", "had", "has", "have", "he", "her"}
+    {"a", "an", "and", "are", "at", "be", "by", "did", "do", "does", "for", "from", "had", "has", "have", "he", "her"}
     | {"his", "how", "i", "in", "is", "it", "its", "many", "much", "of", "on", "or", "she", "that", "the", "their"}
     | {"there", "they", "this", "to", "was", "were", "what", "when", "where", "which", "who", "whom", "whose", "why"}
     | {"will", "with"}
