@@ -178,7 +178,7 @@ class RetrievalResult(ExperimentResult):
         ]
 
     def list_exceptions(self) -> list[Text]:
-        """Name exponents far from the theory, readers that did not learn, and searches that did not help."""
+        """Name exponents far from the theory, readers that did not learn, and searches that cost right answers."""
         texts = [text for cost in self.costs for text in self._list_cost_exceptions(cost)]
         usual, most = max(TRAINED), self.passages[-1]
         for way in ("prompt", "fusion", "linear"):
@@ -198,10 +198,10 @@ class RetrievalResult(ExperimentResult):
             if share < without:
                 texts.append(
                     Text(
-                        f"{NAMES[way].english}: the search does not help at {most} passages, {share:.0%} right instead "
-                        f"of {without:.0%} with all of them.",
-                        f"{NAMES[way].korean}: 구절 {most}개에서 검색이 도움이 되지 않습니다. 모두 읽으면 "
-                        f"{without:.0%}, 검색하면 {share:.0%}를 맞힙니다.",
+                        f"{NAMES[way].english}: at {most} passages, {share:.0%} right instead of {without:.0%} with "
+                        "all of them; the search saves time, but costs right answers.",
+                        f"{NAMES[way].korean}: 구절 {most}개에서 전부 읽으면 {without:.0%}, 찾은 것만 읽으면 "
+                        f"{share:.0%}를 맞힙니다. 검색은 시간을 줄이지만 정답을 잃습니다.",
                     )
                 )
         share = self._get_quality("window").average(most)
