@@ -7,6 +7,7 @@ from typing import Any
 
 from jumok.retrieval import Hit
 
+from .reading import Reading
 from .verdict import Verdict
 
 
@@ -65,7 +66,7 @@ class Answer:
         passages: The passages that the search found, the best one first, and then the control passages.
         method: How the passages were found: "bm25", "dense" or "fused".
         note: A sentence about the search or the reading that the user should know; None if there is none.
-        reached_limit: Whether the text was cut off at the largest number of tokens.
+        reading: The text with its tokens, as the reader returned it; None if nothing was read.
     """
 
     question: str
@@ -75,7 +76,12 @@ class Answer:
     passages: tuple[CutPassage, ...]
     method: str
     note: str | None = None
-    reached_limit: bool = False
+    reading: Reading | None = None
+
+    @property
+    def reached_limit(self) -> bool:
+        """Whether the text was cut off at the largest number of tokens."""
+        return self.reading is not None and self.reading.reached_limit
 
     @property
     def citation(self) -> CutPassage | None:

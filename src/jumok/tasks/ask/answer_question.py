@@ -131,9 +131,7 @@ def _answer(
     word_changes = [passage.word_change or 0.0 for passage in passages if not passage.is_control]
     verdict = settings.rule.judge(question, hits, len(index), word_changes) if reading.text else "nothing fits"
     log_probability = sum(reading.log_probabilities)
-    return Answer(
-        question, verdict, reading.text, log_probability, tuple(passages), method, note, reading.reached_limit
-    )
+    return Answer(question, verdict, reading.text, log_probability, tuple(passages), method, note, reading)
 
 
 def join_notes(*notes: str | None) -> str | None:

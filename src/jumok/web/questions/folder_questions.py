@@ -20,7 +20,6 @@ from jumok.web.work_queue import Job, Send
 
 from .answered_prompt import AnsweredPrompt, build_answered_prompt, locate_passages
 from .cut_answer import read_without, score_without
-from .recording_reader import RecordingReader
 
 MAX_QUESTION = 2_000  # characters
 MAX_ANSWERS = 4  # of all clients together
@@ -36,12 +35,10 @@ class StoredAnswer:
     Attributes:
         number: Its number, which asks name.
         answer: The answer.
-        reading: The text with its tokens; None if nothing was read.
     """
 
     number: int
     answer: Answer
-    reading: Reading | None
 
 
 class FolderQuestions:
@@ -110,15 +107,14 @@ class FolderQuestions:
 
     def _answer_question(self, reader: Reader, job: Job) -> dict[str, Any]:
         question = fields.read_text(job.ask, "question", MAX_QUESTION)
-        recorder = RecordingReader(reader)
         answer = ask(
             self.index,
             question or "",
-            recorder,
+            reader,
             self.settings,
             report=lambda stage: job.report(0, 0, STAGES.get(stage, "computing")),
         )
-        stored = StoredAnswer(next(self._numbers), answer, recorder.reading)
+        stored = StoredAnswer(next(self._numbers), answer)
         job.check()  # not after the answer is kept: the client must learn of it
         with self._lock:
             self._answers[job.send] = stored
@@ -129,12 +125,12 @@ class FolderQuestions:
 
     def _describe_answer(self, stored: StoredAnswer, reader: Reader) -> dict[str, Any]:
         answer = stored.answer
-        ranges = None if stored.reading is None else locate_passages(reader, stored.reading)
+        ranges = None if stored.answer.reading is None else locate_passages(reader, stored.answer.reading)
         passages = [passage.to_json() | {"range": None} for passage in answer.passages]
         for passage, positions in zip(passages, ranges or (), strict=ranges is not None):
             passage["range"] = [positions.start, positions.stop]
         citation = None if answer.citation is None else answer.passages.index(answer.citation)
-        has_text = stored.reading is not None and bool(stored.reading.token_ids)
+        has_text = stored.answer.reading is not None and bool(stored.answer.reading.token_ids)
         return answer.to_json() | {
             "number": stored.number,
             "citation": citation,
@@ -207,9 +203,9 @@ def _require_reading(stored: StoredAnswer) -> Reading:
     Raises:
         ArgumentError: If there is none.
     """
-    if stored.reading is None or not stored.reading.token_ids:
+    if stored.answer.reading is None or not stored.answer.reading.token_ids:
         raise ArgumentError("the model wrote no answer to this question, so there is nothing to measure")
-    return stored.reading
+    return stored.answer.reading
 
 
 def _get_reader(opened: OpenedModel) -> Reader:
