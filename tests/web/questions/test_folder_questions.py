@@ -12,13 +12,13 @@ import pytest
 import torch
 from answering_session import FILES, QUESTION, answer_from, create_fusion, create_loaded
 from page_client import FailedAskError, PageClient
-from retrieval_folders import write_files
 
 from jumok import tap
 from jumok.lens import KnockOut, Lens
 from jumok.retrieval import FolderIndex, open_index
 from jumok.tasks.ask import AskSettings, FusionReader, PromptReader, ask
 from jumok.web.session import Session, Start
+from retrieval.index_folders import write_files
 
 LOADED = create_loaded()
 
