@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from jumok.tasks.ask import AskSettings
     from jumok.tasks.ask.answer_question import SearchableIndex
 
-PAGE_PASSAGES = 3  # the page compares passages
 OPEN_OPTIONS = ("passages", "limit", "method", "reader")  # the page shows everything else by itself
 
 
@@ -50,6 +49,8 @@ def add_answer_page_options(function: Callable[..., Any]) -> Callable[..., Any]:
             _check_options(written, options["questions"])
             page = PageOptions(is_open, None, host, port, allowed_hosts, without_browser)
             if "passages" not in written:
+                from jumok.web.questions.folder_questions import PAGE_PASSAGES
+
                 options["passages"] = PAGE_PASSAGES
         else:
             refuse_server_options(written)

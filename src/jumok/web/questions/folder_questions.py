@@ -25,6 +25,7 @@ MAX_QUESTION = 2_000  # characters
 MAX_ANSWERS = 4  # of all clients together
 READER = "reader"  # under which an opened model keeps its reader
 # what ``ask`` reports, as a word that the page translates
+PAGE_PASSAGES = 3  # the page compares passages, so it reads several by default
 STAGES = {"searching": "searching", "reading": "answering", "cutting each passage": "cutting"}
 
 
@@ -59,7 +60,7 @@ class FolderQuestions:
         self.index = index
         self.folder = folder
         self.question = question
-        self.settings = dataclasses.replace(settings or AskSettings(), why=False)
+        self.settings = dataclasses.replace(settings or AskSettings(passages=PAGE_PASSAGES), why=False)
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
         self._answers: OrderedDict[Send, StoredAnswer] = OrderedDict()
