@@ -113,27 +113,42 @@ def report_citations(
     """
     if not isinstance(model, Fusion):
         return {}
+    rows = []
+    for name, is_included in (("all answers", (True, False)), ("exact answers", (True,))):
+        pairs = [
+            (example, answer)
+            for example, answer in zip(examples, answers, strict=True)
+            if example.right is not None and len(example.passages) > 1 and (answer == example.answer) in is_included
+        ]
+        if pairs:
+            rows.append({"questions": name, **_score_citations(model, texts, pairs)})
+    if not rows:
+        return {}
+    return {
+        "citations": rows,
+        "citations_what": "the passage whose cut lowers the log-probability of the answer most, against the passage "
+        "with the largest cross-attention: how often is it the one with the right answer? A wrong answer may come from "
+        "another passage",
+    }
+
+
+def _score_citations(
+    model: Fusion, texts: ReadingTexts, pairs: Sequence[tuple[PassageQuestion, str]]
+) -> dict[str, int | float]:
     right_by_cut, right_by_weight, right_drops, other_drops = [], [], [], []
-    for example, answer in zip(examples, answers, strict=True):
-        if example.right is None or len(example.passages) < 2:
-            continue
+    for example, answer in pairs:
+        assert example.right is not None
         effects = measure_passages(model, texts.encode_source(example), texts.encode_answer(answer))
         right_by_cut.append(effects.cited == example.right)
         right_by_weight.append(effects.most_attended == example.right)
         right_drops.append(effects.drops[example.right])
         other_drops += [drop for index, drop in enumerate(effects.drops) if index != example.right]
-    if not right_drops:
-        return {}
     return {
-        "citations": {
-            "questions": len(right_drops),
-            "right_by_cutting": round(float(statistics.mean(right_by_cut)), 4),
-            "right_by_attention": round(float(statistics.mean(right_by_weight)), 4),
-            "median_drop_right_passage": round(statistics.median(right_drops), 3),
-            "median_drop_other_passages": round(statistics.median(other_drops), 3),
-        },
-        "citations_what": "the passage whose cut lowers the log-probability of the answer most, against the passage "
-        "with the largest cross-attention: how often is it the one with the answer?",
+        "count": len(pairs),
+        "right_by_cutting": round(float(statistics.mean(right_by_cut)), 4),
+        "right_by_attention": round(float(statistics.mean(right_by_weight)), 4),
+        "median_drop_right_passage": round(statistics.median(right_drops), 3),
+        "median_drop_other_passages": round(statistics.median(other_drops), 3),
     }
 
 
