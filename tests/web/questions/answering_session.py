@@ -54,6 +54,8 @@ def create_fusion() -> Loaded:
 @contextmanager
 def answer_from(index: FolderIndex, loaded: Loaded) -> Iterator[Session]:
     """Open a session that answers from an index."""
-    session = Session(Start(loaded, questions=FolderQuestions(index, "notes", QUESTION, AskSettings(passages=3, limit=6))))
+    session = Session(
+        Start(loaded, questions=FolderQuestions(index, "notes", QUESTION, AskSettings(passages=3, limit=6)))
+    )
     yield session
     session.close()

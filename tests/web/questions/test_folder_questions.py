@@ -75,7 +75,7 @@ def test_a_session_without_files_answers_no_questions() -> None:
 
 
 def test_the_answer_is_that_of_jumok_ask(client: PageClient, index: FolderIndex, answer: dict[str, Any]) -> None:
-    expected = ask(index, QUESTION, PromptReader(LOADED), AskSettings(limit=6, why=True))
+    expected = ask(index, QUESTION, PromptReader(LOADED), AskSettings(passages=3, limit=6, why=True))
     passages = [passage for passage in expected.passages if not passage.is_control]
     assert (answer["text"], answer["verdict"]) == (expected.text, expected.verdict)
     assert [passage["location"] for passage in answer["passages"]] == [hit.hit.passage.location for hit in passages]
