@@ -411,6 +411,24 @@ def test_a_file_that_always_changes_is_read_next_time(tmp_path: Path, monkeypatc
         assert index.status.skipped_counts == {} and index.get(0).path == "boat.txt"
 
 
+def test_a_file_that_changes_once_is_read_again_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_notes(tmp_path / "notes")
+    read = build.read_open_file
+    path = folder / "boat.txt"
+
+    def read_and_change(descriptor: int, relative: str, report: Callable[[int, str], None]) -> object:
+        for passage in read(descriptor, relative, report):
+            if "seven" in passage.text:
+                path.write_text("The boat leaves at eight.")
+            yield passage
+
+    monkeypatch.setattr(build, "read_open_file", read_and_change)
+    with open_index(folder, embedder=None) as index:
+        assert index.status.skipped_counts == {} and index.get(0).text == "The boat leaves at eight."
+    with open_index(folder, embedder=None) as index:
+        assert index.status.action == "opened"
+
+
 def test_folders_without_text(tmp_path: Path) -> None:
     folder = tmp_path / "notes"
     folder.mkdir()

@@ -139,7 +139,6 @@ def _read_file(folder: SafeFolder, database: PassageDatabase, file: TextFile, st
             problems[reason] = first, count + 1
 
         number = start
-        is_final = True
         try:
             descriptor = folder.open_file(file.path)
             try:
@@ -157,11 +156,10 @@ def _read_file(folder: SafeFolder, database: PassageDatabase, file: TextFile, st
             reason = str(error)
             database.remove_passages(start)
             number = start
-            is_final = reason != CHANGED
-            if not is_final and attempt + 1 < ATTEMPTS:
+            if reason == CHANGED and attempt + 1 < ATTEMPTS:
                 continue
         break
-    database.finish_file(file.path, start, number - start, reason, is_final=is_final)
+    database.finish_file(file.path, start, number - start, reason)
     for problem, (line, count) in problems.items():
         database.add_problem(file.path, line, problem, count)
     return number - start

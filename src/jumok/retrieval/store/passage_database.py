@@ -21,7 +21,6 @@ CREATE TABLE passages (
 );
 CREATE TABLE problems (path BLOB, line INTEGER, reason TEXT, count INTEGER);
 """
-_UNREAD = "UPDATE files SET size = -1 WHERE path = ?"
 
 
 class PassageDatabase:
@@ -199,7 +198,7 @@ class PassageDatabase:
         """
         self._connection.execute("DELETE FROM passages WHERE number >= ?", (start,))
 
-    def finish_file(self, path: bytes, start: int, count: int, reason: str | None, *, is_final: bool = True) -> None:
+    def finish_file(self, path: bytes, start: int, count: int, reason: str | None) -> None:
         """Record the passages of a file.
 
         Args:
@@ -207,13 +206,10 @@ class PassageDatabase:
             start: The number of its first passage.
             count: The number of its passages.
             reason: Why it has none; None if it has.
-            is_final: False if the file must be read again next time, even if it has not changed.
         """
         self._connection.execute(
             "UPDATE files SET start = ?, count = ?, reason = ? WHERE path = ?", (start, count, reason, path)
         )
-        if not is_final:
-            self._connection.execute(_UNREAD, (path,))
 
     def add_problem(self, path: bytes, line: int, reason: str, count: int) -> None:
         """Record lines of a file that could not be used.
