@@ -107,21 +107,12 @@ def ask(
 
 def _open_index(folder: Path, method: str, quiet: bool) -> FolderIndex:
     """Open the index of a folder with a progress bar; it is built or updated if needed."""
-    from jumok.data.catalogue import locate_entry
     from jumok.retrieval import open_index
 
     def print_notice(sentence: str) -> None:
         click.echo(f"note: {sentence}", err=True)
 
-    embedder: str | None = EMBEDDER
-    if method == "bm25":
-        embedder = None
-    elif method == "auto" and locate_entry(EMBEDDER) is None:
-        embedder = None
-        print_notice(
-            f"the embedding model is not in the cache, so passages are searched by words only; for better results: "
-            f"jumok data get {EMBEDDER}"
-        )
+    embedder = {"auto": "auto", "bm25": None}.get(method, EMBEDDER)
     with show_stages(quiet) as progress:
         return open_index(folder, embedder=embedder, progress=progress, report=print_notice)
 

@@ -89,7 +89,7 @@ def ask(
     report = report or (lambda message: None)
     if isinstance(files, str | Path):
         report("indexing")
-        with open_index(files) as index:
+        with open_index(files, embedder="auto") as index:
             return ask(index, question, reader, settings, report)
     if isinstance(reader, str | Path | Loaded):
         report("loading the reader")
