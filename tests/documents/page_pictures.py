@@ -11,6 +11,7 @@ which ``--train-image`` trains first: 150 steps on MNIST, about two minutes.
 from __future__ import annotations
 
 import argparse
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -39,6 +40,8 @@ STORY = "When Mary and John went to the store, John gave a drink to"
 KOREAN_SENTENCE = "나는 매일 학교에 간다"
 SPOKEN = "My brother plays the guitar, and my sister plays the piano."
 HIDDEN_WORD = "guitar"
+BOOKS = ("carroll-alice.txt", "burgess-busterbrown.txt")
+QUESTION = "What did the Caterpillar smoke?"
 
 
 @dataclass(frozen=True)
@@ -218,6 +221,37 @@ def speak_sentence() -> Iterator[tuple[Picture, ...]]:
         yield (Picture("audio", "whisper-tiny-en", str(path), hide_a_word),)
 
 
+def draw_answers(browser: Browser, folder: Path) -> None:
+    """Draw an answer from two books, beside its passages, without the passage that it cites.
+
+    Args:
+        browser: The browser.
+        folder: Where to write the pictures.
+    """
+    books = locate_entry("gutenberg")
+    if books is None or locate_entry("smollm2") is None or locate_entry("minilm") is None:
+        return
+    with TemporaryDirectory() as name:
+        notes = Path(name) / "books"
+        notes.mkdir()
+        for book in BOOKS:
+            shutil.copy(books / book, notes)
+        with serve_page(str(notes), QUESTION, command="ask") as address:
+            for language, locale in LOCALES.items():
+                shown = ShownPage(browser, locale=locale)
+                shown.page.set_viewport_size({"width": 1280, "height": 900})
+                shown.page.goto(address)
+                shown.page.wait_for_selector(".jk-controls", timeout=600_000)  # measured last
+                shown.page.click("[data-passage='0'] button")
+                shown.page.wait_for_selector(".jk-sentence[data-done=true]", timeout=300_000)
+                shown.page.wait_for_timeout(500)  # the last frame
+                target = folder / f"answer-{language}.png"
+                shown.page.screenshot(path=target)
+                shown.close()
+                shrink(target)
+                sys.stdout.write(f"{target.name} {target.stat().st_size // 1000} KB\n")
+
+
 def draw_listening_map(picture: Picture, path: Path) -> None:
     """Draw the spectrogram of the sentence with its words and the cross-attention, as ``jumok look --png`` does.
 
@@ -247,6 +281,8 @@ def main() -> None:
         speak_sentence() as audio_pictures,
     ):
         browser = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
+        if not options.only or "answer".startswith(options.only):
+            draw_answers(browser, options.out)
         large = LARGE_PICTURES if locate_entry("smollm2") is not None else ()
         for picture in (*TEXT_PICTURES, *large, *image_pictures, *audio_pictures):
             if options.only and not picture.name.startswith(options.only):
