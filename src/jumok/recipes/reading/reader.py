@@ -39,7 +39,8 @@ ANSWER_TOKENS = 24
 # Rotary positions, and names of about two tokens: with added sinusoids or more tokens per name, the model joins the
 # beginning of one name to the end of another for much longer (LOG.md).
 # Three encoder layers: names have two tokens, so one layer joins the tokens of a name, the next finds the name of the
-# question, and the third tells it to the answer beside the name. Two layers learn far less (LOG.md).
+# question, and the third tells it to the answer beside the name. Exact answers come late and suddenly: 57% after 2,500
+# steps, 94% after 3,500 (LOG.md).
 CONFIG = FusionConfig(
     vocabulary=1600, length=96, width=128, layers=3, decoder_layers=2, heads=4, hidden=256, positions="rotary"
 )
