@@ -171,6 +171,11 @@ def test_an_empty_question_is_refused(index: FolderIndex, question: str) -> None
         ask(index, question, None)
 
 
+def test_a_question_that_is_too_long_is_refused(index: FolderIndex) -> None:
+    with pytest.raises(ArgumentError, match="the question has 2,001 characters; ask in at most 2,000"):
+        ask(index, "a" * 2001, None)
+
+
 @pytest.mark.parametrize("settings", [{"passages": 0}, {"limit": 0}])
 def test_wrong_settings_are_refused(settings: dict[str, int]) -> None:
     with pytest.raises(ArgumentError, match="must be at least 1"):

@@ -60,7 +60,7 @@ def _describe_verdict(answer: Answer, folder: Path) -> str:
         return "  The search found no passage that is similar to the question."
     cut = "the passage" if len(changes) == 1 else f"any of the {len(changes)} passages"
     written = "" if answer.verdict == "not supported" else f' The model would have written: "{answer.text}"'
-    return f"  not supported: without {cut}, each word stays about as probable ({min(changes):+.1f} nats).{written}"
+    return f"  not supported: without {cut}, no word becomes much less probable ({min(changes):+.1f} nats).{written}"
 
 
 def _describe_ratio(change: float) -> str:
@@ -73,10 +73,14 @@ def _print_passages(passages: tuple[CutPassage, ...], folder: Path) -> None:
     if not passages:
         click.echo("no passage was found")
     for passage in passages:
-        score = f"{passage.hit.bm25:.1f}" if passage.hit.cosine is None else f"{passage.hit.cosine:.2f}"
-        kind = "BM25" if passage.hit.cosine is None else "cosine"
-        click.echo(f"  {folder / passage.hit.passage.location}  ({kind} {score})")
+        click.echo(f"  {folder / passage.hit.passage.location}  ({_describe_scores(passage)})")
         click.echo(f"    {_shorten(passage.hit.passage.text)}")
+
+
+def _describe_scores(passage: CutPassage) -> str:
+    """Return the scores of the search; "fused" ranks by both of them."""
+    scores = {"cosine": passage.hit.cosine, "BM25": passage.hit.bm25}
+    return ", ".join(f"{name} {score:.2f}" for name, score in scores.items() if score is not None)
 
 
 def _print_table(passages: tuple[CutPassage, ...], folder: Path) -> None:

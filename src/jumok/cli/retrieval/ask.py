@@ -53,7 +53,7 @@ EMBEDDER = "minilm"
     type=click.Choice(["auto", "bm25", "dense", "fused"]),
     default="auto",
     show_default=True,
-    help="How to search: by words (bm25), by meaning (dense), or both (fused).",
+    help="How to search: by words (bm25), by meaning (dense), or both (fused). auto: both, where vectors help.",
 )
 @click.option("--reader", default="smollm2", show_default=True, help="The model that reads: a name or a folder.")
 @click.option("--search-only", is_flag=True, help="Only show the passages that fit best; no model reads them.")
@@ -82,6 +82,8 @@ def ask(
         raise click.UsageError("--why measures an answer, and --search-only gives none; choose one of them")
     if any(not question.strip() for question in questions):
         raise click.UsageError('the question is empty; ask for example: "Who owns the boat?"')
+    if not folder.exists():  # before torch is imported, which takes seconds
+        raise click.UsageError(f"there is no folder {folder}")
     from jumok.checkpoint.resolve import resolve_model_path
     from jumok.tasks.ask import AskSettings, ask
 
@@ -102,7 +104,11 @@ def ask(
             if as_json:
                 click.echo(json.dumps(answer.to_json(), ensure_ascii=False))
             else:
+                if len(questions) != 1:
+                    click.echo(f"> {question}")
                 print_answer(answer, folder)
+                if len(questions) != 1:
+                    click.echo("")
 
 
 def _open_index(folder: Path, method: str, quiet: bool) -> FolderIndex:

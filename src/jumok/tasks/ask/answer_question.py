@@ -20,6 +20,7 @@ from .reading import Reader, Reading
 from .verdict import Verdict, VerdictRule
 
 NEAR_HITS = 20  # so many passages of the search are never used as controls: they may be about the question
+MAX_QUESTION = 2_000  # characters; the embedding model reads about 250 words
 SHOWN_HITS = 3  # passages that are shown where nothing is read
 
 
@@ -101,6 +102,8 @@ def _answer(
     index: SearchableIndex, question: str, reader: Reader | None, settings: AskSettings, report: Callable[[str], None]
 ) -> Answer:
     """Search, read, cut every passage, and judge."""
+    if len(question) > MAX_QUESTION:
+        raise ArgumentError(f"the question has {len(question):,} characters; ask in at most {MAX_QUESTION:,}")
     if not question.strip():
         raise ArgumentError('the question is empty; ask for example: "Who owns the boat?"')
     report("searching")
