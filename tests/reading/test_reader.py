@@ -32,6 +32,8 @@ from toys import StopAt, skip_plots
 
 READER: dict[str, Any] = {**SHORT, **SMALL, "decoder_layers": 1, "held_out": 3, "passages": 3, "dropout": 0.1}
 
+pytestmark = pytest.mark.xdist_group("reader")  # one training run serves several tests
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -90,6 +90,14 @@ def test_questions_are_read_from_standard_input(notes: Path) -> None:
     assert [json.loads(line)["question"] for line in lines] == questions
 
 
+def test_several_answers_are_told_apart_by_their_questions(notes: Path) -> None:
+    questions = ["When does the ferry leave?", "How many steps has the tower?"]
+    options = ("--search-only", "--method", "bm25", "--passages", "1")
+    for printed in (ask(notes, *questions, *options), ask(notes, *options, text="\n".join(questions))):
+        assert [line for line in printed.output.splitlines() if line.startswith(">")] == [f"> {q}" for q in questions]
+    assert ">" not in ask(notes, questions[0], *options).stdout
+
+
 def test_korean_is_searched_by_pairs_of_characters_and_not_read(notes: Path, reader: str) -> None:
     printed = ask(notes, "한라호는 언제 떠나나요?", "--method", "bm25", "--reader", reader, "--passages", "1")
     assert f"{notes}/배.txt:1" in printed.output

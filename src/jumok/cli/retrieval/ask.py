@@ -94,6 +94,8 @@ def ask(
         if page is not None:
             open_answer_page(page, index, folder, questions, settings, reader)
             return
+        # several answers are told apart by their questions; a terminal shows what was typed
+        is_list = len(questions) > 1 or not (questions or sys.stdin.isatty())
         loaded_reader: Reader | None = None
         for question in _list_questions(questions):
             with show_status("searching", quiet=as_json) as report:
@@ -104,10 +106,10 @@ def ask(
             if as_json:
                 click.echo(json.dumps(answer.to_json(), ensure_ascii=False))
             else:
-                if len(questions) != 1:
+                if is_list:
                     click.echo(f"> {question}")
                 print_answer(answer, folder)
-                if len(questions) != 1:
+                if is_list:
                     click.echo("")
 
 
