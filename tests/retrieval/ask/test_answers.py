@@ -17,7 +17,8 @@ from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
 from jumok.models import GPT, GPTConfig
 from jumok.retrieval import FolderIndex, Hit, Passage, open_index
-from jumok.tasks.ask import AskSettings, PromptReader, VerdictRule, ask
+from jumok.tasks.ask import AskSettings, PromptReader, Reading, VerdictRule, ask
+from jumok.tasks.ask.answer_question import measure_cuts
 from jumok.tasks.ask.controls import choose_controls
 from jumok.tasks.ask.verdict import share_words
 
@@ -132,6 +133,22 @@ def test_an_answer_lists_what_was_measured(index: FolderIndex, reader: PromptRea
     document = json.loads(json.dumps(answer.to_json()))
     assert document["passages"][0]["location"] == "boat.txt:1"
     assert document["log_probability"] == pytest.approx(clean, abs=1e-4)
+
+
+class FixedReader(PromptReader):
+    """A reader whose scores without the passage are given."""
+
+    def __init__(self, scores: tuple[float, ...]) -> None:
+        self.scores = scores
+
+    def score_cuts(self, reading: Reading) -> list[tuple[float, ...]]:
+        return [self.scores]
+
+
+def test_the_word_that_falls_most_is_named() -> None:
+    reading = Reading("Where?", ("text",), (1, 2, 3), "in a tower", (-1.0, -1.0, -2.0), ("in", "a", "tower"))
+    (cut,) = measure_cuts(FixedReader((-1.5, -0.5, -9.0)), reading, [make_hit(0.5)])
+    assert (cut.word, cut.word_change, cut.change) == ("tower", -7.0, -7.0)
 
 
 def test_search_only_reads_nothing(index: FolderIndex) -> None:

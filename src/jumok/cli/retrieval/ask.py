@@ -53,7 +53,8 @@ EMBEDDER = "minilm"
     type=click.Choice(["auto", "bm25", "dense", "fused"]),
     default="auto",
     show_default=True,
-    help="How to search: by words (bm25), by meaning (dense), or both (fused). auto: both, where vectors help.",
+    help="How to search: by words (bm25), by meaning (dense), or both (fused). "
+    "auto: both, or words for Korean and without minilm.",
 )
 @click.option("--reader", default="smollm2", show_default=True, help="The model that reads: a name or a folder.")
 @click.option("--search-only", is_flag=True, help="Only show the passages that fit best; no model reads them.")

@@ -108,7 +108,7 @@ def report_citations(
     Args:
         model: The reader; nothing is reported if it is not a Fusion, whose passages can be cut.
         texts: Its tokens.
-        examples: The questions; those whose right passage is not known are left out.
+        examples: The questions. Questions whose right passage is unknown are skipped.
         answers: The model's answers.
     """
     if not isinstance(model, Fusion):

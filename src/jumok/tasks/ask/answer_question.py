@@ -19,7 +19,7 @@ from .reader_choice import create_reader
 from .reading import Reader, Reading
 from .verdict import Verdict, VerdictRule
 
-NEAR_HITS = 20  # so many passages of the search are never used as controls: they may be about the question
+NEAR_HITS = 20  # the first passages of a search are never used as controls: they may be about the question
 MAX_QUESTION = 2_000  # characters; the embedding model reads about 250 words
 SHOWN_HITS = 3  # passages that are shown where nothing is read
 

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from jumok.retrieval import Hit, Passage
 
-CANDIDATES = 16  # for each control, the one of so many random passages whose length is most similar is chosen
+CANDIDATES = 16  # random passages compared for each control; the one with the most similar length is chosen
 
 
 @runtime_checkable
