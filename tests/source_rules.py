@@ -6,8 +6,8 @@ Used by tests/test_house.py. The rules are those of CONTRIBUTING.md.
 from __future__ import annotations
 
 import ast
+import importlib
 import re
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ IRREGULAR_PARTICIPLES = frozenset(
     re.findall(r"\w+", "chosen drawn lost begun written taken shown held left given known told kept made seen heard")
 )
 VERBS_IN_ED = frozenset(["embed", "feed", "seed", "need", "speed", "shed"])
-GENERIC_NAMES = ("result", "item", "data", "value", "obj")
+USER_PACKAGES = ("jumok", "jumok.attention", "jumok.lens", "jumok.models", "jumok.layers")
 PROPERTIES = frozenset(["property", "cached_property", "setter", "fixture"])  # functions that are read like values
 # Names that a public API or another library fixes.
 ALLOWED = {
@@ -82,19 +82,16 @@ def _starts_with_participle(name: str) -> bool:
     return first in IRREGULAR_PARTICIPLES or (first.endswith("ed") and first not in VERBS_IN_ED)
 
 
-def count_generic_names(root: Path) -> Counter[str]:
-    """Count how often each generic name is bound below ``root``."""
-    bindings = (binding for path in root.rglob("*.py") for binding in list_bindings(path))
-    return Counter(binding.name for binding in bindings if binding.name in GENERIC_NAMES)
-
-
 def find_undocumented(root: Path) -> list[str]:
-    """List public functions, classes and parameters below ``root`` that no docstring explains.
+    """List public functions and classes below ``root`` without a docstring, and parameters of what users call that no
+    docstring explains.
 
-    A parameter counts as documented when the ``Args:`` (or ``Attributes:``) section names it. Exempt are: methods that
-    override one of another class in ``root`` (the base class explains them), properties, click commands (their options
-    carry the help text), and config fields that are declared with a help text.
+    Users call what the packages in ``USER_PACKAGES`` export. A parameter counts as documented when the ``Args:`` (or
+    ``Attributes:``) section names it. Exempt are: methods that override one of another class (the base class
+    explains them), properties, click commands (their options carry the help text), and config fields that are declared
+    with a help text.
     """
+    exported = {name for package in USER_PACKAGES for name in importlib.import_module(package).__all__}
     trees = {path: ast.parse(path.read_text()) for path in sorted(root.rglob("*.py"))}
     bases = _methods_by_class(trees)
     problems: list[str] = []
@@ -105,9 +102,9 @@ def find_undocumented(root: Path) -> list[str]:
             problems.append(f"{path}:1: module has no docstring")
         for node in tree.body:
             if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
-                problems += [f"{path}:{line}" for line in _check_function(node, node.name)]
+                problems += [f"{path}:{line}" for line in _check_function(node, node.name, node.name in exported)]
             elif isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                problems += [f"{path}:{line}" for line in _check_class(node, bases)]
+                problems += [f"{path}:{line}" for line in _check_class(node, bases, node.name in exported)]
     return problems
 
 
@@ -136,7 +133,7 @@ def _inherits(name: str, parents: list[str], classes: dict[str, tuple[list[str],
     )
 
 
-def _check_class(node: ast.ClassDef, classes: dict[str, tuple[list[str], set[str]]]) -> list[str]:
+def _check_class(node: ast.ClassDef, classes: dict[str, tuple[list[str], set[str]]], is_exported: bool) -> list[str]:
     docstring = ast.get_docstring(node)
     parents = [_last_name(base) for base in node.bases]
     if docstring is None:
@@ -144,12 +141,12 @@ def _check_class(node: ast.ClassDef, classes: dict[str, tuple[list[str], set[str
     problems = []
     for part in node.body:
         if isinstance(part, ast.FunctionDef):
-            if part.name == "__init__":
+            if part.name == "__init__" and is_exported:
                 documented = f"{docstring}\n{ast.get_docstring(part) or ''}"
                 problems += _missing_parameters(part, f"{node.name}.__init__", documented)
             elif not part.name.startswith("_") and not _inherits(part.name, parents, classes):
-                problems += _check_function(part, f"{node.name}.{part.name}")
-    if "dataclass" in {_decorator_name(decorator) for decorator in node.decorator_list}:
+                problems += _check_function(part, f"{node.name}.{part.name}", is_exported)
+    if is_exported and "dataclass" in {_decorator_name(decorator) for decorator in node.decorator_list}:
         for part in node.body:
             if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name):
                 field = part.target.id
@@ -160,14 +157,14 @@ def _check_class(node: ast.ClassDef, classes: dict[str, tuple[list[str], set[str
     return problems
 
 
-def _check_function(node: ast.FunctionDef, name: str) -> list[str]:
+def _check_function(node: ast.FunctionDef, name: str, is_exported: bool) -> list[str]:
     decorators = {_decorator_name(decorator) for decorator in node.decorator_list}
     if decorators & {"overload", *PROPERTIES}:
         return []
     docstring = ast.get_docstring(node)
     if docstring is None:
         return [f"{node.lineno}: {name} has no docstring"]
-    if decorators & {"command", "group", "option", "argument"}:
+    if not is_exported or decorators & {"command", "group", "option", "argument"}:
         return []
     return _missing_parameters(node, name, docstring)
 

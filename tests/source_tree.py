@@ -1,4 +1,4 @@
-"""Write the source tree of ARCHITECTURE.md from the first line of each module's docstring.
+"""Write the folders of ARCHITECTURE.md from the first line of each package's docstring; the site lists all modules.
 
 ``python tests/source_tree.py`` updates the page; tests/documents/test_documents.py checks that it is up to date.
 """
@@ -22,12 +22,11 @@ def describe(path: Path) -> str:
 
 
 def list_tree(folder: Path, depth: int = 1) -> list[str]:
-    """Return one line per folder and file below ``folder``, files first."""
+    """Return one line for each folder below ``folder``, after the files of the package's own folder."""
     indent = "  " * depth
     lines = []
-    for path in sorted(folder.glob("*.py")):
-        if path.name != "__init__.py" or depth == 1:
-            lines.append(f"{indent}{path.name:<{COLUMN - len(indent)}}{describe(path)}".rstrip())
+    for path in sorted(folder.glob("*.py")) if depth == 1 else ():
+        lines.append(f"{indent}{path.name:<{COLUMN - len(indent)}}{describe(path)}".rstrip())
     for path in sorted(path for path in folder.iterdir() if (path / "__init__.py").is_file()):
         name = f"{path.name}/"
         lines.append(f"{indent}{name:<{COLUMN - len(indent)}}{describe(path / '__init__.py')}".rstrip())

@@ -15,7 +15,7 @@ ENGLISH_NOTE = (
 
 
 def is_generated(page: Page) -> bool:
-    """Return whether ``docs/reference_pages.py`` wrote this page."""
+    """Return whether ``reference_pages.py`` wrote this page."""
     uri = page.file.src_uri
     return "reference/" in uri and not uri.endswith("reference/index.md")
 

@@ -1,4 +1,4 @@
-"""MkDocs hook: write the reference pages, one for each package of ``src/jumok`` and one for the command line.
+"""MkDocs hook: write the reference pages: one for each package, the command line, and the census of transformers.
 
 The pages go into ``docs/en/reference`` and are git-ignored. The Korean site falls back to them, because docstrings and
 help texts are English.
@@ -20,8 +20,9 @@ from jumok.cli import cli
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
 
-SOURCE = Path(__file__).parent.parent / "src"
-PAGES = Path(__file__).parent / "en" / "reference"
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src"
+PAGES = ROOT / "docs" / "en" / "reference"
 API_SECTION = "Python API"
 # the command line has a page of its own
 SKIPPED_PACKAGES = ("jumok.cli",)
@@ -131,6 +132,8 @@ def write_pages() -> None:
     """
     pages = {PAGES / f"{name_package(folder)}.md": render_package(folder) for folder in list_packages()}
     pages[PAGES / "cli.md"] = render_command_line()
+    census = ROOT / "bench" / "results" / "models-of-transformers.md"
+    pages[PAGES / census.name] = census.read_text(encoding="utf-8")
     for path in set(PAGES.glob("jumok*.md")) - set(pages):
         path.unlink()
     for path, text in pages.items():
