@@ -16,11 +16,19 @@ from typing import Any, TypeVar
 from torch import nn
 
 Value = TypeVar("Value")
+ListenerType = TypeVar("ListenerType", bound="Listener")
 ListenerFunction = Callable[[str, Any], Any]  # (site, value) -> the value to continue with
 
 
 class Listener:
-    """Base class of listeners: called with every tapped value whose site it accepts."""
+    """Base class of listeners: called with every tapped value whose site it accepts.
+
+    Attributes:
+        only_reads: Whether every value is returned as it was received, so that the model computes the same without this
+            listener.
+    """
+
+    only_reads = False
 
     def accepts(self, site: str) -> bool:
         """Return whether this listener is called at ``site``; by default it is called everywhere.
@@ -66,10 +74,6 @@ _listeners: ContextVar[tuple[Listener, ...]] = ContextVar("jumok_listeners", def
 def tap(site: str, value: Value) -> Value:
     """Pass ``value`` through the open listeners and return what they leave.
 
-    Args:
-        site: Name of this point in the model.
-        value: The value computed there.
-
     Returns:
         The value itself, or its replacement by a listener.
     """
@@ -78,8 +82,29 @@ def tap(site: str, value: Value) -> Value:
 
     for listener in _listeners.get():
         if listener.accepts(site):
-            value = listener(site, value)
+            with isolate():
+                value = listener(site, value)
     return value
+
+
+@contextmanager
+def isolate() -> Iterator[None]:
+    """Close the listeners of this context for a while: what a listener computes is not part of what it listens to."""
+    token = _listeners.set(())
+    try:
+        yield
+    finally:
+        _listeners.reset(token)
+
+
+def is_listening(listener: Listener) -> bool:
+    """Return whether a listener is open in this context: not in another thread, nor in what a listener computes."""
+    return listener in _listeners.get()
+
+
+def find_listener(kind: type[ListenerType]) -> ListenerType | None:
+    """Return the listener of a class that was opened last in this context, or None."""
+    return next((listener for listener in reversed(_listeners.get()) if isinstance(listener, kind)), None)
 
 
 def has_listeners() -> bool:
@@ -87,12 +112,13 @@ def has_listeners() -> bool:
     return bool(_open_count and _listeners.get())
 
 
-def is_requested(site: str) -> bool:
-    """Return whether a listener requests this site; check it before computing a value only listeners need.
+def may_change_values() -> bool:
+    """Return whether a listener is open in this context that does more than read."""
+    return any(not listener.only_reads for listener in _listeners.get())
 
-    Args:
-        site: Name of the site.
-    """
+
+def is_requested(site: str) -> bool:
+    """Return whether a listener requests this site; check it before computing a value only listeners need."""
     return any(listener.requests(site) for listener in _listeners.get())
 
 
@@ -124,11 +150,7 @@ def listen(listener: Listener | ListenerFunction) -> Iterator[None]:
 
 
 def name_sites(root: nn.Module) -> None:
-    """Set the ``site`` attribute of every submodule that has one to its module name, such as ``"decoder.3.cross"``.
-
-    Args:
-        root: The model.
-    """
+    """Set the ``site`` attribute of every submodule that has one to its module name, such as ``"decoder.3.cross"``."""
     for name, module in root.named_modules():
         if name and hasattr(module, "site"):
             module.site = name

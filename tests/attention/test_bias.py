@@ -56,7 +56,7 @@ def test_biases_compose_by_addition() -> None:
         (
             lambda: bias.given(torch.tensor([[0.0, float("-inf")]])),
             ArgumentError,
-            "finite numbers; to forbid cells, use mask",
+            "range of float32; to forbid cells, use mask",
         ),
         (lambda: bias.given(torch.ones(2, 2).bool()), ArgumentError, "floating-point"),
         (lambda: bias.given(torch.ones(3)), ShapeError, r"\[3\]"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import time
 from functools import reduce
 from typing import Any
 
@@ -266,6 +267,14 @@ def test_chain_of_thousands_of_masks(symbol: str) -> None:
     assert str(chain).splitlines()[1:] == draw(expected, 12, 12).splitlines()[1:]
     inputs = torch.randn(3, 1, 2, 12, 4)
     assert torch.allclose(attend(*inputs, mask=chain), attend(*inputs, mask=expected), atol=1e-6)
+
+
+def test_a_long_chain_is_parsed_in_linear_time() -> None:
+    start = time.monotonic()
+    for symbol in "&|":
+        chain = mask.parse(f"causal {symbol} window(3) {symbol} ".join(["", *[""] * 10_000]) + "prefix(2)")
+        assert len(chain.parts) == 20_001 and chain.parts[-1] == mask.prefix(2)
+    assert time.monotonic() - start < 10  # 1 s; it took 60 s while each term copied the chain before it
 
 
 def test_deeply_nested_masks_work_up_to_the_limit() -> None:

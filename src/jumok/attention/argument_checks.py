@@ -129,13 +129,7 @@ def _make_tensor_error(name: str, tensor: object) -> ArgumentError | ShapeError:
 def make_unknown_argument_error(
     function: Callable[..., object], positional: Sequence[object], unknown: Mapping[str, object]
 ) -> ArgumentError:
-    """Return an error that says what to pass instead of the arguments of PyTorch's attention functions.
-
-    Args:
-        function: The function that was called.
-        positional: Arguments after the value.
-        unknown: Keyword arguments that the function does not have.
-    """
+    """Return an error that says what to pass instead of the arguments of PyTorch's attention functions."""
     if positional:
         return ArgumentError(
             f"{function.__name__}() takes query, key and value by position and the other arguments by name; "

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, overload
 
+import torch
 from torch import Tensor
 
 from jumok import axes, tap
@@ -31,8 +32,8 @@ BACKENDS: dict[str, Backend] = {
     "linear": linear,
 }
 
-# Measured (bench/attend.py, LOG.md): with fewer cells, a dense kernel is faster than planning blocks; and a mask that
-# allows more than this share of the cells is faster with a dense kernel.
+# Measured (bench/attend.py): with fewer cells, a dense kernel is faster than planning blocks; and a mask that allows
+# more than this share of the cells is faster with a dense kernel.
 MIN_SPARSE_CELLS = 1024 * 1024
 MAX_SPARSE_COVERAGE = 0.5
 # Additive scores store a hidden vector for every cell. With more numbers than this, only the blocked backend, which
@@ -234,8 +235,8 @@ def _select_fastest(request: AttentionRequest) -> str:
 
     batch, head, queries, _ = request.query.shape
     cells = queries * request.key.shape[2]
-    if request.query.is_meta:  # blocks are selected by reading the mask, which holds no numbers there
-        return "sdpa" if fits_sdpa else "explicit"
+    if blocked.explain_refusal(request) is not None or torch.compiler.is_compiling():
+        return "sdpa" if fits_sdpa else "explicit"  # a compiler needs one graph, but blocks are selected by Python
     is_large = cells >= MIN_SPARSE_CELLS
     if is_large and block_plan.compute_coverage(request.mask, request.grid) < MAX_SPARSE_COVERAGE:
         return "blocked"

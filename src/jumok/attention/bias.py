@@ -18,19 +18,11 @@ class Bias:
     """Base class of biases."""
 
     def evaluate(self, grid: Grid) -> BiasValues:
-        """Return the bias of every cell; it broadcasts to ``[batch, head, query, key]``.
-
-        Args:
-            grid: The cells, with their positions.
-        """
+        """Return the bias of every cell; it broadcasts to ``[batch, head, query, key]``."""
         raise NotImplementedError
 
     def check(self, grid: Grid) -> None:
-        """Raise ShapeError if this bias does not cover the grid.
-
-        Args:
-            grid: The cells, with their positions.
-        """
+        """Raise ShapeError if this bias does not cover the grid."""
 
     @property
     def gradient_tensors(self) -> tuple[Tensor, ...]:
@@ -43,18 +35,15 @@ class Bias:
 
 @dataclass(frozen=True, eq=False)
 class Sum(Bias):
-    """The sum of two biases, made by ``+``.
-
-    Args:
-        first: A bias.
-        second: The bias to add.
-    """
+    """The sum of two biases, made by ``+``."""
 
     first: Bias
     second: Bias
 
     def evaluate(self, grid: Grid) -> BiasValues:
-        return self.first.evaluate(grid) + self.second.evaluate(grid)
+        total = self.first.evaluate(grid) + self.second.evaluate(grid)
+        limits = torch.finfo(torch.float32 if total.dtype is torch.float64 else total.dtype)
+        return total.clamp(limits.min, limits.max)  # two numbers at the end of the range must not become infinite
 
     def check(self, grid: Grid) -> None:
         self.first.check(grid)
@@ -131,11 +120,7 @@ class Alibi(Bias):
 
 @dataclass(frozen=True, eq=False)
 class Given(Bias):
-    """A table ``[batch or 1, head or 1, query position, key position]``; made by ``given``.
-
-    Args:
-        table: The numbers to add.
-    """
+    """A table ``[batch or 1, head or 1, query position, key position]``; made by ``given``."""
 
     table: Tensor
 
@@ -209,12 +194,15 @@ def given(table: Tensor) -> Bias:
     """Return a bias that adds the numbers of a tensor. To forbid cells, use a mask.
 
     Args:
-        table: Finite numbers, ``[query, key]`` or ``[batch or 1, head or 1, query, key]``, indexed by position.
+        table: Numbers within the range of float32, ``[query, key]`` or ``[batch or 1, head or 1, query, key]``, indexed
+            by position.
     """
     if not isinstance(table, Tensor) or not table.is_floating_point():
         raise ArgumentError("bias.given takes a tensor of floating-point numbers; to forbid cells, use mask.given")
     if table.dim() not in (2, 4):
         raise ShapeError(f"bias.given takes [query, key] or [batch, head, query, key], not {list(table.shape)}")
-    if not torch.isfinite(table).all():
-        raise ArgumentError("bias.given takes finite numbers; to forbid cells, use mask.given")
+    if not torch.isfinite(table.float()).all():
+        raise ArgumentError(
+            "bias.given takes finite numbers within the range of float32; to forbid cells, use mask.given"
+        )
     return Given(table if table.dim() == 4 else table[None, None])

@@ -6,6 +6,7 @@ Performers" (FAVOR+).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -97,12 +98,14 @@ class FavorPlus(FeatureMap):
     def _compute_exponent(self, vectors: Tensor) -> Tensor:
         width = vectors.shape[-1]
         vectors = vectors * width**-0.25  # queries and keys together give the 1/sqrt(head_width) of the scaled dot
-        projection = _sample_orthogonal_rows(self.features, width, self.seed).to(vectors)
-        half_log_count = 0.5 * torch.log(torch.tensor(float(self.features))).item()
-        return vectors @ projection.T - vectors.square().sum(-1, keepdim=True) / 2 - half_log_count
+        # A fake tensor stands for a tensor while a program is traced: what is drawn for it must not be stored.
+        sample = _sample_orthogonal_rows if type(vectors) is Tensor else _sample_orthogonal_rows.__wrapped__
+        projection = sample(self.features, width, self.seed).to(vectors)
+        return vectors @ projection.T - vectors.square().sum(-1, keepdim=True) / 2 - 0.5 * math.log(self.features)
 
 
 @lru_cache(maxsize=32)
+@torch.inference_mode(False)  # autograd refuses a tensor made in inference mode
 def _sample_orthogonal_rows(count: int, width: int, seed: int) -> Tensor:
     """Draw rows with the lengths of Gaussian vectors, orthogonal within each block of ``width`` rows."""
     generator = torch.Generator().manual_seed(seed)

@@ -6,6 +6,7 @@ decoding step with a cache, and one window of a map on the screen.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 
 import torch
@@ -22,7 +23,11 @@ def count_positions(positions: Positions) -> int:
     Args:
         positions: A range, or integers ``[length]`` or ``[batch, length]``.
     """
-    return len(positions) if isinstance(positions, range) else positions.shape[-1]
+    if not isinstance(positions, range):
+        return positions.shape[-1]
+    if positions.step == 1 and positions.start < positions.stop:
+        return positions.stop - positions.start  # torch.compile knows no len() of a range with a symbolic end
+    return len(positions)
 
 
 def check_positions(positions: object, length: int, batch: int, axis: str) -> Positions:
@@ -31,7 +36,6 @@ def check_positions(positions: object, length: int, batch: int, axis: str) -> Po
     Args:
         positions: A range, or integers ``[length]`` or ``[batch, length]``.
         length: Number of queries or keys.
-        batch: Number of batch rows.
         axis: ``"query"`` or ``"key"``, for error messages.
 
     Returns:
@@ -73,11 +77,7 @@ class Grid:
     """The cells ``batches x heads x queries x keys``.
 
     Args:
-        batches: Indices of the batch rows.
-        heads: Indices of the heads.
         query_positions: Positions of the queries, a range or integers ``[length]`` or ``[batch, length]``.
-        key_positions: Positions of the keys, likewise.
-        device: Device of the tensors computed on this grid.
     """
 
     def __init__(
@@ -102,8 +102,8 @@ class Grid:
     def shape(self) -> tuple[int, int, int, int]:
         """Number of batch rows, heads, queries and keys."""
         return (
-            len(self.batches),
-            len(self.heads),
+            count_positions(self.batches),
+            count_positions(self.heads),
             count_positions(self.query_positions),
             count_positions(self.key_positions),
         )
@@ -112,12 +112,12 @@ class Grid:
     @property
     def batch(self) -> Tensor:
         """Batch indices, ``[batch, 1, 1, 1]``."""
-        return self._as_tensor(self.batches).view(len(self.batches), 1, 1, 1)
+        return self._as_tensor(self.batches).view(-1, 1, 1, 1)
 
     @property
     def head(self) -> Tensor:
         """Head indices, ``[1, head, 1, 1]``."""
-        return self._as_tensor(self.heads).view(1, len(self.heads), 1, 1)
+        return self._as_tensor(self.heads).view(1, -1, 1, 1)
 
     @property
     def query(self) -> Tensor:
@@ -180,18 +180,18 @@ class Grid:
             return min(positions[0], positions[-1]) if len(positions) else 0
         return int(positions.min()) if positions.numel() else 0
 
-    def check_covered(self, axis: str, limit: int, name: str) -> None:
+    def check_covered(self, axis: str, limit: int, name: str | Callable[[], str]) -> None:
         """Raise ShapeError if a position on this axis lies outside ``0 .. limit - 1``.
 
         Args:
             axis: ``"query"`` or ``"key"``.
-            limit: Number of positions in the table that is indexed.
-            name: Name of the table's mask or bias, for the error message.
+            name: Name of the table's mask or bias, or a function that returns it, for the error message.
         """
         if not count_positions(self._get_positions(axis)):
             return
         for position in (self.max_position(axis), self.min_position(axis)):
             if not 0 <= position < limit:
+                name = name if isinstance(name, str) else name()
                 raise ShapeError(f"{name} covers {limit} {axis} positions, but there is a {axis} at {position}")
 
     def _get_positions(self, axis: str) -> Positions:
@@ -211,7 +211,6 @@ class BlockGrid:
     """A grid cut into blocks of ``query_size`` x ``key_size`` cells, for classifying blocks at once.
 
     Args:
-        grid: The cells.
         query_size: Queries per block.
         key_size: Keys per block.
     """

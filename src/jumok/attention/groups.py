@@ -39,7 +39,6 @@ def sum_products_by_group(
     Args:
         left: One matrix per head, ``[batch, head, query, row]``.
         right: One matrix per head, ``[batch, head, query, column]``.
-        groups: Number of groups.
 
     Returns:
         One matrix per group, ``[batch, group, row, column]``.
@@ -57,7 +56,6 @@ def expand_groups(
 
     Args:
         shared: One matrix per group, ``[batch, group, key, inner]``.
-        heads: Number of heads.
 
     Returns:
         One matrix per head, ``[batch, head, key, inner]``.

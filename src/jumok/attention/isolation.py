@@ -29,10 +29,9 @@ def compute_isolated(
 
     Args:
         request: The checked arguments of ``attend()``.
-        compute: Computes a request.
     """
     query, key, value = request.query, request.key, request.value
-    if query.is_meta or not key.shape[2]:
+    if query.is_meta or not key.numel():
         return compute(request)
 
     largest_key, largest_value = _find_largest(key, value)

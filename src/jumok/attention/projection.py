@@ -24,13 +24,7 @@ class Sizes:
     """The sizes of a multi-head attention.
 
     Args:
-        width: Width of the inputs.
         source_width: Width of the vectors that keys and values are computed from.
-        heads: Number of query heads.
-        groups: Number of key/value heads.
-        head_width: Width of a query and of a key.
-        value_width: Width of a value.
-        bias: Whether the maps have biases.
         key_bias: Whether the map of the keys has one too. It adds the same number to all scores of a query, which does
             not change the weights, so Whisper has none.
     """
@@ -64,7 +58,6 @@ def split_heads(
 
     Args:
         joined: Vectors of all heads, ``[batch, length, heads * head_width]``.
-        heads: Number of heads.
 
     Returns:
         ``[batch, head, length, head_width]``.
@@ -183,11 +176,7 @@ class Fused(Projection):
 
 
 class Batched(Projection):
-    """One map each for query, key and value, split into heads by reshaping.
-
-    Args:
-        sizes: The sizes of the attention.
-    """
+    """One map each for query, key and value, split into heads by reshaping."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
@@ -218,11 +207,7 @@ class Batched(Projection):
 
 
 class PerHead(Projection):
-    """A separate map for every head, as attention is usually introduced.
-
-    Args:
-        sizes: The sizes of the attention.
-    """
+    """A separate map for every head, as attention is usually introduced."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()

@@ -19,6 +19,9 @@ from jumok.errors import ArgumentError, ShapeError
 from .feature_maps import EluPlusOne, FeatureMap
 from .groups import expand_groups, multiply_by_group
 
+# The range of float32, in which most backends compute.
+SMALLEST, LARGEST = torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max
+
 ScaledQuery = tuple[Float[Tensor, "batch head query key_width"], float]
 
 
@@ -52,10 +55,23 @@ class Score:
     def fold_into_query(self, query: axes.Query) -> ScaledQuery | None:
         """Return ``(new_query, scale)`` with scores = scale * new_query . key, or None for other formulas.
 
+        The scale is above 0, because kernels scale after they apply the causal mask: -inf * 0 is NaN, -inf * -1 is inf.
+
         Args:
             query: Queries, ``[batch, head, query, head_width]``.
         """
         return None
+
+    def convert_sink(self, like: Tensor) -> Tensor | None:
+        """Return the sink in the type of a tensor and within its range: the softmax of an infinite number is NaN.
+
+        Args:
+            like: A tensor of the type in which the scores are computed.
+        """
+        if self.sink is None:
+            return None
+        limits = torch.finfo(like.dtype)
+        return self.sink.to(like).clamp(limits.min, limits.max)
 
     @property
     def gradient_tensors(self) -> tuple[Tensor, ...]:
@@ -78,8 +94,12 @@ class ScaledDot(Score):
     sink: Tensor | None = field(default=None)
 
     def __post_init__(self) -> None:
-        if self.softcap is not None and not self.softcap > 0:
-            raise ArgumentError(f"softcap must be above 0, not {self.softcap}")
+        if self.scale is not None and not abs(self.scale) <= LARGEST:
+            raise ArgumentError(f"scale must be a finite number within the range of float32, not {self.scale}")
+        if self.softcap is not None and not SMALLEST <= self.softcap <= LARGEST:
+            raise ArgumentError(
+                f"softcap must be above 0 and within the range of float32, not {self.softcap}; None is no bound"
+            )
 
     def check(self, query: Tensor, key: Tensor) -> None:
         if query.shape[-1] != key.shape[-1]:
@@ -100,7 +120,10 @@ class ScaledDot(Score):
     def fold_into_query(self, query: axes.Query) -> ScaledQuery | None:
         if self.softcap is not None or self.sink is not None:
             return None
-        return query, self.get_scale(query)
+        scale = self.get_scale(query)
+        if scale >= SMALLEST:
+            return query, scale
+        return (-query, -scale) if scale <= -SMALLEST else (query * scale, 1.0)
 
     def get_scale(self, query: Tensor) -> float:
         """Return the factor of the dot product.
@@ -160,8 +183,6 @@ class General(_ParametricScore):
     """query^T M key (Luong et al. 2015, "general").
 
     Args:
-        query_width: Width of the queries.
-        key_width: Width of the keys.
         heads: Number of matrices: one per head, or 1 for a shared one.
     """
 
@@ -217,8 +238,6 @@ class Additive(_TanhScore):
     """v^T tanh(W query + U key) (Bahdanau, Cho and Bengio, 2014).
 
     Args:
-        query_width: Width of the queries.
-        key_width: Width of the keys.
         hidden: Width of the hidden vector of each pair.
         heads: Number of sets of parameters: one per head, or 1 for a shared one.
         bias: Add a bias to W query, to U key and to the score, as implementations with ``nn.Linear`` do; the paper has
@@ -241,8 +260,6 @@ class Concat(_TanhScore):
     Without the tanh, the query's part would add one constant to its row, and the softmax would cancel it.
 
     Args:
-        query_width: Width of the queries.
-        key_width: Width of the keys.
         hidden: Width of the hidden vector of each pair.
         heads: Number of sets of parameters: one per head, or 1 for a shared one.
     """

@@ -10,10 +10,6 @@ def make_embedding(count: int, width: int) -> nn.Embedding:
     """Make an embedding table, drawn from the unit normal.
 
     On the meta device nothing is drawn: the numbers come from a file, and drawing would import hundreds of modules.
-
-    Args:
-        count: Number of vectors.
-        width: Width of each vector.
     """
     table = torch.empty(count, width)
     if not table.is_meta:

@@ -13,11 +13,7 @@ class LayerNorm(nn.LayerNorm):
     """``torch.nn.LayerNorm`` with less call overhead."""
 
     def forward(self, input: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch width"]:
-        """Normalise each vector.
-
-        Args:
-            input: Vectors, ``[..., width]``.
-        """
+        """Normalise each vector."""
         # torch.layer_norm directly: nn.LayerNorm's call overhead is measurable in small models
         return torch.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 

@@ -18,9 +18,7 @@ class PatchLayout:
     """Where the positions of an attention lie in an image.
 
     Args:
-        grid: Rows and columns of patches.
         patch: Rows and columns of a patch, in pixels. Patches at the right and lower edge may reach beyond the image.
-        prefix: Labels of the positions before the patches.
         windows: For attention inside windows, the index of every patch in every window, -1 for padding; else None.
     """
 
@@ -32,10 +30,6 @@ class PatchLayout:
 
 def compute_patch_grid(image: Sequence[int], patch: Sequence[int]) -> tuple[int, int]:
     """Return how many rows and columns of patches an image has.
-
-    Args:
-        image: (rows, columns) of the image, in pixels.
-        patch: (rows, columns) of a patch, in pixels.
 
     Raises:
         ShapeError: If the image cannot be split evenly into patches.
@@ -59,7 +53,6 @@ def check_images(images: Tensor, channels: int) -> None:
 
     Args:
         images: Images, ``[batch, channel, row, column]``.
-        channels: Number of channels that the model reads.
     """
     if images.dim() != 4 or not images.is_floating_point():
         raise ShapeError(

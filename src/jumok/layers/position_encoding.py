@@ -124,9 +124,9 @@ class RotaryPositions(nn.Module):
         if scaling is not None and base <= 1:
             raise ArgumentError(f"base must be above 1 for scaled rotary positions, not {base}")
         self.head_width, self.base, self.pairing, self.scaling = head_width, base, pairing, scaling
-        # The cosines and sines of the last range, because every layer of a model uses the same ones.
-        self._cached_range: tuple[range, torch.device, torch.dtype] | None = None
-        self._cached_cos_sin: tuple[Tensor, Tensor] | None = None
+        # What the last cosines and sines were computed for, and these: every layer of a model uses the same ones. One
+        # value, because another thread may read it at any time.
+        self._last_cos_sin: tuple[object, tuple[Tensor, Tensor]] | None = None
 
     def forward(
         self, vectors: Float[Tensor, "batch head length head_width"], positions: Positions
@@ -150,13 +150,15 @@ class RotaryPositions(nn.Module):
 
     def _get_cos_sin(self, positions: Positions, vectors: Tensor) -> tuple[Tensor, Tensor]:
         """Return cosines and sines, [length, pair] or [batch, 1, length, pair]."""
-        if not isinstance(positions, range):
+        # A tensor of another mode must not be reused: autograd refuses one of inference mode, and no mode takes a fake
+        # one, which stands for a tensor while a program is traced.
+        if not isinstance(positions, range) or torch.compiler.is_compiling() or type(vectors) is not Tensor:
             return self._compute_cos_sin(positions, vectors)
-        requested = (positions, vectors.device, vectors.dtype)
-        if self._cached_cos_sin is None or self._cached_range != requested:
-            self._cached_range = requested
-            self._cached_cos_sin = self._compute_cos_sin(positions, vectors)
-        return self._cached_cos_sin
+        requested = (positions, vectors.device, vectors.dtype, torch.is_inference_mode_enabled())
+        last = self._last_cos_sin
+        if last is None or last[0] != requested:
+            last = self._last_cos_sin = requested, self._compute_cos_sin(positions, vectors)
+        return last[1]
 
     @torch.no_grad()
     def _compute_cos_sin(self, positions: Positions, vectors: Tensor) -> tuple[Tensor, Tensor]:

@@ -18,7 +18,6 @@ def check_tokens(tokens: Int[Tensor, "batch length"], vocabulary: int) -> None:
 
     Args:
         tokens: Token ids, [batch, length].
-        vocabulary: The number of tokens.
 
     Raises:
         ShapeError: If ``tokens`` is not a tensor of integers with two axes.
@@ -34,8 +33,8 @@ def check_tokens(tokens: Int[Tensor, "batch length"], vocabulary: int) -> None:
         )
     if not tokens.shape[1]:
         raise ArgumentError("the text is empty: a model needs at least one token")
-    if torch.compiler.is_compiling() or tokens.is_meta:
-        return  # reading values would break the graph; a tensor on the meta device has none
+    if torch.compiler.is_compiling() or tokens.is_meta or not len(tokens):
+        return  # reading values would break the graph; a tensor on the meta device and an empty batch have none
     lowest, highest = int(tokens.min()), int(tokens.max())
     if lowest < 0 or highest >= vocabulary:
         invalid = lowest if lowest < 0 else highest
@@ -57,32 +56,42 @@ def compute_positions(length: int, cached: int, token_mask: Tensor | None) -> Po
     """Return the positions of new tokens, counted over the real tokens.
 
     Args:
-        length: The number of new tokens.
-        cached: The number of tokens before them, in a cache.
         token_mask: True = real token, [batch, cached + length]; None = all are real.
     """
     if token_mask is None:
         return range(cached, cached + length)
+    _check_columns(token_mask, cached + length)
     positions = token_mask.long().cumsum(-1) - 1
     return positions.clamp_min(0)[:, cached : cached + length]
 
 
-def build_padding_mask(token_mask: Tensor | None) -> Mask | None:
+def build_padding_mask(token_mask: Tensor | None, keys: int) -> Mask | None:
     """Return the mask that forbids padding keys; None if all tokens are real.
 
     Args:
         token_mask: True = real token, [batch, key].
     """
-    return None if token_mask is None else mask.padding(token_mask)
+    if token_mask is None:
+        return None
+    _check_columns(token_mask, keys)
+    return mask.padding(token_mask)
 
 
-def build_causal_mask(token_mask: Tensor | None) -> Mask:
+def build_causal_mask(token_mask: Tensor | None, keys: int) -> Mask:
     """Return the causal mask, which also forbids padding keys.
 
     Args:
         token_mask: True = real token, [batch, key]; None = all are real.
     """
-    return mask.causal if token_mask is None else mask.causal & mask.padding(token_mask)
+    padding = build_padding_mask(token_mask, keys)
+    return mask.causal if padding is None else mask.causal & padding
+
+
+def _check_columns(token_mask: Tensor, keys: int) -> None:
+    if token_mask.shape[-1] != keys:
+        raise ShapeError(
+            f"the token mask is {list(token_mask.shape)}, but there are {keys} tokens with the cached ones"
+        )
 
 
 def select_first_token(
@@ -91,7 +100,6 @@ def select_first_token(
     """Return the vector of the first real token, wherever it is.
 
     Args:
-        hidden: Vectors of all tokens.
         token_mask: True = real token; None = all are real.
     """
     if token_mask is None:
@@ -106,7 +114,6 @@ def average_tokens(
     """Return the mean vector of the real tokens; 0 for a text without any.
 
     Args:
-        hidden: Vectors of all tokens.
         token_mask: True = real token; None = all are real.
     """
     if token_mask is None:
@@ -123,7 +130,6 @@ def compute_token_logits(
     Args:
         hidden: Vectors of the last layer.
         output: The output layer; None if it is tied to the embedding.
-        embedding: The token embedding.
     """
     logits: Tensor = linear(hidden, embedding.weight, None) if output is None else output(hidden)
     return logits

@@ -25,10 +25,6 @@ class WindowAttention(MultiHead):
     """Self-attention inside the windows of a grid; each window is one row of the batch in ``attend()``.
 
     Args:
-        width: The width of the model.
-        heads: The number of attention heads.
-        window: Rows and columns of a window, in patches.
-        shifted: Shift the windows by half a window.
         bias: Biases on query, key and value.
         dropout: The dropout rate on the weights in training.
     """
@@ -42,13 +38,7 @@ class WindowAttention(MultiHead):
     def forward(  # type: ignore[override]  # a grid has neither source nor cache, and builds its own mask and bias
         self, inputs: axes.Hidden, *, grid: tuple[int, int], weights: bool = False
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """Return the output, and with ``weights`` the weights [batch x windows, head, patch, patch].
-
-        Args:
-            inputs: The patches row by row, [batch, patch, width].
-            grid: Rows and columns of the patches.
-            weights: Return the weights, too.
-        """
+        """Return the output, and with ``weights`` the weights [batch x windows, head, patch, patch]."""
         window, shift = self.select_window_and_shift(grid)
         rows, columns = grid
         padded = functional.pad(inputs.unflatten(1, grid), (0, 0, 0, -columns % window, 0, -rows % window))
@@ -59,16 +49,12 @@ class WindowAttention(MultiHead):
         answer = super().forward(windows.flatten(0, 1), mask=neighbours, bias=distance_bias, weights=weights)
 
         output, window_weights = answer if isinstance(answer, tuple) else (answer, None)
-        joined = _join_windows(output.unflatten(0, (len(inputs), -1)), window, padded_grid[1] // window)
+        joined = _join_windows(output.unflatten(0, windows.shape[:2]), window, padded_grid[1] // window)
         joined = joined.roll((shift, shift), (1, 2))[:, :rows, :columns].flatten(1, 2)
         return joined if window_weights is None else (joined, window_weights)
 
     def convert_projection(self, projection: str) -> MultiHead:
-        """Refuse: the table of distances belongs to this class.
-
-        Args:
-            projection: Any kind of projection.
-        """
+        """Refuse: the table of distances belongs to this class."""
         raise ArgumentError("the projection of WindowAttention cannot be converted: its table would be lost")
 
     def select_window_and_shift(self, grid: tuple[int, int]) -> tuple[int, int]:
@@ -88,7 +74,6 @@ class WindowDistance(Bias):
 
     Args:
         table: The biases, [(2 window - 1)^2, head].
-        window: Rows and columns of the windows that the table was made for.
         side: Rows and columns of the actual windows; smaller ones use a part of the table.
     """
 
@@ -97,11 +82,7 @@ class WindowDistance(Bias):
     side: int
 
     def evaluate(self, grid: Grid) -> axes.BiasValues:
-        """Return the biases of a grid of queries and keys.
-
-        Args:
-            grid: The queries and keys.
-        """
+        """Return the biases of a grid of queries and keys."""
         table = self.table[:, grid.heads.start : grid.heads.stop].to(grid.key.device)
         rows = grid.query // self.side - grid.key // self.side + self.window - 1
         columns = grid.query % self.side - grid.key % self.side + self.window - 1
@@ -109,11 +90,7 @@ class WindowDistance(Bias):
         return table[(rows * (2 * self.window - 1) + columns).squeeze(1)].permute(0, 3, 1, 2)
 
     def check(self, grid: Grid) -> None:
-        """Raise ShapeError unless the table has these heads, and a window these positions.
-
-        Args:
-            grid: The queries and keys.
-        """
+        """Raise ShapeError unless the table has these heads, and a window these positions."""
         if self.table.shape[1] != len(grid.heads):
             raise ShapeError(
                 f"the distances have numbers for {self.table.shape[1]} heads, but the query has {len(grid.heads)}"
@@ -132,7 +109,6 @@ def list_window_patches(grid: tuple[int, int], window: int, shift: int = 0) -> I
 
     Args:
         grid: Rows and columns of the patches, multiples of ``window``; patches are counted row by row.
-        window: Rows and columns of a window.
         shift: How far the windows are shifted, in rows and in columns.
 
     >>> list_window_patches((4, 4), 2, 1)[0].tolist()
@@ -148,9 +124,6 @@ def build_neighbour_mask(grid: tuple[int, int], window: int, shift: int, batch: 
 
     Args:
         grid: Rows and columns of the patches, multiples of ``window``.
-        window: Rows and columns of a window.
-        shift: How far the windows are shifted.
-        batch: The number of images.
     """
     patches = list_window_patches(grid, window, shift)
     rolled_rows, rolled_columns = patches // grid[1] < shift, patches % grid[1] < shift

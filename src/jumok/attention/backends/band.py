@@ -67,7 +67,6 @@ class BandPlan:
     """What the forward and the backward pass share.
 
     Args:
-        windows: The windows.
         scale: Factor of the dot products.
         table_versions: Versions of the mask's tables, which the backward pass reads again.
     """

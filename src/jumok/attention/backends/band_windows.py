@@ -32,7 +32,6 @@ class Piece(NamedTuple):
     """Blocks of queries with the mask of their cells.
 
     Attributes:
-        blocks: The blocks.
         added_mask: 0 or -inf, to be added to the scores, ``[block or 1, query, key]``; 1 if all blocks are alike.
         is_empty: Whether a row may attend to no key, ``bool[block or 1, query]``.
     """
@@ -46,7 +45,6 @@ class WindowMask(NamedTuple):
     """The mask on all windows of a group of sequences.
 
     Attributes:
-        pieces: All blocks of queries.
         unread: Which of the padded keys no query reads, ``bool[padded key]``; None if every key is read.
     """
 
@@ -60,11 +58,8 @@ class Windows:
 
     Args:
         mask: The mask, whose band has both bounds.
-        batch: Number of batch rows.
-        heads: Number of heads.
         query_positions: Positions of the queries, with step 1.
         key_positions: Positions of the keys, with step 1.
-        device: Device of the mask's tensors.
         block: Queries per block.
         width: Keys per window.
         first: Index of the first key of window 0; negative if the window begins before the keys.
@@ -82,18 +77,13 @@ class Windows:
 
     @staticmethod
     def plan(mask: Mask, grid: Grid) -> Windows | None:
-        """Return the windows of a mask, or None if it is no band or if its band is too wide for windows.
-
-        Args:
-            mask: The mask.
-            grid: All cells, with their positions.
-        """
+        """Return the windows of a mask, or None if it is no band or if its band is too wide for windows."""
         batch, heads, queries, keys = grid.shape
         query_positions, key_positions = grid.query_positions, grid.key_positions
         if not (isinstance(query_positions, range) and isinstance(key_positions, range)):
             return None
         behind, ahead = mask.band
-        if behind is None or ahead is None or not (grid.contiguous and queries and keys):
+        if behind is None or ahead is None or not (grid.contiguous and batch and queries and keys):
             return None
 
         span = behind + ahead + 1  # keys in the band of one query
@@ -151,12 +141,7 @@ class Windows:
         return [SequenceGroup(slice(0, self.batch * self.heads), range(1), range(1))]
 
     def evaluate_mask(self, group: SequenceGroup, dtype: torch.dtype) -> WindowMask:
-        """Return the mask of all windows.
-
-        Args:
-            group: The sequences.
-            dtype: Type of the scores.
-        """
+        """Return the mask of all windows."""
         if self.mask.relative:
             is_small = self.block * self.width * (self.part_count + 1) <= MAX_CACHED_CELLS
             return (_evaluate_relative_mask if is_small else _evaluate_relative_mask.__wrapped__)(self, dtype)
@@ -182,10 +167,8 @@ class Windows:
         """Evaluate masks that differ from block to block, ``bool[block, query, key]``.
 
         Args:
-            blocks: The blocks.
             shared: Cells that are allowed in every block, ``bool[1, query, key]``.
             parts: Other masks that must allow a cell.
-            group: The sequences that the other masks are evaluated for.
         """
         starts = torch.arange(blocks.start, blocks.stop, device=self.device)[:, None] * self.block
         query_indices = starts + torch.arange(self.block, device=self.device)  # [block, query]
@@ -208,7 +191,6 @@ class Windows:
 
         Args:
             cells: Allowed cells of blocks, ``bool[block or 1, query, key]``.
-            dtype: Type of the scores.
         """
         is_read = torch.zeros(self.padded_length // self.block, self.block, dtype=torch.bool, device=self.device)
         pieces = []

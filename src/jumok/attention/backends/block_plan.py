@@ -50,7 +50,6 @@ def compute_layout(mask: Mask | None, grid: Grid) -> Layout:
 
     Args:
         mask: The mask; None allows all.
-        grid: All cells, with their positions.
     """
     queries, keys = grid.query_positions, grid.key_positions
     if mask is not None and _is_hashable(mask) and isinstance(queries, range) and isinstance(keys, range):
@@ -74,7 +73,7 @@ def _compute_cached_layout(mask: Mask, heads: int, batch: int, queries: range, k
 def _compute_layout(mask: Mask | None, grid: Grid) -> Layout:
     queries, keys = grid.shape[2:]
     rows = -(-queries // QUERY_BLOCK)
-    if mask is None or not queries or not keys:
+    if mask is None or 0 in grid.shape:
         return [list(_split_run(0, keys)) for _ in range(rows)]
 
     # A block is skipped if it is empty in every batch row and head; its mask is not evaluated if it is full in all.
@@ -108,7 +107,6 @@ def compute_coverage(mask: Mask | None, grid: Grid) -> float:
 
     Args:
         mask: The mask; None allows all.
-        grid: All cells, with their positions.
     """
     queries, keys = grid.shape[2:]
     if not queries or not keys:
@@ -147,12 +145,7 @@ class Plan:
 
     Args:
         layout: For each block of queries, the runs of keys to read.
-        grid: All cells, with their positions.
-        mask: As in the request.
-        bias: As in the request.
-        score: The score, with the parameters of the forward pass.
         dropout: Probability of dropping a weight.
-        seed: Seed of the dropout.
         dtype: Type to compute in, float32 or float64.
         table_versions: Versions of the mask's tables, which the backward pass reads again.
         needs_logsumexp: Whether a listener or the backward pass needs the row log-sum-exp.
@@ -208,12 +201,7 @@ class Plan:
             yield slice(index * QUERY_BLOCK, min((index + 1) * QUERY_BLOCK, queries)), runs
 
     def get_tile_mask(self, queries: slice, run: KeyRun) -> TileMask:
-        """Return the mask of one tile.
-
-        Args:
-            queries: Indices of the queries.
-            run: The keys.
-        """
+        """Return the mask of one tile."""
         keys = slice(run.start, run.stop)
         if self.mask is None or not run.partial:
             return TileMask(keys, None, None)
@@ -256,27 +244,14 @@ class Plan:
     def compute_unmasked_scores(
         self, tile_query: Tensor, tile_key: Tensor, query_indices: slice, key_indices: slice
     ) -> Tensor:
-        """Return the scores of one tile with the bias added; the mask is not applied.
-
-        Args:
-            tile_query: Queries of the tile.
-            tile_key: Keys of the tile.
-            query_indices: Their indices on the query axis.
-            key_indices: Their indices on the key axis.
-        """
+        """Return the scores of one tile with the bias added; the mask is not applied."""
         scores = self.score.evaluate(tile_query, tile_key)
         if self.bias is not None:
             scores = scores + self.bias.evaluate(self.grid.tile(query_indices, key_indices)).to(scores.dtype)
         return scores
 
     def make_dropout_factor(self, shape: torch.Size, queries: slice, keys: slice) -> Tensor | None:
-        """Return the factor 0 or 1 / (1 - dropout) of every weight of one tile, the same in both passes.
-
-        Args:
-            shape: Shape of the weights of the tile.
-            queries: Indices of the queries.
-            keys: Indices of the keys.
-        """
+        """Return the factor 0 or 1 / (1 - dropout) of every weight of one tile, the same in both passes."""
         if not self.dropout:
             return None
         cell = queries.start * self.grid.shape[3] + keys.start

@@ -31,6 +31,8 @@ def explain_refusal(request: AttentionRequest) -> str | None:
         return (
             'blocked reads the mask, but tensors on the meta device hold no numbers; use backend="explicit" or "sdpa"'
         )
+    if torch._C._are_functorch_transforms_active():
+        return 'blocked has no rule for torch.func (grad, vmap, ...); use backend="explicit" or "sdpa"'
     return 'blocked keeps no weights; use backend="explicit"' if request.weights else None
 
 
@@ -67,8 +69,9 @@ class _BlockedAttention(torch.autograd.Function):
         batch, head, length, _ = query.shape
         output = query.new_zeros(batch, head, length, value.shape[-1])
         logsumexp = torch.full((batch, head, length), float("-inf"), dtype=plan.dtype, device=query.device)
-        if plan.score.sink is not None:  # a row that reads no key still has the sink
-            logsumexp.copy_(plan.score.sink.to(plan.dtype)[:, None].expand_as(logsumexp))
+        sink = plan.score.convert_sink(logsumexp)
+        if sink is not None:  # a row that reads no key still has the sink
+            logsumexp.copy_(sink[:, None].expand_as(logsumexp))
 
         for queries, runs in plan.iterate_rows():
             block = query[:, :, queries].to(plan.dtype)
@@ -178,11 +181,11 @@ def _add_tile_gradients(
 
 
 def _add_sink_gradient(plan: Plan, gradients: _Gradients, block: _BackwardBlock, parameters: list[Tensor]) -> None:
-    sink = plan.score.sink
-    if sink is None:
+    sink, finite_sink = plan.score.sink, plan.score.convert_sink(block.total)
+    if sink is None or finite_sink is None:
         return
     # d softmax / d sink: the sink's own weight, times (0 - row_sum)
-    sink_weight = torch.exp(sink.detach().to(plan.dtype)[:, None, None] - block.total)
+    sink_weight = torch.exp(finite_sink.detach()[:, None, None] - block.total)
     for index, grad in gradients.parameters.items():
         if parameters[index] is sink or parameters[index].data_ptr() == sink.data_ptr():
             grad.sub_((sink_weight * block.row_sum).sum((0, 2, 3)).to(grad))
@@ -223,8 +226,9 @@ def _compute_query_block(
 
     if largest is None:
         return None
-    if plan.score.sink is not None:
-        return _add_sink(plan.score.sink.to(plan.dtype), largest, total, output)
+    sink = plan.score.convert_sink(total)
+    if sink is not None:
+        return _add_sink(sink, largest, total, output)
     # An empty row has total 0 and output 0: 0 / 1, and a log-sum-exp of -inf.
     return output / total.masked_fill(total == 0, 1.0), (largest + total.log()).squeeze(-1)
 

@@ -45,7 +45,7 @@ def _compute_in_at_least_float32(request: AttentionRequest) -> AttentionOutput:
     scores = request.score.evaluate(query, key)
     if request.bias is not None:
         scores = scores + request.bias.evaluate(request.grid).to(dtype)
-    weights, logsumexp = _softmax(scores, allowed, request.score.sink, request.logsumexp)
+    weights, logsumexp = _softmax(scores, allowed, request.score.convert_sink(scores), request.logsumexp)
 
     # The weights that are returned are those before dropout: their rows sum to 1.
     dropped = functional.dropout(weights, request.dropout) if request.dropout else weights
@@ -76,7 +76,7 @@ def _softmax(
         scores = scores.masked_fill(~allowed, float("-inf"))
 
     if sink is not None:  # one more column, which takes its share of every row and has no value
-        column = sink.to(scores)[:, None, None].expand(*scores.shape[:-1], 1)
+        column = sink[:, None, None].expand(*scores.shape[:-1], 1)
         extended = torch.cat([scores, column], -1)
         total = torch.logsumexp(extended, -1) if logsumexp else None
         return extended.softmax(-1)[..., :-1], total

@@ -25,11 +25,7 @@ class AttentionRequest:
         value: Values, ``[batch, group, key, value_width]``.
         mask: The mask, or None.
         bias: The bias, or None.
-        score: The formula of the scores.
-        query_positions: Positions of the queries.
-        key_positions: Positions of the keys.
         dropout: Probability of dropping a weight.
-        weights: Whether the weights are returned.
         logsumexp: Whether the row log-sum-exp is returned.
     """
 

@@ -69,7 +69,7 @@ def compute(request: AttentionRequest) -> AttentionOutput:
     if request.logsumexp:
         return _compute_with_logsumexp(query, key, value, scale, is_causal, table)
 
-    is_grouped = key.shape[1] != heads
+    is_grouped = True if key.shape[1] != heads else False  # noqa: SIM210  # torch.compile: no symbolic bool
     if is_grouped and table is None and not is_causal:
         # Without a mask all heads of a group are treated alike, so their rows are stacked into one head.
         query = query.reshape(query.shape[0], key.shape[1], -1, query.shape[-1])
@@ -123,11 +123,13 @@ def _make_mask_and_bias_arguments(request: AttentionRequest) -> tuple[bool, Tens
     if bias is None:
         return False, allowed, allowed
 
-    table = bias.evaluate(request.grid)
-    if request.query.dtype.itemsize < table.dtype.itemsize:
-        limits = torch.finfo(request.query.dtype)  # a large finite bias must not become infinite in half precision
+    table, dtype = bias.evaluate(request.grid), request.query.dtype
+    if request.query.device.type == "cpu":
+        dtype = torch.promote_types(dtype, torch.float32)  # the scores of half precision are float32 in these kernels
+    elif dtype.itemsize < table.dtype.itemsize:
+        limits = torch.finfo(dtype)  # a large finite bias must not become infinite in half precision
         table = table.clamp(limits.min, limits.max)
-    table = table.to(request.query.dtype)
+    table = table.to(dtype)
     if allowed is not None:
         table = table.masked_fill(~allowed, float("-inf"))
     return False, table.expand(*table.shape[:2], *request.grid.shape[2:]), allowed

@@ -66,11 +66,7 @@ def window(n: int) -> Mask:
 
 
 def prefix(n: int) -> Mask:
-    """Allow the first ``n`` keys.
-
-    Args:
-        n: Number of keys.
-    """
+    """Allow the first ``n`` keys."""
     return Prefix(_check_integer("prefix", n, 0))
 
 
@@ -89,7 +85,6 @@ def random_keys(n: int, seed: int, length: int, block: int = 1) -> Mask:
 
     Args:
         n: Number of keys per query; with ``block``, number of blocks of keys.
-        seed: Seed of the draw.
         length: Keys are drawn from positions 0 to ``length - 1``.
         block: Positions per block: the queries of a block share ``n`` random blocks of keys, as in BigBird. A block of
             64 or more lets the ``blocked`` backend skip most of a long text; single keys, the default, do not.

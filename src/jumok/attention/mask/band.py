@@ -19,19 +19,11 @@ class Band(NamedTuple):
     ahead: int | None = None
 
     def intersect(self, other: Band) -> Band:
-        """Return the band of the cells that are in this band and in the other one.
-
-        Args:
-            other: Another band.
-        """
+        """Return the band of the cells that are in this band and in the other one."""
         return Band(_min_bound(self.behind, other.behind), _min_bound(self.ahead, other.ahead))
 
     def unite(self, other: Band) -> Band:
-        """Return the smallest band that contains this band and the other one.
-
-        Args:
-            other: Another band.
-        """
+        """Return the smallest band that contains this band and the other one."""
         return Band(_max_bound(self.behind, other.behind), _max_bound(self.ahead, other.ahead))
 
 

@@ -51,27 +51,15 @@ class Mask:
         return True
 
     def evaluate(self, grid: Grid) -> Allowed:
-        """Return True for every cell that is allowed; broadcasts to ``[batch, head, query, key]``.
-
-        Args:
-            grid: The cells, with their positions.
-        """
+        """Return True for every cell that is allowed; broadcasts to ``[batch, head, query, key]``."""
         raise NotImplementedError
 
     def classify_blocks(self, blocks: BlockGrid) -> BlockClasses:
-        """Return EMPTY, PARTIAL or FULL for every block; EMPTY and FULL only where that holds for every cell.
-
-        Args:
-            blocks: The cells, cut into blocks.
-        """
+        """Return EMPTY, PARTIAL or FULL for every block; EMPTY and FULL only where that holds for every cell."""
         raise NotImplementedError
 
     def allows_all(self, grid: Grid) -> bool:
-        """Return whether every cell is known to be allowed, without reading a tensor.
-
-        Args:
-            grid: The cells, with their positions.
-        """
+        """Return whether every cell is known to be allowed, without reading a tensor."""
         return False
 
     @property
@@ -85,19 +73,18 @@ class Mask:
         return ()
 
     def check(self, grid: Grid) -> None:
-        """Raise ShapeError if a table of this mask does not cover the grid.
+        """Raise ShapeError if a table of this mask does not cover the grid."""
 
-        Args:
-            grid: The cells, with their positions.
-        """
+        def get_name() -> str:  # only for an error: torch.compile cannot trace it
+            return f"mask.{repr(self).partition('(')[0]}"
+
         for axis, size in self.table_sizes.items():
-            name = repr(self).partition("(")[0]
             if axis in ("query", "key"):
-                grid.check_covered(axis, size, f"mask.{name}")
+                grid.check_covered(axis, size, get_name)
                 continue
-            count = len(grid.batches if axis == "batch" else grid.heads)
+            count = grid.shape[0] if axis == "batch" else grid.shape[1]
             if size not in (1, count):
-                raise ShapeError(f"mask.{name} has size {size} on the {axis} axis, but the query has {count}")
+                raise ShapeError(f"{get_name()} has size {size} on the {axis} axis, but the query has {count}")
 
     @property
     def drawing_size(self) -> int:
@@ -117,8 +104,6 @@ class Mask:
         Args:
             queries: Number of queries, or their positions.
             keys: Number of keys, or their positions.
-            heads: Number of heads.
-            batch: Number of batch rows.
             device: Device of the tensor; the default device if None.
 
         Returns:
@@ -205,12 +190,6 @@ def classify(any_allowed: Tensor, all_allowed: Tensor) -> Tensor:
 
 def classify_equality(low: Tensor, high: Tensor, other_low: Tensor, other_high: Tensor) -> Tensor:
     """Classify blocks of the comparison ``a == b`` by the bounds of a and b.
-
-    Args:
-        low: Smallest a of each block.
-        high: Largest a of each block.
-        other_low: Smallest b of each block.
-        other_high: Largest b of each block.
 
     Returns:
         FULL where both are one equal number, EMPTY where the intervals do not overlap, PARTIAL otherwise.

@@ -44,15 +44,13 @@ class CompositeMask(Mask):
         _set_nesting(self, self.parts)
 
     @classmethod
-    def join(cls, left: Mask, right: Mask) -> Mask:
-        """Join two masks; a chain of one operator becomes one mask with many parts, not a nested mask.
+    def join(cls, *masks: Mask) -> Mask:
+        """Join masks; a chain of one operator becomes one mask with many parts, not a nested mask.
 
         Args:
-            left: A mask.
-            right: The mask to join it with.
+            *masks: At least two masks.
         """
-        left_parts = left.parts if isinstance(left, cls) else (left,)
-        return cls(left_parts + (right.parts if isinstance(right, cls) else (right,)))
+        return cls(tuple(part for mask in masks for part in (mask.parts if isinstance(mask, cls) else (mask,))))
 
     @property
     def relative(self) -> bool:
@@ -131,11 +129,7 @@ class Or(CompositeMask):
 
 @dataclass(frozen=True, repr=False)
 class Not(Mask):
-    """``~inner``: allowed where the inner mask forbids.
-
-    Args:
-        inner: The mask.
-    """
+    """``~inner``: allowed where the inner mask forbids."""
 
     inner: Mask
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 import inspect
-import operator
 from collections.abc import Callable
-from functools import reduce
 
 from torch import Tensor
 
@@ -16,6 +14,7 @@ from jumok.attention.grid import Grid
 from jumok.errors import ArgumentError, JumokError
 
 from .base import Mask
+from .composite_masks import And, Or
 
 MAX_DRAWING_SIZE = 32  # positions; a terminal has eighty columns
 MAX_QUOTE = 80  # characters of an expression that an error message repeats
@@ -48,9 +47,7 @@ def draw(mask: Mask, queries: int | None = None, keys: int | None = None) -> str
     """Return the expression of a mask and a drawing of batch row 0, head 0: ■ may attend, · may not.
 
     Args:
-        mask: The mask.
         queries: Number of rows; by default as many as show the pattern.
-        keys: Number of columns, likewise.
     """
     rows = [" ".join("■" if allowed else "·" for allowed in row) for row in evaluate_cells(mask, queries, keys)]
     if queries is None and keys is None and mask.drawing_size > MAX_DRAWING_SIZE:
@@ -62,9 +59,7 @@ def evaluate_cells(mask: Mask, queries: int | None = None, keys: int | None = No
     """Return the cells that ``draw`` shows, one list per query.
 
     Args:
-        mask: The mask.
         queries: Number of queries; by default as many as show the pattern, and at most as many as its tables cover.
-        keys: Number of keys, likewise.
     """
     size = min(max(mask.drawing_size, 4), MAX_DRAWING_SIZE)
     table_sizes = mask.table_sizes
@@ -96,10 +91,10 @@ def parse(text: str) -> Mask:
 
 def _parse_long_chain(text: str) -> Mask:
     """Parse a chain of one operator that is too long for Python's parser, part by part."""
-    for character, join in (("|", operator.or_), ("&", operator.and_)):  # "|" binds less tightly
+    for character, composite in (("|", Or), ("&", And)):  # "|" binds less tightly
         parts = _split_outside_brackets(text, character)
         if len(parts) > 1:
-            return reduce(join, (parse(part) for part in parts))
+            return composite.join(*(parse(part) for part in parts))
     raise ArgumentError(f"the mask expression {_shorten(text)!r} is nested too deeply; simplify it")
 
 
@@ -167,9 +162,6 @@ def _suggest_mask(node: ast.expr) -> str:
 
 def suggest_mask_for(value: object) -> str | None:
     """Return a message that says which mask to write instead of a mask function or a tensor; None for other values.
-
-    Args:
-        value: A value that is not a mask, where a mask is expected.
 
     >>> suggest_mask_for(masks.window)
     'mask.window is a function, not yet a mask; call it with its arguments, for example mask.window(64)'

@@ -38,11 +38,7 @@ class Causal(Mask):
 
 @dataclass(frozen=True, repr=False)
 class Window(Mask):
-    """|query - key| < size.
-
-    Args:
-        size: Bound of the distance.
-    """
+    """|query - key| < size."""
 
     size: int
     relative = True
@@ -77,11 +73,7 @@ class Window(Mask):
 
 @dataclass(frozen=True, repr=False)
 class Prefix(Mask):
-    """key < size: every query attends to the beginning. A prefix language model uses ``prefix(n) | causal``.
-
-    Args:
-        size: Number of keys.
-    """
+    """key < size: every query attends to the beginning. A prefix language model uses ``prefix(n) | causal``."""
 
     size: int
 
@@ -104,11 +96,7 @@ class Prefix(Mask):
 
 @dataclass(frozen=True, repr=False)
 class GlobalAt(Mask):
-    """query or key in positions: a few tokens attend to all and are attended by all (Longformer, 2020).
-
-    Args:
-        positions: The global positions, sorted.
-    """
+    """query or key in positions: a few tokens attend to all and are attended by all (Longformer, 2020)."""
 
     positions: tuple[int, ...]
 
@@ -139,7 +127,6 @@ class RandomKeys(Mask):
 
     Args:
         count: Keys per query, or blocks of keys per block of queries.
-        seed: Seed of the draw.
         length: Keys are drawn from positions 0 to length - 1.
         block: Positions per block.
     """
@@ -221,7 +208,6 @@ class BlocksOf(Mask):
 
     Args:
         size: Positions per block, on each axis.
-        shift: Offset of the first block, on each axis.
         grid: (rows, columns), or () for a line of positions.
     """
 

@@ -19,11 +19,7 @@ MAX_TITLE = 120  # characters
 
 
 def render_svg(mask: Mask) -> str:
-    """Return a drawing of a mask for batch row 0 and head 0: dark cells may attend.
-
-    Args:
-        mask: The mask.
-    """
+    """Return a drawing of a mask for batch row 0 and head 0: dark cells may attend."""
     cells = evaluate_cells(mask)
     columns = len(cells[0]) if cells else 0
     expression = repr(mask)

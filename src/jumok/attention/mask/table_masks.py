@@ -16,11 +16,7 @@ from .base import BlockClasses, Mask, classify, classify_equality
 
 @dataclass(frozen=True, repr=False)
 class PaddingLengths(Mask):
-    """key < length of the batch row: forbids the keys that are padding on the right.
-
-    Args:
-        lengths: Number of real tokens in each batch row.
-    """
+    """key < length of the batch row: forbids the keys that are padding on the right."""
 
     lengths: tuple[int, ...]
 
@@ -77,11 +73,7 @@ def _find_head_indices(table: Tensor, grid: Grid) -> Tensor:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class PaddingTable(_TableMask):
-    """table[batch, key], True = real token; the padding may be anywhere. Forbids keys only.
-
-    Args:
-        table: The token mask.
-    """
+    """table[batch, key], True = real token; the padding may be anywhere. Forbids keys only."""
 
     table: Bool[Tensor, "batch key"]
 
@@ -155,11 +147,7 @@ class Documents(_TableMask):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Given(_TableMask):
-    """table[batch or 1, head or 1, query position, key position], True = may attend.
-
-    Args:
-        table: The allowed cells.
-    """
+    """table[batch or 1, head or 1, query position, key position], True = may attend."""
 
     table: Bool[Tensor, "batch head query key"]
 
