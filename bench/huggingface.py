@@ -1,4 +1,4 @@
-"""Census of the model classes of transformers under the lens: a small model of each, plain and under the lens.
+"""Census of the model classes of transformers under the lens: a small model of each, plain, under lens and hooks.
 
     python bench/huggingface.py [--only REGEX] [--out FILE] [--json]
 
@@ -29,7 +29,7 @@ from small_transformers.census_record import Record, examine_class
 from small_transformers.model_classes import ModelClass, list_model_classes
 
 WORKERS = 2
-TIME_LIMIT = 60.0  # seconds for one class
+TIME_LIMIT = 150.0  # seconds for one class, and for the start of a worker
 CLASSES_PER_WORKER = 300  # a worker keeps every module of transformers that it imported, so it is replaced in time
 
 

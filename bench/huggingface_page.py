@@ -14,15 +14,17 @@ from typing import Any
 
 #: what a status of the census means for a user
 MEANINGS = {
-    "editable": "`attend()` computes the attentions: they are recorded and can be edited, and outputs are unchanged",
+    "editable": "`attend()` computes the attentions: they are recorded and can be edited, and outputs are unchanged; "
+    "where the reason begins with *incomplete*, not all of them, and the lens warns",
     "maps only": "the lens shows the maps that the model returns itself; they cannot be edited",
-    "different": "the outputs change under the lens, or its maps differ from those that the model returns",
+    "different": "the outputs change under the lens, its maps differ from those of the model, or its edits from hooks",
     "crash": "the lens stops with an error that is not explained",
     "refused": "the lens stops with an explanation",
     "no attention": "the class has no attention",
     "not built": "no small model of the class could be built and run here, so nothing is known",
 }
 LONGEST_REASON = 140
+EDITS = ("Ablate(layer)", "Ablate(layer, head)", "KnockOut", "Patch(residual)")
 
 
 def write_page(records: list[dict[str, Any]]) -> str:
@@ -38,6 +40,12 @@ def write_page(records: list[dict[str, Any]]) -> str:
         f"Every model class in the auto mappings of transformers {version('transformers')}: a small model of the class "
         "with random parameters, runs plain and under the lens, on padded inputs of two lengths. All floating-point "
         "outputs at real tokens must agree within 1e-5 of the largest. `make huggingface` writes this page.",
+        "",
+        "Each editable class is also compared with hooks on the model itself, which know nothing of the lens: `Ablate` "
+        "of an attention and of a head, `KnockOut`, and `Patch` of the residual stream. "
+        + ", ".join(describe_edit(edit, records) for edit in EDITS)
+        + ". The others change nothing that can be seen in the small model, are refused with a sentence (an attention "
+        "outside of blocks), or change their heads before the hooks can find them.",
         "",
         "Some classes return maps that are not the weights they use (scores, means over heads, windows, or weights "
         "before a sink is applied), and some have further attentions that are not of the form softmax(q k^T) v; the "
@@ -67,6 +75,17 @@ def write_page(records: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def describe_edit(edit: str, records: list[dict[str, Any]]) -> str:
+    """Say for how many editable classes hooks confirm an edit.
+
+    Args:
+        edit: The edit, as in the records.
+        records: The records of the census.
+    """
+    results = [record["edits"].get(edit) for record in records if record["status"] == "editable"]
+    return f"{edit} is confirmed for {results.count('equal')} of {len(results)}"
+
+
 def escape_cell(text: str) -> str:
     """Shorten a text and escape what has a meaning in a Markdown table.
 
@@ -74,7 +93,7 @@ def escape_cell(text: str) -> str:
         text: The text of a cell.
     """
     short = text if len(text) <= LONGEST_REASON else text[: LONGEST_REASON - 4] + " ..."
-    return short.replace("|", "\\|").replace("<", "&lt;").replace("`", "'")
+    return short.replace("|", "\\|").replace("<", "&lt;").replace("[", "&#91;").replace("`", "'")
 
 
 def main() -> None:

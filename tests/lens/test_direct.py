@@ -23,6 +23,7 @@ from jumok.lens import (
     sum_future_weights,
 )
 from jumok.lens.describe.word_weights import merge_into_words
+from jumok.lens.effects.metrics import LogitDifference
 from jumok.lens.effects.output_projection import find_output_projection
 from jumok.models.gpt import GPT, llama_config
 
@@ -89,6 +90,35 @@ def test_direct_effects_sum_to_the_logit(build: Any) -> None:
         heads = [part for part in parts if part.head is not None]
         assert len(heads) == 4 * len(model.blocks)
         assert [abs(part.logit) for part in parts] == sorted((abs(part.logit) for part in parts), reverse=True)
+
+
+def test_a_difference_of_two_logits_is_split_too() -> None:
+    """A difference between the contributions to both logits; the words may be given as text."""
+    text, tiny = "the cat sat; the cat", jumok.load("tiny")
+    with Lens(tiny) as lens:
+        logits = lens.run(text, logits=True).logits[0]
+    for position in (-1, 4):
+        parts = compute_direct_effects(tiny, text, LogitDifference(" ", "s", position))
+        expected = float(logits[position, ord(" ")] - logits[position, ord("s")])
+        assert sum(part.logit for part in parts) == pytest.approx(expected, abs=1e-4)
+        right, wrong = (
+            {(p.name, p.head): p.logit for p in compute_direct_effects(tiny, text, token, position)} for token in " s"
+        )
+        for part in parts:
+            name = part.name, part.head
+            assert part.logit == pytest.approx(right[name] - wrong[name], abs=1e-9)
+    with pytest.raises(ArgumentError, match="give the position once"):
+        compute_direct_effects(tiny, text, LogitDifference(" ", "s"), 4)
+
+
+def test_several_texts_are_refused() -> None:
+    model = test_lens.build_gpt()
+    for call in (
+        lambda: compute_direct_effects(model, test_lens.TOKENS, 3),
+        lambda: apply_logit_lens(model, test_lens.TOKENS),
+    ):
+        with pytest.raises(ArgumentError, match="read one text at a time, not 2"):
+            call()
 
 
 def test_the_induction_head_of_tiny_writes_the_answer() -> None:

@@ -13,8 +13,8 @@ from torch import Tensor
 
 import jumok
 from jumok.errors import ArgumentError, CheckpointError
-from jumok.lens import Effect, Effects
-from jumok.lens.effects.metrics import LogProbability
+from jumok.lens import Effect, Effects, KnockOut
+from jumok.lens.effects.metrics import Divergence, LogProbability
 from jumok.models.bert import BERT, BERTConfig
 from jumok.models.classifier import Classifier, ClassifierConfig
 
@@ -35,7 +35,8 @@ def test_a_model_may_be_given_by_its_name_or_folder(heads: Effects, tmp_path: Pa
     tiny = jumok.load("tiny")
     jumok.save(tiny.model, tmp_path / "copy", tokenizer=tiny.tokenizer)
     for model in (tiny, str(tmp_path / "copy"), tmp_path / "copy"):
-        assert jumok.effect(model, TEXT) == heads
+        effects = jumok.effect(model, TEXT)
+        assert effects.rows == heads.rows and effects.model == ("GPT" if model is tiny else str(tmp_path / "copy"))
         with jumok.Lens(model) as lens:
             assert lens.run("ab").labels == ["a", "b"]
     with pytest.raises(CheckpointError, match=r"there is no folder or \.gguf file 'no-such-model'"):
@@ -72,7 +73,7 @@ def test_effects_become_a_dataframe(heads: Effects, edges: Effects) -> None:
     pytest.importorskip("pandas")
     table = heads.to_dataframe()
     assert list(table["effect"]) == [row.effect for row in heads]
-    assert {"layer", "head", "effect", "rank", "of", "p"} <= set(table.columns) and "query" not in table.columns
+    assert {"layer", "head", "effect", "rank", "of"} <= set(table.columns) and "query" not in table.columns
     largest = edges.to_dataframe().query("head == 0 and layer == 1").iloc[0]
     assert (largest["query"], largest["key"], largest["row_edges"]) == (19, 7, 20)
 
@@ -115,7 +116,7 @@ def measure_space(logits: Tensor) -> Tensor:
 def test_a_function_measures_like_the_metric_that_it_computes(over: str) -> None:
     expected = jumok.effect("tiny", TEXT, metric=LogProbability(" "), over=over, verify=4, controls=3)
     measured = jumok.effect("tiny", TEXT, metric=measure_space, over=over, verify=4, controls=3)
-    assert measured.metric == "metric measure_space" and measured.clean == pytest.approx(expected.clean, abs=1e-5)
+    assert str(measured.metric) == "metric measure_space" and measured.clean == pytest.approx(expected.clean, abs=1e-5)
     for row, other in zip(measured, expected, strict=True):
         assert (row.layer, row.head, row.query, row.key) == (other.layer, other.head, other.query, other.key)
         assert row.effect == pytest.approx(other.effect, abs=1e-5)
@@ -180,9 +181,11 @@ def test_edges_without_an_effect_are_not_alone_in_their_row_and_near_zero(edges:
 
 def test_the_limits_of_no_effect() -> None:
     def make(effect: float, weight: float, row_edges: int) -> Effect:
-        return Effect(0, 0, effect, query=1, key=0, weight=weight, estimate=effect, row_edges=row_edges)
+        return Effect(
+            0, 0, effect, KnockOut(0, 0, 1, 0), query=1, key=0, weight=weight, estimate=effect, row_edges=row_edges
+        )
 
     rows = (make(-2.0, 0.9, 3), make(0.1, 0.8, 3), make(0.02, 0.7, 3), make(0.0, 1.0, 1), make(0.5, 0.01, 3))
-    relation = Effects("edges", "metric", 0.0, rows, sites=("blocks.0.attention",)).weight_and_effect
+    relation = Effects("edges", Divergence(), 0.0, rows, sites=("blocks.0.attention",)).weight_and_effect
     assert relation.looked_at_but_useless == (rows[2],), "0.1 is 5% of the largest effect, and 1.0 is alone in its row"
     assert relation.useful_but_little_looked_at == (rows[4],)

@@ -207,52 +207,12 @@ def test_ablating_an_attention_or_mlp_equals_zeroing_its_last_layer() -> None:
             assert torch.allclose(ablated, model(TOKENS).logits, atol=1e-5)
 
 
-@pytest.mark.parametrize("by", ["mean", "resample"])
-def test_mean_and_resample_use_outputs_of_other_positions(by: str) -> None:
-    model = build_gpt()
-    with Lens(model) as lens:
-        clean = lens.run(TOKENS, keep=("output",))
-        edited = lens.run(TOKENS, edits=[Ablate(layer=0, head=1, by=by)], keep=("output",))
-        again = lens.run(TOKENS, edits=[Ablate(layer=0, head=1, by=by)], keep=("output",))
-    site = "blocks.0.attention.output"
-    before, after = clean.activations[site][:, 1], edited.activations[site][:, 1]
-    assert torch.equal(after, again.activations[site][:, 1])
-    if by == "mean":
-        assert torch.allclose(after, before.mean((0, 1)).expand_as(after))
-    else:
-        rows = before.flatten(0, 1)
-        assert all((rows == row).all(-1).any() for row in after.flatten(0, 1))
-        same = (after[:, :, None] == before[:, None]).all(-1)  # [text, position, position it was taken from]
-        assert not same.diagonal(dim1=1, dim2=2).any(), "no position is resampled from itself"
-    other_heads = [0, 2, 3]
-    assert torch.equal(clean.activations[site][:, other_heads], edited.activations[site][:, other_heads])
-
-
 def test_a_target_vocabulary_may_be_larger_than_the_source_vocabulary() -> None:
     config = TransformerConfig(vocabulary=10, target_vocabulary=30, shared=False, length=16, **SMALL)
     with Lens(build_model(Transformer, config)) as lens:
         assert lens.run([1, 2, 3], [25, 29]).weights("decoder.0.cross", 0).shape == (2, 3)
         with pytest.raises(ArgumentError, match="token 30 does not exist; the model has 30 tokens"):
             lens.run([1, 2, 3], [25, 30])
-
-
-def test_mean_and_resample_of_a_single_position_need_a_source() -> None:
-    """The mean of one position is itself: the head would stay unchanged, and seem to have no effect."""
-    model = build_model(RNNSeq2Seq, RNNSeq2SeqConfig(vocabulary=40, embedding_width=8, width=12))
-    for by in ("mean", "resample"):
-        with Lens(model) as lens:
-            with pytest.raises(ArgumentError, match=r"cross processes one position at a time, but .* needs several"):
-                lens.run(TOKENS[:1], TARGETS[:1], edits=Ablate(by=by, head=0))
-            clean = lens.run(TOKENS[:1], TARGETS[:1], keep=("output",))
-            edit = Ablate(by=by, head=0, source=clean)
-            edited = lens.run(TOKENS[:1], TARGETS[:1], keep=("output",), edits=edit)
-        before, after = clean.activations["cross.output"][0, 0], edited.activations["cross.output"][0, 0]
-        if by == "mean":
-            assert torch.allclose(after, before.mean(0).expand_as(after), atol=1e-6)
-        else:
-            assert all((before == row).all(-1).any() for row in after)
-    with Lens(build_gpt()) as lens, pytest.raises(ArgumentError, match="one position at a time"):
-        lens.run([5], edits=Ablate(layer=0, head=1, by="mean"))
 
 
 # The runtime type checker of these tests would report these mistakes first, so a process without it tries them.

@@ -12,10 +12,14 @@ import transformers as hf
 from torch import Tensor, nn
 
 import jumok
-from jumok.errors import ArgumentError
+from jumok.errors import ArgumentError, IncompleteWarning
 from jumok.lens import Ablate, KnockOut, Lens, Remask, Scale
 from jumok.lens.capture.recorder import Recorder
+from jumok.lens.huggingface.module_names import MLPS_WITH_RESIDUAL, find_feedforwards
+from jumok.lens.support_level import find_support_level
 from jumok.tap import listen
+from small_transformers.model_classes import list_model_classes
+from small_transformers.small_model import build_small_model
 
 TOKENS = torch.randint(3, 90, (2, 13), generator=torch.Generator().manual_seed(0))
 RIGHT_PADDED = torch.arange(13) < torch.tensor([[13], [9]])
@@ -35,6 +39,11 @@ VIT: dict[str, Any] = {
 SPECIAL_TOKENS: dict[str, Any] = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 TEXTS = {"input_ids": TOKENS, "attention_mask": LEFT_PADDED.long()}
 TEXT_PAIRS = {"input_ids": TOKENS, "attention_mask": RIGHT_PADDED.long(), "decoder_input_ids": TOKENS[:, :7]}
+
+CLASSES_WITH_RESIDUAL_IN_MLP = [
+    "BloomModel", "CpmAntModel", "DabDetrModel", "FunnelModel", "LwDetrModel", "MptModel",
+    "Pix2StructForConditionalGeneration", "RfDetrModel", "TimesFmModel",
+]  # fmt: skip
 
 MODELS: dict[str, tuple[Any, Any, dict[str, Tensor]]] = {
     "gpt2": (
@@ -130,7 +139,7 @@ def test_an_open_lens_does_not_change_the_logits(name: str) -> None:
         expected = get_logits(model(**inputs))
         with Lens(model) as lens:
             logits = get_logits(lens.run(**inputs, logits=True).output)
-            assert model.config._attn_implementation != implementation
+            assert torch.equal(get_logits(model(**inputs)), expected), "a call without the lens is not routed"
         again = get_logits(model(**inputs))
     difference = select_real_tokens(logits, inputs) - select_real_tokens(expected, inputs)
     assert difference.abs().max() < 1e-6 * max(1, float(expected.abs().max()))
@@ -194,7 +203,7 @@ def test_generation_does_not_change_under_the_lens(name: str, cache: str) -> Non
         settings |= {"cache_implementation": "static", "disable_compile": True}
     expected = model.generate(**inputs, **settings)
     recorder = Recorder()
-    with Lens(model), listen(recorder):
+    with Lens(model) as lens, lens.execute(), listen(recorder):
         tokens = model.generate(**inputs, **settings)
     assert torch.equal(tokens, expected)
     if name == "mistral":  # a window of 5: one forward pass gives the same rows as decoding step by step
@@ -237,6 +246,36 @@ def test_ablating_an_attention_or_mlp_equals_zeroing_its_last_layer() -> None:
             assert (logits - model(input_ids=TOKENS).logits).abs().max() < 1e-5
 
 
+def test_ablating_an_mlp_keeps_the_residual_stream_that_the_mlp_adds() -> None:
+    """Both MLPs receive the residual stream as their second argument and return its sum with their result."""
+    sizes = {"vocab_size": 97, "hidden_size": 24, "n_layer": 2, "n_head": 3}
+    bloom = hf.BloomForCausalLM(hf.BloomConfig(**sizes)).eval()
+    mpt = hf.MptForCausalLM(hf.MptConfig(vocab_size=97, d_model=24, n_layers=2, n_heads=3)).eval()
+    for model, blocks in ((bloom, bloom.transformer.h), (mpt, mpt.transformer.blocks)):
+        mlp = blocks[0].mlp if model is bloom else blocks[0].ffn
+        parts: list[Any] = []
+        subtract = lambda _, inputs, output, parts=parts: parts.append(output - inputs[1])  # noqa: E731
+        with mlp.register_forward_hook(subtract), Lens(model) as lens:
+            capture = lens.run(input_ids=TOKENS, keep="feedforward_output")
+            logits = lens.run(input_ids=TOKENS, edits=Ablate(layer=0, part="mlp"), logits=True).logits
+        added = next(value for name, value in capture.activations.items() if name.endswith("feedforward_output"))
+        assert any(part.shape == added.shape and (part - added).abs().max() < 1e-5 for part in parts)
+        with mlp.register_forward_hook(lambda _, inputs, output: inputs[1]), torch.no_grad():
+            assert (logits - model(input_ids=TOKENS).logits).abs().max() < 1e-5
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+@pytest.mark.parametrize("name", CLASSES_WITH_RESIDUAL_IN_MLP)
+def test_the_part_of_an_mlp_before_its_residual_connection_is_found_once(name: str) -> None:
+    model = build_small_model(next(entry for entry in list_model_classes() if entry.name == name))
+    feedforwards = [feedforward.module for feedforward in find_feedforwards(model)]
+    mlps = [module for module in model.modules() if type(module).__name__ in MLPS_WITH_RESIDUAL]
+    assert mlps
+    for mlp in mlps:
+        parts = [module for module in mlp.modules() if module in feedforwards]
+        assert parts == [mlp.get_submodule(MLPS_WITH_RESIDUAL[type(mlp).__name__])]
+
+
 def test_edits_of_edges_masks_and_temperatures() -> None:
     model = build_model("gpt2")
     with Lens(model) as lens:
@@ -267,6 +306,61 @@ def test_the_same_model_in_jumok_and_transformers_gives_the_same_captures(tmp_pa
     assert torch.allclose(edited.logits, expected_edited.logits, atol=1e-4)
 
 
+# one site for each attention
+
+MLA: dict[str, Any] = {
+    **LLAMA, "num_key_value_heads": 4, "q_lora_rank": 8, "kv_lora_rank": 8, "qk_rope_head_dim": 4,
+    "qk_nope_head_dim": 8, "v_head_dim": 6, "n_routed_experts": 2, "num_experts_per_tok": 1, "n_group": 1,
+    "topk_group": 1, "moe_intermediate_size": 16, "first_k_dense_replace": 2,
+}  # fmt: skip
+
+
+def test_latent_attention_is_recorded_once() -> None:
+    """Its values are narrower than its keys, so attend() calls a function of PyTorch that the recognizer knows."""
+    torch.manual_seed(5)
+    model = hf.DeepseekV3ForCausalLM(hf.DeepseekV3Config(**MLA)).eval()
+    with Lens(model) as lens:
+        assert lens.run(**TEXTS).sites.names == ["model.layers.0.self_attn", "model.layers.1.self_attn"]
+        logits = lens.run(**TEXTS, edits=Ablate(layer=1), logits=True).logits
+    effects = jumok.effect(model, TOKENS[:1])
+    assert sorted((row.layer, row.head) for row in effects.rows) == [
+        (layer, head) for layer in (0, 1) for head in range(4)
+    ]
+    zero_columns(model, "model.layers.1.self_attn.o_proj", slice(None))
+    with torch.no_grad():
+        assert (logits - model(**TEXTS).logits)[LEFT_PADDED].abs().max() < 1e-5
+
+
+def test_two_attentions_in_one_module_belong_to_one_layer() -> None:
+    torch.manual_seed(5)
+    model = hf.DiffLlamaForCausalLM(hf.DiffLlamaConfig(**LLAMA)).eval()
+    with Lens(model) as lens:
+        first, second, *_ = lens.run(**TEXTS).sites.names
+        assert (first, second) == ("model.layers.0.self_attn", "model.layers.0.self_attn.call1")
+        with pytest.raises(ArgumentError, match="2 stacks of attentions"):
+            lens.run(**TEXTS, edits=Ablate(layer=1))
+        logits = lens.run(**TEXTS, edits=Ablate(layer=first), logits=True).logits
+    zero_columns(model, "model.layers.0.self_attn.o_proj", slice(None))
+    with torch.no_grad():
+        assert (logits - model(**TEXTS).logits)[LEFT_PADDED].abs().max() < 1e-5
+
+
+def test_attentions_that_are_not_recorded_are_named_when_the_model_is_opened() -> None:
+    torch.manual_seed(5)
+    config = hf.MiniMaxConfig(
+        **LLAMA, head_dim=8, layer_types=["full_attention", "linear_attention"], block_size=5, num_local_experts=2
+    )
+    model = hf.MiniMaxForCausalLM(config).eval()
+    sentence = r"incomplete: MiniMaxLightningAttention computes .* not recorded, in model\.layers\.1\.self_attn"
+    with Lens(model) as lens:
+        with pytest.warns(IncompleteWarning, match=sentence):
+            capture = lens.run(**TEXTS)
+        lens.run(**TEXTS)  # the warning, which would be an error here, is given once
+    assert capture.sites.names == ["model.layers.0.self_attn"]
+    with pytest.warns(IncompleteWarning):
+        assert "; incomplete: " in find_support_level(model).reason
+
+
 # errors
 
 
@@ -279,7 +373,7 @@ def test_a_closed_lens_leaves_nothing_behind() -> None:
     from transformers.masking_utils import AttentionMaskInterface
 
     model = build_model("gpt2")
-    before = [set(registry._global_mapping) for registry in (hf.AttentionInterface, AttentionMaskInterface)]
+    registries = (hf.AttentionInterface, AttentionMaskInterface)
     for turn in range(40):
         with Lens(model) as lens:
             lens.run(input_ids=TOKENS)
@@ -288,7 +382,9 @@ def test_a_closed_lens_leaves_nothing_behind() -> None:
             count = sum(type(tracked) is Tensor for tracked in gc.get_objects())
     gc.collect()
     assert sum(type(tracked) is Tensor for tracked in gc.get_objects()) == count
-    assert [set(registry._global_mapping) for registry in (hf.AttentionInterface, AttentionMaskInterface)] == before
+    for registry in registries:
+        names = [name for name in registry._global_mapping if name.startswith("jumok-")]
+        assert set(names) <= {"jumok-sdpa", "jumok-eager"}, "one for each implementation, not for each lens"
     assert not any(module._forward_hooks for module in model.modules())
 
 

@@ -153,7 +153,7 @@ def recognize(compute: Callable[[], Tensor]) -> tuple[Tensor, list[RecognizedAtt
         assert attention.scores is not None
         return (attention.scores.double().softmax(-1) @ attention.value.double()).float()
 
-    recognizer = AttentionRecognizer(compute_plainly)
+    recognizer = AttentionRecognizer(compute_plainly, lambda: True, lambda: None)
     recognizer.batch = 2
     with recognizer:
         output = compute()

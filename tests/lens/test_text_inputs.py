@@ -162,7 +162,7 @@ def test_effect_on_a_pair_of_texts() -> None:
 def test_token_scores_of_electra_are_not_classes() -> None:
     model = build_model("electra")
     effects = jumok.effect(model, "the cat", tokenizer=build_tokenizer())
-    assert effects.metric == "number at position -1"
+    assert str(effects.metric) == "number at position -1"
     assert effects.clean == pytest.approx(model(torch.tensor([[0, 4, 5, 2]])).logits[0, -1].item(), abs=1e-5)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import jumok
 from jumok.errors import ArgumentError
 from jumok.lens import Ablate, KnockOut, Lens, Patch
-from jumok.lens.huggingface import attention_function, router
+from jumok.lens.huggingface import attention_function, forward_scope, router
 from jumok.lens.huggingface.output_comparison import compare_outputs
 
 TOKENS = torch.randint(3, 90, (2, 13), generator=torch.Generator().manual_seed(0))
@@ -71,15 +71,12 @@ def test_the_comparison_is_made_once_for_each_kind_of_input() -> None:
 
 def test_a_difference_is_refused_with_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """All routes are broken: every attention is 0.1% too large."""
-    attend = attention_function.attend
+    attend = forward_scope.attend
 
     def attend_wrongly(*tensors: Tensor, **settings: Any) -> Any:
         return attend(*tensors, **settings) * 1.001
 
-    from jumok.lens.huggingface import route_attention
-
-    monkeypatch.setattr(attention_function, "attend", attend_wrongly)
-    monkeypatch.setattr(route_attention, "attend", attend_wrongly)
+    monkeypatch.setattr(forward_scope, "attend", attend_wrongly)
     model = build_llama()
     with Lens(model) as lens:
         capture = lens.run(input_ids=TOKENS)

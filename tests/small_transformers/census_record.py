@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -13,8 +13,9 @@ from torch import Tensor
 
 import jumok
 from jumok.errors import ArgumentError
-from jumok.lens.huggingface.router import MAPS_ONLY, Support
+from jumok.lens.huggingface.router import EDITABLE, Support
 
+from .hook_checks import DIFFERENT, check_edits, find_repeated_sites
 from .model_classes import ModelClass
 from .model_inputs import Inputs, NoInputsError, find_inputs
 from .outputs import Difference, compare_outputs, contains_nan
@@ -40,6 +41,8 @@ class Record:
         attentions: How many attentions the lens recorded.
         eager_equal: How many weight tables of eager attention equal those of a recorded attention.
         eager_tables: How many weight tables eager attention returned.
+        edits: What came of each edit that was compared with hooks: "equal", "refused" or
+            "unchecked".
         inputs: The inputs that the model was run with.
         untested: Images and sounds that the model can read, if it was run without any of them.
         parameters: The number of parameters of the small model.
@@ -54,6 +57,7 @@ class Record:
     attentions: int = 0
     eager_equal: int = 0
     eager_tables: int = 0
+    edits: dict[str, str] = field(default_factory=dict)
     inputs: tuple[str, ...] = ()
     untested: tuple[str, ...] = ()
     parameters: int = 0
@@ -127,19 +131,29 @@ def _run_lens(model: Any, inputs: Inputs) -> tuple[jumok.Capture, Support]:
 def _compare_with_lens(model: Any, runs: list[Inputs], expected: list[Any]) -> dict[str, Any]:
     """Compare the outputs under the lens with the plain ones, and the weights with those of eager attention."""
     captures, supports = zip(*(_run_lens(model, inputs) for inputs in runs), strict=True)
+    sites = captures[0].sites.names
+    repeated, edits = [], {}
+    is_editable = all(support.level == EDITABLE for support in supports)
+    if is_editable:
+        repeated = find_repeated_sites(model, runs[0], sites, _run_plain)
+        edits = check_edits(model, runs[0], _get_token_mask(runs[0]), _run_plain)
     equal, total = _compare_eager_weights(model, runs[0], captures[0])
     fields: dict[str, Any] = {
-        "attentions": len(captures[0].sites.names), "eager_equal": equal, "eager_tables": total,
+        "attentions": len(sites), "eager_equal": equal, "eager_tables": total, "edits": edits,
     }  # fmt: skip
-    reason = next((support.reason for support in supports if support.level == MAPS_ONLY), None)
-    if reason is not None:
-        status = "maps only" if equal == total else "different"
-        return fields | {"status": status, "reason": _shorten(reason)}
+    if not is_editable:
+        reason = next(support.reason for support in supports if support.level != EDITABLE)
+        return fields | {"status": "maps only" if equal == total else "different", "reason": _shorten(reason)}
     worst = _find_worst(runs, expected, [capture.output for capture in captures])
     fields["difference"] = worst.size
-    if worst.size <= BOUND:
-        return fields | {"status": "editable"}
-    return fields | {"status": "different", "reason": f"{worst.name} by {worst.size:.1e}"}
+    different = [edit for edit, word in edits.items() if word == DIFFERENT]
+    if worst.size > BOUND:
+        return fields | {"status": "different", "reason": f"{worst.name} by {worst.size:.1e}"}
+    if repeated:
+        return fields | {"status": "different", "reason": f"recorded twice: {', '.join(repeated)[:150]}"}
+    if different:
+        return fields | {"status": "different", "reason": f"{', '.join(different)} is not what hooks do"}
+    return fields | {"status": "editable", "reason": supports[0].reason}
 
 
 def _find_worst(runs: list[Inputs], expected: list[Any], outputs: list[Any]) -> Difference:

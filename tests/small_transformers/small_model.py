@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import copy
+import tomllib
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from .model_classes import ModelClass
-from .overrides import get_overrides
 from .parameters import randomise_parameters
 from .shrink_config import shrink_config
 
 SEED = 0
 LARGEST_MODEL = 40_000_000
+#: config fields that the generic rules cannot choose
+OVERRIDES = Path(__file__).with_name("overrides.toml")
 
 
 def build_small_model(model_class: ModelClass) -> Any:
@@ -32,6 +36,22 @@ def build_small_model(model_class: ModelClass) -> Any:
         model.set_experts_implementation("eager")  # the fused function needs widths that are multiples of four
     randomise_parameters(model, SEED)
     return model
+
+
+@cache
+def read_overrides() -> dict[str, dict[str, Any]]:
+    """Read the table of config fields by model type or by class name."""
+    return tomllib.loads(OVERRIDES.read_text())
+
+
+def get_overrides(model_class: ModelClass) -> dict[str, Any]:
+    """Return the config fields to set for a class: those of its model type and those of its name.
+
+    Args:
+        model_class: The class.
+    """
+    table = read_overrides()
+    return {**table.get(model_class.model_type, {}), **table.get(model_class.name, {})}
 
 
 def _check_size(loaded: Any, config: Any) -> None:

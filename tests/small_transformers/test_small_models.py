@@ -11,8 +11,7 @@ from small_transformers.census_record import BOUND, examine_class, list_untested
 from small_transformers.model_classes import ModelClass, list_model_classes
 from small_transformers.model_inputs import find_inputs
 from small_transformers.outputs import compare_outputs
-from small_transformers.overrides import PATH, read_overrides
-from small_transformers.small_model import build_small_model
+from small_transformers.small_model import OVERRIDES, build_small_model, read_overrides
 
 CLASSES = {model_class.name: model_class for model_class in list_model_classes()}
 LARGEST_MODEL = 2_000_000
@@ -25,7 +24,7 @@ def test_the_list_covers_all_mappings_and_names_each_class_once() -> None:
 
 
 def test_overrides_are_sorted_and_name_classes_or_model_types() -> None:
-    headings = re.findall(r"^\[([^\]]+)\]", PATH.read_text(), re.MULTILINE)
+    headings = re.findall(r"^\[([^\]]+)\]", OVERRIDES.read_text(), re.MULTILINE)
     assert headings == sorted(headings) and set(headings) == read_overrides().keys()
     assert set(headings) <= CLASSES.keys() | {model_class.model_type for model_class in CLASSES.values()}
 

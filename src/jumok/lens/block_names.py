@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from torch import nn
 
 from jumok.errors import ArgumentError
@@ -17,7 +19,6 @@ def find_block(model: nn.Module, site: str) -> str:
 
     Args:
         model: A model of Jumok or transformers.
-        site: The attention's site name.
 
     Raises:
         ArgumentError: If the attention is not part of a block.
@@ -41,14 +42,15 @@ def find_edited_sites(edit: Edit, sites: Sites, model: nn.Module) -> frozenset[s
 
     Args:
         edit: The edit. Where it changes a residual stream, its layer may also name a block ("decoder.0").
-        sites: The attention sites of the model.
-        model: The model.
 
     Raises:
         ArgumentError: If no site or several sites match.
     """
     if isinstance(edit, Patch) and edit.part == "residual" and isinstance(edit.layer, str):
-        blocks = {site: find_block(model, site) for site in sites.names}
+        blocks: dict[str, str] = {}
+        for site in sites.names:
+            with contextlib.suppress(ArgumentError):  # SigLIP pools its last hidden states by an attention outside
+                blocks[site] = find_block(model, site)
         matches = Sites(list(dict.fromkeys(blocks.values()))).find_matches(edit.layer)
         if len(matches) == 1:
             return frozenset(site for site, block in blocks.items() if block == matches[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -87,13 +87,9 @@ def generate_with_edits(
     """Generate text with a model's own decoding while edits apply; see ``Lens.generate``.
 
     Args:
-        lens: An open lens.
         inputs: The prompt or source.
-        settings: Settings of generation.
-        edits: The edits.
         limit: The largest number of new tokens.
         keep: Further tensors to record.
-        name: The name of the capture.
         progress: Called with the number of new tokens and the largest number of them, or None.
 
     Raises:
@@ -120,8 +116,7 @@ def generate_with_edits(
         stack.enter_context(token_progress.keep_error())
         if not isinstance(lens.model, Model):
             lens.prepare_route(token_progress, **_build_forward_arguments(lens.model, prompt))
-            stack.enter_context(lens.reopen_after_errors())
-        stack.enter_context(_evaluation_mode(lens.model))
+        stack.enter_context(lens.execute())
         stack.enter_context(listen(token_progress))
         edit_listener = None
         if edits:
@@ -261,16 +256,6 @@ def _decode_with_transformers(model: Any, prompt: _Prompt, limit: int) -> list[i
             raise ArgumentError(f"{type(model).__name__}.generate: {error}") from error
     sequence: Tensor = getattr(output, "sequences", output)
     return list(sequence[0, len(prompt.targets) :].tolist())
-
-
-@contextlib.contextmanager
-def _evaluation_mode(model: nn.Module) -> Iterator[None]:
-    was_training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(was_training)
 
 
 def _find_sites(decode: Callable[[int], list[int]]) -> Sites:

@@ -50,7 +50,6 @@ def check_edges_exist(edit: Edit, capture: Capture) -> None:
     """Raise an ArgumentError if a KnockOut names positions that do not exist; it would silently change nothing.
 
     Args:
-        edit: Any edit.
         capture: The capture of the edited forward pass.
     """
     if not isinstance(edit, KnockOut):
@@ -71,9 +70,6 @@ def check_edges_exist(edit: Edit, capture: Capture) -> None:
 def convert_token_list(tokens: list[Any] | tuple[Any, ...]) -> Tensor:
     """Convert a list of token ids to a tensor ``[length]``.
 
-    Args:
-        tokens: The token ids of one text.
-
     Raises:
         ArgumentError: If the list is empty or contains something else.
     """
@@ -89,9 +85,6 @@ def convert_token_list(tokens: list[Any] | tuple[Any, ...]) -> Tensor:
 def convert_token_array(tokens: numpy.ndarray) -> Tensor:
     """Convert a numpy array of token ids to a tensor of the same shape.
 
-    Args:
-        tokens: The token ids.
-
     Raises:
         ArgumentError: If the array does not hold integers.
     """
@@ -106,11 +99,7 @@ def convert_token_array(tokens: numpy.ndarray) -> Tensor:
 
 
 def check_input_tensor(tensor: Tensor) -> None:
-    """Raise an ArgumentError for a tensor whose numbers a model cannot read.
-
-    Args:
-        tensor: An input of the model.
-    """
+    """Raise an ArgumentError for a tensor whose numbers a model cannot read."""
     if tensor.is_meta:
         raise ArgumentError("an input is on the meta device, so it has no numbers; create it on the cpu")
     if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized:
@@ -118,12 +107,7 @@ def check_input_tensor(tensor: Tensor) -> None:
 
 
 def check_token_tensor(tokens: object, model: nn.Module) -> None:
-    """Raise an ArgumentError if the first input of a model that reads tokens does not hold token ids.
-
-    Args:
-        tokens: The first input, after preparation.
-        model: The model.
-    """
+    """Raise an ArgumentError if the first input of a model that reads tokens does not hold token ids."""
     if getattr(model, "reads", None) != "text" and getattr(model, "main_input_name", None) != "input_ids":
         return
     if not isinstance(tokens, Tensor):
@@ -141,7 +125,6 @@ def explain_index_errors(model: nn.Module, context_length: int | None) -> Iterat
     """Explain torch's "index out of range in self", which models of transformers raise for long texts.
 
     Args:
-        model: The model.
         context_length: The largest number of positions that it reads, if that is known.
     """
     try:
@@ -160,7 +143,6 @@ def count_shared_words(name: str, other: str) -> int:
 
     Args:
         name: A module name, such as "encoder.layer.0".
-        other: Another module name.
     """
     count = 0
     for word, other_word in zip(name.split("."), other.split("."), strict=False):

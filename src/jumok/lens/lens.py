@@ -4,8 +4,9 @@
         clean = lens.run(tokens)
         edited = lens.run(tokens, edits=[KnockOut(layer=3, head=1, query=9, key=2)])
 
-Jumok's models compute every attention with ``attend()``. Models of transformers are routed to ``attend()`` while the
-lens is open (see lens/huggingface); closing the lens restores them completely.
+Jumok's models compute every attention with ``attend()``. Models of transformers are routed to ``attend()`` while a run
+executes (see lens/huggingface), and restored after it. A model can have several lenses: each run is as if it were
+alone.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ from .input_checks import (
     explain_index_errors,
 )
 from .model_facts import LAST_LOGITS_ARGUMENTS, ModelFacts
+from .model_state import evaluation_mode
 from .reuse import ReusableRun, get_reusable_run, merge_reused
 from .run_progress import Progress, RunProgress
 from .sites import Sites
@@ -124,15 +126,11 @@ class Lens:
     def __enter__(self) -> Lens:
         if self._is_open:
             raise ArgumentError("this lens is already open")
-        if self._router is not None:
-            self._router.open()
         self._is_open = True
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._is_open = False
-        if self._router is not None:
-            self._router.close()
 
     def __repr__(self) -> str:
         return f"<Lens on {type(self.model).__name__}, {'open' if self._is_open else 'closed'}>"
@@ -426,22 +424,17 @@ class Lens:
             site_names, [site for site in site_names if any(site.startswith(f"{block}.") for block in skipped)]
         )
 
-        was_training = self.model.training
-        self.model.eval()
-        try:
-            with contextlib.ExitStack() as stack:
-                stack.enter_context(explain_index_errors(self.model, self.facts.context_length))
-                stack.enter_context(self.reopen_after_errors())
-                stack.enter_context(torch.enable_grad() if gradients else torch.no_grad())
-                if blocks is not None:
-                    stack.enter_context(blocks.restart.record() if reuse is None else blocks.restart.skip(skipped))
-                stack.enter_context(listen(progress))
-                if edit_listener is not None:
-                    stack.enter_context(listen(edit_listener))
-                stack.enter_context(listen(recorder))
-                output = self.model(*arguments.inputs, **arguments.settings)
-        finally:
-            self.model.train(was_training)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(explain_index_errors(self.model, self.facts.context_length))
+            stack.enter_context(self.execute())
+            stack.enter_context(torch.enable_grad() if gradients else torch.no_grad())
+            if blocks is not None:
+                stack.enter_context(blocks.restart.record() if reuse is None else blocks.restart.skip(skipped))
+            stack.enter_context(listen(progress))
+            if edit_listener is not None:
+                stack.enter_context(listen(edit_listener))
+            stack.enter_context(listen(recorder))
+            output = self.model(*arguments.inputs, **arguments.settings)
         if reuse is not None:
             merge_reused(reuse, recorder)
         self._sites[key] = Sites(list(recorder.attentions))
@@ -450,14 +443,15 @@ class Lens:
         return output
 
     @contextlib.contextmanager
-    def reopen_after_errors(self) -> Iterator[None]:
-        """Open the route to the attentions of a model of transformers again if an exception leaves the context."""
-        try:
-            yield
-        except BaseException:
-            if self._router is not None:
-                self._router.reopen()
-            raise
+    def execute(self) -> Iterator[None]:
+        """Prepare the model for forward passes of a run while the context is open: evaluation mode, and a model of
+        transformers computes its attentions with ``attend()``. Outside of it, and in other threads, nothing changes."""
+        with evaluation_mode(self.model):
+            if self._router is None:
+                yield
+                return
+            with self._router.open_route():
+                yield
 
     def prepare_route(self, progress: RunProgress | None = None, /, **settings: Any) -> None:
         """Compare a model of transformers with itself without the lens, unless that is done already.

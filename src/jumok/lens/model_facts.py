@@ -63,11 +63,7 @@ class ModelFacts:
         )
 
     def build_last_logits_arguments(self, count: int) -> dict[str, int]:
-        """Return the ``forward`` argument that limits the logits to the last positions; empty if there is none.
-
-        Args:
-            count: How many of the last positions get logits.
-        """
+        """Return the ``forward`` argument that limits the logits to the last positions; empty if there is none."""
         return {} if self.last_logits_argument is None else {self.last_logits_argument: count}
 
     def build_no_cache_arguments(self) -> dict[str, bool]:

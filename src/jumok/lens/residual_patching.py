@@ -64,7 +64,13 @@ class PatchSweep:
 
 
 def sweep_patches(
-    model: LensModel, clean: Any, corrupted: Any, *, metric: MetricLike = None, **settings: Any
+    model: LensModel,
+    clean: Any,
+    corrupted: Any,
+    *,
+    metric: MetricLike = None,
+    tokenizer: object = None,
+    **settings: Any,
 ) -> PatchSweep:
     """Patch the residual stream of a clean text into a corrupted one, at every block and position.
 
@@ -75,6 +81,7 @@ def sweep_patches(
         corrupted: The corrupted input, with as many positions as the clean one.
         metric: A metric of jumok.lens.effects.metrics or a function, as for ``effect``; default: the log-probability of
             the model's own answer to the corrupted input.
+        tokenizer: The tokenizer of texts, as for ``Lens``.
         settings: Further keyword arguments of the model's ``forward``.
 
     Returns:
@@ -88,7 +95,7 @@ def sweep_patches(
     >>> sweep.effects.shape, sweep.blocks
     (torch.Size([2, 15]), ('blocks.0', 'blocks.1'))
     """
-    with Lens(model) as lens, use_fastest_threads(lens.model):
+    with Lens(model, tokenizer) as lens, use_fastest_threads(lens.model):
         inputs, named_inputs = _split_inputs(corrupted)
         runner = EditRunner(lens, inputs, {**named_inputs, **settings}, metric)
         clean_inputs, clean_named_inputs = _split_inputs(clean)

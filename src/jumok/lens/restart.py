@@ -6,33 +6,37 @@ An edit inside a block does not change the blocks before it, so their outputs of
 2. ``skip(blocks, batch)`` makes blocks return their stored outputs, repeated for a batch of copies of the text, at no
    cost; ``list_blocks_before`` says which. The rest of the model runs as usual.
 
-Blocks are the elements of the model's ``nn.ModuleList``s, as in every Transformer of Jumok and transformers. Forward
-hooks cannot prevent a module's computation, and replacing the module would lose attributes that transformers reads from
-its blocks. Therefore ``skip`` sets ``forward`` on the block instance, where Python finds it before the method of
-the class, and deletes it afterwards.
+Blocks are the elements of the model's ``nn.ModuleList``s, as in every Transformer of Jumok and transformers. Both
+replace ``forward`` of the blocks. The hooks of a block itself run in both passes, each time on the output of
+``forward``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
+from jumok.tap import Listener, listen
+
+from .model_state import change_lock, replace_forward
+
 Input = TypeVar("Input")
 BlockOutput = Tensor | tuple[Any, ...]  # a tuple may contain weights or a bias besides the hidden states
 
 
-class Restart:
+class Restart(Listener):
     """Stores the outputs of a model's blocks, and reruns the model from one of them.
 
     Attributes:
-        model: The model.
         outputs: The output of each block by its name, in execution order; None for a block that cannot be skipped: one
             that ran several times in one forward pass (a decoder step by step), or whose output is not a tensor or a
             tuple.
     """
+
+    only_reads = True
 
     def __init__(self, model: nn.Module) -> None:
         """Prepare a model.
@@ -51,26 +55,34 @@ class Restart:
     @contextmanager
     def record(self) -> Iterator[None]:
         """Store the outputs of all blocks that run while the context is open; run one text inside."""
-        with ExitStack() as hooks:
-            for name, block in find_blocks(self.model).items():
-                handle = block.register_forward_hook(self._create_recording_hook(name))
-                hooks.callback(handle.remove)
+        blocks = find_blocks(self.model)
+        with self._replace_forwards(
+            {block: self._create_recording_forward(name, block) for name, block in blocks.items()}
+        ):
             yield
 
-    def _create_recording_hook(self, name: str) -> Callable[[nn.Module, tuple[Any, ...], Any], None]:
-        def store_output(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-            self.outputs[name] = copy_output(output) if name not in self.outputs else None
+    @contextmanager
+    def _replace_forwards(self, forwards: Mapping[nn.Module, Callable[..., Any]]) -> Iterator[None]:
+        with ExitStack() as stack:
+            stack.enter_context(change_lock)
+            stack.enter_context(listen(self))
+            for block, forward in forwards.items():
+                stack.enter_context(replace_forward(block, forward, self))
+            yield
 
-        return store_output
+    def _create_recording_forward(self, name: str, block: nn.Module) -> Callable[..., Any]:
+        compute = block.forward
+
+        def forward(*arguments: Any, **settings: Any) -> Any:
+            output = compute(*arguments, **settings)
+            self.outputs[name] = copy_output(output) if name not in self.outputs else None
+            return output
+
+        return forward
 
     @contextmanager
     def skip_before(self, site: str, batch: int) -> Iterator[None]:
-        """Skip every block before the one that contains a site, while the context is open.
-
-        Args:
-            site: The name of the edited attention.
-            batch: The number of copies of the text in the batch.
-        """
+        """Skip every block before the one that contains a site, while the context is open."""
         with self.skip(self.list_blocks_before([site]), batch):
             yield
 
@@ -80,16 +92,14 @@ class Restart:
 
         Args:
             names: The names of the blocks, from ``list_blocks_before``.
-            batch: The number of copies of the text in the batch.
         """
-        skipped = [self.model.get_submodule(name) for name in names]
-        try:
-            for block, name in zip(skipped, names, strict=True):
-                block.forward = _create_constant_forward(self.outputs[name], batch)
+        constants = {name: _create_constant_forward(self.outputs[name], batch) for name in names}
+        with self._replace_forwards({self.model.get_submodule(name): forward for name, forward in constants.items()}):
             yield
-        finally:
-            for block in skipped:
-                vars(block).pop("forward", None)
+
+    def accepts(self, site: str) -> bool:
+        """Return False: this listener hears nothing, but its blocks act only where it is open."""
+        return False
 
     def list_blocks_before(self, modules: Iterable[str]) -> list[str]:
         """Return the blocks that can be skipped because they ran before all of the named modules.
@@ -130,11 +140,7 @@ def find_blocks(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def copy_output(output: Any) -> BlockOutput | None:
-    """Copy the output of a block, because the model may go on to change it in place; None if it is of another type.
-
-    Args:
-        output: The output of a block.
-    """
+    """Copy the output of a block, because the model may go on to change it in place; None if it is of another type."""
     return _copy_parts(output) if _is_plain(output) and output is not None else None
 
 
@@ -168,14 +174,13 @@ def repeat_output(output: BlockOutput, batch: int) -> BlockOutput:
 
     Args:
         output: A tensor ``[part, ...]`` or a tuple of tensors. An image fills several parts with its windows; the parts
-            of one copy stay adjacent.
-        batch: The number of copies.
+            of one copy stay adjacent. Where a second axis of size 1 follows several parts, it is the batch: Gemma 3n
+            has several streams, and XLNet puts positions first.
     """
     if isinstance(output, tuple):
         return tuple(repeat_output(part, batch) if isinstance(part, Tensor | tuple) else part for part in output)
-    if batch == 1:
-        return output.clone()  # the model may change it in place
-    return output[None].expand(batch, *output.shape).flatten(0, 1)
+    is_batch_second = output.dim() > 2 and output.shape[0] > 1 and output.shape[1] == 1
+    return _repeat(output, batch, 1 if is_batch_second else 0)
 
 
 def repeat_input(model_input: Input, batch: int) -> Input | Tensor:
@@ -183,11 +188,17 @@ def repeat_input(model_input: Input, batch: int) -> Input | Tensor:
 
     Args:
         model_input: A tensor ``[1, ...]``, or any other argument of ``forward``.
-        batch: The number of copies.
     """
     if isinstance(model_input, Tensor) and model_input.dim() and model_input.shape[0] == 1:
-        return model_input.expand(batch, *model_input.shape[1:])
+        return _repeat(model_input, batch, 0)
     return model_input
+
+
+def _repeat(tensor: Tensor, batch: int, axis: int) -> Tensor:
+    """Return copies of a tensor along one axis; not a view, because the model may change it in place."""
+    counts = [1] * tensor.dim()
+    counts[axis] = batch
+    return tensor.repeat(counts)
 
 
 def _create_constant_forward(output: BlockOutput | None, batch: int) -> Callable[..., BlockOutput]:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from jumok.errors import ArgumentError, describe_type
+from jumok.tap import may_change_values
 
 from .capture.model_capture import Capture
 from .capture.recorder import Recorder
@@ -30,9 +31,8 @@ class ReusableRun:
     """What a later run of the same inputs needs besides the capture.
 
     Attributes:
-        restart: The outputs of the blocks.
         arguments: Copies of the arguments of ``forward``.
-        versions: The versions of the model's parameters and buffers.
+        versions: The versions of the model's parameters and buffers, and its hooks.
         keep: The further tensors that the capture recorded.
     """
 
@@ -46,22 +46,24 @@ class ReusableRun:
         """Prepare to store a run; ``restart.record()`` stores its blocks.
 
         Args:
-            model: The model.
             arguments: The arguments of ``forward``.
             keep: The further tensors that the capture records.
 
         Raises:
-            ArgumentError: If an argument cannot be compared with that of a later run, such as a cache.
+            ArgumentError: If an argument cannot be compared with that of a later run, such as a cache, or an open
+                listener may change the outputs of the blocks.
         """
+        if may_change_values():
+            raise ArgumentError(
+                "a listener is open that may change what the blocks compute, so this run cannot be reusable; close it"
+            )
         copied = ModelArguments(_copy_argument(arguments.inputs), _copy_argument(arguments.settings))
         return ReusableRun(Restart(model), copied, read_versions(model), frozenset(keep))
 
     def list_skipped_blocks(self, taps: Iterable[str]) -> list[str]:
-        """Return the blocks that are not computed again if the values at some taps are edited.
-
-        Args:
-            taps: The full site names of the edited values.
-        """
+        """Return the blocks that are not computed again if the values at some taps are edited."""
+        if may_change_values():  # an open listener may edit any block
+            return []
         return self.restart.list_blocks_before(remove_call_suffix(tap.rpartition(".")[0]) for tap in taps)
 
 
@@ -71,8 +73,6 @@ def get_reusable_run(
     """Return the stored run of a capture, or raise an ArgumentError that says why it cannot be reused.
 
     Args:
-        capture: The capture to reuse.
-        model: The model of the new run.
         arguments: The arguments of ``forward`` of the new run.
         keep: The further tensors that the new run records.
         ignored: The argument that limits the logits; no block reads it.
@@ -88,7 +88,8 @@ def get_reusable_run(
         raise ArgumentError("the capture to reuse is of another model; create it with a lens on this model")
     if stored.versions != read_versions(model):
         raise ArgumentError(
-            "the parameters of the model have changed since the capture to reuse; create it again with reusable=True"
+            "the parameters or hooks of the model have changed since the capture to reuse; create it again with "
+            "reusable=True"
         )
     _check_same_arguments(stored.arguments, arguments, ignored)
     missing = sorted(set(keep) - stored.keep)
@@ -101,12 +102,7 @@ def get_reusable_run(
 
 
 def merge_reused(capture: Capture, recorder: Recorder) -> None:
-    """Add the attentions and activations of a capture that were not computed again, in execution order.
-
-    Args:
-        capture: The reused capture.
-        recorder: What the run recorded.
-    """
+    """Add the attentions and activations of a capture that were not computed again, in execution order."""
     activations = {
         site: tensor for site, tensor in capture.activations.items() if site.rpartition(".")[2] in recorder.keep
     }
@@ -115,13 +111,17 @@ def merge_reused(capture: Capture, recorder: Recorder) -> None:
 
 
 def read_versions(model: nn.Module) -> tuple[tuple[int, int], ...]:
-    """Return the identity and the version of each parameter and buffer; torch counts in-place changes as versions.
+    """Return the identity and the version of each parameter and buffer, and the number of each hook.
 
-    Args:
-        model: The model.
+    torch counts in-place changes as versions. The lens registers hooks of its own, which read.
     """
     tensors = [*model.parameters(), *model.buffers()]
-    return tuple((id(tensor), 0 if tensor.is_inference() else tensor._version) for tensor in tensors)
+    versions = [(id(tensor), 0 if tensor.is_inference() else tensor._version) for tensor in tensors]
+    for index, module in enumerate(model.modules()):
+        for number, hook in (*module._forward_pre_hooks.items(), *module._forward_hooks.items()):
+            if not getattr(hook, "__module__", "").startswith("jumok."):
+                versions.append((index, number))
+    return tuple(versions)
 
 
 def _check_same_arguments(stored: ModelArguments, arguments: ModelArguments, ignored: str | None) -> None:

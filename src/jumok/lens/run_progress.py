@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import nn
 
-from jumok.tap import Listener
+from jumok.tap import Listener, is_listening, isolate, listen
 
 Progress = Callable[[int, int], object]  # (done, total)
 
@@ -25,6 +25,8 @@ class RunProgress(Listener):
         error: What the callback raised; it is raised again until it reaches the caller of the lens, even where
             something in between would handle it.
     """
+
+    only_reads = True
 
     def __init__(self, progress: Progress | None = None, total: int = 0) -> None:
         """Create a listener.
@@ -42,7 +44,6 @@ class RunProgress(Listener):
         """Start to count the attentions of a forward pass.
 
         Args:
-            sites: All attentions; empty if they are not known.
             finished: The attentions that are not computed, because they are known already.
         """
         self.total, self._sites = len(list(sites)), set(finished)
@@ -53,28 +54,15 @@ class RunProgress(Listener):
         return len(self._sites)
 
     def accepts(self, site: str) -> bool:
-        """Return whether there is a callback.
-
-        Args:
-            site: The full site name.
-        """
+        """Return whether there is a callback."""
         return self._progress is not None
 
     def requests(self, site: str) -> bool:
-        """Return False: nothing is computed only for this listener.
-
-        Args:
-            site: The full site name.
-        """
+        """Return False: nothing is computed only for this listener."""
         return False
 
     def __call__(self, site: str, tapped: Any) -> Any:
-        """Report the progress and return what was tapped unchanged.
-
-        Args:
-            site: The full site name.
-            tapped: What was computed at the site.
-        """
+        """Report the progress and return what was tapped unchanged."""
         attention, _, word = site.rpartition(".")
         if word == "output":
             self._count(attention)
@@ -102,18 +90,17 @@ class RunProgress(Listener):
 
     @contextmanager
     def follow(self, model: nn.Module) -> Iterator[None]:
-        """Report at every module of a model too, for a forward pass without taps, while the context is open.
-
-        Args:
-            model: The model.
-        """
+        """Report at every module of a model too, for a forward pass without taps, while the context is open."""
 
         def report_module(module: nn.Module, inputs: tuple[Any, ...]) -> None:
-            self.report()
+            if is_listening(self):
+                with isolate():
+                    self.report()
 
         with ExitStack() as hooks:
             for module in model.modules() if self._progress is not None else ():
                 hooks.callback(module.register_forward_pre_hook(report_module).remove)
+            hooks.enter_context(listen(self))
             yield
 
     @contextmanager
@@ -135,7 +122,6 @@ class TokenProgress(RunProgress):
 
         Args:
             progress: Called with the number of new tokens and the largest number of them; or None.
-            total: The largest number of new tokens.
         """
         super().__init__(progress, total)
         self._calls: Counter[str] = Counter()

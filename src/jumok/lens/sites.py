@@ -30,20 +30,13 @@ class AxisSides(NamedTuple):
 class Sites:
     """The attention sites of a model in execution order, named by their modules ("decoder.blocks.0.cross").
 
-    Attributes:
-        names: The site names.
-
     >>> sites = Sites(["encoder.blocks.0.attention", "decoder.blocks.0.attention", "decoder.blocks.0.cross"])
     >>> sites.find("decoder.0.cross"), Sites(["blocks.0.attention", "blocks.1.attention"]).find(1)
     ('decoder.blocks.0.cross', 'blocks.1.attention')
     """
 
     def __init__(self, names: Sequence[str]) -> None:
-        """Store the site names.
-
-        Args:
-            names: The names in execution order.
-        """
+        """Store the site names."""
         self.names = list(names)
 
     @property
@@ -104,11 +97,7 @@ class Sites:
         return [name for name in self.names if _contains_in_order(name.split("."), words)]
 
     def get_layer(self, site: str) -> int | str:
-        """Return the shortest unambiguous layer of a site: its number in a single stack, else its name.
-
-        Args:
-            site: A site name.
-        """
+        """Return the shortest unambiguous layer of a site: its number in a single stack, else its name."""
         return self.names.index(site) if len(self.stacks) == 1 else site
 
     def get_sides(self, site: str) -> AxisSides:
@@ -117,9 +106,6 @@ class Sites:
         A cross-attention reads the source and is queried by the target. The other attentions of its block and stack
         belong to the target, and so does every module of a decoder. A model without cross-attention reads a single
         sequence, the source.
-
-        Args:
-            site: A site name.
 
         >>> sites = Sites(["encoder.0.attention", "decoder.0.attention", "decoder.0.cross"])
         >>> sites.get_sides("decoder.0.cross"), sites.get_sides("encoder.0.attention").keys
@@ -154,11 +140,7 @@ class Sites:
 
 
 def is_integer(number: object) -> TypeGuard[int]:
-    """Return whether the argument is an integer of Python or numpy; booleans are not.
-
-    Args:
-        number: Anything.
-    """
+    """Return whether the argument is an integer of Python or numpy; booleans are not."""
     return isinstance(number, Integral) and not isinstance(number, bool)
 
 
@@ -166,10 +148,7 @@ def normalise_index(index: object, count: int, owner: str, kind: str) -> int:
     """Return an index counted from 0; a negative one counts from the end.
 
     Args:
-        index: The index.
-        count: How many there are.
         owner: What has them, for the error message.
-        kind: What is counted, in the plural.
 
     Raises:
         ArgumentError: If it is not an integer in range.

@@ -70,7 +70,8 @@ def find_support_level(model: nn.Module | Loaded | LoadedTransformers, tokenizer
 def _describe_support(model: nn.Module, support: Support) -> SupportLevel:
     """Describe what a successful run has shown."""
     if support.level == EDITABLE:
-        return SupportLevel(EDITABLE, f"{type(model).__name__} of transformers, through attend()")
+        incomplete = f"; {support.reason}" if support.reason else ""
+        return SupportLevel(EDITABLE, f"{type(model).__name__} of transformers, through attend(){incomplete}")
     return SupportLevel(
         support.level, f"{type(model).__name__} of transformers returns its maps itself: {support.reason}"
     )
@@ -80,7 +81,6 @@ def build_sample_inputs(model: Any, tokenizer: TextTokenizer | None) -> Iterator
     """Yield inputs that a model of transformers may read: its main input, then a text and an image together.
 
     Args:
-        model: A model of transformers.
         tokenizer: Its tokenizer, or None.
     """
     samples = {

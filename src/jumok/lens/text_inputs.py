@@ -22,12 +22,7 @@ TARGET_ARGUMENTS = {DECODER_INPUT, "decoder_inputs_embeds", "labels"}  # a model
 
 
 class ModelArguments(NamedTuple):
-    """The arguments of a model's ``forward``.
-
-    Attributes:
-        inputs: The positional arguments.
-        settings: The arguments by name.
-    """
+    """The arguments of a model's ``forward``."""
 
     inputs: tuple[Any, ...]
     settings: dict[str, Any]
@@ -45,11 +40,8 @@ def name_text_pair(
     For models of transformers, source and target are passed by name, as their second argument is a mask.
 
     Args:
-        model: The model.
         tokenizer: The tokenizer of the texts, or None.
-        raw: The inputs of the user.
         prepared: The same inputs as token ids and tensors.
-        settings: Further keyword arguments.
 
     Raises:
         ArgumentError: If the model reads one text, but there are several, or the target is missing.
@@ -107,11 +99,6 @@ def _needs_target(model: nn.Module) -> bool:
 def shift_target(model: nn.Module, tokenizer: TextTokenizer, text: str) -> Tensor:
     """Return the token ids that a decoder of transformers reads to predict a text: the start token, then the text.
 
-    Args:
-        model: An encoder-decoder of transformers.
-        tokenizer: Its tokenizer.
-        text: The target text.
-
     Returns:
         The token ids ``[1, length]``.
 
@@ -135,11 +122,7 @@ def shift_target(model: nn.Module, tokenizer: TextTokenizer, text: str) -> Tenso
 
 
 def find_start_token(model: nn.Module) -> int | None:
-    """Return the token that the decoder of a model of transformers starts with, or None.
-
-    Args:
-        model: An encoder-decoder of transformers.
-    """
+    """Return the token that the decoder of a model of transformers starts with, or None."""
     for name in ("decoder_start_token_id", "bos_token_id"):
         for settings in (getattr(model, "generation_config", None), model.config):
             token = getattr(settings, name, None)
@@ -157,10 +140,8 @@ def label_arguments(
     """Return the tokens of a single text as labels, or those of a source and its target; None without a tokenizer.
 
     Args:
-        model: The model.
         tokenizer: Its tokenizer, or None.
         arguments: The arguments of its ``forward``.
-        attentions: The captured attentions, by site.
     """
     if tokenizer is None:
         return None

@@ -16,6 +16,7 @@ from jumok.attention import mask
 from jumok.attention.cache import Cache
 from jumok.errors import ArgumentError
 from jumok.lens import Ablate, Capture, Edit, KnockOut, Lens, Patch, Remask, Scale
+from jumok.lens.capture.recorder import Recorder
 from jumok.models import RNNSeq2Seq, RNNSeq2SeqConfig
 from jumok.models.gpt import GPT, GPTConfig
 from jumok.models.images.swin import Swin, SwinConfig
@@ -66,16 +67,10 @@ def check_reuse(lens: Lens, inputs: dict[str, Any], edits: Edit | list[Edit]) ->
 
 def find_computed_blocks(lens: Lens, *inputs: Any, edits: Any, reuse: Capture, **settings: Any) -> list[str]:
     """Return the attentions that a run computes."""
-    computed: Counter[str] = Counter()
-
-    def count(site: str, value: Any) -> Any:
-        if site.endswith(".query"):
-            computed[site.removesuffix(".query")] += 1
-        return value
-
-    with listen(count):
+    recorder = Recorder()
+    with listen(recorder):
         lens.run(*inputs, edits=edits, reuse=reuse, **settings)
-    return list(computed)
+    return list(recorder.attentions)
 
 
 GPT_EDITS: dict[str, Any] = {
@@ -208,6 +203,47 @@ def test_stored_outputs_survive_a_model_that_changes_them_in_place() -> None:
         assert torch.equal(first.weights(3), second.weights(3))
 
 
+def double_first_block(site: str, value: Any) -> Any:
+    return 2 * value if site == "blocks.0.attention.output" else value
+
+
+def test_a_listener_that_changes_a_block_is_heard_although_the_block_is_known() -> None:
+    with Lens(build_gpt()) as lens:
+        clean = lens.run(TOKENS, reusable=True)
+        with listen(double_first_block):
+            reused, complete = (
+                lens.run(TOKENS, edits=Ablate(2, 1), logits=True, reuse=stored).logits for stored in (clean, None)
+            )
+            with pytest.raises(ArgumentError, match="a listener is open that may change what the blocks compute"):
+                lens.run(TOKENS, reusable=True)
+        plain = lens.run(TOKENS, edits=Ablate(2, 1), logits=True, reuse=clean).logits
+    assert torch.equal(reused, complete) and not torch.allclose(plain, complete, atol=1e-3)
+
+
+def test_a_hook_on_a_block_runs_once_and_a_new_hook_is_noticed() -> None:
+    model = build_gpt()
+    model.blocks[0].register_forward_hook(lambda module, inputs, output: 2 * output)
+    with Lens(model) as lens:
+        check_reuse(lens, {"inputs": (TOKENS,)}, Ablate(2, 1))
+        clean = lens.run(TOKENS, reusable=True)
+        model.blocks[0].attention.register_forward_hook(lambda *_: None)
+        with pytest.raises(ArgumentError, match="hooks of the model have changed"):
+            lens.run(TOKENS, edits=Ablate(2, 1), reuse=clean)
+
+
+def test_a_forward_of_a_block_that_was_there_before_stays() -> None:
+    model = build_gpt()
+    block, compute = model.blocks[1], model.blocks[1].forward
+
+    def forward(*arguments: Any, **settings: Any) -> Any:
+        return 2 * compute(*arguments, **settings)
+
+    block.forward = forward
+    with Lens(model) as lens:
+        check_reuse(lens, {"inputs": (TOKENS,)}, Ablate(2, 1))
+    assert block.forward is forward
+
+
 def test_a_run_with_edits_does_not_run_the_model_to_find_sites_it_knows() -> None:
     model = build_gpt()
     count = Counter[str]()
@@ -258,7 +294,7 @@ def test_captures_that_do_not_fit_are_refused() -> None:
         other.run(TOKENS, edits=edit, reuse=clean)
     with torch.no_grad():
         model.blocks[0].attention.output.weight.mul_(2)
-    with Lens(model) as lens, pytest.raises(ArgumentError, match="parameters of the model have changed"):
+    with Lens(model) as lens, pytest.raises(ArgumentError, match="parameters or hooks of the model have changed"):
         lens.run(TOKENS, edits=edit, reuse=clean)
 
 

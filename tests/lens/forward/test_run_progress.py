@@ -14,7 +14,7 @@ from huggingface_models import MODELS
 from huggingface_models import build_model as build_transformers_model
 from jumok.errors import ArgumentError
 from jumok.lens import Ablate, Capture, Lens
-from jumok.lens.huggingface import attention_function, route_attention, router
+from jumok.lens.huggingface import forward_scope, router
 from jumok.models.gpt import GPT, GPTConfig
 from jumok.tap import has_listeners
 
@@ -145,13 +145,12 @@ def test_attentions_that_are_recognised_stop_too() -> None:
 
 
 def test_models_with_maps_only_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    attend = attention_function.attend
+    attend = forward_scope.attend
 
     def attend_wrongly(*tensors: torch.Tensor, **settings: Any) -> Any:
         return attend(*tensors, **settings) * 1.001
 
-    monkeypatch.setattr(attention_function, "attend", attend_wrongly)
-    monkeypatch.setattr(route_attention, "attend", attend_wrongly)
+    monkeypatch.setattr(forward_scope, "attend", attend_wrongly)
     model = build_transformers_model("gpt2")
     with Lens(model) as lens:
         calls = count_taps(lens, **MODELS["gpt2"][2])

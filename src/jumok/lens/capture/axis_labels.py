@@ -22,8 +22,6 @@ def split_labels(
 
     Args:
         labels: One list, which labels the (source) sequence; or a pair of lists, for the source and the target.
-        attentions: The captured attentions, by site.
-        sites: The names of the attentions.
 
     Raises:
         ArgumentError: If there is not one label for each position.
@@ -71,11 +69,7 @@ def _count_positions(side: str, attentions: Mapping[str, CapturedAttention], sit
 
 
 def check_labels_are_unambiguous(sites: Sites) -> None:
-    """Raise an ArgumentError if the parts of a model read separate inputs, as CLIP's two encoders do.
-
-    Args:
-        sites: The names of the attentions of a model that read several inputs.
-    """
+    """Raise an ArgumentError if the parts of a model read separate inputs, as CLIP's two encoders do."""
     parts = list(dict.fromkeys(name.split(".")[0] for name in sites.names))
     if not sites.has_target and len(sites.stacks) > 1 and len(parts) > 1:
         raise ArgumentError(

@@ -33,9 +33,6 @@ class CapturedCall:
         key: Keys ``[batch, group, key, head_width]``.
         mask: The mask, or None.
         bias: The bias, or None.
-        score: The score function.
-        query_positions: The positions of the queries.
-        key_positions: The positions of the keys.
         logsumexp: Each row's log-sum-exp ``[batch, head, query]``; None for the linear backend.
     """
 
@@ -62,8 +59,6 @@ class CapturedCall:
         """Compute the weights of a tile.
 
         Args:
-            row: The index of the batch row.
-            head: The head.
             queries: The rows of the tile, counted from 0 within this call.
             keys: The columns of the tile, counted from 0 within this call.
         """
@@ -104,8 +99,6 @@ class CapturedCall:
         """Evaluate the mask of a tile: True where the query may attend to the key.
 
         Args:
-            row: The index of the batch row.
-            head: The head.
             queries: The rows of the tile, counted from 0 within this call.
             keys: The columns of the tile, counted from 0 within this call.
         """
@@ -118,8 +111,6 @@ class CapturedCall:
         """Evaluate the bias of a tile; zeros without a bias.
 
         Args:
-            row: The index of the batch row.
-            head: The head.
             queries: The rows of the tile, counted from 0 within this call.
             keys: The columns of the tile, counted from 0 within this call.
         """
@@ -176,10 +167,6 @@ class CapturedAttention:
     """All calls of one site during a forward pass.
 
     Decoding and recurrent networks call an attention once for each step; the rows of successive calls are stacked.
-
-    Attributes:
-        site: The name of the site.
-        calls: The calls, in order.
     """
 
     site: str
@@ -235,8 +222,6 @@ class CapturedAttention:
         """Compute the weights of a tile; keys that a call did not have get weight 0.
 
         Args:
-            row: The index of the batch row.
-            head: The head.
             queries: The rows of the tile, counted over all calls.
             keys: The columns of the tile, counted over all calls.
         """
@@ -259,8 +244,6 @@ class CapturedAttention:
         """Evaluate the masks of a tile: True where the query may attend to the key.
 
         Args:
-            row: The index of the batch row.
-            head: The head.
             queries: The rows of the tile, counted over all calls.
             keys: The columns of the tile, counted over all calls.
         """

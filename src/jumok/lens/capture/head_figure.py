@@ -31,8 +31,6 @@ class PooledMap(NamedTuple):
 
     Attributes:
         weights: Weights ``[row, column]``; of a pooled map, the maximum of each region.
-        queries: The label of each row.
-        keys: The label of each column.
         caption: What a cell stands for; empty if nothing was pooled.
     """
 
@@ -56,13 +54,6 @@ def pool_head(
     """Return a head's map with at most ``limit`` rows and columns, without storing a larger one.
 
     Args:
-        capture: The capture.
-        site: The attention's site name.
-        head: The head.
-        queries: The label of each query.
-        keys: The label of each key.
-        limit: The largest number of rows and columns.
-        batch: The batch row.
         first_apart: Whether the first key keeps a column of its own.
     """
     if max(len(queries), len(keys)) <= limit:
@@ -90,12 +81,9 @@ class HeadFigure:
         """Create a figure; users get one from ``Capture.plot``.
 
         Args:
-            capture: The capture to draw from.
             layer: The layer's number or site name; None = all layers.
             head: The head, counted from 0, or from the end if negative; None = all heads.
-            batch: The batch row.
             scale: The colour scale, as for ``jumok.draw.save_heat_map``.
-            skip_first: Whether to leave out the first key.
         """
         self.capture, self.batch, self.scale, self.skip_first = capture, batch, scale, skip_first
         sites = capture.sites.names if layer is None else [capture.sites.find(layer)]
@@ -127,8 +115,6 @@ def select_heads(capture: Capture, sites: list[str], head: int | None) -> dict[s
     """Return the heads to draw, by site.
 
     Args:
-        capture: The capture.
-        sites: The names of the attentions.
         head: Only this head of each attention, negative from the end; None = all heads.
 
     Raises:
@@ -155,8 +141,6 @@ def save_heads(
 
     Args:
         path: The path of the image; the suffix ``.png`` or ``.svg`` selects the format.
-        heads: The heads to draw, by site.
-        sites: The sites of the model.
         read_map: Returns the map of a site and head with at most this many rows and columns.
         scale: The colour scale, as for ``jumok.draw.save_heat_map``.
         skip_first: Whether to leave out the first key.

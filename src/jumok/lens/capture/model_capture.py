@@ -204,8 +204,9 @@ class Capture:
     ) -> Tensor:
         """Compute a tile. The last complete map is cached, for callers that read one head several times."""
         cache_key = attention.site, head, batch
-        if self._cached_map is not None and self._cached_map[0] == cache_key:
-            return self._cached_map[1][queries, keys]
+        cached = self._cached_map  # read once, as another thread may replace it
+        if cached is not None and cached[0] == cache_key:
+            return cached[1][queries, keys]
         tile = attention.tile(batch, head, queries, keys)
         rows = range(*queries.indices(attention.queries))
         columns = range(*keys.indices(attention.keys))

@@ -49,11 +49,8 @@ def pool_weights(
     """Pool a head's map to at most ``size`` x ``size`` cells.
 
     Args:
-        capture: The capture.
         layer: The layer's number or site name.
-        head: The head.
         size: The largest number of rows and columns.
-        batch: The batch row.
         first_apart: Whether the first key keeps a column of its own.
         rows_per_cell: Compute only this many rows in the middle of each cell, for a preview; default: all rows.
         progress: Called with the finished and the total number of rows; an exception that it raises stops the

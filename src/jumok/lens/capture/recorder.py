@@ -24,6 +24,8 @@ class Recorder(Listener):
         activations: The additional tensors named by ``keep``, by full site name ("blocks.0.attention.output").
     """
 
+    only_reads = True
+
     def __init__(self, keep: tuple[str, ...] = ()) -> None:
         """Create a recorder.
 
@@ -37,21 +39,12 @@ class Recorder(Listener):
         self._incomplete_calls: dict[str, dict[str, Any]] = {}
 
     def accepts(self, site: str) -> bool:
-        """Return whether the value at this site is recorded.
-
-        Args:
-            site: The full site name.
-        """
+        """Return whether the value at this site is recorded."""
         word = site.rpartition(".")[2]
         return word in RECORDED or word in self.keep
 
     def __call__(self, site: str, value: Any) -> Any:
-        """Record a value and return it unchanged.
-
-        Args:
-            site: The full site name.
-            value: The value computed at the site.
-        """
+        """Record a value and return it unchanged."""
         attention_site, _, word = site.rpartition(".")
         if word in self.keep:
             self._record_activation(site, value)

@@ -61,14 +61,7 @@ class WeightTable(CapturedAttention):
         return self.table.untyped_storage().nbytes()
 
     def tile(self, row: int, head: int, queries: slice, keys: slice) -> Tile:
-        """Return the weights of a tile.
-
-        Args:
-            row: The index of the batch row.
-            head: The head.
-            queries: The rows of the tile.
-            keys: The columns of the tile.
-        """
+        """Return the weights of a tile."""
         return self.table[row, head, queries, keys].float()
 
     @property
@@ -77,20 +70,9 @@ class WeightTable(CapturedAttention):
         return False
 
     def bound_keys(self, queries: slice) -> tuple[int, int]:
-        """Return all keys: the model does not tell which cells it forbids.
-
-        Args:
-            queries: The rows.
-        """
+        """Return all keys: the model does not tell which cells it forbids."""
         return 0, self.keys
 
     def evaluate_mask(self, row: int, head: int, queries: slice, keys: slice) -> AllowedTile:
-        """Return where weights are above 0; the model does not tell which cells it forbids.
-
-        Args:
-            row: The index of the batch row.
-            head: The head.
-            queries: The rows of the tile.
-            keys: The columns of the tile.
-        """
+        """Return where weights are above 0; the model does not tell which cells it forbids."""
         return self.table[row, head, queries, keys] > 0

@@ -13,7 +13,6 @@ class AnnotatedSentence(NamedTuple):
     """A sentence with the governor of each word.
 
     Attributes:
-        words: The words.
         governors: The index of each word's governor; -1 for the root.
         relations: The relation of each word to its governor, as in Universal Dependencies ("nsubj", "det", ...).
     """

@@ -43,7 +43,7 @@ MARGIN = "_margin"  # ends the name of a score that is compared with control pai
 
 #: the smallest score at which a head is named after a kind. Among the kinds that select certain keys, the largest
 #: score wins; otherwise the other kinds are tried in this order. 0.4 for syntactic_margin and
-#: 0.2 for semantic_margin are where random control pairs no longer reach (LOG.md, "Kinds of heads")
+#: 0.2 for semantic_margin are where random control pairs no longer reach (bench/results, "Kinds of heads")
 KEY_KINDS = dict.fromkeys(
     ("induction", "previous", "duplicate", "own", "separator", "syntactic", "syntactic_margin", "first"), 0.4
 )

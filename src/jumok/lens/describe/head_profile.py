@@ -61,7 +61,6 @@ class HeadProfiler:
         """Run the model on repeated tokens and annotated sentences.
 
         Args:
-            lens: An open lens.
             tokenize_words: Returns a text's token ids and the tokens of each word; without it no head is scored as
                 syntactic.
             sites: Only these attentions; default: all.
@@ -76,13 +75,7 @@ class HeadProfiler:
             self.syntactic, self.margins = _score_sentences(lens, tokenize_words, sites, report)
 
     def classify_on_text(self, capture: Capture, tokens: Sequence[int], site: str) -> list[HeadKind]:
-        """Classify the heads of one attention on a text.
-
-        Args:
-            capture: A capture of the text.
-            tokens: The token ids of the text.
-            site: The attention's site name.
-        """
+        """Classify the heads of one attention on a text."""
         vectors = None
         if self._embedding is not None:
             vectors = self._embedding[torch.tensor(list(tokens), device=self._embedding.device)]
@@ -181,12 +174,7 @@ def _score_sentences(
 
 
 def embed_tokens(lens: Lens, tokens: Sequence[int]) -> Float[Tensor, "token width"] | None:
-    """Return the rows of a model's embedding for some tokens; None if the model has no token embedding.
-
-    Args:
-        lens: An open lens.
-        tokens: The token ids.
-    """
+    """Return the rows of a model's embedding for some tokens; None if the model has no token embedding."""
     embedding = lens.facts.embedding
     if embedding is None:
         return None
@@ -195,10 +183,6 @@ def embed_tokens(lens: Lens, tokens: Sequence[int]) -> Float[Tensor, "token widt
 
 def expand_arcs(sentence: AnnotatedSentence, words: Sequence[range]) -> list[tuple[int, int]]:
     """Convert a sentence's arcs between words to pairs of tokens.
-
-    Args:
-        sentence: The sentence.
-        words: The tokens of each word.
 
     Returns:
         All pairs (token of the dependent, token of the governor); empty if the number of words differs.

@@ -21,7 +21,6 @@ class Tile(NamedTuple):
     """Some rows of a head's map.
 
     Attributes:
-        rows: The row indices.
         weights: The weights ``[row, key]``.
         allowed: True where the mask allows attention ``[row, key]``.
     """
@@ -40,11 +39,6 @@ class TileReader:
         """Choose the tiles.
 
         Args:
-            capture: The capture.
-            site: The attention's site name.
-            head: The head.
-            count: The number of tokens.
-            batch: The batch row.
             skip_first: Whether to leave out the first key and normalise the rows again.
         """
         self._skip_first = skip_first
@@ -95,11 +89,6 @@ class HeadStatistics:
         """Compute the statistics of one head.
 
         Args:
-            capture: The capture.
-            site: The attention's site name.
-            head: The head.
-            patterns: The keys of each kind.
-            batch: The batch row.
             skip_first: Whether to leave out the first key and normalise the rows again.
         """
         count = len(patterns.tokens)

@@ -24,10 +24,7 @@ class PatchMaps(NamedTuple):
 
     Attributes:
         weights: The weight of each patch, ``[panel, row, column]``: the heads, or the words that are written.
-        titles: What each panel shows.
-        layout: Where the patches lie.
         query: The row and column of the query, if it is a patch; else None.
-        caption: Which queries the weights belong to.
     """
 
     weights: Float[Tensor, "panel row column"]
@@ -79,7 +76,6 @@ def choose_image_site(capture: Capture, layer: int | str | None, query_side: str
     """Return the attention to draw over an image.
 
     Args:
-        capture: The capture.
         layer: The layer's number or site name; None = the last one whose keys are patches.
         query_side: Only attentions with queries of this side, "source" or "target"; default: the written words of a
             captioner, the patches of any other model.
@@ -112,8 +108,6 @@ def compute_patch_maps(
     """Compute the weights of the patches, exactly.
 
     Args:
-        capture: The capture.
-        site: The attention.
         layout: Where its positions lie in the image.
         first_layout: Where the positions of the first attention lie, which ``query`` counts.
         head: Only this head; default: all heads.
@@ -155,8 +149,6 @@ def draw_patch_maps(path: str | Path, maps: PatchMaps, image: ArrayLike, site: s
     """Write an image with the weights of its patches drawn over it, and return the path.
 
     Args:
-        path: Where to write the picture.
-        maps: The weights of the patches.
         image: The image as the model reads it, bytes (uint8) of ``[row, column]`` or ``[row, column, 3]``.
         site: The name of the attention, for the title.
         scale: The colours, as for ``jumok.draw.save_image_overlay``.

@@ -18,7 +18,6 @@ class KeyWord(NamedTuple):
     """One of the two words.
 
     Attributes:
-        text: The word, as it was given.
         positions: The positions of its tokens; of several occurrences the last one that is not after the query.
     """
 
@@ -30,7 +29,6 @@ class KeyChoice(NamedTuple):
     """How the heads choose between two words.
 
     Attributes:
-        words: The two words.
         heads: A row for each head: "layer", "head", and "weights", the weight on each word.
     """
 
@@ -79,8 +77,6 @@ def compare_keys(
     """Compare how much weight a token puts on two words in every head. The tokens of a word are added up.
 
     Args:
-        capture: The capture.
-        labels: The labels of the source and the target.
         sites: The attentions to include; those in which the token is no query are left out.
         query: The token, from ``find_query``.
         words: The two words, or tokens, or positions counted from 0.

@@ -17,7 +17,6 @@ class KeyPatterns:
     """The keys that belong to each kind of head, as tables ``[row, key]``.
 
     Attributes:
-        tokens: The token ids of the text.
         vectors: A normalised vector for each token, or None.
     """
 
@@ -31,9 +30,6 @@ class KeyPatterns:
         """Check the annotations of a text.
 
         Args:
-            tokens: The token ids.
-            separators: The positions of separators.
-            arcs: Dependencies as pairs of positions.
             vectors: A vector for each token, or None.
 
         Raises:
@@ -53,11 +49,7 @@ class KeyPatterns:
         self._all_rows: RowPatterns | None = None
 
     def get_rows(self, rows: Int[Tensor, " row"]) -> RowPatterns:
-        """Return the tables of some rows by kind. Tables of all rows are computed once and reused for every head.
-
-        Args:
-            rows: The row indices.
-        """
+        """Return the tables of some rows by kind. Tables of all rows are computed once and reused for every head."""
         if len(rows) < len(self.tokens):
             return self._build(rows)
         if self._all_rows is None:

@@ -22,9 +22,7 @@ class QueryPosition(NamedTuple):
     """The token whose sources are listed.
 
     Attributes:
-        position: Its position.
         side: "source" or "target".
-        label: Its label.
         occurrences: All positions of this text on this side, if it was selected by its text.
         part_of: The word that was selected, if it has several tokens and this is the last; otherwise "".
     """
@@ -54,9 +52,6 @@ def find_query(
     """Find the token that a person means: a position, or a text of which the last occurrence is taken.
 
     Args:
-        capture: The capture.
-        labels: The labels of the source and the target.
-        sites: The attentions in which it is a query.
         query: A position counted from 0 (negative: from the end), the text of a token, or a word.
         by_words: Whether positions count words instead of tokens.
 
@@ -106,8 +101,6 @@ def rank_query_sources(
     """Rank the keys of one token in every head.
 
     Args:
-        capture: The capture.
-        labels: The labels of the source and the target.
         sites: The attentions to include; those in which the token is no query are left out.
         query: The token, from ``find_query``.
         heads: Only these heads, by site; default: all.

@@ -53,7 +53,6 @@ class WordPairs:
     """The pairs of different words in sentences of one language, and the weight of every head on each of them.
 
     Attributes:
-        heads: The heads.
         distances: The distance of each pair, in words; negative for later keys.
         relations: The relation of each pair and its direction; "" for unrelated words.
         similarities: The cosine similarity of each pair's words; NaN for equal words and without embeddings.
@@ -77,9 +76,6 @@ class WordPairs:
         """Add the pairs of a sentence.
 
         Args:
-            sentence: The sentence.
-            words: The tokens of each word.
-            weights: The weights of every head.
             allowed: True where a token may attend to another.
             vectors: The embedding of each token, or None.
         """
@@ -148,10 +144,7 @@ def compute_syntactic_margins(
     """Compute, for each relation, the mean weight minus that of unrelated pairs at equal distance.
 
     Args:
-        weights: The weights of every head on all pairs.
-        distances: The distance of each pair.
         relations: The number of each pair's relation; -1 for unrelated words.
-        count: The number of relations.
 
     Returns:
         The margins; NaN for relations with too few pairs.
@@ -178,8 +171,6 @@ def compute_semantic_margins(
     """Correlate weights with similarities after subtracting from both their mean at each distance.
 
     Args:
-        weights: The weights of every head on all pairs.
-        distances: The distance of each pair.
         similarities: The similarity of each pair's words; pairs with NaN are left out.
 
     Returns:

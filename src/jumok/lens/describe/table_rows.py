@@ -50,8 +50,6 @@ class LabelledWeights(NamedTuple):
 
     Attributes:
         weights: The weights ``[query, key]``.
-        queries: The label of each row.
-        keys: The label of each column.
     """
 
     weights: Float[Tensor, "query key"]
@@ -86,14 +84,10 @@ def build_table_rows(
     """Build a row for each head and a row for each token.
 
     Args:
-        capture: The capture.
-        labels: The labels of the source and the target.
-        sites: The attentions to include.
         tokens: The token ids, if the model reads only a text; otherwise None.
         profiler: Classifies heads on further texts; default: only on this one.
         heads: Only these heads, by site; default: all.
         top: How many keys to list for each token.
-        by_words: Whether to merge tokens into words.
         progress: Called with the number of finished attentions and their total.
     """
     head_rows: list[Row] = []
@@ -117,15 +111,7 @@ def build_table_rows(
 def label_weights(
     capture: Capture, labels: SideLabels, site: str, head: int, by_words: bool = False
 ) -> LabelledWeights:
-    """Return a head's weights with the labels of both axes.
-
-    Args:
-        capture: The capture.
-        labels: The labels of the source and the target.
-        site: The attention's site name.
-        head: The head.
-        by_words: Whether to merge tokens into words.
-    """
+    """Return a head's weights with the labels of both axes."""
     weights = capture.weights(site, head).float().cpu()
     sides = capture.sites.get_sides(site)
     queries, keys = labels.get_labels(sides.queries), labels.get_labels(sides.keys)
@@ -150,12 +136,6 @@ def pool_labelled_head(
     """Return a head's map for a figure, with labels and with at most ``limit`` rows and columns.
 
     Args:
-        capture: The capture.
-        labels: The labels of the source and the target.
-        site: The attention's site name.
-        head: The head.
-        limit: The largest number of rows and columns.
-        by_words: Whether to merge tokens into words.
         first_apart: Whether the first key keeps a column of its own.
     """
     if by_words:

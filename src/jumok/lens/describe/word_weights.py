@@ -17,7 +17,6 @@ def merge_into_words(
     Rows still sum to 1 if every key belongs to a word. The weights on other keys, such as special tokens, are left out.
 
     Args:
-        weights: The weights of tokens.
         queries: The tokens of each word on the query axis; None leaves the axis unchanged.
         keys: The tokens of each word on the key axis; None leaves the axis unchanged.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,14 +13,14 @@ from jumok.attention import mask as masks
 from jumok.attention.mask import Mask
 from jumok.attention.score import Score
 from jumok.errors import ArgumentError
-from jumok.lens.capture.model_capture import Capture
+from jumok.lens.capture.recorder import RECORDED, Recorder
 from jumok.lens.sites import normalise_index
 from jumok.tap import Listener
 
+from .ablation import ablate_output, get_activation
 from .edit_types import Ablate, Edit, KnockOut, Patch, Remask, Scale, as_tuple
 
-Tapped = Mask | Score | Tensor | None
-HeadIndex = slice | list[int]  # selects heads of a tensor [batch, head, query, width]
+Tapped = Any  # queries, a mask or None, a score, an output, ... by the site
 
 
 class EditListener(Listener):
@@ -39,8 +40,6 @@ class EditListener(Listener):
         """Create a listener.
 
         Args:
-            edits: The edits to apply.
-            find_sites: Returns the attention sites of an edit.
             find_mlp: Returns the name of the block whose MLP belongs to an attention site.
             find_block: Returns the name of the block that contains an attention site.
         """
@@ -59,41 +58,74 @@ class EditListener(Listener):
         self._head_counts: dict[str, int] = {}
         self._applied: set[str] = set()
         self._rows_so_far: dict[str, int] = {}  # decoding calls a tap several times, with new rows each time
+        # the masks of all attentions, where a mean or a sample of this forward pass needs them
+        self._masks = Recorder()
+        ablations = [edit for edit in edits if isinstance(edit, Ablate)]
+        self._needs_masks = any(edit.by != "zero" and edit.source is None for edit in ablations)
 
     def accepts(self, site: str) -> bool:
-        """Return whether there are edits for this tap, or for the mask or score of the same attention.
+        """Return whether there are edits for this tap, or edits that need what is known there."""
+        return site in self.edits_by_tap or site in self._sites_by_query_tap or self._records_mask(site)
 
-        Args:
-            site: The full site name.
-        """
-        return site in self.edits_by_tap or site in self._sites_by_query_tap
+    def requests(self, site: str) -> bool:
+        """Return False: nothing is computed only for this listener."""
+        return False
+
+    def _records_mask(self, site: str) -> bool:
+        return self._needs_masks and site.rpartition(".")[2] in RECORDED and not site.endswith(".logsumexp")
 
     def __call__(self, site: str, value: Tapped) -> Tapped:
-        """Return the edited value.
-
-        Args:
-            site: The full site name.
-            value: Queries, a mask or None, a score, or the output of heads or of a block.
-        """
+        """Return the edited value."""
         if site in self._sites_by_query_tap:
             assert isinstance(value, Tensor)
             self._head_counts[self._sites_by_query_tap[site]] = value.shape[1]
-            return value
+        if site in self.edits_by_tap:
+            value = self._edit(site, value)
+        if self._records_mask(site):
+            # of queries and keys, only the number is needed
+            self._masks(site, value[..., :0] if site.endswith((".query", ".key")) else value)
+        return value
+
+    def _edit(self, site: str, tapped: Tapped) -> Tapped:
+        """Apply the edits of a tap."""
         self._applied.add(site)
         edits = self.edits_by_tap[site]
         attention = site.rpartition(".")[0]
-        if isinstance(value, Tensor):
+        if isinstance(tapped, Tensor):
             first_row = self._rows_so_far.get(site, 0)
-            self._rows_so_far[site] = first_row + value.shape[-2]
+            self._rows_so_far[site] = first_row + tapped.shape[-2]
             for edit in edits:
                 if site.endswith(".output"):
-                    edit = _count_heads_from_start(edit, value.shape[1], attention)
-                value = _edit_output(edit, value, site, first_row)
-            return value
+                    edit = _count_heads_from_start(edit, tapped.shape[1], attention)
+                tapped = self._edit_output(edit, tapped, site, first_row)
+            return tapped
         for edit in edits:
             edit = _count_heads_from_start(edit, self._head_counts[attention], attention)
-            value = _scale_score(edit, value) if isinstance(value, Score) else _edit_mask(edit, value)
-        return value
+            tapped = _scale_score(edit, tapped) if isinstance(tapped, Score) else _edit_mask(edit, tapped)
+        return tapped
+
+    def _edit_output(self, edit: Edit, output: Tensor, site: str, first_row: int) -> Tensor:
+        """Return the output after an Ablate or Patch.
+
+        Sites that end in "output" hold the outputs of heads ``[batch, head, query, width]``; those of blocks, MLPs and
+        residual streams hold ``[batch, query, width]``.
+        """
+        assert isinstance(edit, Ablate | Patch)
+        if not site.endswith(".output"):
+            return self._replace_output(edit, output, site, None, first_row)
+        heads = list(range(output.shape[1])) if edit.head is None else list(as_tuple(edit.head) or ())
+        edited = output.clone()
+        edited[:, heads] = self._replace_output(edit, output[:, heads], site, heads, first_row)
+        return edited
+
+    def _replace_output(
+        self, edit: Ablate | Patch, output: Tensor, site: str, heads: list[int] | None, first_row: int
+    ) -> Tensor:
+        """Return what replaces the output of some heads, of a block, an MLP or a residual stream."""
+        if isinstance(edit, Ablate):
+            return ablate_output(edit, output, site, heads, self._masks.attentions, first_row)
+        source = get_activation(edit.source, site, output)
+        return _patch_rows(edit, output, source if heads is None else source[:, heads], first_row)
 
     def check_applied(self) -> None:
         """Raise an ArgumentError if an edit changed nothing because the model never reached its tap."""
@@ -106,11 +138,19 @@ class EditListener(Listener):
                 self._check_positions(edit, tap)
 
     def _check_positions(self, edit: Edit, tap: str) -> None:
-        """Raise an ArgumentError if a Patch names a position that the model did not process."""
-        positions = as_tuple(edit.positions) if isinstance(edit, Patch) else None
-        count = self._rows_so_far.get(tap, 0)
+        """Raise an ArgumentError if the positions of a Patch are not those of the text."""
+        if not isinstance(edit, Patch) or edit.source is None:
+            return
+        positions, count = as_tuple(edit.positions), self._rows_so_far.get(tap, 0)
         if positions is not None and positions[-1] >= count:
             raise ArgumentError(f"{tap} has {count} positions, counted from 0; {positions[-1]} is not one of them")
+        available = edit.source.activations[tap].shape[-2]
+        if positions is None and available != count:
+            raise ArgumentError(
+                f"the source capture has {available} positions at {tap}, but this text has {count}, so they do not "
+                "belong together; patch a text of the same length, or name the positions that are equal in both: "
+                "positions=..."
+            )
 
 
 def _get_tap_name(edit: Edit, site: str, find_mlp: Callable[[str], str], find_block: Callable[[str], str]) -> str:
@@ -159,33 +199,8 @@ def _scale_score(edit: Edit, score: Score) -> Score:
     return TemperatureScore(score, as_tuple(edit.head), edit.temperature)
 
 
-def _edit_output(edit: Edit, output: Tensor, site: str, first_row: int) -> Tensor:
-    """Return the output after an Ablate or Patch.
-
-    Sites that end in "output" hold the outputs of heads ``[batch, head, query, width]``; those of blocks, MLPs and
-    residual streams hold ``[batch, query, width]``.
-    """
-    assert isinstance(edit, Ablate | Patch)
-    if not site.endswith(".output"):
-        if isinstance(edit, Ablate):
-            return ablate_output(edit, output, site, None)
-        return _patch_rows(edit, output, output, _get_activation(edit.source, site), first_row)
-
-    indices = as_tuple(edit.head)
-    heads: HeadIndex = slice(None) if indices is None else list(indices)
-    selected = output[:, heads]
-    if isinstance(edit, Ablate):
-        replacement = ablate_output(edit, selected, site, heads)
-    else:
-        source = _get_activation(edit.source, site)
-        replacement = _patch_rows(edit, output, selected, source[:, heads], first_row)
-    edited = output.clone()
-    edited[:, heads] = replacement
-    return edited
-
-
-def _patch_rows(edit: Patch, output: Tensor, selected: Tensor, source: Tensor, first_row: int) -> Tensor:
-    """Return ``selected`` with the rows of the patched positions taken from ``source``."""
+def _patch_rows(edit: Patch, output: Tensor, source: Tensor, first_row: int) -> Tensor:
+    """Return the output with the rows of the patched positions taken from ``source``."""
     rows = range(first_row, first_row + output.shape[-2])
     requested = as_tuple(edit.positions)
     positions = rows if requested is None else [position for position in requested if position in rows]
@@ -193,65 +208,15 @@ def _patch_rows(edit: Patch, output: Tensor, selected: Tensor, source: Tensor, f
         raise ArgumentError(
             f"the source capture has {source.shape[-2]} positions, counted from 0; {max(positions)} is not one of them"
         )
-    if source.shape[0] not in (1, selected.shape[0]) or source.shape[-1] != selected.shape[-1]:
+    if source.shape[0] not in (1, output.shape[0]):
         raise ArgumentError(
-            f"the source capture has {source.shape[0]} texts with vectors of width {source.shape[-1]}, but this "
-            f"forward pass has {selected.shape[0]} with width {selected.shape[-1]}; capture one text, or as many"
+            f"the source capture has {source.shape[0]} texts, but this forward pass has {output.shape[0]}; capture one "
+            "text, or as many"
         )
-    target_rows = torch.tensor([position - first_row for position in positions], dtype=torch.long)
-    source_rows = torch.tensor(list(positions), dtype=torch.long)
-    target_rows, source_rows = target_rows.to(selected.device), source_rows.to(source.device)
-    replacement = source.index_select(-2, source_rows).to(selected)
-    replacement = replacement.expand_as(selected.index_select(-2, target_rows))
-    return selected.index_copy(-2, target_rows, replacement)
-
-
-def ablate_output(edit: Ablate, output: Tensor, site: str, heads: HeadIndex | None) -> Tensor:
-    """Return the ablated output.
-
-    Args:
-        edit: How to ablate.
-        output: The output of the selected heads ``[batch, head, query, width]``, or of the block or MLP
-            ``[batch, query, width]``.
-        site: The full site name, for reading ``edit.source``.
-        heads: Which heads of the source ``output`` holds; None for a block or an MLP.
-    """
-    if edit.by == "zero":
-        return torch.zeros_like(output)
-    source = output
-    if edit.source is not None:
-        activation = _get_activation(edit.source, site)
-        source = (activation if heads is None else activation[:, heads]).to(output)
-    elif output.shape[0] == output.shape[-2] == 1:
-        # the mean of a single position is itself, and there is nothing else to resample: the edit would do nothing
-        raise ArgumentError(
-            f"{site.rpartition('.')[0]} processes one position at a time, but {edit.by!r} needs several; pass "
-            'source=lens.run(..., keep=("output",))'
-        )
-    if edit.by == "mean":
-        return source.mean((0, source.dim() - 2), keepdim=True).expand_as(output)
-
-    generator = torch.Generator().manual_seed(edit.seed)
-    avoid_self = edit.source is None
-    rows = _sample_indices(source.shape[-2], output.shape[-2], avoid_self and source.shape[-2] > 1, generator)
-    texts = _sample_indices(source.shape[0], output.shape[0], avoid_self and source.shape[-2] == 1, generator)
-    return source.index_select(0, texts.to(source.device)).index_select(-2, rows.to(source.device))
-
-
-def _sample_indices(available: int, count: int, avoid_self: bool, generator: torch.Generator) -> Tensor:
-    """Draw ``count`` indices below ``available``; with ``avoid_self`` the i-th index is never i."""
-    if avoid_self:
-        return (torch.arange(count) + torch.randint(1, available, (count,), generator=generator)) % available
-    return torch.randint(available, (count,), generator=generator)
-
-
-def _get_activation(source: Capture | None, site: str) -> Tensor:
-    """Return the tensor that the source capture recorded at a site."""
-    activation = None if source is None else source.activations.get(site)
-    if activation is None:
-        word = site.rpartition(".")[2]
-        raise ArgumentError(f"the source capture did not record {site}; create it with lens.run(..., keep={word!r})")
-    return activation
+    source_rows = torch.tensor(list(positions), dtype=torch.long, device=output.device)
+    target_rows = source_rows - first_row
+    replacement = source.index_select(-2, source_rows).expand_as(output.index_select(-2, target_rows))
+    return output.index_copy(-2, target_rows, replacement)
 
 
 class TemperatureScore(Score):
@@ -261,7 +226,6 @@ class TemperatureScore(Score):
         """Create a score.
 
         Args:
-            inner: The score to divide.
             scaled_heads: The heads whose scores are divided, sorted; None means all.
             temperature: The divisor, above 0.
         """
@@ -269,12 +233,7 @@ class TemperatureScore(Score):
         self.sink = inner.sink
 
     def check(self, query: Tensor, key: Tensor) -> None:
-        """Raise an error if the widths do not fit the inner score.
-
-        Args:
-            query: Queries ``[batch, head, query, head_width]``.
-            key: Keys ``[batch, group, key, head_width]``.
-        """
+        """Raise an error if the widths do not fit the inner score."""
         self.inner.check(query, key)
 
     @property
@@ -283,20 +242,11 @@ class TemperatureScore(Score):
         return 1 if self.scaled_heads is None else 2
 
     def evaluate(self, query: Tensor, key: Tensor) -> Tensor:
-        """Compute the scores ``[batch, head, query, key]``.
-
-        Args:
-            query: Queries ``[batch, head, query, head_width]``.
-            key: Keys ``[batch, group, key, head_width]``.
-        """
+        """Compute the scores ``[batch, head, query, key]``."""
         return self.inner.evaluate(query, key) * self._build_inverse_temperatures(query)
 
     def fold_into_query(self, query: Tensor) -> tuple[Tensor, float] | None:
-        """Return the scaled queries and the scale if the inner score is a dot product, else None.
-
-        Args:
-            query: Queries ``[batch, head, query, head_width]``.
-        """
+        """Return the scaled queries and the scale if the inner score is a dot product, else None."""
         product = self.inner.fold_into_query(query)
         return None if product is None else (product[0] * self._build_inverse_temperatures(query), product[1])
 

@@ -23,8 +23,6 @@ class AblateHeadPerRow(Listener):
         """Create a listener.
 
         Args:
-            site: The attention site.
-            heads: The head to ablate in each batch row.
             replacements: The outputs to insert. An attention over image windows has several parts (windows) per
                 image.
         """
@@ -32,20 +30,11 @@ class AblateHeadPerRow(Listener):
         self._rows_so_far = 0  # a recurrent decoder calls its attention once for each step
 
     def accepts(self, site: str) -> bool:
-        """Return whether this is the output of the attention.
-
-        Args:
-            site: The full site name.
-        """
+        """Return whether this is the output of the attention."""
         return site == f"{self.site}.output"
 
     def __call__(self, site: str, value: Tensor) -> Tensor:
-        """Return the outputs with one head replaced in each batch row.
-
-        Args:
-            site: The full site name.
-            value: The outputs ``[batch, head, query, width]``.
-        """
+        """Return the outputs with one head replaced in each batch row."""
         # the windows of one image are adjacent in the batch
         texts = value.unflatten(0, (len(self.heads), -1)).clone()
         end = self._rows_so_far + value.shape[2]
@@ -63,27 +52,16 @@ class PatchPositionPerRow(Listener):
         """Create a listener.
 
         Args:
-            block: The name of the block.
-            positions: The position to replace in each batch row.
             source: The residual stream of another text.
         """
         self.block, self.positions, self.source = block, positions, source
 
     def accepts(self, site: str) -> bool:
-        """Return whether this is the input of the block.
-
-        Args:
-            site: The full site name.
-        """
+        """Return whether this is the input of the block."""
         return site == f"{self.block}.input"
 
     def __call__(self, site: str, value: Tensor) -> Tensor:
-        """Return the residual stream with one position replaced in each batch row.
-
-        Args:
-            site: The full site name.
-            value: The residual stream ``[batch, position, width]``.
-        """
+        """Return the residual stream with one position replaced in each batch row."""
         patched = value.clone()
         positions = self.positions.to(value.device)
         patched[torch.arange(len(positions), device=value.device), positions] = self.source[0, positions].to(value)
@@ -94,44 +72,22 @@ class KnockOutEdgePerRow(Listener):
     """In batch row r, forbids one head of one attention to attend from one query to one key."""
 
     def __init__(self, site: str, heads: RowIndices, queries: RowIndices, keys: RowIndices) -> None:
-        """Create a listener.
-
-        Args:
-            site: The attention site.
-            heads: The head of the edge in each batch row.
-            queries: The query position of the edge in each batch row.
-            keys: The key position of the edge in each batch row.
-        """
+        """Create a listener."""
         self.site = site
         self.mask = ForbidOneEdge(heads, queries, keys)
 
     def accepts(self, site: str) -> bool:
-        """Return whether this is the mask of the attention.
-
-        Args:
-            site: The full site name.
-        """
+        """Return whether this is the mask of the attention."""
         return site == f"{self.site}.mask"
 
     def __call__(self, site: str, value: Mask | None) -> Mask:
-        """Return the mask without the edges.
-
-        Args:
-            site: The full site name.
-            value: The mask of the attention, or None.
-        """
+        """Return the mask without the edges."""
         return self.mask if value is None else value & self.mask
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ForbidOneEdge(Mask):
-    """A mask that forbids one cell in each batch row.
-
-    Attributes:
-        heads: The head of the forbidden cell in each batch row.
-        queries: Its query position.
-        keys: Its key position.
-    """
+    """A mask that forbids one cell in each batch row."""
 
     heads: RowIndices
     queries: RowIndices
@@ -140,21 +96,13 @@ class ForbidOneEdge(Mask):
     needs_check = False
 
     def evaluate(self, grid: Grid) -> Tensor:
-        """Return True for every cell of the grid except the forbidden ones.
-
-        Args:
-            grid: The cells to evaluate.
-        """
+        """Return True for every cell of the grid except the forbidden ones."""
         batch = grid.batch
         head, query, key = (indices.to(batch.device)[batch] for indices in (self.heads, self.queries, self.keys))
         return ~((grid.head == head) & (grid.query == query) & (grid.key == key))
 
     def classify_blocks(self, blocks: BlockGrid) -> Tensor:
-        """Classify every block as partially allowed.
-
-        Args:
-            blocks: The blocks of the grid.
-        """
+        """Classify every block as partially allowed."""
         return torch.full((1, 1, 1, 1), PARTIAL, dtype=torch.int8, device=blocks.keys.device)
 
     def __repr__(self) -> str:

@@ -198,11 +198,14 @@ class Ablate(Edit):
     Attributes:
         head: The heads to ablate; None ablates the layer's attention completely, including the output bias.
         part: "attention", or "mlp" for the layer's MLP.
-        by: "zero"; "mean", the mean over the positions and texts of ``source``; or "resample", the output at another,
-            randomly chosen position of ``source``.
+        by: "zero"; "mean", a mean over positions; or "resample", the output at a randomly chosen position.
         seed: The seed of "resample".
-        source: The capture that mean and resample read; None reads this forward pass. It must have been made with
-            keep="output" (for an MLP "feedforward_output", for a complete attention "block_output").
+        source: The capture that mean and resample read: all its texts and positions without padding, the same mean for
+            every position. It must have been made with keep="output" (for an MLP "feedforward_output", for a complete
+            attention "block_output"). None reads this forward pass: each position the positions of its own text that
+            its self-attention may attend to. In a causal model these are itself and the earlier ones, so that the
+            answer at a position never depends on later tokens, and the first position keeps its output; "resample"
+            chooses among the others, not itself.
     """
 
     head: Indices = None
@@ -250,7 +253,8 @@ class Patch(Edit):
 
     Attributes:
         head: The heads; None means all.
-        positions: The positions to replace; None means all.
+        positions: The positions to replace, each by the same position of the source; None means all, and the source
+            must then have as many.
         part: "attention"; "mlp" for the layer's MLP; or "residual" for the residual stream that enters the layer's
             block (``resid_pre`` in TransformerLens; Meng et al. 2022 call this causal tracing).
         source: The capture to read; it must have been made with keep="output" (for an MLP "feedforward_output", for

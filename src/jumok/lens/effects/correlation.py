@@ -11,7 +11,6 @@ def compute_pearson(left: Sequence[float], right: Sequence[float]) -> float:
     """Compute Pearson's correlation; 0 where a side is constant.
 
     Args:
-        left: The first variable.
         right: The second variable, of equal length.
     """
     if len(left) < 2:
@@ -26,7 +25,6 @@ def compute_spearman(left: Sequence[float], right: Sequence[float]) -> float:
     """Compute Spearman's rank correlation; equal numbers get their mean rank.
 
     Args:
-        left: The first variable.
         right: The second variable, of equal length.
     """
     return compute_pearson(_rank(left), _rank(right))

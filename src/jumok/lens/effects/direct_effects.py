@@ -12,13 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from jumok.data.tokenizers.text_tokenizer import TextTokenizer
 from jumok.errors import ArgumentError
 from jumok.layers import RMSNorm
 from jumok.lens.capture.model_capture import Capture
 from jumok.lens.lens import Lens, LensModel
 from jumok.models.gpt import GPT
 
-from .metrics import encode_single_token
+from .metrics import LogitDifference, encode_single_token
 from .output_projection import compute_head_contributions, find_output_projection
 
 
@@ -29,7 +30,6 @@ class LogitContribution:
     Attributes:
         name: The part: "embedding", a site name, a block's MLP, or a bias.
         head: The head; None for parts that are not heads.
-        logit: The contribution.
     """
 
     name: str
@@ -39,28 +39,30 @@ class LogitContribution:
 
 @torch.no_grad()
 def compute_direct_effects(
-    model: LensModel, tokens: Any, token: int | str, position: int = -1
+    model: LensModel, tokens: Any, token: int | str | LogitDifference, position: int | None = None
 ) -> list[LogitContribution]:
-    """Compute how much each part of a GPT adds to a token's logit.
+    """Compute how much each part of a GPT adds to a token's logit, or to the difference of two logits.
 
     Args:
         model: A model of the family gpt, or its name or folder, as for ``Lens``.
-        tokens: The text, as for ``Lens.run``.
-        token: The token whose logit is split: its id or text.
-        position: The position whose logits are read, negative from the end.
+        tokens: A single text, as for ``Lens.run``.
+        token: The token whose logit is split: its id or text; or a ``LogitDifference``.
+        position: The position whose logits are read, negative from the end; default: the last one, or the one of the
+            ``LogitDifference``.
 
     Returns:
-        The contributions, the largest first; their sum is the logit.
+        The contributions, the largest first; their sum is the logit, or the difference.
 
     Raises:
-        ArgumentError: If the model is of another family or the token is unknown.
+        ArgumentError: If the model is of another family, there are several texts, or the token is unknown.
     """
-    with Lens(model) as lens:
-        gpt = require_gpt(lens)
-        capture = lens.run(tokens, keep=("output", "feedforward_output", "input"), logits=True)
-    if isinstance(token, str):
-        token = encode_single_token(token, lens.tokenizer)
-    reader = LinearisedReader(gpt, capture, token, position)
+    gpt, capture, tokenizer = capture_residual_stream(model, tokens)
+    if isinstance(token, LogitDifference):
+        if position is not None:
+            raise ArgumentError(f"give the position once: LogitDifference(..., position={position})")
+        position = token.position
+    position = -1 if position is None else position
+    reader = LinearisedReader(gpt, capture, _build_direction(gpt, token, tokenizer), position)
 
     embedding = capture.activations["blocks.0.input"][0, position]
     parts = [LogitContribution("embedding", None, reader.read_logit(embedding))]
@@ -77,29 +79,56 @@ def compute_direct_effects(
     return sorted(parts, key=lambda part: -abs(part.logit))
 
 
+def capture_residual_stream(model: LensModel, tokens: Any) -> tuple[GPT, Capture, TextTokenizer | None]:
+    """Run a GPT on one text, and record what its parts add to the residual stream.
+
+    Args:
+        model: A model of the family gpt, or its name or folder, as for ``Lens``.
+        tokens: The text, as for ``Lens.run``.
+
+    Raises:
+        ArgumentError: If the model is of another family, or there are several texts.
+    """
+    with Lens(model) as lens:
+        if not isinstance(lens.model, GPT):
+            raise ArgumentError(
+                f"the logit lens and direct effects need a model of the family gpt (GPT-2, Llama, Mistral, Qwen2, "
+                f"SmolLM2, ...) from jumok.load, not {type(lens.model).__name__}"
+            )
+        capture = lens.run(tokens, keep=("output", "feedforward_output", "input"))
+    texts = len(capture.activations["blocks.0.input"])
+    if texts != 1:
+        raise ArgumentError(f"the logit lens and direct effects read one text at a time, not {texts}")
+    return lens.model, capture, lens.tokenizer
+
+
+def _build_direction(gpt: GPT, token: int | str | LogitDifference, tokenizer: TextTokenizer | None) -> Tensor:
+    """Return the vector ``[width]`` whose product with the last hidden state is the logit, or the difference."""
+    if isinstance(token, LogitDifference):
+        return _build_direction(gpt, token.right, tokenizer) - _build_direction(gpt, token.wrong, tokenizer)
+    table = get_output_table(gpt)
+    if isinstance(token, str):
+        token = encode_single_token(token, tokenizer)
+    if not 0 <= token < len(table):
+        raise ArgumentError(f"token {token} does not exist; the model has tokens 0 to {len(table) - 1}")
+    return table[token].double()
+
+
 class LinearisedReader:
-    """The last norm and the output projection of one token, as a linear function at one position of a capture.
+    """The last norm and the output projection, as a linear function at one position of a capture.
 
     Attributes:
         constant: The contribution of the norm's bias.
     """
 
-    def __init__(self, gpt: GPT, capture: Capture, token: int, position: int) -> None:
+    def __init__(self, gpt: GPT, capture: Capture, direction: Tensor, position: int) -> None:
         """Linearise the norm.
 
         Args:
-            gpt: The model.
             capture: A capture made with keep=("output", "feedforward_output", "input").
-            token: The token id whose logit is read.
-            position: The position whose logits are read.
-
-        Raises:
-            ArgumentError: If the token does not exist.
+            direction: The row of the output projection that is read ``[width]``, in float64.
         """
-        table = get_output_table(gpt)
-        if not 0 <= token < len(table):
-            raise ArgumentError(f"token {token} does not exist; the model has tokens 0 to {len(table) - 1}")
-        self._row = table[token].double()
+        self._row = direction
         hidden = compute_final_hidden(gpt, capture, position)
         norm = gpt.norm
         parameters = {name: parameter.double() for name, parameter in norm.named_parameters()}
@@ -124,9 +153,7 @@ def compute_final_hidden(gpt: GPT, capture: Capture, position: int) -> Tensor:
     """Compute the residual stream after the last block ``[width]``, in float64.
 
     Args:
-        gpt: The model.
         capture: A capture made with keep=("output", "feedforward_output", "input").
-        position: The position.
     """
     block = f"blocks.{len(capture.sites.names) - 1}"
     site = f"{block}.attention"
@@ -139,26 +166,5 @@ def compute_final_hidden(gpt: GPT, capture: Capture, position: int) -> Tensor:
 
 
 def get_output_table(gpt: GPT) -> Tensor:
-    """Return the output projection ``[token, width]``; GPT-2 shares it with the embedding.
-
-    Args:
-        gpt: The model.
-    """
+    """Return the output projection ``[token, width]``; GPT-2 shares it with the embedding."""
     return gpt.embedding.weight if gpt.output is None else gpt.output.weight
-
-
-def require_gpt(lens: Lens) -> GPT:
-    """Return the model of a lens if it belongs to the family gpt.
-
-    Args:
-        lens: The lens.
-
-    Raises:
-        ArgumentError: If the model is of another family.
-    """
-    if not isinstance(lens.model, GPT):
-        raise ArgumentError(
-            f"the logit lens and direct effects need a model of the family gpt (GPT-2, Llama, Mistral, Qwen2, "
-            f"SmolLM2, ...) from jumok.load, not {type(lens.model).__name__}"
-        )
-    return lens.model

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from jumok.errors import ArgumentError
 from jumok.lens.edits.batched_edits import KnockOutEdgePerRow
+from jumok.lens.edits.edit_types import KnockOut
 
 from .edge_tables import Edge, EdgeTables, SimilarWeightFinder
 from .edit_runner import EditRunner
@@ -29,11 +30,8 @@ def measure_edges(
 
     Args:
         runner: The model with its text and metric.
-        sites: The attention sites.
         verify: How many edges to measure exactly, by gradient and again by weight; None measures every edge.
         controls: How many random edges of similar weight each edge is compared with.
-        seed: The seed of the random edges.
-        progress: Called with the number of measured edges and their total.
 
     Raises:
         ArgumentError: If an attention works on windows of an image.
@@ -63,10 +61,10 @@ def measure_edges(
     sampled = [_describe_edge(runner, edge, tables, effects, None, None) for edge in measured if edge not in chosen_set]
     return Effects(
         "edges",
-        str(runner.metric),
+        runner.metric,
         runner.clean_value,
         sort_by_size(rows),
-        tuple(sampled),
+        sampled=tuple(sampled),
         every=verify is None,
         sites=tuple(runner.capture.sites.names),
         head_counts=runner.head_counts,
@@ -103,13 +101,6 @@ def estimate_edge_effects(
 
     Without key k the remaining weights renormalise, so the output o of a row becomes (o - a v_k) / (1 - a), where a is
     the weight and v_k the value. It changes by a / (1 - a) (o - v_k), exactly; only the metric is linearised.
-
-    Args:
-        runner: The model with its text and metric.
-        site: The attention site.
-        head: The head.
-        weights: The head's weights.
-        gradient: The gradient of the metric with respect to the head's output.
     """
     output = runner.capture.activations[f"{site}.output"][0, head].float()
     # a recurrent decoder attends to the same keys at every step and records their values each time
@@ -154,10 +145,14 @@ def _measure_exactly(runner: EditRunner, edges: Sequence[Edge], progress: Progre
 def _describe_edge(
     runner: EditRunner, edge: Edge, tables: EdgeTables, effects: dict[Edge, float], rank: int | None, of: int | None
 ) -> Effect:
+    layer = runner.capture.sites.get_layer(edge.site)
+    attention = runner.capture.attentions[edge.site]
+    query, key = attention.query_positions[edge.query], attention.key_positions[edge.key]
     return Effect(
-        layer=runner.capture.sites.get_layer(edge.site),
+        layer=layer,
         head=edge.head,
         effect=effects[edge],
+        edit=KnockOut(layer, edge.head, query, key),
         query=edge.query,
         key=edge.key,
         weight=tables.get_weight(edge),

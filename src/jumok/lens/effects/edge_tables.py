@@ -24,12 +24,7 @@ class Edge(NamedTuple):
 
 
 class EdgeTables:
-    """The weight and the estimated effect of every edge. Cells with weight 0 are not edges.
-
-    Attributes:
-        weights: The weights of each (site, head).
-        estimates: The estimated effects of each (site, head).
-    """
+    """The weight and the estimated effect of every edge. Cells with weight 0 are not edges."""
 
     def __init__(self, weights: dict[tuple[str, int], Table], estimates: dict[tuple[str, int], Table]) -> None:
         """Store the tables.
@@ -53,7 +48,6 @@ class EdgeTables:
 
         Args:
             tables: ``weights`` or ``estimates``.
-            count: How many.
         """
         candidates: list[tuple[float, Edge]] = []
         for (site, head), table in tables.items():
@@ -66,12 +60,7 @@ class EdgeTables:
         return [edge for _, edge in candidates[:count]]
 
     def sample(self, count: int, generator: random.Random) -> list[Edge]:
-        """Draw random edges, the same number from each head. Most of them have small weights, because most edges do.
-
-        Args:
-            count: How many edges altogether.
-            generator: The random generator.
-        """
+        """Draw random edges, the same number from each head. Most of them have small weights, because most edges do."""
         per_head = max(1, count // len(self.weights))
         edges: list[Edge] = []
         for (site, head), table in self.weights.items():
@@ -81,27 +70,15 @@ class EdgeTables:
         return edges
 
     def get_weight(self, edge: Edge) -> float:
-        """Return the weight of an edge.
-
-        Args:
-            edge: The edge.
-        """
+        """Return the weight of an edge."""
         return float(self.weights[edge.site, edge.head][edge.query, edge.key])
 
     def count_row_edges(self, edge: Edge) -> int:
-        """Return how many edges the row of an edge has, itself included.
-
-        Args:
-            edge: The edge.
-        """
+        """Return how many edges the row of an edge has, itself included."""
         return int((self.weights[edge.site, edge.head][edge.query] > 0).sum())
 
     def get_estimate(self, edge: Edge) -> float:
-        """Return the estimated effect of an edge.
-
-        Args:
-            edge: The edge.
-        """
+        """Return the estimated effect of an edge."""
         return float(self.estimates[edge.site, edge.head][edge.query, edge.key])
 
 
@@ -109,22 +86,12 @@ class SimilarWeightFinder:
     """Finds the edges of a pool whose weights are closest to that of a given edge, by ratio."""
 
     def __init__(self, tables: EdgeTables, pool: Sequence[Edge]) -> None:
-        """Sort the pool by weight.
-
-        Args:
-            tables: The tables with the weights.
-            pool: The edges to choose from.
-        """
+        """Sort the pool by weight."""
         self.tables = tables
         self.pool = sorted((_log_weight(tables.get_weight(edge)), edge) for edge in pool)
 
     def find(self, edge: Edge, count: int) -> list[Edge]:
-        """Return the edges of the pool with the most similar weights, the edge itself excluded.
-
-        Args:
-            edge: The edge to compare with.
-            count: How many.
-        """
+        """Return the edges of the pool with the most similar weights, the edge itself excluded."""
         log_weight = _log_weight(self.tables.get_weight(edge))
         index = bisect.bisect_left(self.pool, (log_weight, edge))
         nearby = self.pool[max(0, index - count - 1) : index + count + 1]

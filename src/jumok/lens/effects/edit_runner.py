@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -45,7 +43,6 @@ class EditRunner:
     """Runs edits of one text in batches, restarting the model at the edited layer.
 
     Attributes:
-        lens: The open lens.
         capture: The capture of the clean forward pass, with the outputs and values of all heads.
         metric: The metric, with token ids in place of texts.
         clean_answer: The output of the clean forward pass.
@@ -56,8 +53,6 @@ class EditRunner:
         """Run the model once without edits.
 
         Args:
-            lens: An open lens.
-            inputs: The model's inputs, a single text.
             settings: Further keyword arguments of the model's ``forward``.
             metric: A metric or a function; None = the log-probability of the model's own answer.
 
@@ -67,9 +62,6 @@ class EditRunner:
         metric = _check_metric_type(metric)
         self.lens, self.model = lens, lens.model
         self.inputs, settings = lens.prepare_arguments(inputs, settings)
-        for model_input in self.inputs:
-            if isinstance(model_input, Tensor) and model_input.dim() and model_input.shape[0] != 1:
-                raise ArgumentError(f"effect measures one text at a time, not {model_input.shape[0]}")
         # no decoding step follows these forward passes, so a cache would only use memory
         self.settings = {**lens.facts.build_no_cache_arguments(), **settings}
         first_read_position = -1 if metric is None else metric.first_read_position
@@ -81,6 +73,8 @@ class EditRunner:
             self.capture = lens.run(*self.inputs, keep=("output", "value"), logits=True, **self.settings)
         answer = extract_answer(self.capture.output)
         self.clean_answer = answer.tensor
+        if len(self.clean_answer) != 1:
+            raise ArgumentError(f"effect measures one text at a time, not {len(self.clean_answer)}")
         self.metric = choose_default_metric(answer) if metric is None else metric.resolve_tokens(lens.tokenizer)
         self._check_metric(answer.kind)
         self.clean_value = float(self.metric(self.clean_answer, self.clean_answer)[0])
@@ -114,20 +108,18 @@ class EditRunner:
         """Measure the metric of a batch whose rows are copies of the text, each with its own edit.
 
         Args:
-            listener: Edits each batch row.
             site: The edited attention; the blocks before it are not computed again.
-            rows: The number of batch rows.
         """
         inputs = [repeat_input(model_input, rows) for model_input in self.inputs]
         settings = {name: repeat_input(setting, rows) for name, setting in self.settings.items()}
-        with self.restart.skip_before(site, rows), listen(listener), self._evaluation_mode():
+        with self.lens.execute(), self.restart.skip_before(site, rows), listen(listener):
             answer = extract_answer(self.model(*inputs, **settings))
         return self.metric(answer.tensor, self.clean_answer)
 
     def compute_gradients(self) -> dict[str, Float[Tensor, "head query width"]]:
         """Compute the gradient of the metric with respect to the output of each head, by site."""
         leaves = GradientLeaves(frozenset(self.capture.attentions))
-        with torch.enable_grad(), listen(leaves), self._evaluation_mode():
+        with torch.enable_grad(), self.lens.execute(), listen(leaves):
             answer = extract_answer(self.model(*self.inputs, **self.settings))
             metric = self._compute_differentiable_metric(answer.tensor)
             if not metric.requires_grad:
@@ -159,15 +151,6 @@ class EditRunner:
             return (answer[0].flatten(0, -2).mean(0) * direction).sum()
         return self.metric(answer, self.clean_answer)[0]
 
-    @contextlib.contextmanager
-    def _evaluation_mode(self) -> Iterator[None]:
-        was_training = self.model.training
-        self.model.eval()
-        try:
-            yield
-        finally:
-            self.model.train(was_training)
-
 
 def _check_metric_type(metric: MetricLike) -> Metric | None:
     """Return the metric; a function becomes a FunctionMetric."""
@@ -186,35 +169,21 @@ class GradientLeaves(Listener):
     """Adds a zero tensor to the output of every head, so that gradients exist even where no parameter requires one.
 
     Attributes:
-        sites: The attention sites.
         tensors: The added tensors by site, one for each call.
     """
 
     def __init__(self, sites: frozenset[str]) -> None:
-        """Create a listener.
-
-        Args:
-            sites: The attention sites.
-        """
+        """Create a listener."""
         self.sites = sites
         self.tensors: dict[str, list[Tensor]] = {}
 
     def accepts(self, site: str) -> bool:
-        """Return whether this is the output of one of the attentions.
-
-        Args:
-            site: The full site name.
-        """
+        """Return whether this is the output of one of the attentions."""
         attention_site, _, word = site.rpartition(".")
         return word == "output" and attention_site in self.sites
 
     def __call__(self, site: str, value: Tensor) -> Tensor:
-        """Return the output plus a new zero tensor that requires a gradient.
-
-        Args:
-            site: The full site name.
-            value: The outputs of the heads.
-        """
+        """Return the output plus a new zero tensor that requires a gradient."""
         leaf = torch.zeros_like(value, requires_grad=True)
         self.tensors.setdefault(site.rpartition(".")[0], []).append(leaf)
         return value + leaf

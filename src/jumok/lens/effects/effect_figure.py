@@ -22,7 +22,6 @@ class EffectFigure:
         """Create a figure; users get one from ``Effects.plot``.
 
         Args:
-            effects: The effects of heads.
             title: The title; default: the metric and its value without edits.
 
         Raises:

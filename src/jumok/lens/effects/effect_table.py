@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, overload
 
 from jumok.errors import ArgumentError
-from jumok.lens.edits.edit_types import Ablate, Edit, KnockOut
+from jumok.lens.edits.edit_types import Edit
 from jumok.lens.sites import AxisSides, Sites, normalise_index
 
 from .correlation import compute_pearson, compute_spearman
+from .metrics import Metric
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -31,12 +32,14 @@ class Effect:
             both.
         head: The head.
         effect: The metric with the edit minus the metric without.
+        edit: The edit that was measured, for ``Lens.run``.
         query: The query of an edge; None for a head.
         key: The key of an edge; None for a head.
         weight: The weight of an edge; of a head, the largest weight of the measured position.
         estimate: The gradient's estimate of an edge's effect.
         rank: The rank by size among ``of`` comparable edits, 1 is the largest. Heads are compared with all heads, an
-            edge with random edges of similar weight and itself.
+            edge with random edges of similar weight and itself. This is no test of significance: the edges were chosen
+            because they have large estimates or weights.
         of: The number of comparable edits, this one included.
         looks_at: The key that a head attends to most from the measured position.
         row_edges: The number of edges in the row of an edge, itself included. An edge that is alone in its row has
@@ -47,6 +50,7 @@ class Effect:
     layer: int | str
     head: int
     effect: float
+    edit: Edit
     query: int | None = None
     key: int | None = None
     weight: float | None = None
@@ -57,23 +61,10 @@ class Effect:
     row_edges: int | None = None
     control_effects: tuple[float, ...] = ()
 
-    @property
-    def p(self) -> float | None:
-        """The share of comparable edits whose effect is at least as large, this one included."""
-        return None if self.rank is None or self.of is None else self.rank / self.of
-
-    @property
-    def edit(self) -> Edit:
-        """The edit that was measured, for ``Lens.run``."""
-        if self.query is None:
-            return Ablate(layer=self.layer, head=self.head)
-        return KnockOut(layer=self.layer, head=self.head, query=self.query, key=self.key)
-
     def to_json(self) -> dict[str, Any]:
-        """Return the effect as a dictionary for JSON, without fields that are None and without the controls."""
-        fields = {**asdict(self), "p": self.p}
-        del fields["control_effects"]
-        return {name: field for name, field in fields.items() if field is not None}
+        """Return the effect as a dictionary for JSON, without fields that are None, the edit and the controls."""
+        omitted = ("edit", "control_effects")  # the other fields, and those of Effects, describe the edit
+        return {name: field for name, field in vars(self).items() if field is not None and name not in omitted}
 
 
 @dataclass(frozen=True)
@@ -101,7 +92,7 @@ class WeightAndEffect:
     def to_json(self) -> dict[str, Any]:
         """Return the relation as a dictionary for JSON."""
         return {
-            **asdict(self),
+            **vars(self),
             "looked_at_but_useless": [edge.to_json() for edge in self.looked_at_but_useless],
             "useful_but_little_looked_at": [edge.to_json() for edge in self.useful_but_little_looked_at],
         }
@@ -113,9 +104,13 @@ class Effects:
 
     Attributes:
         over: "heads" or "edges".
-        metric: The metric, as text.
+        metric: The metric, with token ids in place of texts; ``metric(edited_logits, clean_logits)`` computes it.
         clean: The metric without edits.
         rows: The effects, the largest first.
+        by: How heads were ablated: "zero", "mean" or "resample"; None for edges.
+        seed: The seed of the random edges and of "resample".
+        source: The name of the capture that "mean" and "resample" read; None for the text itself.
+        model: The name or folder of the model, or the class of a model that was passed itself.
         sampled: The effects of the random edges that serve as controls.
         every: Whether ``rows`` contains all edges.
         sites: The names of all attentions of the model, in execution order.
@@ -123,9 +118,13 @@ class Effects:
     """
 
     over: str
-    metric: str
+    metric: Metric
     clean: float
     rows: tuple[Effect, ...]
+    by: str | None = None
+    seed: int = 0
+    source: str | None = None
+    model: str = ""
     sampled: tuple[Effect, ...] = ()
     every: bool = True
     sites: tuple[str, ...] = ()
@@ -179,6 +178,17 @@ class Effects:
             if (row.layer, row.head, row.query, row.key) == (layer, head, query, key):
                 return row
         raise ArgumentError(f"layer {layer}, head {head}, edge {query} <- {key} was not measured")
+
+    @property
+    def beyond_controls(self) -> tuple[int, float]:
+        """How many of the edges have a larger effect than all their controls, and how many random edges would have.
+
+        Raises:
+            ArgumentError: If heads were measured.
+        """
+        if self.over == "heads":
+            raise ArgumentError('heads have no controls; measure with over="edges"')
+        return sum(row.rank == 1 for row in self.rows), sum(1 / (row.of or 1) for row in self.rows)
 
     @property
     def agreement(self) -> float | None:
@@ -261,29 +271,24 @@ class Effects:
 
     def to_json(self) -> dict[str, Any]:
         """Return the effects as a dictionary for JSON."""
-        report: dict[str, Any] = {"over": self.over, "metric": self.metric, "clean": self.clean}
-        report["rows"] = [row.to_json() for row in self.rows]
+        report: dict[str, Any] = {"model": self.model, "over": self.over, "by": self.by, "seed": self.seed}
+        report |= {"ablation_source": self.source, "metric": str(self.metric), "metric_fields": self.metric.to_json()}
+        report |= {"clean": self.clean, "rows": [row.to_json() for row in self.rows]}
         if self.over == "edges":
+            beyond, expected = self.beyond_controls
+            report["beyond_controls"] = {"edges": beyond, "of": len(self.rows), "expected_of_random_edges": expected}
             report |= {"agreement": self.agreement, "agreement_of_chosen": self.agreement_of_chosen}
             report["weight_and_effect"] = self.weight_and_effect.to_json()
         return report
 
 
 def sort_by_size(rows: Sequence[Effect]) -> tuple[Effect, ...]:
-    """Sort effects by absolute size, the largest first.
-
-    Args:
-        rows: The effects.
-    """
+    """Sort effects by absolute size, the largest first."""
     return tuple(sorted(rows, key=lambda row: -abs(row.effect)))
 
 
 def rank_effects(rows: Sequence[Effect]) -> tuple[Effect, ...]:
-    """Sort effects by absolute size, and set the rank of each among all of them.
-
-    Args:
-        rows: The effects.
-    """
+    """Sort effects by absolute size, and set the rank of each among all of them."""
     sizes = [abs(row.effect) for row in rows]
     return tuple(
         replace(row, rank=sum(size >= abs(row.effect) for size in sizes), of=len(sizes)) for row in sort_by_size(rows)

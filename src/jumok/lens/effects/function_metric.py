@@ -46,11 +46,7 @@ class FunctionMetric(Metric):
         return scalar if scalar.is_floating_point() else scalar.float()
 
     def resolve_tokens(self, tokenizer: TextTokenizer | None) -> Metric:
-        """Return the metric itself; a function has no tokens.
-
-        Args:
-            tokenizer: Ignored.
-        """
+        """Return the metric itself; a function has no tokens."""
         return self
 
     def to_json(self) -> dict[str, Any]:

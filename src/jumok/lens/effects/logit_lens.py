@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from jumok.lens.lens import Lens, LensModel
+from jumok.lens.lens import LensModel
 
-from .direct_effects import compute_final_hidden, get_output_table, require_gpt
+from .direct_effects import capture_residual_stream, compute_final_hidden, get_output_table
 
 
 @dataclass(frozen=True)
@@ -31,16 +31,14 @@ def apply_logit_lens(model: LensModel, tokens: Any, position: int = -1, count: i
 
     Args:
         model: A model of the family gpt, or its name or folder, as for ``Lens``.
-        tokens: The text, as for ``Lens.run``.
+        tokens: A single text, as for ``Lens.run``.
         position: The position whose next token is predicted, negative from the end.
         count: How many tokens to return for each layer.
 
     Raises:
-        ArgumentError: If the model is of another family.
+        ArgumentError: If the model is of another family, or there are several texts.
     """
-    with Lens(model) as lens:
-        gpt = require_gpt(lens)
-        capture = lens.run(tokens, keep=("output", "feedforward_output", "input"))
+    gpt, capture, _ = capture_residual_stream(model, tokens)
     layers = range(len(capture.sites.names))
     hidden = [capture.activations[f"blocks.{layer}.input"][0, position] for layer in layers]
     hidden.append(compute_final_hidden(gpt, capture, position).to(hidden[0]))

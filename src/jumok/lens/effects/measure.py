@@ -4,17 +4,22 @@
 
 An effect is metric(edited) - metric(clean). All heads are measured. There are too many edges for that: a gradient
 estimates all of them, and those with the largest estimates or weights are then measured exactly, together with random
-edges of similar weight. Among the latter, an edge's rank and p-value say how unusual its effect is.
+edges of similar weight. An edge's rank among the latter says how unusual its effect is. It is no test of significance:
+the largest of thousands of edges rank first because they were chosen. ``Effects.beyond_controls`` says how many exceed
+all their controls, and how many random edges would: 1 in 21 with 20 controls.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from jumok import defaults
 from jumok.errors import ArgumentError
-from jumok.lens.edits.edit_types import ABLATION_METHODS
+from jumok.lens.capture.model_capture import Capture
+from jumok.lens.edits.edit_types import ABLATION_METHODS, Ablate
 from jumok.lens.lens import Lens, LensModel
 from jumok.threads import use_fastest_threads
 
@@ -38,6 +43,7 @@ def effect(
     controls: int = defaults.CONTROL_EDGES,
     layers: int | str | Iterable[int | str] | None = None,
     seed: int = 0,
+    source: Capture | None = None,
     progress: Progress | None = None,
     tokenizer: object = None,
     report: Callable[[str], None] | None = None,
@@ -57,6 +63,7 @@ def effect(
         controls: How many random edges of similar weight each edge is compared with.
         layers: Only this layer or these layers; default: all.
         seed: The seed of the random edges and of "resample".
+        source: A capture that "mean" and "resample" read, made with keep="output"; default: the text itself.
         progress: Called with the number of measured edits and their total.
         tokenizer: The tokenizer of texts, as for ``Lens``.
         report: Receives a sentence before a model of transformers is compared with itself without the lens.
@@ -75,23 +82,28 @@ def effect(
     >>> jumok.effect("tiny", "the cat", metric=lambda logits: logits[-1].max())
     <Effects of 4 heads on the metric <lambda>: 4.9354>
     """
-    _check_options(over, by, verify, controls)
+    _check_options(over, by, source, verify, controls)
     count = progress or (lambda done, total: None)
     with Lens(model, tokenizer, report=report) as lens, use_fastest_threads(lens.model):
         runner = EditRunner(lens, inputs, settings, metric)
         sites = _select_sites(runner, layers)
         if over == "heads":
-            return measure_heads(runner, sites, by, seed, count)
-        return measure_edges(runner, sites, verify, controls, seed, count)
+            effects = measure_heads(runner, sites, Ablate(by=by, seed=seed, source=source), count)
+        else:
+            effects = measure_edges(runner, sites, verify, controls, seed, count)
+    name = os.fspath(model) if isinstance(model, str | os.PathLike) else type(lens.model).__name__
+    return replace(effects, seed=seed, source=None if source is None else source.name, model=name)
 
 
-def _check_options(over: str, by: str, verify: int | None, controls: int) -> None:
+def _check_options(over: str, by: str, source: Capture | None, verify: int | None, controls: int) -> None:
     if over not in OVER:
         raise ArgumentError(f"over must be one of {', '.join(OVER)}, not {over!r}")
     if by not in ABLATION_METHODS:
         raise ArgumentError(f"by must be one of {', '.join(ABLATION_METHODS)}, not {by!r}")
     if over == "edges" and by != "zero":
         raise ArgumentError(f'by={by!r} applies only to heads, not to edges; use over="heads"')
+    if source is not None and by == "zero":
+        raise ArgumentError('a source is read only by by="mean" and by="resample"')
     if controls < 1:
         raise ArgumentError(f"controls must be at least 1, not {controls}")
     if verify is not None and verify < 1:

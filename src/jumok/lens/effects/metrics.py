@@ -28,11 +28,7 @@ Values = Float[Tensor, " batch"]
 
 @dataclass(frozen=True)
 class Metric(ABC):
-    """Base class of the metrics.
-
-    Attributes:
-        kinds: The metric classes by name.
-    """
+    """Base class of the metrics."""
 
     kinds: ClassVar[dict[str, type[Metric]]] = {}
 
@@ -109,7 +105,6 @@ class LogitDifference(Metric):
     Attributes:
         right: The expected token's id or text.
         wrong: The other token's id or text.
-        position: The position whose logits are read.
     """
 
     right: int | str
@@ -181,11 +176,7 @@ class Divergence(Metric):
 
 @dataclass(frozen=True)
 class ClassScore(Metric):
-    """The log-probability of a class, for classifiers.
-
-    Attributes:
-        label: The index of the class.
-    """
+    """The log-probability of a class, for classifiers."""
 
     label: int
 
@@ -239,7 +230,6 @@ def select_position(logits: Logits, position: int) -> Float[Tensor, "batch token
 
     Args:
         logits: ``[batch, position, token]`` or ``[batch, class]``.
-        position: The position, negative from the end.
 
     Raises:
         ArgumentError: If the position does not exist.
@@ -291,11 +281,7 @@ def name_tokens(description: str, tokenizer: TextTokenizer | None) -> str:
 
 
 def choose_default_metric(answer: Answer) -> Metric:
-    """Return the default metric: the log-probability of the model's own answer, or its equivalent for other outputs.
-
-    Args:
-        answer: The output of the unedited model.
-    """
+    """Return the default metric: the log-probability of the model's own answer, or its equivalent for other outputs."""
     if answer.kind == "numbers":
         return Value()
     if answer.kind == "hidden":

@@ -58,7 +58,6 @@ def find_output_projection(model: nn.Module | Loaded, site: str) -> OutputProjec
 
     Args:
         model: A model, as for ``Lens``.
-        site: The attention's site name.
 
     Raises:
         ArgumentError: If the model names its output projection in an unknown way.

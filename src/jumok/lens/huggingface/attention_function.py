@@ -16,13 +16,14 @@ import torch
 from torch import Tensor, nn
 
 from jumok.attention import mask as masks
-from jumok.attention.attend import attend
 from jumok.attention.bias import Bias
 from jumok.attention.mask import Mask
 from jumok.attention.mask.table_masks import PaddingTable
 from jumok.attention.score import ScaledDot
 from jumok.errors import ArgumentError, describe_type
+from jumok.tap import find_listener
 
+from .forward_scope import ForwardScope
 from .mask_functions import MaskTensor
 from .score_tables import TableBias, TableMask, read_added_table, read_boolean_table
 from .site_names import SiteNames
@@ -40,11 +41,13 @@ class MaskArguments(NamedTuple):
     keys: range
 
 
-def create_attention_function(sites: SiteNames, implementation: str) -> Callable[..., tuple[Tensor, None]]:
+def create_attention_function(implementation: str) -> Callable[..., tuple[Tensor, None]]:
     """Create the attention function that is registered with transformers.
 
+    It belongs to the run that executes. Other calls of a model, in a callback or in another thread, pass it too while
+    a run executes; they have no sites.
+
     Args:
-        sites: Names the calls.
         implementation: The model's own implementation of attention: "sdpa", "eager" or another one.
     """
 
@@ -63,6 +66,11 @@ def create_attention_function(sites: SiteNames, implementation: str) -> Callable
         indices: Tensor | None = None,
         **arguments: Any,
     ) -> tuple[Tensor, None]:
+        scope = find_listener(ForwardScope)
+        is_recorded = scope is not None and scope.sites.knows(module)
+        if scope is None or not is_recorded:
+            scope = ForwardScope({id(module): type(module).__name__})
+        sites = scope.sites
         name = sites.get_name(module)
         _check_arguments(module, name, arguments)
         if arguments.get("sliding_window") is not None:  # a static cache with a window overwrites its keys in place
@@ -78,7 +86,7 @@ def create_attention_function(sites: SiteNames, implementation: str) -> Callable
             lowest = torch.finfo(table.dtype).min / 2  # so that adding scores cannot overflow
             position_table = TableBias(table.clamp(min=lowest), queries.start, keys.start)
             bias = position_table if bias is None else bias + position_table
-        output = attend(
+        output = scope.attend(
             query,
             key,
             value,
@@ -86,7 +94,7 @@ def create_attention_function(sites: SiteNames, implementation: str) -> Callable
             bias=bias,
             score=ScaledDot(scale=scaling, softcap=softcap, sink=s_aux),
             dropout=dropout if module.training else 0.0,
-            site=sites.name_call(name, queries),
+            site=sites.name_call(name, queries) if is_recorded else None,
             query_positions=queries,
             key_positions=keys,
         )
@@ -144,7 +152,6 @@ def read_mask(
     """Convert an attention mask of transformers into a mask, a bias and positions.
 
     Args:
-        module: The attention module.
         query: Queries ``[batch, head, query, head_width]``.
         key: Keys ``[batch, group, key, head_width]``.
         attention_mask: A MaskTensor, a table of booleans or of numbers to add that can be broadcast to
@@ -195,8 +202,6 @@ def select_indexed_keys(indices: Tensor, queries: range, keys: range) -> Mask:
 
     Args:
         indices: The selected keys, counted from 0, ``[batch, query, selected]``.
-        queries: The positions of the queries.
-        keys: The positions of the keys.
     """
     table = torch.zeros(*indices.shape[:2], len(keys), dtype=torch.bool, device=indices.device)
     table.scatter_(-1, indices.long(), True)

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from jumok.errors import ArgumentError
 from jumok.lens.capture.captured_attention import CapturedAttention
 from jumok.lens.capture.weight_table import WeightTable
+from jumok.lens.model_state import evaluation_mode
 
-from .route_attention import evaluation_mode, select_implementation
+from .route_attention import select_implementation
 
 #: the outputs that hold maps, and the site names they get; cross-attentions are recognised by their name
 MAP_OUTPUTS = {
@@ -29,12 +30,7 @@ ROW_SUM_BOUND = 1e-3
 
 
 class MapsRun(NamedTuple):
-    """A forward pass that returned attention maps.
-
-    Attributes:
-        attentions: The maps by site.
-        output: The model's output.
-    """
+    """A forward pass that returned attention maps."""
 
     attentions: dict[str, CapturedAttention]
     output: Any
@@ -44,8 +40,6 @@ def run_with_maps(model: nn.Module, inputs: tuple[Any, ...], settings: Mapping[s
     """Run a model that returns its attention maps.
 
     Args:
-        model: A model of transformers.
-        inputs: Its inputs.
         settings: Further arguments of ``forward``.
 
     Raises:

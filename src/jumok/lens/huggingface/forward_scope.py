@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from torch import Tensor, nn
 
-from .recognizer import AttentionRecognizer
-from .site_names import SiteNames
+from jumok.attention.attend import attend
+from jumok.tap import Listener, is_listening
+
+from .recognizer import AttentionRecognizer, RecognizedAttention
+from .site_names import SiteNames, remove_call_suffix
 
 
-class ForwardScope:
-    """The forward pass that is executing.
+class ForwardScope(Listener):
+    """The forward passes of one run under the lens.
 
-    Generation calls the parts of a model separately, so a forward pass of a part counts too.
+    The scope is a listener that hears nothing: its hooks act only where it is open, so not in other threads nor in
+    callbacks. Generation calls the parts of a model separately, so a forward pass of a part counts too.
 
     Attributes:
         sites: Names the attention calls; told when a forward pass begins.
@@ -23,39 +28,82 @@ class ForwardScope:
         module: The name of the innermost module that is executing; known only with a recognizer.
     """
 
-    def __init__(self, sites: SiteNames, recognizer: AttentionRecognizer | None = None) -> None:
+    only_reads = True
+
+    def __init__(
+        self, names: Mapping[int, str], compute: Callable[[RecognizedAttention, ForwardScope], Tensor] | None = None
+    ) -> None:
         """Create a scope.
 
         Args:
-            sites: Names the attention calls.
-            recognizer: Finds attentions outside the registry, or None.
+            names: The name of each module by its ``id``.
+            compute: Computes the attentions that are found outside the registry; None looks for none.
         """
-        self.sites, self.recognizer = sites, recognizer
+        self.sites = SiteNames(names)
+        self.recognizer: AttentionRecognizer | None = None
+        if compute is not None:
+            self.recognizer = AttentionRecognizer(
+                lambda attention: self._compute_recognized(attention, compute),
+                lambda: not self._is_attending and is_listening(self),
+                self._count_softmax,
+            )
+        self._softmaxes: Counter[str] = Counter()  # by attention module, those that no recorded attention contains
+        self._is_attending = False
         self._executing: list[str] = []
         self._depth = 0
         self._active: ExitStack | None = None
+
+    def accepts(self, site: str) -> bool:
+        """Return False: this listener hears nothing."""
+        return False
 
     @property
     def module(self) -> str:
         """The name of the innermost module that is executing."""
         return self._executing[-1] if self._executing else ""
 
+    def limit(self, hook: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a hook that does nothing where this scope is not open.
+
+        Args:
+            hook: A forward hook or forward pre-hook.
+        """
+
+        def act(*arguments: Any) -> Any:
+            return hook(*arguments) if is_listening(self) else None
+
+        return act
+
+    def attend(self, *tensors: Tensor, **settings: Any) -> Tensor:
+        """Call ``attend()``; the recognizer does not look for attentions in its operations.
+
+        Args:
+            settings: The further arguments of ``attend()``.
+        """
+        self._is_attending = True
+        try:
+            return attend(*tensors, **settings)
+        finally:
+            self._is_attending = False
+
     @contextmanager
-    def follow(self, model: nn.Module, parts: list[nn.Module]) -> Iterator[None]:
+    def follow(self, model: nn.Module, parts: Iterable[nn.Module], attentions: Iterable[nn.Module]) -> Iterator[None]:
         """Follow the forward passes of a model while the context is open.
 
         Args:
-            model: The model.
-            parts: The model and the models inside it.
+            attentions: Its attention modules, whose executions are counted.
         """
         with ExitStack() as hooks:
             for part in parts:
-                hooks.callback(part.register_forward_pre_hook(self._begin, with_kwargs=True).remove)
-                hooks.callback(part.register_forward_hook(self._end, always_call=True).remove)
+                hooks.callback(part.register_forward_pre_hook(self.limit(self._begin), with_kwargs=True).remove)
+                hooks.callback(part.register_forward_hook(self.limit(self._end), always_call=True).remove)
+            for module in attentions:
+                hooks.callback(module.register_forward_pre_hook(self.limit(self._count_execution)).remove)
             if self.recognizer is not None:
+                enter, leave = self.limit(self._enter_module), self.limit(self._leave_module)
                 for module in model.modules():
-                    hooks.callback(module.register_forward_pre_hook(self._enter_module).remove)
-                    hooks.callback(module.register_forward_hook(self._leave_module, always_call=True).remove)
+                    hooks.callback(module.register_forward_pre_hook(enter).remove)
+                    hooks.callback(module.register_forward_hook(leave, always_call=True).remove)
             hooks.callback(self._leave_forward)  # torch calls no hooks after a KeyboardInterrupt
             yield
 
@@ -64,6 +112,7 @@ class ForwardScope:
         if self._depth > 1:
             return
         self._executing.clear()
+        self._softmaxes.clear()
         self.sites.begin_forward(_count_cached_positions(settings.get("past_key_values")))
         if self.recognizer is not None:
             tensors = [
@@ -85,6 +134,34 @@ class ForwardScope:
         if self._active is not None:
             self._active.close()
             self._active = None
+
+    def list_incomplete_attentions(self, sites: Iterable[str]) -> list[str]:
+        """Return the attention modules that computed something in the last forward pass that was not recorded."""
+        recorded = {remove_call_suffix(site) for site in sites}
+        return [
+            name
+            for name in self.sites.executions
+            if self._softmaxes[name] > 0
+            or not any(site == name or site.startswith(f"{name}.") or name.startswith(f"{site}.") for site in recorded)
+        ]
+
+    def _compute_recognized(
+        self, attention: RecognizedAttention, compute: Callable[[RecognizedAttention, ForwardScope], Tensor]
+    ) -> Tensor:
+        if attention.scores is not None:
+            name = next((name for name in reversed(self._executing) if name in self.sites.executions), "")
+            self._softmaxes[name] -= 1
+        return compute(attention, self)
+
+    def _count_softmax(self) -> None:
+        """Count a softmax of the attention module that is executing; that of a router inside it does not matter."""
+        parent, _, word = self.module.rpartition(".")
+        name = parent if "softmax" in word.lower() else self.module
+        if name in self.sites.executions:
+            self._softmaxes[name] += 1
+
+    def _count_execution(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        self.sites.executions[self.sites.get_name(module)] += 1
 
     def _enter_module(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
         self._executing.append(self.sites.get_name(module))

@@ -8,37 +8,29 @@ its own. Here both are masks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from torch import Tensor, nn
 
 from jumok.attention import mask as masks
-from jumok.attention.attend import attend
 from jumok.attention.mask import Mask
+from jumok.lens.model_state import replace_forward
 
+from .forward_scope import ForwardScope
 from .score_tables import TableMask
-from .site_names import SiteNames
 
 CLASS_NAMES = frozenset({"LongformerSelfAttention", "LEDEncoderSelfAttention"})
 
 
 @contextmanager
-def replace_longformer_attention(model: nn.Module, sites: SiteNames) -> Iterator[None]:
-    """Replace the forward pass of Longformer's attentions while the context is open.
-
-    Args:
-        model: A model of transformers.
-        sites: Names the calls.
-    """
-    modules = [module for module in model.modules() if _is_longformer_attention(module)]
-    try:
-        for module in modules:
-            module.forward = _create_forward(module, sites)  # found before the method of the class
+def replace_longformer_attention(model: nn.Module, scope: ForwardScope) -> Iterator[None]:
+    """Replace the forward pass of Longformer's attentions while the context is open."""
+    with ExitStack() as stack:
+        for module in model.modules():
+            if _is_longformer_attention(module):
+                stack.enter_context(replace_forward(module, _create_forward(module, scope), scope))
         yield
-    finally:
-        for module in modules:
-            vars(module).pop("forward", None)
 
 
 def _is_longformer_attention(module: nn.Module) -> bool:
@@ -46,7 +38,7 @@ def _is_longformer_attention(module: nn.Module) -> bool:
     return kind.__name__ in CLASS_NAMES and kind.__module__.startswith("transformers.")
 
 
-def _create_forward(module: Any, sites: SiteNames) -> Callable[..., tuple[Tensor]]:
+def _create_forward(module: Any, scope: ForwardScope) -> Callable[..., tuple[Tensor]]:
     """Create the forward pass of one attention, with the arguments of the original."""
 
     def forward(hidden_states: Tensor, attention_mask: Tensor, *_: Any, **__: Any) -> tuple[Tensor]:
@@ -55,11 +47,11 @@ def _create_forward(module: Any, sites: SiteNames) -> Callable[..., tuple[Tensor
         length = hidden_states.shape[1]
         window = masks.window(module.one_sided_attn_window_size + 1)
         local_mask = (window & _select_keys(is_real & ~is_global)) | _select_keys(is_global)
-        site = sites.name_call(sites.get_name(module), range(length))
+        site = scope.sites.name_call(scope.sites.get_name(module), range(length))
 
         def compute(suffix: str, mask: Mask, query: nn.Module, key: nn.Module, value: nn.Module) -> Tensor:
             heads = (_split_heads(layer(hidden_states), module.num_heads) for layer in (query, key, value))
-            return attend(*heads, mask=mask, site=f"{site}{suffix}")
+            return scope.attend(*heads, mask=mask, site=f"{site}{suffix}")
 
         local_rows = _select_queries(is_real & ~is_global)
         output = compute("", local_mask & local_rows, module.query, module.key, module.value)

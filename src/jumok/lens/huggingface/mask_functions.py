@@ -30,8 +30,6 @@ class PositionedMask(NamedTuple):
 
     Attributes:
         mask: The expression; None allows everything.
-        queries: The positions of the queries.
-        keys: The positions of the keys.
     """
 
     mask: Mask | None
@@ -50,10 +48,6 @@ class MaskTensor(Tensor):
 
     A model may also calculate with its mask. The numbers are then computed, as the model's own implementation of
     attention would have received them, and the result is an ordinary tensor.
-
-    Attributes:
-        positioned: The mask expression.
-        build_table: Computes the numbers of the mask.
     """
 
     positioned: PositionedMask
@@ -67,11 +61,7 @@ class MaskTensor(Tensor):
         """Create a mask tensor.
 
         Args:
-            positioned: The expression and its positions.
             build_table: Computes the numbers of the mask, ``[batch, 1, query, key]``.
-            batch: The number of batch rows.
-            dtype: The dtype of the numbers.
-            device: The device that the model expects the mask on.
         """
         zero = torch.zeros((), dtype=dtype, device=device)
         shape = (batch, 1, len(positioned.queries), len(positioned.keys))
@@ -130,30 +120,18 @@ def _get_table(mask: MaskTensor, tables: dict[int, Tensor]) -> Tensor:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PredicateMask(Mask):
-    """A mask function that has no equivalent among Jumok's masks; evaluated cell by cell.
-
-    Attributes:
-        function: The mask function of transformers.
-    """
+    """A mask function that has no equivalent among Jumok's masks; evaluated cell by cell."""
 
     function: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
     needs_check = False
 
     def evaluate(self, grid: Grid) -> Tensor:
-        """Call the function on every cell of the grid.
-
-        Args:
-            grid: The cells to evaluate.
-        """
+        """Call the function on every cell of the grid."""
         coordinates = torch.broadcast_tensors(grid.batch, grid.head, grid.query, grid.key)
         return self.function(*coordinates).to(torch.bool)
 
     def classify_blocks(self, blocks: BlockGrid) -> Tensor:
-        """Classify every block as partially allowed.
-
-        Args:
-            blocks: The blocks of the grid.
-        """
+        """Classify every block as partially allowed."""
         return torch.full((1, 1, 1, 1), PARTIAL, dtype=torch.int8, device=blocks.keys.device)
 
     def __repr__(self) -> str:
@@ -218,7 +196,6 @@ def translate_mask_function(function: MaskFunction, masking: ModuleType) -> Mask
     """Translate a mask function of transformers into a mask expression; None where it allows everything.
 
     Args:
-        function: The mask function.
         masking: The module ``transformers.masking_utils``.
     """
     if function is masking.causal_mask_function:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from torch import nn
@@ -9,19 +11,32 @@ from torch import nn
 from .site_names import remove_call_suffix
 
 MLP_NAMES = frozenset({"mlp", "feed_forward", "ffn", "DenseReluDense"})
+#: MLPs that add the residual stream to their result, and their part that computes what is added
+MLPS_WITH_RESIDUAL = {
+    "BloomMLP": "dense_4h_to_h",
+    "CpmAntFFNBlock": "ffn",
+    "DabDetrDecoderLayerFFN": "fc2",
+    "FunnelPositionwiseFFN": "linear_2",
+    "LwDetrMLP": "fc2",
+    "MptMLP": "down_proj",
+    "Pix2StructTextLayerFF": "DenseReluDense",
+    "RfDetrMLP": "fc2",
+    "TimesFmMLP": "down_proj",
+}
 #: names of the output projection as a submodule of the attention
 OUTPUT_PROJECTION_NAMES = (
     "c_proj", "o_proj", "out_proj", "out_lin", "o", "dense", "proj", "wo", "Wo", "linear_out", "attention_out",
 )  # fmt: skip
+ATTENTION_CLASS = re.compile("(Att(entio)?n|MultiHead)(?!.*Output)")
 #: BERT and Swin keep the heads in one module ("attention.self") and their projection in its sibling
 SIBLING_PROJECTION = "output.dense"
+SECOND_STREAMS = ("layout",)
 
 
 class Feedforward(NamedTuple):
     """An MLP of a model.
 
     Attributes:
-        block: The name of the block that contains it.
         module: The module whose output is added to the residual stream.
     """
 
@@ -30,17 +45,16 @@ class Feedforward(NamedTuple):
 
 
 def find_feedforwards(model: nn.Module) -> list[Feedforward]:
-    """Find every MLP of a model.
-
-    Args:
-        model: A model of transformers.
-    """
+    """Find every MLP of a model."""
     modules = dict(model.named_modules())
     feedforwards: list[Feedforward] = []
     for name, module in modules.items():
         block, _, word = name.rpartition(".")
+        if type(modules.get(block)).__name__ in MLPS_WITH_RESIDUAL:
+            continue  # a part of an MLP that is in the list
         if word in MLP_NAMES:
-            feedforwards.append(Feedforward(block, module))
+            part = MLPS_WITH_RESIDUAL.get(type(module).__name__)
+            feedforwards.append(Feedforward(block, module if part is None else module.get_submodule(part)))
         elif f"{name}.intermediate" in modules and f"{name}.output.dense" in modules:  # BERT, Swin
             feedforwards.append(Feedforward(name, modules[f"{name}.output.dense"]))
         elif all(f"{name}.{part}" in modules for part in ("self_attn", "fc1", "fc2")):  # BART
@@ -53,14 +67,24 @@ def find_output_projection_module(model: nn.Module, site: str) -> nn.Module | No
 
     Args:
         model: A model of Jumok or transformers.
-        site: The attention's module name.
     """
     site = remove_call_suffix(site)
     modules = dict(model.named_modules())
     for name in ("output", *OUTPUT_PROJECTION_NAMES):
         if f"{site}.{name}" in modules:
             return modules[f"{site}.{name}"]
-    return modules.get(f"{site.rpartition('.')[0]}.{SIBLING_PROJECTION}")
+    return find_sibling_projection(modules, site)
+
+
+def find_sibling_projection(modules: Mapping[str, nn.Module], name: str) -> nn.Module | None:
+    """Find the linear layer beside a module that follows its heads, as in BERT and Swin.
+
+    LiLT computes two attentions in one module and has a projection for each beside it, so neither belongs to all heads.
+    """
+    parent = name.rpartition(".")[0]
+    if any(f"{parent}.{other}_{SIBLING_PROJECTION}" in modules for other in SECOND_STREAMS):
+        return None
+    return modules.get(f"{parent}.{SIBLING_PROJECTION}")
 
 
 def find_residual_blocks(model: nn.Module) -> dict[str, nn.Module]:
@@ -69,9 +93,6 @@ def find_residual_blocks(model: nn.Module) -> dict[str, nn.Module]:
     The residual stream of the model passes from block to block. T5 keeps the attention and the MLP of a block in a list
     of their own; Swin keeps its blocks in a list inside each stage. Hence a block is the smallest element that contains
     both; where the MLPs of a model have unknown names, the smallest that contains an attention.
-
-    Args:
-        model: A model of transformers.
     """
     modules = dict(model.named_modules())
     lists = {name for name, module in modules.items() if isinstance(module, nn.ModuleList)}
@@ -89,6 +110,19 @@ def find_residual_blocks(model: nn.Module) -> dict[str, nn.Module]:
             block = max(candidates, key=len)
             blocks[block] = modules[block]
     return blocks
+
+
+def find_attention_modules(model: nn.Module) -> list[nn.Module]:
+    """Find the innermost modules that are attentions by the names of their classes."""
+
+    def is_named(module: nn.Module) -> bool:
+        return ATTENTION_CLASS.search(type(module).__name__) is not None
+
+    return [
+        module
+        for module in model.modules()
+        if is_named(module) and sum(is_named(part) for part in module.modules()) == 1
+    ]
 
 
 def _is_attention(name: str, module: nn.Module) -> bool:

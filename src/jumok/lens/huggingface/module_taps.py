@@ -2,37 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from jumok.tap import tap
 
-from .module_names import OUTPUT_PROJECTION_NAMES, SIBLING_PROJECTION, find_feedforwards, find_residual_blocks
+from .module_names import OUTPUT_PROJECTION_NAMES, find_feedforwards, find_residual_blocks, find_sibling_projection
 
 ModuleOutput = Tensor | tuple[Any, ...]
 ModuleArguments = tuple[tuple[Any, ...], dict[str, Any]]  # positional and keyword arguments
 NameSite = Callable[[str], str]
+Hook = Callable[..., Any]
 
 
-def keep_name(name: str) -> str:
-    """Return a module name as the name of its site.
+class TapPoint(NamedTuple):
+    """A module whose input or output is tapped.
 
-    Args:
-        name: The name of a block or an attention.
+    Attributes:
+        name: The name of the block or attention that its site belongs to.
+        word: "input", "feedforward_output" or "block_output".
     """
-    return name
+
+    module: nn.Module
+    name: str
+    word: str
+
+
+def find_tap_points(model: nn.Module) -> list[TapPoint]:
+    """Find the inputs of blocks and the outputs of attentions and MLPs."""
+    points = [TapPoint(block, name, "input") for name, block in find_residual_blocks(model).items()]
+    points += [TapPoint(module, name, "feedforward_output") for name, module in find_feedforwards(model)]
+    modules = dict(model.named_modules())
+    for name in modules:
+        # the output of the projection, because some attentions add the residual stream themselves (BLOOM)
+        projections = (modules.get(f"{name}.{projection}") for projection in OUTPUT_PROJECTION_NAMES)
+        projection = next((module for module in projections if module is not None), None)
+        if projection is not None:
+            points.append(TapPoint(projection, name, "block_output"))
+        sibling = find_sibling_projection(modules, name)
+        if name.rpartition(".")[2] in ("self", "attention") and sibling is not None:
+            points.append(TapPoint(sibling, name, "block_output"))
+    return points
 
 
 def register_taps(
-    model: nn.Module, name_site: NameSite = keep_name, name_input: NameSite = keep_name
+    points: Iterable[TapPoint], name_site: NameSite, name_input: NameSite, limit: Callable[[Hook], Hook]
 ) -> list[RemovableHandle]:
-    """Register forward hooks that pass the inputs of blocks and the outputs of attentions and MLPs to ``tap()``.
+    """Register forward hooks that pass inputs and outputs of modules to ``tap()``.
 
     Args:
-        model: A model of transformers.
         name_site: Returns the site name of a block or an attention for its module name. It is called at every tap,
             because a module that runs several times in one forward pass is a different layer each time.
         name_input: Likewise for the input of a block, which comes before its attention.
@@ -40,23 +61,13 @@ def register_taps(
     Returns:
         The handles that remove the hooks.
     """
-    handles = [
-        block.register_forward_pre_hook(_create_input_hook(name, name_input), with_kwargs=True)
-        for name, block in find_residual_blocks(model).items()
-    ]
-    for name, module in find_feedforwards(model):
-        handles.append(module.register_forward_hook(_create_output_hook(name, "feedforward_output", name_site)))
-    modules = dict(model.named_modules())
-    for name in modules:
-        # the output of the projection, because some attentions add the residual stream themselves (BLOOM)
-        projections = (modules.get(f"{name}.{projection}") for projection in OUTPUT_PROJECTION_NAMES)
-        projection = next((module for module in projections if module is not None), None)
-        if projection is not None:
-            handles.append(projection.register_forward_hook(_create_output_hook(name, "block_output", name_site)))
-        parent, _, word = name.rpartition(".")
-        sibling = modules.get(f"{parent}.{SIBLING_PROJECTION}")
-        if word in ("self", "attention") and sibling is not None:
-            handles.append(sibling.register_forward_hook(_create_output_hook(name, "block_output", name_site)))
+    handles: list[RemovableHandle] = []
+    for module, name, word in points:
+        if word == "input":
+            hook = limit(_create_input_hook(name, name_input))
+            handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
+        else:
+            handles.append(module.register_forward_hook(limit(_create_output_hook(name, word, name_site))))
     return handles
 
 

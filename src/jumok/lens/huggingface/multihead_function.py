@@ -23,8 +23,6 @@ def compute_multihead(args: Sequence[Any], kwargs: Mapping[str, Any], attend: At
     """Compute ``torch.nn.functional.multi_head_attention_forward`` without its weights.
 
     Args:
-        args: Its positional arguments.
-        kwargs: Its keyword arguments.
         attend: Computes the attention of ``[batch, head, position, width]`` tensors.
 
     Returns:

@@ -18,8 +18,6 @@ class OutputDifference(NamedTuple):
 
     Attributes:
         name: The output, such as "logits".
-        size: The largest difference.
-        bound: The largest difference that is allowed.
     """
 
     name: str
@@ -37,7 +35,6 @@ def compare_outputs(expected: Any, actual: Any, token_masks: Mapping[int, Tensor
 
     Args:
         expected: The output of the model without the lens.
-        actual: Its output under the lens.
         token_masks: By length, which tokens ``[batch, length]`` are real. Tensors ``[batch, length, ...]`` are compared
             only there.
 
@@ -61,7 +58,6 @@ def list_tensors(output: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
 
     Args:
         output: A tensor, or tuples, lists and dictionaries of tensors.
-        name: The name of the output.
     """
     if isinstance(output, Tensor):
         if output.is_floating_point() or output.is_complex():

@@ -57,7 +57,6 @@ class FollowedProduct:
     Attributes:
         query: The left factor ``[..., query, width]``.
         key: The right factor, transposed: ``[..., key, width]``.
-        scale: The number that the product has been multiplied by.
         heads: The number of heads, once the tensor has had the shape ``[batch, head, query, key]``.
     """
 
@@ -72,7 +71,6 @@ class FollowedWeights:
     """The softmax of a followed product.
 
     Attributes:
-        product: The product.
         scores: The tensor that the softmax was applied to.
     """
 
@@ -113,16 +111,25 @@ class AttentionRecognizer(TorchFunctionMode):
         count: The number of attentions found so far.
     """
 
-    def __init__(self, compute: Callable[[RecognizedAttention], Tensor]) -> None:
+    def __init__(
+        self,
+        compute: Callable[[RecognizedAttention], Tensor],
+        is_active: Callable[[], bool],
+        report_softmax: Callable[[], object],
+    ) -> None:
         """Create a recognizer.
 
         Args:
             compute: Computes the output of a recognised attention, ``[batch, head, query, value_width]``.
+            is_active: Returns whether the model computes the next operation; others are left alone.
+            report_softmax: Called at every softmax, whether it becomes part of an attention or not.
         """
         super().__init__()
         self.batch = 1
         self.count = 0
         self._compute_attention = compute
+        self._is_active = is_active
+        self._report_softmax = report_softmax
         self._followed: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
     def __torch_function__(
@@ -134,6 +141,8 @@ class AttentionRecognizer(TorchFunctionMode):
     ) -> Any:
         """Execute an operation of torch; the arguments are those that torch passes to every such mode."""
         kwargs = kwargs or {}
+        if not self._is_active():
+            return func(*args, **kwargs)
         name = getattr(func, "__name__", "")
         if func is functional.scaled_dot_product_attention:
             return self._compute_kernel_call(func, args, kwargs)
@@ -149,6 +158,8 @@ class AttentionRecognizer(TorchFunctionMode):
             arguments = {**dict(zip(("input", "batch1", "batch2"), args, strict=False)), **kwargs}
             self._remember_product(output, arguments["batch1"], arguments["batch2"], float(kwargs.get("alpha", 1.0)))
             return output
+        if name in SOFTMAX:
+            self._report_softmax()
         source = next(
             (argument for argument in args if isinstance(argument, Tensor) and argument in self._followed), None
         )

@@ -1,8 +1,9 @@
-"""Route a transformers model through ``attend()`` while a context is open, and restore it afterwards.
+"""Route a transformers model through ``attend()`` while a run executes, and restore it afterwards.
 
 transformers looks up its attention and mask functions by name in two registries. Jumok's functions are registered under
-names of their own for each model, and the configs of the model and its parts select these names. Attentions outside the
-registry are found by the recognizer.
+names of their own, and during a run the configs of the model and its parts select these names. Attentions outside the
+registry are found by the recognizer. Everything that a run changes acts only in this run: the hooks and functions look
+for its ``ForwardScope`` among the listeners of the context.
 """
 
 from __future__ import annotations
@@ -17,21 +18,23 @@ import torch
 from torch import Tensor, nn
 
 from jumok.attention import mask as masks
-from jumok.attention.attend import attend
 from jumok.attention.score import ScaledDot
 from jumok.errors import ArgumentError
+from jumok.lens.model_state import change_lock
+from jumok.tap import listen
 
 from .attention_function import create_attention_function
 from .forward_scope import ForwardScope
 from .longformer import replace_longformer_attention
 from .mask_functions import create_mask_function
-from .module_taps import register_taps
-from .recognizer import AttentionRecognizer, RecognizedAttention
+from .module_names import find_attention_modules
+from .module_taps import find_tap_points, register_taps
+from .recognizer import RecognizedAttention
 from .score_tables import TableArguments, read_added_table, read_boolean_table, split_scores
-from .site_names import SiteNames
 
 #: who computes the attentions in transformers' registry
 REGISTRY, OWN, EAGER = "registry", "own", "eager"
+PREFIX = "jumok-"  # of the names of Jumok's functions in the registries
 
 
 class TransformersModules(NamedTuple):
@@ -43,9 +46,6 @@ class TransformersModules(NamedTuple):
 
 def import_transformers(model: nn.Module) -> TransformersModules:
     """Import transformers if the model is one of its models.
-
-    Args:
-        model: The model to check.
 
     Raises:
         ArgumentError: If the model is not a model of transformers, or transformers is not installed.
@@ -66,99 +66,87 @@ def import_transformers(model: nn.Module) -> TransformersModules:
 
 
 def list_parts(model: nn.Module) -> list[Any]:
-    """Return a model of transformers and the models of transformers inside it.
-
-    Args:
-        model: A model of transformers.
-    """
+    """Return a model of transformers and the models of transformers inside it."""
     package = import_transformers(model).package
     return [module for module in model.modules() if isinstance(module, package.PreTrainedModel)]
 
 
-@contextmanager
-def route_attention(
-    model: nn.Module, *, functions: str = REGISTRY, recognize: bool = True
-) -> Iterator[AttentionRecognizer | None]:
-    """Compute the model's attentions with ``attend()`` while the context is open.
+class RoutedModel:
+    """A model of transformers, with what its runs need to know of its modules."""
 
-    Args:
-        model: A model of transformers.
-        functions: Who computes the attentions in transformers' registry: "registry" (the function registered here),
-            "own" (the model's own implementation) or "eager" (its eager functions). The recognizer finds attentions in
-            the last two.
-        recognize: Whether to look for attentions outside the registry.
+    def __init__(self, model: nn.Module) -> None:
+        """Find the modules to follow."""
+        self._model = model
+        self._names = {id(module): name for name, module in model.named_modules()}
+        self._parts = list_parts(model)
+        self._tap_points = find_tap_points(model)
+        self._attentions = find_attention_modules(model)
 
-    Yields:
-        The recognizer, which counts the attentions that it finds; None without one.
-    """
-    sites = SiteNames(model)
-    parts = list_parts(model)
-    recognizer = AttentionRecognizer(lambda attention: _compute_recognized(attention, scope)) if recognize else None
-    scope = ForwardScope(sites, recognizer)
-    with ExitStack() as stack:
-        if functions == REGISTRY:
-            stack.enter_context(_register_functions(model, sites))
-        elif functions == EAGER:
-            stack.enter_context(select_implementation(model, lambda _: "eager"))
-        stack.enter_context(replace_longformer_attention(model, sites))
-        for handle in register_taps(model, sites.name_module_call, sites.name_input):
-            stack.callback(handle.remove)
-        stack.enter_context(scope.follow(model, parts))
-        yield recognizer
+    @contextmanager
+    def route(self, functions: str, recognize: bool) -> Iterator[ForwardScope]:
+        """Compute the model's attentions with ``attend()`` while the context is open.
 
+        Args:
+            functions: Who computes the attentions in transformers' registry: "registry" (Jumok's function), "own" (the
+                model's own implementation) or "eager" (its eager functions). The recognizer finds attentions in the
+                last two.
+            recognize: Whether to look for attentions outside the registry.
 
-@contextmanager
-def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Switch a model to evaluation mode while the context is open.
-
-    Args:
-        model: The model.
-    """
-    was_training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(was_training)
+        Yields:
+            The run, whose hooks act while the context is open.
+        """
+        scope = ForwardScope(self._names, _compute_recognized if recognize else None)
+        implementations: dict[str, Callable[[str], str]] = {
+            REGISTRY: _register_functions,
+            OWN: str,
+            EAGER: lambda _: "eager",
+        }
+        with ExitStack() as stack:
+            stack.enter_context(select_implementation(self._model, implementations[functions]))
+            stack.enter_context(listen(scope))
+            stack.enter_context(replace_longformer_attention(self._model, scope))
+            for handle in register_taps(
+                self._tap_points, scope.sites.name_module_call, scope.sites.name_input, scope.limit
+            ):
+                stack.callback(handle.remove)
+            stack.enter_context(scope.follow(self._model, self._parts, self._attentions))
+            yield scope
 
 
 @contextmanager
 def select_implementation(model: nn.Module, choose: Callable[[str], str]) -> Iterator[None]:
     """Change the implementation of attention of a model and its parts while the context is open.
 
+    Only one thread at a time can do this.
+
     Args:
-        model: A model of transformers.
-        choose: Returns the new implementation for the present one.
+        choose: Returns the new implementation for the model's own one.
     """
     configs = {id(part.config): part.config for part in list_parts(model)}.values()
-    previous = [(config, config._attn_implementation) for config in configs]
-    try:
-        for config, implementation in previous:
-            config._attn_implementation_internal = choose(implementation)
-        yield
-    finally:
-        for config, implementation in previous:
-            config._attn_implementation_internal = implementation
-
-
-@contextmanager
-def _register_functions(model: nn.Module, sites: SiteNames) -> Iterator[None]:
-    """Register Jumok's attention and mask functions for a model, and select them in its configs."""
-    package, masking = import_transformers(model)
-    registries = (package.AttentionInterface, masking.AttentionMaskInterface)
-    implementations = {str(part.config._attn_implementation) for part in list_parts(model)}
-    # unique for each model, so that two open lenses do not interfere
-    names = {implementation: f"jumok-{id(model)}-{implementation}" for implementation in implementations}
-    try:
-        for implementation, name in names.items():
-            registries[0].register(name, create_attention_function(sites, implementation))
-            registries[1].register(name, create_mask_function(masking, implementation))
-        with select_implementation(model, lambda implementation: names[str(implementation)]):
+    with change_lock:
+        previous = [(config, config._attn_implementation) for config in configs]
+        try:
+            for config, implementation in previous:
+                # a run in a callback of another run finds the implementation of that run
+                config._attn_implementation_internal = choose(str(implementation).removeprefix(PREFIX))
             yield
-    finally:
-        for registry in registries:
-            for name in names.values():
-                registry._global_mapping.pop(name, None)
+        finally:
+            for config, implementation in previous:
+                config._attn_implementation_internal = implementation
+
+
+def _register_functions(implementation: str) -> str:
+    """Register Jumok's functions in place of an implementation, and return their name.
+
+    They stay: a call in another thread may have read their name before the run restored the config.
+    """
+    package = importlib.import_module("transformers")
+    masking = importlib.import_module("transformers.masking_utils")
+    name = f"{PREFIX}{implementation}"
+    if name not in package.AttentionInterface._global_mapping:
+        masking.AttentionMaskInterface.register(name, create_mask_function(masking, implementation))
+        package.AttentionInterface.register(name, create_attention_function(implementation))
+    return name
 
 
 def _compute_recognized(attention: RecognizedAttention, scope: ForwardScope) -> Tensor:
@@ -178,7 +166,7 @@ def _compute_recognized(attention: RecognizedAttention, scope: ForwardScope) -> 
         # PyTorch's kernels count both positions from 0
         queries = range(query.shape[2])
         mask = masks.causal if mask is None else mask & masks.causal
-    return attend(
+    output = scope.attend(
         query,
         key,
         attention.value,
@@ -189,6 +177,7 @@ def _compute_recognized(attention: RecognizedAttention, scope: ForwardScope) -> 
         query_positions=queries,
         key_positions=keys,
     )
+    return output.clone()  # a model may go on to change it in place, as Nystromformer does, but not the recorded one
 
 
 def _read_kernel_mask(added: Tensor, queries: range, keys: range) -> TableArguments:

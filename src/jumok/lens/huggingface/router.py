@@ -9,22 +9,24 @@ models of the same class and config.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from jumok.errors import ArgumentError, JumokError
+from jumok.errors import ArgumentError, IncompleteWarning, JumokError
 from jumok.lens.capture.recorder import Recorder
+from jumok.lens.model_state import change_lock, evaluation_mode
 from jumok.lens.run_progress import RunProgress
-from jumok.tap import listen
+from jumok.lens.sites import MAX_EXAMPLES
+from jumok.tap import isolate, listen
 
 from .attention_maps import run_with_maps
 from .output_comparison import compare_outputs
-from .recognizer import AttentionRecognizer
-from .route_attention import EAGER, OWN, REGISTRY, evaluation_mode, list_parts, route_attention
+from .route_attention import EAGER, OWN, REGISTRY, RoutedModel, list_parts, select_implementation
 
 EDITABLE, MAPS_ONLY, REFUSED = "editable", "maps only", "refused"
 #: with more positions, only the logits of the last ones are compared: all of them would take gigabytes
@@ -49,7 +51,7 @@ class Support(NamedTuple):
 
     Attributes:
         level: "editable", "maps only" or "refused".
-        reason: Why it is not editable; "" if it is.
+        reason: Why it is not editable, or which of its attentions are not recorded; "" if all are.
         route: The way to its attentions; None if it is not editable.
     """
 
@@ -63,10 +65,9 @@ _verified: dict[CacheKey, Support] = {}
 
 
 class Router:
-    """Opens the route of one model, and verifies it once for each kind of input.
+    """Routes the attentions of one model, and verifies this once for each kind of input.
 
     Attributes:
-        model: The model.
         support: What the lens can do with the model; None before the first run.
     """
 
@@ -74,39 +75,29 @@ class Router:
         """Prepare a model.
 
         Args:
-            model: A model of transformers.
             report: Receives a sentence before the verification, which takes two forward passes.
         """
         self.model = model
         self.support: Support | None = None
         self._report = report
         self._config = model.config.to_json_string(use_diff=False)
-        self._stack = ExitStack()
-        self._open_route: Route | None = None
-        self._recognizer: AttentionRecognizer | None = None
+        self._routed = RoutedModel(model)
+        self._warned = ""
 
-    def open(self) -> None:
-        """Open the route of the last verification, or the most common one."""
+    @contextmanager
+    def open_route(self) -> Iterator[None]:
+        """Route the model's attentions through ``attend()``, as its last verification says, while the context is open.
+
+        Only one thread at a time can do this.
+        """
         route = None if self.support is None else self.support.route
-        self._open(route or self._guess_route())
-
-    def close(self) -> None:
-        """Restore the model."""
-        self._stack.close()
-        self._open_route = None
-
-    def reopen(self) -> None:
-        """Open the route again, for a new start after a forward pass that was interrupted."""
-        route = self._open_route
-        self.close()
-        if route is not None:
-            self._open(route)
+        with self._routed.route(*(route or self._guess_route())):
+            yield
 
     def prepare(self, inputs: tuple[Any, ...], settings: dict[str, Any], check: bool, progress: RunProgress) -> Support:
-        """Verify the route for these inputs, unless that is known already, and open it.
+        """Verify the route for these inputs, unless that is known already.
 
         Args:
-            inputs: The model's inputs.
             settings: Further arguments of ``forward``.
             check: Whether to verify; if not, the most common route is taken.
             progress: Called at every module of the forward passes, which it can stop.
@@ -114,29 +105,23 @@ class Router:
         Raises:
             ArgumentError: If the lens cannot record the model.
         """
-        key = self._build_cache_key(inputs, settings)
         if not check:
             self.support = Support(EDITABLE, route=self._guess_route())
-        elif key in _verified:
+            return self.support
+        key = self._build_cache_key(inputs, settings)
+        with change_lock:  # another thread may be about to find out the same
+            if key not in _verified:
+                if self._report is not None:
+                    self._report(f"comparing {type(self.model).__name__} under the lens with the plain model (once)")
+                with isolate(), progress.follow(self.model):
+                    _verified[key] = self._verify(inputs, settings, progress)
             self.support = _verified[key]
-        else:
-            if self._report is not None:
-                self._report(f"comparing {type(self.model).__name__} under the lens with the plain model (once)")
-            with progress.follow(self.model):
-                self.support = _verified[key] = self._verify(inputs, settings, progress)
         if self.support.level == REFUSED:
             raise ArgumentError(self.support.reason)
-        if self.support.route is not None:
-            self._open(self.support.route)
+        if self.support.level == EDITABLE and self.support.reason not in ("", self._warned):
+            self._warned = self.support.reason
+            warnings.warn(f"{type(self.model).__name__} is {self._warned}", IncompleteWarning, stacklevel=4)
         return self.support
-
-    def _open(self, route: Route) -> None:
-        if route == self._open_route:
-            return
-        self.close()
-        context = route_attention(self.model, functions=route.functions, recognize=route.recognize)
-        self._recognizer = self._stack.enter_context(context)
-        self._open_route = route
 
     def _guess_route(self) -> Route:
         """Return the route of most models: the registry, and the recognizer where a part does not use the registry."""
@@ -160,15 +145,14 @@ class Router:
         """
         settings = _request_all_logits(settings, inputs)
         token_masks = _collect_token_masks(settings)
-        self.close()
-        expected = self._forward(inputs, settings)
+        with select_implementation(self.model, str):
+            expected = self._forward(inputs, settings)
         reasons: list[str] = []
         for functions in (REGISTRY, OWN, EAGER):
             route = Route(functions, recognize=True)
             recorder = Recorder()
             try:
-                self._open(route)
-                with listen(recorder):
+                with self._routed.route(*route) as scope, listen(recorder):
                     actual = self._forward(inputs, settings)
             except JumokError as error:
                 reasons.append(str(error))
@@ -176,16 +160,15 @@ class Router:
             except Exception as error:
                 reasons.append(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
                 continue
-            finally:
-                self.close()
             if not recorder.attentions:
                 reasons.append("no attention was found in its forward pass")
                 continue
             difference = compare_outputs(expected, actual, token_masks)
             if difference.is_allowed:
                 # the recognizer looks at every operation, so it is used only where it finds something
-                is_needed = self._recognizer is not None and self._recognizer.count > 0
-                return Support(EDITABLE, route=route._replace(recognize=is_needed))
+                is_needed = scope.recognizer is not None and scope.recognizer.count > 0
+                reason = _describe_incomplete(self.model, scope.list_incomplete_attentions(recorder.attentions))
+                return Support(EDITABLE, reason, route._replace(recognize=is_needed))
             reasons.append(
                 f"{difference.name} differs by {difference.size:.1e} from the model without the lens, more than "
                 f"{difference.bound:.1e}"
@@ -215,6 +198,18 @@ class Router:
         with evaluation_mode(self.model), torch.no_grad(), torch.random.fork_rng():
             torch.manual_seed(0)
             return self.model(*_copy_state(inputs), **_copy_state(settings))
+
+
+def _describe_incomplete(model: nn.Module, incomplete: list[str]) -> str:
+    """Say which attention modules are not recorded completely; "" if all are."""
+    if not incomplete:
+        return ""
+    classes = sorted({type(model.get_submodule(name)).__name__ for name in incomplete})
+    names = ", ".join([*incomplete[:MAX_EXAMPLES], *["..."][: len(incomplete) > MAX_EXAMPLES]])
+    return (
+        f"incomplete: {' and '.join(classes)} compute{'s' if len(classes) == 1 else ''} something other than "
+        f"softmax(q k^T) v, which is not recorded, in {names}"
+    )
 
 
 def _copy_state(arguments: Any) -> Any:

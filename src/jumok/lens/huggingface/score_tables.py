@@ -37,8 +37,6 @@ class TableBias(Bias):
 
     Attributes:
         table: The numbers, ``[batch or 1, head or 1, query or 1, key]``.
-        first_query: The position of the first row.
-        first_key: The position of the first column.
     """
 
     table: Tensor
@@ -46,11 +44,7 @@ class TableBias(Bias):
     first_key: int
 
     def evaluate(self, grid: Grid) -> Tensor:
-        """Return the numbers of the grid's cells.
-
-        Args:
-            grid: The cells to evaluate.
-        """
+        """Return the numbers of the grid's cells."""
         return _read_cells(self.table, grid, self.first_query, self.first_key)
 
     @property
@@ -65,8 +59,6 @@ class TableMask(Mask):
 
     Attributes:
         table: True = may attend, ``[batch or 1, head or 1, query or 1, key]``.
-        first_query: The position of the first row.
-        first_key: The position of the first column.
     """
 
     table: Tensor
@@ -75,19 +67,11 @@ class TableMask(Mask):
     needs_check = False
 
     def evaluate(self, grid: Grid) -> Tensor:
-        """Return the grid's allowed cells.
-
-        Args:
-            grid: The cells to evaluate.
-        """
+        """Return the grid's allowed cells."""
         return _read_cells(self.table, grid, self.first_query, self.first_key)
 
     def classify_blocks(self, blocks: BlockGrid) -> Tensor:
-        """Classify every block as partially allowed.
-
-        Args:
-            blocks: The blocks of the grid.
-        """
+        """Classify every block as partially allowed."""
         return torch.full((1, 1, 1, 1), PARTIAL, dtype=torch.int8, device=blocks.keys.device)
 
     def __repr__(self) -> str:
@@ -108,8 +92,6 @@ def read_boolean_table(table: Tensor, queries: range, keys: range) -> TableArgum
 
     Args:
         table: True = may attend, ``[batch or 1, head or 1, query or 1, key]``.
-        queries: The positions of the queries.
-        keys: The positions of the keys.
     """
     if bool(table.all()):
         return TableArguments(None, None)
@@ -121,8 +103,6 @@ def read_added_table(table: Tensor, queries: range, keys: range) -> TableArgumen
 
     Args:
         table: The numbers, ``[batch or 1, head or 1, query or 1, key]``.
-        queries: The positions of the queries.
-        keys: The positions of the keys.
     """
     highest = table.amax(-1, keepdim=True)
     # In a row without an allowed cell all numbers are equally low, and the model attends to all of them. A number that
@@ -141,9 +121,6 @@ def split_scores(scores: Tensor, product: Tensor, queries: range, keys: range) -
 
     Args:
         scores: The scores before the softmax, ``[batch, head, query, key]``.
-        product: The scaled dot products, likewise.
-        queries: The positions of the queries.
-        keys: The positions of the keys.
     """
     added = scores - product
     largest = max(1.0, float(product.abs().max())) if product.numel() else 1.0

@@ -10,11 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
+import jumok
 from huggingface_models import MODELS, build_model
 from jumok.errors import ArgumentError
 from jumok.lens import Ablate, Edit, Lens, Patch, sweep_patches
 from jumok.lens.effects.metrics import LogProbability
-from jumok.lens.huggingface.module_taps import register_taps
+from jumok.lens.huggingface.module_taps import find_tap_points, register_taps
 from jumok.models import RNNSeq2Seq, RNNSeq2SeqConfig
 from jumok.models.registry import get_family
 from jumok.tap import listen
@@ -66,7 +67,7 @@ def test_sites_are_named_when_a_module_runs() -> None:
     def name_site(name: str) -> str:
         return f"{name}#{runs['forward']}"
 
-    handles = register_taps(model, name_site, name_site)
+    handles = register_taps(find_tap_points(model), name_site, name_site, lambda hook: hook)
     with listen(lambda site, value: (sites.append(site), value)[1]):
         for _ in range(2):
             model(**MODELS["t5"][2])
@@ -215,11 +216,14 @@ def test_mistakes_in_a_residual_patch_raise() -> None:
         other = lens.run(input_ids=tokens[:1, :7], keep="input")
         two_texts = lens.run(input_ids=tokens, keep="input")
         without_inputs = lens.run(input_ids=tokens)
+        longer = lens.run(input_ids=torch.cat([tokens[:1], tokens[:1, :2]], 1), keep="input")
+        lens.run(input_ids=tokens[:1], edits=Patch(layer=1, positions=[0, 5], part="residual", source=longer))
         for source, positions, message in (
             (without_inputs, None, r"did not record transformer.h.1.input; .*keep='input'"),
             (other, None, "the source capture has 7 positions"),
             (other, (0, 99), "transformer.h.1.input has 11 positions, counted from 0; 99 is not"),
-            (two_texts, None, "has 2 texts with vectors of width 32, but this forward pass has 1"),
+            (two_texts, None, "has 2 texts, but this forward pass has 1"),
+            (longer, None, r"has 13 positions at transformer\.h\.1\.input, but this text has 11"),
         ):
             with pytest.raises(ArgumentError, match=message):
                 lens.run(
@@ -283,5 +287,8 @@ def test_a_sweep_of_tiny_finds_the_changed_character(tmp_path: Path) -> None:
     assert torch.allclose(sweep.recovered * (sweep.clean - sweep.corrupted), sweep.effects)
     image = sweep.save(tmp_path / "sweep.svg")
     assert "position" in image.read_text() and "blocks.1" in image.read_text()
+    tiny = jumok.load("tiny")
+    named = sweep_patches(tiny.model, clean, corrupted, metric=LogProbability(" "), tokenizer=tiny.tokenizer)
+    assert torch.equal(named.effects, sweep.effects) and named.labels == sweep.labels
     with pytest.raises(ArgumentError, match="19 positions for the clean input and 20 for the corrupted"):
         sweep_patches("tiny", clean[:-1], corrupted)
