@@ -13,6 +13,7 @@ import pytest
 import torch
 import transformers
 from click.testing import CliRunner
+from safetensors.torch import load_file, save_file
 
 import jumok
 from jumok.checkpoint.huggingface import xlm
@@ -124,6 +125,37 @@ def test_pipeline_names_the_classes(tmp_path: Path) -> None:
     for text, row in zip(("the cat", "on the mat"), rows, strict=True):
         expected = {share["name"]: share["share"] for share in jumok.run(tmp_path / "run", text)}
         assert {share["label"]: share["score"] for share in row} == pytest.approx(expected, abs=1e-5)
+
+
+def build_chat_model(config: GPTConfig, end: str) -> tuple[GPT, Tokenizer]:
+    """Return a model that writes the next letters, ends its turn after "d", and goes on with "a"."""
+    tokenizer = Tokenizer.for_characters("abcdef").with_special_tokens(["<end>", "<turn>"])
+    turn = tokenizer.encode("<turn>")[0]
+    tokenizer = Tokenizer(tokenizer._inner, {"end": end}, "{{ messages[0]['content'] }}", [turn])
+    model = GPT(config.replace(vocabulary=tokenizer.vocabulary, width=12, heads=3, hidden=12, layers=1, tied=False))
+    following = dict(zip(tokenizer.encode("abcd<turn>"), tokenizer.encode("bcd<turn>a"), strict=True))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.fill_(float("norm" in name and name.endswith("weight")))  # the residual is the embedding
+        model.embedding.weight.fill_diagonal_(1)
+        for token, next_token in following.items():
+            model.output.weight[next_token, token] = 1
+    return model, tokenizer
+
+
+@pytest.mark.parametrize("end", ["<turn>", "<end>"])
+@pytest.mark.parametrize("config", [llama_config(), GPTConfig()], ids=["llama", "gpt2"])
+def test_pipeline_of_a_chat_model_stops_where_ours_does(tmp_path: Path, config: GPTConfig, end: str) -> None:
+    model, tokenizer = build_chat_model(config, end)
+    jumok.save(model, tmp_path / "theirs", "huggingface", tokenizer)
+    chat = [{"role": "user", "content": "b"}]
+    pipeline = transformers.pipeline("text-generation", str(tmp_path / "theirs"))
+    answer = pipeline(chat, max_new_tokens=9, do_sample=False)[0]["generated_text"][-1]["content"]
+    assert answer == "cd" == jumok.run(tmp_path / "theirs", "b", chat=True, limit=9).removesuffix("<turn>")
+    ends = tokenizer.encode(end)[0] if end == "<turn>" else tokenizer.encode("<end><turn>")
+    for name in ("config.json", "generation_config.json"):
+        assert json.loads((tmp_path / "theirs" / name).read_text())["eos_token_id"] == ends
+    assert json.loads((tmp_path / "theirs/tokenizer_config.json").read_text())["eos_token"] == end
 
 
 def test_padded_batches_are_right_or_refused(tmp_path: Path) -> None:
@@ -263,3 +295,13 @@ def test_other_xlm_models_are_refused(tmp_path: Path, change: dict[str, Any], me
     with pytest.raises(jumok.JumokError, match=message):
         jumok.load(tmp_path / "theirs")
     assert xlm.can_express(build_encoder()) is False
+
+
+def test_parts_that_do_not_join_are_named(tmp_path: Path) -> None:
+    jumok.save(GPT(llama_config(vocabulary=11, width=12, heads=3, hidden=12, layers=1)), tmp_path / "m", "huggingface")
+    path = tmp_path / "m/model.safetensors"
+    tensors = load_file(path)
+    name = "model.layers.0.self_attn.k_proj.weight"
+    save_file({**tensors, name: tensors[name][:, :7].contiguous()}, path)
+    with pytest.raises(CheckpointError, match=r"k_proj.weight \[12, 7\].* cannot be joined to 'blocks.0"):
+        jumok.load(tmp_path / "m")

@@ -8,6 +8,7 @@ import io
 import json
 import subprocess
 import sys
+import unicodedata
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,9 @@ from jumok.data.readers.lines import ProblemLog
 from jumok.data.readers.text_pairs import read_pairs
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import DataError
+
+# one word in composed and in decomposed characters, which look the same
+NFC, NFD = "\uae0d\uc815", unicodedata.normalize("NFD", "\uae0d\uc815")
 
 Read = Callable[[Path, ProblemLog], Iterator[Any]]
 READERS: dict[str, Read] = {
@@ -271,7 +275,7 @@ def test_unusable_row_is_reported_or_counted(
         ),
         ("pairs", "a.csv", "a,b,c\n1,2,3\n", "there is no column 'source' and 'target'"),
         ("labels", "a.csv", "text,label\n", "column names but no rows"),
-        ("pairs", "a.txt", "a\tb\n", "pairs are read from .tsv, .csv, .jsonl, .po files"),
+        ("pairs", "a.txt", "a\tb\n", "pairs are read from .tsv, .csv, .jsonl, .parquet, .po files"),
         ("labels", "a.json", "{}", "labelled texts are read from"),
         ("labels", "a.csv", 'text,label\n"never closed,1\na,b\nc,d\n', "2 more lines cannot be read because of it"),
     ],
@@ -436,3 +440,52 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path, extension: str, size
     )
     characters, growth = process.stdout.split()
     assert int(characters) > size / 2 and float(growth) < 50, growth
+
+
+def test_parquet_is_read_like_other_tables(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    rows = {"id": [1, 2, 3], "review": ["warm", "dull", "fine"], "label": [1, 0, 1]}
+    path = tmp_path / "reviews.parquet"
+    parquet.write_table(pyarrow.table(rows), path)
+    assert list(read_labelled_texts(path)) == [("warm", "1"), ("dull", "0"), ("fine", "1")]
+    assert list(documents.read_documents(path, column="review")) == rows["review"]
+    pairs = [{"en": "cat", "ko": "고양이"}, {"en": "dog", "ko": "개"}]
+    parquet.write_table(pyarrow.table({"translation": pairs}), tmp_path / "pairs.parquet")
+    assert list(read_pairs(tmp_path / "pairs.parquet", "en", "ko")) == [("cat", "고양이"), ("dog", "개")]
+
+    with pytest.raises(
+        DataError, match=r"reviews.parquet:1: there is no 'body'; the fields are 'id', 'review', 'label'"
+    ):
+        list(documents.read_documents(path, column="body"))
+    path.write_bytes(path.read_bytes()[:90])
+    with pytest.raises(DataError, match=r"reviews.parquet cannot be read as a Parquet file"):
+        list(read_labelled_texts(path))
+
+
+def test_two_spellings_of_a_label_are_one_class(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text(f"text\tlabel\nwarm\t{NFC}\nfine\t{NFD}\n")
+    notices: list[str] = []
+    problems = ProblemLog(notify=lambda notice: notices.append(str(notice)))
+    assert [label for _, label in read_labelled_texts(tmp_path / "a.tsv", problems)] == [NFC, NFC]
+    assert len([line for line in notices if "decomposed" in line and NFC in line]) == 1
+
+
+def test_a_huge_cell_is_reported_or_cut(tmp_path: Path) -> None:
+    """One word of ten million characters took minutes, or gigabytes, in the tokenizer."""
+    text = "x" * 10_000_000
+    (tmp_path / "pairs.tsv").write_text(f"source\ttarget\na\tb\n{text}\tb\n")
+    with pytest.raises(DataError, match=r"pairs.tsv:3: a cell has 10,000,000 characters; the limit is 1,000,000"):
+        list(read_pairs(tmp_path / "pairs.tsv"))
+    (tmp_path / "texts.jsonl").write_text(json.dumps({"text": text}))
+    (tmp_path / "plain.txt").write_text("a line\n" + text)
+    for name, expected in (("texts.jsonl", text), ("plain.txt", f"a line\n{text}\n")):
+        pieces = list(documents.read_pieces(tmp_path / name))
+        assert "".join(piece.text for piece in pieces) == expected
+        assert max(len(piece.text) for piece in pieces) <= documents.PIECE_SIZE + len("a line\n")
+        assert [piece.ends_document for piece in pieces] == [False] * (len(pieces) - 1) + [True]
+    words = " ".join(["word"] * 100_000)
+    (tmp_path / "texts.jsonl").write_text(json.dumps({"text": words}))
+    texts = list(documents.read_documents(tmp_path / "texts.jsonl"))
+    assert "".join(texts) == words and len(texts) == 4 and all(text.endswith("word") for text in texts)

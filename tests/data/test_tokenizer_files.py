@@ -91,7 +91,7 @@ def test_large_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         path = tmp_path / file
         with path.open("wb") as handle:
             handle.truncate(limit + 1)
-        with pytest.raises(ArgumentError, match=f"{file} is larger than {limit // 1_000_000} MB"):
+        with pytest.raises(ArgumentError, match=f"{file} has {limit + 1:,} bytes; the limit for this file"):
             Tokenizer.load(tmp_path)
         path.unlink()
 
@@ -211,3 +211,11 @@ def test_gguf_end_of_turn_token_is_an_end_token() -> None:
     assert Tokenizer.from_gguf(fields).ends == (1, 3)
     with pytest.raises(ArgumentError, match="the eot token is 4, but there are 4 tokens"):
         Tokenizer.from_gguf({**fields, "tokenizer.ggml.eot_token_id": 4})
+
+
+def test_a_loaded_tokenizer_writes_the_same_files(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.train(["a text"], 270, {"pad": "<pad>", "mask": "<mask>", "end": "</s>", "begin": "<s>"})
+    tokenizer.save(tmp_path / "first")
+    Tokenizer.load(tmp_path / "first").save(tmp_path / "second")
+    for path in (tmp_path / "first").iterdir():
+        assert path.read_bytes() == (tmp_path / "second" / path.name).read_bytes(), path.name

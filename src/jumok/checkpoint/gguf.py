@@ -28,10 +28,6 @@ ROWS_PER_CHUNK = 2048  # dequantising a whole embedding at once would need sever
 def load_gguf(path: Path, dtype: torch.dtype) -> Loaded:
     """Load a model and its tokenizer from a GGUF file.
 
-    Args:
-        path: The file.
-        dtype: The dtype of the parameters.
-
     Raises:
         CheckpointError: If the gguf package is missing, or the file is damaged or not supported.
     """

@@ -30,8 +30,6 @@ class StoredTensor:
     """A tensor in the file.
 
     Attributes:
-        shape: Its shape, rows first.
-        type_number: The number of its quantisation type in GGUF.
         start: The offset of its first byte in the file.
     """
 
@@ -113,7 +111,6 @@ def read_header(path: Path, block_sizes: dict[int, tuple[int, int]]) -> tuple[JS
     """Return the metadata and the tensors of a GGUF file.
 
     Args:
-        path: The file.
         block_sizes: Values per block and bytes per block, by type number.
 
     Raises:

@@ -22,10 +22,7 @@ class Loaded:
     """A model and the files that belong to it.
 
     Attributes:
-        model: The model, in evaluation mode.
         tokenizer: Its tokenizer; None if the folder has none.
-        config: The model's config.
-        family: The name of the model's family.
         preparation: How images are resized and normalised; None if the model reads no images.
         labels: The names of the classes, in order; None if they have no names.
         speech_tokens: The special tokens of a model that transcribes audio; None for other models.
@@ -58,10 +55,6 @@ def check_vocabulary(tokenizer: Tokenizer, model: Model) -> None:
 
     A few tokens more than the model has embeddings for are common: fine-tuned models add tokens that are not used.
 
-    Args:
-        tokenizer: The tokenizer.
-        model: The model that reads its ids.
-
     Raises:
         CheckpointError: If the tokenizer's vocabulary is more than twice as large.
     """
@@ -75,10 +68,6 @@ def check_vocabulary(tokenizer: Tokenizer, model: Model) -> None:
 
 def check_speech_tokens(speech_tokens: SpeechTokens, model: Model) -> None:
     """Raise an error if special tokens do not belong to a model.
-
-    Args:
-        speech_tokens: The special tokens.
-        model: The speech model.
 
     Raises:
         CheckpointError: If a token is not in the vocabulary, or a head is not in the decoder.
@@ -113,7 +102,6 @@ def check_labels(labels: object, model: Model) -> tuple[str, ...]:
 
     Args:
         labels: One name per class; it may come from an untrusted file.
-        model: The model whose classes they name.
 
     Raises:
         CheckpointError: If the model has no classes or a different number of them, or a label is not a short text.
@@ -143,7 +131,6 @@ def parse_id2label(id2label: JSONValue, model: Model) -> tuple[str, ...] | None:
 
     Args:
         id2label: "id2label" in config.json, such as {"0": "cat", "1": "dog"}.
-        model: The model whose classes they name.
 
     Raises:
         CheckpointError: If the labels are not one text per class.

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from jumok.errors import CheckpointError
+from jumok.files import flush_to_disk
 
 from .tensor_files import read_json, safe_join
 
@@ -19,34 +20,23 @@ MANIFEST_FILE = "manifest.json"
 
 
 def compute_sha256(path: Path) -> str:
-    """Return the SHA-256 of a file as hexadecimal digits.
-
-    Args:
-        path: The file.
-    """
+    """Return the SHA-256 of a file as hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_manifest(folder: Path) -> None:
-    """Write the size and the SHA-256 of every file in a folder into its manifest.
-
-    Args:
-        folder: A folder whose files are complete.
-    """
+    """Write the size and the SHA-256 of every file in a folder into its manifest."""
     files = {
         path.name: {"sha256": compute_sha256(path), "bytes": path.stat().st_size} for path in sorted(folder.iterdir())
     }
     path = folder / MANIFEST_FILE
     path.write_text(json.dumps({"files": files}, indent=1), encoding="utf-8")
-    _flush_to_disk(path)
+    flush_to_disk(path)
 
 
 def verify_manifest(folder: Path) -> None:
     """Compare every file with the manifest.
-
-    Args:
-        folder: A folder in jumok format.
 
     Raises:
         CheckpointError: If a file is missing or changed; the message names the first one.
@@ -84,10 +74,10 @@ def create_folder_atomically(target: Path) -> Iterator[Path]:
         yield temporary
         for path in temporary.iterdir():
             path.chmod(0o666 & ~_read_umask())  # safetensors writes files that only their owner can read
-            _flush_to_disk(path)
+            flush_to_disk(path)
         temporary.chmod(0o777 & ~_read_umask())
         os.replace(temporary, target)
-        _flush_to_disk(target.parent)
+        flush_to_disk(target.parent)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
@@ -98,12 +88,3 @@ def _read_umask() -> int:
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
-
-
-def _flush_to_disk(path: Path) -> None:
-    """Write a file or folder to the disk, not only into the kernel's buffers."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -21,9 +21,6 @@ def build_on_meta(family: type[Model], config: Config, dtype: torch.dtype, origi
     """Build a model on the meta device, so that only the parameters that are read from a file take memory.
 
     Args:
-        family: The class of the model.
-        config: Its config, from an untrusted file.
-        dtype: The dtype of the parameters.
         origin: The file that contains the config, for error messages.
 
     Raises:
@@ -63,11 +60,7 @@ class Rule:
         return turned[0] if len(turned) == 1 else torch.cat(turned)
 
     def split_parameter(self, parameter: Tensor) -> list[Tensor]:
-        """Split the parameter into the tensors of the file.
-
-        Args:
-            parameter: The parameter of the model.
-        """
+        """Split the parameter into the tensors of the file."""
         parts = [parameter] if len(self.tensors) == 1 else list(parameter.split(self.sizes))
         return [(part.T if self.transposed else part).contiguous() for part in parts]
 
@@ -77,7 +70,6 @@ def rename_layer(parameter: str, tensor: str) -> list[Rule]:
 
     Args:
         parameter: The layer's name in the model, without ".weight".
-        tensor: Its name in the file.
     """
     return [Rule(f"{parameter}.{end}", (f"{tensor}.{end}",)) for end in ("weight", "bias")]
 
@@ -87,8 +79,6 @@ def concatenate_layers(parameter: str, tensors: Iterable[str], sizes: Sequence[i
 
     Args:
         parameter: The layer's name in the model, without ".weight".
-        tensors: The names in the file, in the order of concatenation.
-        sizes: The output width of each.
     """
     names = tuple(tensors)
     return [
@@ -117,7 +107,6 @@ class NameTable:
 
         Args:
             model: The model; its parameters may be on the meta device.
-            names: The names of all tensors in the file.
             read: Returns a tensor of the file by its name.
             origin: The file's name, for error messages.
 
@@ -133,7 +122,15 @@ class NameTable:
             if missing:
                 raise CheckpointError(f"{origin} has no tensor {missing[0]!r}, which parameter {name!r} needs")
 
-            loaded = rule.build_parameter([_read_floating_point(stored[tensor], read, origin) for tensor in tensors])
+            parts = [_read_floating_point(stored[tensor], read, origin) for tensor in tensors]
+            try:
+                loaded = rule.build_parameter(parts)
+            except RuntimeError:  # their shapes do not fit together
+                shapes = ", ".join(f"{tensor} {list(part.shape)}" for tensor, part in zip(tensors, parts, strict=True))
+                raise CheckpointError(
+                    f"{origin}: {shapes} cannot be joined to {name!r}, which by its config has shape "
+                    f"{list(parameter.shape)}"
+                ) from None
             if loaded.shape != parameter.shape:
                 raise CheckpointError(
                     f"{origin}: {', '.join(tensors)} give {list(loaded.shape)}, but by its config {name!r} has shape "
@@ -151,11 +148,7 @@ class NameTable:
             )
 
     def collect_tensors(self, model: nn.Module) -> dict[str, Tensor]:
-        """Return the model's parameters as the file stores them.
-
-        Args:
-            model: The model to save.
-        """
+        """Return the model's parameters as the file stores them."""
         tensors: dict[str, Tensor] = {}
         for name, parameter in model.named_parameters():
             rule, numbers = self._find_rule(name)

@@ -48,8 +48,11 @@ def _find_by_name(name: str) -> Path:
 
     entries = {entry.name: entry for entry in catalogue.list_entries()}
     if name in LOADABLE:
-        folder = catalogue.locate_entry(name)
-        if folder is None:
+        folder = catalogue.get_cache_folder() / name
+        damage = catalogue.find_damage(name, verify=False)
+        if damage is not None and folder.is_dir():
+            raise CheckpointError(f"{damage}; download it again with: jumok data get {name}")
+        if damage is not None:
             megabytes = entries[name].download_size / 1e6
             raise CheckpointError(
                 f"{name} is not on this machine yet; download its {megabytes:.0f} MB with: jumok data get {name}"

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import shlex
 import shutil
@@ -18,16 +17,18 @@ import uuid
 from pathlib import Path
 
 from jumok.errors import CheckpointError
+from jumok.files import write_atomically
 
 from .tensor_files import read_json
 
 RUN_FILE = "run.json"
 CHECKPOINTS_FOLDER = "checkpoints"
-# the optional suffix: saving a step again writes a new folder before the old one is removed
+# the optional suffix: saving a step again writes a new folder before the old one is removed; -0 is saved before the
+# evaluation of the step, and replaced by the name without a suffix after it
 CHECKPOINT_NAME = re.compile(r"step-(\d{8,12})(?:-(\d{1,4}))?")
 # The temporary names that Jumok creates. A user may keep other dot-files (.git, .notes.md) in a run's folder.
 TEMPORARY_FILE = re.compile(
-    r"\.[\w-]+\.(?:json|jsonl|md)\.[0-9a-f]{8}"  # write_atomically
+    r"\.[\w-]+\.(?:json|jsonl|md|png|wav|safetensors)\.[0-9a-f]{8}"  # files.replace_file
     r"|\.[\w-]+-[0-9a-f]{12}\.part"  # token shards
 )
 TEMPORARY_CHECKPOINT = re.compile(
@@ -37,56 +38,37 @@ TEMPORARY_CHECKPOINT = re.compile(
 
 
 def is_run(folder: Path) -> bool:
-    """Return True if a folder holds a training run.
-
-    Args:
-        folder: Any folder.
-    """
+    """Return True if a folder holds a training run."""
     return (folder / RUN_FILE).is_file()
 
 
 def describe_missing_record(folder: Path) -> str | None:
-    """Return what is wrong with a folder that has the checkpoints of a run but no run.json; None for other folders.
-
-    Args:
-        folder: Any folder.
-    """
+    """Return what is wrong with a folder that has the checkpoints of a run but no run.json; None for other folders."""
     if is_run(folder) or not list_checkpoints(folder):
         return None
     return f"{folder} has checkpoints but no {RUN_FILE}, which holds the request of the run; restore it from a copy"
 
 
 def get_checkpoint_folder(run: Path, step: int) -> Path:
-    """Return the folder of the checkpoint of a step.
-
-    Args:
-        run: The run's folder.
-        step: The number of updates.
-    """
+    """Return the folder of the checkpoint of a step."""
     return run / CHECKPOINTS_FOLDER / f"step-{step:08d}"
 
 
-def find_unused_checkpoint_folder(run: Path, step: int) -> Path:
+def find_unused_checkpoint_folder(run: Path, step: int, owed: bool = False) -> Path:
     """Return a folder name for a checkpoint that does not exist yet.
 
     Args:
-        run: The run's folder.
-        step: The number of updates.
+        owed: True if the step is saved before its evaluation.
     """
     first = get_checkpoint_folder(run, step)
-    folder, number = first, 0
-    while folder.exists():
-        number += 1
-        folder = first.with_name(f"{first.name}-{number}")
-    return folder
+    names = [first.name, *(f"{first.name}-{number}" for number in range(1, 10_000))]
+    if owed:
+        names.insert(0, f"{first.name}-0")
+    return next(first.with_name(name) for name in names if not first.with_name(name).exists())
 
 
 def list_checkpoints(run: Path) -> list[tuple[int, Path]]:
-    """Return (step, folder) of every checkpoint, complete or damaged, the newest first.
-
-    Args:
-        run: The run's folder.
-    """
+    """Return (step, folder) of every checkpoint, complete or damaged, the newest first."""
     parent = run / CHECKPOINTS_FOLDER
     if not parent.is_dir():
         return []
@@ -94,7 +76,8 @@ def list_checkpoints(run: Path) -> list[tuple[int, Path]]:
     for folder in parent.iterdir():
         match = CHECKPOINT_NAME.fullmatch(folder.name)
         if match is not None and folder.is_dir():
-            checkpoints.append((int(match[1]), int(match[2] or 0), folder))
+            order = -1 if match[2] == "0" else int(match[2] or 0)
+            checkpoints.append((int(match[1]), order, folder))
     return [(step, folder) for step, _, folder in sorted(checkpoints, reverse=True)]
 
 
@@ -102,7 +85,6 @@ def read_pointer(run: Path, pointer: str) -> Path | None:
     """Return the checkpoint that a pointer names; None if there is no pointer, or its checkpoint is gone.
 
     Args:
-        run: The run's folder.
         pointer: "best" or "last".
 
     Raises:
@@ -122,9 +104,6 @@ def read_pointer(run: Path, pointer: str) -> Path | None:
 
 def select_checkpoint(run: Path) -> Path:
     """Return the checkpoint to load from a run: the best, else the last, else the newest.
-
-    Args:
-        run: The run's folder.
 
     Raises:
         CheckpointError: If the run has no checkpoint yet, or a pointer is damaged or names a checkpoint that is gone.
@@ -152,38 +131,13 @@ def write_pointer(run: Path, pointer: str, checkpoint: Path) -> None:
     """Atomically point ``best`` or ``last`` to another checkpoint.
 
     Args:
-        run: The run's folder.
         pointer: "best" or "last".
-        checkpoint: The checkpoint's folder.
     """
     write_atomically(run / f"{pointer}.json", json.dumps({"checkpoint": checkpoint.name}) + "\n")
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Replace a file atomically: readers see either the old content or the new content.
-
-    Args:
-        path: The file.
-        text: Its new content.
-    """
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
 def remove_checkpoint(checkpoint: Path) -> None:
-    """Remove a checkpoint. It is renamed first, so that an interruption leaves no incomplete folder under its name.
-
-    Args:
-        checkpoint: The checkpoint's folder.
-    """
+    """Remove a checkpoint. It is renamed first, so that an interruption leaves no incomplete folder under its name."""
     renamed = checkpoint.with_name(f".gone-{checkpoint.name}-{uuid.uuid4().hex[:8]}")
     with contextlib.suppress(FileNotFoundError):
         checkpoint.rename(renamed)
@@ -191,11 +145,7 @@ def remove_checkpoint(checkpoint: Path) -> None:
 
 
 def remove_temporary_files(run: Path) -> None:
-    """Remove the temporary files and folders that a killed process left behind, and nothing else.
-
-    Args:
-        run: The run's folder.
-    """
+    """Remove the temporary files and folders that a killed process left behind, and nothing else."""
     for folder, pattern in ((run, TEMPORARY_FILE), (run / CHECKPOINTS_FOLDER, TEMPORARY_CHECKPOINT)):
         if not folder.is_dir():
             continue

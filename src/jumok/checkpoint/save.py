@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -13,14 +14,14 @@ from jumok.data.images.preparation import PREPROCESSOR_FILE, Preparation
 from jumok.data.tokenizers.speech_tokens import GENERATION_FILE, SpeechTokens
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.defaults import FORMATS
-from jumok.errors import ArgumentError, describe_type
+from jumok.errors import ArgumentError, CheckpointError, describe_type
 from jumok.fields import JSONObject, JSONValue
 from jumok.models import Model
 
 from . import manifest
 from .huggingface import find_dialect_for
 from .loaded import Loaded, check_labels, check_speech_tokens
-from .name_table import IdentityTable
+from .name_table import IdentityTable, build_on_meta
 
 
 def save(
@@ -48,7 +49,8 @@ def save(
 
     Raises:
         ArgumentError: If the format is unknown, or ``model`` is not a model.
-        CheckpointError: If the folder exists, Hugging Face has no such model, or the labels do not fit.
+        CheckpointError: If the folder exists, the model is quantized, Hugging Face has no such model, or the labels do
+            not fit.
     """
     if format not in FORMATS:
         raise ArgumentError(f"unknown format {format!r}; choose one of {', '.join(FORMATS)}")
@@ -64,8 +66,11 @@ def save(
             'save(model, "folder")'
         )
 
+    _check_complete(model)
     if format == "huggingface":
         config, tensors = _convert_to_hugging_face(model, labels)
+        if model.task == "continue":
+            config |= _describe_end_tokens(tokenizer)
     else:
         config, tensors = _describe_model(model, labels), IdentityTable().collect_tensors(model)
 
@@ -76,15 +81,28 @@ def save(
         if format == "jumok":
             manifest.write_manifest(temporary)
         elif tokenizer is not None:
+            if model.task == "continue" and tokenizer.ends:  # transformers does not read the end from the tokenizer
+                _write_json(temporary / GENERATION_FILE, _describe_end_tokens(tokenizer))
             _adapt_tokenizer_settings(temporary, averages_padding=config.get("summary_type") == "mean")
     return target
+
+
+def _check_complete(model: Model) -> None:
+    """Raise CheckpointError unless the model has the parameters that its config describes, which a loader expects."""
+    expected = dict(build_on_meta(type(model), model.config, torch.float32, "the config").named_parameters())
+    missing = sorted(expected.keys() - dict(model.named_parameters()).keys())
+    if missing:
+        raise CheckpointError(
+            f"{len(missing)} of the {len(expected)} parameters of this {model.family} model are missing, such as "
+            f"{missing[0]}, so that nothing could load it; if it is quantized, save it before quantize(), and quantize "
+            "it again after loading"
+        )
 
 
 def list_restrictions(model: Model, format: str) -> list[str]:
     """Return sentences on what the saved model cannot do, although ours can.
 
     Args:
-        model: The model.
         format: "jumok" or "huggingface".
     """
     if (
@@ -111,13 +129,8 @@ def write_model_files(
     """Write all files of the jumok format except the manifest; training adds more files before it writes the manifest.
 
     Args:
-        folder: An existing folder.
         model: The model, for its config.
         tensors: The parameters to write, by name; training passes a running average here instead of the model's own.
-        tokenizer: The tokenizer to write beside the model.
-        preparation: How images are prepared.
-        labels: The names of the classes, in order.
-        speech_tokens: The special tokens of a speech model.
     """
     _write_files(folder, _describe_model(model, labels), tensors, tokenizer, preparation)
     _write_speech_tokens(folder, model, speech_tokens)
@@ -142,6 +155,13 @@ def _convert_to_hugging_face(model: Model, labels: Sequence[str] | None) -> tupl
         config["id2label"] = {str(index): name for index, name in enumerate(names)}
         config["label2id"] = {name: index for index, name in enumerate(names)}
     return config, tensors
+
+
+def _describe_end_tokens(tokenizer: Tokenizer | None) -> JSONObject:
+    """Return what stops transformers; None without an end token, as its defaults (2 for Llama) may be other tokens."""
+    ends = [] if tokenizer is None else list(tokenizer.ends)
+    begin = None if tokenizer is None else tokenizer.begin
+    return {"bos_token_id": begin, "eos_token_id": ends[0] if len(ends) == 1 else ends or None}
 
 
 def _write_files(

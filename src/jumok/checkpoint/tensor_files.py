@@ -15,7 +15,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from jumok.errors import CheckpointError, describe_type
+from jumok.errors import ArgumentError, CheckpointError, describe_type
+from jumok.files import read_limited
 
 MAX_JSON_BYTES = 8 * 2**20
 MAX_HEADER_BYTES = 32 * 2**20
@@ -32,9 +33,6 @@ DTYPE_SIZES = {
 def check_path_encoding(path: str | Path) -> None:
     """Raise an error if a path is not UTF-8: neither run.json nor the safetensors library can hold such a name.
 
-    Args:
-        path: A path of the user.
-
     Raises:
         CheckpointError: If the path contains bytes that are not UTF-8.
     """
@@ -50,7 +48,6 @@ def safe_join(folder: Path, name: str) -> Path:
     """Return the path of a file in a folder.
 
     Args:
-        folder: The folder.
         name: The file's base name; it may come from an untrusted file.
 
     Raises:
@@ -86,22 +83,16 @@ def _find_roots(folder: Path) -> tuple[Path, ...]:
 def read_json(folder: Path, name: str) -> dict[str, Any]:
     """Return a JSON object from a file.
 
-    Args:
-        folder: The folder.
-        name: The file's base name.
-
     Raises:
         CheckpointError: If the file is missing, too large, or not a JSON object.
     """
     path = safe_join(folder, name)
     if not path.is_file():
         raise CheckpointError(f"{folder} has no {name}; is it a model folder?")
-    if path.stat().st_size > MAX_JSON_BYTES:
-        raise CheckpointError(
-            f"{name} in {folder.name} has {path.stat().st_size:,} bytes; the limit is {MAX_JSON_BYTES:,}"
-        )
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_limited(path, MAX_JSON_BYTES))
+    except ArgumentError as error:  # too large
+        raise CheckpointError(str(error)) from None
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{name} in {folder.name} is not JSON: {str(error)[:200]}") from None
     if not isinstance(content, dict):
@@ -113,18 +104,11 @@ class TensorReader(Protocol):
     """An open safetensors file."""
 
     def get_tensor(self, name: str) -> Tensor:
-        """Return a tensor of the file.
-
-        Args:
-            name: Its name.
-        """
+        """Return a tensor of the file."""
 
 
 class TensorFiles:
     """The tensors of a folder: model.safetensors, or the shards that model.safetensors.index.json lists.
-
-    Args:
-        folder: The folder.
 
     Raises:
         CheckpointError: If there are no such files, or they are damaged.
@@ -204,9 +188,6 @@ def _mention_pickled(folder: Path) -> str:
 def check_header(path: Path) -> list[str]:
     """Return the names in a safetensors file, after checking that its header describes exactly the bytes that follow.
 
-    Args:
-        path: The file.
-
     Raises:
         CheckpointError: If the header is damaged.
     """
@@ -256,9 +237,6 @@ def _read_span(path: Path, name: str, entry: object) -> tuple[int, int, str]:
 def read_tensor(path: Path) -> Tensor:
     """Return the only tensor of a .safetensors file.
 
-    Args:
-        path: The file.
-
     Raises:
         CheckpointError: If the file is missing, too large or damaged, or holds several tensors.
     """
@@ -280,9 +258,6 @@ def read_tensor(path: Path) -> Tensor:
 
 def read_pickled_tensors(folder: Path) -> dict[str, Tensor]:
     """Return the tensors of pytorch_model.bin or *.pt, read with ``weights_only``.
-
-    Args:
-        folder: A folder with one such file.
 
     Raises:
         CheckpointError: If there is not exactly one such file, or it contains anything but tensors.

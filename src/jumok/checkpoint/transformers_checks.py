@@ -24,7 +24,6 @@ def check_folder(folder: Path, architecture: str) -> TensorFiles:
     """Check the files of a folder, and return its tensors.
 
     Args:
-        folder: The folder.
         architecture: The class that config.json names, for the message how to convert pickled files.
 
     Raises:
@@ -55,7 +54,6 @@ def check_config(folder: Path, stored: JSONObject) -> None:
 
     Args:
         folder: The folder, for the messages.
-        stored: The content of config.json.
 
     Raises:
         CheckpointError: If the parameters are quantized.
@@ -70,11 +68,7 @@ def check_config(folder: Path, stored: JSONObject) -> None:
 
 
 def remove_code_references(stored: JSONObject) -> JSONObject:
-    """Return a config without the entries that name Python code of the folder ("auto_map"), at any depth.
-
-    Args:
-        stored: The content of config.json.
-    """
+    """Return a config without the entries that name Python code of the folder ("auto_map"), at any depth."""
     return {
         name: remove_code_references(entry) if isinstance(entry, dict) else entry
         for name, entry in stored.items()
@@ -87,7 +81,6 @@ def check_depth(stored: JSONObject, tensor_count: int, folder: Path) -> None:
 
     Args:
         stored: The content of config.json, or a part of it.
-        tensor_count: The number of tensors in the files.
         folder: The folder, for the message.
 
     Raises:
@@ -106,11 +99,7 @@ def check_depth(stored: JSONObject, tensor_count: int, folder: Path) -> None:
 
 
 def count_stored_numbers(files: TensorFiles) -> int:
-    """Return how many numbers the tensors of a folder hold together, read from the headers of the files.
-
-    Args:
-        files: The tensors of the folder.
-    """
+    """Return how many numbers the tensors of a folder hold together, read from the headers of the files."""
     total = 0
     for path in files.paths:
         with safe_open(str(path), framework="pt") as file:
@@ -122,9 +111,6 @@ def check_size(build: Any, config: Any, files: TensorFiles, folder: Path) -> Non
     """Refuse a config that describes a far larger model than the files hold, before memory is allocated for it.
 
     Args:
-        build: Builds the model from its config.
-        config: The config of transformers.
-        files: The tensors of the folder.
         folder: The folder, for the message.
 
     Raises:

@@ -42,7 +42,6 @@ class LoadedTransformers:
     Attributes:
         model: The model, in evaluation mode: a ``PreTrainedModel``.
         tokenizer: Its tokenizer; None if the folder has none.
-        folder: The folder that it was read from.
     """
 
     model: Any
@@ -75,11 +74,7 @@ class LoadedTransformers:
 
 
 def warn_about_checkpoint(message: str) -> None:
-    """Report a sentence about a folder as a ``CheckpointWarning``.
-
-    Args:
-        message: The sentence.
-    """
+    """Report a sentence about a folder as a ``CheckpointWarning``."""
     warnings.warn(message, CheckpointWarning, stacklevel=4)  # the caller of Lens(...)
 
 
@@ -125,7 +120,6 @@ def load_with_transformers(folder: Path, stored: JSONObject, report: Report) -> 
     """Load a model folder with transformers.
 
     Args:
-        folder: The folder.
         stored: The content of its config.json.
         report: Receives one sentence for parameters that are missing or not used.
 

@@ -6,13 +6,7 @@ from typing import NamedTuple
 
 
 class AxisNames(NamedTuple):
-    """The words of a heat map.
-
-    Attributes:
-        query: The name of the rows.
-        key: The name of the columns.
-        weight: The name of the colour bar.
-    """
+    """The words of a heat map."""
 
     query: str = "query"
     key: str = "key"

@@ -34,9 +34,6 @@ def is_dark(red: float, green: float, blue: float) -> bool:
 def make_visible(label: str) -> str:
     r"""Return a label on one line with every character printable; control characters become escapes.
 
-    Args:
-        label: The text of one label.
-
     >>> make_visible("a\n"), make_visible(" ")
     ('a\\n', '␣')
     """
@@ -57,11 +54,7 @@ def escape(character: str) -> str:
 
 
 def count_cells(text: str) -> int:
-    """Return how many terminal cells a text occupies; a Hangul syllable occupies two.
-
-    Args:
-        text: The text to measure.
-    """
+    """Return how many terminal cells a text occupies; a Hangul syllable occupies two."""
     from rich.cells import cell_len
 
     return cell_len(text)
@@ -71,7 +64,6 @@ def truncate(text: str, width: int) -> str:
     """Return the text, shortened with an ellipsis if it is wider than ``width`` cells.
 
     Args:
-        text: The text to shorten.
         width: The largest allowed width, in terminal cells.
 
     >>> truncate("attention", 6), truncate("주목하다", 6)
@@ -86,21 +78,11 @@ def truncate(text: str, width: int) -> str:
 
 
 def pad(text: str, width: int) -> str:
-    """Append spaces to a text until it is ``width`` cells wide.
-
-    Args:
-        text: The text to pad.
-        width: The resulting width, in terminal cells.
-    """
+    """Append spaces to a text until it is ``width`` cells wide."""
     return text + " " * (width - count_cells(text))
 
 
 def center(text: str, width: int) -> str:
-    """Center a text in ``width`` cells.
-
-    Args:
-        text: The text to center.
-        width: The resulting width, in terminal cells.
-    """
+    """Center a text in ``width`` cells."""
     # An odd space goes to the left, which puts "am" above the decimals of "0.47", as in a table of numbers.
     return pad(" " * ((width - count_cells(text) + 1) // 2) + text, width)

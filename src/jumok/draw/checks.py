@@ -117,8 +117,6 @@ def check_labels(weights: Pattern, queries: Sequence[str], keys: Sequence[str]) 
 
     Args:
         weights: Weights ``[query, key]``.
-        queries: Labels of the rows.
-        keys: Labels of the columns.
 
     Raises:
         DrawError: If a number of labels differs from the size of its axis.

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from jumok.errors import DrawError
+from jumok.files import write_atomically
 
 from .cell_text import escape, make_visible, truncate
 from .font import find_default_font, find_hangul_font, read_characters, register_font
@@ -45,11 +46,7 @@ class FigureFonts(NamedTuple):
         )
 
     def format_labels(self, labels: Iterable[str]) -> list[str]:
-        """Return labels that the fonts can draw, shortened to at most 32 cells.
-
-        Args:
-            labels: The labels of one axis.
-        """
+        """Return labels that the fonts can draw, shortened to at most 32 cells."""
         return [truncate(self.replace_missing(label), WIDEST_LABEL) for label in labels]
 
 
@@ -100,12 +97,7 @@ def _select_fonts(text: str) -> FigureFonts:
 
 
 def create_figure(width: float, height: float) -> Figure:
-    """Create an empty figure.
-
-    Args:
-        width: The width in inches.
-        height: The height in inches.
-    """
+    """Create an empty figure."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), dpi=DOTS_PER_INCH)
@@ -115,7 +107,6 @@ def save_figure(figure: Figure, target: Path) -> Path:
     """Write a figure without date or program name, so that equal figures give equal files.
 
     Args:
-        figure: The figure to write.
         target: The path of the image; its suffix selects the format.
 
     Returns:
@@ -135,7 +126,7 @@ def save_figure(figure: Figure, target: Path) -> Path:
         metadata={"Date": None} if image_format == "svg" else {"Software": None},
     )
     try:
-        target.write_bytes(buffer.getvalue())
+        write_atomically(target, buffer.getvalue())
     except OSError as error:
         raise DrawError(
             f"The image could not be written to {str(target)!r} ({error.strerror}); "

@@ -83,9 +83,6 @@ def register_font(file: Path) -> str:
 
     FontProperties(fname=...) uses a single file without fallback, but a label such as "▁나는" needs two fonts; a
     list of families does fall back. Registering under a private name cannot change other figures of this process.
-
-    Args:
-        file: The font file.
     """
     fonts = import_font_manager()
     name = f"jumok:{file}"

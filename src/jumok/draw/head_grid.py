@@ -42,8 +42,6 @@ def save_head_grid(
         path: Where to write the image; the suffix ``.png`` or ``.svg`` selects the format.
         patterns: Weights ``[head, query, key]``, between 0 and 1; or what ``MultiHead`` returns: ``[1, head, query,
             key]``, or the pair (output, weights).
-        queries: The label of each row.
-        keys: The label of each column.
         titles: A title for each head; default: "head 0", "head 1" and so on.
         title: The title above all maps; default: none.
         caption: A line below the title; default: none.

@@ -45,8 +45,6 @@ def save_heat_map(
     Args:
         path: Where to write the image; the suffix ``.png`` or ``.svg`` selects the format.
         pattern: Weights ``[query, key]`` of one head, between 0 and 1.
-        queries: The label of each row.
-        keys: The label of each column.
         title: The title above the map; default: none.
         caption: A line below the map; default: none.
         values: Whether to write the weight into each cell; default: for maps of at most 24 by 24.

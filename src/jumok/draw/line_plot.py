@@ -55,9 +55,7 @@ class LineStyle(NamedTuple):
     """How a line is drawn.
 
     Attributes:
-        colour: The colour of the line and its markers.
         marker: matplotlib's letter of the marker.
-        size: The size of a marker in points.
     """
 
     colour: str
@@ -104,20 +102,12 @@ def save_line_plot(
 
 
 def list_texts(panel: LinePanel) -> list[str]:
-    """Return all texts of a plot, for the choice of a font.
-
-    Args:
-        panel: The plot.
-    """
+    """Return all texts of a plot, for the choice of a font."""
     return [panel.title, panel.across, panel.vertical, *panel.series]
 
 
 def select_line_styles(panels: Sequence[LinePanel]) -> dict[str, LineStyle]:
-    """Return the style of each name. Later markers are smaller, so that a marker below them remains visible.
-
-    Args:
-        panels: The plots; a name has the same style in all of them.
-    """
+    """Return the style of each name. Later markers are smaller, so that a marker below them remains visible."""
     names = dict.fromkeys(name for panel in panels for name, points in panel.series.items() if points)
     styles = {}
     for index, name in enumerate(names):
@@ -127,14 +117,7 @@ def select_line_styles(panels: Sequence[LinePanel]) -> dict[str, LineStyle]:
 
 
 def draw_line_panel(axes: Axes, panel: LinePanel, styles: Mapping[str, LineStyle], fonts: FigureFonts) -> None:
-    """Draw a line plot without a legend into existing axes.
-
-    Args:
-        axes: matplotlib's axes.
-        panel: The plot.
-        styles: The style of each line by its name.
-        fonts: The fonts of the figure.
-    """
+    """Draw a line plot without a legend into existing axes."""
     from matplotlib.ticker import LogFormatter
 
     lines = {name: points for name, points in panel.series.items() if points}

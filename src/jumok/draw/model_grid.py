@@ -29,10 +29,7 @@ class LayerMaps(NamedTuple):
     """The maps of one layer.
 
     Attributes:
-        title: The name of the layer.
         weights: Weights ``[head, query, key]``, between 0 and 1.
-        queries: The label of each row.
-        keys: The label of each column.
         heads: The number of each head; default: from 0.
     """
 
@@ -59,7 +56,6 @@ def save_model_grid(
 
     Args:
         path: Where to write the image; the suffix ``.png`` or ``.svg`` selects the format.
-        layers: The maps of each layer, the first layer at the top.
         title: The title above all maps; default: none.
         caption: A line below the title; default: none.
         scale: The colour scale: "linear", "sqrt" or "row", as for ``save_heat_map``.

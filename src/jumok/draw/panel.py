@@ -44,11 +44,8 @@ def draw_map(
         weights: Weights ``[query, key]`` between 0 and 1.
         query_labels: The labels of the rows, or None to draw none.
         key_labels: The labels of the columns, or None to draw none.
-        cell: The side of a cell in inches.
-        label_size: The font size of the labels in points.
         value_size: The font size of the weights in the cells, or None to draw none.
         keys_on_top: Whether the labels of the keys stand above the map instead of below.
-        shading: How weights become shades.
     """
     query_count, key_count = weights.shape
     shades = shading.compute_shades(weights)
@@ -135,12 +132,7 @@ def draw_color_bar(
     """Draw a colour bar to the right of a figure.
 
     Args:
-        figure: The figure with the heat maps.
-        width: The width of the figure in inches.
-        height: The height of the figure in inches.
         gap: The distance between the maps and the bar in inches.
-        shading: How weights become shades.
-        color_map: The colours of the shades.
         name: The name beside a linear scale; other scales explain themselves.
     """
     from matplotlib.cm import ScalarMappable
@@ -156,21 +148,13 @@ def draw_color_bar(
 
 
 def measure_color_bar(height: float) -> float:
-    """Return the length of a colour bar in inches.
-
-    Args:
-        height: The height of the adjacent maps, in inches.
-    """
+    """Return the length of a colour bar in inches."""
     # A map of one query is lower than the bar's numbers need, and a tall map needs no bar of its full height.
     return min(max(height, 1.2), 4.0)
 
 
 def style_color_bar(bar: Colorbar) -> None:
-    """Give a colour bar the same thin frame and small numbers as the maps.
-
-    Args:
-        bar: matplotlib's colour bar.
-    """
+    """Give a colour bar the same thin frame and small numbers as the maps."""
     bar.ax.minorticks_off()
     bar.ax.tick_params(labelsize=8, length=2, width=0.6, color=FRAME, pad=2)
     bar.ax.yaxis.label.set_color(CAPTION_INK)
@@ -182,8 +166,6 @@ def draw_heading(figure: Figure, height: float, title: str, caption: str) -> Non
     """Write the title and the caption above the maps of a grid, whose heads have titles of their own.
 
     Args:
-        figure: The figure with the heat maps.
-        height: The height of the figure in inches.
         title: The title, or "".
         caption: A line of smaller text below the title, or "".
     """
@@ -196,18 +178,10 @@ def draw_heading(figure: Figure, height: float, title: str, caption: str) -> Non
 
 
 def describe_first_key(keys: Sequence[str]) -> str:
-    """Return the caption of a map without its first key.
-
-    Args:
-        keys: The labels of all keys.
-    """
+    """Return the caption of a map without its first key."""
     return f"without the first key, {keys[0]!r}"
 
 
 def join_captions(*captions: str) -> str:
-    """Join the parts of a caption that are not empty.
-
-    Args:
-        *captions: The parts.
-    """
+    """Join the parts of a caption that are not empty."""
     return "; ".join(caption for caption in captions if caption)

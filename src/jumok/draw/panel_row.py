@@ -31,7 +31,6 @@ class MapPanel:
     """A heat map of signed numbers: red is negative, white is 0, blue is positive.
 
     Attributes:
-        title: The title above the map.
         numbers: The numbers ``[row, column]``.
         across: The label of the x axis.
         vertical: The label of the y axis.

@@ -15,8 +15,6 @@ class PooledPatterns(NamedTuple):
 
     Attributes:
         weights: Weights ``[head, row, column]``.
-        queries: The label of each row.
-        keys: The label of each column.
         caption: What a cell stands for; empty if nothing was pooled.
     """
 
@@ -35,8 +33,6 @@ def pool_patterns(
 
     Args:
         weights: Weights ``[head, query, key]``.
-        queries: The label of each query.
-        keys: The label of each key.
         limit: The largest number of rows and columns, at least 2.
         first_apart: Whether the first key keeps a column of its own.
 
@@ -61,9 +57,7 @@ def split_axis(count: int, limit: int, *, first_apart: bool = False) -> list[int
     """Split positions into at most ``limit`` parts of similar size, and return the first position of each part.
 
     Args:
-        count: The number of positions.
         limit: The largest number of parts, at least 2.
-        first_apart: Whether the first position is a part of its own.
 
     >>> split_axis(10, 4), split_axis(10, 4, first_apart=True), split_axis(3, 4)
     ([0, 2, 5, 7], [0, 1, 4, 7], [0, 1, 2])
@@ -79,8 +73,6 @@ def label_parts(labels: Sequence[str], starts: list[int], *, first_apart: bool =
     """Return the labels of an axis, or the first position of each part if positions were pooled.
 
     Args:
-        labels: The label of each position.
-        starts: The first position of each part.
         first_apart: Whether the first position is a part of its own; it then keeps its label.
 
     >>> label_parts(["<s>", "a", "b", "c", "d"], [0, 1, 3], first_apart=True)
@@ -93,14 +85,7 @@ def label_parts(labels: Sequence[str], starts: list[int], *, first_apart: bool =
 
 
 def describe_pooling(queries: int, row_starts: list[int], keys: int, column_starts: list[int]) -> str:
-    """Return the caption of a pooled map; "" if nothing was pooled.
-
-    Args:
-        queries: The number of queries.
-        row_starts: The first query of each row.
-        keys: The number of keys.
-        column_starts: The first key of each column.
-    """
+    """Return the caption of a pooled map; "" if nothing was pooled."""
     rows, columns = _measure_largest_part(queries, row_starts), _measure_largest_part(keys, column_starts)
     if rows == columns == 1:
         return ""

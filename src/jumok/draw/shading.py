@@ -72,7 +72,6 @@ def choose_shading(patterns: list[AnyPatterns], scale: str, skip_first: bool) ->
     """Check the options and return the shading of a figure.
 
     Args:
-        patterns: The weights of all maps of the figure.
         scale: One of ``SCALES``.
         skip_first: Whether the first key is left out; the scale then ends at the largest weight that remains.
 

@@ -37,8 +37,6 @@ def render_terminal_heat_map(
 
     Args:
         pattern: Weights ``[query, key]`` of one head, between 0 and 1.
-        queries: The label of each row.
-        keys: The label of each column.
         title: A first line; default: none.
         color: Whether cells have a background shade, as ANSI codes.
         width: The width of the terminal in columns. A wider map omits its last keys, and a note below says how many.

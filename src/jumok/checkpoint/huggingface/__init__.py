@@ -35,9 +35,6 @@ def get_dialect(model_type: JSONValue) -> Dialect:
 def find_dialect_for(config: Config) -> Dialect:
     """Return the first module that can write a model.
 
-    Args:
-        config: The model's config.
-
     Raises:
         CheckpointError: If Hugging Face has no equivalent model.
     """

@@ -68,9 +68,7 @@ def parse_head_fields(hf_config: JSONObject, mlm_activation: JSONValue, class_ac
     """Return our config fields for the head that the folder's architecture has.
 
     Args:
-        hf_config: The content of config.json.
         mlm_activation: The activation of a masked-language-model head.
-        class_activation: The activation of a classification head.
     """
     architectures = parse_architectures(hf_config)
     if any(name.endswith(("ForMaskedLM", "ForPreTraining")) for name in architectures):
@@ -93,7 +91,6 @@ def build_head_fields(config: BERTConfig, name: str) -> JSONObject:
     """Return Hugging Face's config fields for our head.
 
     Args:
-        config: The config of a BERT.
         name: The prefix of the architecture's name, such as "Bert".
     """
     fields: JSONObject = {"architectures": [name + ARCHITECTURE_ENDS[config.head]]}
@@ -104,11 +101,7 @@ def build_head_fields(config: BERTConfig, name: str) -> JSONObject:
 
 
 def has_published_blocks(config: BERTConfig) -> bool:
-    """Return whether attentions have biases and the embeddings a norm, as in every published BERT.
-
-    Args:
-        config: The config of a BERT.
-    """
+    """Return whether attentions have biases and the embeddings a norm, as in every published BERT."""
     return config.attention_bias and not config.final_norm
 
 

@@ -24,8 +24,6 @@ def get_field(hf_config: JSONObject, name: str, default: JSONValue | EllipsisTyp
 
     Args:
         hf_config: The content of config.json, or an object in it.
-        name: The field's name.
-        default: The value to return if the field is missing; if not given, the field is required.
 
     Raises:
         CheckpointError: If a required field is missing.
@@ -41,11 +39,6 @@ def get_field(hf_config: JSONObject, name: str, default: JSONValue | EllipsisTyp
 def get_integer_field(hf_config: JSONObject, name: str, default: int) -> int:
     """Return an integer field of a config.
 
-    Args:
-        hf_config: The content of config.json.
-        name: The field's name.
-        default: The value of a missing field.
-
     Raises:
         CheckpointError: If the field is not an integer.
     """
@@ -59,7 +52,6 @@ def refuse_unless(hf_config: JSONObject, **supported: JSONValue) -> None:
     """Raise CheckpointError for a config whose arithmetic our models do not implement.
 
     Args:
-        hf_config: The content of config.json.
         **supported: The only supported value of each field; a missing field passes.
 
     Raises:
@@ -84,7 +76,6 @@ def format_activation(activation: str, preferred: str = "") -> str:
     """Return Hugging Face's name of an activation.
 
     Args:
-        activation: Our name.
         preferred: The name to write if Hugging Face has several for it.
     """
     names = [name for name, ours in ACTIVATIONS.items() if ours == activation]
@@ -92,21 +83,13 @@ def format_activation(activation: str, preferred: str = "") -> str:
 
 
 def parse_architectures(hf_config: JSONObject) -> list[str]:
-    """Return the class names that a config lists under "architectures".
-
-    Args:
-        hf_config: The content of config.json.
-    """
+    """Return the class names that a config lists under "architectures"."""
     architectures = hf_config.get("architectures")
     return [str(name) for name in architectures] if isinstance(architectures, list) else []
 
 
 def find_head(hf_config: JSONObject, heads: Mapping[str, str]) -> str:
     """Return our name of the head that the first architecture has; "none" if the config names no architecture.
-
-    Args:
-        hf_config: The content of config.json.
-        heads: Our name of the head, by architecture name.
 
     Raises:
         CheckpointError: If the architecture is not in ``heads``.
@@ -120,11 +103,7 @@ def find_head(hf_config: JSONObject, heads: Mapping[str, str]) -> str:
 
 
 def parse_class_count(hf_config: JSONObject) -> JSONValue:
-    """Return the number of classes: the length of id2label, else num_labels, else transformers' default of 2.
-
-    Args:
-        hf_config: The content of config.json.
-    """
+    """Return the number of classes: the length of id2label, else num_labels, else transformers' default of 2."""
     labels = hf_config.get("id2label")
     return len(labels) if isinstance(labels, dict) else get_field(hf_config, "num_labels", 2)
 
@@ -133,8 +112,6 @@ def parse_size(hf_config: JSONObject, name: str, default: int) -> list[int]:
     """Return [rows, columns] of a field that holds one or two integers.
 
     Args:
-        hf_config: The content of config.json.
-        name: The field's name.
         default: The value of a missing field, for rows and columns.
 
     Raises:
@@ -148,9 +125,5 @@ def parse_size(hf_config: JSONObject, name: str, default: int) -> list[int]:
 
 
 def format_size(size: Sequence[int]) -> int | list[int]:
-    """Return (rows, columns) as Hugging Face stores it: one number for a square.
-
-    Args:
-        size: Rows and columns.
-    """
+    """Return (rows, columns) as Hugging Face stores it: one number for a square."""
     return size[0] if size[0] == size[1] else list(size)

@@ -16,7 +16,6 @@ class Dialect(Protocol):
 
     Attributes:
         MODEL_TYPES: The values of "model_type" in config.json that this module reads.
-        MODEL_CLASS: The family that the module builds.
     """
 
     MODEL_TYPES: tuple[str, ...]
@@ -33,11 +32,7 @@ class Dialect(Protocol):
         """
 
     def can_express(self, config: Config) -> bool:
-        """Return True if Hugging Face has a model that computes the same outputs as ours.
-
-        Args:
-            config: Our config, of any family.
-        """
+        """Return True if Hugging Face has a model that computes the same outputs as ours."""
 
     def to_hf_config(self, config: Config) -> JSONObject:
         """Convert our config to the content of config.json.

@@ -73,8 +73,6 @@ def to_hf_config(config: Config) -> JSONObject:
         "layer_norm_epsilon": config.epsilon,
         "activation_function": format_activation(config.activation),
         "tie_word_embeddings": config.tied,
-        "bos_token_id": None,  # the default is 50256, which is out of range for a smaller vocabulary
-        "eos_token_id": None,
     }
 
 

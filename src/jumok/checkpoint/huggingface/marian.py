@@ -55,7 +55,6 @@ def parse_fields(hf_config: JSONObject, headless: str) -> JSONObject:
     """Return our fields for a config of Marian or Pegasus.
 
     Args:
-        hf_config: The content of config.json.
         headless: The name of the architecture without a head, which has no bias on the logits.
     """
     for name in ("attention_heads", "ffn_dim"):
@@ -103,11 +102,7 @@ def can_express(config: Config) -> bool:
 
 
 def fits_marian(config: TransformerConfig) -> bool:
-    """Return True if a config meets the conditions that Marian and Pegasus share.
-
-    Args:
-        config: The config of a Transformer.
-    """
+    """Return True if a config meets the conditions that Marian and Pegasus share."""
     return (
         config.positions == "sinusoidal"
         and config.layout == "halves"
@@ -135,11 +130,7 @@ def to_hf_config(config: Config) -> JSONObject:
 
 
 def build_fields(config: TransformerConfig) -> JSONObject:
-    """Return the fields that the configs of Marian and Pegasus share.
-
-    Args:
-        config: The config of a Transformer.
-    """
+    """Return the fields that the configs of Marian and Pegasus share."""
     return {
         "is_encoder_decoder": True,
         "vocab_size": config.vocabulary,
@@ -179,9 +170,7 @@ def build_table_with(
     """Return the table of parameter names of Marian, with additional rules.
 
     Args:
-        config: The config of a Transformer.
         more: Rules for parameters that Marian does not have.
-        table_class: The class of the table.
     """
     if config.shared:
         embeddings = [Rule("embedding.weight", ("model.shared.weight",))]

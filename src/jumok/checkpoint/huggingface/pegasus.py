@@ -60,11 +60,7 @@ class PegasusTable(TiedTable):
     """A name table that writes the sinusoids too: without them, transformers reports newly initialised parameters."""
 
     def collect_tensors(self, model: nn.Module) -> dict[str, Tensor]:
-        """Return the model's parameters as the file stores them, and its sinusoids.
-
-        Args:
-            model: The model to save.
-        """
+        """Return the model's parameters as the file stores them, and its sinusoids."""
         assert isinstance(model, Transformer)
         tensors = super().collect_tensors(model)
         assert model.source_positions is not None  # sinusoidal

@@ -20,9 +20,6 @@ MAX_FACTOR = 1e6  # far above any published factor; a larger one means a damaged
 def parse_rotary(hf_config: JSONObject) -> JSONObject:
     """Return the rotary fields of our config, and "length" if the scaling determines it.
 
-    Args:
-        hf_config: The content of config.json.
-
     Raises:
         CheckpointError: If the scaling is unknown, or one of its numbers is missing or out of bounds.
     """
@@ -107,11 +104,7 @@ def _get_number(values: JSONObject, name: str, least: float, most: float, defaul
 
 
 def build_rotary_fields(config: GPTConfig) -> JSONObject:
-    """Return Hugging Face's rotary fields: rope_parameters for version 5 and later, the older ones for all others.
-
-    Args:
-        config: A config with rotary positions.
-    """
+    """Return Hugging Face's rotary fields: rope_parameters for version 5 and later, the older ones for all others."""
     rope_type = "default" if config.rotary_scaling == "none" else config.rotary_scaling
     scaling: JSONObject = {"rope_type": rope_type}
     if rope_type != "default":

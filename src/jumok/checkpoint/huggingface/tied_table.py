@@ -39,14 +39,7 @@ class TiedTable(NameTable):
     def load_parameters(
         self, model: nn.Module, names: Iterable[str], read: Callable[[str], Tensor], origin: str
     ) -> None:
-        """Fill ``model``, after comparing all copies; see ``NameTable.load_parameters``.
-
-        Args:
-            model: The model; its parameters may be on the meta device.
-            names: The names of all tensors in the file.
-            read: Returns a tensor of the file by its name.
-            origin: The file's name, for error messages.
-        """
+        """Fill ``model``, after comparing all copies; see ``NameTable.load_parameters``."""
         stored = self._find_stored_names(names)
         for copy, original in self.copies.items():
             if copy not in stored or original not in stored:

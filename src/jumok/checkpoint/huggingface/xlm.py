@@ -125,22 +125,13 @@ def to_hf_config(config: Config) -> JSONObject:
 
 @dataclass(frozen=True)
 class PaddedRule(Rule):
-    """A rule for a parameter that the file stores with additional zeros.
-
-    Args:
-        axis: The axis that is padded.
-        size: Its size in the file.
-    """
+    """A rule for a parameter that the file stores with additional zeros."""
 
     axis: int = 0
     size: int = 0
 
     def split_parameter(self, parameter: Tensor) -> list[Tensor]:
-        """Return the padded parameter; see ``Rule.split_parameter``.
-
-        Args:
-            parameter: The parameter of the model.
-        """
+        """Return the padded parameter; see ``Rule.split_parameter``."""
         missing = [0, 0] * (parameter.dim() - self.axis)  # from the last axis to the padded one
         missing[-1] = self.size - parameter.shape[self.axis]
         return [functional.pad(parameter, missing).contiguous()]
@@ -152,7 +143,6 @@ class PositionsTable(NameTable):
     Args:
         rules: One rule for each parameter name.
         base: The prefix that is missing from every name in files saved without a head.
-        offset: The position of the first token in the model.
     """
 
     def __init__(self, rules: Sequence[Rule], base: str, offset: int) -> None:
@@ -160,11 +150,7 @@ class PositionsTable(NameTable):
         self.offset = offset
 
     def collect_tensors(self, model: nn.Module) -> dict[str, Tensor]:
-        """Return the model's parameters as the file stores them.
-
-        Args:
-            model: The model to save.
-        """
+        """Return the model's parameters as the file stores them."""
         tensors = super().collect_tensors(model)
         positions = tensors[POSITIONS][self.offset :]
         segments = tensors.pop(SEGMENTS, None)

@@ -22,9 +22,6 @@ class PublishedTokens:
     """The special tokens of Whisper, by name.
 
     Args:
-        special: All special tokens in the order of their ids.
-        languages: The codes of the languages, in the order of their tokens.
-        symbols: Texts that are suppressed if they are one token.
         notes: Symbols whose first token is suppressed in any case.
     """
 
@@ -63,8 +60,6 @@ def read_alignment_heads(path: Path, name: str, layers: int, heads: int) -> tupl
     Args:
         path: OpenAI's __init__.py.
         name: The model's name, such as "tiny.en".
-        layers: The number of blocks of the decoder.
-        heads: The number of heads of a block.
 
     Raises:
         CheckpointError: If the file does not have the expected form.

@@ -43,9 +43,6 @@ BLOCK_SAMPLES = 2**20  # of all channels, decoded at a time
 def is_audio_path(path: str | os.PathLike[str]) -> bool:
     """Return whether a path is that of an audio file, by its extension. The file need not exist.
 
-    Args:
-        path: The path.
-
     >>> is_audio_path("talk.WAV"), is_audio_path("talk.txt")
     (True, False)
     """
@@ -59,9 +56,6 @@ def read_audio(path: object) -> Float[Tensor, " sample"]:
     from 10 milliseconds to 4 hours. Files are not trusted: a file whose header contradicts its content is refused, and
     so are truncated files, streams without a length (as programs write them to pipes), NaN, infinity and absurd
     magnitudes. Decoding needs memory for one block besides the result.
-
-    Args:
-        path: Path of the file. Its format is recognised by its content.
 
     Returns:
         Finite samples at ``RATE``, as float32; full scale is 1.

@@ -41,7 +41,6 @@ def check_container(file: io.BufferedReader, size: int) -> Container:
     Ogg or FLAC streams, and guesses the length of MP3 files without a header. All of these are found here.
 
     Args:
-        file: The open file.
         size: Its number of bytes.
 
     Raises:
@@ -71,8 +70,6 @@ def read_exactly(file: io.BufferedReader, position: int, count: int) -> bytes:
     """Read bytes at a position.
 
     Args:
-        file: The open file.
-        position: Where to read.
         count: Number of bytes.
 
     Raises:

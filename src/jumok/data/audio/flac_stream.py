@@ -18,7 +18,6 @@ def check_flac(file: io.BufferedReader, size: int) -> Container:
     """Check that a FLAC file does not contain a second stream. Its decoder verifies a checksum of every frame.
 
     Args:
-        file: The open file.
         size: Its number of bytes.
 
     Raises:

@@ -37,7 +37,6 @@ def compute_log_mel(samples: Float[Tensor, " sample"], mel_bins: int = 80) -> Fl
 
     Args:
         samples: The audio, mono, at 16,000 samples per second, from -1 to 1.
-        mel_bins: Number of frequency bands.
 
     Returns:
         One column for each complete hop of 10 ms: ``len(samples) // 160`` frames.
@@ -72,6 +71,7 @@ def _compute_mel_power(samples: Tensor, filters: Tensor) -> Tensor:
 
 
 @lru_cache(maxsize=8)
+@torch.inference_mode(False)  # autograd refuses a tensor made in inference mode
 def build_mel_filters(mel_bins: int) -> Float[Tensor, "mel frequency"]:
     """Return the matrix that sums the frequencies of a Fourier transform into mel bands.
 
@@ -106,7 +106,6 @@ def locate_band(hertz: int | float, mel_bins: int) -> float:
 
     Args:
         hertz: The frequency, from 0 to 8,000.
-        mel_bins: Number of bands.
 
     >>> round(locate_band(1000, 80), 1)
     25.9

@@ -67,7 +67,6 @@ def check_mp3(file: io.BufferedReader, size: int) -> Container:
     """Check that an MP3 file consists of complete frames of one rate, as many as its header says, if it has one.
 
     Args:
-        file: The open file.
         size: Its number of bytes.
 
     Raises:

@@ -21,7 +21,6 @@ def check_ogg(file: io.BufferedReader, size: int) -> Container:
     A decoder skips damaged pages and stops after the first of several streams, both without an error.
 
     Args:
-        file: The open file.
         size: Its number of bytes.
 
     Raises:
@@ -69,9 +68,6 @@ def _make_truncation_error(position: int) -> AudioError:
 
 def compute_checksum(page: bytes) -> int:
     """Return the checksum of an Ogg page: a CRC-32 of the most significant bit first, from 0.
-
-    Args:
-        page: The page, with zeros in place of its checksum.
 
     >>> hex(compute_checksum(bytes([0, 0, 0, 1])))
     '0x4c11db7'

@@ -19,7 +19,6 @@ def check_wav(file: io.BufferedReader, size: int) -> Container:
     """Check that the header of a WAV file is consistent, and that the file contains all samples that it promises.
 
     Args:
-        file: The open file.
         size: Its number of bytes.
 
     Raises:

@@ -30,7 +30,6 @@ class BatchOrder(Protocol):
 
         Args:
             step: The step, counted from 0.
-            size: Number of examples.
         """
 
 
@@ -42,10 +41,6 @@ class ShuffledEpochs:
     integers below a power of two (Luby and Rackoff 1988), applied again while the result is not below `count` (Black
     and Rogaway 2002). Any position of any epoch is computed directly, so memory does not grow with the number of
     examples.
-
-    Attributes:
-        count: Number of examples.
-        seed: Seed of the order.
 
     >>> order = ShuffledEpochs(5, seed=0)
     >>> sorted(order.select_indices(0, 5))
@@ -66,7 +61,6 @@ class ShuffledEpochs:
 
         Args:
             step: The step, counted from 0.
-            size: Number of examples.
         """
         _check_step_and_size(step, size)
         indices: list[int] = []
@@ -122,11 +116,6 @@ class RandomWindows:
     """Random windows in a long text; `select_starts` returns where they begin.
 
     A language model that predicts the next token at n positions needs windows of n + 1 tokens.
-
-    Attributes:
-        count: Number of tokens of the text.
-        length: Number of tokens of a window.
-        seed: Seed of the random numbers.
     """
 
     count: int
@@ -145,7 +134,6 @@ class RandomWindows:
 
         Args:
             step: The step, counted from 0.
-            size: Number of windows.
         """
         _check_step_and_size(step, size)
         digest = hashlib.sha256(f"windows {self.seed} {step}".encode()).digest()
@@ -159,11 +147,6 @@ class LengthGroups:
 
     The examples of `pool` steps are sorted by length and divided into batches in random order: over these steps, the
     examples are the same as without grouping.
-
-    Attributes:
-        order: The order of the examples.
-        length_of: Returns the length of an example, given its index.
-        pool: Number of steps that are grouped together.
     """
 
     order: ShuffledEpochs
@@ -179,7 +162,6 @@ class LengthGroups:
 
         Args:
             step: The step, counted from 0.
-            size: Number of examples.
         """
         _check_step_and_size(step, size)
         pool_index, batch_index = divmod(step, self.pool)
@@ -203,7 +185,6 @@ def pad_sequences(
 
     Args:
         lists: The lists; at least one.
-        pad_token: The id of the padding token.
 
     Returns:
         The token ids, and the token mask, which is True for real tokens.

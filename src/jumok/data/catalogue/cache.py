@@ -15,8 +15,11 @@ from jumok.data.catalogue import fetch, unpack
 from jumok.data.catalogue.catalogue import find_entry
 from jumok.data.catalogue.entry import Entry, format_megabytes
 from jumok.errors import ArgumentError, FetchError
+from jumok.files import read_limited, write_atomically
 
 MANIFEST = "manifest.json"
+VERIFIED = "verified.json"  # the sizes and times of the files that were hashed
+MAX_MANIFEST_BYTES = 64 * 2**20
 
 
 def get_cache_folder() -> Path:
@@ -36,8 +39,7 @@ def locate_entry(name: str, *, verify: bool = False) -> Path | None:
     """Return the folder of a complete cached entry.
 
     Args:
-        name: A name of the catalogue.
-        verify: Hash every file. By default only names and sizes are compared, which is fast.
+        verify: Hash every file. By default files are hashed at their first use, and when size or time has changed.
 
     Returns:
         The folder, or None if the entry is not cached or is damaged.
@@ -49,8 +51,7 @@ def find_damage(name: str, *, verify: bool = True) -> str | None:
     """Check a cached entry.
 
     Args:
-        name: A name of the catalogue.
-        verify: Hash every file; otherwise compare names and sizes only.
+        verify: Hash every file; otherwise only if its size or time differs from the last time that it was hashed.
 
     Returns:
         A sentence that says what is wrong, or None if the entry is complete and unchanged.
@@ -59,7 +60,7 @@ def find_damage(name: str, *, verify: bool = True) -> str | None:
     folder = get_cache_folder() / name
 
     try:
-        manifest = json.loads((folder / MANIFEST).read_bytes())
+        manifest = json.loads(read_limited(folder / MANIFEST, MAX_MANIFEST_BYTES))
         same_version = manifest["pins"] == entry.pins
         sizes = {path: int(size) for path, size in manifest["files"].items()}
     except FileNotFoundError:
@@ -69,21 +70,33 @@ def find_damage(name: str, *, verify: bool = True) -> str | None:
     if not same_version:
         return f"{name} is in the cache, but in a different version"
 
+    stamps: dict[str, list[int]] = {}
     for path, size in sizes.items():
         try:
-            actual_size = (folder / path).stat().st_size
+            facts = (folder / path).stat()
         except OSError:
             return f"{name} is damaged: {path} is missing"
-        if actual_size != size:
-            return f"{name} is damaged: {path} has {actual_size:,} bytes instead of {size:,}"
+        if facts.st_size != size:
+            return f"{name} is damaged: {path} has {facts.st_size:,} bytes instead of {size:,}"
+        stamps[path] = [facts.st_size, facts.st_mtime_ns]
 
-    if verify:
+    if verify or not _was_verified(folder, stamps):
         hashes = {path: unpack.hash_file(folder / path) for path in sizes}
         for file_set in entry.file_sets:
             fault = file_set.find_fault(hashes)
             if fault is not None:
                 return f"{name} is damaged: {fault}"
+        with contextlib.suppress(OSError):  # a cache that cannot be written is hashed at every use
+            write_atomically(folder / VERIFIED, json.dumps(stamps))
     return None
+
+
+def _was_verified(folder: Path, stamps: dict[str, list[int]]) -> bool:
+    """Return True if the files were hashed since their sizes and times last changed."""
+    try:
+        return bool(json.loads(read_limited(folder / VERIFIED, MAX_MANIFEST_BYTES)) == stamps)
+    except (OSError, ValueError, RecursionError):
+        return False
 
 
 def download_entry(name: str, report: Callable[[str], None] = lambda line: None) -> Path:
@@ -92,7 +105,6 @@ def download_entry(name: str, report: Callable[[str], None] = lambda line: None)
     A download that fails, is interrupted or has unexpected bytes leaves no files behind.
 
     Args:
-        name: A name of the catalogue.
         report: Called with one-line progress messages; by default they are discarded.
 
     Raises:
@@ -118,9 +130,6 @@ def download_entry(name: str, report: Callable[[str], None] = lambda line: None)
 
 def remove_entry(name: str) -> bool:
     """Remove an entry from the cache.
-
-    Args:
-        name: A name of the catalogue.
 
     Returns:
         True if it was in the cache.

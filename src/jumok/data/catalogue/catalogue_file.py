@@ -19,9 +19,6 @@ RESERVED_NAME = "manifest.json"  # written into every cached folder
 def parse_catalogue(text: str) -> tuple[Entry, ...]:
     """Parse the catalogue.
 
-    Args:
-        text: The content of catalogue.toml.
-
     Returns:
         The entries in the order of the file.
 

@@ -31,7 +31,6 @@ def build_apt_commands(archive: Archive, scratch: Path) -> list[list[str]]:
     were removed, as in many container images, new lists are downloaded into ``scratch`` first.
 
     Args:
-        archive: The package.
         scratch: Folder for apt's temporary files.
 
     Raises:

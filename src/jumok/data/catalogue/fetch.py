@@ -26,7 +26,6 @@ def download_archive(name: str, archive: Archive, work: Path, report: Callable[[
 
     Args:
         name: Name of the catalogue entry, for messages.
-        archive: The package to download.
         work: Folder for the download and for the temporary files of the client.
         report: Receives lines of progress.
 

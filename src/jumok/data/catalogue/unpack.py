@@ -36,11 +36,7 @@ class _UnsafeArchiveError(Exception):
 
 
 def hash_file(path: Path) -> str:
-    """Return the SHA-256 of a file.
-
-    Args:
-        path: The file.
-    """
+    """Return the SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -50,9 +46,7 @@ def unpack_archive(name: str, archive: Archive, path: Path, target: Path) -> dic
 
     Args:
         name: Name of the catalogue entry, for error messages.
-        archive: The files to extract, with their sizes and hashes.
         path: The archive file (.whl, .zip, .tar.gz or .deb).
-        target: The folder to write to.
 
     Returns:
         Size in bytes by local path.

@@ -32,7 +32,6 @@ class LabelledImages(NamedTuple):
     Attributes:
         pixels: Integers from 0 to 255, [image, channel, row, column].
         labels: Index of each image's class in `classes`.
-        classes: Names of the classes.
     """
 
     pixels: UInt8[Tensor, "image channel row column"]
@@ -53,7 +52,6 @@ def load_emoji(
         split: "train" or "held-out".
         download_report: Allows a download and receives its progress; if None, missing data raises an error.
         language: Language of the names, "en" or "ko".
-        tones: Include the variants in other skin tones.
         artist: Who drew the images, "google" or "twitter".
     """
     folder = require_entry_folder("emoji", download=download_report is not None, report=download_report)

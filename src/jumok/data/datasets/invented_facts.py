@@ -33,10 +33,7 @@ class FactKind:
 
     Attributes:
         answer: The kind of the name: "person", "town", "dog" or "ship".
-        statements: Templates of sentences.
-        questions: Templates of questions.
         held_out_statements: Templates of sentences that are not used in training; their words are.
-        held_out_questions: Likewise, of questions.
     """
 
     answer: str
@@ -100,7 +97,6 @@ class Fact:
 
     Attributes:
         kind: The name of its kind in ``FACT_KINDS``.
-        person: The person that it is about.
         name: The name that answers a question about it.
     """
 
@@ -114,9 +110,6 @@ class PassageQuestion:
     """A question with passages, and its answer.
 
     Attributes:
-        question: The question.
-        passages: The texts of the passages.
-        answer: The answer, a name.
         right: The index of the passage with the answer; None if that is not known.
         candidates: The names of the answer's kind in all passages, each once; a guess is one of them.
     """
@@ -132,9 +125,7 @@ def make_name(generator: random.Random, kind: str, part: NamePart = "train") -> 
     """Draw a name of one part: no name of "train" is in "validation" or "report".
 
     Args:
-        generator: Random numbers.
         kind: "person", "town", "dog" or "ship".
-        part: The part of the names.
 
     >>> make_name(random.Random(1), "town")
     'Dovoville'
@@ -147,11 +138,7 @@ def make_name(generator: random.Random, kind: str, part: NamePart = "train") -> 
 
 
 def find_name_part(name: str) -> NamePart:
-    """Return the part to which a name belongs, by its hash.
-
-    Args:
-        name: The name.
-    """
+    """Return the part to which a name belongs, by its hash."""
     fraction = hash_to_fraction(f"invented name {name}")
     for part, share in NAME_SHARES.items():
         fraction -= share
@@ -167,10 +154,7 @@ def make_question(
 
     Args:
         seed: Decides everything; another text gives another question.
-        passages: The number of passages.
         sentences: The largest number of sentences of a passage, up to 3.
-        names: The part of the names.
-        held_out_templates: Whether the question and the sentence with its answer use held-out templates.
 
     >>> example = make_question("example", 2)
     >>> example.question

@@ -20,7 +20,6 @@ class Subject:
     Attributes:
         korean: The words without a particle; "|" separates the pieces that become tokens.
         english: The words at the beginning of a sentence.
-        person: The English agreement.
     """
 
     korean: str
@@ -33,7 +32,6 @@ class Place:
     """Where something happens, or where someone goes.
 
     Attributes:
-        korean: The noun.
         at: The English phrase for being there.
         to: The English phrase for going there.
     """
@@ -48,9 +46,7 @@ class Time:
     """When something happens.
 
     Attributes:
-        korean: The words, with their particle.
         english: The words at the end of a sentence.
-        tenses: The tenses that the expression goes with.
     """
 
     korean: str
@@ -60,12 +56,7 @@ class Time:
 
 @dataclass(frozen=True)
 class Noun:
-    """A thing or a person as an object.
-
-    Attributes:
-        korean: The noun.
-        english: The noun with its article.
-    """
+    """A thing or a person as an object."""
 
     korean: str
     english: str
@@ -80,11 +71,8 @@ class Verb:
         past_stem: The stem of the Korean past, as before "-다".
         english: The English base form, with its preposition: "wait for".
         past: The English past form; "" = regular.
-        objects: The names of the groups of objects; () = no object.
-        locations: The names of the groups of locations.
-        particle: The Korean particle of the place.
         future: The Korean future form, where it is irregular; "" = regular.
-        is_state: Whether it is a state ("like"), which takes no time and no adverb.
+        is_state: Whether the place is where someone is ("live in Seoul"), not where someone goes.
     """
 
     stem: str
@@ -105,7 +93,6 @@ class Adjective:
     Attributes:
         stem: The Korean stem, as before "-지".
         past_stem: The stem of the Korean past, as before "-다".
-        english: The English adjective.
     """
 
     stem: str
@@ -227,7 +214,7 @@ TIMES = [
     ),
 ]  # fmt: skip
 
-#: Adverbs before the English verb, only in the present.
+#: Adverbs before the English verb.
 ADVERBS = _split_rows("항상, always; 자주, often; 보통, usually; 가끔, sometimes")
 
 
@@ -327,8 +314,8 @@ VERBS = [
     Verb("잃어버리", "잃어버렸", "lose", "lost", ("things", "money")),
     Verb("심", "심었", "plant", "", ("plants",), ("home", "outdoors")),
     Verb("찍", "찍었", "take", "took", ("photos",)),
-    Verb("좋아하", "좋아했", "like", "", ("drinks", "food", "subjects", "games"), (), is_state=True),
-    Verb("사랑하", "사랑했", "love", "", ("people",), (), is_state=True),
+    Verb("좋아하", "좋아했", "like", "", ("drinks", "food", "subjects", "games"), ()),
+    Verb("사랑하", "사랑했", "love", "", ("people",), ()),
     Verb("하", "했", "do", "did", ("homework", "housework"), ("home", "learning")),
 ]
 

@@ -24,7 +24,6 @@ class RecordedWord:
     """A word of a recording.
 
     Attributes:
-        text: The word.
         start: When it starts, in seconds.
         end: When it ends, in seconds.
     """
@@ -39,10 +38,8 @@ class Recording:
     """A recording whose text is known.
 
     Attributes:
-        path: The audio file.
         text: What is said, without remarks about noises. Case and punctuation are those of the source.
         language: The language, as a two-letter code.
-        words: All words with their times; empty if the times are not known.
     """
 
     path: Path

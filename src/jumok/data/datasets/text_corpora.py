@@ -38,7 +38,6 @@ def require_entry_folder(name: str, *, download: bool, report: Report | None = N
     """Return the folder of a catalogue entry.
 
     Args:
-        name: A name of the catalogue.
         download: Whether a missing entry is downloaded; otherwise it is an error.
         report: Receives the progress of a download.
 
@@ -116,7 +115,6 @@ def read_en_ko(
         split: "train" or "held-out".
         download_report: Allows a download and receives its progress; if None, missing data raises an error.
         source: Language of the source, "en" or "ko".
-        target: Language of the target, the other of the two.
     """
     if {source, target} != {"en", "ko"}:
         raise DataError(f"en-ko has the languages en and ko, not {source} to {target}")
@@ -128,10 +126,6 @@ def read_en_ko(
 
 def number_placeholders(source: str, target: str) -> tuple[str, str]:
     """Replace placeholder names by numbers, in the order of the source, so that a few tokens cover all of them.
-
-    Args:
-        source: The source text.
-        target: The target text.
 
     >>> number_placeholders("{name} is {state}", "{name}: {state}")
     ('{0} is {1}', '{0}: {1}')
@@ -236,7 +230,6 @@ def read_assembly(
     Args:
         split: "train" or "held-out".
         download_report: Allows a download and receives its progress; if None, missing data raises an error.
-        min_bills: Skip committees with fewer bills.
     """
     folder = require_entry_folder("assembly", download=download_report is not None, report=download_report)
     try:

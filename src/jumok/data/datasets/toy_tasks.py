@@ -23,9 +23,7 @@ def make_plus_two_examples(count: int, split: Split = "train", seed: int = 0, le
     """Make examples whose target is the source plus 2: [10, 20, 30, 40, 50] -> [12, 22, 32, 42, 52].
 
     Args:
-        count: Number of examples.
         split: "train" or "held-out".
-        seed: Seed of the random numbers.
         length: Integers per example, each from 0 to 100.
     """
     _require_positive(count, length)
@@ -45,7 +43,6 @@ def make_copy_examples(part: Part = "train", count: int | None = None, seed: int
     Args:
         part: "train", "dev" or "test".
         count: Number of examples; None for the size of the original task.
-        seed: Seed of the random numbers.
     """
     return [(source, list(source)) for source in _sample_sequences(part, count, seed)]
 
@@ -59,7 +56,6 @@ def make_reverse_examples(part: Part = "train", count: int | None = None, seed: 
     Args:
         part: "train", "dev" or "test".
         count: Number of examples; None for the size of the original task.
-        seed: Seed of the random numbers.
     """
     return [(source, source[::-1]) for source in _sample_sequences(part, count, seed)]
 
@@ -86,7 +82,6 @@ def make_sort_examples(split: Split = "train", seed: int = 0, length: int = 6, k
 
     Args:
         split: "train" or "held-out".
-        seed: Seed of the split.
         length: Digits per row.
         kinds: Number of different digits; the default has 3**6 = 729 rows.
     """
@@ -108,7 +103,6 @@ def make_addition_examples(
 
     Args:
         split: "train" or "held-out".
-        seed: Seed of the split.
         digits: Digits of each number, 1 to 3.
         backwards: Write the last digit of the sum first, in the order of carries; otherwise [1, 3, 5].
     """
@@ -129,11 +123,8 @@ def make_repetition_examples(
     """Make random sequences that repeat: the target can be predicted from the source (Olsson et al. 2022).
 
     Args:
-        count: Number of examples.
         length: Integers per sequence.
         split: "train" or "held-out".
-        seed: Seed of the random numbers.
-        kinds: Number of different integers.
     """
     _require_positive(count, length, kinds)
     generator = random.Random(f"induction {seed} {split}")

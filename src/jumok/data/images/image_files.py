@@ -90,20 +90,12 @@ def open_image(image: object, channels: int = 3, fit: tuple[int, int] | None = N
 
 
 def is_image_path(text: str) -> bool:
-    """Return whether a text is the path of an existing image file, by its extension.
-
-    Args:
-        text: The text.
-    """
+    """Return whether a text is the path of an existing image file, by its extension."""
     return text.lower().endswith(IMAGE_EXTENSIONS) and is_existing_file(Path(text))
 
 
 def is_existing_file(path: Path) -> bool:
-    """Return whether a file exists; False for names that no file can have.
-
-    Args:
-        path: The path.
-    """
+    """Return whether a file exists; False for names that no file can have."""
     try:
         return path.is_file()
     except (OSError, ValueError):

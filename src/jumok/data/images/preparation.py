@@ -27,7 +27,6 @@ class Preparation:
     Attributes:
         size: (rows, columns) to resize to; None keeps the size of the image.
         crop: (rows, columns) of the center crop; None crops nothing.
-        resampling: One of RESAMPLINGS.
         rescale: Factor for pixels from 0 to 255.
         mean: One number per channel (1 or 3), subtracted after rescaling.
         std: One number per channel to divide by.

@@ -9,7 +9,7 @@ from pathlib import Path
 from jumok.data.images.image_files import IMAGE_EXTENSIONS
 from jumok.data.readers.file_format import FileFormat
 from jumok.data.readers.file_list import list_files
-from jumok.data.readers.lines import ProblemLog, read_lines, require_any
+from jumok.data.readers.lines import ProblemLog, normalize_label, read_lines, require_any
 from jumok.data.readers.listed_files import find_table, read_listed_files
 from jumok.data.readers.table_header import Column
 from jumok.errors import DataError
@@ -32,7 +32,6 @@ def read_captioned_images(
     image.txt.
 
     Args:
-        folder: The folder.
         problems: Receives images without captions and unusable rows; by default they raise DataError.
         file: Name or number of the table's column with the image file; None = a well-known name such as "file".
         caption: Name or number of its column with the caption; None = a well-known name such as "caption".
@@ -63,7 +62,6 @@ def read_image_folder(folder: Folder, problems: ProblemLog | None = None) -> Ite
     """Yield (image file, class) of a folder with one subfolder per class, sorted by name.
 
     Args:
-        folder: The folder.
         problems: Receives images outside the subfolders; by default they raise DataError.
 
     Raises:
@@ -83,7 +81,7 @@ def _read_classes(root: Path, problems: ProblemLog) -> Iterator[tuple[Path, str]
         if class_name == path.name:
             problems.report(str(path), f"the image has no class; put it into a subfolder of {root}")
         else:
-            yield path, class_name
+            yield path, normalize_label(class_name, root, problems)
 
 
 def _check_folder(folder: Folder) -> Path:
@@ -97,11 +95,7 @@ def _list_images(root: Path) -> Iterator[Path]:
 
 
 def find_caption_table(root: Path) -> Path | None:
-    """Return the table of captions of a folder, captions.* or metadata.*; None if there is none.
-
-    Args:
-        root: The folder.
-    """
+    """Return the table of captions of a folder, captions.* or metadata.*; None if there is none."""
     return find_table(root, _TABLE_NAMES)
 
 

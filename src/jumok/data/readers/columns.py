@@ -1,4 +1,4 @@
-"""Read columns of TSV, CSV and JSONL files and of Hugging Face datasets: one reader for texts, pairs and labels."""
+"""Read columns of tables (TSV, CSV, JSONL, Parquet) and of Hugging Face datasets, for texts, pairs and labels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from jumok.data.readers.lines import MAX_LINE, Notice, ProblemLog, close_after, 
 from jumok.data.readers.table_header import Column, abbreviate, find_keys, find_layout
 from jumok.errors import DataError, describe_type
 
-TABLE_EXTENSIONS = (".tsv", ".csv", ".jsonl")
+TABLE_EXTENSIONS = (".tsv", ".csv", ".jsonl", ".parquet")
+MAX_CELL = 1_000_000  # characters; learning tokens from a longer word takes minutes
 PREVIEW_ROWS = 1000  # rows that are read before deciding whether the first is a header
 PREVIEW_SIZE = 2**20  # characters of these rows
 Row = tuple[int, list[str]]  # line number, cells
@@ -52,8 +53,6 @@ class TableNotice(Notice):
     Attributes:
         path: The file, or the name of the dataset.
         has_header: Whether the first row is a header; None if the format names every field (JSONL).
-        columns: By role, the column that is taken.
-        example: By role, the first example.
         separator: What separates the cells; None if the format names every field.
         is_header_given: Whether the user said if there is a header.
     """
@@ -98,19 +97,24 @@ def _shorten(text: str) -> str:
 
 
 def read_rows(
-    path: Path, columns: Sequence[Column], problems: ProblemLog, file_format: FileFormat | None = None
+    path: Path,
+    columns: Sequence[Column],
+    problems: ProblemLog,
+    file_format: FileFormat | None = None,
+    max_cell: int = MAX_CELL,
 ) -> Iterator[Row]:
-    """Yield (line number, cells of the columns) of each row of a table. Rows with an empty cell are reported.
+    """Yield (line number, cells of the columns) of each row of a table. Rows with an empty or a very long cell are
+    reported.
 
     TSV and CSV: `table_header.find_layout` decides whether the first row is a header, and finds the columns. A TSV has
     no quotes: a tab always ends a cell. In a CSV, `csv_separator` decides between commas and semicolons.
-    JSONL: names are keys, also inside "translation", as is usual for pairs.
+    JSONL and Parquet: names are keys, also inside "translation", as is usual for pairs.
 
     Args:
         path: A file, or a dataset name that begins with "hf:".
-        columns: The columns to read.
         problems: Receives unusable rows, and a notice about the columns.
         file_format: Encoding and header of the file; None = UTF-8, and a header if the first row looks like one.
+        max_cell: The number of characters that a cell may have.
     """
     if hub_datasets.is_hub_name(path):
         rows = _select_columns_of_records(path, columns, hub_datasets.read_hub_rows(path, columns), problems)
@@ -120,7 +124,10 @@ def read_rows(
     with close_after(rows):
         for number, cells in rows:
             empty = [column.title for column, cell in zip(columns, cells, strict=True) if not cell.strip()]
-            if empty:
+            longest = max(map(len, cells))
+            if longest > max_cell:
+                problems.report(f"{path}:{number}", f"a cell has {longest:,} characters; the limit is {max_cell:,}")
+            elif empty:
                 problems.report(f"{path}:{number}", f"{' and '.join(empty)} is empty")
             else:
                 yield number, cells
@@ -129,8 +136,11 @@ def read_rows(
 def _read_file_rows(
     path: Path, columns: Sequence[Column], problems: ProblemLog, file_format: FileFormat
 ) -> Iterator[Row]:
+    extension = get_extension(path)
+    if extension == ".parquet":
+        yield from _select_columns_of_records(path, columns, _read_parquet(path, columns), problems)
+        return
     with close_after(read_lines(path, problems, file_format.encoding)) as lines:
-        extension = get_extension(path)
         if extension == ".jsonl":
             yield from _select_columns_of_records(path, columns, _parse_json_lines(path, lines, problems), problems)
             return
@@ -143,6 +153,32 @@ def _read_file_rows(
             lines = chain(first_lines, lines)
         rows = _split_tsv(lines) if separator == "\t" else _split_csv(path, lines, problems, separator)
         yield from _select_columns(path, columns, rows, problems, file_format.header, separator)
+
+
+def _read_parquet(path: Path, columns: Sequence[Column]) -> Iterator[Record]:
+    """Yield (row number, fields) of a Parquet file; only the columns that may be selected are decoded."""
+    try:
+        from pyarrow import ArrowException, parquet
+    except ImportError:
+        raise DataError(f'{path} needs pyarrow; install it with: pip install "jumok[parquet]"') from None
+    if not path.is_file():
+        raise DataError(f"{path} is not a file; give the path of a file or a folder")
+    number = 0
+    try:
+        with parquet.ParquetFile(path) as file:
+            names = list(file.schema_arrow.names)
+            selected = [name for name in names if any(column.accepts(name) for column in columns)]
+            if not all(any(map(column.accepts, selected)) for column in columns):
+                selected = names  # inside "translation", or not there at all; then the message lists all
+            for batch in file.iter_batches(PREVIEW_ROWS, columns=selected):
+                for record in batch.to_pylist():
+                    number += 1
+                    yield number, record
+    except (ArrowException, OSError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(f"{path} cannot be read as a Parquet file: {reason}") from error
 
 
 def _read_first_lines(lines: Iterator[Line]) -> list[Line]:

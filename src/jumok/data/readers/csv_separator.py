@@ -17,10 +17,6 @@ def find_separator(columns: Sequence[Column], lines: Sequence[str]) -> str:
 
     If a single column is needed, semicolons must also give a cell that names it: a text may contain semicolons.
 
-    Args:
-        columns: The columns that are needed.
-        lines: The first lines of the file.
-
     >>> columns = [Column("text"), Column("label")]
     >>> find_separator(columns, ["text;label", "good, really;1"]), find_separator(columns, ["text,label", "a;b,1"])
     (';', ',')

@@ -10,7 +10,7 @@ from jumok.data.readers import hub_datasets
 from jumok.data.readers.columns import TABLE_EXTENSIONS, read_rows
 from jumok.data.readers.file_format import FileFormat
 from jumok.data.readers.file_list import list_files, list_paths
-from jumok.data.readers.lines import Paths, ProblemLog, get_extension, read_lines, require_any
+from jumok.data.readers.lines import MAX_LINE, Paths, ProblemLog, get_extension, read_lines, require_any
 from jumok.data.readers.table_header import Column
 from jumok.data.tokenizers.tokenizer import Tokenizer
 
@@ -18,12 +18,7 @@ PIECE_SIZE = 2**17  # characters; a tokenizer needs about 100 bytes of memory pe
 
 
 class TextPiece(NamedTuple):
-    """A document, or a part of one that ends with a line.
-
-    Attributes:
-        text: The text.
-        ends_document: Whether the document ends with this piece.
-    """
+    """A document, or a part of one that ends with a line."""
 
     text: str
     ends_document: bool
@@ -37,8 +32,8 @@ def read_documents(
 ) -> Iterator[str]:
     """Yield the texts of files and folders.
 
-    A plain file is one document; a .jsonl, .csv or .tsv file has one per row. A plain file of more than PIECE_SIZE
-    characters is yielded in pieces that end with a line, so that memory stays constant.
+    A plain file is one document; a table (.jsonl, .csv, .tsv, .parquet) has one per row. A document of more than
+    PIECE_SIZE characters is yielded in pieces that end with a line or a word, so that memory stays constant.
 
     Args:
         paths: Files, folders (read with all files below, sorted by name), or dataset names that begin with "hf:".
@@ -79,8 +74,10 @@ def _read_all_pieces(
 ) -> Iterator[TextPiece]:
     for path in list_files(paths, problems):
         if hub_datasets.is_hub_name(path) or get_extension(path) in TABLE_EXTENSIONS:
-            for _, (text,) in read_rows(path, [column], problems, file_format):
-                yield TextPiece(text, True)
+            for _, (text,) in read_rows(path, [column], problems, file_format, MAX_LINE):
+                *pieces, end = _cut_text(text)
+                yield from (TextPiece(piece, False) for piece in pieces)
+                yield TextPiece(end, True)
         else:
             yield from _read_plain_file(path, problems, file_format.encoding)
 
@@ -93,6 +90,10 @@ def _read_plain_file(path: Path, problems: ProblemLog, encoding: str) -> Iterato
         if size > PIECE_SIZE:
             yield TextPiece("\n".join(lines) + "\n", False)
             lines, size, has_pieces = [], 0, True
+        *pieces, line = _cut_text(line)
+        for piece in pieces:  # of a very long line
+            yield TextPiece("\n".join([*lines, piece]), False)
+            lines, size, has_pieces = [], 0, True
         lines.append(line)
         size += len(line) + 1
 
@@ -102,13 +103,20 @@ def _read_plain_file(path: Path, problems: ProblemLog, encoding: str) -> Iterato
         problems.report(f"{path}:1", "all lines of the file are empty")
 
 
-def encode_pieces(pieces: Iterator[TextPiece], tokenizer: Tokenizer) -> Iterator[list[int]]:
-    """Yield the token ids of each piece, with the tokenizer's end token, if it has one, after each document.
+def _cut_text(text: str) -> list[str]:
+    """Cut a text of more than PIECE_SIZE characters, after a line break or a space where there is one."""
+    pieces, start = [], 0
+    while len(text) - start > PIECE_SIZE:
+        stop = start + PIECE_SIZE
+        cut = max(text.rfind("\n", start + 1, stop), text.rfind(" ", start + 1, stop))
+        cut = stop if cut < 0 else cut + (text[cut] == "\n")  # byte-level tokens begin with their space
+        pieces.append(text[start:cut])
+        start = cut
+    return [*pieces, text[start:]]
 
-    Args:
-        pieces: The pieces of text.
-        tokenizer: The tokenizer.
-    """
+
+def encode_pieces(pieces: Iterator[TextPiece], tokenizer: Tokenizer) -> Iterator[list[int]]:
+    """Yield the token ids of each piece, with the tokenizer's end token, if it has one, after each document."""
     end = [] if tokenizer.end is None else [tokenizer.end]
     for piece in pieces:
         yield tokenizer.encode(piece.text, special=False) + (end if piece.ends_document else [])

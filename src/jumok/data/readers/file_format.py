@@ -53,9 +53,6 @@ class FileFormat:
 def check_encoding(name: str) -> str:
     """Return the standard name of a text encoding.
 
-    Args:
-        name: A name that Python knows.
-
     Raises:
         ArgumentError: If there is no such text encoding.
 
@@ -97,9 +94,6 @@ def is_clearly_utf_8(start: bytes) -> bool:
 
 def suggest_encoding(raw: bytes) -> str | None:
     """Return an encoding in which these bytes are readable text, or None if none is likely.
-
-    Args:
-        raw: A line of a text file.
 
     >>> suggest_encoding("재미있는 영화".encode("cp949")), suggest_encoding("café noir".encode("latin-1"))
     ('cp949', 'cp1252')

@@ -22,11 +22,7 @@ _DESCRIPTION_EXTENSIONS = (".txt", ".md", ".rst", ".html")
 
 @dataclass(frozen=True)
 class UnreadFiles(Notice):
-    """Files of a folder that are not read, because they describe the data: LICENSE, COPYING, README.
-
-    Attributes:
-        paths: The files.
-    """
+    """Files of a folder that are not read, because they describe the data: LICENSE, COPYING, README."""
 
     paths: tuple[Path, ...]
 
@@ -81,9 +77,6 @@ def list_files(paths: Paths, problems: ProblemLog | None = None) -> Iterator[Pat
 
 def is_description(name: str) -> bool:
     """Return whether a file describes the data instead of containing it: a licence or a readme.
-
-    Args:
-        name: The name of the file.
 
     >>> [is_description(name) for name in ("LICENSE", "readme.md", "license-plates.txt", "LICENSE-MIT.txt")]
     [True, True, False, True]

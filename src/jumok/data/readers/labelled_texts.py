@@ -1,4 +1,4 @@
-"""Read texts with a label each from TSV, CSV and JSONL files, and folders of them."""
+"""Read texts with a label each from TSV, CSV, JSONL and Parquet files, and folders of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jumok.data.readers import hub_datasets
 from jumok.data.readers.columns import TABLE_EXTENSIONS, read_rows
 from jumok.data.readers.file_format import FileFormat
 from jumok.data.readers.file_list import list_files, list_paths
-from jumok.data.readers.lines import Paths, ProblemLog, get_extension, require_any
+from jumok.data.readers.lines import Paths, ProblemLog, get_extension, normalize_label, require_any
 from jumok.data.readers.table_header import Column
 
 
@@ -50,4 +50,4 @@ def _read_all_rows(
             problems.report(str(path), f"labelled texts are read from {', '.join(TABLE_EXTENSIONS)} files")
             continue
         for _, (words, class_name) in read_rows(path, columns, problems, file_format):
-            yield words, class_name.strip()
+            yield words, normalize_label(class_name.strip(), path, problems)

@@ -7,8 +7,10 @@ import gzip
 import io
 import os
 import re
+import unicodedata
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -70,7 +72,6 @@ class ProblemLog:
 
         Args:
             location: File and line, such as "a.tsv:17".
-            message: What is wrong.
             unit: What is skipped: "lines" or "files".
             advice: What to do; None = fix or skip it; empty if the message says it.
             count: How many lines or files are skipped.
@@ -89,11 +90,45 @@ class ProblemLog:
         return f"{self.count:,} skipped; first: {self.first[0]}" if self.count else "nothing skipped"
 
 
-def get_extension(path: Path) -> str:
-    """Return the extension of a file in lower case, without .gz.
+@dataclass(frozen=True)
+class DecomposedLabel(Notice):
+    """A label in decomposed characters (NFD), as macOS writes file names; it looks like the composed one (NFC).
+
+    Attributes:
+        path: The file or folder that has it.
+    """
+
+    path: Path
+    label: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: the label {self.label!r} is written in decomposed characters (NFD); it is read as NFC"
+
+    @property
+    def topic(self) -> object:
+        """The label."""
+        return DecomposedLabel, self.label
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the attributes as a JSON object."""
+        return {"file": str(self.path), "decomposed_label": self.label}
+
+
+def normalize_label(label: str, path: Path, problems: ProblemLog) -> str:
+    """Return a label in composed characters (NFC), so that two spellings that look the same are one class.
 
     Args:
-        path: The file.
+        path: The file or folder that has it.
+        problems: Receives a notice if the label was in decomposed characters.
+    """
+    composed = unicodedata.normalize("NFC", label)
+    if composed != label:
+        problems.notify(DecomposedLabel(path, composed))
+    return composed
+
+
+def get_extension(path: Path) -> str:
+    """Return the extension of a file in lower case, without .gz.
 
     >>> get_extension(Path("A.TSV.gz"))
     '.tsv'
@@ -109,8 +144,6 @@ def read_lines(path: Path, problems: ProblemLog, encoding: str = "utf-8") -> Ite
     MAX_LINE are reported; so are files that are empty, binary or damaged.
 
     Args:
-        path: The file; it is decompressed if its name ends with .gz.
-        problems: Receives unusable lines.
         encoding: The encoding; in UTF-8, a byte order mark is ignored.
     """
     with _open_file(path) as raw:
@@ -140,7 +173,6 @@ def require_any(examples: Iterator[Example], describe: Callable[[], str]) -> Ite
     """Yield all examples; raise DataError if there are none.
 
     Args:
-        examples: The examples.
         describe: Returns the error message; it is called after all files have been read.
     """
     is_empty = True

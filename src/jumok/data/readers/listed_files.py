@@ -15,7 +15,6 @@ def find_table(root: Path, names: Sequence[str]) -> Path | None:
     """Return the first table of a folder that has one of these names; None if there is none.
 
     Args:
-        root: The folder.
         names: The names without extensions.
     """
     paths = (root / (name + extension) for name in names for extension in TABLE_EXTENSIONS)
@@ -29,10 +28,8 @@ def read_listed_files(
 
     Args:
         root: The folder of the files; a row may not name a file outside.
-        table: The table, which is not trusted.
         columns: The column of the files, whose ``endings`` they must have, and the column of the texts.
         kind: What the files are, for messages, such as "image".
-        problems: Receives unusable rows.
         file_format: Encoding and header of the table.
     """
     with close_after(read_rows(table, columns, problems, file_format)) as rows:

@@ -22,10 +22,7 @@ class Message:
     """One message and its translations.
 
     Attributes:
-        line: Line number where the message begins.
-        id: The text to translate.
         plural: Its plural, or an empty string.
-        translations: Translations by number of the plural form.
         fuzzy: Whether the translation is marked as unverified ("fuzzy").
     """
 
@@ -40,7 +37,6 @@ class Message:
 
         Args:
             keyword: "msgctxt", "msgid", "msgid_plural", or "msgstr" followed by the number of the plural form.
-            text: The string.
         """
         if keyword == "msgid":
             self.id += text
@@ -55,9 +51,7 @@ def read_messages(path: Path, problems: ProblemLog, encoding: str = "utf-8") -> 
     """Yield every message of a file, without the header and obsolete messages (#~).
 
     Args:
-        path: The .po file.
         problems: Receives unusable lines.
-        encoding: Encoding of the file.
     """
     with close_after(read_lines(path, problems, encoding)) as lines:
         yield from parse_messages(path, lines, problems)
@@ -68,8 +62,6 @@ def parse_messages(path: Path, lines: Iterator[tuple[int, str]], problems: Probl
 
     Args:
         path: The .po file; it is named in problems, and not opened.
-        lines: Its lines, each with its number.
-        problems: Receives unusable lines.
     """
     message: Message | None = Message()  # None: skip the remaining lines of an unusable message
     keyword = ""  # the part of the message that the next string belongs to

@@ -36,20 +36,12 @@ FLOAT_TYPES = ("float16", "float32", "float64")
 
 
 def is_region_file(path: Path) -> bool:
-    """Return whether a path has the ending of a file with region features.
-
-    Args:
-        path: The path.
-    """
+    """Return whether a path has the ending of a file with region features."""
     return path.suffix.lower() in EXTENSIONS
 
 
 def list_region_files(folder: Path) -> list[Path]:
-    """Return the files with region features in a folder, sorted by name.
-
-    Args:
-        folder: The folder.
-    """
+    """Return the files with region features in a folder, sorted by name."""
     return sorted(path for path in folder.iterdir() if is_region_file(path) and path.is_file())
 
 
@@ -93,7 +85,6 @@ def read_captioned_regions(
     as cat.jpg for the array cat.
 
     Args:
-        folder: The folder.
         problems: Receives rows without features; by default they raise DataError.
         file: Name or number of the table's column with the image name; None = a well-known name such as "image".
         caption: Name or number of its column with the caption; None = a well-known name such as "caption".

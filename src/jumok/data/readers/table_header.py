@@ -75,21 +75,13 @@ class Column:
         return self.role if self.name is None else self.name
 
     def rank_name(self, name: str) -> int | None:
-        """Return how usual a name is for this role: 0 for the most usual; None if it is not well-known.
-
-        Args:
-            name: A column name.
-        """
+        """Return how usual a name is for this role: 0 for the most usual; None if it is not well-known."""
         names = KNOWN_NAMES[self.role]
         normalized = normalize_name(name)
         return names.index(normalized) if normalized in names else None
 
     def accepts(self, name: str) -> bool:
-        """Return whether a column of this name may be the one: the requested name, or a well-known one.
-
-        Args:
-            name: A column name.
-        """
+        """Return whether a column of this name may be the one: the requested name, or a well-known one."""
         if self.name is not None:
             return name == self.name
         is_language = self.role in _PAIR_ROLES and normalize_name(name) in LANGUAGES
@@ -101,7 +93,6 @@ class Layout:
     """Where the columns of a table are.
 
     Attributes:
-        has_header: Whether the first row is a header.
         indices: The index of each requested column, from 0.
     """
 
@@ -111,9 +102,6 @@ class Layout:
 
 def normalize_name(name: str) -> str:
     """Return a column name in lower case, with underscores for spaces and hyphens.
-
-    Args:
-        name: The name.
 
     >>> normalize_name(" File Name ")
     'file_name'
@@ -125,8 +113,6 @@ def find_layout(columns: Sequence[Column], rows: Sequence[Sequence[str]], header
     """Decide whether a table has a header, and find its columns.
 
     Args:
-        columns: The columns that are needed.
-        rows: The first rows of the table.
         header: "yes", "no" or "auto"; see `FileFormat`.
 
     Raises:
@@ -149,10 +135,6 @@ def find_layout(columns: Sequence[Column], rows: Sequence[Sequence[str]], header
 
 def find_keys(columns: Sequence[Column], names: Sequence[str]) -> list[str]:
     """Return the key of each column in JSON objects and Hugging Face datasets; unknown ones keep the role as key.
-
-    Args:
-        columns: The columns that are needed.
-        names: The keys of the first object.
 
     Raises:
         DataError: If two columns would have the same key.
@@ -298,9 +280,5 @@ def _describe_missing(needed: int, missing: Sequence[Column], first: list[str], 
 
 
 def abbreviate(cells: Sequence[str]) -> str:
-    """Return cells for a message: quoted, shortened, and at most eight.
-
-    Args:
-        cells: The cells of a row.
-    """
+    """Return cells for a message: quoted, shortened, and at most eight."""
     return ", ".join(repr(cell[:40]) for cell in cells[:8]) + (", ..." if len(cells) > 8 else "")

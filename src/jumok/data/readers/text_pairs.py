@@ -1,4 +1,4 @@
-"""Read pairs of texts, as for translation, from TSV, CSV, JSONL and gettext .po files, and folders of them."""
+"""Read pairs of texts, as for translation, from TSV, CSV, JSONL, Parquet and gettext .po files, and folders of them."""
 
 from __future__ import annotations
 

@@ -29,7 +29,6 @@ def read_transcribed_audio(
     and transcript, or others of the same meaning, such as file_name and text.
 
     Args:
-        folder: The folder.
         problems: Receives unusable rows; by default they raise DataError.
         file: Name or number of the table's column with the audio file; None = a well-known name such as "file".
         transcript: Name or number of its column with the transcript; None = a well-known name such as "text".

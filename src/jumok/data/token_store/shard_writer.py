@@ -13,6 +13,7 @@ import numpy
 
 from jumok.data.token_store.shard_format import ENDS_FILE, ENDS_TYPE, FORMAT, INDEX_FILE, TOKEN_TYPES
 from jumok.errors import DataError
+from jumok.files import write_atomically
 
 
 class ShardEntry(TypedDict):
@@ -38,11 +39,7 @@ class HashedFile:
         self._file: BinaryIO = path.open("xb")
 
     def append(self, numbers: numpy.ndarray) -> None:
-        """Append the bytes of an array.
-
-        Args:
-            numbers: The array.
-        """
+        """Append the bytes of an array."""
         content = numbers.tobytes()
         self._file.write(content)
         self._digest.update(content)
@@ -61,19 +58,12 @@ class HashedFile:
 
 
 class ShardWriter:
-    """Append lists of token ids to shard files.
-
-    Attributes:
-        tokens: Number of tokens so far.
-        lists: Number of lists so far.
-        unknowns: Number of unknown tokens so far.
-    """
+    """Append lists of token ids to shard files."""
 
     def __init__(self, folder: Path, vocabulary: int, unknown: int | None, shard_tokens: int) -> None:
         """Create the writer.
 
         Args:
-            folder: An empty folder.
             vocabulary: Size of the vocabulary; larger ids are refused.
             unknown: Id of the unknown token, which is counted, or None.
             shard_tokens: Number of tokens per file.
@@ -93,9 +83,6 @@ class ShardWriter:
 
     def append(self, token_ids: Sequence[int]) -> None:
         """Append one list.
-
-        Args:
-            token_ids: The token ids.
 
         Raises:
             DataError: If an id is outside the vocabulary.
@@ -117,9 +104,6 @@ class ShardWriter:
     def finish(self, fingerprint: str) -> None:
         """Write the index.
 
-        Args:
-            fingerprint: Fingerprint of the tokenizer.
-
         Raises:
             DataError: If there are no tokens.
         """
@@ -137,10 +121,7 @@ class ShardWriter:
             "ends": self._ends.finish(),
             "shards": self._finished,
         }
-        with (self._folder / INDEX_FILE).open("x", encoding="utf-8") as file:
-            file.write(json.dumps(index, indent=1) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        write_atomically(self._folder / INDEX_FILE, json.dumps(index, indent=1) + "\n")
 
     def close(self) -> None:
         """Close all files."""

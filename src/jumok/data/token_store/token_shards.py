@@ -27,6 +27,7 @@ from jumok.data.token_store.shard_format import ENDS_FILE, ENDS_TYPE, FORMAT, IN
 from jumok.data.token_store.shard_writer import ShardWriter
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import DataError
+from jumok.files import read_limited
 
 SHARD_TOKENS = 2**26
 MAX_INDEX_SIZE = 64 * 2**20  # bytes
@@ -35,11 +36,7 @@ Report = Callable[[str], None]
 
 
 def fingerprint_tokenizer(tokenizer: Tokenizer) -> str:
-    """Return a SHA-256 of a tokenizer. Tokenizers with the same fingerprint encode every text identically.
-
-    Args:
-        tokenizer: The tokenizer.
-    """
+    """Return a SHA-256 of a tokenizer. Tokenizers with the same fingerprint encode every text identically."""
     return hashlib.sha256(tokenizer._inner.to_str().encode()).hexdigest()
 
 
@@ -56,7 +53,6 @@ def write_text_shards(
     Args:
         paths: Files and folders, as in `documents.read_documents`.
         folder: A new folder for the tokens.
-        tokenizer: The tokenizer.
         problems: Receives unusable lines; by default they raise DataError.
         report: Receives lines of progress.
         column: The name or number of the column of tables that contains the text; None = a well-known name.
@@ -85,7 +81,6 @@ def write_shards(
     """Write lists of token ids into a new folder.
 
     Args:
-        token_lists: The lists.
         folder: The folder; it must not exist.
         vocabulary: Size of the vocabulary; larger ids are refused.
         unknown: Id of the unknown token, which is counted, or None.
@@ -130,19 +125,11 @@ class TokenShards:
     """The tokens in a folder written by `write_shards`; only the requested tokens are read from disk.
 
     Attributes:
-        folder: The folder.
-        vocabulary: Size of the vocabulary.
-        tokens: Number of tokens; also `len(shards)`.
-        lists: Number of lists.
         unknown: Number of unknown tokens; None if they were not counted.
-        fingerprint: Fingerprint of the tokenizer.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         """Open a folder of tokens.
-
-        Args:
-            folder: The folder.
 
         Raises:
             DataError: If the folder contains no tokens or is damaged.
@@ -169,14 +156,10 @@ class TokenShards:
     def _read_index(self) -> dict[str, Any]:
         path = self.folder / INDEX_FILE
         try:
-            if path.stat().st_size > MAX_INDEX_SIZE:
-                raise DataError(f"{path} is larger than {MAX_INDEX_SIZE:,} bytes, the limit for an index of tokens")
-            index = json.loads(path.read_bytes())
+            index = json.loads(read_limited(path, MAX_INDEX_SIZE))
         except FileNotFoundError:
             raise DataError(f"{self.folder} is not a folder of tokens: it contains no {INDEX_FILE}") from None
         except (OSError, ValueError, RecursionError) as error:
-            if isinstance(error, DataError):
-                raise
             raise DataError(f"{path} cannot be read: {str(error)[:200]}") from error
         if not isinstance(index, dict) or index.get("format") != FORMAT:
             raise DataError(f"{path} is not an index of tokens in the supported format ({FORMAT!r})")
@@ -199,10 +182,10 @@ class TokenShards:
             raise ValueError(f"{self.tokens} tokens in total, but {start} in the shards")
 
     def _check_file_size(self, name: str, expected: int) -> None:
-        try:
-            actual = (self.folder / name).stat().st_size
-        except OSError:
-            raise DataError(f"{self.folder} is damaged: {name} is missing") from None
+        path = self.folder / name
+        if not path.is_file():
+            raise DataError(f"{self.folder} is damaged: {name} is missing")
+        actual = path.stat().st_size
         if actual != expected:
             raise DataError(f"{self.folder} is damaged: {name} has {actual:,} bytes instead of {expected:,}")
 
@@ -221,10 +204,6 @@ class TokenShards:
 
     def read_tokens(self, start: int, length: int) -> Int[Tensor, " length"]:
         """Return consecutive tokens, also across shard files.
-
-        Args:
-            start: Position of the first token.
-            length: Number of tokens.
 
         Raises:
             DataError: If the range exceeds the tokens, or the file contains invalid ids.

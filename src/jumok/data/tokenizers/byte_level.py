@@ -52,7 +52,6 @@ def build_byte_level_tokenizer(
     """Build a byte-level BPE tokenizer.
 
     Args:
-        vocabulary: Token id by token.
         merges: Pairs of tokens in the order of merging, such as "Ġ t".
         pre_tokenizer: How text is split before merging; one of PRE_TOKENIZERS.
         prefix_space: Add a space before the text.
@@ -87,7 +86,6 @@ def parse_merge(merge: object, vocabulary: Mapping[str, int], index: int, prefix
 
     Args:
         merge: "a b" or ["a", "b"]; anything else (from a damaged file) raises an error.
-        vocabulary: Token id by token.
         index: Number of the merge, for error messages.
         prefix: Prefix of tokens that continue a word, such as "##"; it is dropped from the second token when merging.
     """
@@ -106,13 +104,7 @@ def parse_merge(merge: object, vocabulary: Mapping[str, int], index: int, prefix
 
 
 def prepend_token(tokenizer: Tokenizer, token: str, token_id: int) -> None:
-    """Make a tokenizer put a token before every text.
-
-    Args:
-        tokenizer: The tokenizer to change.
-        token: The token, usually the begin token.
-        token_id: Its id.
-    """
+    """Make a tokenizer put a token before every text."""
     tokenizer.post_processor = processors.TemplateProcessing(
         single=[token, "$A"], pair=[token, "$A", token, "$B:1"], special_tokens=[(token, token_id)]
     )

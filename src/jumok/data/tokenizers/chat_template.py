@@ -34,7 +34,6 @@ def render_chat(
     """Render a conversation as text.
 
     Args:
-        template: The Jinja template.
         messages: The conversation, such as [{"role": "user", "content": "Hi"}].
         tokens: Special tokens by the names that templates use, such as "bos_token".
         reply: End the text where the model's answer begins.

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jumok.errors import ArgumentError, describe_type
+from jumok.files import read_limited
 
 VOCABULARY_LIMIT = 50_000_000  # bytes
 SETTINGS_LIMIT = 10_000_000  # bytes
@@ -18,17 +19,12 @@ def read_text(path: Path, limit: int) -> str:
     """Read a UTF-8 file.
 
     Args:
-        path: The file.
         limit: Number of bytes the file may have.
 
     Raises:
-        ArgumentError: If the file is larger or is not UTF-8.
+        ArgumentError: If the file is larger, not a regular file, or not UTF-8.
     """
-    with path.open("rb") as file:
-        content = file.read(limit + 1)
-    if len(content) > limit:
-        raise ArgumentError(f"{path} is larger than {limit // 1_000_000} MB, the limit for this file")
-
+    content = read_limited(path, limit)
     try:
         return content.decode()
     except UnicodeDecodeError as error:
@@ -40,7 +36,6 @@ def check_density(path: Path, text: str) -> None:
 
     Args:
         path: The file, for the error message.
-        text: Its content.
     """
     containers, elements = text.count("[") + text.count("{"), text.count(",")
     if containers > MAX_CONTAINERS or elements > MAX_ELEMENTS:
@@ -55,7 +50,6 @@ def parse_json_object(path: Path, text: str) -> dict[str, Any]:
 
     Args:
         path: The file, for the error message.
-        text: Its content.
 
     Raises:
         ArgumentError: If the text is not JSON, or not an object.
@@ -71,9 +65,6 @@ def parse_json_object(path: Path, text: str) -> dict[str, Any]:
 
 def read_settings(path: Path) -> dict[str, Any]:
     """Read a JSON settings file.
-
-    Args:
-        path: The file.
 
     Returns:
         Its content, or an empty dictionary if there is no such file.

@@ -14,14 +14,7 @@ PASSAGE_MARK = "|"  # between the question and its passages in a line of text
 def encode_passages(
     tokenizer: TextTokenizer, separator: int, question: str, passages: Sequence[str]
 ) -> list[list[int]]:
-    """Return the tokens of each passage: the separator, the question and the text of the passage.
-
-    Args:
-        tokenizer: The tokenizer of the model.
-        separator: The token that begins a passage.
-        question: The question.
-        passages: The texts of the passages.
-    """
+    """Return the tokens of each passage: the separator, the question and the text of the passage."""
     start = [separator, *tokenizer.encode(question, special=False)]
     # with a space before it, the first word of a passage has the same tokens as inside a text
     return [[*start, *tokenizer.encode(f" {passage}", special=False)] for passage in passages]
@@ -29,9 +22,6 @@ def encode_passages(
 
 def split_question(text: str) -> tuple[str, list[str]]:
     """Split a line "question | passage | passage" into the question and its passages.
-
-    Args:
-        text: The line.
 
     Raises:
         ArgumentError: If the question, or every passage, is missing.

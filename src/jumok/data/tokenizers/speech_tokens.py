@@ -24,7 +24,6 @@ class SpeechTokens:
 
     Args:
         start: Begins every transcript.
-        end: Ends every transcript.
         languages: The token of each language by its code, such as {"en": 50259}; {} for a model of one language.
         transcribe: Asks for a transcript in the spoken language; None if the model does nothing else.
         translate: Asks for an English translation; None if the model cannot translate.
@@ -96,11 +95,7 @@ class SpeechTokens:
         return prompt
 
     def time_of(self, token_id: int) -> float | None:
-        """Return the time in seconds that a token stands for; None if it is not a time.
-
-        Args:
-            token_id: A token id.
-        """
+        """Return the time in seconds that a token stands for; None if it is not a time."""
         if self.first_time is None or token_id < self.first_time:
             return None
         return round((token_id - self.first_time) * SECONDS_PER_TIME_TOKEN, 2)

@@ -67,20 +67,12 @@ def build_environment() -> ImmutableSandboxedEnvironment:
 
 @lru_cache(maxsize=1)  # a conversation is rendered again after every turn
 def compile_template(template: str) -> Template:
-    """Return a compiled template.
-
-    Args:
-        template: The Jinja template.
-    """
+    """Return a compiled template."""
     return build_environment().from_string(template)
 
 
 def render(template: str, variables: dict[str, Any]) -> dict[str, str]:
     """Render a template.
-
-    Args:
-        template: The Jinja template.
-        variables: What the template can read, by name.
 
     Returns:
         {"text": ...}, or {"rejected": reason}, {"failed": reason}, {"limit": the limit that was exceeded}.
@@ -105,11 +97,7 @@ def render(template: str, variables: dict[str, Any]) -> dict[str, str]:
 
 
 def read_message(stream: BinaryIO) -> dict[str, Any] | None:
-    """Return the next JSON object of a stream; None at its end, also in the middle of an object.
-
-    Args:
-        stream: The stream.
-    """
+    """Return the next JSON object of a stream; None at its end, also in the middle of an object."""
     head = stream.read(8)
     if len(head) < 8:
         return None
@@ -122,12 +110,7 @@ def read_message(stream: BinaryIO) -> dict[str, Any] | None:
 
 
 def write_message(stream: BinaryIO, message: dict[str, Any]) -> None:
-    """Write a JSON object to a stream.
-
-    Args:
-        stream: The stream.
-        message: The object.
-    """
+    """Write a JSON object to a stream."""
     body = json.dumps(message).encode()
     stream.write(struct.pack(">Q", len(body)) + body)
     stream.flush()

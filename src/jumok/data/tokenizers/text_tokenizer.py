@@ -15,42 +15,24 @@ class TextTokenizer(Protocol):
         """Return the token ids of a text.
 
         Args:
-            text: The text.
             special: Add the special tokens that the model expects around a text.
         """
         ...
 
     def decode(self, ids: Iterable[int], *, special: bool = True) -> str:
-        """Return the text of token ids.
-
-        Args:
-            ids: The token ids.
-            special: Write special tokens too.
-        """
+        """Return the text of token ids."""
         ...
 
     def contains_id(self, token_id: int) -> bool:
-        """Return True if the vocabulary contains a token id.
-
-        Args:
-            token_id: The token id.
-        """
+        """Return True if the vocabulary contains a token id."""
         ...
 
     def id_to_token(self, token_id: int) -> str:
-        """Return a token as it is written in the vocabulary.
-
-        Args:
-            token_id: The token id.
-        """
+        """Return a token as it is written in the vocabulary."""
         ...
 
     def id_to_bytes(self, token_id: int) -> bytes | None:
-        """Return the bytes of a token; None if it does not stand for bytes.
-
-        Args:
-            token_id: The token id.
-        """
+        """Return the bytes of a token; None if it does not stand for bytes."""
         ...
 
     @property

@@ -20,10 +20,6 @@ REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 def label_tokens(tokenizer: TextTokenizer, ids: Sequence[int]) -> list[str]:
     """Return a short readable label for each token.
 
-    Args:
-        tokenizer: The tokenizer.
-        ids: The token ids of a text.
-
     >>> from jumok.data.tokenizers.tokenizer import Tokenizer
     >>> label_tokens(Tokenizer.for_bytes(), list("a 주".encode()))
     ['a', '␣', '주₁', '주₂', '주₃']
@@ -53,8 +49,6 @@ def group_words(tokenizer: TextTokenizer, ids: Sequence[int], *, special: bool =
     """Return the words of a text, each with the positions of its tokens. Spaces belong to the word after them.
 
     Args:
-        tokenizer: The tokenizer.
-        ids: The token ids of a text.
         special: Include special tokens such as [CLS] and </s>, each as a word. The tokens for unknown and masked words
             are always included, because they stand for words.
 

@@ -20,6 +20,7 @@ from jumok.data.tokenizers.limited_files import read_settings
 from jumok.data.tokenizers.tokenizer_files import read_tokenizer
 from jumok.data.tokenizers.tokenizer_parts import SPECIAL_TOKENS, TokenizerParts, wrap_tokenizers_errors
 from jumok.errors import ArgumentError, TokenizerError
+from jumok.files import write_atomically
 
 __all__ = ["Tokenizer", "TokenizerError"]
 
@@ -54,7 +55,8 @@ class Tokenizer:
         inner.no_truncation()
         self._inner = inner
         self._special: dict[str, str] = {}
-        for role, token in (special or {}).items():
+        for role in SPECIAL_TOKENS:  # in this order, so that equal tokenizers write equal files
+            token = (special or {}).get(role)
             if token is not None and inner.token_to_id(token) is not None:
                 self._special[role] = token
         self.chat_template = chat_template
@@ -66,7 +68,6 @@ class Tokenizer:
         """Return the token ids of a text.
 
         Args:
-            text: The text.
             special: Add the special tokens that the model expects around a text ([CLS] ... [SEP]).
         """
         _check_surrogates(text)
@@ -75,9 +76,6 @@ class Tokenizer:
 
     def list_unknown(self, text: str) -> list[str]:
         """Return the words or characters of a text that the vocabulary does not contain, each once.
-
-        Args:
-            text: The text.
 
         >>> Tokenizer.for_characters("hello").list_unknown("help!")
         ['p', '!']
@@ -95,7 +93,6 @@ class Tokenizer:
         Args:
             ids: The token ids. Bytes that are not valid UTF-8 become U+FFFD. An id that the vocabulary does not
                 contain is written as "<id 49152>": the embeddings of many models have more rows than the vocabulary.
-            special: Write special tokens too.
 
         Raises:
             ArgumentError: If an id is negative.
@@ -116,11 +113,7 @@ class Tokenizer:
         return max(self._tokens, default=-1) + 1
 
     def contains_id(self, token_id: int) -> bool:
-        """Return True if the vocabulary contains a token id.
-
-        Args:
-            token_id: The token id.
-        """
+        """Return True if the vocabulary contains a token id."""
         return token_id in self._tokens
 
     def id_to_token(self, token_id: int) -> str:
@@ -141,9 +134,6 @@ class Tokenizer:
 
     def id_to_bytes(self, token_id: int) -> bytes | None:
         """Return the bytes of a token, so that text can be streamed.
-
-        Args:
-            token_id: The token id.
 
         Returns:
             The bytes, or None if the tokens of this tokenizer do not stand for bytes, or the vocabulary does not
@@ -241,11 +231,7 @@ class Tokenizer:
 
     @classmethod
     def for_characters(cls, text: str) -> Tokenizer:
-        """Create a tokenizer with one token for each character of a text, sorted, and one for unknown characters.
-
-        Args:
-            text: The text that contains the characters.
-        """
+        """Create a tokenizer with one token for each character of a text, sorted, and one for unknown characters."""
         _check_surrogates(text)
         if not text:
             raise ArgumentError("the text is empty; a character tokenizer needs at least one character")
@@ -268,7 +254,6 @@ class Tokenizer:
         """Train byte-level BPE, as in GPT-2, on texts; it encodes any text without loss.
 
         Args:
-            texts: The texts to learn from.
             vocabulary: Size of the vocabulary: special tokens, 256 bytes, and learned tokens.
             special: Special tokens by role, such as {"begin": "<s>"}; they get the first ids.
 
@@ -350,31 +335,24 @@ class Tokenizer:
 
         settings = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
         special = {SPECIAL_TOKENS[role]: token for role, token in self._special.items()}
-        _replace_file(target / "tokenizer.json", self._inner.to_str())
-        _replace_file(target / "tokenizer_config.json", _format_json(settings | special))
-        _replace_file(target / "special_tokens_map.json", _format_json(special))
+        write_atomically(target / "tokenizer.json", self._inner.to_str())
+        write_atomically(target / "tokenizer_config.json", _format_json(settings | special))
+        write_atomically(target / "special_tokens_map.json", _format_json(special))
 
         if self.chat_template is None:
             (target / "chat_template.jinja").unlink(missing_ok=True)
         else:
-            _replace_file(target / "chat_template.jinja", self.chat_template)
+            write_atomically(target / "chat_template.jinja", self.chat_template)
 
         if set(self.ends) - {self.end}:  # generation_config.json is where transformers looks for further end tokens
             generation_config = read_settings(target / "generation_config.json")
             generation_config["eos_token_id"] = list(self.ends)
-            _replace_file(target / "generation_config.json", _format_json(generation_config))
+            write_atomically(target / "generation_config.json", _format_json(generation_config))
         return target
 
 
 def _format_json(document: Mapping[str, Any]) -> str:
     return json.dumps(document, ensure_ascii=False, indent=1) + "\n"
-
-
-def _replace_file(path: Path, text: str) -> None:
-    """Replace a file atomically: readers see either the old content or the new content."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_bytes(text.encode())
-    temporary.replace(path)
 
 
 def _check_surrogates(text: str) -> None:

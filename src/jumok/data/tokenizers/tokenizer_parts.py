@@ -27,7 +27,6 @@ class TokenizerParts:
     """The arguments that a `Tokenizer` is constructed from.
 
     Attributes:
-        inner: The tokenizer of the `tokenizers` library.
         special: Special tokens by role (the keys of SPECIAL_TOKENS); None for a role without a token.
         chat_template: Jinja template of a conversation, or None.
         ends: Further token ids that end a text, in addition to the end token.

@@ -104,28 +104,18 @@ class TransformersTokenizer:
         """Return the token ids of a text.
 
         Args:
-            text: The text.
             special: Add the special tokens that the model expects around a text.
         """
         with wrap_tokenizers_errors("this text cannot be encoded"):
             return [int(token_id) for token_id in self._inner.encode(text, add_special_tokens=special)]
 
     def decode(self, ids: Iterable[int], *, special: bool = True) -> str:
-        """Return the text of token ids.
-
-        Args:
-            ids: The token ids.
-            special: Write special tokens too.
-        """
+        """Return the text of token ids."""
         with wrap_tokenizers_errors("these ids cannot be decoded"):
             return str(self._inner.decode([int(token_id) for token_id in ids], skip_special_tokens=not special))
 
     def contains_id(self, token_id: int) -> bool:
-        """Return True if the vocabulary contains a token id.
-
-        Args:
-            token_id: The token id.
-        """
+        """Return True if the vocabulary contains a token id."""
         return self._find_token(token_id) is not None
 
     def id_to_token(self, token_id: int) -> str:
@@ -143,11 +133,7 @@ class TransformersTokenizer:
         return f"<id {token_id}>" if token is None else token
 
     def id_to_bytes(self, token_id: int) -> bytes | None:
-        """Return the byte of a token of a byte-level tokenizer without a vocabulary, such as ByT5's; else None.
-
-        Args:
-            token_id: The token id.
-        """
+        """Return the byte of a token of a byte-level tokenizer without a vocabulary, such as ByT5's; else None."""
         token = self._find_token(token_id) if self._has_byte_tokens else None
         return bytes([ord(token)]) if token is not None and len(token) == 1 and ord(token) < BYTE_COUNT else None
 

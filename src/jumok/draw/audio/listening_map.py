@@ -45,9 +45,7 @@ class TimedText:
     """A text with its time: a word that is spoken.
 
     Attributes:
-        text: The text.
         start: Where it begins, in seconds.
-        end: Where it ends.
     """
 
     text: str
@@ -62,10 +60,6 @@ class ListeningTexts:
     Attributes:
         title: The title above it; default: none.
         caption: A line below the title; default: none.
-        time: The name of the time axis.
-        weight: The name of the colour bar.
-        rows: The name of the rows.
-        bands: The name of the frequency axis.
     """
 
     title: str = ""
@@ -99,9 +93,7 @@ def save_listening_map(
         spectrogram: The loudness ``[band, frame]`` of each frequency band, the lowest first; any finite numbers.
         weights: The weights ``[row, position]`` between 0 and 1.
         labels: A label for each row.
-        words: The words that are spoken, with their times.
         seconds: The length of the time axis; the last frame and the last position end there.
-        begin: The time at which the axis begins.
         spans: For each row the start and the end of its word, which are framed; None frames nothing.
         bands: Ticks of the frequency axis: the index of a band, and its text.
         texts: Title, caption and the names of the axes.

@@ -49,9 +49,7 @@ def save_gallery(
     Args:
         path: Where to write the file; the suffix ``.png`` or ``.svg`` selects the format.
         images: The images, bytes (uint8) of ``[row, column]`` or ``[row, column, 3]``.
-        expected: The correct text of each image.
         predicted: The model's text for each image.
-        columns: The largest number of images in a row.
         title: The title above the images; default: none.
 
     Raises:
@@ -110,9 +108,7 @@ def wrap_text(text: str, width: int = CAPTION_CELLS, lines: int = CAPTION_LINES)
     """Break a text at spaces into lines, and shorten what does not fit.
 
     Args:
-        text: The text to break.
         width: The largest width of a line, in terminal cells.
-        lines: The largest number of lines.
 
     >>> wrap_text("woman in manual wheelchair facing right", 16)
     ['woman in manual', 'wheelchair faci…']

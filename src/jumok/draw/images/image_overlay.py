@@ -94,7 +94,6 @@ def blend_weights(
     Args:
         image: The image, bytes (uint8) of ``[row, column]`` or ``[row, column, 3]``.
         weights: The weight of each patch, ``[row, column]``.
-        patch: Rows and columns of a patch, in pixels.
         shading: How weights become shades; default: linear, from 0 to 1.
         step: Return only every ``step``-th row and column.
 

@@ -60,7 +60,6 @@ class _Recording:
     Attributes:
         pcm: The samples as 16-bit integers.
         word_starts: The position in the text, counted from 0, and the sample of each word event.
-        phonemes: The samples at which a phoneme begins.
         silences: The samples at which a pause begins, or a clause ends.
     """
 
@@ -74,7 +73,6 @@ class _Recording:
 
         Args:
             samples: The address of new samples; None = there are none.
-            count: Their number.
             events: An array of events, up to one of type LIST_END.
         """
         if samples and count > 0:

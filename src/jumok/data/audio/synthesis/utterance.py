@@ -24,7 +24,6 @@ class SpokenWord:
     """One word of an utterance.
 
     Attributes:
-        text: The word as it is written in the text, with its punctuation.
         start: When it begins, in seconds; None if the synthesiser does not say.
         end: When it ends, in seconds; None if the synthesiser does not say.
     """
@@ -40,7 +39,6 @@ class Utterance:
 
     Attributes:
         samples: The sound, mono, 16,000 samples per second, from -1 to 1.
-        words: The words of the text, in order.
     """
 
     samples: Float[Tensor, " sample"]
@@ -74,7 +72,6 @@ def check_speech_request(text: str, speed: float, pitch: float) -> None:
     """Check the arguments that every synthesiser takes.
 
     Args:
-        text: The text to speak.
         speed: The factor on the voice's own speed.
         pitch: The factor on the voice's own pitch.
 

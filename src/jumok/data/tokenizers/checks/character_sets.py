@@ -40,11 +40,7 @@ class Alphabet:
     """
 
     def __init__(self, expression: str) -> None:
-        """Choose the characters.
-
-        Args:
-            expression: The regular expression.
-        """
+        """Choose the characters."""
         text = CODE.sub(_decode_match, expression)
         characters = dict.fromkeys([*map(chr, range(128)), *_sample_categories(), *text, *SPACES])
         for first, last in set(re.findall(r"(?s)(?=(.)-\\?(.))", text)):
@@ -63,28 +59,15 @@ class Alphabet:
                 self._by_category[name] = self._by_category.get(name, 0) | bit
 
     def get_character(self, character: str) -> int:
-        """Return the set of one character, in both cases if the expression ignores case.
-
-        Args:
-            character: The character.
-        """
+        """Return the set of one character, in both cases if the expression ignores case."""
         return self.add_cases(self._bits.get(character, self.all))
 
     def get_range(self, first: str, last: str) -> int:
-        """Return the set of all characters from ``first`` to ``last``.
-
-        Args:
-            first: The first character.
-            last: The last character.
-        """
+        """Return the set of all characters from ``first`` to ``last``."""
         return self.add_cases(sum(bit for letter, bit in self._bits.items() if first <= letter <= last))
 
     def add_cases(self, characters: int) -> int:
-        """Return a set with both cases of its characters if the expression ignores case.
-
-        Args:
-            characters: The set.
-        """
+        """Return a set with both cases of its characters if the expression ignores case."""
         if not self.ignores_case:
             return characters
         for letter, bit in self._bits.items():
@@ -94,11 +77,7 @@ class Alphabet:
         return characters
 
     def get_escape(self, letter: str) -> int:
-        r"""Return the set of \s, \w, \d or \h, or of their complements \S, \W, \D and \H.
-
-        Args:
-            letter: The letter after the backslash.
-        """
+        r"""Return the set of \s, \w, \d or \h, or of their complements \S, \W, \D and \H."""
         if letter.islower():
             if letter == "h":
                 return sum(self._bits[digit] for digit in HEXADECIMAL)
@@ -111,7 +90,6 @@ class Alphabet:
 
         Args:
             name: The name; ``^`` at its start negates it.
-            is_negated: Whether the complement is meant.
         """
         if name.startswith("^"):
             name, is_negated = name[1:], not is_negated

@@ -40,9 +40,6 @@ class Step:
 def check_search_cost(expression: str) -> None:
     """Raise an error if a regular expression can take more than about n^2 steps on a text of n characters.
 
-    Args:
-        expression: The regular expression, in the syntax of Oniguruma.
-
     Raises:
         ArgumentError: If it can, or if it uses syntax whose time cannot be bounded.
     """

@@ -41,22 +41,14 @@ class Assertion:
 
 @dataclass(frozen=True)
 class Sequence:
-    """Parts that follow each other.
-
-    Args:
-        parts: The parts.
-    """
+    """Parts that follow each other."""
 
     parts: tuple[Node, ...]
 
 
 @dataclass(frozen=True)
 class Alternatives:
-    """One of several branches.
-
-    Args:
-        branches: The branches.
-    """
+    """One of several branches."""
 
     branches: tuple[Node, ...]
 
@@ -66,8 +58,6 @@ class Repetition:
     """A body that is repeated.
 
     Args:
-        body: What is repeated.
-        least: The smallest number of repetitions.
         most: The largest; None is without bound.
     """
 
@@ -83,7 +73,6 @@ def parse_pattern(expression: str, alphabet: Alphabet) -> Alternatives:
     """Parse a regular expression.
 
     Args:
-        expression: The regular expression.
         alphabet: Gives the sets of its classes.
 
     Raises:

@@ -106,23 +106,12 @@ def _compute_table_growth(charsmap: JSONContent) -> int:
 
 
 def measure_text(text: JSONContent) -> int:
-    """Return the number of characters of a text; 0 for anything else, which the library refuses.
-
-    Args:
-        text: The text.
-    """
+    """Return the number of characters of a text; 0 for anything else, which the library refuses."""
     return len(text) if isinstance(text, str) else 0
 
 
 def require_integer(fields: JSONPart, name: str, low: int, high: int) -> None:
-    """Raise an error if a field is not an integer in a range.
-
-    Args:
-        fields: The fields by name.
-        name: The field to check.
-        low: The smallest allowed integer.
-        high: The largest.
-    """
+    """Raise an error if a field is not an integer in a range."""
     number = fields.get(name)
     if type(number) is not int or not low <= number <= high:
         allowed = str(low) if low == high else f"an integer from {low} to {high:,}"

@@ -42,9 +42,6 @@ SEQUENCE_KEYS = {
 def check_tokenizer_document(document: JSONPart) -> None:
     """Raise an error if a tokenizer.json asks for more than a real tokenizer needs.
 
-    Args:
-        document: The content of the file.
-
     Raises:
         ArgumentError: If a text could grow without bound, or a setting is outside its range.
     """

@@ -1,0 +1,110 @@
+"""Read untrusted files with a limit, replace files atomically, and print to streams whose reader may have gone away."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from jumok.errors import ArgumentError
+
+
+def read_limited(path: Path, limit: int) -> bytes:
+    """Return the content of a regular file. A pipe would block, and a device such as /dev/zero never ends.
+
+    Args:
+        limit: The number of bytes that it may have.
+
+    Raises:
+        ArgumentError: If it is not a regular file, or is larger.
+        OSError: If it cannot be read.
+    """
+    with open(path, "rb", opener=_open_without_blocking) as file:
+        facts = os.fstat(file.fileno())
+        if not stat.S_ISREG(facts.st_mode):
+            raise ArgumentError(f"{path} is not a regular file; it is not read")
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        size = max(facts.st_size, len(content))
+        raise ArgumentError(f"{path} has {size:,} bytes; the limit for this file is {limit:,}")
+    return content
+
+
+def _open_without_blocking(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def flush_to_disk(path: Path) -> None:
+    """Write a file or folder to the disk, not only into the kernel's buffers.
+
+    Args:
+        path: The file or folder.
+    """
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def replace_file(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside a file; what is written there replaces the file, and an error leaves the old one.
+
+    Args:
+        path: The file. A device or a pipe cannot be replaced, and is yielded itself.
+    """
+    if path.exists() and not path.is_file():
+        yield path
+        return
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        yield temporary
+        flush_to_disk(temporary)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Replace a file: readers see the old content or the new content, and a full disk leaves the old.
+
+    Args:
+        content: Its new content; text is written as UTF-8.
+    """
+    with replace_file(path) as temporary:
+        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+class LossyStream:
+    """A text stream that drops what cannot be written, because the reader of a pipe has ended or the disk is full.
+
+    Args:
+        stream: The stream; all attributes but ``write``, ``writelines`` and ``flush`` are its own.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write a text, if that is possible."""
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def writelines(self, lines: list[str]) -> None:
+        """Write several texts, if that is possible."""
+        self.write("".join(lines))
+
+    def flush(self) -> None:
+        """Flush the stream, if that is possible."""
+        with contextlib.suppress(OSError):
+            self._stream.flush()
