@@ -1,21 +1,25 @@
 """Train the toy task in one of several processes: python parallel_child.py JOBS, a JSON list of jobs.
 
-A job has "run" (a folder), "kind" ("none", "ddp" or "fsdp"), and optionally "config", "fields" and "stop" (a step).
+A job has "run" (a folder), "kind" ("none", "ddp" or "fsdp"), and optionally "config", "fields", "stop" (a step) and
+"timeout" (seconds that collectives wait; the main process then evaluates for longer).
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import time
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from torch import nn
+from torch import distributed, nn
 
-from jumok.training import World, connect_world, fit, step
+from jumok.models import Model
+from jumok.training import Task, World, connect_world, fit, step
 from jumok.training.parallel import gather_tensor
 from toys import CONFIG, StopAt, toy
 
@@ -24,6 +28,8 @@ def train_job(job: dict[str, Any], world: World) -> None:
     """Train one job, and save the gradients of all its steps in the run's folder."""
     run, stop = Path(job["run"]), job.get("stop")
     task = toy(CONFIG.replace(**job.get("config", {})), **job.get("fields", {}))
+    if "timeout" in job:
+        task = evaluate_slowly(task, job["timeout"])
     gradients: list[dict[str, torch.Tensor]] = []
     clip_gradients = step.clip_gradients
 
@@ -43,6 +49,17 @@ def train_job(job: dict[str, Any], world: World) -> None:
     if world.is_main:
         tensors = {f"{index}.{name}": grad for index, grads in enumerate(gradients) for name, grad in grads.items()}
         save_file(tensors, run / "gradients.safetensors")
+
+
+def evaluate_slowly(task: Task, seconds: float) -> Task:
+    """Let collectives wait only so long, and let the main process evaluate for longer."""
+    distributed.distributed_c10d._set_pg_timeout(timedelta(seconds=seconds))
+
+    def evaluate(model: Model) -> dict[str, float]:
+        time.sleep(seconds + 1)
+        return task.evaluate(model)
+
+    return replace(task, evaluate=evaluate)
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from jumok.generate import (
     stream_text,
     stream_tokens,
 )
-from jumok.models import GPT, GPTConfig, Model, llama_config
+from jumok.models import BERT, GPT, BERTConfig, GPTConfig, Model, llama_config
 from parity import perturb_parameters
 
 VOCABULARY = 61
@@ -218,6 +219,11 @@ def test_stop_string_ends_the_text_and_is_not_yielded() -> None:
         (lambda model: generate(model, [[1]], limit=0), "limit must be at least 1 new token"),
         (lambda model: beam_search(model, [[1]], beams=0), "at least 1 beam"),
         (lambda model: Sampling(temperature=-1.0), "at least 0"),
+        (lambda model: Sampling(temperature=math.nan), "temperature must be a finite number of at least 0, not nan"),
+        (lambda model: Sampling(temperature=math.inf), "temperature must be a finite number"),
+        (lambda model: Sampling(repetition=math.nan), "repetition must be a finite number above 0, not nan"),
+        (lambda model: Sampling(seed=2**64), "seed must be an integer of at most 64 bits"),
+        (lambda model: generate(BERT(BERTConfig(layers=1)), [[1]]), "bert model cannot continue a text.* embed"),
         (lambda model: Sampling(top_p=0.0), "above 0"),
         (lambda model: Sampling(top_k=0), "at least 1"),
         (lambda model: PromptLookup(count=0), "at least 1"),
@@ -229,10 +235,36 @@ def test_invalid_arguments_raise(call: Any, message: str) -> None:
         call(model)
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda model: generate(model, [[1, 2]], limit=2),
+        lambda model: generate(model, [[1, 2]], limit=2, sampling=Sampling(top_p=0.5)),
+        lambda model: beam_search(model, [[1, 2]], beams=2, limit=2),
+        lambda model: speculate(model, [1, 2], PromptLookup(), limit=2),
+    ],
+    ids=["greedy", "sampled", "beams", "speculative"],
+)
+def test_logits_that_are_no_numbers_raise(call: Any) -> None:
+    model = GPT(GPTConfig(vocabulary=50, length=40, width=16, layers=1, heads=2, hidden=16)).eval()
+    torch.nn.init.constant_(model.norm.weight, math.nan)
+    with pytest.raises(ArgumentError, match="no token can be chosen, because the model's logits contain NaN"):
+        call(model)
+
+
+def test_a_temperature_near_zero_is_greedy() -> None:
+    model = GPT(GPTConfig(vocabulary=50, length=40, width=16, layers=1, heads=2, hidden=16)).eval()
+    for temperature in (1e-20, 1e-40, 1e-300):
+        sampled = generate(model, [[1, 2]], limit=5, sampling=Sampling(temperature=temperature, top_k=7, top_p=0.9))
+        assert sampled == generate(model, [[1, 2]], limit=5)
+
+
 def test_stream_tokens_yields_one_token_at_a_time() -> None:
     model = GPT(GPTConfig(vocabulary=50, length=40, width=16, layers=1, heads=2, hidden=16)).eval()
     steps = stream_tokens(model, [[1, 2], [3]], limit=5)
     first = next(steps)
+    # between two steps, and after a stream that is broken off, the caller computes in its own mode
+    assert not torch.is_inference_mode_enabled() and torch.is_grad_enabled()
     assert len(first) == 2 and [first, *steps] == [
         list(row) for row in zip(*generate(model, [[1, 2], [3]], limit=5), strict=True)
     ]

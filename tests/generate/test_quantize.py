@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor, nn
 
-from jumok.errors import ArgumentError
+import jumok
+from jumok.errors import ArgumentError, CheckpointError
 from jumok.generate import generate, quantize
 from jumok.generate.quantize import (
     Int8Linear,
@@ -86,7 +90,7 @@ def build_models() -> list[Model]:
 
 
 @pytest.mark.parametrize("model", build_models(), ids=lambda model: model.family)
-def test_quantized_model_gives_nearly_the_same_logits(model: Model) -> None:
+def test_quantized_model_gives_nearly_the_same_logits(model: Model, tmp_path: Path) -> None:
     model.eval()
     small = quantize(model)
     assert any(isinstance(module, Int8Linear) for module in small.modules())
@@ -102,3 +106,9 @@ def test_quantized_model_gives_nearly_the_same_logits(model: Model) -> None:
         assert len(generate(small, [[5, 6, 7], [8, 9]], limit=4)) == 2
     with pytest.raises(ArgumentError, match="quantized to 8 bits already"):
         quantize(small)
+    with torch.inference_mode():
+        assert torch.equal(copy.deepcopy(small)(*inputs).logits, rounded)
+    for format in ("jumok", "huggingface"):
+        with pytest.raises(CheckpointError, match=r"parameters of this \w+ model are missing, .* before quantize"):
+            jumok.save(small, tmp_path / format, format)
+    assert not list(tmp_path.iterdir())

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from jaxtyping import TypeCheckError
 
 import jumok
-from jumok import ArgumentError, BackendError
+from jumok import ArgumentError, BackendError, ShapeError
 from jumok.fields import Fields
 from jumok.models import BERT, BERTConfig, Captioner, CaptionerConfig, Config, Model, ViT, ViTConfig
 from jumok.models.model import ANSWERS, SOURCES, TASKS
@@ -212,6 +214,41 @@ def test_same_seed_draws_the_same_model(name: str) -> None:
 def test_unknown_backend_is_refused(name: str) -> None:
     with pytest.raises(BackendError, match="unknown backend 'fastest'; choose one of auto, explicit"):
         build_model(name).use_backend("fastest")
+
+
+def make_source(model: Model, batch: int) -> torch.Tensor:
+    """Return a source of a batch of inputs: tokens, numbers, regions, a spectrogram or images."""
+    match model.reads:
+        case "text":
+            return torch.ones(batch, 5, dtype=torch.long)
+        case "numbers":
+            return torch.ones(batch, 5)
+        case "regions":
+            return torch.ones(batch, 5, 11)
+        case "audio":
+            return torch.ones(batch, 5, 22)
+    rows, columns = model.image_size or (0, 0)
+    return torch.ones(batch, model.image_channels or 0, rows, columns)
+
+
+@every_family
+def test_batches_may_be_empty_and_token_masks_must_fit(name: str) -> None:
+    model = build_model(name).eval()
+    target = torch.ones(2, 4) if name == "numeric" else torch.ones(2, 4, dtype=torch.long)
+    targets = [target] if model.is_encoder_decoder else []
+    output = model(make_source(model, 0), *(tensor[:0] for tensor in targets))
+    assert len(output.hidden) == 0
+
+    sizes = {"source_token_mask": 11 if model.reads == "audio" else 5, "target_token_mask": 4, "token_mask": 5}
+    parameters = inspect.signature(model.forward).parameters
+    for argument in sizes.keys() & parameters.keys():
+        for wrong in (sizes[argument] - 1, sizes[argument] + 2):
+            token_mask = torch.ones(2, wrong, dtype=torch.bool)
+            # the runtime type checker of these tests raises first where a signature says so
+            with pytest.raises(
+                (ShapeError, TypeCheckError), match=rf"token.mask is \[2, {wrong}\], but |bool\[2,{wrong}\]"
+            ):
+                model(make_source(model, 2), *targets, **{argument: token_mask})
 
 
 @every_family

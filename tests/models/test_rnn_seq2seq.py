@@ -355,7 +355,7 @@ def test_invalid_inputs_are_refused() -> None:
     nothing[1] = False
     with pytest.raises(ArgumentError, match="row 1 of the batch has only padding"):
         model(SOURCE, TARGET, source_token_mask=nothing)
-    with pytest.raises(ShapeError, match=r"token_mask is \[3, 4\], tokens are \[3, 5\]"):
+    with pytest.raises(ShapeError, match=r"token_mask is \[3, 4\], but the tokens are \[3, 5\]"):
         model(SOURCE, TARGET, source_token_mask=RIGHT[:, :4])
     with pytest.raises(ArgumentError, match="token 42 is out of range"):
         model(SOURCE, TARGET + 23)

@@ -83,6 +83,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         parallel += [job(f"{variant}, {kind}", kind, settings) for variant, settings in VARIANTS.items()]
         parallel += [job(f"straight, {kind}", kind, DROPOUT), job(f"stopped, {kind}", kind, DROPOUT, STOP)]
         resumed.append(job(f"stopped, {kind}", kind, DROPOUT))
+    slow = {"timeout": 4, "fields": {"steps": 2, "evaluate_every": 2, "save_every": 2}}
+    resumed.append(job("slow", "ddp", slow))
     first_half, second_half = [], []
     for before, after in CHANGES:
         first_half.append((before[1], job(f"{before} to {after}", before[0], PLAIN, STOP)))
@@ -92,7 +94,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     train_in_processes([*parallel, *(job for count, job in first_half if count == 2)], 2)
     assert run_folder.list_checkpoints(runs["stopped, ddp"])[0][0] == STOP
     assert run_folder.list_checkpoints(runs["stopped, fsdp"])[0][0] == STOP
-    train_in_processes([*resumed, *(job for count, job in second_half if count == 2)], 2)
+    train_in_processes([*(job for count, job in second_half if count == 2), *resumed], 2)
     train_in_processes([job for count, job in second_half if count == 1], 1)
     return runs
 
@@ -109,6 +111,11 @@ def test_two_processes_have_the_gradients_of_one(runs: dict[str, Path], kind: st
         torch.testing.assert_close(read_tensors(two, 6)[name], parameter, rtol=1e-2, atol=1e-3, msg=name)
     names = read_tensors(single, 6, "optimizer.safetensors").keys()
     assert read_tensors(two, 6, "optimizer.safetensors").keys() == names
+
+
+def test_processes_wait_for_an_evaluation_longer_than_their_timeout(runs: dict[str, Path]) -> None:
+    assert [folder.name for _, folder in run_folder.list_checkpoints(runs["slow"])] == ["step-00000002"]
+    assert (runs["slow"] / "best.json").is_file()
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])

@@ -87,7 +87,7 @@ def test_sentiment_trains_a_head_of_two_layers(tmp_path: Path) -> None:
         train("sentiment", data=reviews, out=tmp_path / "run", display=Messages(), **fields)
         model = jumok.load(tmp_path / "run").model
         assert model.inner.weight.shape == (5, model.config.encoder.width) and model.config.encoder.hidden == 37
-        assert len(jumok.run(tmp_path / "run", "영화 0")) == model.class_count
+        assert len(jumok.run(tmp_path / "run", "영화")) == model.class_count
         # another head starts anew, on the same encoder
         train(
             "sentiment", data=reviews, out=tmp_path / "next", start=tmp_path / "run", display=Messages(), **SHORT,
@@ -283,3 +283,18 @@ def test_messages_with_brackets_and_wide_letters_are_shown(capsys: pytest.Captur
         display.show_message("a.csv: first example: text '[/b] 한글 [red]'")
         assert "[/b] 한글 [red]" in capsys.readouterr().err
     assert get_recipe("sentiment").options.describe_condition("header") == "only with --data"
+
+
+@pytest.mark.parametrize("path", ["", " "])
+def test_empty_data_is_not_the_current_folder(path: str) -> None:
+    with pytest.raises(ArgumentError, match=r"data \(--data\) is empty; give a file"):
+        preview_training("text", data=path)
+
+
+@pytest.mark.parametrize(
+    ("width", "message"),
+    [(999_999_998, "this config describes an impossible model"), (999_998, "more than the memory of this machine")],
+)
+def test_a_model_that_no_memory_holds_is_refused(width: int, message: str) -> None:
+    with pytest.raises(JumokError, match=message):
+        preview_training("numbers", width=width)

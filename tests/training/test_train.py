@@ -333,7 +333,7 @@ def test_run_with_only_damaged_checkpoints_is_refused(stopped_run: Path) -> None
 def test_full_disk_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = new_run(tmp_path / "run")
     fit(toy(), run, display=StopAt(4))
-    checkpoint = run_folder.get_checkpoint_folder(run, 4)
+    checkpoint = run_folder.list_checkpoints(run)[0][1]
     before = {path: path.read_bytes() for path in checkpoint.iterdir()}
 
     def raise_disk_full(*arguments: object, **options: object) -> None:
@@ -348,3 +348,44 @@ def test_full_disk_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch: pyt
     assert not [name for name in names if name.startswith(".")]
     outcome: Outcome = fit(toy(), run)
     assert outcome.progress.finished
+
+
+def test_step_is_saved_before_its_evaluation(tmp_path: Path) -> None:
+    """A process that ends in an evaluation loses no steps, and the run continues with the evaluation."""
+    straight, failed = new_run(tmp_path / "straight"), new_run(tmp_path / "failed")
+    fit(toy(), straight)
+    task = toy()
+
+    def fail(model: Model) -> dict[str, float]:
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        fit(replace(task, evaluate=fail), failed)
+    assert [(step, folder.name) for step, folder in run_folder.list_checkpoints(failed)] == [(4, "step-00000004-0")]
+    trained_steps: list[int] = []
+    batches = task.batches
+
+    def record_step(step: int, part: int, parts: int) -> Batch:
+        trained_steps.append(step)
+        return batches(step, part, parts)
+
+    fit(replace(toy(), batches=record_step), failed)
+    assert min(trained_steps) == 4  # the step after the checkpoint
+    assert (failed / "metrics.jsonl").read_bytes() == (straight / "metrics.jsonl").read_bytes()
+    names = [sorted(path.name for path in (run / "checkpoints").iterdir()) for run in (failed, straight)]
+    assert names[0] == names[1] == ["step-00000008", "step-00000012"]
+
+
+@pytest.mark.parametrize("is_moved", [True, False])
+def test_moved_folder_is_named_and_not_created_again(tmp_path: Path, is_moved: bool) -> None:
+    run = new_run(tmp_path / "run")
+    task = toy()
+
+    def evaluate(model: Model) -> dict[str, float]:
+        run.rename(tmp_path / "moved") if is_moved else shutil.rmtree(run)
+        return task.evaluate(model)
+
+    with pytest.raises(TrainingError, match=r"run was moved or removed while the run trained in it"):
+        fit(replace(task, evaluate=evaluate), run)
+    assert not run.exists()
+    assert (tmp_path / "moved").exists() == is_moved

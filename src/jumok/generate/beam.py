@@ -14,6 +14,7 @@ from jumok.threads import use_fastest_threads
 
 from .decoding import DEFAULT_LIMIT, create_incremental_decoder
 from .incremental_decoder import IncrementalDecoder, StepLogits
+from .sampling import check_logits
 
 Candidate = tuple[float, int, int]  # log-probability, beam, token
 
@@ -35,12 +36,7 @@ class BeamSettings:
     ends: frozenset[int]
 
     def score(self, log_probability: float, length: int) -> float:
-        """Return the score of a text of this log-probability and length.
-
-        Args:
-            log_probability: Sum of the log-probabilities of its tokens.
-            length: Number of its tokens.
-        """
+        """Return the score of a text of this log-probability and length."""
         return log_probability / length**self.length_penalty
 
 
@@ -122,8 +118,6 @@ def search_beams(decoder: IncrementalDecoder, text_count: int, settings: BeamSet
 
     Args:
         decoder: A decoder whose batch holds the texts.
-        text_count: The number of texts in the batch.
-        settings: The settings of the search.
 
     Returns:
         The best list of new token ids for each text.
@@ -139,8 +133,6 @@ def search_scored_beams(
 
     Args:
         decoder: A decoder whose batch holds the texts.
-        text_count: The number of texts in the batch.
-        settings: The settings of the search.
         first_logits: What ``decoder.prefill()`` returned.
 
     Returns:
@@ -154,6 +146,7 @@ def search_scored_beams(
         logits = first_logits[:, -1]
         for length in range(1, settings.limit + 1):
             running = [tokens for search in searches for _, tokens in search.running]
+            check_logits(logits)
             log_probabilities = decoder.restrict(logits.float().log_softmax(-1), running)
             parents = _advance_all(searches, log_probabilities, length, settings)
             if length == settings.limit or not any(search.is_open for search in searches):

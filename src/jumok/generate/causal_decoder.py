@@ -24,7 +24,6 @@ def compute_window_start(length: int, context_length: int | None) -> int:
     whether it was generated or given as a prompt.
 
     Args:
-        length: The number of tokens in the text.
         context_length: The largest number of tokens that the model reads; None = unlimited.
 
     >>> [compute_window_start(length, 8) for length in (7, 8, 9, 10, 11)]
@@ -45,9 +44,7 @@ class CausalDecoder(IncrementalDecoder):
     values depend on the tokens that the window no longer contains.
 
     Args:
-        model: A language model.
         prompts: Token ids, one non-empty list for each text.
-        limit: The largest number of new tokens.
         report: Receives one sentence when a text exceeds the context length; by default a ``ContextWarning``.
     """
 
@@ -72,11 +69,7 @@ class CausalDecoder(IncrementalDecoder):
         return max(1, self.model.context_length - max(len(prompt) for prompt in self.prompts))
 
     def report_stop(self, limit: int) -> None:
-        """Report nothing: a text of a fixed length is complete where it stops.
-
-        Args:
-            limit: The number of new tokens that the caller allows.
-        """
+        """Report nothing: a text of a fixed length is complete where it stops."""
 
     def prefill(self) -> StepLogits:
         """Read the prompts and return the logits of the first new token, [batch, 1, vocab]."""
@@ -84,11 +77,7 @@ class CausalDecoder(IncrementalDecoder):
         return self._read_windows(last=1)
 
     def step(self, tokens: Int[Tensor, "batch step"]) -> StepLogits:
-        """Append tokens to each text and return the logits after each of them.
-
-        Args:
-            tokens: Token ids, [batch, step].
-        """
+        """Append tokens to each text and return the logits after each of them."""
         pieces: list[Tensor] = []
         while tokens.shape[1]:
             count = self._count_tokens_before_slide(tokens.shape[1])
@@ -97,11 +86,7 @@ class CausalDecoder(IncrementalDecoder):
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces, 1)
 
     def select_rows(self, rows: Int[Tensor, " selected"]) -> None:
-        """Continue with these batch rows, in this order.
-
-        Args:
-            rows: Indices of batch rows; an index may repeat.
-        """
+        """Continue with these batch rows, in this order."""
         indices = rows.tolist()
         self.texts = [list(self.texts[index]) for index in indices]
         if self.window_starts is not None:
@@ -111,11 +96,7 @@ class CausalDecoder(IncrementalDecoder):
             self.token_mask = self.token_mask.index_select(0, rows)
 
     def remove_last(self, count: int) -> None:
-        """Remove the last ``count`` tokens of each text.
-
-        Args:
-            count: Number of tokens.
-        """
+        """Remove the last ``count`` tokens of each text."""
         for text in self.texts:
             del text[len(text) - count :]
         if self._compute_window_starts() == self.window_starts:
@@ -183,7 +164,6 @@ def pad_left(texts: list[list[int]], device: torch.device) -> tuple[Tensor, Tens
 
     Args:
         texts: Token ids, one list for each text.
-        device: The device of the returned tensors.
 
     Returns:
         The token ids, and the token mask (True = real token) or None if no text is padded, which is faster.

@@ -63,9 +63,7 @@ class EncoderDecoder(Protocol):
 
         Args:
             target: New token ids, [batch, target].
-            encoded: The encoder's output.
             source_token_mask: True = real source token; None if there is no padding.
-            cache: Keys and values of the earlier target tokens.
             last: Compute logits of only this many last tokens; None means all.
         """
         ...
@@ -77,7 +75,6 @@ class CrossAttentionDecoder(IncrementalDecoder):
     Args:
         model: A model with ``encode()`` and ``decode()``.
         source: The encoder's input: token ids [batch, source], images, regions or spectrograms.
-        limit: The largest number of new tokens.
         source_token_mask: [batch, source], True = real token; None = all are real.
         report: Receives one sentence when an answer stops at the model's context length; by default a
             ``ContextWarning``.
@@ -130,11 +127,7 @@ class CrossAttentionDecoder(IncrementalDecoder):
         return output.logits
 
     def select_rows(self, rows: Int[Tensor, " selected"]) -> None:
-        """Continue with these batch rows, in this order.
-
-        Args:
-            rows: Indices of batch rows; an index may repeat.
-        """
+        """Continue with these batch rows, in this order."""
         self.cache.select(rows)
         self.encoded = self.encoded.index_select(0, rows)
         if self.source_token_mask is not None:
@@ -149,7 +142,6 @@ class RecurrentDecoder(IncrementalDecoder):
     """Decodes a recurrent encoder-decoder: its past is one state that is passed from step to step.
 
     Args:
-        model: The recurrent model.
         sources: Token ids, one non-empty list for each text.
     """
 
@@ -171,11 +163,7 @@ class RecurrentDecoder(IncrementalDecoder):
         return logits
 
     def select_rows(self, rows: Int[Tensor, " selected"]) -> None:
-        """Continue with these batch rows, in this order.
-
-        Args:
-            rows: Indices of batch rows; an index may repeat.
-        """
+        """Continue with these batch rows, in this order."""
         self.encoded = self.encoded.select(rows)
         if self.state is not None:
             self.state = self.state.select(rows)
@@ -192,7 +180,6 @@ def create_incremental_decoder(
     """Return the incremental decoder that fits a model's family.
 
     Args:
-        model: A model that generates text.
         prompts: Token ids, one non-empty list for each text: prompts to continue, or an encoder's sources.
         limit: The largest number of new tokens, at least 1.
         report: Receives one sentence when the context length changes what is read or written; by default a
@@ -214,6 +201,10 @@ def create_incremental_decoder(
         raise ArgumentError(f"limit must be at least 1 new token, not {limit!r}")
 
     if not model.is_encoder_decoder:
+        if model.task != "continue":
+            raise ArgumentError(
+                f"this {model.family} model cannot continue a text: its task is to {model.task}; use jumok.run"
+            )
         return CausalDecoder(model, prompts, limit, report)
     if isinstance(model, RNNSeq2Seq):
         return RecurrentDecoder(model, prompts)
@@ -228,7 +219,6 @@ def pad_right(texts: list[list[int]], device: torch.device) -> tuple[Tensor, Ten
 
     Args:
         texts: Token ids, one list for each text.
-        device: The device of the returned tensors.
 
     Returns:
         The token ids, and the token mask (True = real token) or None if no text is padded.

@@ -16,11 +16,7 @@ Report = Callable[[str], None]  # takes one sentence for the user
 
 
 def warn_about_context(message: str) -> None:
-    """Issue a ``ContextWarning``.
-
-    Args:
-        message: One sentence.
-    """
+    """Issue a ``ContextWarning``."""
     warnings.warn(message, ContextWarning, stacklevel=2)
 
 
@@ -62,11 +58,7 @@ class IncrementalDecoder(ABC):
 
     @abstractmethod
     def remove_last(self, count: int) -> None:
-        """Remove the last ``count`` tokens of each text.
-
-        Args:
-            count: Number of tokens.
-        """
+        """Remove the last ``count`` tokens of each text."""
 
     def restrict(self, scores: Float[Tensor, "batch vocab"], texts: list[list[int]]) -> Float[Tensor, "batch vocab"]:
         """Return the scores of the next tokens, with those that may not come next at minus infinity. Here all may.
@@ -78,11 +70,7 @@ class IncrementalDecoder(ABC):
         return scores
 
     def clamp_limit(self, limit: int) -> int:
-        """Return the number of new tokens after which decoding stops.
-
-        Args:
-            limit: The number of new tokens that the caller allows.
-        """
+        """Return the number of new tokens after which decoding stops."""
         return limit if self.target_limit is None else min(limit, self.target_limit)
 
     def report_stop(self, limit: int) -> None:
@@ -97,11 +85,7 @@ class IncrementalDecoder(ABC):
             )
 
     def report_once(self, message: str) -> None:
-        """Report a message, unless this decoder has already reported one.
-
-        Args:
-            message: One sentence.
-        """
+        """Report a message, unless this decoder has already reported one."""
         if not self._has_reported:
             self._has_reported = True
             self._report(message)

@@ -2,7 +2,7 @@
 
 A weight matrix becomes one byte per number and one scale per row. Generating one text reads every parameter once per
 token, so fewer bytes mean less time. Norms, embeddings and attention stay as they are. torch has two CPU kernels for
-8-bit matrices (measured in bench/generate.py, LOG.md):
+8-bit matrices (measured in bench/generate.py, bench/results):
 
     IntegerLinear   fbgemm's integer product, the fastest where it exists (x86). It takes 8-bit inputs, which alone
                     would cost several per cent of perplexity, so each input is passed as two rows, a coarse and a
@@ -17,6 +17,7 @@ from __future__ import annotations
 import copy
 import functools
 import warnings
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -110,12 +111,14 @@ class IntegerLinear(Int8Linear):
         self.coarse_scale, self.fine_scale = torch.tensor(COARSE), torch.tensor(FINE)
         self.join = torch.tensor([[1 / COARSE, 1 / COARSE / FINE, 0.0]])
 
-    def multiply(self, rows: Tensor) -> Tensor:
-        """Return ``rows @ weight.T + bias``.
+    def __deepcopy__(self, memo: dict[int, Any]) -> IntegerLinear:
+        memo[id(self.packed)] = self.packed  # fbgemm's own object, which has no copy and never changes
+        copied = memo[id(self)] = type(self).__new__(type(self))
+        vars(copied).update(copy.deepcopy(vars(self), memo))
+        return copied
 
-        Args:
-            rows: Inputs [row, input].
-        """
+    def multiply(self, rows: Tensor) -> Tensor:
+        """Return ``rows @ weight.T + bias``."""
         # Few and cheap operations: for one row they cost as much as the product itself.
         count = rows.shape[0]
         largest = rows.abs().amax(-1, True).float().clamp_min_(1e-30)
@@ -156,11 +159,7 @@ class ManyRowLinear(Int8Linear):
         self.steps = 63.0 if products_overflow() else 127.0
 
     def multiply(self, rows: Tensor) -> Tensor:
-        """Return ``rows @ weight.T + bias``.
-
-        Args:
-            rows: Inputs [row, input].
-        """
+        """Return ``rows @ weight.T + bias``."""
         step = rows.abs().amax(-1, True).float().clamp_min_(1e-30).div_(self.steps)
         rounded = rows.float().div(step).round_().to(torch.int8)
         output = torch._int_mm(rounded, self.integers.T).float().mul_(step).mul_(self.scales)
@@ -193,11 +192,7 @@ class MixedLinear(Int8Linear):
         self.register_buffer("scales", scales.to(torch.bfloat16))
 
     def multiply(self, rows: Tensor) -> Tensor:
-        """Return ``rows @ weight.T + bias``.
-
-        Args:
-            rows: Inputs [row, input].
-        """
+        """Return ``rows @ weight.T + bias``."""
         half = rows.to(torch.bfloat16)
         if self.padding:
             half = functional.pad(half, (0, self.padding))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -9,6 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from jumok.errors import ArgumentError
+
+LEAST_TEMPERATURE = 1e-30  # below, float32 overflows, and the most probable token has all of the probability
 
 Logits = Float[Tensor, "batch vocab"]
 
@@ -25,7 +28,6 @@ class Sampling:
         top_p: Sample from the fewest tokens that together have this probability (Holtzman et al. 2020); None = all.
         min_p: Sample from tokens whose probability is at least this fraction of the largest one (Nguyen et al. 2024);
             None = all.
-        seed: Seed of the random numbers.
 
     >>> Sampling(temperature=0.8, top_p=0.9, seed=1).top_p
     0.9
@@ -39,10 +41,12 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.temperature < 0:
-            raise ArgumentError(f"temperature must be at least 0, not {self.temperature}")
-        if self.repetition <= 0:
-            raise ArgumentError(f"repetition must be above 0, not {self.repetition}")
+        if not 0 <= self.temperature < math.inf:
+            raise ArgumentError(f"temperature must be a finite number of at least 0, not {self.temperature}")
+        if not 0 < self.repetition < math.inf:
+            raise ArgumentError(f"repetition must be a finite number above 0, not {self.repetition}")
+        if not -(2**63) <= self.seed < 2**64:
+            raise ArgumentError(f"seed must be an integer of at most 64 bits, not {self.seed}")
         if self.top_k is not None and self.top_k < 1:
             raise ArgumentError(f"top_k must be at least 1, not {self.top_k}")
         for name, probability in (("top_p", self.top_p), ("min_p", self.min_p)):
@@ -50,11 +54,7 @@ class Sampling:
                 raise ArgumentError(f"{name} must be above 0 and at most 1, not {probability}")
 
     def create_generator(self, device: torch.device) -> torch.Generator:
-        """Return a random number generator on ``device`` that starts from the seed.
-
-        Args:
-            device: Device of the logits.
-        """
+        """Return a random number generator on ``device`` that starts from the seed."""
         return torch.Generator(device).manual_seed(self.seed)
 
     def choose(self, logits: Logits, texts: list[list[int]], generator: torch.Generator) -> Int[Tensor, " batch"]:
@@ -63,10 +63,10 @@ class Sampling:
         Args:
             logits: Logits of the next token, [batch, vocab].
             texts: The tokens of each text so far, for the repetition penalty.
-            generator: Source of the random numbers.
         """
         logits = self.filter_logits(logits.float(), texts)
-        if self.temperature == 0:
+        check_logits(logits)
+        if self.temperature < LEAST_TEMPERATURE:
             return logits.argmax(-1)
         return torch.multinomial(logits.softmax(-1), 1, generator=generator)[:, 0]
 
@@ -79,7 +79,7 @@ class Sampling:
         """
         if self.repetition != 1:
             logits = self._penalize_repetition(logits, texts)
-        if self.temperature == 0:
+        if self.temperature < LEAST_TEMPERATURE:
             return logits
 
         logits = logits / self.temperature
@@ -101,6 +101,15 @@ class Sampling:
             scores = row[repeated]
             row[repeated] = torch.where(scores < 0, scores * self.repetition, scores / self.repetition)
         return logits
+
+
+def check_logits(logits: Float[Tensor, "*batch vocab"]) -> None:
+    """Raise ArgumentError unless every row has a largest logit, which is then the most probable token."""
+    if not bool(logits.amax(-1).isfinite().all()):
+        raise ArgumentError(
+            "no token can be chosen, because the model's logits contain NaN or infinity; its training has diverged, "
+            "its parameters are damaged, or repetition is too small"
+        )
 
 
 def _filter_top_p(logits: Logits, probability: float) -> Logits:

@@ -20,6 +20,7 @@ from jumok.threads import use_fastest_threads
 from .causal_decoder import CausalDecoder, compute_window_start
 from .decoding import DEFAULT_LIMIT, create_incremental_decoder
 from .incremental_decoder import IncrementalDecoder, warn_about_context
+from .sampling import check_logits
 
 
 @runtime_checkable
@@ -27,12 +28,7 @@ class Proposer(Protocol):
     """Proposes the tokens that may come next."""
 
     def begin(self, tokens: list[int], limit: int) -> None:
-        """Prepare for a text with these prompt tokens and at most ``limit`` new ones.
-
-        Args:
-            tokens: Token ids of the prompt.
-            limit: The largest number of new tokens.
-        """
+        """Prepare for a text with these prompt tokens and at most ``limit`` new ones."""
         ...
 
     def propose(self, tokens: list[int], count: int) -> list[int]:
@@ -40,7 +36,6 @@ class Proposer(Protocol):
 
         Args:
             tokens: The text so far.
-            count: The largest number of tokens to return.
         """
         ...
 
@@ -52,7 +47,6 @@ class PromptLookup:
 
     Args:
         longest: The largest number of last tokens to search for; shorter matches are tried after longer ones.
-        count: The largest number of tokens to propose.
 
     >>> PromptLookup(longest=2, count=3).propose([1, 2, 7, 8, 4, 1, 2], 10)
     [7, 8, 4]
@@ -65,19 +59,13 @@ class PromptLookup:
         self.count = count
 
     def begin(self, tokens: list[int], limit: int) -> None:
-        """Do nothing: a lookup needs no preparation.
-
-        Args:
-            tokens: Not used.
-            limit: Not used.
-        """
+        """Do nothing: a lookup needs no preparation."""
 
     def propose(self, tokens: list[int], count: int) -> list[int]:
         """Return the tokens that followed the latest earlier occurrence of the last tokens.
 
         Args:
             tokens: The text so far.
-            count: The largest number of tokens to return.
         """
         for size in range(min(self.longest, len(tokens) - 1), 0, -1):
             suffix = tokens[-size:]
@@ -95,12 +83,7 @@ class PromptLookup:
 
 
 class DraftModel:
-    """Proposes the greedy tokens of a smaller model with the same vocabulary.
-
-    Args:
-        model: The draft model.
-        count: The largest number of tokens to propose.
-    """
+    """Proposes the greedy tokens of a smaller model with the same vocabulary."""
 
     def __init__(self, model: Model, count: int = 4) -> None:
         if count < 1:
@@ -114,7 +97,6 @@ class DraftModel:
         """Start an empty cache for a text.
 
         Args:
-            tokens: The prompt.
             limit: The largest number of new tokens.
         """
         # Silent: the draft model's window changes which tokens it proposes, but not the text.
@@ -126,7 +108,6 @@ class DraftModel:
 
         Args:
             tokens: The text so far.
-            count: The largest number of tokens to return.
         """
         decoder = self._decoder
         if decoder is None:
@@ -153,9 +134,7 @@ class SpeculationReport:
     """The new tokens of speculative decoding, and how many proposals were accepted.
 
     Args:
-        tokens: The new tokens.
         steps: Forward passes of the model after the prompt.
-        proposed: Tokens proposed.
         accepted: Proposed tokens that the model confirmed.
     """
 
@@ -174,10 +153,7 @@ def speculate(
 
     Args:
         model: A language model or an encoder-decoder without recurrence.
-        prompt: Token ids.
         proposer: ``PromptLookup`` or ``DraftModel``.
-        limit: The largest number of new tokens.
-        ends: Token ids that end the text.
 
     Returns:
         The new tokens and how many proposals were accepted.
@@ -206,6 +182,7 @@ def _decode_with_proposals(
         proposal: list[int] = []
         steps = proposed = accepted = 0
         while True:
+            check_logits(logits)
             greedy_tokens = logits.argmax(-1).tolist()  # the model's choice after the newest token and each proposal
             agreed = count_common_prefix(proposal, greedy_tokens)
             decoder.remove_last(len(proposal) - agreed)
@@ -227,10 +204,6 @@ def _decode_with_proposals(
 
 def count_common_prefix(first: list[int], second: list[int]) -> int:
     """Return the number of leading tokens that two lists share.
-
-    Args:
-        first: Token ids.
-        second: Token ids.
 
     >>> count_common_prefix([5, 3, 7], [5, 3, 8, 1])
     2

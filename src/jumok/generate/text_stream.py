@@ -13,11 +13,7 @@ class TokenDecoder(Protocol):
     """Converts token ids into text; every tokenizer does."""
 
     def decode(self, ids: list[int]) -> str:
-        """Return the text of these token ids.
-
-        Args:
-            ids: Token ids.
-        """
+        """Return the text of these token ids."""
         ...
 
 
@@ -29,7 +25,6 @@ def stream_text(tokens: Iterable[int], tokenizer: TokenDecoder, stops: Sequence[
 
     Args:
         tokens: Token ids, possibly from a running generation.
-        tokenizer: Decodes token ids into text.
         stops: Strings that end the text. The text ends before the first of them.
 
     Yields:

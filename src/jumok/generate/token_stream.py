@@ -31,7 +31,6 @@ def stream_tokens(
         prompts: Token ids, one non-empty list for each text.
         limit: The largest number of new tokens for each text.
         sampling: How each token is chosen; the default takes the most probable one.
-        ends: Token ids that end a text.
 
     Yields:
         One entry for each text: its new token, or None if the text has ended.
@@ -52,35 +51,36 @@ def decode_steps(
         decoder: A decoder that has not read its prompt yet.
         penalised_texts: The tokens that the repetition penalty counts for each text, besides the new ones.
         limit: The largest number of new tokens for each text.
-        sampling: How each token is chosen.
-        ends: Token ids that end a text.
 
     Yields:
         One entry for each text: its new token, or None if the text has ended.
     """
     texts = [list(tokens) for tokens in penalised_texts]
+    ended = [False] * len(texts)
+    # The mode is left before every yield; otherwise the caller would compute in it, also after a broken-off stream.
     with torch.inference_mode():
         logits = decoder.prefill()
-        generator = sampling.create_generator(logits.device)
-        ended = [False] * len(texts)
+    generator = sampling.create_generator(logits.device)
+    last = decoder.clamp_limit(limit)
 
-        last = decoder.clamp_limit(limit)
-        for count in range(1, last + 1):
+    for count in range(1, last + 1):
+        with torch.inference_mode():
             tokens = sampling.choose(decoder.restrict(logits[:, -1], texts), texts, generator)
 
-            step: list[int | None] = []
-            for index, token in enumerate(tokens.tolist()):
-                if ended[index]:
-                    step.append(None)
-                    continue
-                step.append(token)
-                texts[index].append(token)
-                ended[index] = token in ends
-            yield step
+        step: list[int | None] = []
+        for index, token in enumerate(tokens.tolist()):
+            if ended[index]:
+                step.append(None)
+                continue
+            step.append(token)
+            texts[index].append(token)
+            ended[index] = token in ends
+        yield step
 
-            if all(ended):
-                return
-            if count == last:
-                decoder.report_stop(limit)
-                return
+        if all(ended):
+            return
+        if count == last:
+            decoder.report_stop(limit)
+            return
+        with torch.inference_mode():
             logits = decoder.step(tokens[:, None])

@@ -167,7 +167,7 @@ class BERT(Model):
 
         hidden = self.dropout(hidden if self.config.final_norm else self.norm(hidden))
         hidden, layer_weights = self.run_blocks(
-            self.blocks, hidden, mask=build_padding_mask(token_mask), weights=weights
+            self.blocks, hidden, mask=build_padding_mask(token_mask, tokens.shape[1]), weights=weights
         )
         if self.config.final_norm:
             hidden = self.norm(hidden)
@@ -211,11 +211,7 @@ class BERT(Model):
 
 
 class ClassOutput(nn.Module):
-    """The classification head: linear, activation, linear. BERT and RoBERTa use "tanh", DistilBERT "relu".
-
-    Args:
-        config: The config of the BERT.
-    """
+    """The classification head: linear, activation, linear. BERT and RoBERTa use "tanh", DistilBERT "relu"."""
 
     def __init__(self, config: BERTConfig) -> None:
         super().__init__()

@@ -235,8 +235,8 @@ class Captioner(Model):
             self.decoder,
             self.dropout(self.embedding(target) + self.positions(positions)),
             encoded,
-            mask=build_causal_mask(target_token_mask),
-            source_mask=build_padding_mask(source_token_mask),
+            mask=build_causal_mask(target_token_mask, cached + target.shape[1]),
+            source_mask=build_padding_mask(source_token_mask, encoded.shape[1]),
             cache=cache,
             weights=weights,
         )
@@ -245,10 +245,11 @@ class Captioner(Model):
         return Output(logits, hidden, collect_decoder_weights(layer_weights) if weights else None)
 
     def _run_encoder(self, images: Tensor, token_mask: Tensor | None, weights: bool) -> tuple[Tensor, LayerWeights]:
+        embedded = self.dropout(self._embed(images))
         hidden, layer_weights = self.run_blocks(
             self.encoder,
-            self.dropout(self._embed(images)),
-            mask=build_padding_mask(token_mask),
+            embedded,
+            mask=build_padding_mask(token_mask, embedded.shape[1]),
             weights=weights,
         )
         return self.encoder_norm(hidden), tuple(layer_weights)

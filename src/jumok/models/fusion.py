@@ -21,7 +21,7 @@ from jumok.attention.grid import Positions
 from jumok.attention.mask import Mask
 from jumok.errors import ArgumentError
 from jumok.fields import choice, integer
-from jumok.layers.token_inputs import check_tokens
+from jumok.layers.token_inputs import check_token_mask, check_tokens
 from jumok.tap import has_listeners
 
 from .model import LayerWeights
@@ -80,7 +80,8 @@ class Fusion(Transformer):
         # the number of real tokens before the passage: at its separator, the count without the separator itself
         before = torch.where(source == self.config.separator, count - is_real, 0).cummax(1).values
         positions = (count - 1 - before).clamp_min(0)
-        if not (positions.is_meta or torch.compiler.is_compiling()):  # reading values would break the graph
+        # reading values would break the graph, and an empty batch has none
+        if len(source) and not (positions.is_meta or torch.compiler.is_compiling()):
             self._check_length(int(positions.max()) + 1)
         return positions
 
@@ -91,6 +92,7 @@ class Fusion(Transformer):
         if is_observed or source.is_meta or torch.compiler.is_compiling():
             return super()._run_encoder(source, token_mask, weights)
         check_tokens(source, self.config.vocabulary)
+        check_token_mask(source, token_mask)
         batch = _split_passages(source, token_mask, self.config.separator, self.config.pad)
         if batch is None:
             return super()._run_encoder(source, token_mask, weights)
@@ -106,7 +108,6 @@ def find_passages(source: Tensor, separator: int) -> Tensor:
 
     Args:
         source: Token ids, [batch, source].
-        separator: The token that begins a passage.
 
     >>> find_passages(torch.tensor([[9, 5, 6, 9, 7]]), 9)
     tensor([[1, 1, 1, 2, 2]])

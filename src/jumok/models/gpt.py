@@ -256,7 +256,7 @@ class GPT(Model):
         hidden = self.dropout(self._embed(tokens, positions))
         layer_weights: list[Tensor] = []
         score_bias = self._build_bias()
-        for attention_mask, blocks in self._split_blocks_by_mask(token_mask):
+        for attention_mask, blocks in self._split_blocks_by_mask(token_mask, cached + tokens.shape[1]):
             hidden, group_weights = self.run_blocks(
                 blocks, hidden, mask=attention_mask, bias=score_bias, positions=positions, cache=cache, weights=weights
             )
@@ -282,10 +282,10 @@ class GPT(Model):
             return bias.t5(self.position_bias.weight, bidirectional=False, max_distance=self.config.max_distance)
         return None
 
-    def _split_blocks_by_mask(self, token_mask: Tensor | None) -> Iterator[tuple[Mask, list[nn.Module]]]:
+    def _split_blocks_by_mask(self, token_mask: Tensor | None, keys: int) -> Iterator[tuple[Mask, list[nn.Module]]]:
         """Yield each mask with the consecutive blocks that use it."""
         window, windowed = self.config.window, self.config.windowed
-        causal = build_causal_mask(token_mask)
+        causal = build_causal_mask(token_mask, keys)
         if window is None:
             yield causal, list(self.blocks)
         elif windowed is None:

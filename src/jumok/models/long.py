@@ -185,7 +185,7 @@ class Long(Model):
             layer: The layer, from 0; only the masks of ``blocks`` depend on it.
             token_mask: True = real token, with padding on the right; default: all are real.
         """
-        config, padding = self.config, build_padding_mask(token_mask)
+        config, padding = self.config, build_padding_mask(token_mask, length)
         if config.mixing == "blocks":
             sparse = mask.blocks(config.window, shift=config.window // 2 * (layer % 2))
         elif config.mixing in ("longformer", "bigbird", "window"):

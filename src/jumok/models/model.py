@@ -41,6 +41,9 @@ class Output:
     weights: Any = None
 
 
+torch.export.register_dataclass(Output, serialized_type_name="jumok.Output")
+
+
 @runtime_checkable
 class CallsAttend(Protocol):
     """A module that calls ``attend()``, with the backend to use."""
@@ -207,11 +210,7 @@ class Model(nn.Module):
 
 
 def collect_decoder_weights(pairs: Sequence[tuple[Tensor, Tensor]]) -> dict[str, LayerWeights]:
-    """Return the weights of decoder blocks as a dict with "decoder" (self-attention) and "cross".
-
-    Args:
-        pairs: (self-attention weights, cross-attention weights) of each block.
-    """
+    """Return the weights of decoder blocks as a dict with "decoder" (self-attention) and "cross"."""
     return {
         "decoder": tuple(self_weights for self_weights, _ in pairs),
         "cross": tuple(cross_weights for _, cross_weights in pairs),
@@ -219,12 +218,7 @@ def collect_decoder_weights(pairs: Sequence[tuple[Tensor, Tensor]]) -> dict[str,
 
 
 def initialise_normal(parameter: Tensor, deviation: float) -> None:
-    """Fill a parameter from a normal distribution with mean 0.
-
-    Args:
-        parameter: The parameter, changed in place.
-        deviation: The standard deviation.
-    """
+    """Fill a parameter from a normal distribution with mean 0."""
     nn.init.normal_(parameter, std=deviation)
 
 

@@ -59,6 +59,9 @@ class Numbers(Output):
     numbers: Tensor | None = None
 
 
+torch.export.register_dataclass(Numbers, serialized_type_name="jumok.Numbers")
+
+
 class Numeric(Model):
     """An encoder-decoder on numbers: ``model(source, target).numbers`` is [batch, target + 1];
     ``model.predict(source, length)`` decodes autoregressively.
@@ -193,7 +196,7 @@ class Numeric(Model):
             raise ArgumentError("the source is empty: a model needs at least one number")
         hidden = self._embed(source, compute_positions(source.shape[-1], 0, token_mask))
         hidden, layer_weights = self.run_blocks(
-            self.encoder, self.dropout(hidden), mask=build_padding_mask(token_mask), weights=weights
+            self.encoder, self.dropout(hidden), mask=build_padding_mask(token_mask, source.shape[-1]), weights=weights
         )
         return hidden, tuple(layer_weights)
 
@@ -211,7 +214,7 @@ class Numeric(Model):
             self.dropout(hidden),
             encoded,
             mask=mask.causal,
-            source_mask=build_padding_mask(token_mask),
+            source_mask=build_padding_mask(token_mask, encoded.shape[1]),
             cache=cache,
             weights=weights,
         )

@@ -29,7 +29,7 @@ from jumok.errors import ArgumentError
 from jumok.fields import choice, flag, integer, optional, real
 from jumok.layers import RecurrentEncoder, StateAttention, make_lstm
 from jumok.layers.embedding import make_embedding
-from jumok.layers.token_inputs import build_padding_mask, check_tokens, compute_token_logits
+from jumok.layers.token_inputs import build_padding_mask, check_token_mask, check_tokens, compute_token_logits
 
 from .config import Config
 from .model import Model, Output
@@ -101,7 +101,6 @@ class Encoded:
     """The encoder's output.
 
     Attributes:
-        states: The state at each token of the source.
         summary: The last state; a decoder without attention gets nothing else.
         token_mask: True = real token of the source; None = all are real.
     """
@@ -111,11 +110,7 @@ class Encoded:
     token_mask: Bool[Tensor, "batch source"] | None = None
 
     def select(self, rows: Int[Tensor, " rows"]) -> Encoded:
-        """Return some batch rows, in this order, as beam search needs.
-
-        Args:
-            rows: The indices of the rows.
-        """
+        """Return some batch rows, in this order, as beam search needs."""
         token_mask = None if self.token_mask is None else self.token_mask[rows]
         return Encoded(self.states[rows], self.summary[rows], token_mask)
 
@@ -125,10 +120,7 @@ class State:
     """The decoder's state after some tokens.
 
     Attributes:
-        hidden: The hidden state of each LSTM layer.
-        memory: The cell state of each LSTM layer.
         readout: The readout of the last step, with input feeding; else None.
-        length: The number of tokens so far.
     """
 
     hidden: Float[Tensor, "layer batch width"]
@@ -137,11 +129,7 @@ class State:
     length: int
 
     def select(self, rows: Int[Tensor, " rows"]) -> State:
-        """Return some batch rows, in this order, as beam search needs.
-
-        Args:
-            rows: The indices of the rows.
-        """
+        """Return some batch rows, in this order, as beam search needs."""
         readout = None if self.readout is None else self.readout[rows]
         return State(self.hidden[:, rows], self.memory[:, rows], readout, self.length)
 
@@ -230,6 +218,7 @@ class RNNSeq2Seq(Model):
             source_token_mask: True = real source token, on either side.
         """
         check_tokens(source, self.config.vocabulary)
+        check_token_mask(source, source_token_mask)
         states, summary = self.encoder(self.dropout(self.source_embedding(source)), source_token_mask)
         return Encoded(states, summary, source_token_mask)
 
@@ -309,7 +298,7 @@ class RNNSeq2Seq(Model):
     ) -> tuple[Tensor, Tensor | None]:
         """Return the context of each decoder state, and the weights."""
         assert self.cross is not None
-        source_mask = build_padding_mask(encoded.token_mask)
+        source_mask = build_padding_mask(encoded.token_mask, encoded.states.shape[1])
         context, step_weights = self.cross(
             states, encoded.states, mask=source_mask, query_offset=query_offset, weights=weights
         )

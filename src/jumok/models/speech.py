@@ -213,8 +213,8 @@ class Speech(Model):
             self.decoder,
             self.dropout(self.embedding(target) + self.positions(positions)),
             encoded,
-            mask=build_causal_mask(target_token_mask),
-            source_mask=build_padding_mask(source_token_mask),
+            mask=build_causal_mask(target_token_mask, cached + target.shape[1]),
+            source_mask=build_padding_mask(source_token_mask, encoded.shape[1]),
             cache=cache,
             weights=weights,
         )
@@ -223,10 +223,11 @@ class Speech(Model):
         return Output(logits, hidden, collect_decoder_weights(layer_weights) if weights else None)
 
     def _run_encoder(self, features: Tensor, token_mask: Tensor | None, weights: bool) -> tuple[Tensor, LayerWeights]:
+        embedded = self.dropout(self._embed(features))
         hidden, layer_weights = self.run_blocks(
             self.encoder,
-            self.dropout(self._embed(features)),
-            mask=build_padding_mask(token_mask),
+            embedded,
+            mask=build_padding_mask(token_mask, embedded.shape[1]),
             weights=weights,
         )
         return self.encoder_norm(hidden), tuple(layer_weights)
@@ -250,7 +251,6 @@ def compute_sinusoids(length: int, width: int) -> Float[Tensor, "length width"]:
     to 10,000 * 2 pi. Both ends are included, unlike in Vaswani et al. 2017.
 
     Args:
-        length: Number of positions.
         width: Width of the encoding; the last number of an odd width is 0.
     """
     half = width // 2

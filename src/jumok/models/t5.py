@@ -197,12 +197,13 @@ class T5(Model):
             last: Compute logits for only this many last tokens.
         """
         check_tokens(target, self.config.vocabulary)
+        cached = 0 if cache is None else cache.length
         hidden, layer_weights = self.run_blocks(
             self.decoder,
             self.dropout(self.embedding(target)),
             encoded,
-            mask=build_causal_mask(target_token_mask),
-            source_mask=build_padding_mask(source_token_mask),
+            mask=build_causal_mask(target_token_mask, cached + target.shape[1]),
+            source_mask=build_padding_mask(source_token_mask, encoded.shape[1]),
             bias=self._build_bias(self.decoder_bias, bidirectional=False),
             cache=cache,
             weights=weights,
@@ -215,7 +216,7 @@ class T5(Model):
         hidden, layer_weights = self.run_blocks(
             self.encoder,
             self.dropout(self.embedding(source)),
-            mask=build_padding_mask(token_mask),
+            mask=build_padding_mask(token_mask, source.shape[1]),
             bias=self._build_bias(self.encoder_bias, bidirectional=True),
             weights=weights,
         )

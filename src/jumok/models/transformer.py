@@ -237,8 +237,8 @@ class Transformer(Model):
             self.decoder,
             self._embed(target, embedding, self.target_positions, positions),
             encoded,
-            mask=build_causal_mask(target_token_mask),
-            source_mask=build_padding_mask(source_token_mask),
+            mask=build_causal_mask(target_token_mask, cached + target.shape[1]),
+            source_mask=build_padding_mask(source_token_mask, encoded.shape[1]),
             cache=cache,
             weights=weights,
             **self._select_rotation(positions),
@@ -271,7 +271,7 @@ class Transformer(Model):
         return compute_positions(source.shape[1], 0, token_mask)
 
     def _build_encoder_mask(self, source: Tensor, token_mask: Tensor | None) -> Mask | None:
-        return build_padding_mask(token_mask)
+        return build_padding_mask(token_mask, source.shape[1])
 
     def _select_rotation(self, positions: Positions) -> dict[str, Positions]:
         """Return the positions by which the blocks rotate queries and keys, as a setting; {} without rotation."""

@@ -22,7 +22,6 @@ def compare_runs(folders: Iterable[str | Path], columns: Sequence[str] | None = 
     rows have the same columns; a value that a run does not have is None.
 
     Args:
-        folders: The folders of finished runs.
         columns: The names to include, also of settings that do not differ; None = all that differ, and all of the
             reports.
 

@@ -19,7 +19,7 @@ def describe_files(data: str | None) -> dict[str, Any] | None:
     """
     if data is None or not Path(data).exists():
         return None
-    files = list(list_files(data))
+    files = _list_regular_files(data)
     size = sum(path.stat().st_size for path in files)
     return {
         "files": len(files),
@@ -41,7 +41,7 @@ def describe_change(recorded: dict[str, Any] | None, data: str | None) -> str | 
     path = Path(data)
     if not path.exists():
         return f"{data} no longer exists"
-    files = list(list_files(data))
+    files = _list_regular_files(data)
     if _hash_stamps(path, files) == recorded.get("stamps"):
         return None
     current = describe_files(data)
@@ -50,6 +50,11 @@ def describe_change(recorded: dict[str, Any] | None, data: str | None) -> str | 
         return None  # the files were copied or touched, but have the same content
     before, now = (f"files: {facts.get('files')}, bytes: {facts.get('bytes')}" for facts in (recorded, current))
     return f"{data} has changed" + (f" ({before}; now {now})" if before != now else "")
+
+
+def _list_regular_files(path: str) -> list[Path]:
+    """List the files that can be hashed: a pipe would block, and be empty when the recipe reads it."""
+    return [file for file in list_files(path) if file.is_file()]
 
 
 def _hash_stamps(root: Path, files: list[Path]) -> str:

@@ -32,7 +32,6 @@ def preview_training(
     """Read the data and build the model as ``jumok.train`` does, but do not train, and leave no folder behind.
 
     Args:
-        recipe: The name of a recipe.
         data: A file or folder of your own, or a name of the catalogue; None = the recipe's data.
         start: The model to start from; None = a new model.
         skip_bad: Skip and count lines that cannot be read, instead of raising an error.
@@ -91,11 +90,7 @@ def _shorten(text: str) -> str:
 
 
 def format_preview(preview: dict[str, Any]) -> str:
-    """Format what ``preview_training`` returned as a Markdown page.
-
-    Args:
-        preview: The report.
-    """
+    """Format what ``preview_training`` returned as a Markdown page."""
     lines = {
         "data": preview["data"] or "the recipe's own",
         **preview["counts"],

@@ -29,7 +29,6 @@ class LaunchOutcome(NamedTuple):
     """How the processes ended.
 
     Attributes:
-        code: The exit code of the command.
         problem: What happened, for the user; None if a process has printed it.
         output: The last lines that the failed process printed; empty for the first process, whose output is not held.
     """
@@ -45,7 +44,6 @@ def launch_processes(processes: int, arguments: list[str], restarts: int = 0) ->
     SIGINT and SIGTERM reach all processes, which finish their step and save; a second one ends them immediately.
 
     Args:
-        processes: The number of processes.
         arguments: The command line of each process, after ``jumok``.
         restarts: How often all processes are started again when one dies.
     """

@@ -69,11 +69,7 @@ class Options(Fields):
 
     @classmethod
     def describe_condition(cls, name: str) -> str | None:
-        """Return when a field applies, such as "only with --data"; None if always.
-
-        Args:
-            name: The name of a field.
-        """
+        """Return when a field applies, such as "only with --data"; None if always."""
         conditions = {
             "only with --data": cls.with_data,
             "only without --data": cls.without_data,
@@ -102,11 +98,7 @@ class Options(Fields):
 
 
 def column_field(help: str) -> Any:
-    """Declare a field that holds the name or the number of a column of the user's tables; None = by its usual name.
-
-    Args:
-        help: One line that explains the field.
-    """
+    """Declare a field that holds the name or the number of a column of the user's tables; None = by its usual name."""
     return field(
         default=None,
         metadata={
@@ -146,7 +138,6 @@ class Recipe:
     Attributes:
         options: The class of the recipe's own fields.
         defaults: Returns the default config and settings for a request; it reads no data.
-        build: Builds the training task of a request; it reads the data.
         stored: The file in the run's folder that exists once the recipe has stored its prepared data there; None if a
             resumed run reads the user's data again.
     """

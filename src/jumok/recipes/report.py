@@ -10,7 +10,6 @@ def format_markdown(title: str, report: dict[str, Any]) -> str:
     """Format a report as a Markdown page.
 
     Args:
-        title: The heading.
         report: Numbers, texts, dictionaries, and lists of rows (dictionaries), by name.
     """
     lines = [f"# {title}", ""]

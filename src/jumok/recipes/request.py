@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any, TypeVar
 import torch
 
 from jumok.checkpoint import Loaded, load
+from jumok.checkpoint.name_table import build_on_meta
 from jumok.checkpoint.tensor_files import check_path_encoding
 from jumok.data import catalogue
 from jumok.data.readers.file_format import FileFormat, check_encoding
@@ -47,7 +49,6 @@ class TrainingRequest:
     """The user's request to train a model with a recipe.
 
     Attributes:
-        recipe: The name of the recipe.
         folder: The folder of the run; a recipe may store its prepared data there.
         data: The user's file or folder, or the name of a catalogue entry or of generated data; None = the recipe's
             default data.
@@ -74,6 +75,8 @@ class TrainingRequest:
     def __post_init__(self) -> None:
         for path in (self.folder, self.data, self.start):
             check_path_encoding(path or "")
+        if self.data is not None and not self.data.strip():  # an unset variable; Path("") is the current folder
+            raise ArgumentError("data (--data) is empty; give a file, a folder or a name, or leave it out")
 
     def to_json(self) -> dict[str, Any]:
         """Return what run.json stores of this request."""
@@ -92,7 +95,6 @@ class TrainingRequest:
 
         Args:
             values: The content of run.json, which may be damaged.
-            folder: The folder of the run.
             report: Called with one-line messages for the user.
 
         Raises:
@@ -174,9 +176,6 @@ class TrainingRequest:
     def take_options(self, kind: type[OptionsType]) -> OptionsType:
         """Return the recipe's own options of this request, and mark their fields as used.
 
-        Args:
-            kind: The class that declares them.
-
         Raises:
             ArgumentError: If a value is invalid.
         """
@@ -198,19 +197,22 @@ class TrainingRequest:
     def create_model(self, kind: type[ModelType], config: Config, settings: Settings) -> ModelType:
         """Return a new model with random parameters, drawn with the run's seed.
 
-        Args:
-            kind: The model class.
-            config: Its config.
-            settings: Uses the seed.
+        Raises:
+            ArgumentError: If the machine cannot hold the model.
+            CheckpointError: If no tensor can have its sizes.
         """
+        size = build_on_meta(kind, config, torch.float32, "this config").parameter_count
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 2**48
+        if 4 * size > memory:
+            raise ArgumentError(
+                f"this {kind.family} has {size:,} parameters, more than the memory of this machine holds; choose "
+                "smaller fields"
+            )
         torch.manual_seed(settings.seed)
         return kind(config)  # every family is built from its config
 
     def refuse_undeclared_fields(self, recipe: Recipe) -> None:
         """Refuse changes of fields that the recipe does not declare, before any data is read.
-
-        Args:
-            recipe: The recipe of this request.
 
         Raises:
             ArgumentError: If there is no such field, or it does not apply to this request.
@@ -233,9 +235,6 @@ class TrainingRequest:
 
     def refuse_unused_fields(self, recipe: Recipe) -> None:
         """Refuse changes of fields that the recipe did not use while it built its task.
-
-        Args:
-            recipe: The recipe of this request.
 
         Raises:
             ArgumentError: If there is such a field.

@@ -15,7 +15,7 @@ from jumok.errors import ArgumentError
 from jumok.threads import use_threads
 from jumok.training import Outcome, Task, World, apply_epochs, connect_world, fit, select_device
 from jumok.training.loop import check_batch, describe_computation, fix_precision, fix_threads
-from jumok.training.parallel import LAUNCHER_VARIABLE
+from jumok.training.parallel import LAUNCHER_VARIABLE, read_variable
 from jumok.training.progress import ProgressDisplay, SilentDisplay, select_display
 from jumok.training.resume import refuse_differences
 from jumok.training.trackers import add_trackers
@@ -100,7 +100,7 @@ def train(
             folder = Path(world.broadcast(str(out or find_free_folder(recipe))))
         tracked = add_trackers(display, folder, tensorboard, wandb)
 
-        is_restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0  # by torchrun or --restarts
+        is_restarted = read_variable("TORCHELASTIC_RESTART_COUNT", 0) > 0  # by torchrun or --restarts
         if recipe is None or (is_restarted and world.broadcast(run_folder.is_run(folder))):
             changes = fields if recipe is None else {}
             outcome = resume_run(folder, changes.get("steps"), world, tracked, changes.get("threads"))
@@ -131,7 +131,6 @@ def start_run(request: TrainingRequest, world: World | None = None, display: Pro
     """Train by a recipe in a new folder, and write the report.
 
     Args:
-        request: The recipe, its folder, its data and its fields.
         world: The processes of the run; None = this process alone, on the CPU.
         display: Shows the progress; None = silent.
 
@@ -160,7 +159,6 @@ def resume_run(
     """Continue a run exactly as if it had not been interrupted, and write the report.
 
     Args:
-        folder: The folder of the run.
         steps: The new number of updates; None = as before.
         world: The processes of the run; None = this process alone, on the CPU.
         display: Shows the progress; None = silent.

@@ -16,6 +16,7 @@ from jumok import __version__
 from jumok.checkpoint import run_folder
 from jumok.checkpoint.tensor_files import read_json
 from jumok.errors import ArgumentError, CheckpointError, TrainingError
+from jumok.files import write_atomically
 from jumok.training import Task
 from jumok.training.precision import TYPES
 
@@ -27,7 +28,6 @@ class RunRecord:
     """The content of run.json.
 
     Attributes:
-        request: The request of the run.
         data_files: The user's data files, as ``describe_files`` returned them; None without files.
         data_facts: Facts about the prepared data; None if the run ended before its data was prepared.
         threads: The number of threads that the run used; None if it has not trained yet, or trained on a GPU.
@@ -60,11 +60,7 @@ def write_record(request: TrainingRequest, data_files: dict[str, Any] | None, ta
 
 
 def refuse_other_folders(folder: Path) -> None:
-    """Raise ArgumentError if a folder has no run.json.
-
-    Args:
-        folder: The folder of a run.
-    """
+    """Raise ArgumentError if a folder has no run.json."""
     if run_folder.is_run(folder):
         return
     problem = run_folder.describe_missing_record(folder)
@@ -78,7 +74,6 @@ def read_record(folder: Path, report: Callable[[str], None]) -> RunRecord:
     """Read run.json.
 
     Args:
-        folder: The folder of the run.
         report: Called with one-line messages for the user.
 
     Raises:
@@ -121,8 +116,6 @@ def store_resumed_settings(folder: Path, threads: int, steps: int | None) -> Non
     """Write the settings of a resumed run into its run.json, so that the next ``--resume`` keeps them.
 
     Args:
-        folder: The folder of the run.
-        threads: The number of threads.
         steps: The new number of updates, instead of the old number or epochs; None = as before. A number that the run
             has already reached is not stored: there is nothing to do.
     """
@@ -139,10 +132,5 @@ def store_resumed_settings(folder: Path, threads: int, steps: int | None) -> Non
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write a JSON file atomically.
-
-    Args:
-        path: The file.
-        content: Its new content.
-    """
-    run_folder.write_atomically(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    """Write a JSON file atomically."""
+    write_atomically(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")

@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
-from jumok.checkpoint import load, run_folder
+from jumok.checkpoint import load
 from jumok.errors import CheckpointError, DrawError
+from jumok.files import write_atomically
 from jumok.training import Outcome, Task, World
 from jumok.training.metrics_log import read_metrics
 from jumok.training.outcome import REPORT_FILE
@@ -22,9 +23,7 @@ def write_missing_report(task: Task, request: TrainingRequest, outcome: Outcome,
     """Write the report of a finished run, unless it has an undamaged one and was not trained further.
 
     Args:
-        task: The task that was trained.
         request: The recipe's name, and the function that receives messages.
-        outcome: The folder and the progress of the run.
         world: The processes of the run; the main process writes.
     """
     if not world.is_main or not outcome.progress.finished:
@@ -45,9 +44,7 @@ def write_report(task: Task, request: TrainingRequest, outcome: Outcome) -> dict
     """Evaluate the best model of a run and write report.json, report.md and a plot of the losses.
 
     Args:
-        task: The task that was trained.
         request: The recipe's name, and the function that receives messages.
-        outcome: The folder and the progress of the run.
 
     Returns:
         The content of report.json.
@@ -65,7 +62,7 @@ def write_report(task: Task, request: TrainingRequest, outcome: Outcome) -> dict
         **results,
     }
     write_json(folder / REPORT_FILE, report)
-    run_folder.write_atomically(folder / "report.md", format_markdown(f"jumok train {request.recipe}", report))
+    write_atomically(folder / "report.md", format_markdown(f"jumok train {request.recipe}", report))
     _plot_losses(task, request, folder)
     return report
 

@@ -21,11 +21,7 @@ from .run_record import read_record, refuse_other_folders, write_record
 
 
 def find_free_folder(recipe: str) -> Path:
-    """Return the first of runs/RECIPE-1, runs/RECIPE-2, ... that does not exist.
-
-    Args:
-        recipe: The name of the recipe.
-    """
+    """Return the first of runs/RECIPE-1, runs/RECIPE-2, ... that does not exist."""
     number = 1
     while Path(f"runs/{recipe}-{number}").exists():
         number += 1
@@ -36,7 +32,6 @@ def format_resume_command(folder: Path, processes: int = 1, parallel: str | None
     """Return the command that continues a run, quoted for a shell.
 
     Args:
-        folder: The folder of the run.
         processes: The number of processes that ``jumok train`` started.
         parallel: "ddp" or "fsdp"; None = the default.
 
@@ -56,7 +51,6 @@ def open_new_run(request: TrainingRequest, world: World) -> Iterator[list[Path]]
     A folder whose run was interrupted before its data was prepared is continued by the same request.
 
     Args:
-        request: The request of the run.
         world: The processes of the run; only the main process writes.
 
     Yields:
@@ -90,7 +84,6 @@ def open_existing_run(folder: Path, world: World) -> Iterator[None]:
     """Lock the folder of a run, and remove the temporary files of a killed process; the lock ends with the context.
 
     Args:
-        folder: The folder of the run.
         world: The processes of the run; only the main process writes.
 
     Raises:
@@ -158,7 +151,6 @@ def refuse_changed_data(change: str | None, folder: Path) -> None:
 
     Args:
         change: What ``describe_change`` returned.
-        folder: The folder of the run.
     """
     if change is not None:
         raise TrainingError(

@@ -65,7 +65,9 @@ def fit(task: Task, run: Path, world: World | None = None, display: ProgressDisp
     settings = task.settings
 
     state = _build_fresh_state(task, world)
+    saved: tuple[int, bool] | None = None  # the step of the last checkpoint, and whether its evaluation is owed
     if restore_checkpoint(state, run, display.show_message):
+        saved = state.progress.step, state.progress.owed
         step = state.progress.step
         is_finished = state.progress.finished
         resuming = f"resuming from step {step:,}, {describe_computation(settings, world, state.precision.name)}"
@@ -97,9 +99,15 @@ def fit(task: Task, run: Path, world: World | None = None, display: ProgressDisp
                 if progress.step % settings.log_every == 0 or is_last or progress.step == 1:
                     _log_step(state, log, display, update, speed.read_and_reset())
 
-            # evaluate, unless a signal arrived; then the resumed run evaluates this step
+            # save, if it is due, before an evaluation: if that fails or is killed, a resumed run begins with it
             is_best = False
             stop = _receive_signal(world, signals)
+            is_due = progress.step % settings.save_every == 0 or progress.step == settings.steps
+            if progress.owed and stop is None and is_due and saved != (progress.step, True):
+                _save(state, log, best=False)
+                saved = progress.step, True
+
+            # evaluate, unless a signal arrived; then the resumed run evaluates this step
             if progress.owed and stop is None:
                 metrics, is_best = _evaluate(state, log, display, signals)
                 stop = _receive_signal(world, signals)
@@ -108,8 +116,9 @@ def fit(task: Task, run: Path, world: World | None = None, display: ProgressDisp
             # save, and stop if training ends here
             is_exhausted = 0 < settings.patience <= progress.waited
             progress.finished = (progress.step == settings.steps or is_exhausted) and not progress.owed
-            if stop or is_best or progress.finished or progress.step % settings.save_every == 0:
-                _save(state, run, is_best)
+            if (stop or is_best or is_due or progress.finished) and saved != (progress.step, progress.owed):
+                _save(state, log, is_best)
+                saved = progress.step, progress.owed
                 speed.reset()
             if is_exhausted and stop is None:
                 display.show_message(f"no improvement for {progress.waited} evaluations; stopping at {progress.step:,}")
@@ -141,7 +150,6 @@ def check_batch(settings: Settings, world: World) -> None:
 
     Args:
         settings: Uses ``batch`` and ``accumulate``.
-        world: The processes of the run.
     """
     parts = world.size * settings.accumulate
     if settings.batch % parts:
@@ -242,7 +250,10 @@ def _update_best(task: Task, progress: Progress, metrics: dict[str, float]) -> b
     return is_better
 
 
-def _save(state: TrainingState, run: Path, best: bool) -> None:
+def _save(state: TrainingState, log: MetricsLog, best: bool) -> None:
+    run = log.folder
+    if state.world.is_main:
+        log.require_folder()
     try:
         save_checkpoint(state, run, best)
     except (OSError, SafetensorError) as error:  # safetensors raises its own error if the disk is full
@@ -259,7 +270,6 @@ def fix_threads(task: Task, world: World, report: Callable[[str], None] = lambda
     The load of the machine is not part of the rule: equal seeds give equal bits, whatever else the machine does.
 
     Args:
-        task: The task to train.
         world: The processes of the run; the main process decides for all.
         report: Called with a sentence if other programs keep cores busy, so that fewer threads may be faster.
     """
@@ -280,7 +290,6 @@ def fix_precision(task: Task, world: World) -> Task:
     """Return the task with the dtype of its matrix products in its settings, if they leave it to the rule.
 
     Args:
-        task: The task to train.
         world: The processes of the run; the main process decides for all, as their GPUs may differ.
     """
     settings = task.settings
@@ -295,7 +304,6 @@ def describe_computation(settings: Settings, world: World, precision: str) -> st
 
     Args:
         settings: Uses ``threads``.
-        world: The processes of the run.
         precision: The dtype of the matrix products.
     """
     threads = f" with {settings.threads} thread{'s' * (settings.threads > 1)}" if world.device.type == "cpu" else ""

@@ -7,35 +7,52 @@ seed have equal metrics files.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jumok.checkpoint import run_folder
+from jumok.errors import TrainingError
+from jumok.files import read_limited, write_atomically
 
 from .settings import Settings
 
 METRICS_FILE = "metrics.jsonl"
 SPEED_FILE = "speed.jsonl"
+MAX_LOG_BYTES = 256 * 2**20  # some million lines
 
 
 class MetricsLog:
-    """Appends metrics to the files of a run; each line is written before the next step begins.
-
-    Args:
-        folder: The folder of the run.
-    """
+    """Appends metrics to the files of a run; each line is written before the next step begins."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._identity: os.stat_result | None = None
+
+    def require_folder(self) -> None:
+        """Raise TrainingError if the folder was moved or removed since the first call.
+
+        Otherwise a checkpoint would be written into a new folder of that name, without run.json.
+        """
+        try:
+            current = self.folder.stat()
+            self._identity = self._identity or current
+            is_same = os.path.samestat(self._identity, current)
+        except FileNotFoundError:
+            is_same = False
+        if not is_same:
+            raise TrainingError(
+                f"the folder {self.folder} was moved or removed while the run trained in it, so nothing more can be "
+                "saved there; if it was moved, continue with --resume and its new name (resume= in Python)"
+            )
 
     def add(self, step: int, **metrics: float) -> None:
         """Append metrics that the seed determines.
 
         Args:
             step: The number of updates so far.
-            **metrics: Values by name.
         """
+        self.require_folder()
         _append_line(self.folder / METRICS_FILE, {"step": step, **metrics})
 
     def add_speed(self, step: int, **metrics: float) -> None:
@@ -43,7 +60,6 @@ class MetricsLog:
 
         Args:
             step: The number of updates so far.
-            **metrics: Values by name.
         """
         _append_line(self.folder / SPEED_FILE, {"step": step, **metrics})
 
@@ -64,7 +80,7 @@ class MetricsLog:
             log = _read_log(path)
             rows = [row for row in log.rows if row["step"] < step + (not (owed and _is_evaluation(row)))]
             if path.exists():
-                run_folder.write_atomically(path, "".join(json.dumps(row) + "\n" for row in rows))
+                write_atomically(path, "".join(json.dumps(row) + "\n" for row in rows))
 
             missing = _list_steps(settings.log_every, step) - {row["step"] for row in rows if not _is_evaluation(row)}
             if name == METRICS_FILE:
@@ -79,18 +95,13 @@ def read_metrics(folder: Path, name: str = METRICS_FILE) -> list[dict[str, Any]]
     """Return all rows that a run has written.
 
     Args:
-        folder: The folder of the run.
         name: The file: "metrics.jsonl" or "speed.jsonl".
     """
     return _read_log(folder / name).rows
 
 
 def read_last_evaluation(folder: Path) -> dict[str, float]:
-    """Return the metrics of the last evaluation of a run, by name; empty if there is none.
-
-    Args:
-        folder: The folder of the run.
-    """
+    """Return the metrics of the last evaluation of a run, by name; empty if there is none."""
     evaluations = [row for row in read_metrics(folder) if _is_evaluation(row)]
     if not evaluations:
         return {}
@@ -108,7 +119,7 @@ class _Log(NamedTuple):
 
 def _read_log(path: Path) -> _Log:
     """Return the content of a file, which another program may have damaged; a missing file has no rows."""
-    *lines, end = (path.read_bytes() if path.exists() else b"").split(b"\n")
+    *lines, end = (read_limited(path, MAX_LOG_BYTES) if path.exists() else b"").split(b"\n")
     rows = [row for row in map(_parse_row, lines) if row is not None]
     return _Log(rows, len(lines) - len(rows), is_cut=bool(end))
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from .parallel import distribute_like, gather_tensor
 
 # Coefficients of x, x^3 and x^5 (Jordan et al.): steep at 0, so that a few iterations bring every singular value near
-# 1. The paper iterates five times; four cost a fifth less and were not worse (LOG.md).
+# 1. The paper iterates five times; four cost a fifth less and were not worse (bench/results).
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 
 
@@ -25,9 +25,7 @@ class Muon(torch.optim.Optimizer):
     Args:
         matrices: The parameters, each with the numbers of rows of the linear maps that are concatenated in it. Each map
             is orthogonalised separately.
-        lr: The learning rate.
         momentum: The decay rate of the mean gradient.
-        weight_decay: The weight decay.
         steps: The number of Newton-Schulz iterations.
     """
 
@@ -44,11 +42,7 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
-        """Update all matrices that have a gradient.
-
-        Args:
-            closure: Not used.
-        """
+        """Update all matrices that have a gradient."""
         for group in self.param_groups:
             parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
             maps = []
@@ -78,7 +72,6 @@ def orthogonalize_all(matrices: list[Tensor], steps: int) -> list[Tensor]:
     square of an update does not depend on the shape.
 
     Args:
-        matrices: Matrices of any shapes.
         steps: The number of Newton-Schulz iterations.
     """
     # transpose tall matrices: the iteration then multiplies by the smaller of the two Gram matrices

@@ -18,7 +18,6 @@ class Optimizers:
     """One or two torch optimizers that update a model together.
 
     Args:
-        model: The model whose parameters are updated.
         settings: Uses the optimizer's name, the learning rates, the betas and the weight decay.
     """
 
@@ -72,11 +71,7 @@ class Optimizers:
                     yield f"{kind}.{self.names[parameter]}", torch.as_tensor(tensor)
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Restore the state that ``state`` returned. A sharded parameter takes its shard of each tensor.
-
-        Args:
-            tensors: The state by name.
-        """
+        """Restore the state that ``state`` returned. A sharded parameter takes its shard of each tensor."""
         parameters = {name: parameter for parameter, name in self.names.items()}
         owners = {
             parameter: optimizer

@@ -22,9 +22,6 @@ class Outcome:
     """How a training run ended.
 
     Attributes:
-        folder: The folder of the run.
-        progress: The progress of the run.
-        metrics: The metrics of the last evaluation.
         signal: The signal that stopped the run before its last step; None if it was not stopped.
         trained: False if the run was already complete, so that there was nothing to do.
     """

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -45,15 +46,15 @@ class World:
 
     Attributes:
         kind: "none", "ddp" or "fsdp".
-        rank: The index of this process.
-        size: The number of processes.
-        device: Where this process trains.
+        waiting: The group in which processes wait for each other without a time limit, while the main process
+            prepares data, evaluates or saves; None if this process is alone.
     """
 
     kind: str = "none"
     rank: int = 0
     size: int = 1
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    waiting: dist.ProcessGroup | None = None
 
     @property
     def is_main(self) -> bool:
@@ -61,11 +62,7 @@ class World:
         return self.rank == 0
 
     def wrap(self, model: Model) -> nn.Module:
-        """Return the module whose forward pass trains in all processes; fsdp shards the model's parameters in place.
-
-        Args:
-            model: The model, on this world's device.
-        """
+        """Return the module whose forward pass trains in all processes; fsdp shards the model's parameters in place."""
         if self.kind == "ddp":
             return nn.parallel.DistributedDataParallel(model)
         if self.kind == "fsdp":
@@ -73,19 +70,11 @@ class World:
         return model
 
     def all_reduce_sum(self, number: int | float) -> int | float:
-        """Return the sum of a number over all processes.
-
-        Args:
-            number: The number of this process.
-        """
+        """Return the sum of a number over all processes."""
         return self._all_reduce(number, dist.ReduceOp.SUM)
 
     def all_reduce_max(self, number: int | float) -> int | float:
-        """Return the maximum of a number over all processes.
-
-        Args:
-            number: The number of this process.
-        """
+        """Return the maximum of a number over all processes."""
         return self._all_reduce(number, dist.ReduceOp.MAX)
 
     def _all_reduce(self, number: int | float, operation: dist.ReduceOp.RedOpType) -> int | float:
@@ -96,7 +85,7 @@ class World:
         return float(reduced)
 
     def broadcast(self, content: Any) -> Any:
-        """Return the main process's content in all processes.
+        """Return the main process's content in all processes, which wait for it as long as it takes.
 
         Args:
             content: Anything that JSON can represent; ignored in the other processes.
@@ -104,25 +93,21 @@ class World:
         if self.size == 1:
             return content
         encoded = json.dumps(content).encode() if self.is_main else b""
-        length = torch.tensor([len(encoded)], device=self.device)
-        dist.broadcast(length, 0)
-        buffer = torch.empty(int(length), dtype=torch.uint8, device=self.device)
+        length = torch.tensor([len(encoded)])
+        dist.broadcast(length, 0, self.waiting)
+        buffer = torch.empty(int(length), dtype=torch.uint8)
         if self.is_main:
             buffer.copy_(torch.frombuffer(bytearray(encoded), dtype=torch.uint8))
-        dist.broadcast(buffer, 0)
+        dist.broadcast(buffer, 0, self.waiting)
         return json.loads(bytes(buffer.tolist()))
 
     def barrier(self) -> None:
-        """Wait until all processes have reached this line."""
+        """Wait until all processes have reached this line, as long as it takes."""
         if self.size > 1:
-            dist.barrier()
+            dist.barrier(self.waiting)
 
     def gather_model(self, model: Model) -> Model:
-        """Return the unsharded model: itself, or a copy of its gathered shards.
-
-        Args:
-            model: The model that is trained.
-        """
+        """Return the unsharded model: itself, or a copy of its gathered shards."""
         if self.kind != "fsdp":
             return model
         tensors = {name: gather_tensor(parameter.detach()) for name, parameter in model.named_parameters()}
@@ -149,7 +134,6 @@ def distribute_like(tensor: Tensor, parameter: Tensor) -> Tensor:
     """Move a full tensor to a parameter's device, and shard it as the parameter is.
 
     Args:
-        tensor: The full tensor, of the parameter's shape.
         parameter: A sharded or an ordinary parameter.
     """
     tensor = tensor.to(parameter.device)
@@ -205,7 +189,7 @@ def connect_world(kind: str, device: torch.device) -> Iterator[World]:
     Raises:
         TrainingError: If ``kind`` needs processes and torchrun did not start any.
     """
-    size = int(os.environ.get("WORLD_SIZE", "1"))
+    size = read_variable("WORLD_SIZE", 1)
     if size == 1 and kind == "none":
         yield World(device=device)
         return
@@ -217,28 +201,48 @@ def connect_world(kind: str, device: torch.device) -> Iterator[World]:
     if kind == "none":
         kind = "ddp"
     if device.type == "cuda":
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        device = torch.device("cuda", read_variable("LOCAL_RANK", 0))
         torch.cuda.set_device(device)
     follow_launcher()
-    # timeout for a process that hangs; a process that dies is detected immediately
-    timeout = timedelta(seconds=int(os.environ.get("JUMOK_TIMEOUT", "600")))
+    # for a process that hangs in a step; a process that dies is detected immediately
+    seconds = read_variable("JUMOK_TIMEOUT", 600, least=1)
     path = os.environ.get(STORE_VARIABLE)
     store = None if path is None else dist.FileStore(path, size)  # type: ignore[attr-defined]
     dist.init_process_group(
         "nccl" if device.type == "cuda" else "gloo",
-        timeout=timeout,
+        timeout=timedelta(seconds=seconds),
         store=store,  # None: torchrun has set the address of a server
-        rank=int(os.environ["RANK"]),
+        rank=read_variable("RANK", 0),
         world_size=size,
     )
     try:
-        yield World(kind, dist.get_rank(), dist.get_world_size(), device)
+        # what the main process does alone can take hours; gloo still reports at once that a process has died
+        waiting = dist.new_group(backend="gloo", timeout=timedelta(days=365))
+        yield World(kind, dist.get_rank(), dist.get_world_size(), device, waiting)
     except RuntimeError as error:
         if not isinstance(error, dist.DistError) and "gloo" not in str(error):
             raise
-        raise LostProcessError("another process of this run has ended; the saved checkpoints are complete") from error
+        reason = "has ended"
+        if re.search("time(d )?out", str(error), re.IGNORECASE):
+            reason = f"did not answer for {seconds} seconds (a larger JUMOK_TIMEOUT waits longer)"
+        raise LostProcessError(f"another process of this run {reason}; the saved checkpoints are complete") from error
     finally:
         dist.destroy_process_group()
+
+
+def read_variable(name: str, default: int, least: int = 0) -> int:
+    """Return an integer from the environment.
+
+    Args:
+        default: Its value if it is not set, or empty.
+
+    Raises:
+        ArgumentError: If it is not such an integer.
+    """
+    text = os.environ.get(name) or str(default)
+    if not (text.isascii() and text.isdigit() and least <= int(text) < 2**31):
+        raise ArgumentError(f"the environment variable {name} must be an integer from {least}, not {text[:40]!r}")
+    return int(text)
 
 
 def follow_launcher() -> None:

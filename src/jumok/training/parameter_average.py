@@ -13,7 +13,6 @@ class ParameterAverage:
     """The exponential moving average of a model's parameters.
 
     Args:
-        model: The model that is trained.
         decay: The decay rate, such as 0.999.
     """
 
@@ -24,11 +23,7 @@ class ParameterAverage:
 
     @torch.no_grad()
     def update(self, step: int) -> None:
-        """Move the average towards the current parameters.
-
-        Args:
-            step: The number of updates so far.
-        """
+        """Move the average towards the current parameters."""
         # the decay rate starts low: the first parameters are random
         weight = 1 - min(self.decay, (1 + step) / (10 + step))
         parameters = dict(self.model.named_parameters())

@@ -17,10 +17,7 @@ def choose_precision(device: torch.device) -> str:
     """Return the dtype for ``precision="auto"``: it depends on the device only, so that equal commands train equally.
 
     bfloat16 on GPUs that have it in hardware, float32 everywhere else. On CPUs with instructions for bfloat16, it is
-    slower than float32 at the recipes' sizes; without them, many times slower (LOG.md).
-
-    Args:
-        device: Where the model is trained.
+    slower than float32 at the recipes' sizes; without them, many times slower (bench/results).
 
     >>> choose_precision(torch.device("cpu"))
     'float32'
@@ -36,7 +33,6 @@ class Precision:
 
     Args:
         name: "float32", "bfloat16" or "float16".
-        device: Where the model is.
     """
 
     def __init__(self, name: str, device: torch.device) -> None:
@@ -54,20 +50,12 @@ class Precision:
         return torch.autocast(self.device.type, TYPES[self.name])
 
     def backward(self, loss: Tensor) -> None:
-        """Compute gradients, of the scaled loss if there is a scaler.
-
-        Args:
-            loss: A scalar.
-        """
+        """Compute gradients, of the scaled loss if there is a scaler."""
         scaled = loss if self.scaler is None else self.scaler.scale(loss)
         scaled.backward()
 
     def unscale(self, optimizers: list[torch.optim.Optimizer]) -> None:
-        """Divide the gradients by the scale of the loss, before they are clipped.
-
-        Args:
-            optimizers: The optimizers whose parameters have gradients.
-        """
+        """Divide the gradients by the scale of the loss, before they are clipped."""
         if self.scaler is not None:
             for optimizer in optimizers:
                 self.scaler.unscale_(optimizer)
@@ -80,7 +68,6 @@ class Precision:
         """Continue with the dtype that the run started with, even if it now trains on another device.
 
         Args:
-            name: The name of the dtype.
             scaler_state: What ``state`` returned.
         """
         if name != self.name:

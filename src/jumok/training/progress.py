@@ -1,4 +1,7 @@
-"""Show the progress of training: a bar in a terminal or a notebook, a line every few seconds elsewhere."""
+"""Show the progress of training: a bar in a terminal or a notebook, a line every few seconds elsewhere.
+
+Lines that cannot be written, because a pipe has no reader or a terminal is closed, are dropped: training continues.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from typing import TextIO, cast
+
+from jumok.files import LossyStream
 
 
 class ProgressDisplay:
@@ -15,12 +20,7 @@ class ProgressDisplay:
 
     @contextmanager
     def run(self, steps: int, done: int) -> Iterator[None]:
-        """Show progress while the context is open; the display also ends if an error is raised.
-
-        Args:
-            steps: The number of updates of the run.
-            done: The number of updates already done.
-        """
+        """Show progress while the context is open; the display also ends if an error is raised."""
         self.begin(steps, done)
         try:
             yield
@@ -28,19 +28,13 @@ class ProgressDisplay:
             self.end()
 
     def begin(self, steps: int, done: int) -> None:
-        """Start showing progress.
-
-        Args:
-            steps: The number of updates of the run.
-            done: The number of updates already done.
-        """
+        """Start showing progress."""
 
     def show_step(self, step: int, loss: float, speed: float) -> None:
         """Show the progress of the training.
 
         Args:
             step: The number of updates so far.
-            loss: The loss of the last update.
             speed: Targets per second.
         """
 
@@ -49,7 +43,6 @@ class ProgressDisplay:
 
         Args:
             step: The number of updates so far.
-            metrics: Values by name.
             best: True if no earlier evaluation was better.
         """
 
@@ -57,7 +50,6 @@ class ProgressDisplay:
         """Show a message.
 
         Args:
-            line: The message.
             transient: True if the next message may replace it.
         """
 
@@ -79,7 +71,7 @@ class LineDisplay(ProgressDisplay):
     """
 
     def __init__(self, out: TextIO | None = None, every: float = 5.0, evaluations_every: float = 1.0) -> None:
-        self.out = sys.stderr if out is None else out
+        self.out = LossyStream(sys.stderr if out is None else out)
         self.every = every
         self.evaluations_every = evaluations_every
         self.steps = self.first_step = 0
@@ -128,7 +120,7 @@ class BarDisplay(ProgressDisplay):
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-        self.console = Console(stderr=True)
+        self.console = Console(file=cast("TextIO", LossyStream(sys.stderr)))
         self.bar = Progress(
             TextColumn("step"),
             MofNCompleteColumn(),
@@ -179,9 +171,6 @@ def is_in_notebook() -> bool:
 def format_metrics(metrics: dict[str, float]) -> str:
     """Format metrics as one line.
 
-    Args:
-        metrics: Values by name.
-
     >>> format_metrics({"loss": 1.5, "right": 0.25})
     'loss 1.5000  right 0.2500'
     """
@@ -190,9 +179,6 @@ def format_metrics(metrics: dict[str, float]) -> str:
 
 def format_number(number: int | float) -> str:
     """Format a number with four decimals, or two significant digits if it is small.
-
-    Args:
-        number: The number.
 
     >>> format_number(1.8135), format_number(0.0), format_number(-0.00002345)
     ('1.8135', '0.0000', '-2.3e-05')

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from jumok.checkpoint import manifest, run_folder
 from jumok.checkpoint.save import write_model_files
+from jumok.checkpoint.tensor_files import read_json
 from jumok.errors import CheckpointError, TrainingError
 from jumok.models import Model
 
@@ -38,9 +39,7 @@ class Progress:
     Attributes:
         step: The number of updates so far.
         best: The best value of the task's judging metric; None before the first evaluation.
-        best_step: The step of that evaluation.
         waited: The number of evaluations since then.
-        targets: The number of targets so far.
         owed: True if the evaluation of this step was interrupted and must be repeated.
         finished: True if the run is complete.
     """
@@ -59,14 +58,9 @@ class TrainingState:
     """The model, the optimizers and everything else that a training step uses or changes.
 
     Attributes:
-        task: The task that is trained.
-        world: The processes of the run.
-        model: The model that is trained.
         wrapped: The module whose forward pass trains in all processes.
-        optimizers: The optimizers of the model's parameters.
         precision: The dtype of matrix products, and the loss scaling.
         average: The average of the parameters; None if the settings have none.
-        progress: The progress of the run.
     """
 
     task: Task
@@ -83,8 +77,6 @@ def save_checkpoint(state: TrainingState, run: Path, best: bool) -> Path:
     """Save this step as a new checkpoint, update the pointers, and remove old checkpoints. All processes take part.
 
     Args:
-        state: The training state to save.
-        run: The folder of the run.
         best: True if this is the best checkpoint so far.
 
     Returns:
@@ -99,7 +91,7 @@ def save_checkpoint(state: TrainingState, run: Path, best: bool) -> Path:
     optimizer_state = {name: gather_tensor(tensor) for name, tensor in state.optimizers.iterate_state()}
     generators = gather_generators(world)
 
-    target = run_folder.find_unused_checkpoint_folder(run, state.progress.step)
+    target = run_folder.find_unused_checkpoint_folder(run, state.progress.step, state.progress.owed)
     if world.is_main:
         metadata = {
             "progress": asdict(state.progress),
@@ -143,8 +135,6 @@ def restore_checkpoint(state: TrainingState, run: Path, report: Callable[[str], 
     """Restore the newest undamaged checkpoint.
 
     Args:
-        state: The training state to restore into.
-        run: The folder of the run.
         report: Called with a sentence about each damaged checkpoint.
 
     Returns:
@@ -157,7 +147,7 @@ def restore_checkpoint(state: TrainingState, run: Path, report: Callable[[str], 
     if newest is None:
         return False
     checkpoint = Path(newest)
-    metadata = json.loads((checkpoint / "training.json").read_text(encoding="utf-8"))
+    metadata = read_json(checkpoint, "training.json")
     _check_config(state.model, checkpoint)
 
     tensors = load_file(checkpoint / "model.safetensors")
@@ -254,7 +244,7 @@ def _find_newest(run: Path, report: Callable[[str], None]) -> str | None:
 
 
 def _check_config(model: Model, checkpoint: Path) -> None:
-    saved = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
+    saved = read_json(checkpoint, "config.json")
     saved.pop("labels", None)
     current = json.loads(json.dumps(model.config.to_json()))
     refuse_differences(saved, current, f"the checkpoint {checkpoint.name} is of a different model")
@@ -264,9 +254,7 @@ def refuse_differences(saved: dict[str, Any], current: dict[str, Any], problem: 
     """Raise TrainingError if two dictionaries differ; the message names the first three differences.
 
     Args:
-        saved: The facts that the run has saved.
         current: The same facts now.
-        problem: The beginning of the message.
     """
     differences = describe_differences(saved, current)
     if differences:
@@ -277,7 +265,6 @@ def describe_differences(saved: dict[str, Any], current: dict[str, Any]) -> str:
     """Return the first three differences of two dictionaries; an empty text if they are equal.
 
     Args:
-        saved: The facts that the run has saved.
         current: The same facts now.
 
     >>> describe_differences({"steps": 20, "seed": 1}, {"steps": 30, "seed": 1})
@@ -296,11 +283,7 @@ def _shorten(content: Any) -> str:
 
 
 def gather_generators(world: World) -> dict[str, Tensor]:
-    """Return the states of the random generators of all processes, by device and rank.
-
-    Args:
-        world: The processes of the run.
-    """
+    """Return the states of the random generators of all processes, by device and rank."""
     states = {"cpu": torch.get_rng_state()}
     if world.device.type == "cuda":
         states["cuda"] = torch.cuda.get_rng_state(world.device)
@@ -319,7 +302,6 @@ def restore_generators(world: World, states: dict[str, Tensor]) -> None:
     """Restore this process's random generators. A new process starts from the first one's seed plus its rank.
 
     Args:
-        world: The processes of the run.
         states: What ``gather_generators`` returned.
     """
     cpu_state = states.get(f"generator.cpu.{world.rank}")

@@ -69,7 +69,6 @@ def compute_rate_factor(settings: Settings, step: int) -> float:
 
     Args:
         settings: Uses ``steps``, ``warmup`` and ``final_rate``.
-        step: The number of updates before this one.
 
     >>> settings = Settings(steps=100, warmup=9, final_rate=0.0)
     >>> [round(compute_rate_factor(settings, step), 2) for step in (0, 9, 99)]

@@ -20,13 +20,7 @@ from .task import Task
 
 @dataclass(frozen=True)
 class StepResult:
-    """What an update reports: the mean loss, the norm of the gradients and the number of targets.
-
-    Args:
-        loss: Mean loss over the targets of the step.
-        norm: Norm of the gradients before clipping.
-        targets: Number of targets in the step.
-    """
+    """What an update reports: the mean loss, the norm of the gradients and the number of targets."""
 
     loss: float
     norm: float
@@ -35,9 +29,6 @@ class StepResult:
 
 def train_step(state: TrainingState) -> StepResult:
     """Update the model once.
-
-    Args:
-        state: What is trained; its progress advances by one step.
 
     Raises:
         TrainingError: If the loss or the gradients are not finite.
@@ -88,7 +79,6 @@ def clip_gradients(model: nn.Module, clip: float) -> float:
     """Clip the gradients to a maximum norm, and return the norm before clipping.
 
     Args:
-        model: The model whose gradients are clipped.
         clip: The largest norm; 0 = no clipping.
     """
     parameters = [parameter for parameter in model.parameters() if parameter.grad is not None]
@@ -109,10 +99,6 @@ def estimate_work(task: Task, world: World) -> float:
     """Return about how many floating-point operations the forward and backward pass of one part of a batch take.
 
     Each parameter of a matrix takes six operations for each row: two in the forward pass, four in the backward pass.
-
-    Args:
-        task: The task to train.
-        world: The processes that share the batch.
     """
     batch = task.batches(0, 0, world.size * task.settings.accumulate)
     parameters = sum(

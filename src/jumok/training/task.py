@@ -69,8 +69,6 @@ class Task:
     """Everything that ``fit`` needs to train one model.
 
     Attributes:
-        model: The model to train.
-        settings: The training settings.
         batches: Returns a part of the batch of a step.
         loss: The loss of a batch, summed over its targets.
         evaluate: Returns metrics; called in evaluation mode, without gradients, with its own random numbers.
@@ -107,9 +105,6 @@ class Task:
 def apply_epochs(task: Task) -> Task:
     """Return a task whose number of steps follows from its number of epochs; without epochs, the task itself.
 
-    Args:
-        task: The task, with the number of its examples.
-
     Raises:
         ArgumentError: If the task has no fixed number of examples.
     """
@@ -125,11 +120,6 @@ def apply_epochs(task: Task) -> Task:
 def select_part(ids: list[int], part: int, parts: int) -> list[int]:
     """Return one of several equal slices of a step's examples.
 
-    Args:
-        ids: The examples of the step.
-        part: The index of the slice.
-        parts: The number of slices.
-
     >>> select_part([7, 8, 9, 10], 1, 2)
     [9, 10]
     """
@@ -138,12 +128,7 @@ def select_part(ids: list[int], part: int, parts: int) -> list[int]:
 
 
 def compute_token_loss(model: nn.Module, batch: Batch) -> Tensor:
-    """Return the cross-entropy of the logits, summed over targets other than IGNORE_INDEX.
-
-    Args:
-        model: A model whose output has logits.
-        batch: The inputs and the target ids.
-    """
+    """Return the cross-entropy of the logits, summed over targets other than IGNORE_INDEX."""
     logits = model(**batch.inputs).logits
     return functional.cross_entropy(
         logits.flatten(0, -2), batch.targets.flatten(), ignore_index=IGNORE_INDEX, reduction="sum"

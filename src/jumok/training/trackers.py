@@ -15,18 +15,13 @@ class Tracker:
     """Base class of trackers. They open when training starts: the run's folder must be empty until then."""
 
     def open(self, folder: Path) -> None:
-        """Start tracking.
-
-        Args:
-            folder: The folder of the run.
-        """
+        """Start tracking."""
 
     def send(self, step: int, metrics: dict[str, float]) -> None:
         """Send the metrics of a step.
 
         Args:
             step: The number of updates so far.
-            metrics: Values by name.
         """
 
     def close(self) -> None:
@@ -78,13 +73,7 @@ class WeightsAndBiases(Tracker):
 
 
 class TrackedDisplay(ProgressDisplay):
-    """Shows progress on another display, and sends all metrics to trackers.
-
-    Args:
-        display: The display to show progress on.
-        folder: The folder of the run.
-        trackers: Where metrics are sent.
-    """
+    """Shows progress on another display, and sends all metrics to trackers."""
 
     def __init__(self, display: ProgressDisplay, folder: Path, trackers: list[Tracker]) -> None:
         self.display = display
@@ -121,8 +110,6 @@ def add_trackers(display: ProgressDisplay, folder: Path, tensorboard: bool, wand
     """Return a display that also sends metrics to the selected trackers.
 
     Args:
-        display: The display to show progress on.
-        folder: The folder of the run.
         tensorboard: Write TensorBoard events.
         wandb: Send metrics to Weights & Biases.
 

@@ -133,12 +133,7 @@ class Swin(Model):
         return rows // patch_rows, columns // patch_columns
 
     def locate_patches(self, site: str, image: tuple[int, int]) -> PatchLayout:
-        """Return where the positions of a block's windows lie in an image.
-
-        Args:
-            site: The name of the attention.
-            image: Rows and columns of the image, in pixels.
-        """
+        """Return where the positions of a block's windows lie in an image."""
         attention = self.get_submodule(site)
         stage = next(index for index, stage in enumerate(self.stages) if attention in stage.modules())
         assert isinstance(attention, WindowAttention)
@@ -201,7 +196,6 @@ class Stage(nn.Module):
     """The blocks of one stage, followed by a merge of patches, except in the last stage.
 
     Args:
-        config: The model's config.
         stage: The stage, from 0.
     """
 
@@ -231,7 +225,6 @@ class Merge(nn.Module):
         """Return the merged patches, and their rows and columns.
 
         Args:
-            hidden: The patches row by row.
             grid: Rows and columns of the patches; an odd one is padded with zeros.
         """
         padded = functional.pad(hidden.unflatten(1, grid), (0, 0, 0, grid[1] % 2, 0, grid[0] % 2))

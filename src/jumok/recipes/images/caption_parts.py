@@ -54,13 +54,7 @@ class CaptionOptions(Options):
 
 
 def set_tokens(config: CaptionerConfig, tokenizer: Tokenizer, texts: list[str]) -> CaptionerConfig:
-    """Return the config with the tokenizer's tokens and a length that fits the longest caption.
-
-    Args:
-        config: The config of a captioner.
-        tokenizer: The tokenizer of the captions.
-        texts: All captions.
-    """
+    """Return the config with the tokenizer's tokens and a length that fits the longest caption."""
     longest = max(len(tokenizer.encode(text)) for text in texts)
     return config.replace(
         vocabulary=tokenizer.vocabulary, length=max(config.length, min(longest, MAX_TOKENS) + 1), pad=tokenizer.pad,
@@ -73,7 +67,6 @@ def load_or_learn_tokenizer(request: TrainingRequest, texts: list[str]) -> Token
 
     Args:
         request: The training request; its option ``vocabulary`` is the number of tokens.
-        texts: The training captions.
     """
     vocabulary = request.take_options(CaptionOptions).vocabulary
     return load_or_create_tokenizer(request, lambda: learn_tokenizer(texts, vocabulary, SPECIAL_TOKENS))
@@ -84,8 +77,6 @@ def create_caption_batch(images: Tensor, captions: list[list[int]], config: Capt
 
     Args:
         images: The images or regions of the batch.
-        captions: The tokens of each caption.
-        config: The config of the captioner.
     """
     target, _ = pad_sequences([[config.start, *tokens] for tokens in captions], config.pad)
     answers, _ = pad_sequences([[*tokens, config.end] for tokens in captions], IGNORE_INDEX)
@@ -96,9 +87,7 @@ def generate_captions(model: Model, images: Float[Tensor, image * axes], tokeniz
     """Generate a caption for each image by greedy decoding.
 
     Args:
-        model: A captioner.
         images: The normalised images, or the features of their regions.
-        tokenizer: The model's tokenizer.
     """
     assert isinstance(model, Captioner)
     limit, ends = model.config.length, frozenset({model.config.end})
@@ -115,12 +104,7 @@ def generate_captions(model: Model, images: Float[Tensor, image * axes], tokeniz
 
 
 def score_captions(captions: list[str], references: list[str]) -> dict[str, float]:
-    """Return chrF and the share of identical captions.
-
-    Args:
-        captions: The generated captions.
-        references: The correct captions.
-    """
+    """Return chrF and the share of identical captions."""
     return {
         "chrf": round(compute_chrf(captions, references), 2),
         "exact": compute_exact_match(captions, references),
@@ -133,10 +117,7 @@ def build_caption_report(
     """Return the scores of held-out captions and some examples.
 
     Args:
-        references: The correct captions.
-        captions: The generated captions.
         nearest: For comparison, the captions of the most similar training images.
-        similarity: How these were found.
     """
     rows = list(zip(references, captions, nearest, strict=True))[:REPORTED_SAMPLES]
     return {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import uuid
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from jumok.data.images.preparation import Preparation
 from jumok.data.readers.lines import ProblemLog
 from jumok.draw import save_gallery
 from jumok.errors import DataError, DrawError, ImageError
+from jumok.files import replace_file
 from jumok.models.captioner import CaptionerConfig
 from jumok.models.images.swin import SwinConfig
 from jumok.models.images.vit import ViTConfig
@@ -61,11 +61,7 @@ class LabelledPixels(NamedTuple):
 
 
 def get_image_folder(request: TrainingRequest) -> str:
-    """Return the user's folder of images; it need not exist any more if the run has stored the images.
-
-    Args:
-        request: The training request.
-    """
+    """Return the user's folder of images; it need not exist any more if the run has stored the images."""
     is_stored = (request.folder / IMAGES_FILE).is_file()
     return str(request.data) if is_stored else require_files(request)
 
@@ -76,8 +72,6 @@ def load_or_resize_images(
     """Resize images and store them in the run's folder; a resumed run reads them from there.
 
     Args:
-        request: The training request.
-        files: The file and the text of each image.
         preparation: The size and the channels; its mean and deviation are not applied.
         problems: Collects the files that cannot be read.
     """
@@ -100,12 +94,8 @@ def load_or_resize_images(
     if not pixels:
         raise DataError(f"no image could be read: {problems}")
     images = LabelledPixels(torch.stack(pixels), texts)
-    temporary = path.with_name(f".pictures-{uuid.uuid4().hex[:12]}.part")
-    try:
+    with replace_file(path) as temporary:
         save_file({"pixels": images.pixels}, temporary, {"texts": json.dumps(texts)})
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
     return images
 
 
@@ -144,7 +134,6 @@ def create_preparation(config: ImageConfig, loaded: Loaded | None) -> Preparatio
     """Return the preparation of the loaded model, or one with the config's image size.
 
     Args:
-        config: The model's config.
         loaded: The model to start from; None = a new model.
     """
     if loaded is not None and loaded.preparation is not None:
@@ -158,7 +147,6 @@ def measure_preparation(pixels: PixelBytes, preparation: Preparation) -> Prepara
 
     Args:
         pixels: The training images as bytes.
-        preparation: The preparation to change.
     """
     channels = [channel.float() / 255 for channel in pixels.transpose(0, 1).flatten(1)]
     mean = tuple(round(float(channel.mean()), 4) for channel in channels)
@@ -176,13 +164,7 @@ def hash_images(pixels: PixelBytes) -> list[str]:
 
 
 def sample_moves(count: int, seed: int, step: int) -> Moves:
-    """Draw the random augmentation of a step's images, numbers from -1 to 1, as a pure function of seed and step.
-
-    Args:
-        count: The number of images.
-        seed: The run's seed.
-        step: The training step.
-    """
+    """Draw the random augmentation of a step's images, numbers from -1 to 1, as a pure function of seed and step."""
     digest = hashlib.sha256(f"moves {seed} {step}".encode()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
     return torch.rand(count, 4, generator=generator) * 2 - 1
@@ -194,9 +176,7 @@ def move_images(
     """Shift, rotate and mirror images; pixels from outside the image repeat its edge.
 
     Args:
-        images: The images.
         moves: Four numbers from -1 to 1 for each image: rotation, shift in columns, shift in rows, mirroring.
-        shift: The largest shift in pixels, in each direction.
         turn: The largest rotation in degrees.
         flip: Mirror the images whose fourth number is negative.
     """
@@ -215,11 +195,7 @@ def move_images(
 
 
 def convert_to_array(image: UInt8[Tensor, "channel row column"]) -> UInt8[Tensor, ...]:
-    """Return an image as Pillow expects it: [row, column, channel], or [row, column] with one channel.
-
-    Args:
-        image: The pixels of one image.
-    """
+    """Return an image as Pillow expects it: [row, column, channel], or [row, column] with one channel."""
     return image.permute(1, 2, 0).squeeze(-1)
 
 
@@ -230,11 +206,7 @@ def save_sheet(
 
     Args:
         request: The training request; its ``report`` receives a message if the sheet cannot be drawn.
-        path: The image file to write.
-        pixels: The images.
-        expected: The correct text of each image.
         predicted: The model's text for each image.
-        title: The title of the sheet.
     """
     if not len(pixels):
         return {}
@@ -247,15 +219,11 @@ def save_sheet(
 
 
 def save_example_image(folder: Path, pixels: PixelBytes) -> dict[str, str]:
-    """Save the first image as a file to try the trained model on, and return the report's field with its name.
-
-    Args:
-        folder: The run's folder.
-        pixels: The held-out images.
-    """
+    """Save the first image as a file to try the trained model on, and return the report's field with its name."""
     try:
         from PIL import Image
     except ImportError:  # without Pillow the example could not be used either
         return {}
-    Image.fromarray(convert_to_array(pixels[0]).numpy()).save(folder / EXAMPLE_FILE)
+    with replace_file(folder / EXAMPLE_FILE) as temporary:
+        Image.fromarray(convert_to_array(pixels[0]).numpy()).save(temporary, "PNG")
     return {"try": EXAMPLE_FILE}

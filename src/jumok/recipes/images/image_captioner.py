@@ -73,11 +73,7 @@ SplitImages = tuple[LabelledPixels, LabelledPixels, LabelledPixels]  # training,
 
 
 def get_caption_defaults(request: TrainingRequest) -> Defaults:
-    """Return the default config and settings.
-
-    Args:
-        request: The training request.
-    """
+    """Return the default config and settings."""
     if request.start is not None:
         return Defaults(SETTINGS)
     if has_region_features(request):
@@ -200,11 +196,6 @@ def _read_folder(request: TrainingRequest, preparation: Preparation) -> SplitIma
 
 
 def find_nearest_images(pixels: PixelBytes, train_pixels: UInt8[Tensor, "train channel row column"]) -> list[int]:
-    """Return for each image the index of the training image with the smallest pixel distance.
-
-    Args:
-        pixels: The images to compare.
-        train_pixels: The training images.
-    """
+    """Return for each image the index of the training image with the smallest pixel distance."""
     train_rows = train_pixels.flatten(1).float()
     return [int(torch.cdist(image.flatten()[None].float(), train_rows).argmin()) for image in pixels]

@@ -107,11 +107,7 @@ class ImageOptions(Options):
 
 
 def get_image_defaults(request: TrainingRequest) -> Defaults:
-    """Return the default config and settings of the chosen images and architecture.
-
-    Args:
-        request: The training request.
-    """
+    """Return the default config and settings of the chosen images and architecture."""
     options = request.take_options(ImageOptions)
     source = select_dataset(request, options.set, GALLERIES) or "folder"
     settings = {**SETTINGS, "steps": STEPS[source, options.model]}
@@ -242,9 +238,7 @@ def compute_logits(model: Model, pixels: PixelBytes, preparation: Preparation) -
     """Return the class logits of every image.
 
     Args:
-        model: A classifier of images.
         pixels: The images as bytes.
-        preparation: The model's preparation of images.
     """
     logits = [
         model(normalise(batch, preparation).to(model.device)).logits.float().cpu()

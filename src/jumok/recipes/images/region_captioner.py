@@ -49,11 +49,7 @@ RegionBatch = Float[Tensor, "image region feature"]
 
 
 def has_region_features(request: TrainingRequest) -> bool:
-    """Return whether the user's data is a folder with files of region features and without images.
-
-    Args:
-        request: The training request.
-    """
+    """Return whether the user's data is a folder with files of region features and without images."""
     folder = Path(str(request.data))
     if not request.has_own_files or not folder.is_dir() or not list_region_files(folder):
         return False

@@ -1,7 +1,7 @@
 """Recipes ``text`` and ``text-fast``: train a GPT on text, with characters, bytes, GPT-2 tokens or learned tokens.
 
 ``text-fast`` reaches the same loss in less time, with rotary positions, RMS norms, gated feed-forwards and the
-optimizer Muon; LOG.md lists how much each contributes.
+optimizer Muon; bench/results lists how much each contributes.
 """
 
 from __future__ import annotations
@@ -74,20 +74,12 @@ class TextOptions(Options):
 
 
 def get_text_defaults(request: TrainingRequest) -> Defaults:
-    """Return the default config and settings of the text recipe.
-
-    Args:
-        request: The training request.
-    """
+    """Return the default config and settings of the text recipe."""
     return _get_defaults(request, TEXT_CONFIG, TEXT_SETTINGS)
 
 
 def get_text_fast_defaults(request: TrainingRequest) -> Defaults:
-    """Return the default config and settings of the text-fast recipe.
-
-    Args:
-        request: The training request.
-    """
+    """Return the default config and settings of the text-fast recipe."""
     return _get_defaults(request, FAST_CONFIG, FAST_SETTINGS)
 
 
@@ -205,15 +197,7 @@ def _count_evaluated_tokens(request: TrainingRequest, window: int) -> int:
 
 
 def read_held_out_batches(tokens: TokenShards, begin: int, end: int, window: int, rows: int = 64) -> Iterator[Batch]:
-    """Yield the tokens from ``begin`` to ``end`` in windows that do not overlap; the last window may be shorter.
-
-    Args:
-        tokens: The stored text.
-        begin: The first token.
-        end: The end of the range, exclusive.
-        window: The number of targets in a window.
-        rows: The number of windows in a batch.
-    """
+    """Yield the tokens from ``begin`` to ``end`` in windows that do not overlap; the last window may be shorter."""
     starts = range(begin, end - 1, window)
     full_windows = [start for start in starts if start + window + 1 <= end]
     for first in range(0, len(full_windows), rows):

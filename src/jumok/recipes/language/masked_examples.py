@@ -37,7 +37,6 @@ class MaskedExamples:
         """Look up the special tokens of the tokenizer.
 
         Args:
-            tokenizer: The run's tokenizer; it has a mask token.
             padding_id: The padding token id to use if the tokenizer has none.
             joined: Whether an example consists of several paragraphs, with the tokens that end a text between them.
         """
@@ -52,12 +51,7 @@ class MaskedExamples:
         return len(self.before) + len(self.after)
 
     def read_and_pad(self, paragraphs: TokenShards, numbers: Iterable[int]) -> PaddedExamples:
-        """Read examples, and pad them to the longest.
-
-        Args:
-            paragraphs: The stored paragraphs.
-            numbers: The indices of the paragraphs to use.
-        """
+        """Read examples, and pad them to the longest."""
         rows = [[*self.before, *paragraphs.read_list(number).tolist(), *self.after] for number in numbers]
         tokens, token_mask = pad_sequences(rows, self.padding_id)
         lengths = token_mask.sum(-1, keepdim=True)
@@ -75,11 +69,7 @@ class MaskedExamples:
         All parts are masked together, so that the masks do not depend on the number of parts.
 
         Args:
-            paragraphs: The stored paragraphs.
-            numbers: The examples of all parts together.
-            generator: The source of random numbers.
             part: The part to return, from 0.
-            parts: The number of parts.
         """
         tokens, token_mask, maskable = self.read_and_pad(paragraphs, numbers)
         inputs, positions = mask_for_training(tokens, maskable, self.tokenizer, generator)
@@ -97,9 +87,6 @@ class MaskedExamples:
         """Return the loss, the accuracy, the accuracy of ``constant_guess`` and the number of predictions.
 
         Args:
-            model: A model with a masked-language-model head.
-            paragraphs: The stored paragraphs.
-            numbers: The indices of the paragraphs to use.
             constant_guess: The token id that the baseline always predicts; default -1, no token.
         """
         loss = correct = constant_correct = count = 0.0
@@ -128,11 +115,6 @@ class MaskedExamples:
         """Mask the middle token of a few texts, and return the three most probable predictions for each.
 
         Texts are cut to 32 tokens. Joined paragraphs, which are long, are shown up to that token and read whole.
-
-        Args:
-            model: A model with a masked-language-model head.
-            texts: The token ids of each text.
-            count: The largest number of texts.
         """
         tokenizer = self.tokenizer
         rows = []
@@ -165,10 +147,7 @@ class MaskedExamples:
         """Return the report's fields: scores on held-out examples, and predictions for a few of them.
 
         Args:
-            model: A model with a masked-language-model head.
             train: The training paragraphs; their most frequent token is the constant guess.
-            held_out: The held-out paragraphs.
-            numbers: The held-out paragraphs to score.
         """
         most_frequent = int(count_tokens(train).argmax())
         scores = self.score(model, held_out, numbers, most_frequent)

@@ -69,11 +69,7 @@ class MaskedOptions(ParagraphOptions):
 
 
 def get_masked_defaults(request: TrainingRequest) -> Defaults:
-    """Return the default config and settings: a small model, or a low learning rate for a pretrained one.
-
-    Args:
-        request: The training request.
-    """
+    """Return the default config and settings: a small model, or a low learning rate for a pretrained one."""
     kind = request.take_options(MaskedOptions).model
     if request.start is not None:
         return Defaults({**SETTINGS_FINE_TUNING, "batch": BATCHES[kind]})
@@ -148,7 +144,6 @@ def compute_masked_loss(model: nn.Module, batch: Batch) -> Tensor:
     """Return the cross-entropy of the masked tokens, summed.
 
     Args:
-        model: A model with a masked-language-model head.
         batch: Its inputs include ``positions_to_score``; its targets are the tokens at these positions.
     """
     return functional.cross_entropy(model(**batch.inputs).logits, batch.targets, reduction="sum")

@@ -28,8 +28,6 @@ def mask_for_training(
     Args:
         tokens: Token ids [batch, length].
         maskable: [batch, length], True where a token may be masked.
-        tokenizer: The tokenizer of the tokens; it has a mask token.
-        generator: The source of random numbers.
     """
     positions = choose_positions(maskable, generator)
     replacement = torch.rand(tokens.shape, generator=generator)
@@ -47,7 +45,6 @@ def mask_for_evaluation(
     Args:
         tokens: Token ids [batch, length].
         maskable: [batch, length], True where a token may be masked.
-        tokenizer: The tokenizer of the tokens; it has a mask token.
         number: The index of the batch; the same index gives the same positions.
     """
     positions = choose_positions(maskable, torch.Generator().manual_seed(EVALUATION_SEED + number))
@@ -59,7 +56,6 @@ def choose_positions(maskable: TokenFlags, generator: torch.Generator) -> TokenF
 
     Args:
         maskable: [batch, length], True where a token may be masked.
-        generator: The source of random numbers.
     """
     ranks = torch.rand(maskable.shape, generator=generator).masked_fill(~maskable, 2.0).argsort(-1).argsort(-1)
     counts = (maskable.sum(-1, keepdim=True) * SHARE).round().clamp_min(1)
@@ -67,22 +63,14 @@ def choose_positions(maskable: TokenFlags, generator: torch.Generator) -> TokenF
 
 
 def get_mask_token(tokenizer: Tokenizer) -> int:
-    """Return the id of the mask token.
-
-    Args:
-        tokenizer: A tokenizer with a mask token.
-    """
+    """Return the id of the mask token."""
     assert tokenizer.mask is not None
     return tokenizer.mask
 
 
 @lru_cache(maxsize=2)
 def list_ordinary_tokens(tokenizer: Tokenizer) -> Int[Tensor, " tokens"]:
-    """Return the ids of all tokens that are not special.
-
-    Args:
-        tokenizer: Any tokenizer.
-    """
+    """Return the ids of all tokens that are not special."""
     special = {
         tokenizer.begin,
         tokenizer.end,
@@ -97,9 +85,6 @@ def list_ordinary_tokens(tokenizer: Tokenizer) -> Int[Tensor, " tokens"]:
 
 def find_surrounding_tokens(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
     """Return the special tokens that the tokenizer puts around a text: [CLS] and [SEP], <s> and </s>, or none.
-
-    Args:
-        tokenizer: Any tokenizer.
 
     Raises:
         ArgumentError: The tokenizer encodes a text differently when it adds special tokens.

@@ -69,7 +69,6 @@ def arrange_pairs(pairs: Iterable[TextPair], direction: str, korean: int, side: 
     of its texts is held out, so that no held-out source is known from the other direction.
 
     Args:
-        pairs: The pairs in the order of the columns.
         direction: "ko-en", "en-ko" or "both".
         korean: Which of the two columns is Korean, 0 or 1.
         side: "train" or "held-out".

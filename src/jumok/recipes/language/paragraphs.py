@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from jumok.checkpoint import run_folder
 from jumok.checkpoint.tensor_files import read_json
 from jumok.data.batches.split import Split, assign_split
 from jumok.data.datasets import text_corpora
@@ -19,6 +18,7 @@ from jumok.data.token_store import token_shards
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
 from jumok.fields import integer
+from jumok.files import write_atomically
 from jumok.recipes.recipe import Options, column_field, header_field
 from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.data_source import require_files, select_dataset
@@ -34,8 +34,6 @@ class Paragraphs(NamedTuple):
     """Paragraphs as tokens.
 
     Attributes:
-        train: The training paragraphs, each a list of tokens.
-        held_out: The held-out paragraphs.
         facts: Fields for the report, such as the number of skipped lines.
     """
 
@@ -77,8 +75,6 @@ def prepare_paragraphs(
     """Encode the paragraphs and store them in the run's folder; a resumed run reads them from there.
 
     Args:
-        request: The training request.
-        tokenizer: The run's tokenizer.
         max_tokens: The longest example; longer paragraphs are cut into several.
         joint: If given, consecutive paragraphs are joined by these tokens, and every example has exactly
             ``max_tokens`` tokens; tokens that are left over at the end are dropped. None = an example is a paragraph.
@@ -97,7 +93,7 @@ def prepare_paragraphs(
     if problems.count:
         request.report(str(problems))
     facts = {"skipped": problems.count} if request.skip_bad else {}
-    run_folder.write_atomically(request.folder / FACTS_FILE, json.dumps(facts) + "\n")
+    write_atomically(request.folder / FACTS_FILE, json.dumps(facts) + "\n")
     return Paragraphs(train, held_out, facts)
 
 

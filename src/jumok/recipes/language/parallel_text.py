@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from jumok.checkpoint import run_folder
 from jumok.checkpoint.tensor_files import read_json
 from jumok.data.batches.split import Split, assign_split, hash_to_fraction, normalize_text
 from jumok.data.datasets import text_corpora
@@ -25,6 +24,7 @@ from jumok.data.token_store import token_shards
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError, DataError
 from jumok.fields import choice, integer
+from jumok.files import read_limited, write_atomically
 from jumok.recipes.recipe import Options, column_field, header_field
 from jumok.recipes.request import TrainingRequest
 from jumok.recipes.shared.data_source import require_files, select_dataset
@@ -35,6 +35,7 @@ from .pair_direction import TextPair, arrange_pairs, check_columns, find_korean_
 
 SPECIAL_TOKENS = {"pad": "<pad>", "begin": "<s>", "end": "</s>"}
 MAX_HELD_OUT = 4_000
+MAX_HELD_OUT_BYTES = 2**30  # of their file
 MAX_TOKENS = 64  # of a source or a target in a training pair; default of the field "longest"
 FACTS_FILE = "prepared.json"
 HELD_OUT_FILE = "held-out.jsonl"
@@ -56,8 +57,6 @@ class ParallelText:
         tokens: The training pairs; lists 2n and 2n + 1 are the source and the target of pair n.
         held_out: The held-out pairs as text, in a fixed random order.
         direction: The two languages or columns, such as "en-ko".
-        tokenizer: The tokenizer of both sides.
-        end: The token that ends a target.
         facts: Fields for the report: the number of pairs, of skipped lines and of pairs that were too long.
     """
 
@@ -105,24 +104,12 @@ class ParallelText:
         return DataSummary(counts, examples)
 
     def encode(self, source: str, target: str) -> TokenPair:
-        """Return the tokens of a pair of texts; see ``encode_pair``.
-
-        Args:
-            source: The text to translate.
-            target: Its translation.
-        """
+        """Return the tokens of a pair of texts; see ``encode_pair``."""
         return encode_pair(self.tokenizer, self.end, source, target)
 
 
 def encode_pair(tokenizer: Tokenizer, end: int, source: str, target: str) -> TokenPair:
-    """Return the tokens of a source, with its special tokens, and of a target followed by the end token.
-
-    Args:
-        tokenizer: The tokenizer of both sides.
-        end: The token that ends a target.
-        source: The text to translate.
-        target: Its translation.
-    """
+    """Return the tokens of a source, with its special tokens, and of a target followed by the end token."""
     return tokenizer.encode(source), [*tokenizer.encode(target, special=False), end]
 
 
@@ -174,8 +161,6 @@ def prepare_pairs(request: TrainingRequest, tokenizer: Tokenizer, end: int, cont
 
     Args:
         request: The training request; its option ``longest`` is the largest number of tokens of a text.
-        tokenizer: The tokenizer of both sides.
-        end: The token that ends a target.
         context_length: The longest sequence that the model reads; None = unlimited.
     """
     direction = _get_direction(request)
@@ -206,7 +191,7 @@ def prepare_pairs(request: TrainingRequest, tokenizer: Tokenizer, end: int, cont
         facts["skipped"] = problems.count
     facts["unknown_rate"] = tokens.unknown_rate
     _save_held_out(request, held_out)
-    run_folder.write_atomically(request.folder / FACTS_FILE, json.dumps(facts) + "\n")
+    write_atomically(request.folder / FACTS_FILE, json.dumps(facts) + "\n")
     return ParallelText(tokens, held_out, direction, tokenizer, end, facts)
 
 
@@ -246,13 +231,13 @@ def _select_held_out(
 
 def _save_held_out(request: TrainingRequest, pairs: list[TextPair]) -> None:
     lines = (json.dumps({"source": source, "target": target}, ensure_ascii=False) for source, target in pairs)
-    run_folder.write_atomically(request.folder / HELD_OUT_FILE, "".join(line + "\n" for line in lines))
+    write_atomically(request.folder / HELD_OUT_FILE, "".join(line + "\n" for line in lines))
 
 
 def _load_held_out(request: TrainingRequest) -> list[TextPair]:
     path = request.folder / HELD_OUT_FILE
     try:
-        rows = [json.loads(line) for line in path.read_bytes().splitlines()]
+        rows = [json.loads(line) for line in read_limited(path, MAX_HELD_OUT_BYTES).splitlines()]
         return [(str(row["source"]), str(row["target"])) for row in rows]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(
@@ -299,4 +284,4 @@ def _make_sentences(side: Split, direction: str) -> Iterator[TextPair]:
     pairs = make_sentence_pairs(TRAINING_COUNT if side == "train" else HELD_OUT_COUNT, side)
     for source, _ in DIRECTIONS[direction]:
         for pair in pairs:
-            yield (pair.variant, pair.english) if source == "ko" else (pair.english, pair.korean)
+            yield (pair.variant, pair.english) if source == "ko" else (pair.english_variant, pair.korean)

@@ -51,7 +51,7 @@ REPORTED_SAMPLES = 12
 EVALUATION_BATCH = 128
 SPECIAL_TOKENS = {"pad": "<pad>", "mask": "<mask>", "unknown": "<unk>"}
 
-# LOG.md lists how much each of these contributes
+# bench/results lists how much each of these contributes
 SETTINGS_FROM_SCRATCH: dict[str, Any] = {
     "steps": 3000, "batch": 64, "learning_rate": 1e-3, "final_rate": 0.0, "warmup": 100, "beta2": 0.99, "decay": 0.1,
     "average": 0.999, "evaluate_every": 200, "save_every": 400, "patience": 6,
@@ -83,11 +83,7 @@ class SentimentOptions(LabelledTextOptions):
 
 
 def get_sentiment_defaults(request: TrainingRequest) -> Defaults:
-    """Return the default configs (encoder and classifier) and settings.
-
-    Args:
-        request: The training request.
-    """
+    """Return the default configs (encoder and classifier) and settings."""
     if request.start is not None:
         return Defaults(SETTINGS_FINE_TUNING)
     classifier = ClassifierConfig(encoder=ENCODER, pool="mean", dropout=ENCODER.dropout)
@@ -240,23 +236,13 @@ def _get_masking_token(tokenizer: Tokenizer) -> int:
 
 
 def compute_class_weights(labels: Int[Tensor, " example"], classes: int) -> Float[Tensor, " classes"]:
-    """Return class weights that make all classes contribute equally to the loss; their mean over the examples is 1.
-
-    Args:
-        labels: The class of each training example.
-        classes: The number of classes.
-    """
+    """Return class weights that make all classes contribute equally to the loss; their mean over the examples is 1."""
     return len(labels) / (classes * torch.bincount(labels, minlength=classes).clamp_min(1).float())
 
 
 @torch.inference_mode()
 def compute_logits(model: Model, rows: list[list[int]]) -> Float[Tensor, "text classes"]:
-    """Return the class logits of every text, computed in batches of similar length.
-
-    Args:
-        model: A classifier.
-        rows: The token ids of each text.
-    """
+    """Return the class logits of every text, computed in batches of similar length."""
     batches = list(batch_by_length([len(row) for row in rows], EVALUATION_BATCH))
     logits = []
     for indices in batches:

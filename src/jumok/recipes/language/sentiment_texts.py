@@ -43,9 +43,7 @@ class SplitTexts(NamedTuple):
     """Labelled texts in three parts.
 
     Attributes:
-        train: The training texts.
         validation: The texts that choose the best checkpoint.
-        held_out: The texts of the report.
     """
 
     train: LabelledTexts
@@ -98,11 +96,7 @@ def _refuse_labels_that_do_not_repeat(texts: LabelledTexts) -> None:
 
 
 def summarize_texts(texts: SplitTexts) -> DataSummary:
-    """Return the number of texts in each part and of each label, and the first training texts.
-
-    Args:
-        texts: The texts.
-    """
+    """Return the number of texts in each part and of each label, and the first training texts."""
     labels = Counter(label for part in texts for _, label in part)
     counts = {
         "training texts": len(texts.train),
@@ -118,7 +112,6 @@ def learn_words(texts: list[str], vocabulary: int, special: dict[str, str]) -> T
     """Learn a tokenizer of lower-case words and punctuation marks that occur at least twice.
 
     Args:
-        texts: The training texts.
         vocabulary: The largest number of tokens; the most frequent words are kept.
         special: The special tokens by their role; "unknown" is required.
 
@@ -137,13 +130,7 @@ def learn_words(texts: list[str], vocabulary: int, special: dict[str, str]) -> T
 
 
 def encode_truncated(text: str, tokenizer: Tokenizer, max_tokens: int) -> list[int]:
-    """Encode a text; of a long text return the first tokens and the last one.
-
-    Args:
-        text: The text.
-        tokenizer: The model's tokenizer.
-        max_tokens: The largest number of tokens.
-    """
+    """Encode a text; of a long text return the first tokens and the last one."""
     tokens = tokenizer.encode(text) or [0]
     if len(tokens) <= max_tokens:
         return tokens

@@ -26,11 +26,6 @@ def predict_baseline(train: LabelledTexts, validation: LabelledTexts, held_out: 
 
     The settings with the best macro-F1 on the validation texts are chosen; the final model is then trained on the
     training and the validation texts.
-
-    Args:
-        train: The training texts and their labels.
-        validation: The texts that choose the settings.
-        held_out: The texts to label; their labels are not used.
     """
     from sklearn.metrics import f1_score
 

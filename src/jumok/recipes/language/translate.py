@@ -64,7 +64,7 @@ TRANSFORMER_CONFIG = TransformerConfig(
     length=256, width=256, layers=3, heads=4, hidden=1024, order="pre", layout="halves", output_bias=True, dropout=0.1
 )
 LSTM_CONFIG = RNNSeq2SeqConfig(embedding_width=320, width=320, tied=True, dropout=0.2)
-# about half an hour on two cores for either model; LOG.md lists the settings that were compared
+# about half an hour on two cores for either model; bench/results lists the settings that were compared
 SETTINGS: dict[str, dict[str, Any]] = {
     "transformer": {
         "steps": 3000, "batch": 64, "optimizer": "muon", "learning_rate": 4e-3, "matrix_rate": 1e-2, "final_rate": 0.02,
@@ -89,11 +89,7 @@ class TranslateOptions(PairOptions):
 
 
 def get_translate_defaults(request: TrainingRequest) -> Defaults:
-    """Return the default config and settings of the chosen architecture.
-
-    Args:
-        request: The training request.
-    """
+    """Return the default config and settings of the chosen architecture."""
     if request.start is not None:
         return Defaults({**SETTINGS["loaded"], **COMMON_SETTINGS})
     kind = request.take_options(TranslateOptions).model
@@ -261,9 +257,6 @@ def translate_texts(
     """Translate every text, in batches of similar length.
 
     Args:
-        model: An encoder-decoder.
-        tokenizer: Its tokenizer.
-        sources: The texts to translate.
         beams: 1 = greedy decoding; more = beam search.
         limit: The largest number of tokens in a translation.
     """

@@ -35,13 +35,7 @@ class PassageEffects:
 
 
 def measure_passages(model: Fusion, source: list[int], answer: list[int]) -> PassageEffects:
-    """Cut each passage in turn. Passages are encoded apart, so cutting one changes no other passage.
-
-    Args:
-        model: The reader.
-        source: The tokens of all passages.
-        answer: The tokens of the answer, with its end token.
-    """
+    """Cut each passage in turn. Passages are encoded apart, so cutting one changes no other passage."""
     tokens = torch.tensor([source], device=model.device)
     passages = find_passages(tokens, model.config.separator)[0]
     count = int(passages.max())

@@ -74,11 +74,7 @@ def _find_right_passage(passages: tuple[str, ...], answer: str) -> int | None:
 
 
 def list_texts(questions: list[PassageQuestion]) -> Iterator[str]:
-    """Yield the texts from which a tokenizer is learned.
-
-    Args:
-        questions: The training questions.
-    """
+    """Yield the texts from which a tokenizer is learned."""
     for example in questions:
         yield example.question
         yield f" {example.answer}"

@@ -37,10 +37,10 @@ VALIDATION_QUESTIONS = 100
 VALIDATION_PASSAGES = 5
 ANSWER_TOKENS = 24
 # Rotary positions, and names of about two tokens: with added sinusoids or more tokens per name, the model joins the
-# beginning of one name to the end of another for much longer (LOG.md).
+# beginning of one name to the end of another for much longer (bench/results).
 # Three encoder layers: names have two tokens, so one layer joins the tokens of a name, the next finds the name of the
 # question, and the third tells it to the answer beside the name. Exact answers come late and suddenly: 57% after 2,500
-# steps, 94% after 3,500 (LOG.md).
+# steps, 94% after 3,500 (bench/results).
 CONFIG = FusionConfig(
     vocabulary=1600, length=96, width=128, layers=3, decoder_layers=2, heads=4, hidden=256, positions="rotary"
 )
@@ -68,11 +68,7 @@ class ReaderOptions(Options):
 
 
 def get_reader_defaults(request: TrainingRequest) -> Defaults:
-    """Return the default config and settings.
-
-    Args:
-        request: The training request.
-    """
+    """Return the default config and settings."""
     if request.start is not None:
         return Defaults(SETTINGS)
     reading = request.take_options(ReaderOptions).reading
@@ -154,9 +150,6 @@ def _choose_model(config: TransformerConfig, tokenizer: Tokenizer) -> tuple[type
 
 def find_separator(tokenizer: Tokenizer) -> int:
     """Return the token that begins a passage.
-
-    Args:
-        tokenizer: The tokenizer of a reader.
 
     Raises:
         ArgumentError: If the tokenizer has no such token.

@@ -27,14 +27,7 @@ CONDITIONS: tuple[tuple[str, NamePart, bool], ...] = (
 
 
 def make_report_questions(count: int, passages: int, names: NamePart, held_out: bool) -> list[PassageQuestion]:
-    """Return the questions of one cell of the report; the same for every model.
-
-    Args:
-        count: The number of questions.
-        passages: The number of passages of each.
-        names: The part of the names.
-        held_out: Whether the templates are held out.
-    """
+    """Return the questions of one cell of the report; the same for every model."""
     return [
         make_question(
             f"report {names} {held_out} {passages} {index}", passages, names=names, held_out_templates=held_out
@@ -47,9 +40,6 @@ def build_generated_report(model: Model, texts: ReadingTexts, count: int, limit:
     """Return the report on generated questions.
 
     Args:
-        model: The reader.
-        texts: Its tokens.
-        count: The number of questions in each cell.
         limit: The largest number of tokens of an answer.
     """
     rows = []
@@ -85,9 +75,6 @@ def build_own_report(
     """Return the report on the user's held-out questions.
 
     Args:
-        model: The reader.
-        texts: Its tokens.
-        examples: The held-out questions.
         limit: The largest number of tokens of an answer.
     """
     answers = texts.answer(model, examples, limit)
@@ -107,9 +94,7 @@ def report_citations(
 
     Args:
         model: The reader; nothing is reported if it is not a Fusion, whose passages can be cut.
-        texts: Its tokens.
         examples: The questions. Questions whose right passage is unknown are skipped.
-        answers: The model's answers.
     """
     if not isinstance(model, Fusion):
         return {}
@@ -153,33 +138,19 @@ def _score_citations(
 
 
 def compute_share(answers: Sequence[str], examples: Sequence[PassageQuestion]) -> float:
-    """Return the share of answers that are exactly right.
-
-    Args:
-        answers: The answers.
-        examples: The questions.
-    """
+    """Return the share of answers that are exactly right."""
     right = [answer == example.answer for answer, example in zip(answers, examples, strict=True)]
     return round(float(statistics.mean(right)), 4)
 
 
 def write_example(example: PassageQuestion) -> str:
-    """Return a question and its passages as one line, as ``jumok run`` reads it.
-
-    Args:
-        example: The question.
-    """
+    """Return a question and its passages as one line, as ``jumok run`` reads it."""
     parts = [example.question, *example.passages]
     return f" {PASSAGE_MARK} ".join(part.replace(PASSAGE_MARK, "/") for part in parts)
 
 
 def list_samples(examples: Sequence[PassageQuestion], answers: Sequence[str]) -> list[dict[str, Any]]:
-    """Return some questions with their answers, wrong ones first.
-
-    Args:
-        examples: The questions.
-        answers: The model's answers.
-    """
+    """Return some questions with their answers, wrong ones first."""
     pairs = list(zip(examples, answers, strict=True))
     pairs.sort(key=lambda pair: pair[0].answer == pair[1])
     return [

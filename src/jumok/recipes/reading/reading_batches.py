@@ -24,7 +24,6 @@ class ReadingTexts:
 
     Args:
         tokenizer: Encodes questions, passages and answers.
-        separator: The token that begins a passage.
         longest: The context length of the model; longer texts are cut.
         is_apart: Whether the context length is that of a passage with its question, not of the whole source.
     """
@@ -35,31 +34,19 @@ class ReadingTexts:
     is_apart: bool = True
 
     def encode_source(self, example: PassageQuestion) -> list[int]:
-        """Return the source of a model: all passages one after another.
-
-        Args:
-            example: The question with its passages.
-        """
+        """Return the source of a model: all passages one after another."""
         passages = encode_passages(self.tokenizer, self.separator, example.question, example.passages)
         tokens = [token for passage in passages for token in passage[: self.longest]]
         return tokens if self.is_apart else tokens[: self.longest]
 
     def encode_answer(self, answer: str) -> list[int]:
-        """Return the tokens of an answer and the end token.
-
-        Args:
-            answer: The answer.
-        """
+        """Return the tokens of an answer and the end token."""
         # with the space before it, a name has the same tokens as inside a passage
         tokens = self.tokenizer.encode(f" {answer}", special=False)[: self.longest - 1]
         return [*tokens, self._require(self.tokenizer.end)]
 
     def create_batch(self, examples: Sequence[PassageQuestion]) -> Batch:
-        """Return a batch for an encoder-decoder: the decoder reads the answer shifted by one position.
-
-        Args:
-            examples: The questions.
-        """
+        """Return a batch for an encoder-decoder: the decoder reads the answer shifted by one position."""
         pad, begin = self._require(self.tokenizer.pad), self._require(self.tokenizer.begin)
         answers = [self.encode_answer(example.answer) for example in examples]
         source, token_mask = pad_sequences([self.encode_source(example) for example in examples], pad)
@@ -71,13 +58,7 @@ class ReadingTexts:
         return Batch(inputs, targets, sum(map(len, answers)))
 
     def answer(self, model: Model, examples: Sequence[PassageQuestion], limit: int) -> list[str]:
-        """Return the greedy answers of a model.
-
-        Args:
-            model: The reader.
-            examples: The questions.
-            limit: The largest number of tokens of an answer.
-        """
+        """Return the greedy answers of a model."""
         sources = [self.encode_source(example) for example in examples]
         ends = (self._require(self.tokenizer.end),)
         answers = generate_by_length(model, sources, limit=limit, ends=ends, size=ANSWER_BATCH)

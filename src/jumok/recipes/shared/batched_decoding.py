@@ -12,7 +12,6 @@ def batch_by_length(lengths: Sequence[int], size: int) -> Iterator[list[int]]:
     """Yield batches of indices, shortest sequences first.
 
     Args:
-        lengths: The length of each sequence.
         size: The number of sequences in a batch; the last batch may be smaller.
 
     >>> list(batch_by_length([5, 1, 3], 2))
@@ -36,11 +35,8 @@ def generate_by_length(
 
     Args:
         model: A decoder (prompts are continued) or an encoder-decoder (prompts are sources).
-        prompts: The token ids of each prompt.
         limit: The largest number of new tokens, or a function of the longest prompt in a batch that returns it.
-        ends: Tokens that end an answer.
         beams: 1 = greedy decoding; more = beam search.
-        size: The number of prompts that are decoded together.
     """
     answers: list[list[int]] = [[] for _ in prompts]
     for indices in batch_by_length([len(prompt) for prompt in prompts], size):

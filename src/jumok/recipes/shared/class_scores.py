@@ -23,13 +23,7 @@ TableRow = dict[str, str | int]
 
 
 def count_confusions(labels: Classes, predictions: Classes, classes: int) -> ConfusionTable:
-    """Count how often each class (row) was predicted as each class (column).
-
-    Args:
-        labels: The correct class of each example.
-        predictions: The predicted class of each example.
-        classes: The number of classes.
-    """
+    """Count how often each class (row) was predicted as each class (column)."""
     return torch.bincount(labels * classes + predictions, minlength=classes**2).view(classes, classes)
 
 
@@ -61,7 +55,6 @@ def format_confusions(table: ConfusionTable, names: Sequence[str]) -> list[Table
 
     Args:
         table: Counts [label, prediction].
-        names: The names of the classes.
     """
     if len(names) <= MAX_TABLE_CLASSES:
         columns = [f"called {name}" for name in names]
@@ -82,7 +75,6 @@ def list_class_names(labels: Sequence[str], source: str) -> tuple[str, ...]:
     """Return the different labels, sorted.
 
     Args:
-        labels: The label of each example.
         source: The name of the data, for the error message.
 
     Raises:
@@ -102,9 +94,7 @@ def set_class_count(request: TrainingRequest, config: ConfigType, names: Sequenc
     """Return the config with the number of classes in the data.
 
     Args:
-        request: The training request.
         config: The model's config; it has a field ``classes``.
-        names: The names of the classes in the data.
 
     Raises:
         ArgumentError: The request sets another number of classes.
@@ -124,8 +114,6 @@ def compare_with_baseline(
     Args:
         predictions: The model's class for each example.
         baseline_predictions: The baseline's class for each example.
-        labels: The correct class of each example.
-        names: The names of the classes.
     """
     table, baseline_table = (
         count_confusions(labels, classes, len(names)) for classes in (predictions, baseline_predictions)
@@ -163,7 +151,6 @@ def bootstrap_difference_interval(
         predictions: The model's class for each example.
         baseline_predictions: The baseline's class for each example.
         labels: The correct class of each example.
-        classes: The number of classes.
         samples: How often the examples are resampled with replacement.
     """
     generator = torch.Generator().manual_seed(0)

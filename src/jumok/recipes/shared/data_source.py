@@ -16,9 +16,7 @@ def select_dataset(request: TrainingRequest, default: str | None, available: Col
     """Return the catalogue entry or the generated data to read; None if the data is the user's own.
 
     Args:
-        request: The training request.
         default: The entry of a request without data.
-        available: The entries and the generated data that the recipe can read.
 
     Raises:
         ArgumentError: If the recipe cannot read the entry or the generated data.
@@ -38,9 +36,6 @@ def select_dataset(request: TrainingRequest, default: str | None, available: Col
 
 def require_files(request: TrainingRequest) -> str:
     """Return the path of the user's own files, or the name of a Hugging Face dataset.
-
-    Args:
-        request: The training request; it has data.
 
     Raises:
         DataError: If there is no such file or folder; the message suggests a similar catalogue entry.

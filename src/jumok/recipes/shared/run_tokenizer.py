@@ -21,7 +21,6 @@ def load_or_create_tokenizer(request: TrainingRequest, create: Callable[[], Toke
     """Load the tokenizer in the run's folder; if there is none, create and save it.
 
     Args:
-        request: The training request, which names the run's folder.
         create: Learns or builds the tokenizer; called only for a new run.
     """
     folder = request.folder / FOLDER
@@ -33,12 +32,7 @@ def load_or_create_tokenizer(request: TrainingRequest, create: Callable[[], Toke
 
 
 def save_tokenizer(request: TrainingRequest, tokenizer: Tokenizer) -> None:
-    """Save a tokenizer in the run's folder, unless it is there. A killed process leaves all of its files or none.
-
-    Args:
-        request: The training request, which names the run's folder.
-        tokenizer: The tokenizer of the run.
-    """
+    """Save a tokenizer in the run's folder, unless it is there. A killed process leaves all of its files or none."""
     folder = request.folder / FOLDER
     if folder.is_dir():
         return
@@ -65,7 +59,6 @@ def learn_tokenizer(
     The mask token includes the space before it, because word tokens do too (RoBERTa, Liu et al. 2019).
 
     Args:
-        texts: The training texts.
         vocabulary: The largest number of tokens; short texts give fewer.
         special: The special tokens by their role ({"pad": "[PAD]"}); they get the first ids.
         before: The roles of the special tokens that are put before each text.

@@ -14,7 +14,6 @@ def copy_parameters(model: Model, parameters: Mapping[str, Tensor]) -> None:
     """Copy parameters into a model; the model's other parameters keep their values.
 
     Args:
-        model: The new model.
         parameters: The parameters to copy, by their names in ``model``.
 
     Raises:

@@ -26,7 +26,6 @@ def compute_exact_match(texts: Sequence[str], references: Sequence[str]) -> floa
     """Return the share of texts that equal their references, from 0 to 1.
 
     Args:
-        texts: The generated texts.
         references: The correct texts, in the same order.
     """
     return sum(map(str.__eq__, texts, references)) / len(references)
@@ -36,7 +35,6 @@ def compute_word_error_rate(texts: Sequence[str], references: Sequence[str]) -> 
     """Return the word error rate: the words to insert, delete or replace, over all words of the references.
 
     Args:
-        texts: The generated texts.
         references: The correct texts, in the same order; together they have at least one word.
 
     >>> compute_word_error_rate(["a cat sat", ""], ["the cat sat down", "no"])
@@ -64,7 +62,6 @@ def compute_bleu(texts: Sequence[str], references: Sequence[str], tokenization: 
     """Return the corpus BLEU of the texts, from 0 to 100.
 
     Args:
-        texts: The generated texts.
         references: The correct texts, in the same order.
         tokenization: How sacrebleu splits texts into words: "none" (at spaces), "13a" or "char".
 
@@ -83,7 +80,6 @@ def compute_chrf(texts: Sequence[str], references: Sequence[str]) -> float:
     """Return the corpus chrF of the texts (F-score of character n-grams up to 6), from 0 to 100.
 
     Args:
-        texts: The generated texts.
         references: The correct texts, in the same order.
     """
     require_sacrebleu()
@@ -96,7 +92,6 @@ def score_translations(translations: list[str], references: list[str], tokenizat
     """Return the corpus BLEU and chrF, each from 0 to 100 and rounded to two decimals.
 
     Args:
-        translations: The generated translations.
         references: The correct translations, in the same order.
         tokenization: How BLEU splits texts into words; see ``choose_bleu_tokenization``.
 
@@ -110,11 +105,7 @@ def score_translations(translations: list[str], references: list[str], tokenizat
 
 
 def contains_hangul(text: str) -> bool:
-    """Return True if a text contains a Korean syllable.
-
-    Args:
-        text: The text.
-    """
+    """Return True if a text contains a Korean syllable."""
     return any("가" <= letter <= "힣" for letter in text)
 
 
@@ -122,9 +113,6 @@ def choose_bleu_tokenization(references: Iterable[str]) -> str:
     """Return "char" if at least a fifth of the letters is East Asian, else "13a", sacrebleu's default.
 
     Korean words would need a dictionary (ko-mecab) that is not installed everywhere.
-
-    Args:
-        references: The correct translations.
     """
     letters = "".join("".join(text.split()) for text in references)
     return "char" if len(_EAST_ASIAN.findall(letters)) >= 0.2 * max(1, len(letters)) else "13a"

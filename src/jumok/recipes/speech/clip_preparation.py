@@ -57,9 +57,7 @@ def load_or_prepare_clips(request: TrainingRequest, config: SpeechConfig, seed: 
     """Load the clips of the run; if there are none, prepare and store them.
 
     Args:
-        request: The training request.
         config: The number of frequency bands, and the window of synthesised clips.
-        seed: The run's seed.
 
     Raises:
         DataError: If no recording can be used.

@@ -39,8 +39,6 @@ class ClipTexts:
     """The tokens of transcripts.
 
     Attributes:
-        tokenizer: The model's tokenizer.
-        speech_tokens: Its special tokens.
         language: The language of all clips; None = each clip has its own, which the model has to hear, or the model
             has no tokens of languages.
     """
@@ -51,9 +49,6 @@ class ClipTexts:
 
     def encode(self, label: ClipLabel) -> list[int]:
         """Return the prompt, the transcript and the end.
-
-        Args:
-            label: The text and the language of a clip.
 
         Raises:
             ArgumentError: If the model does not know the language.
@@ -67,7 +62,6 @@ class ClipTexts:
         Clips without speech have no language: only their end is to be predicted.
 
         Args:
-            features: The spectrograms.
             sequences: What ``encode`` returned for each clip.
         """
         target, _ = pad_sequences([sequence[:-1] for sequence in sequences], self.speech_tokens.end)
@@ -83,12 +77,7 @@ class ClipTexts:
 
     @torch.inference_mode()
     def transcribe(self, model: Model, features: Features) -> list[str]:
-        """Transcribe clips by greedy decoding; the model hears the language itself, unless all clips have one.
-
-        Args:
-            model: A speech model.
-            features: The spectrograms.
-        """
+        """Transcribe clips by greedy decoding; the model hears the language itself, unless all clips have one."""
         assert isinstance(model, Speech)
         prompt = [self.speech_tokens.start]
         if self.language is not None or not self.speech_tokens.languages:

@@ -37,11 +37,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def get_listen_defaults(request: TrainingRequest) -> Defaults:
-    """Return the default config and settings.
-
-    Args:
-        request: The training request.
-    """
+    """Return the default config and settings."""
     if request.start is not None:
         return Defaults(SETTINGS)
     return Defaults(SETTINGS, (CONFIG,), from_data=("pad", "start", "end"))

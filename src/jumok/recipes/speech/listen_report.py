@@ -32,14 +32,7 @@ NEAREST = (
 
 
 def transcribe_clips(model: Model, clips: StoredClips, indices: Sequence[int], texts: ClipTexts) -> list[str]:
-    """Return the model's transcript of each clip.
-
-    Args:
-        model: A speech model.
-        clips: The clips of the run.
-        indices: The clips to transcribe.
-        texts: The tokens of transcripts.
-    """
+    """Return the model's transcript of each clip."""
     assert isinstance(model, Speech)
     frame_count = model.config.frame_count
     return [
@@ -50,14 +43,7 @@ def transcribe_clips(model: Model, clips: StoredClips, indices: Sequence[int], t
 
 
 def evaluate_clips(model: Model, clips: StoredClips, indices: Sequence[int], texts: ClipTexts) -> dict[str, float]:
-    """Return the loss per token, and the share of exact transcripts.
-
-    Args:
-        model: A speech model.
-        clips: The clips of the run.
-        indices: The clips to evaluate.
-        texts: The tokens of transcripts.
-    """
+    """Return the loss per token, and the share of exact transcripts."""
     assert isinstance(model, Speech)
     total, count = 0.0, 0
     for part in _split(indices):
@@ -77,15 +63,7 @@ def build_report(
     parts: tuple[Sequence[int], Sequence[int]],
     texts: ClipTexts,
 ) -> dict[str, Any]:
-    """Return the scores of held-out clips and some examples.
-
-    Args:
-        request: The training request.
-        model: The trained model.
-        clips: The clips of the run.
-        parts: The training clips and the held-out clips.
-        texts: The tokens of transcripts.
-    """
+    """Return the scores of held-out clips and some examples."""
     training, held_out = parts
     transcripts = dict(zip(held_out, transcribe_clips(model, clips, held_out, texts), strict=True))
     nearest = find_nearest_texts(clips, training, held_out)
@@ -140,9 +118,7 @@ def find_nearest_texts(clips: StoredClips, training: Sequence[int], indices: Seq
     """Return for each clip the transcript of the most similar training clip.
 
     Args:
-        clips: The clips of the run.
         training: The training clips; if there are clips of one word, only these are compared.
-        indices: The clips to compare with them.
     """
     single = [index for index in training if len(clips.labels[index].text.split()) == 1]
     candidates = single or list(training)
@@ -155,11 +131,7 @@ def find_nearest_texts(clips: StoredClips, training: Sequence[int], indices: Seq
 
 
 def summarise_clip(spectrogram: Float[Tensor, "mel frame"]) -> Float[Tensor, " number"]:
-    """Return the loud part of a clip, stretched to a fixed length, without the mean of each band.
-
-    Args:
-        spectrogram: The log-mel spectrogram.
-    """
+    """Return the loud part of a clip, stretched to a fixed length, without the mean of each band."""
     loudness = spectrogram.mean(0)
     threshold = loudness.min() + LOUD * (loudness.max() - loudness.min())
     loud = (loudness >= threshold).nonzero().flatten()

@@ -24,12 +24,7 @@ ENTRIES = ("korean-numbers", "asterisk-sounds")  # Korean numbers by a person; a
 
 
 def score_real_recordings(model: Model, texts: ClipTexts) -> dict[str, Any]:
-    """Return the report's fields about recordings of one word that the model knows; {} if none is in the cache.
-
-    Args:
-        model: The trained model.
-        texts: The tokens of transcripts.
-    """
+    """Return the report's fields about recordings of one word that the model knows; {} if none is in the cache."""
     assert isinstance(model, Speech)
     rows: list[dict[str, Any]] = []
     scores: dict[str, float] = {}

@@ -27,7 +27,6 @@ class Voice(NamedTuple):
 
     Attributes:
         synthesiser: "espeak" or "flite".
-        name: The name of the voice.
     """
 
     synthesiser: str
@@ -37,7 +36,6 @@ class Voice(NamedTuple):
         """Speak a text.
 
         Args:
-            text: The text.
             speed: The factor on the voice's own speed.
             pitch: The factor on its own pitch, where that can be changed.
         """

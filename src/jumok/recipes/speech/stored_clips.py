@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -18,6 +17,7 @@ from torch import Tensor
 
 from jumok.data.audio.log_mel import HOP, compute_log_mel
 from jumok.errors import DataError
+from jumok.files import replace_file
 
 CLIPS_FILE = "clips.safetensors"
 FREQUENCY_MASK, TIME_MASK = 0.15, 0.04  # the largest masks, as shares of all bands and of all frames
@@ -48,9 +48,7 @@ class StoredClips:
     """Spectrograms of clips, one after the other.
 
     Attributes:
-        frames: The frames of all clips.
         starts: The first frame of each clip, and behind them the number of all frames.
-        labels: What each clip is.
     """
 
     frames: Float16[Tensor, "frame mel"]
@@ -71,28 +69,15 @@ class StoredClips:
         return [index for index, label in enumerate(self.labels) if label.part == part]
 
     def get_texts(self, indices: Iterable[int]) -> list[str]:
-        """Return what is spoken in some clips.
-
-        Args:
-            indices: The clips.
-        """
+        """Return what is spoken in some clips."""
         return [self.labels[index].text for index in indices]
 
     def get_clip(self, index: int) -> Float[Tensor, "mel frame"]:
-        """Return the spectrogram of a clip, without the silence that fills a window.
-
-        Args:
-            index: The clip.
-        """
+        """Return the spectrogram of a clip, without the silence that fills a window."""
         return self.frames[self.starts[index] : self.starts[index + 1]].float().T
 
     def build_features(self, indices: Sequence[int], frame_count: int) -> Features:
-        """Return spectrograms in windows of equal length; the rest of a window is silent.
-
-        Args:
-            indices: The clips.
-            frame_count: The number of frames of a window.
-        """
+        """Return spectrograms in windows of equal length; the rest of a window is silent."""
         clips = [self.get_clip(index)[:, :frame_count] for index in indices]
         features = torch.empty(len(clips), self.frames.shape[1], frame_count)
         for row, clip in zip(features, clips, strict=True):
@@ -110,45 +95,27 @@ class StoredClips:
 def compute_clip_frames(
     samples: Float[Tensor, " sample"], frame_count: int, mel_bins: int
 ) -> Float16[Tensor, "frame mel"]:
-    """Return the spectrogram of a clip as a model reads it in a window, up to the first frames of silence behind it.
-
-    Args:
-        samples: The clip; it fits into the window.
-        frame_count: The number of frames of a window.
-        mel_bins: The number of frequency bands.
-    """
+    """Return the spectrogram of a clip as a model reads it in a window, up to the first frames of silence behind it."""
     window = torch.nn.functional.pad(samples, (0, frame_count * HOP - len(samples)))
     last = min(frame_count, -(-len(samples) // HOP) + 3)  # frames that a window of 25 ms can reach, and a silent one
     return compute_log_mel(window, mel_bins)[:, :last].T.half()
 
 
 def store_clips(path: Path, clips: Iterable[tuple[Tensor, ClipLabel]]) -> StoredClips:
-    """Write spectrograms into a file. A killed process leaves the whole file or none.
-
-    Args:
-        path: The file.
-        clips: The frames of each clip, and what it is.
-    """
+    """Write spectrograms into a file. A killed process leaves the whole file or none."""
     pairs = list(clips)
     starts = [0]
     for frames, _ in pairs:
         starts.append(starts[-1] + len(frames))
     stored = StoredClips(torch.cat([frames for frames, _ in pairs]), tuple(starts), tuple(label for _, label in pairs))
-    temporary = path.with_name(f".clips-{uuid.uuid4().hex[:12]}.part")
-    try:
-        tensors = {"frames": stored.frames, "starts": torch.tensor(starts)}
+    tensors = {"frames": stored.frames, "starts": torch.tensor(starts)}
+    with replace_file(path) as temporary:
         save_file(tensors, temporary, {"labels": _format_labels(stored.labels)})
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
     return stored
 
 
 def load_clips(path: Path) -> StoredClips:
     """Read what ``store_clips`` wrote.
-
-    Args:
-        path: The file.
 
     Raises:
         DataError: If the file is damaged.
@@ -170,13 +137,7 @@ def _format_labels(labels: Sequence[ClipLabel]) -> str:
 
 
 def sample_masks(count: int, seed: int, step: int) -> Float[Tensor, "clip kind mask 2"]:
-    """Draw the masks of a step's clips, numbers from 0 to 1, as a pure function of seed and step.
-
-    Args:
-        count: The number of clips.
-        seed: The run's seed.
-        step: The training step.
-    """
+    """Draw the masks of a step's clips, numbers from 0 to 1, as a pure function of seed and step."""
     digest = hashlib.sha256(f"masks {seed} {step}".encode()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
     return torch.rand(count, 2, MASKS, 2, generator=generator)
@@ -186,7 +147,6 @@ def mask_features(features: Features, masks: Float[Tensor, "clip kind mask 2"]) 
     """Replace a few bands and a few moments of each spectrogram by its mean (Park et al. 2019, "SpecAugment").
 
     Args:
-        features: The spectrograms.
         masks: For bands and for moments, the size and the position of each mask, from 0 to 1.
     """
     means = features.mean((1, 2), keepdim=True)

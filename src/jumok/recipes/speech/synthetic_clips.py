@@ -18,6 +18,7 @@ from torch import Tensor
 
 from jumok.data.audio.synthesis.utterance import SPEEDS, SYNTHESIS_RATE
 from jumok.errors import ArgumentError
+from jumok.files import replace_file
 
 from .spoken_words import LANGUAGES, WORDS, Voice, VoicesByLanguage
 
@@ -36,10 +37,7 @@ class ClipPlan:
     """How a clip is made.
 
     Attributes:
-        name: Seeds the noise of the clip.
-        language: The language of the text.
         text: One or more words; "" = noise only.
-        voice: The voice that speaks.
         speed: The factor on the voice's own speed.
         pitch: The factor on its own pitch.
         before: Silence before the speech, in seconds.
@@ -73,9 +71,6 @@ def plan_random_clips(part: str, count: int, seed: int, voices: Mapping[str, Voi
 
     Args:
         part: "training" or "validation".
-        count: The number of clips.
-        seed: The run's seed.
-        voices: The voices of each part and language.
     """
     for index in range(count):
         name = f"{part} {seed} {index}"
@@ -109,8 +104,6 @@ def plan_reported_clips(part: str, seed: int, voices: Mapping[str, VoicesByLangu
 
     Args:
         part: "held-out".
-        seed: The run's seed.
-        voices: The voices of each part and language.
     """
     for language in LANGUAGES:
         for voice in voices[part][language]:
@@ -128,7 +121,6 @@ def render_clip(plan: ClipPlan, seconds: float) -> Samples:
     """Synthesise a clip at 16,000 samples per second.
 
     Args:
-        plan: How it is made.
         seconds: The longest clip. If the speech is longer, it is spoken faster; the silence around it is shortened.
 
     Raises:
@@ -181,9 +173,7 @@ def make_noise(count: int, colour: float, name: str) -> Samples:
     """Return noise of power 1.
 
     Args:
-        count: The number of samples.
         colour: The power falls with the frequency to this power: 0 = white, 1 = pink.
-        name: Seeds the random numbers.
     """
     seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little") >> 1
     white = torch.randn(count, generator=torch.Generator().manual_seed(seed))
@@ -213,13 +203,8 @@ def _tilt(samples: Samples, tilt: float) -> Samples:
 
 
 def save_clip(path: Path, samples: Samples) -> None:
-    """Write a clip as a WAV file, to try a trained model on.
-
-    Args:
-        path: The file.
-        samples: The clip.
-    """
-    with wave.open(str(path), "wb") as file:
+    """Write a clip as a WAV file, to try a trained model on."""
+    with replace_file(path) as temporary, wave.open(str(temporary), "wb") as file:
         file.setnchannels(1)
         file.setsampwidth(2)
         file.setframerate(SYNTHESIS_RATE)

@@ -56,11 +56,7 @@ class AddOptions(Options):
 
 
 def get_sort_defaults(request: TrainingRequest) -> Defaults:
-    """Return the default config and settings of the sort recipe.
-
-    Args:
-        request: The training request.
-    """
+    """Return the default config and settings of the sort recipe."""
     settings = {
         "steps": 2000, "batch": 64, "learning_rate": 2e-3, "final_rate": 0.02, "warmup": 100, "beta2": 0.95,
         "decay": 0.1, "evaluate_every": 500, "save_every": 500,
@@ -70,11 +66,7 @@ def get_sort_defaults(request: TrainingRequest) -> Defaults:
 
 
 def get_add_defaults(request: TrainingRequest) -> Defaults:
-    """Return the default config and settings of the add recipe.
-
-    Args:
-        request: The training request.
-    """
+    """Return the default config and settings of the add recipe."""
     settings = {
         "steps": 1500, "batch": 256, "learning_rate": 2e-3, "final_rate": 0.02, "warmup": 100, "beta2": 0.95,
         "decay": 0.1, "evaluate_every": 250, "save_every": 250,

@@ -50,11 +50,7 @@ class HeadScores(TypedDict):
 
 
 def get_induction_defaults(request: TrainingRequest) -> Defaults:
-    """Return the default config and settings.
-
-    Args:
-        request: The training request.
-    """
+    """Return the default config and settings."""
     settings = {
         "steps": 1500, "batch": 8, "learning_rate": 2e-3, "final_rate": 0.02, "warmup": 50, "beta2": 0.99, "decay": 0.0,
         "clip": 1.0, "evaluate_every": 250, "save_every": 250,
@@ -169,7 +165,6 @@ def create_repeated_test_sequences(context_length: int, user_text: bytes = b"") 
     """Return held-out sequences of each kind, no longer than the context; each is a piece and the same piece again.
 
     Args:
-        context_length: The model's context length.
         user_text: The held-out part of the user's own text; b"" = none.
     """
     half = min(PIECE_BYTES, context_length // 2)

@@ -29,11 +29,7 @@ HELD_OUT_SEED = 2**40  # no training step uses this seed
 
 
 def get_numbers_defaults(request: TrainingRequest) -> Defaults:
-    """Return the default config and settings.
-
-    Args:
-        request: The training request.
-    """
+    """Return the default config and settings."""
     settings = {
         "steps": 6000, "batch": 64, "learning_rate": 1e-2, "final_rate": 0.0, "warmup": 200, "decay": 0.0, "clip": 1.0,
         "beta2": 0.999, "evaluate_every": 500, "save_every": 1000,
@@ -92,12 +88,7 @@ def numbers(request: TrainingRequest) -> Task:
 
 
 def sample_sequences(count: int, generator: torch.Generator) -> Float[Tensor, "sequence number"]:
-    """Draw sequences of 5 numbers from 0 to 100.
-
-    Args:
-        count: The number of sequences.
-        generator: The source of random numbers.
-    """
+    """Draw sequences of 5 numbers from 0 to 100."""
     return LOWEST + torch.rand(count, LENGTH, generator=generator) * (HIGHEST - LOWEST)
 
 
@@ -106,7 +97,6 @@ def compute_squared_error(model: nn.Module, batch: Batch) -> Tensor:
 
     Args:
         model: A ``Numeric``.
-        batch: Its targets are the correct numbers.
     """
     answers = model(**batch.inputs).numbers
     return functional.mse_loss(answers / 100, batch.targets / 100, reduction="sum")

@@ -27,8 +27,6 @@ def generate_rows(name: str, count: int, size: int, periodic: bool, text: bytes 
     """Yield rows of repeated bytes.
 
     Args:
-        name: The name that determines the rows.
-        count: The number of rows.
         size: The number of bytes in a row.
         periodic: True: random bytes with one period, with targets from the first repetition on. False: pieces of any
             kind, each repeated two to four times, some with other bytes in between; every byte is a target.
@@ -43,7 +41,6 @@ def generate_piece(name: str, kind: str, size: int, text: bytes = b"") -> list[i
     """Return one piece without repetition.
 
     Args:
-        name: The name that determines the piece.
         kind: "bytes", "words", "hangul" or "text".
         size: The number of bytes.
         text: The user's own text; needed for the kind "text".
@@ -109,11 +106,7 @@ class InductionOptions(Options):
 
 
 def read_own_text(request: TrainingRequest) -> bytes:
-    """Return the text of ``--data``, or b"" without it.
-
-    Args:
-        request: The training request.
-    """
+    """Return the text of ``--data``, or b"" without it."""
     if request.data is None:
         return b""
     problems = request.create_problem_log()

@@ -88,11 +88,7 @@ class SequenceOptions(Options):
 
 
 def get_sequence_defaults(request: TrainingRequest) -> Defaults:
-    """Return the default config and settings of the chosen architecture.
-
-    Args:
-        request: The training request.
-    """
+    """Return the default config and settings of the chosen architecture."""
     kind = request.take_options(SequenceOptions).model or "transformer"
     configs = () if request.start is not None else (CONFIGS[kind],)
     return Defaults(SETTINGS[kind], configs, from_data=("vocabulary", "length"))

@@ -28,7 +28,6 @@ def create_word_tokenizer(words: Iterable[str], last: str) -> Tokenizer:
     """Create a tokenizer with one token for each word.
 
     Args:
-        words: The words of the training sequences.
         last: The role of the special token that is put after each text: "end" or "separator".
 
     >>> tokenizer = create_word_tokenizer(["7", "8"], "end")
@@ -62,9 +61,7 @@ def read_sequences(
     """Read a sequence of words from each line of text files, or from a column of tables.
 
     Args:
-        paths: The user's files.
         max_words: Longer sequences are reported to ``problems``.
-        problems: Collects the lines that cannot be used.
         column: The name or number of the column; None = a well-known name such as "text".
         file_format: Encoding and header of the files; None = UTF-8, and a header if the first row looks like one.
 
@@ -89,7 +86,6 @@ def split_pairs(sequences: list[Words], rule: Callable[[Words], Words], max_held
     """Apply a rule to each sequence, and split the pairs of "train", "dev" (to choose the checkpoint) and "test".
 
     Args:
-        sequences: The sources.
         rule: Returns the target of a source.
         max_held_out: The largest number of pairs in "dev" and in "test".
     """
