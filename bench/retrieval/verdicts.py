@@ -25,6 +25,7 @@ import jumok
 from jumok.data.catalogue import download_entry, get_cache_folder
 from jumok.retrieval import FolderIndex, Passage, open_index
 from jumok.tasks.ask import AskSettings, PromptReader, VerdictRule, ask
+from jumok.tasks.ask.missing_words import find_missing_words
 
 # The rule is applied afterwards, so that thresholds can be compared: nothing is rejected before it is read.
 PASSAGES = 30_176  # of the catalogue's books
@@ -45,6 +46,7 @@ class Row:
         cosine: The largest cosine of the passages.
         changes: The change of the answer's log-probability without each passage.
         word_changes: The change of the word that changes most, without each passage.
+        missing: For each passage, the numbers and names of the text that it does not contain.
         controls: The same without each control passage.
         cites_right_passage: Whether the passage with the largest drop is the one that answers the question.
         attends_right_passage: Whether the passage with the most attention is the one that answers the question.
@@ -60,6 +62,7 @@ class Row:
     cosine: float
     changes: list[float]
     word_changes: list[float]
+    missing: list[list[str]]
     controls: list[float]
     cites_right_passage: bool
     attends_right_passage: bool
@@ -93,6 +96,9 @@ def measure(
         cosine=max(cut.hit.cosine or 0.0 for cut in retrieved),
         changes=[cut.change or 0.0 for cut in retrieved],
         word_changes=[cut.word_change or 0.0 for cut in retrieved],
+        missing=[
+            list(find_missing_words(answer.text or "", cut.hit.passage.text, question.question)) for cut in retrieved
+        ],
         controls=[cut.word_change or 0.0 for cut in answer.passages if cut.is_control],
         cites_right_passage=min(retrieved, key=lambda cut: cut.word_change or 0.0).hit.number in right,
         attends_right_passage=max(retrieved, key=lambda cut: cut.attention or 0.0).hit.number in right,
@@ -124,9 +130,16 @@ def collect_rows(split: str, rows_file: Path, why: bool, passages: int) -> list[
     return [stored[question.id] for question in questions]
 
 
-def is_supported(row: Row, cosine: float, change: float) -> bool:
-    """The verdict "supported" by two thresholds."""
-    return bool(row.text) and row.cosine >= cosine and min(row.word_changes) <= change
+def is_supported(row: Row, cosine: float, change: float, compares_words: bool = True) -> bool:
+    """The verdict "supported" by two thresholds and, by default, the numbers and names of the passage."""
+    return (
+        bool(row.text)
+        and row.cosine >= cosine
+        and any(
+            word_change <= change and not (compares_words and missing)
+            for word_change, missing in zip(row.word_changes, row.missing, strict=True)
+        )
+    )
 
 
 def share(flags: Iterable[bool]) -> float:
@@ -156,16 +169,17 @@ def print_rates(rows: list[Row], cosine: float, change: float) -> None:
     unanswerable = [row for row in rows if not row.answerable]
     print(f"cosine >= {cosine:.3f}, word <= {change:g} nats: {len(answerable)} answerable, {len(unanswerable)} not")
     for name, thresholds in {
-        "search and cut": (cosine, change),
-        "search alone": (cosine, float("inf")),
-        "cut alone": (-1.0, change),
+        "search, cut, words": (cosine, change, True),
+        "search and cut": (cosine, change, False),
+        "search alone": (cosine, float("inf"), False),
+        "cut alone": (-1.0, change, False),
     }.items():
         missed = share(not is_supported(row, *thresholds) for row in answerable)
         wrong = share(is_supported(row, *thresholds) for row in unanswerable)
         near = share(is_supported(row, *thresholds) for row in unanswerable if row.kind == "near")
         far = share(is_supported(row, *thresholds) for row in unanswerable if row.kind == "far")
         print(
-            f"  {name:15} answerable refused {missed:.0%}; unanswerable answered {wrong:.0%} "
+            f"  {name:18} answerable refused {missed:.0%}; unanswerable answered {wrong:.0%} "
             f"(near {near:.0%}, far {far:.0%})"
         )
 
@@ -201,7 +215,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="Do not measure attention and control passages.")
     parser.add_argument("--rows", type=Path, help="Where rows are stored.  [default: in the cache folder]")
     options = parser.parse_args()
-    rows_file = options.rows or get_cache_folder() / f"verdicts-{options.split}-{options.passages}.jsonl"
+    rows_file = options.rows or get_cache_folder() / f"verdict-rows-{options.split}-{options.passages}.jsonl"
     rows = collect_rows(options.split, rows_file, not options.quick, options.passages)
     rule = VerdictRule()
     print_rates(rows, rule.compute_cosine_limit(PASSAGES), rule.word_change)

@@ -13,6 +13,7 @@ from jumok.data.datasets.korean_english_sentences import (
     SentencePair,
     _conjugate_korean,
     _Voice,
+    _Wording,
     _write_english_action,
     _write_korean_action,
     choose_particle,
@@ -27,7 +28,7 @@ def pairs() -> dict[str, list[SentencePair]]:
 
 
 def test_no_combination_and_no_sentence_is_in_both_splits(pairs: dict[str, list[SentencePair]]) -> None:
-    for name in ("combination", "korean", "variant", "english"):
+    for name in ("combination", "korean", "variant", "english", "english_variant"):
         train, held_out = ({getattr(pair, name) for pair in pairs[split]} for split in ("train", "held-out"))
         assert train and held_out and not train & held_out, name
 
@@ -53,6 +54,7 @@ def test_each_sentence_has_one_translation(pairs: dict[str, list[SentencePair]])
         to_english[pair.korean].add(pair.english)
         to_english[pair.variant].add(pair.english)
         to_korean[pair.english].add(pair.korean)
+        to_korean[pair.english_variant].add(pair.korean)
     assert [sentence for sentence, answers in to_english.items() if len(answers) > 1] == []
     assert [sentence for sentence, answers in to_korean.items() if len(answers) > 1] == []
 
@@ -92,7 +94,7 @@ def write_both(
         form,
         question_word,
     )
-    return _write_korean_action(_Voice(), *arguments).replace("|", ""), _write_english_action(*arguments)
+    return _write_korean_action(_Voice(), *arguments).replace("|", ""), _write_english_action(_Wording(), *arguments)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +155,7 @@ def test_english_verbs_are_conjugated(pairs: dict[str, list[SentencePair]]) -> N
 def test_vocabulary_of_the_translator_contains_every_word(pairs: dict[str, list[SentencePair]]) -> None:
     tokenizer = jumok.load("translator").tokenizer
     for pair in [*pairs["train"], *pairs["held-out"]]:
-        for sentence in (pair.korean, pair.variant, pair.english):
+        for sentence in (pair.korean, pair.variant, pair.english, pair.english_variant):
             tokens = tokenizer.encode(sentence)
             assert tokenizer.unknown not in tokens, sentence
             assert tokenizer.decode(tokens, special=False) == sentence

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from jumok.checkpoint import Loaded
 from jumok.checkpoint.resolve import resolve_model_path
 from jumok.cli import cli
 from jumok.data.datasets.korean_english_sentences import make_sentence_pairs
-from jumok.errors import ArgumentError
+from jumok.errors import ArgumentError, ContextWarning
 from jumok.recipes.language.translate import _score_directions, translate_texts
 from jumok.recipes.shared.text_scores import compute_exact_match
 from recipe_runs import create_task
@@ -51,11 +52,33 @@ def test_translator_reads_other_styles_and_full_stops(translator: Loaded) -> Non
     assert set(jumok.run(translator, sentences)) == {"I go to school every day"}
 
 
+@pytest.mark.parametrize(
+    ("english", "korean"),
+    [
+        ("He did not read the newspaper today", "그는 오늘 신문을 읽지 않았다"),
+        ("She will not come to Seoul tomorrow", "그녀는 내일 서울에 오지 않을 것이다"),
+        ("Did you not buy flowers?", "너는 꽃을 사지 않았니?"),
+        ("Didn't the students often read the newspaper?", "학생들은 자주 신문을 읽지 않았니?"),
+        ("Who doesn't drink coffee?", "누가 커피를 마시지 않니?"),
+        ("There is not an umbrella in the room", "방에 우산이 없다"),
+        ("Yesterday the cat didn't sleep in the kitchen", "고양이는 어제 부엌에서 자지 않았다"),
+    ],
+)
+def test_translator_keeps_not_in_every_wording(translator: Loaded, english: str, korean: str) -> None:
+    assert jumok.run(translator, english) == korean
+
+
+def test_translator_keeps_not_in_every_form(translator: Loaded) -> None:
+    sentences = ["어제 그는 신문을 읽지 않았다", "그가 어제 신문을 읽지 않았어요", "누가 방에서 자지 않았니?"]
+    expected = ["He didn't read the newspaper yesterday"] * 2 + ["Who didn't sleep in the room?"]
+    assert jumok.run(translator, sentences) == expected
+
+
 def test_translator_is_exact_on_held_out_combinations(translator: Loaded) -> None:
     pairs = make_sentence_pairs(60, "held-out", seed=5)  # another seed than that of the training run
     english, korean = [pair.english for pair in pairs], [pair.korean for pair in pairs]
     to_english = translate_texts(translator.model, translator.tokenizer, [pair.variant for pair in pairs])
-    to_korean = translate_texts(translator.model, translator.tokenizer, english)
+    to_korean = translate_texts(translator.model, translator.tokenizer, [pair.english_variant for pair in pairs])
     assert compute_exact_match(to_english, english) >= 0.97
     assert compute_exact_match(to_korean, korean) >= 0.97
 
@@ -71,10 +94,28 @@ def test_report_scores_each_direction() -> None:
     assert _score_directions("en-ko", sources, references, references) == {}
 
 
-def test_unknown_words_are_named() -> None:
-    finished = CliRunner().invoke(cli, ["run", "translator", "나는 우주선을 탔다"])
-    assert finished.exit_code == 0
-    assert "2 of 5 tokens are unknown to this model's tokenizer: 우주선을, 탔다" in finished.stderr
+UNKNOWN = "2 of 5 tokens are unknown to this model's tokenizer: 우주선을, 탔다"
+
+
+def test_unknown_words_are_named(translator: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    finished = CliRunner().invoke(cli, ["run", "translator", "나는 우주선을 탔다", "--json"], env={"LC_ALL": "C"})
+    assert finished.exit_code == 0 and UNKNOWN in finished.stderr
+    assert json.loads(finished.stdout)["unknown_words"] == ["우주선을", "탔다"]
+    monkeypatch.setenv("LC_ALL", "C")
+    with pytest.warns(ContextWarning, match=UNKNOWN):
+        jumok.run(translator, ["나는 우주선을 탔다", "나는 잔다"])
+    monkeypatch.setenv("LC_ALL", "ko_KR.UTF-8")
+    with pytest.warns(ContextWarning, match=r"2개는 이 모델의 토크나이저가 모르는 것입니다: 우주선을, 탔다\."):
+        jumok.run(translator, "나는 우주선을 탔다")
+
+
+def test_a_text_without_any_known_word_is_refused(translator: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LC_ALL", "C")
+    with pytest.raises(ArgumentError, match="vocabulary contains no word of this text: 안녕하세요; write"):
+        jumok.run(translator, "안녕하세요")
+    finished = CliRunner().invoke(cli, ["look", "translator", "Hello there!"], env={"LC_ALL": "ko_KR.UTF-8"})
+    assert finished.exit_code != 0
+    assert "이 모델의 어휘에는 이 글의 단어가 하나도 없습니다: Hello, there!" in str(finished.exception)
 
 
 def test_generated_sentences_are_data_of_the_translate_recipe_only(tmp_path: Path) -> None:

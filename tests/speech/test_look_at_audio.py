@@ -140,6 +140,15 @@ def test_a_hidden_tone_changes_its_word_only(listener) -> None:
         assert transcribe_window(listener, features) == clean  # the edits are gone
 
 
+def test_an_edit_that_changes_nothing_in_a_transcript_is_refused(listener) -> None:
+    labelled = prepare_input(listener, play_tones(TONES))
+    with jumok.Lens(listener) as lens:
+        source = lens.run(*labelled.inputs, keep="input")
+        edit = jumok.lens.Patch("decoder.0.cross", part="residual", source=source, positions=500)
+        with pytest.raises(ArgumentError, match="500 is not one of them"):
+            transcribe_with_edits(lens, labelled.inputs[0], [edit])
+
+
 @pytest.mark.parametrize(("start", "end"), [(-0.1, 0.5), (0.5, 0.5), (1.0, 1.7)])
 def test_a_stretch_outside_the_window_is_refused(listener, start, end) -> None:
     with pytest.raises(ArgumentError, match=r"between 0 and 1\.6 seconds"):

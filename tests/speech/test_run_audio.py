@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy
@@ -14,7 +16,9 @@ from test_transcribe import WINDOW, make_audio
 
 import jumok
 from jumok.cli import main
-from jumok.tasks.speech import Segment
+from jumok.data.tokenizers.speech_tokens import SpeechTokens
+from jumok.errors import ContextWarning
+from jumok.tasks.speech import Segment, describe_foreign_speech
 from jumok.tasks.speech.subtitles import format_srt, format_time, format_vtt
 
 
@@ -118,3 +122,44 @@ def test_subtitles_follow_their_formats() -> None:
         "01:00:00.000 --> 10:00:00.000\na b -&gt; c\n\n"
     )
     assert format_time(59.9996, ".") == "00:01:00.000"
+
+
+def hear(window: float, log_probability: float, compression: float = 1.2, temperature: float = 0.0) -> Segment:
+    return Segment(window, window + 5, " text", (), window, log_probability, compression, 0.1, temperature)
+
+
+@pytest.mark.parametrize(
+    ("segments", "is_foreign"),
+    [
+        ([], False),
+        ([hear(0.0, -0.6)], False),
+        ([hear(0.0, -0.8)], True),
+        ([hear(0.0, -0.1, compression=3.0)], True),  # "I'm your friend, I'm your friend, ..."
+        ([hear(0.0, -0.3, temperature=0.2)], True),
+        ([hear(0.0, -0.9), hear(0.0, -0.9), hear(30.0, -0.3), hear(60.0, -0.3)], False),
+    ],
+)
+def test_english_words_for_another_language_are_doubted(
+    monkeypatch: pytest.MonkeyPatch, segments: list[Segment], is_foreign: bool
+) -> None:
+    english = SpeechTokens(50257, 50256, no_timestamps=50362)
+    assert (describe_foreign_speech(english, segments) is not None) == is_foreign
+    assert describe_foreign_speech(replace(english, languages={"ko": 1, "en": 2}), segments) is None
+    monkeypatch.setenv("LC_ALL", "ko_KR.UTF-8")
+    assert "이 모델은 영어만 압니다" in (describe_foreign_speech(english, segments) or "이 모델은 영어만 압니다")
+
+
+def test_a_doubtful_transcript_warns_everywhere(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LC_ALL", "C")
+    module = importlib.import_module("jumok.tasks.speech.transcribe")  # the package has a function of this name
+    monkeypatch.setattr(module._Job, "run", lambda job, progress: iter([hear(0.0, -0.9)]))
+    sentence = "this model knows English only, and its text is improbable or repeats itself"
+    for options in ([], ["--srt"]):
+        _, errors, code = run(monkeypatch, capsys, "run", folder / "english", folder / "talk.wav", *options)
+        assert code == 0 and sentence in errors
+    output, _, _ = run(monkeypatch, capsys, "run", folder / "english", folder / "talk.wav", "--json")
+    assert json.loads(output)["warning"].startswith(sentence)
+    with pytest.warns(ContextWarning, match=sentence):
+        jumok.run(folder / "english", str(folder / "talk.wav"))

@@ -41,7 +41,6 @@ class Hit:
 
     Args:
         number: The number of the passage in its index, counted from 0.
-        passage: The passage.
         score: The score by which the hits are ranked; larger is better. Scores of different methods are not comparable.
         bm25: The BM25 score of the passage; None if the search did not compute it.
         cosine: The cosine of the vectors of question and passage; None if the search did not compute it.

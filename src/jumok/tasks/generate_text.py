@@ -93,9 +93,7 @@ def stream_answer(
     """Yield the text that a model generates, piece by piece, in complete characters.
 
     Args:
-        loaded: A model that generates text, with its tokenizer.
         model_input: The prompt or source.
-        settings: Settings of text generation.
         report: Receives one sentence when a text exceeds the model's context length; by default a ``ContextWarning``.
     """
     tokens = stream_answer_tokens(loaded, model_input, settings, report)
@@ -110,7 +108,6 @@ def stream_answer_tokens(
     Args:
         loaded: A model that generates text, with its tokenizer.
         model_input: The prompt or source.
-        settings: Settings of text generation.
         report: Receives one sentence when a text exceeds the model's context length; by default a ``ContextWarning``.
     """
     model = loaded.model

@@ -114,7 +114,6 @@ def prepare_input(loaded: Loaded, raw: RawInput, limit: int | None = None, *, be
     """Convert user input into model arguments with labels; a model that answers generates its answer first.
 
     Args:
-        loaded: The model.
         raw: One input, as for ``jumok.run``.
         limit: The largest number of tokens of an answer; None for 32, or for the whole transcript of audio.
         begin: Of audio, the second at which the window that is read begins.
@@ -129,7 +128,6 @@ def label_input(loaded: Loaded, model_input: ModelInput, limit: int | None = Non
     """Label the positions of a model input; a model that answers generates its answer first.
 
     Args:
-        loaded: The model.
         model_input: The input, as ``read_input`` or ``encode_text`` returns it.
         limit: The largest number of tokens of an answer; None for 32, or for the whole transcript of audio.
 

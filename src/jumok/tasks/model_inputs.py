@@ -16,7 +16,12 @@ from jumok.data.audio.audio_files import is_audio_path
 from jumok.data.images.image_files import is_existing_file, is_image_path
 from jumok.data.readers.region_features import is_region_file, read_region_file
 from jumok.data.tokenizers.passage_tokens import encode_passages, split_question
-from jumok.data.tokenizers.unknown_tokens import count_unknown, list_unknown_words
+from jumok.data.tokenizers.unknown_tokens import (
+    count_unknown,
+    describe_unknown_tokens,
+    list_unknown_words,
+    require_known_words,
+)
 from jumok.errors import ArgumentError, describe_type
 from jumok.models.fusion import Fusion
 from jumok.models.speech import Speech
@@ -57,6 +62,13 @@ class ModelInput:
     unknown_count: int = 0
     unknown_words: tuple[str, ...] = ()
     audio: AudioWindow | None = None
+
+    @property
+    def warning(self) -> str | None:
+        """A sentence that names the unknown words; None if there are none."""
+        if not self.unknown_count:
+            return None
+        return describe_unknown_tokens(self.unknown_count, len(self.token_ids), self.unknown_words)
 
 
 def read_input(loaded: Loaded, raw: RawInput, *, chat: bool = False, begin: float = 0.0) -> ModelInput:
@@ -119,11 +131,11 @@ def encode_text(loaded: Loaded, text: str) -> ModelInput:
     """Convert a text into a model input. It is always read as text, even if a file has this name.
 
     Args:
-        loaded: A model that reads text, with its tokenizer.
         text: The text; for a Fusion-in-Decoder, a question and its passages, separated by "|".
 
     Raises:
-        ArgumentError: If the text is empty, a question has no passages, or there is no tokenizer.
+        ArgumentError: If the text is empty or all of it is unknown, a question has no passages, or there is no
+            tokenizer.
     """
     tokenizer = loaded.require_tokenizer()
     if isinstance(loaded.model, Fusion):
@@ -136,6 +148,7 @@ def encode_text(loaded: Loaded, text: str) -> ModelInput:
         raise ArgumentError("the text is empty; give the model an input")
 
     unknown_count = count_unknown(tokenizer, text, token_ids)
+    require_known_words(tokenizer, text, unknown_count)
     source = torch.tensor([token_ids], device=loaded.model.device)
     unknown_words = list_unknown_words(tokenizer, text) if unknown_count else ()
     return ModelInput(source, token_ids, unknown_count, unknown_words)

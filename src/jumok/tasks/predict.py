@@ -37,7 +37,6 @@ class NumberPredictor(Protocol):
 
         Args:
             source: The given numbers, [batch, source].
-            length: How many numbers to predict.
         """
         ...
 
@@ -65,7 +64,6 @@ def fill(loaded: Loaded, inputs: list[ModelInput]) -> list[list[list[TokenShare]
 
     Args:
         loaded: An encoder with a masked-language-model head, with its tokenizer.
-        inputs: Texts that contain the mask token.
 
     Raises:
         ArgumentError: If no text contains the mask token.
@@ -101,7 +99,6 @@ def classify(loaded: Loaded, inputs: list[ModelInput]) -> list[list[ClassShare]]
     None if the model has no labels.
 
     Args:
-        loaded: A model with a classification head.
         inputs: Texts or images.
     """
     # A single class is an independent probability too: its softmax would always be 1.
@@ -128,12 +125,7 @@ def score(loaded: Loaded, inputs: list[ModelInput]) -> list[list[float]]:
 
 @torch.inference_mode()
 def predict_numbers(loaded: Loaded, inputs: list[ModelInput]) -> list[list[float]]:
-    """Return as many predicted numbers as each sequence has.
-
-    Args:
-        loaded: A model that continues sequences of numbers.
-        inputs: Sequences of numbers.
-    """
+    """Return as many predicted numbers as each sequence has."""
     model = loaded.model
     if not isinstance(model, NumberPredictor):
         raise ArgumentError(f"this {loaded.family} model predicts no numbers")

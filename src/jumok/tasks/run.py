@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,8 @@ def run(model: str | Path | Loaded, inputs: RawInput, **options: Any) -> Any:
         - score, predict: numbers (list of float).
 
     A ``ContextWarning`` says once if a text exceeds the model's context length: a language model then reads only the
-    last tokens, and an encoder-decoder stops. It also says if numbers differ from those that the model was trained on.
+    last tokens, and an encoder-decoder stops. It also names words that are not in the model's vocabulary, and says if
+    a recording may be in a language that the model does not know, or numbers differ from those that it was trained on.
 
     Raises:
         ArgumentError: If the inputs do not fit the model, or an option is unknown or invalid.
@@ -70,11 +72,20 @@ def run(model: str | Path | Loaded, inputs: RawInput, **options: Any) -> Any:
     texts = [inputs] if batch is None else batch
     if loaded.model.reads == "audio":
         transcription = parse_transcription_settings(options)
-        transcripts = [transcribe(loaded, read_samples(audio), transcription).text for audio in texts]
-        return transcripts[0] if batch is None else transcripts
+        transcripts = [transcribe(loaded, read_samples(audio), transcription) for audio in texts]
+        _warn_about_inputs(transcript.warning for transcript in transcripts)
+        return transcripts[0].text if batch is None else [transcript.text for transcript in transcripts]
     settings = parse_settings(loaded, options)
-    answers = run_task(loaded, [read_input(loaded, text, chat=settings.chat) for text in texts], settings)
+    model_inputs = [read_input(loaded, text, chat=settings.chat) for text in texts]
+    _warn_about_inputs(model_input.warning for model_input in model_inputs)
+    answers = run_task(loaded, model_inputs, settings)
     return answers[0] if batch is None else answers
+
+
+def _warn_about_inputs(messages: Iterable[str | None]) -> None:
+    for message in dict.fromkeys(messages):
+        if message is not None:
+            warn_about_context(message)
 
 
 def run_task(
@@ -83,7 +94,6 @@ def run_task(
     """Return the model's answer to each input.
 
     Args:
-        loaded: The model.
         inputs: Inputs that ``read_input`` returned.
         settings: Settings of text generation; ignored by the tasks that generate no text.
         report: Receives one sentence when a text exceeds the model's context length, or numbers differ from those that

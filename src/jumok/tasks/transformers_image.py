@@ -27,7 +27,6 @@ def read_pixels(loaded: LoadedTransformers, raw: RawInput) -> Tensor:
     """Return the pixels of an image as the model reads them, ``[1, channel, row, column]``.
 
     Args:
-        loaded: A model that reads images.
         raw: The path of an image, or a Pillow image.
 
     Raises:
@@ -62,10 +61,6 @@ def label_patches(model: Any, pixels: Tensor) -> list[str]:
     """Return labels for the special positions and the patches of an image: rows and columns, counted from 1.
 
     Models that merge patches have fewer positions than labels; their positions are then shown as numbers.
-
-    Args:
-        model: A model of transformers that reads images.
-        pixels: The prepared image.
     """
     layout = locate_patches(model, pixels)
     if layout is None:
@@ -75,12 +70,7 @@ def label_patches(model: Any, pixels: Tensor) -> list[str]:
 
 
 def locate_patches(model: Any, pixels: Tensor) -> PatchLayout | None:
-    """Return where the positions of a model's attentions lie in an image; None if its config states no patch size.
-
-    Args:
-        model: A model of transformers that reads images.
-        pixels: The prepared image.
-    """
+    """Return where the positions of a model's attentions lie in an image; None if its config states no patch size."""
     patch = getattr(get_image_config(model), "patch_size", None)
     sides = tuple(patch) if isinstance(patch, list | tuple) else (patch, patch)
     if len(sides) != 2 or not all(isinstance(side, int) and side > 0 for side in sides):
@@ -95,11 +85,7 @@ def locate_patches(model: Any, pixels: Tensor) -> PatchLayout | None:
 
 
 def get_image_config(model: Any) -> Any:
-    """Return the part of a model's config that describes its images.
-
-    Args:
-        model: A model of transformers.
-    """
+    """Return the part of a model's config that describes its images."""
     for name in ("vision_config", "encoder"):
         part = getattr(model.config, name, None)
         if part is not None and not isinstance(part, str | int | dict):

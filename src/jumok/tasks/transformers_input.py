@@ -12,7 +12,7 @@ from jumok import defaults
 from jumok.checkpoint.transformers_folder import LoadedTransformers, quiet_transformers
 from jumok.data.images.image_files import is_image_path
 from jumok.data.tokenizers.token_labels import group_words, label_tokens
-from jumok.data.tokenizers.unknown_tokens import count_unknown, list_unknown_words
+from jumok.data.tokenizers.unknown_tokens import count_unknown, list_unknown_words, require_known_words
 from jumok.errors import ArgumentError, describe_type
 
 from .labelled_input import START, LabelledInput, Words
@@ -28,9 +28,7 @@ def prepare_transformers_input(
     """Convert a text or an image into model arguments with labels; an encoder-decoder generates its answer first.
 
     Args:
-        loaded: The model.
         raw: A text, or the path of an image.
-        limit: The largest number of tokens of an answer.
 
     Raises:
         ArgumentError: If the input does not fit the model, or the model reads neither texts nor images.
@@ -55,8 +53,6 @@ def prepare_transformers_text(
     """Convert a text into model arguments with labels. It is always read as text, even if a file has this name.
 
     Args:
-        loaded: A model that reads text.
-        text: The text.
         limit: The largest number of tokens of an answer.
 
     Raises:
@@ -87,12 +83,14 @@ def _encode_text(loaded: LoadedTransformers, text: str) -> LabelledInput:
     if not token_ids:
         raise ArgumentError("the text is empty; give the model an input")
     _check_tokens(loaded, token_ids)
+    unknown_count = count_unknown(tokenizer, text, token_ids)
+    require_known_words(tokenizer, text, unknown_count)
     return LabelledInput(
         (torch.tensor([token_ids], device=loaded.model.device),),
         label_tokens(tokenizer, token_ids),
         source_words=group_words(tokenizer, token_ids, special=False) or None,
         tokens=token_ids,
-        unknown=count_unknown(tokenizer, text, token_ids),
+        unknown=unknown_count,
         unknown_words=list_unknown_words(tokenizer, text),
         names=(str(loaded.model.main_input_name),),
     )

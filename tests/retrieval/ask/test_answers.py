@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,9 +17,10 @@ from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
 from jumok.models import GPT, GPTConfig
 from jumok.retrieval import FolderIndex, Hit, Passage, open_index
-from jumok.tasks.ask import AskSettings, PromptReader, Reading, VerdictRule, ask
+from jumok.tasks.ask import AskSettings, CutPassage, PromptReader, Reading, VerdictRule, ask
 from jumok.tasks.ask.answer_question import measure_cuts
 from jumok.tasks.ask.controls import choose_controls
+from jumok.tasks.ask.missing_words import find_missing_words
 from jumok.tasks.ask.verdict import share_words
 
 FILES = {
@@ -71,8 +72,8 @@ def make_hit(cosine: float | None, text: str = "The ferry leaves at noon.") -> H
     ],
 )
 def test_a_verdict_reads_the_search_and_the_cut(cosine: float, word_change: float, expected: str) -> None:
-    hits = [make_hit(0.1), make_hit(cosine)]
-    assert VerdictRule().judge("Who?", hits, 30_000, [0.0, word_change]) == expected
+    cuts = [CutPassage(make_hit(0.1), word_change=0.0), CutPassage(make_hit(cosine), word_change=word_change)]
+    assert VerdictRule().judge("Who?", cuts, 30_000) == expected
 
 
 def test_in_a_small_index_a_lower_cosine_is_enough() -> None:
@@ -86,7 +87,7 @@ def test_without_vectors_the_shared_words_decide() -> None:
     question = "When does the ferry leave?"
     assert not rule.rejects_search(question, [make_hit(None)], 3)
     assert rule.rejects_search("Which volcano erupted last?", [make_hit(None)], 3)
-    assert rule.judge(question, [make_hit(None)], 3, [-1.0]) == "not supported"
+    assert rule.judge(question, [CutPassage(make_hit(None), word_change=-1.0)], 3) == "not supported"
     assert rule.rejects_search(question, [], 3)
     assert share_words("what is the", "anything") == 0.0
 
@@ -149,6 +150,71 @@ def test_the_word_that_falls_most_is_named() -> None:
     reading = Reading("Where?", ("text",), (1, 2, 3), "in a tower", (-1.0, -1.0, -2.0), ("in", "a", "tower"))
     (cut,) = measure_cuts(FixedReader((-1.5, -0.5, -9.0)), reading, [make_hit(0.5)])
     assert (cut.word, cut.word_change, cut.change) == ("tower", -7.0, -7.0)
+
+
+class WritingReader(PromptReader):
+    """A reader that writes a given text, whose last word depends on the passages with a given text."""
+
+    def __init__(self, text: str, needed: str) -> None:
+        self.text, self.needed = text, needed
+
+    def explain_unreadable(self, question: str) -> str | None:
+        return None
+
+    def read(self, question: str, passages: Sequence[str], limit: int, cut: Collection[int] = ()) -> Reading:
+        words = tuple(self.text.split())
+        return Reading(question, tuple(passages), tuple(range(len(words))), self.text, (-1.0,) * len(words), words)
+
+    def score_cuts(self, reading: Reading) -> list[tuple[float, ...]]:
+        unchanged = reading.log_probabilities[1:]
+        return [(*unchanged, -9.0 if self.needed in passage else -1.0) for passage in reading.passages]
+
+
+@pytest.mark.parametrize(
+    ("text", "missing"),
+    [
+        ("A ticket for a car costs 64000 won.", ()),
+        ("A ticket for a car costs 100 won.", ("100",)),
+        ("A ticket for a car costs 46,000 won.", ("46,000",)),
+        ("A dog pays Mrs. Oh 64,000 won on Sunday.", ("Oh", "Sunday")),
+        ("Kim owns a car.", ("Kim",)),
+    ],
+)
+def test_a_passage_without_the_numbers_and_names_of_an_answer_does_not_support_it(
+    index: FolderIndex, text: str, missing: tuple[str, ...]
+) -> None:
+    question = "What does a ticket for a car cost?"
+    answer = ask(index, question, WritingReader(text, "64,000"), AskSettings(passages=2, method="bm25"))
+    needed = answer.passages[0]
+    assert needed.hit.passage.location == "boat.txt:1" and needed.word_change == -8.0
+    assert needed.missing == missing
+    assert answer.verdict == ("not supported" if missing else "supported")
+    assert answer.citation is (None if missing else needed)
+    assert answer.to_json()["passages"][0]["missing"] == list(missing)
+    assert all(not cut.missing for cut in answer.passages[1:]), "the answer does not depend on these"
+
+
+@pytest.mark.parametrize(
+    ("text", "passage", "question", "missing"),
+    [
+        ("It cost 840.00 euros.", "The rent is 840 euros.", "", ()),
+        ("Yes, it costs 100 euros.", "The rent is 840 euros.", "Is it 100 euros?", ("100",)),
+        ("It has two hundred and fourteen steps.", "The tower has 214 steps.", "", ()),
+        ("Twenty-one of 3 million.", "21 of 3,000,000", "", ()),
+        ("at 13:40", "at 13:45, or 13.40", "", ("13:40",)),
+        ("on 12 March 1987", "on 1987-03-12", "", ("March",)),
+        ("on 2024-03-12", "12/3/2024", "", ()),
+        ("One of them is in the house.", "They are at home.", "", ()),
+        ("Because the cat is Alice's. I'm here.", "The cat of ALICE.", "", ()),
+        ("Ahab killed the whale with J. Smith", "The whale died.", "Who was Captain Ahab?", ("J", "Smith")),
+        ("In Cafe\u0301 Jeju, Mr. Oh", "the Caf\u00e9 is OH’s", "in Jeju?", ()),
+        ("방은 840유로이다", "방세는 800유로이다", "", ("840",)),
+    ],
+)  # fmt: skip
+def test_numbers_and_names_that_a_passage_does_not_contain(
+    text: str, passage: str, question: str, missing: tuple[str, ...]
+) -> None:
+    assert find_missing_words(text, passage, question) == missing
 
 
 def test_search_only_reads_nothing(index: FolderIndex) -> None:

@@ -56,7 +56,6 @@ def is_ignored(path: bytes, is_folder: bool, levels: Sequence[tuple[int, tuple[I
 
     Args:
         path: The path relative to the indexed folder.
-        is_folder: Whether the path is a folder.
         levels: The .gitignore files from the indexed folder downwards: the length of the path of the file's folder,
             including its last "/", and the patterns.
     """

@@ -20,7 +20,6 @@ def cut_json_lines(lines: Iterator[tuple[int, str, bool]], report: Callable[[int
 
     Args:
         lines: (line number, line, is end of line), in parts of MAX_RECORD characters.
-        report: Called with the number of each line that is not JSON, and the reason.
     """
     is_continued = False
     for number, line, is_end in lines:
@@ -44,9 +43,6 @@ def cut_json_lines(lines: Iterator[tuple[int, str, bool]], report: Callable[[int
 
 def collect_texts(record: Any) -> list[str]:
     """Return the texts of a record.
-
-    Args:
-        record: A JSON value.
 
     >>> collect_texts({"id": "17", "title": "Cats", "text": "They sleep.", "url": "x"})
     ['Cats', 'They sleep.']

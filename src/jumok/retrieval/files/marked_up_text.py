@@ -23,7 +23,6 @@ def cut_marked_up_text(lines: Lines, is_markdown: bool) -> Iterator[Piece]:
     """Yield the pieces of a text with headings. Line numbers are those of the text below the headings.
 
     Args:
-        lines: (line number, text, is end of line) of the file.
         is_markdown: Markdown, else reStructuredText.
     """
     headings: list[tuple[int, str]] = []  # (depth, title) from the outermost heading inwards

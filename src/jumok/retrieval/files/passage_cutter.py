@@ -27,8 +27,6 @@ class Piece:
     """A piece of a text.
 
     Args:
-        first: Its first line.
-        last: Its last line.
         text: The text; the lines of a paragraph are joined by spaces, paragraphs and list items by line breaks.
     """
 
@@ -62,9 +60,7 @@ class PassageCutter:
         """Add a line, and yield the pieces that are finished with it.
 
         Args:
-            number: The number of the line.
             line: The line, or a part of it.
-            is_end: Whether the part is the last one of the line.
         """
         words = clean_text(line).split()
         if not words:
@@ -128,9 +124,6 @@ class PassageCutter:
 def measure_word(word: str) -> int:
     """Return how many words a word counts as, by its length.
 
-    Args:
-        word: The word.
-
     >>> measure_word("attention"), measure_word("x" * 120), measure_word("이 문장".split()[1])
     (1, 10, 1)
     """
@@ -141,9 +134,5 @@ def measure_word(word: str) -> int:
 
 
 def clean_text(text: str) -> str:
-    """Return a text whose control characters, which a terminal would obey, and lone surrogates are spaces.
-
-    Args:
-        text: The text.
-    """
+    """Return a text whose control characters, which a terminal would obey, and lone surrogates are spaces."""
     return text if text.isprintable() else _CONTROL.sub(" ", text)

@@ -26,11 +26,7 @@ MAX_CHARACTERS = 32 * 2**20  # of all pages
 
 
 def write_line(record: dict[str, Any]) -> None:
-    """Write a JSON object as one line.
-
-    Args:
-        record: The object.
-    """
+    """Write a JSON object as one line."""
     sys.stdout.write(json.dumps(record) + "\n")
 
 

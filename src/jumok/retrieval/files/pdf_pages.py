@@ -25,9 +25,6 @@ WALL_SECONDS = 5 * pdf_child.MAX_SECONDS if hasattr(signal, "setitimer") else pd
 def cut_pdf(descriptor: int) -> Iterator[Piece]:
     """Yield the pieces of a PDF file; their lines are pages.
 
-    Args:
-        descriptor: The open file.
-
     Raises:
         UnusableFileError: If it is damaged, encrypted, or exceeds a limit; also in the middle of the file.
         ArgumentError: If pypdf is not installed.
@@ -48,9 +45,6 @@ def cut_pdf(descriptor: int) -> Iterator[Piece]:
 
 def read_pages(descriptor: int) -> Iterator[tuple[int, str]]:
     """Yield the number and the text of each page of a PDF file.
-
-    Args:
-        descriptor: The open file.
 
     Raises:
         UnusableFileError: If it is damaged, encrypted, or exceeds a limit; also in the middle of the file.

@@ -36,7 +36,6 @@ def read_passages(path: str | Path, relative: str) -> Iterator[Passage]:
     """Yield the passages of a file, of about 60 to 100 words each.
 
     Args:
-        path: The file; a link is not followed.
         relative: The path that the passages get, relative to the indexed folder.
 
     Raises:
@@ -56,7 +55,6 @@ def read_open_file(descriptor: int, relative: str, report: Callable[[int, str], 
     """Yield the passages of an open file.
 
     Args:
-        descriptor: The open file; the caller closes it.
         relative: The path that the passages get; its ending decides how the file is read.
         report: Called with the number of each unusable line of a .po or JSON Lines file, and the reason.
 

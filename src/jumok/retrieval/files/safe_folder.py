@@ -40,7 +40,6 @@ class TextFile:
         size: Its size in bytes.
         changed_at: When its content and its inode were changed last, in nanoseconds: (mtime, ctime). A program can set
             the first, but not the second.
-        inode: The number of its inode.
     """
 
     path: bytes
@@ -90,8 +89,6 @@ class SafeFolder:
         left out. At most one folder of each level is open at a time, and no list of names is kept.
 
         Args:
-            skipped: Receives the files that are left out.
-            max_files: The largest number of files.
             excluded: A folder that is left out, such as the one that holds the index.
 
         Raises:
@@ -115,9 +112,6 @@ class SafeFolder:
 
     def open_file(self, path: bytes) -> int:
         """Return the descriptor of a regular file in the folder; the caller closes it.
-
-        Args:
-            path: Its path relative to the folder.
 
         Raises:
             UnusableFileError: If it cannot be opened, is not a regular file, or a part of its path is a link.
@@ -199,9 +193,6 @@ class SafeFolder:
 def resolve_folder(folder: str | os.PathLike[str]) -> Path:
     """Return the absolute path of a folder, without links.
 
-    Args:
-        folder: The folder.
-
     Raises:
         ArgumentError: If there is no such folder.
     """
@@ -221,7 +212,6 @@ def describe_file(path: bytes, status: os.stat_result) -> TextFile:
     """Return a file with the facts that show whether it has changed.
 
     Args:
-        path: Its path relative to the folder.
         status: What the system says about it.
     """
     return TextFile(path, status.st_size, (status.st_mtime_ns, status.st_ctime_ns), status.st_ino)

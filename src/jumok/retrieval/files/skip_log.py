@@ -45,7 +45,6 @@ class SkipLog:
 
         Args:
             path: Its path relative to the indexed folder, as the system stores it.
-            reason: Why it is not indexed.
             count: How many parts of it, such as lines, are not indexed.
         """
         if reason not in self._counts and len(self._counts) >= MAX_REASONS:
@@ -74,9 +73,6 @@ def make_printable(path: bytes) -> str:
     r"""Return a path as text that can be printed and stored anywhere.
 
     Bytes that are not UTF-8, line breaks and control characters become escapes: a terminal would obey them.
-
-    Args:
-        path: The path.
 
     >>> make_printable(b"a\nb/\xff\xea\xb0\x80.txt")
     'a\\nb/\\xff가.txt'

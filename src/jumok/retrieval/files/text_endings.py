@@ -33,9 +33,6 @@ def get_ending(name: str) -> str:
 def is_text_name(name: str) -> bool:
     """Return True if a file of this name may contain text: it has a known ending, or none.
 
-    Args:
-        name: The name of the file.
-
     >>> is_text_name("README"), is_text_name("a.md"), is_text_name("a.png")
     (True, True, False)
     """

@@ -37,11 +37,7 @@ class BoundedFile(io.RawIOBase):
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """Read bytes into a buffer.
-
-        Args:
-            buffer: The buffer.
-        """
+        """Read bytes into a buffer."""
         content = os.pread(self._descriptor, min(len(buffer), self._size - self._position), self._position)
         self._position += len(content)
         buffer[: len(content)] = content
@@ -54,9 +50,7 @@ def read_text_lines(descriptor: int, size: int, part: int = PART_CHARACTERS) -> 
     Lines end with \n, \r\n or \r. A line longer than ``part`` characters is yielded in parts that end between words.
 
     Args:
-        descriptor: The open file.
         size: Its size in bytes.
-        part: The largest number of characters of a part.
 
     Raises:
         UnusableFileError: If the file is binary, or its encoding is not recognised.
@@ -83,7 +77,6 @@ def detect_encoding(descriptor: int, size: int) -> str:
     The last three are accepted only if the letters of the file are typical for them.
 
     Args:
-        descriptor: The open file.
         size: Its size in bytes.
 
     Raises:

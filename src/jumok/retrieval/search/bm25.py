@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from jumok.errors import ArgumentError, DataError
+from jumok.files import read_limited
 
 from .ranking import check_count, select_largest
 from .tokenize import TERMS_VERSION, split_terms
@@ -23,6 +24,7 @@ from .tokenize import TERMS_VERSION, split_terms
 K1 = 1.5  # how fast further occurrences of a term stop to count
 B = 0.75  # how much the scores of long texts are reduced: 0 = not at all, 1 = in proportion to their length
 HEADER_FILE = "bm25.json"
+MAX_HEADER_BYTES = 2**20
 
 
 class BM25Index:
@@ -32,7 +34,6 @@ class BM25Index:
 
     Args:
         retriever: The index of bm25s; None if the texts contain no terms.
-        length: The number of texts.
     """
 
     def __init__(self, retriever: Any, length: int) -> None:
@@ -47,7 +48,6 @@ class BM25Index:
 
         Args:
             folder: The folder of the index. It is created if necessary; files of an earlier index are replaced.
-            texts: The texts.
 
         Raises:
             ArgumentError: If bm25s is not installed.
@@ -75,9 +75,6 @@ class BM25Index:
     def open(cls, folder: str | Path) -> BM25Index:
         """Open the index that ``build`` wrote into a folder.
 
-        Args:
-            folder: The folder.
-
         Raises:
             ArgumentError: If bm25s is not installed.
             DataError: If the index is missing, damaged, or was built with other terms; build it again.
@@ -85,7 +82,7 @@ class BM25Index:
         bm25s = _import_bm25s()
         folder = Path(folder)
         try:
-            header = json.loads((folder / HEADER_FILE).read_text())
+            header = json.loads(read_limited(folder / HEADER_FILE, MAX_HEADER_BYTES))
             length = header["texts"]
             if header["terms_version"] != TERMS_VERSION:
                 raise DataError(f"the index in {folder} was built by another version; build it again")
@@ -109,10 +106,6 @@ class BM25Index:
         Texts that share no term with the question are left out, so there may be fewer than ``count``, or none. Of
         equal scores, the smaller number comes first.
 
-        Args:
-            question: The question.
-            count: The largest number of texts to return.
-
         Raises:
             ArgumentError: If ``count`` is not a positive integer.
         """
@@ -121,10 +114,6 @@ class BM25Index:
 
     def score(self, question: str, numbers: Sequence[int]) -> list[float]:
         """Return the scores of some texts; 0 for a text that shares no term with the question.
-
-        Args:
-            question: The question.
-            numbers: The numbers of the texts.
 
         Raises:
             ArgumentError: If there is no text of such a number.
@@ -136,11 +125,7 @@ class BM25Index:
         return [float(scores[number]) for number in numbers]
 
     def knows(self, question: str) -> bool:
-        """Return True if at least one term of a question occurs in the texts.
-
-        Args:
-            question: The question.
-        """
+        """Return True if at least one term of a question occurs in the texts."""
         return bool(self._find_terms(question))
 
     def _find_terms(self, question: str) -> list[int]:

@@ -28,7 +28,6 @@ def embed_passages(
 
     Args:
         loaded: An encoder of text without a head, such as ``jumok.load("minilm")``.
-        texts: The texts.
         progress: Called after each batch with the number of texts of this call that are finished.
 
     Raises:
@@ -70,7 +69,6 @@ def embed_question(loaded: Loaded, question: str) -> np.ndarray:
 
     Args:
         loaded: The embedding model of the passages.
-        question: The question.
 
     Raises:
         ArgumentError: If the model computes no vectors of texts.
@@ -80,9 +78,6 @@ def embed_question(loaded: Loaded, question: str) -> np.ndarray:
 
 def check_embedder(loaded: Loaded) -> None:
     """Raise an error if a model does not compute vectors of texts.
-
-    Args:
-        loaded: The model.
 
     Raises:
         ArgumentError: If it does not, or has no tokenizer.

@@ -17,11 +17,7 @@ BLOCK_ROWS = 16_384  # vectors that are added at a time
 
 
 class NeighbourGraph:
-    """A stored graph of neighbouring vectors.
-
-    Args:
-        index: The index of usearch.
-    """
+    """A stored graph of neighbouring vectors."""
 
     def __init__(self, index: Any) -> None:
         self._index = index
@@ -31,7 +27,6 @@ class NeighbourGraph:
         """Build the graph of vectors, store it in a file and open it.
 
         Args:
-            file: The file; an existing one is replaced.
             matrix: The vectors [number, width], of length 1.
 
         Raises:
@@ -81,7 +76,6 @@ class NeighbourGraph:
 
         Args:
             vector: The question's vector [width], of length 1.
-            count: The largest number of vectors to return.
         """
         return np.asarray(self._index.search(vector, count, threads=1).keys, dtype=np.int64)
 

@@ -29,9 +29,5 @@ def embed_token_ids(model: Model, texts: list[list[int]]) -> Float[Tensor, "batc
 
 
 def normalize_rows(vectors: Float[Tensor, "batch width"]) -> Float[Tensor, "batch width"]:
-    """Return vectors divided by their lengths, so that the product of two of them is their cosine.
-
-    Args:
-        vectors: The vectors.
-    """
+    """Return vectors divided by their lengths, so that the product of two of them is their cosine."""
     return torch.nn.functional.normalize(vectors, dim=-1)

@@ -12,8 +12,6 @@ def select_largest(scores: np.ndarray, count: int, *, above: float = -np.inf) ->
 
     Args:
         scores: Finite scores [number].
-        count: The largest number of scores to return.
-        above: Only scores larger than this are returned.
 
     >>> select_largest(np.array([1.0, 3.0, 0.0, 3.0]), 3)
     [(1, 3.0), (3, 3.0), (0, 1.0)]
@@ -30,9 +28,6 @@ def select_largest(scores: np.ndarray, count: int, *, above: float = -np.inf) ->
 
 def check_count(count: object) -> None:
     """Raise an error unless a number of results is a positive integer.
-
-    Args:
-        count: The number of results.
 
     Raises:
         ArgumentError: If it is not.

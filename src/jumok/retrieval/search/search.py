@@ -56,12 +56,9 @@ def search(
     """Return the passages that fit a question best.
 
     Args:
-        question: The question.
         bm25: The BM25 index of the passages.
-        get_passage: Returns the passage of a number.
         vectors: The vectors of the same passages; None: only BM25 is possible.
         embedder: The model that computed the vectors; None: only BM25 is possible.
-        count: The largest number of passages to return.
         method: "bm25", "dense", "fused", or "auto": fused, which found most on held-out questions
             (bench/retrieval/recall.py), or BM25 if there are no vectors or the question is not in Latin letters.
 

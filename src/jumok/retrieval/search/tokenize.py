@@ -23,9 +23,6 @@ def split_terms(text: str) -> list[str]:
     or kana; a run of one character is a term of its own. Words are not stemmed, and no words are left out: neither
     found more passages (bench/retrieval/recall.py).
 
-    Args:
-        text: The text.
-
     >>> split_terms("The whale's jaws, 1851")
     ['the', 'whale', 'jaws', '1851']
     >>> split_terms("법 개정안")
@@ -37,9 +34,6 @@ def split_terms(text: str) -> list[str]:
 def has_paired_characters(text: str) -> bool:
     """Return True if a text contains Hangul, Chinese characters or kana.
 
-    Args:
-        text: The text.
-
     >>> has_paired_characters("AI 법"), has_paired_characters("law")
     (True, False)
     """
@@ -48,9 +42,6 @@ def has_paired_characters(text: str) -> bool:
 
 def has_latin_letters(text: str) -> bool:
     """Return True if at least half of the letters of a text are Latin, or if it has no letters.
-
-    Args:
-        text: The text.
 
     >>> has_latin_letters("Où est Ahab?"), has_latin_letters("Где кит?")
     (True, False)

@@ -45,7 +45,6 @@ class VectorIndex:
         """Open vectors that were stored with ``numpy.save``, without reading them into memory.
 
         Args:
-            file: The .npy file.
             graph_file: The file of a graph of neighbours; None: the search is exact.
 
         Raises:
@@ -79,7 +78,6 @@ class VectorIndex:
 
         Args:
             vector: The question's vector [width], of length 1.
-            count: The largest number of vectors to return.
 
         Raises:
             ArgumentError: If the vector does not fit, or ``count`` is not a positive integer.
@@ -103,7 +101,6 @@ class VectorIndex:
 
         Args:
             vector: The question's vector [width], of length 1.
-            numbers: The numbers of the vectors.
 
         Raises:
             ArgumentError: If the vector does not fit, or there is no vector of such a number.

@@ -37,10 +37,8 @@ class BuildSettings:
     """What to build.
 
     Args:
-        location: The folder of the index.
         embedder: The embedding model; None: vectors that are stored already are kept, and no others are computed.
         model: The identity of the embedding model; None with ``embedder`` None.
-        max_files: The largest number of files.
         progress: Called with a stage ("reading", "embedding", "indexing") and the finished and total number of steps.
     """
 
@@ -55,8 +53,6 @@ def build_generation(folder: SafeFolder, settings: BuildSettings, old: Generatio
     """Write a new generation and make it the current one. Call it only with the index locked.
 
     Args:
-        folder: The indexed folder.
-        settings: What to build.
         old: The current generation, from which unchanged files and vectors are taken; None: everything is read.
 
     Raises:

@@ -57,9 +57,6 @@ def load_model(name: str) -> Loaded:
 def is_readable(text: str) -> bool:
     """Return True if an English model can read a text: half of its letters are not Korean, Chinese or Japanese.
 
-    Args:
-        text: The text.
-
     >>> is_readable("a cat"), is_readable("고양이 cat"), is_readable("1, 2")
     (True, True, True)
     """

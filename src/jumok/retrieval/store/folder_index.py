@@ -54,13 +54,10 @@ def open_index(
     processes at once are safe: the second one waits.
 
     Args:
-        folder: The folder.
         embedder: The embedding model; None: search by words only (BM25), and vectors that are stored already are kept;
             "auto": the model of the stored index, else minilm if it is on this machine, else none.
         progress: Called with a stage ("reading", "embedding", "indexing") and the finished and total number of steps.
         report: Called at once with sentences that the person should read; ``FolderIndex.status.notices`` has them too.
-        max_files: The largest number of files.
-        rebuild: Read all files again, and compute all vectors again.
 
     Raises:
         ArgumentError: If there is no such folder, or the embedding model computes no vectors of texts.
@@ -92,8 +89,6 @@ class FolderIndex:
     """The passages of a folder, which can be searched. It stays usable while another process updates the index.
 
     Args:
-        generation: The current generation of the index.
-        status: What it contains.
         embedder: The embedding model for questions; None: search by words only.
     """
 
@@ -144,8 +139,6 @@ class FolderIndex:
         """Return the passages that fit a question best.
 
         Args:
-            question: The question.
-            count: The largest number of passages.
             method: "bm25" (shared words), "dense" (vectors), "fused" (both), or "auto".
 
         Raises:
@@ -172,9 +165,6 @@ def find_changes(
     """Return how the files of a folder differ from those of an index. No file is read.
 
     Args:
-        folder: The folder.
-        database: The files of the index.
-        settings: The settings of the index.
         skipped: Receives the files that are left out by their names.
     """
     new = changed = listed = 0
@@ -194,9 +184,6 @@ def describe_index(
     """Return what an index contains, and how the folder differs from it.
 
     Args:
-        folder: The indexed folder.
-        generation: The current generation.
-        settings: The settings of the index.
         action: What was done: "built", "updated" or "opened".
         notices: Sentences that the person should read.
     """

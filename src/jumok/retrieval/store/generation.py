@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import sqlite3
 from dataclasses import asdict, dataclass
@@ -17,6 +16,7 @@ from typing import Any
 
 from jumok.checkpoint.manifest import compute_sha256
 from jumok.errors import JumokError
+from jumok.files import flush_to_disk, read_limited, write_atomically
 from jumok.retrieval.files import PASSAGES_VERSION
 from jumok.retrieval.search import TERMS_VERSION
 
@@ -45,20 +45,14 @@ class Header:
     """What a generation says about itself.
 
     Args:
-        format: The FORMAT_VERSION that wrote it.
-        passages_version: The version of the rules that cut passages.
         terms_version: The version of the rules that split passages into terms.
         folder: The indexed folder, as printable text.
         embedder: The name of the embedding model; None without vectors.
         model: The identity of the embedding model; None without vectors.
-        vectors: How many passages have a vector.
         missing: How many passages have none, although the model could read them.
         unreadable: How many passages the model cannot read.
-        files: How many files have passages.
-        passages: The number of passages.
         bytes: The size of these files.
         built_at: When it was written, as ISO 8601.
-        seconds: How long that took.
         passages_per_second: How many passages were read or embedded in each of these seconds.
         checksums: The size and SHA-256 of each file of the generation.
     """
@@ -114,7 +108,6 @@ def open_current(location: Path, *, verify: bool = False, check_files: bool = Tr
     """Return the current generation of an index; None if there is no index.
 
     Args:
-        location: The folder of the index.
         verify: Hash every file and let SQLite check its pages. By default only an index of up to 256 MB is hashed, and
             of a larger one the sizes are compared.
         check_files: Check the files at all; otherwise only the header is read.
@@ -123,9 +116,9 @@ def open_current(location: Path, *, verify: bool = False, check_files: bool = Tr
         DamagedIndexError: If a file is missing, or not as it was written, or if another version has written the index.
     """
     try:
-        pointer = json.loads(_read_small_file(location / CURRENT_FILE))
+        pointer = json.loads(read_limited(location / CURRENT_FILE, MAX_HEADER_BYTES))
         folder = location / Path(pointer["generation"]).name
-        header_bytes = _read_small_file(folder / HEADER_FILE)
+        header_bytes = read_limited(folder / HEADER_FILE, MAX_HEADER_BYTES)
         is_unchanged = hashlib.sha256(header_bytes).hexdigest() == pointer["sha256"]
         stored = json.loads(header_bytes)
     except FileNotFoundError as error:
@@ -149,51 +142,40 @@ def publish(location: Path, folder: Path, facts: dict[str, Any]) -> Generation:
     """Make a complete generation the current one, and remove the others.
 
     Args:
-        location: The folder of the index.
-        folder: The generation; its files are complete.
         facts: The fields of its header, except the versions and checksums.
     """
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     for path in [*files, *{path.parent for path in files}]:
-        _flush_to_disk(path)
+        flush_to_disk(path)
     checksums = {str(path.relative_to(folder)): (path.stat().st_size, compute_sha256(path)) for path in files}
     header = Header(FORMAT_VERSION, PASSAGES_VERSION, TERMS_VERSION, **facts, checksums=checksums)
     content = json.dumps(asdict(header), indent=1).encode()
-    _write_file(folder / HEADER_FILE, content)
-    _flush_to_disk(folder)
-    _flush_to_disk(location)
+    write_atomically(folder / HEADER_FILE, content)
+    flush_to_disk(folder)
+    flush_to_disk(location)
 
     pointer = {"generation": folder.name, "sha256": hashlib.sha256(content).hexdigest()}
-    temporary = location / f"{CURRENT_FILE}.part"
-    _write_file(temporary, json.dumps(pointer).encode())
-    os.replace(temporary, location / CURRENT_FILE)
-    _flush_to_disk(location)
+    write_atomically(location / CURRENT_FILE, json.dumps(pointer))
+    flush_to_disk(location)
     generation = Generation(folder, header)
     remove_leftovers(generation)
     return generation
 
 
 def remove_leftovers(generation: Generation) -> None:
-    """Remove older generations, and what killed processes have left. Call it only with the index locked.
-
-    Args:
-        generation: The current generation.
-    """
+    """Remove older generations, and what killed processes have left. Call it only with the index locked."""
     location = generation.folder.parent
     for folder in location.glob(f"{PREFIX}*"):
         if folder != generation.folder:
             shutil.rmtree(folder, ignore_errors=True)
-    (location / f"{CURRENT_FILE}.part").unlink(missing_ok=True)
+    for path in location.glob(f".{CURRENT_FILE}.*"):
+        path.unlink(missing_ok=True)
     if not generation.header.missing and generation.header.embedder is not None:
         remove_pending(location)
 
 
 def remove_pending(location: Path) -> None:
-    """Remove the vectors of an interrupted run.
-
-    Args:
-        location: The folder of the index.
-    """
+    """Remove the vectors of an interrupted run."""
     for path in location.glob(f"{PENDING_FILE}*"):
         path.unlink(missing_ok=True)
 
@@ -205,7 +187,7 @@ def _check_files(generation: Generation, verify: bool) -> None:
         path = generation.folder / name
         try:
             actual_size = path.stat().st_size
-            if actual_size != size:
+            if actual_size != size or not path.is_file():
                 raise DamagedIndexError(f"{name} has {actual_size:,} bytes instead of {size:,}")
             if (verify or total <= HASHED_BYTES) and compute_sha256(path) != sha256:
                 raise DamagedIndexError(f"{name} has changed")
@@ -220,24 +202,3 @@ def _check_files(generation: Generation, verify: bool) -> None:
         database.close()
         if damage is not None:
             raise DamagedIndexError(f"{PASSAGES_FILE}: {damage}")
-
-
-def _read_small_file(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(MAX_HEADER_BYTES)
-
-
-def _write_file(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _flush_to_disk(path: Path) -> None:
-    """Write a file or folder to the disk, not only into the kernel's buffers."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -44,7 +44,6 @@ def lock_index(location: Path, report: Callable[[str], None]) -> Iterator[None]:
     """Let one process at a time open or write an index; others wait. The lock ends with its process.
 
     Args:
-        location: The folder of the index.
         report: Called with a sentence if another process holds the lock.
 
     Raises:

@@ -14,9 +14,7 @@ class FileChanges:
     """How the files of a folder differ from its index.
 
     Args:
-        new: Files that the index does not have.
         changed: Files that have other content, or may have.
-        removed: Files that are no longer in the folder.
     """
 
     new: int = 0
@@ -36,15 +34,9 @@ class IndexStatus:
     """What an index contains, and what opening it has done.
 
     Args:
-        folder: The indexed folder.
-        location: The folder of the index in the cache.
-        files: How many files have passages.
-        passages: The number of passages.
         bytes: The size of these files.
-        skipped: The first files of each reason that are not indexed.
         skipped_counts: How many files are not indexed, by reason.
         embedder: The model that computed the vectors; None if there are none.
-        vectors: How many passages have a vector.
         unreadable: Passages without a vector because they are in Korean, Chinese or Japanese, which the model cannot
             read.
         built_at: When the index was written, as ISO 8601.

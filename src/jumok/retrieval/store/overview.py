@@ -27,11 +27,7 @@ class StoredIndex:
     """One index in the cache.
 
     Args:
-        location: Its folder in the cache.
         folder: The indexed folder; None if the index cannot be read.
-        exists: Whether the indexed folder still exists.
-        passages: The number of passages.
-        bytes: The size of the index on the disk.
         built_at: When it was written, as ISO 8601; None if the index cannot be read.
     """
 
@@ -53,9 +49,7 @@ def inspect_index(
     """Return what the index of a folder contains, and what has changed since; nothing is written.
 
     Args:
-        folder: The folder.
         verify: Hash every file of the index, whatever its size.
-        max_files: The largest number of files.
 
     Returns:
         The status; None if the folder is not indexed.
@@ -86,7 +80,6 @@ def remove_index(folder: str | os.PathLike[str], report: Callable[[str], None] =
     """Remove the index of a folder from the cache. The folder itself need not exist any more.
 
     Args:
-        folder: The folder.
         report: Called with a sentence if another process holds the index.
 
     Returns:
@@ -131,11 +124,7 @@ def list_indexes() -> list[StoredIndex]:
 
 
 def measure_folder(folder: Path) -> int:
-    """Return the size of the files below a folder in bytes.
-
-    Args:
-        folder: The folder.
-    """
+    """Return the size of the files below a folder in bytes."""
     total = 0
     for path in folder.rglob("*"):
         try:

@@ -24,11 +24,7 @@ CREATE TABLE problems (path BLOB, line INTEGER, reason TEXT, count INTEGER);
 
 
 class PassageDatabase:
-    """The files and passages of one index. A path is stored as the system stores it; a number counts passages from 0.
-
-    Args:
-        connection: The open database.
-    """
+    """The files and passages of one index. A path is stored as the system stores it; numbers count passages from 0."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -48,9 +44,6 @@ class PassageDatabase:
     @classmethod
     def open(cls, file: Path) -> PassageDatabase:
         """Open a finished database for reading. It stays readable when the file is removed.
-
-        Args:
-            file: The file.
 
         Raises:
             sqlite3.Error: If SQLite cannot read it.
@@ -86,9 +79,6 @@ class PassageDatabase:
     def get(self, number: int) -> Passage:
         """Return a passage.
 
-        Args:
-            number: Its number.
-
         Raises:
             ArgumentError: If there is no such passage.
             DataError: If the database is damaged.
@@ -107,7 +97,6 @@ class PassageDatabase:
         """Yield the texts of passages in their order.
 
         Args:
-            start: The number of the first passage.
             stop: The number after the last one; None: all.
         """
         rows = self._connection.execute(
@@ -139,33 +128,21 @@ class PassageDatabase:
         return row[0], row[1], int(row[2])
 
     def add_file(self, file: TextFile) -> None:
-        """List a file, without passages.
-
-        Args:
-            file: The file.
-        """
+        """List a file, without passages."""
         self._connection.execute(
             "INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, NULL, 0, 0)",
             (file.path, file.size, *file.changed_at, file.inode),
         )
 
     def contains(self, file: TextFile) -> bool:
-        """Return True if a file is listed and has not changed.
-
-        Args:
-            file: The file as it is now.
-        """
+        """Return True if a file is listed and has not changed."""
         row = self._connection.execute(
             "SELECT size, modified, changed, inode FROM files WHERE path = ?", (file.path,)
         ).fetchone()
         return row == (file.size, *file.changed_at, file.inode)
 
     def knows_path(self, path: bytes) -> bool:
-        """Return True if a file of this path is listed.
-
-        Args:
-            path: The path.
-        """
+        """Return True if a file of this path is listed."""
         return self._connection.execute("SELECT 1 FROM files WHERE path = ?", (path,)).fetchone() is not None
 
     def list_files(self) -> Iterator[TextFile]:
@@ -178,33 +155,20 @@ class PassageDatabase:
             last = rows[-1][0]
 
     def add_passage(self, number: int, path: bytes, passage: Passage) -> None:
-        """Add a passage.
-
-        Args:
-            number: Its number.
-            path: Its file.
-            passage: The passage.
-        """
+        """Add a passage."""
         self._connection.execute(
             "INSERT INTO passages VALUES (?, ?, ?, ?, ?, ?, ?)",
             (number, path, passage.first, passage.last, passage.unit, passage.text, compute_digest(passage.text)),
         )
 
     def remove_passages(self, start: int) -> None:
-        """Remove the passages from a number on.
-
-        Args:
-            start: The number of the first one.
-        """
+        """Remove the passages from a number on."""
         self._connection.execute("DELETE FROM passages WHERE number >= ?", (start,))
 
     def finish_file(self, path: bytes, start: int, count: int, reason: str | None) -> None:
         """Record the passages of a file.
 
         Args:
-            path: The file.
-            start: The number of its first passage.
-            count: The number of its passages.
             reason: Why it has none; None if it has.
         """
         self._connection.execute(
@@ -215,29 +179,18 @@ class PassageDatabase:
         """Record lines of a file that could not be used.
 
         Args:
-            path: The file.
-            line: The first such line.
-            reason: What is wrong.
             count: How many such lines there are.
         """
         self._connection.execute("INSERT INTO problems VALUES (?, ?, ?, ?)", (path, line, reason, count))
 
     def attach(self, file: Path) -> None:
-        """Let ``copy_file`` read another database.
-
-        Args:
-            file: The file of that database.
-        """
+        """Let ``copy_file`` read another database."""
         self._connection.execute("COMMIT")
         self._connection.execute("ATTACH ? AS old", (f"{file.absolute().as_uri()}?mode=ro&immutable=1",))
         self._connection.execute("BEGIN")
 
     def copy_file(self, file: TextFile, start: int) -> int | None:
         """Copy what the attached database has of a file that has not changed.
-
-        Args:
-            file: The file.
-            start: The number that its first passage gets.
 
         Returns:
             The number of its passages; None if the other database does not have the file, or it has changed.
@@ -267,11 +220,7 @@ class PassageDatabase:
         self._connection.execute("CREATE INDEX digests ON passages (digest)")
 
     def report_skipped(self, skipped: SkipLog) -> None:
-        """Report the listed files without passages, and the lines that could not be used.
-
-        Args:
-            skipped: Receives them.
-        """
+        """Report the listed files without passages, and the lines that could not be used."""
         for path, reason in self._connection.execute(
             "SELECT path, reason FROM files WHERE reason IS NOT NULL ORDER BY path"
         ):
@@ -281,9 +230,5 @@ class PassageDatabase:
 
 
 def compute_digest(text: str) -> bytes:
-    """Return a short digest of a text: passages with the same text have the same vector.
-
-    Args:
-        text: The text.
-    """
+    """Return a short digest of a text: passages with the same text have the same vector."""
     return hashlib.sha256(text.encode()).digest()[:16]

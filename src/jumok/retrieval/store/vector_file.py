@@ -27,7 +27,6 @@ class PendingVectors:
 
     Args:
         file: The SQLite database; a damaged one, or one of another model, is replaced.
-        model: The identity of the embedding model.
     """
 
     def __init__(self, file: Path, model: str) -> None:
@@ -54,11 +53,7 @@ class PendingVectors:
         return connection
 
     def get(self, digest: bytes) -> np.ndarray | None:
-        """Return a vector; None if it is not stored, or damaged.
-
-        Args:
-            digest: The digest of the text.
-        """
+        """Return a vector; None if it is not stored, or damaged."""
         try:
             row = self._connection.execute(
                 "SELECT vector, checksum FROM vectors WHERE digest = ?", (digest,)
@@ -70,11 +65,7 @@ class PendingVectors:
         return np.frombuffer(row[0], dtype=DTYPE)
 
     def add(self, vectors: Iterable[tuple[bytes, np.ndarray]]) -> None:
-        """Store vectors on the disk.
-
-        Args:
-            vectors: The digest of each text, and its vector.
-        """
+        """Store vectors on the disk."""
         rows = [(digest, vector.tobytes(), zlib.crc32(vector.tobytes())) for digest, vector in vectors]
         with self._connection:
             self._connection.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)", rows)
@@ -92,23 +83,14 @@ class PendingVectors:
 
 
 class OldVectors:
-    """The vectors of an earlier generation of the index, by the digest of their texts.
-
-    Args:
-        database: Its passages.
-        file: Its vectors.
-    """
+    """The vectors of an earlier generation of the index, by the digest of their texts."""
 
     def __init__(self, database: PassageDatabase, file: Path) -> None:
         self._database = database
         self._matrix = np.load(file, mmap_mode="r", allow_pickle=False)
 
     def get(self, digest: bytes) -> np.ndarray | None:
-        """Return a vector; None if there is none.
-
-        Args:
-            digest: The digest of the text.
-        """
+        """Return a vector; None if there is none."""
         number = self._database.find_digest(digest)
         if number is None:
             return None
@@ -120,8 +102,6 @@ class VectorWriter:
     """Write the vectors of a database's passages into a file, one row each. Passages without a vector have zeros.
 
     Args:
-        file: The .npy file.
-        database: The passages.
         sources: Where vectors may be stored already.
     """
 
@@ -149,8 +129,6 @@ class VectorWriter:
         """Compute the missing vectors. Those of each chunk are stored, so that an interrupted run can continue.
 
         Args:
-            name: The embedding model.
-            pending: Stores the vectors.
             progress: Called with the number of finished passages, and of all missing ones.
         """
         if not self.missing:

@@ -16,7 +16,6 @@ class CutPassage:
     """A passage that stood before a reader, and what happened to the answer without it.
 
     Args:
-        hit: The passage, with the scores of the search.
         change: The change of the answer's log-probability when the passage is cut, in nats: -5 means that the answer is
             e^5 = 148 times less probable without it. None if nothing was read.
         word: The word of the answer whose probability falls most without the passage; "" if nothing was read.
@@ -24,6 +23,8 @@ class CutPassage:
         attention: The share of the attention that the passage receives while the answer is written, averaged over
             layers, heads and tokens. None if it was not measured.
         is_control: Whether the search did not find the passage: it was chosen at random, to compare with.
+        missing: If the answer depends on the passage, the numbers and names of the answer that the passage does not
+            contain.
     """
 
     hit: Hit
@@ -32,6 +33,7 @@ class CutPassage:
     word_change: float | None = None
     attention: float | None = None
     is_control: bool = False
+    missing: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields for JSON."""
@@ -51,6 +53,7 @@ class CutPassage:
             "word_change": self.word_change,
             "attention": self.attention,
             "control": self.is_control,
+            "missing": list(self.missing),
         }
 
 
@@ -59,7 +62,6 @@ class Answer:
     """The answer to a question.
 
     Args:
-        question: The question.
         verdict: "supported", "not supported" or "nothing fits"; None if the passages were searched but not read.
         text: The text that the reader wrote; None if nothing was read.
         log_probability: The log-probability of the text, in nats; None if nothing was read.
@@ -85,11 +87,18 @@ class Answer:
 
     @property
     def citation(self) -> CutPassage | None:
-        """The passage without which a word of the answer loses most; None if the verdict is not "supported"."""
-        candidates = [passage for passage in self.passages if not passage.is_control and passage.change is not None]
-        if self.verdict != "supported" or not candidates:
+        """The passage that supports the answer; None if the verdict is not "supported"."""
+        if self.verdict != "supported":
             return None
-        return min(candidates, key=lambda passage: passage.word_change or 0.0)
+        candidates = [passage for passage in self.passages if not passage.is_control and not passage.missing]
+        return _find_most_needed(candidates)
+
+    @property
+    def lacking_passage(self) -> CutPassage | None:
+        """The passage that an answer without support depends on, but which lacks its numbers or names; or None."""
+        if self.verdict != "not supported":
+            return None
+        return _find_most_needed([passage for passage in self.passages if passage.missing])
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields for JSON."""
@@ -105,3 +114,9 @@ class Answer:
             "note": self.note,
             "passages": [passage.to_json() for passage in self.passages],
         }
+
+
+def _find_most_needed(passages: list[CutPassage]) -> CutPassage | None:
+    """Return the passage without which a word of the answer loses most."""
+    measured = [passage for passage in passages if passage.word_change is not None]
+    return min(measured, key=lambda passage: passage.word_change or 0.0, default=None)

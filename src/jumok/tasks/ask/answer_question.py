@@ -15,6 +15,7 @@ from jumok.retrieval.search import SearchResult
 
 from .answer import Answer, CutPassage
 from .controls import PassageCollection, choose_controls
+from .missing_words import find_missing_words
 from .reader_choice import create_reader
 from .reading import Reader, Reading
 from .verdict import Verdict, VerdictRule
@@ -32,8 +33,6 @@ class SearchableIndex(PassageCollection, Protocol):
         """Return the passages that fit a question best.
 
         Args:
-            question: The question.
-            count: The largest number of passages.
             method: "auto", "bm25", "dense" or "fused".
         """
         ...
@@ -48,8 +47,6 @@ class AskSettings:
         limit: The largest number of tokens of the answer.
         method: How passages are found: "auto", "bm25", "dense" or "fused".
         why: Also measure the attention on each passage, and the effect of control passages.
-        controls: The number of control passages.
-        rule: The thresholds of the verdict.
     """
 
     passages: int = 1
@@ -120,7 +117,14 @@ def _answer(
     report("reading")
     reading = reader.read(question, [hit.passage.text for hit in hits], settings.limit)
     report("cutting each passage")
-    passages = measure_cuts(reader, reading, hits)
+    rule = settings.rule
+    passages = [
+        dataclasses.replace(cut, missing=find_missing_words(reading.text, cut.hit.passage.text, question))
+        if rule.is_needed(cut)
+        else cut
+        for cut in measure_cuts(reader, reading, hits)
+    ]
+    verdict = rule.judge(question, passages, len(index)) if reading.text else "nothing fits"
     if settings.why:
         report("measuring attention")
         weights = reader.measure_attention(reading)
@@ -131,8 +135,6 @@ def _answer(
         passages += measure_controls(
             index, reader, reading, {hit.number for hit in search_result.hits}, settings.controls
         )
-    word_changes = [passage.word_change or 0.0 for passage in passages if not passage.is_control]
-    verdict = settings.rule.judge(question, hits, len(index), word_changes) if reading.text else "nothing fits"
     log_probability = sum(reading.log_probabilities)
     return Answer(question, verdict, reading.text, log_probability, tuple(passages), method, note, reading)
 
@@ -151,13 +153,7 @@ def join_notes(*notes: str | None) -> str | None:
 
 
 def measure_cuts(reader: Reader, reading: Reading, hits: Sequence[Hit]) -> list[CutPassage]:
-    """Return each passage with the change of the text's log-probability when it is cut.
-
-    Args:
-        reader: The reader.
-        reading: The text, with its question and passages.
-        hits: The passages, as the search found them.
-    """
+    """Return each passage with the change of the text's log-probability when it is cut."""
     passages = []
     for hit, scores in zip(hits, reader.score_cuts(reading), strict=True):
         changes = [after - before for after, before in zip(scores, reading.log_probabilities, strict=True)]
@@ -173,11 +169,7 @@ def measure_controls(
     """Put control passages before the other passages, and cut each of them; the text of the answer stays the same.
 
     Args:
-        index: All passages.
-        reader: The reader.
-        reading: The text, with its question and passages.
         excluded: The numbers of passages that may be about the question.
-        count: How many controls.
     """
     length = max(map(len, reading.passages))
     hits = choose_controls(index, reading.question, excluded, length, count)

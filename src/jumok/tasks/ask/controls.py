@@ -34,10 +34,7 @@ def choose_controls(
     """Return random passages of a similar length. The same question in the same index gives the same passages.
 
     Args:
-        passages: All passages.
-        question: The question, which seeds the choice.
         excluded: The numbers of passages that may fit the question.
-        length: The length that the controls should have, in characters.
         count: How many controls; fewer are returned if there are too few passages.
     """
     generator = random.Random(f"{len(passages)} {question}")

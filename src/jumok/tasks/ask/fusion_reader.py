@@ -35,11 +35,7 @@ class FusionReader:
         self.tokenizer = loaded.require_tokenizer()
 
     def explain_unreadable(self, question: str) -> str | None:
-        """Return why the model cannot read a question; None if it can.
-
-        Args:
-            question: The question.
-        """
+        """Return why the model cannot read a question; None if it can."""
         return explain_split_characters(self.tokenizer, question)
 
     @torch.inference_mode()
@@ -47,9 +43,6 @@ class FusionReader:
         """Return the most probable text, token by token.
 
         Args:
-            question: The question.
-            passages: The texts of the passages.
-            limit: The largest number of tokens.
             cut: The indices of passages that the decoder may not read.
         """
         source = self._encode_source(question, passages)
@@ -78,8 +71,6 @@ class FusionReader:
         """Return the log-probabilities of a text that is given, token by token.
 
         Args:
-            question: The question.
-            passages: The texts of the passages.
             token_ids: The tokens of the text, at least one.
         """
         source = self._encode_source(question, passages)
@@ -93,11 +84,7 @@ class FusionReader:
 
     @torch.inference_mode()
     def score_cuts(self, reading: Reading) -> list[tuple[float, ...]]:
-        """Return for each passage the log-probabilities of the text's tokens without that passage.
-
-        Args:
-            reading: The text, with its question and passages.
-        """
+        """Return for each passage the log-probabilities of the text's tokens without that passage."""
         if not reading.token_ids:
             return [() for _ in reading.passages]
         source = self._encode_source(reading.question, reading.passages)
@@ -109,11 +96,7 @@ class FusionReader:
 
     @torch.inference_mode()
     def measure_attention(self, reading: Reading) -> list[float]:
-        """Return for each passage the cross-attention on it, averaged over layers, heads and tokens of the text.
-
-        Args:
-            reading: The text, with its question and passages.
-        """
+        """Return for each passage the cross-attention on it, averaged over layers, heads and tokens of the text."""
         if not reading.token_ids:
             return [0.0 for _ in reading.passages]
         source = self._encode_source(reading.question, reading.passages)

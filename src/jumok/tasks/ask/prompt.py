@@ -18,9 +18,7 @@ class Prompt:
     """A prompt as tokens, with the positions of each passage.
 
     Args:
-        token_ids: The tokens of the prompt.
         passages: For each passage, the positions of its tokens, in the order of the passages that were given.
-        question: The positions of the question.
     """
 
     token_ids: list[int]
@@ -33,11 +31,6 @@ def build_prompt(tokenizer: Tokenizer, question: str, passages: Sequence[str]) -
 
     The passages are written in reverse order: the first one, which fits best, stands directly before the question. A
     model of instructions reads them in its chat template; another one reads plain text that ends with "Answer:".
-
-    Args:
-        tokenizer: The tokenizer of the model.
-        question: The question.
-        passages: The texts of the passages, the best one first.
     """
     token_ids: list[int] = []
     ranges: list[range] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Sequence
 
 import torch
@@ -34,23 +35,18 @@ class PromptReader:
         self.loaded = loaded
         self.model = loaded.model
         self.tokenizer = loaded.require_tokenizer()
-        # The keys and values of the last reading: the cuts need those of the tokens before each passage.
-        self._cached_tokens: list[int] = []
-        self._cache = Cache()
+        # The tokens of the last reading with their keys and values: the cuts need those before each passage. A deque,
+        # because only one of two threads may take the cache.
+        self._last_reading: deque[tuple[list[int], Cache]] = deque(maxlen=1)
 
     def explain_unreadable(self, question: str) -> str | None:
-        """Return why the model cannot read a question; None if it can.
-
-        Args:
-            question: The question.
-        """
+        """Return why the model cannot read a question; None if it can."""
         return explain_split_characters(self.tokenizer, question)
 
     def build_prompt(self, question: str, passages: Sequence[str], limit: int = 0) -> Prompt:
         """Return the prompt for a question and passages.
 
         Args:
-            question: The question.
             passages: The texts of the passages, the best one first.
             limit: The number of tokens that the answer may take.
 
@@ -71,9 +67,6 @@ class PromptReader:
         """Return the most probable text, token by token. It ends with an end token or at the end of a line.
 
         Args:
-            question: The question.
-            passages: The texts of the passages, the best one first.
-            limit: The largest number of tokens.
             cut: The indices of passages that are cut: no token outside of them may attend to them.
 
         Raises:
@@ -109,7 +102,7 @@ class PromptReader:
                     logits = self._forward([token], cache, 1, [position] if cut else None)
 
         if not cut:
-            self._cached_tokens, self._cache = prompt.token_ids, cache
+            self._last_reading.append((prompt.token_ids, cache))
         text = self.tokenizer.decode(tokens).strip()
         words = list_words(self.tokenizer, tokens)
         return Reading(question, tuple(passages), tuple(tokens), text, tuple(log_probabilities), words, not has_ended)
@@ -119,16 +112,14 @@ class PromptReader:
         """Return the log-probabilities of a text that is given, token by token.
 
         Args:
-            question: The question.
-            passages: The texts of the passages, the best one first.
             token_ids: The tokens of the text, at least one.
         """
         prompt = self.build_prompt(question, passages, len(token_ids))
         tokens = [*prompt.token_ids, *token_ids[:-1]]
         cache = Cache(capacity=len(tokens))
-        self._cached_tokens, self._cache = prompt.token_ids, cache
         with use_fastest_threads(self.model, len(tokens)):
             logits = self._forward(tokens, cache, len(token_ids))
+        self._last_reading.append((prompt.token_ids, cache))
         log_probabilities = get_token_log_probabilities(logits, token_ids)
         text = self.tokenizer.decode(token_ids).strip()
         words = list_words(self.tokenizer, token_ids)
@@ -136,11 +127,7 @@ class PromptReader:
 
     @torch.inference_mode()
     def score_cuts(self, reading: Reading) -> list[tuple[float, ...]]:
-        """Return for each passage the log-probabilities of the text's tokens without that passage.
-
-        Args:
-            reading: The text, with its question and passages.
-        """
+        """Return for each passage the log-probabilities of the text's tokens without that passage."""
         if not reading.token_ids:
             return [() for _ in reading.passages]
         prompt = self.build_prompt(reading.question, reading.passages, len(reading.token_ids))
@@ -153,9 +140,6 @@ class PromptReader:
         """Return for each passage the attention of the answer's tokens, averaged over layers, heads and tokens.
 
         The row of the last prompt token is the first one, as it predicts the first token of the answer.
-
-        Args:
-            reading: The text, with its question and passages.
         """
         if not reading.token_ids:
             return [0.0 for _ in reading.passages]
@@ -199,14 +183,16 @@ class PromptReader:
         return scores
 
     def _take_cache(self, tokens: list[int], length: int) -> Cache:
-        """Return a cache with the first tokens: that of the last reading, if it began with them."""
-        if self._cached_tokens[:length] == tokens[:length] and self._cache.length >= length:
-            cache = self._cache
-        else:
-            cache = Cache()
-            with use_fastest_threads(self.model, length):
-                self._forward(tokens[:length], cache, 1)
-        self._cached_tokens, self._cache = [], Cache()  # the caller changes the cache
+        """Return a cache with the first tokens, for the caller to change: that of the last reading if it began so."""
+        try:
+            last_tokens, cache = self._last_reading.pop()
+        except IndexError:
+            last_tokens, cache = [], Cache()
+        if last_tokens[:length] == tokens[:length] and cache.length >= length:
+            return cache
+        cache = Cache()
+        with use_fastest_threads(self.model, length):
+            self._forward(tokens[:length], cache, 1)
         return cache
 
     def _score_knocked_out(self, prompt: Prompt, answer: Sequence[int]) -> list[tuple[float, ...]]:

@@ -22,10 +22,6 @@ class Reading:
     """The text that a reader wrote for a question and passages.
 
     Args:
-        question: The question.
-        passages: The texts of the passages, the best one first.
-        token_ids: The tokens of the text.
-        text: The tokens as text.
         log_probabilities: The natural logarithm of each token's probability, given the tokens before it.
         words: For each token, the word that it belongs to.
         reached_limit: Whether the text stopped because it had the largest number of tokens.
@@ -45,31 +41,15 @@ class Reader(Protocol):
     """A model that answers a question from passages."""
 
     def explain_unreadable(self, question: str) -> str | None:
-        """Return why the model cannot read a question; None if it can.
-
-        Args:
-            question: The question.
-        """
+        """Return why the model cannot read a question; None if it can."""
         ...
 
     def read(self, question: str, passages: Sequence[str], limit: int) -> Reading:
-        """Return the most probable text, token by token.
-
-        Args:
-            question: The question.
-            passages: The texts of the passages, the best one first.
-            limit: The largest number of tokens.
-        """
+        """Return the most probable text, token by token."""
         ...
 
     def score(self, question: str, passages: Sequence[str], token_ids: Sequence[int]) -> Reading:
-        """Return the log-probabilities of a text that is given, token by token.
-
-        Args:
-            question: The question.
-            passages: The texts of the passages, the best one first.
-            token_ids: The tokens of the text.
-        """
+        """Return the log-probabilities of a text that is given, token by token."""
         ...
 
     def score_cuts(self, reading: Reading) -> list[tuple[float, ...]]:
@@ -77,9 +57,6 @@ class Reader(Protocol):
 
         A passage is cut by removing its keys: no token outside of it may attend to it. Everything else stays, also
         the positions.
-
-        Args:
-            reading: The text, with its question and passages.
         """
         ...
 
@@ -87,9 +64,6 @@ class Reader(Protocol):
         """Return for each passage the attention that it receives while the text is written.
 
         The weights on the passage's tokens are added up, and averaged over all layers, heads and tokens of the text.
-
-        Args:
-            reading: The text, with its question and passages.
         """
         ...
 
@@ -99,10 +73,6 @@ def explain_split_characters(tokenizer: Tokenizer, question: str) -> str | None:
 
     A tokenizer that was trained on a language has a token for most of its syllables; any other one splits each of them
     into bytes.
-
-    Args:
-        tokenizer: The tokenizer of the model.
-        question: The question.
     """
     characters = "".join(character for character in question if has_paired_characters(character))
     if not characters or len(tokenizer.encode(characters, special=False)) < MAX_TOKENS_PER_CHARACTER * len(characters):
@@ -114,12 +84,7 @@ def explain_split_characters(tokenizer: Tokenizer, question: str) -> str | None:
 
 
 def list_words(tokenizer: Tokenizer, token_ids: Sequence[int]) -> tuple[str, ...]:
-    """Return for each token the word that it belongs to, without spaces and punctuation around it.
-
-    Args:
-        tokenizer: The tokenizer of the model.
-        token_ids: The tokens of a text.
-    """
+    """Return for each token the word that it belongs to, without spaces and punctuation around it."""
     words = [""] * len(token_ids)
     for word, positions in group_words(tokenizer, token_ids):
         for position in positions:
@@ -131,7 +96,6 @@ def get_token_log_probabilities(logits: Float[Tensor, "token vocab"], token_ids:
     """Return the log-probability of each token.
 
     Args:
-        logits: The logits of each position.
         token_ids: One token for each position.
     """
     chosen = torch.tensor(token_ids, device=logits.device)[:, None]

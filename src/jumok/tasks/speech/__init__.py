@@ -1,7 +1,13 @@
 """Speech to text: transcribe audio of any length in windows, with times, and write subtitles."""
 
 from .transcribe import transcribe, transcribe_segments
-from .transcript import Segment, Transcript, TranscriptionSettings, parse_transcription_settings
+from .transcript import (
+    Segment,
+    Transcript,
+    TranscriptionSettings,
+    describe_foreign_speech,
+    parse_transcription_settings,
+)
 from .word_times import Word, find_word_times
 
 __all__ = [
@@ -9,6 +15,7 @@ __all__ = [
     "Transcript",
     "TranscriptionSettings",
     "Word",
+    "describe_foreign_speech",
     "find_word_times",
     "parse_transcription_settings",
     "transcribe",

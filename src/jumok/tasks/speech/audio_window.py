@@ -56,7 +56,6 @@ def cut_window(
     """Return the spectrogram of one window, as transcription reads it, and the window.
 
     Args:
-        model: The speech model.
         samples: The recording at 16 kHz.
         begin: Where the window begins, in seconds.
 
@@ -76,10 +75,6 @@ def cut_window(
 
 
 def label_positions(window: AudioWindow) -> list[str]:
-    """Return the time of each position of the encoder, such as "1.24 s", counted from the start of the recording.
-
-    Args:
-        window: The window.
-    """
+    """Return the time of each position of the encoder, such as "1.24 s", counted from the start of the recording."""
     count = round(window.window * POSITIONS_PER_SECOND)
     return [f"{window.begin + index / POSITIONS_PER_SECOND:.2f} s" for index in range(count)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import ExitStack
 
 import torch
 
@@ -41,12 +40,14 @@ def transcribe_with_edits(
     if not isinstance(loaded, Loaded) or not isinstance(loaded.model, Speech):
         raise ArgumentError("a transcript needs a lens on a speech model: jumok.Lens(jumok.load(...))")
     features = features.to(loaded.model.device)
-    with ExitStack() as stack:
-        if edits:
-            start = torch.tensor([[loaded.model.start_token]], device=features.device)
-            listener = lens.create_edit_listener(edits, lens.find_sites(features, start))
-            stack.enter_context(listen(listener))
+    if not edits:
         return transcribe_window(loaded, features, language)
+    start = torch.tensor([[loaded.model.start_token]], device=features.device)
+    listener = lens.create_edit_listener(edits, lens.find_sites(features, start))
+    with listen(listener):
+        transcript = transcribe_window(loaded, features, language)
+    listener.check_applied()
+    return transcript
 
 
 def hide_audio(model: Speech, start: float, end: float) -> list[KnockOut]:
@@ -57,9 +58,7 @@ def hide_audio(model: Speech, start: float, end: float) -> list[KnockOut]:
     the loudness of its loudest frame, which scales the spectrogram of the whole recording.
 
     Args:
-        model: The speech model.
         start: Where the stretch begins, in seconds from the start of the window.
-        end: Where it ends.
 
     Raises:
         ArgumentError: If the stretch is empty, or not inside the window.

@@ -32,10 +32,8 @@ class HeardWord:
     """A word of a transcript, and when it is spoken.
 
     Args:
-        text: The word.
         rows: The decoder's rows that write its tokens: each writes the token after the one that it read.
         start: Where it begins, in seconds from the start of the window.
-        end: Where it ends.
     """
 
     text: str
@@ -46,9 +44,6 @@ class HeardWord:
 
 def list_timing_heads(loaded: Loaded) -> list[Head]:
     """Return the cross-attention heads that follow the audio in time, as word times use them; all if none is known.
-
-    Args:
-        loaded: A speech model.
 
     Raises:
         ArgumentError: If the model is not a speech model.
@@ -67,13 +62,7 @@ def list_timing_heads(loaded: Loaded) -> list[Head]:
 def compute_listening(
     read_rows: ReadRows, words: Sequence[range], heads: Sequence[Head]
 ) -> Float[Tensor, "word source"]:
-    """Return where each word is heard: the mean weights of the rows that write its tokens, over some heads.
-
-    Args:
-        read_rows: Returns the weights of some rows of a head.
-        words: The rows of each word.
-        heads: The cross-attention heads.
-    """
+    """Return where each word is heard: the mean weights of the rows that write its tokens, over some heads."""
     if not words:
         return torch.zeros(0, 0)
     rows = range(min(word.start for word in words), max(word.stop for word in words))
@@ -82,11 +71,7 @@ def compute_listening(
 
 
 def read_capture_rows(capture: Capture) -> ReadRows:
-    """Return a function that reads rows of a capture.
-
-    Args:
-        capture: The capture of a window of audio.
-    """
+    """Return a function that reads rows of a capture."""
 
     def read_rows(site: str, head: int, rows: range) -> Tensor:
         return capture.tile(site, head, slice(rows.start, rows.stop), slice(None))
@@ -95,13 +80,7 @@ def read_capture_rows(capture: Capture) -> ReadRows:
 
 
 def measure_share(weights: Float[Tensor, " source"], start: float, end: float) -> float:
-    """Return how much of a row's weight lies between two times.
-
-    Args:
-        weights: The weights of a word.
-        start: The first second.
-        end: The last second.
-    """
+    """Return how much of a row's weight lies between two times."""
     first, last = round(start * POSITIONS_PER_SECOND), round(end * POSITIONS_PER_SECOND)
     return float(weights[first : max(last, first + 1)].sum())
 
@@ -110,7 +89,6 @@ def locate_words(loaded: Loaded, labelled: LabelledInput) -> list[HeardWord]:
     """Return the words of a transcript with their times; the model reads the window once more.
 
     Args:
-        loaded: A speech model.
         labelled: A window of audio with its transcript, as ``prepare_input`` returns it.
     """
     audio, target = labelled.audio, labelled.inputs[1][0].tolist()

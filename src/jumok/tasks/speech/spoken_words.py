@@ -17,7 +17,6 @@ class WordTokens(NamedTuple):
 
     Attributes:
         text: The word with its punctuation, without spaces around it.
-        start: The position of its first token.
         spoken_stop: The position after its last token that is not punctuation.
         stop: The position after its last token.
     """
@@ -32,8 +31,6 @@ def group_spoken_words(tokenizer: TextTokenizer, ids: Sequence[int], language: s
     """Return the words of a text. Together they have all of its tokens.
 
     Args:
-        tokenizer: The tokenizer.
-        ids: The tokens of the text.
         language: The code of the language; None for English.
 
     >>> from jumok.data.tokenizers.tokenizer import Tokenizer

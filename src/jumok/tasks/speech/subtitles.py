@@ -55,7 +55,6 @@ def format_time(seconds: float, separator: str) -> str:
     """Return a time as hours:minutes:seconds with milliseconds.
 
     Args:
-        seconds: The time.
         separator: What stands before the milliseconds: "," in SubRip, "." in WebVTT.
 
     >>> format_time(3725.5, ",")

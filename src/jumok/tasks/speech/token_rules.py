@@ -12,14 +12,7 @@ Scores = Float[Tensor, "batch vocab"]
 
 
 class TokenRules:
-    """The rules of Whisper (Radford et al. 2022): a text with times is a sequence of segments, <|start|> text <|end|>.
-
-    Args:
-        speech_tokens: The special tokens of the model.
-        timestamps: Whether the text contains times.
-        vocabulary: The number of tokens of the model.
-        device: The device of the scores.
-    """
+    """The rules of Whisper (Radford et al. 2022): a text with times is segments, <|start|> text <|end|>."""
 
     def __init__(self, speech_tokens: SpeechTokens, timestamps: bool, vocabulary: int, device: torch.device) -> None:
         self.tokens = speech_tokens

@@ -18,7 +18,7 @@ from jumok.models.speech import FRAMES_PER_POSITION, Speech
 from jumok.threads import use_fastest_threads
 
 from .token_rules import TokenRules
-from .transcript import Segment, Transcript, TranscriptionSettings
+from .transcript import Segment, Transcript, TranscriptionSettings, describe_foreign_speech
 from .window_decoding import WindowText, decode_window
 
 Progress = Callable[[float, float], None]  # seconds transcribed, seconds in all
@@ -42,7 +42,8 @@ def transcribe(
         ArgumentError: If the model does not transcribe audio, or a setting does not fit it.
     """
     job = _Job.prepare(loaded, samples, settings or TranscriptionSettings())
-    return Transcript(tuple(job.run(progress)), job.language, job.duration)
+    segments = tuple(job.run(progress))
+    return Transcript(segments, job.language, job.duration, describe_foreign_speech(job.tokens, segments))
 
 
 def transcribe_segments(
@@ -63,12 +64,7 @@ def transcribe_segments(
 
 
 def compute_features(samples: Float[Tensor, " sample"], model: Speech) -> Float[Tensor, "mel frame"]:
-    """Return the log-mel spectrogram that a model reads; audio that is shorter than its window is padded with silence.
-
-    Args:
-        samples: The audio.
-        model: The speech model.
-    """
+    """Return the log-mel spectrogram that a model reads; shorter audio is padded with silence."""
     window = model.config.frame_count * HOP
     if len(samples) < window:
         samples = functional.pad(samples, (0, window - len(samples)))
@@ -76,13 +72,7 @@ def compute_features(samples: Float[Tensor, " sample"], model: Speech) -> Float[
 
 
 def detect_language(model: Speech, encoded: Tensor, speech_tokens: SpeechTokens) -> str:
-    """Return the code of the language that a model hears.
-
-    Args:
-        model: A model of several languages.
-        encoded: The output of its encoder, a batch of one.
-        speech_tokens: Its special tokens.
-    """
+    """Return the code of the language that a model hears."""
     start = torch.tensor([[speech_tokens.start]], device=encoded.device)
     logits = model.decode(start, encoded).logits
     assert logits is not None
@@ -214,10 +204,5 @@ class _Job:
 
 
 def is_start(tokens: tuple[int, ...], speech_tokens: SpeechTokens) -> bool:
-    """Return True if the tokens of a segment begin with its time.
-
-    Args:
-        tokens: The tokens of the segment.
-        speech_tokens: The special tokens of the model.
-    """
+    """Return True if the tokens of a segment begin with its time."""
     return bool(tokens) and speech_tokens.time_of(tokens[0]) is not None

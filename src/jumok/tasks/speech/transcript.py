@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 from jumok import defaults
-from jumok.errors import ArgumentError
+from jumok.data.tokenizers.speech_tokens import SpeechTokens
+from jumok.errors import ArgumentError, get_reader_language
 
 MAX_BEAMS = 64  # each takes as long as a text of its own
 SAMPLING_TEMPERATURES = (0.2, 0.4, 0.6, 0.8, 1.0)
+# Above the -1 that Whisper samples at: its texts for Korean speech begin at -0.8 (bench/audio/foreign_speech.py).
+DOUBTFUL_LOG_PROBABILITY = -0.75
+GREATEST_COMPRESSION = 2.4
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,6 @@ class TranscriptionSettings:
             text is improbable.
         certain_no_speech: A window is silent if the probability of "no speech" is larger than this, whatever its text.
             The paper has no such rule, and Whisper writes a probable "you" for silence (tests/speech/test_silence.py).
-        seed: Seed of the sampling.
     """
 
     language: str | None = None
@@ -41,7 +44,7 @@ class TranscriptionSettings:
     beams: int = defaults.BEAMS
     temperatures: tuple[float, ...] = SAMPLING_TEMPERATURES
     least_log_probability: float | None = -1.0
-    greatest_compression: float | None = 2.4
+    greatest_compression: float | None = GREATEST_COMPRESSION
     greatest_no_speech: float | None = 0.6
     certain_no_speech: float | None = 0.8
     seed: int = 0
@@ -100,6 +103,15 @@ class Segment:
     no_speech: float | None
     temperature: float
 
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether the text of the window is improbable or repeats itself, or its most probable text did."""
+        return (
+            self.log_probability < DOUBTFUL_LOG_PROBABILITY
+            or self.compression > GREATEST_COMPRESSION
+            or self.temperature > 0
+        )
+
     def to_json(self) -> dict[str, Any]:
         """Return the segment as a dictionary for JSON."""
         content = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "token_ids"}
@@ -112,16 +124,44 @@ class Transcript:
     """The text of a recording.
 
     Args:
-        segments: Its pieces, in order.
         language: The code of its language; None if the model has only one.
         duration: The length of the audio in seconds.
+        warning: A sentence that says that the audio may be in a language that the model does not know; or None.
     """
 
     segments: tuple[Segment, ...]
     language: str | None
     duration: float
+    warning: str | None = None
 
     @property
     def text(self) -> str:
         """The whole text; "" if there is no speech."""
         return "".join(segment.text for segment in self.segments).strip()
+
+
+def describe_foreign_speech(tokens: SpeechTokens, segments: Sequence[Segment]) -> str | None:
+    """Return a sentence in the reader's language if an English-only model may have heard another language; or None.
+
+    Such a model writes English words for any speech. If most windows are doubtful, the audio may be in another
+    language, or hard to understand.
+
+    Args:
+        tokens: The special tokens of the model; Whisper's English models have times, but no languages.
+    """
+    if tokens.languages or tokens.no_timestamps is None:
+        return None
+    windows = {segment.window: segment for segment in segments}.values()
+    doubtful = [segment for segment in windows if segment.is_doubtful]
+    if 2 * len(doubtful) <= len(windows) or not doubtful:
+        return None
+    log_probability = sum(segment.log_probability for segment in windows) / len(windows)
+    if get_reader_language() == "ko":
+        return (
+            "이 모델은 영어만 압니다. 받아쓴 글의 확률이 낮거나 같은 말이 반복되므로"
+            f"(토큰당 {log_probability:.2f} nat) 다른 언어의 음성일 수 있습니다"
+        )
+    return (
+        f"this model knows English only, and its text is improbable or repeats itself ({log_probability:.2f} nats per "
+        "token): the audio may be in another language"
+    )

@@ -35,7 +35,6 @@ class WindowText:
         compression: The factor by which zlib compresses the text.
         no_speech: The model's probability that there is no speech; None if the model gives none.
         temperature: The temperature at which it was decoded; 0 for the most probable tokens.
-        is_silent: Whether the text should be ignored.
     """
 
     token_ids: tuple[int, ...]
@@ -50,9 +49,6 @@ class SpeechDecoder(CrossAttentionDecoder):
     """Decodes one window. The decoder first reads a prompt of several tokens, and follows the rules of times.
 
     Args:
-        model: The speech model.
-        encoded: The output of its encoder, a batch of one.
-        prompt: The tokens that the decoder reads first.
         rules: Which tokens may come next.
     """
 
@@ -73,10 +69,8 @@ def decode_window(
 
     Args:
         loaded: A speech model with its tokenizer.
-        encoded: The output of the encoder, a batch of one.
         prompt: The tokens that the decoder reads first.
         rules: Which tokens may come next.
-        settings: The settings of the transcription.
     """
     model, tokenizer = loaded.model, loaded.require_tokenizer()
     assert isinstance(model, Speech)

@@ -47,7 +47,6 @@ def transcribe_window(loaded: Loaded, features: Features, language: str | None =
 
     Args:
         loaded: A speech model with its tokenizer.
-        features: The spectrogram of the window, a batch of one.
         language: The code of the spoken language; None detects it, or uses the model's only one.
 
     Raises:

@@ -47,7 +47,6 @@ class Word:
         end: When it ends, in seconds: when the next word begins, or the audio becomes quiet.
         token_ids: Its tokens. Those of all words of a segment are the segment's.
         probability: The model's probability of a token of this word: the geometric mean over its tokens.
-        segment: The number of its segment in the transcript.
     """
 
     text: str
@@ -76,7 +75,6 @@ def find_word_times(
     Args:
         loaded: The speech model that made the transcript.
         samples: The audio that was transcribed, mono, at 16,000 samples per second.
-        transcript: The transcript.
         heads: The cross-attention heads to use, as (decoder block, head). Default: those that the model's folder names
             as timing heads, or all.
         edits: Edits of the forward pass that reads the text.
@@ -99,7 +97,6 @@ def align_words(
 
     Args:
         weights: The weights of the query that chooses each token, averaged over heads.
-        words: The words; together they have all tokens, in order.
         pauses: Whether a pause may come before a word. Without pauses, silence becomes a part of a word.
     """
     rows: list[Tensor] = []

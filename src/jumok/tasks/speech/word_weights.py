@@ -33,11 +33,8 @@ class WindowWeights:
 
     Attributes:
         start: Where the window begins, in seconds.
-        token_ids: The tokens of all words.
-        words: The words.
         segments: The number of each word's segment in the transcript.
         weights: The weights of the query that chose each token, over the positions of 20 ms that are real audio.
-        log_probabilities: The log-probability of each token.
         loudness: The mean of the log-mel bands in each position.
     """
 
@@ -62,9 +59,7 @@ def read_word_weights(
     Args:
         loaded: The speech model that made the transcript.
         samples: The audio that was transcribed, mono, at 16,000 samples per second.
-        transcript: The transcript.
         heads: The cross-attention heads, as (decoder block, head).
-        edits: Edits of the forward pass.
 
     Raises:
         ArgumentError: If the model does not transcribe audio, a head does not exist, or the transcript is of another
