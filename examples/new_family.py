@@ -4,7 +4,6 @@ You learn: a family is a config and a model that declares what it reads, its tas
 
 import tempfile
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
@@ -21,7 +20,7 @@ from jumok.models.registry import register_family
 
 @dataclass(frozen=True)
 class AlibiConfig(Config):
-    family: ClassVar[str] = "alibi"
+    family = "alibi"
     vocabulary: int = integer(256, "number of tokens")
     width: int = integer(32, "width of the model")
     layers: int = integer(2, "number of blocks")
@@ -46,7 +45,8 @@ class Alibi(Model):
 
     def forward(self, tokens, *, token_mask=None, positions=None, cache=None, weights=False, last=None):
         check_tokens(tokens, self.config.vocabulary)
-        settings = {"mask": build_causal_mask(token_mask), "bias": bias.alibi(self.config.heads), "cache": cache}
+        causal = build_causal_mask(token_mask, tokens.shape[1] + (0 if cache is None else cache.length))
+        settings = {"mask": causal, "bias": bias.alibi(self.config.heads), "cache": cache}
         hidden, layer_weights = self.run_blocks(self.blocks, self.embedding(tokens), weights=weights, **settings)
         hidden = hidden[:, -(last or hidden.shape[1]) :]
         return Output(compute_token_logits(hidden, None, self.embedding), hidden, tuple(layer_weights))

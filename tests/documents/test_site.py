@@ -16,8 +16,8 @@ HANDBOOK = sorted((ROOT / "docs").glob("??/*.md"))
 
 
 def load_hook(name: str) -> ModuleType:
-    """Return a module of docs/, which is not a package."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    """Return a module of tools/site/, which is not a package."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / "site" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

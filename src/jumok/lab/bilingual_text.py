@@ -10,12 +10,7 @@ from jumok.errors import ArgumentError
 
 @dataclass(frozen=True)
 class Text:
-    """A text in both languages.
-
-    Attributes:
-        english: The English text.
-        korean: The Korean text.
-    """
+    """A text in both languages."""
 
     english: str
     korean: str

@@ -63,11 +63,10 @@ def _build_one_hot() -> Example:
     unscaled_steps = compute_steps(vectors, vectors, vectors, scaled=False, **labels)
     scaled_steps = compute_steps(vectors, vectors, vectors, **labels)
     query, key, values, products, weights = unscaled_steps[:-1]
-    printed = torch.full((3, 3), NAN).fill_diagonal_(0.576)
     inputs = [replace(step, printed=vectors) for step in (query, key, values)]
     return Example(
         Text("three words with orthogonal one-hot vectors", "서로 직교하는 원-핫 벡터로 나타낸 단어 세 개"),
-        [*inputs, products, replace(weights, printed=printed), *scaled_steps[4:]],
+        [*inputs, products, weights, *scaled_steps[4:]],
         remark=Text(
             "Without the scale each word has the weight e / (e + 2) = 0.576 on itself, with the scale 0.471.",
             "스케일이 없으면 각 단어가 자신에게 두는 가중치는 e / (e + 2) = 0.576이고, 스케일이 있으면 0.471입니다.",
@@ -84,9 +83,9 @@ def _build_large_scores() -> Example:
         Text("large scores saturate the softmax", "점수가 크면 소프트맥스가 한쪽으로 쏠립니다"),
         [Step("scores", table, texts.SCORES, ["q0"], keys, printed=table), replace(weights, printed=printed)],
         remark=Text(
-            "A lecture prints the weights 0.01, 0.88, 0.03 for these scores, which do not sum to 1. Softmax depends "
-            "on differences: a score that is larger by 83 receives the entire weight.",
-            "어떤 강의는 이 점수의 가중치를 0.01, 0.88, 0.03으로 적었지만 합이 1이 아닙니다. 소프트맥스는 점수의 "
+            "A lecture shows the weights 0.01, 0.88, 0.03 for these three words of a sentence. Softmax depends on "
+            "differences: a score that is larger by 83 receives the entire weight.",
+            "어떤 강의는 문장의 단어 가운데 이 셋의 가중치를 0.01, 0.88, 0.03으로 적었습니다. 소프트맥스는 점수의 "
             "차이로 정해지므로, 83만큼 큰 점수가 가중치를 모두 가져갑니다.",
         ),
     )

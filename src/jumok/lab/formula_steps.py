@@ -34,12 +34,9 @@ class Step:
         formula: The line as text, for example ``"Q K^T"``.
         numbers: Its value, ``[row, column]``; with a batch axis ``[1, row, column]``.
         explanation: What the line does, in English and Korean.
-        rows: The label of each row, if any.
-        columns: The label of each column, if any.
         printed: The numbers that a published text prints for this line, NaN where it prints none; None if it prints
             nothing.
         printed_shape: The shape that a published text prints for this line, or None.
-        is_weights: Whether the rows are attention weights.
     """
 
     formula: str
@@ -80,7 +77,6 @@ class Example:
     """A worked example.
 
     Attributes:
-        title: A short description.
         steps: The lines of the computation, in order.
         words: The words that the rows stand for, if any.
         source: The words that are attended to, if they are those of another sentence.
@@ -112,8 +108,6 @@ def compute_steps(
         value: Values ``[key, value_width]``.
         scaled: Whether to divide the scores by sqrt(head_width).
         mask: Which keys each query may attend to; default: all of them.
-        query_labels: The label of each query.
-        key_labels: The label of each key.
 
     Returns:
         The lines Q, K, V, Q K^T, the scaled and masked scores where they apply, the weights, and the output.
@@ -151,8 +145,6 @@ def compute_weight_steps(
     Args:
         products: The scores ``[query, key]``.
         mask: Which keys each query may attend to; None is all of them.
-        query_labels: The label of each query.
-        key_labels: The label of each key.
     """
     labels: dict[str, Any] = {"rows": query_labels, "columns": key_labels}
     steps = []

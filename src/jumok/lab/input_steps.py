@@ -34,12 +34,9 @@ def build_sentence_steps(
     """Compute the steps for the words of a sentence, with random projections to queries, keys and values.
 
     Args:
-        text: The sentence whose words attend.
         source: The sentence whose words are attended to (cross-attention); default: ``text`` itself.
         causal: Whether a word may attend only to itself and to earlier words.
         scaled: Whether to divide the scores by the square root of the width.
-        width: The width of the word vectors and of the projections.
-        seed: The seed of the random vectors and projections.
 
     Raises:
         ArgumentError: If a text is empty or too long, or a causal mask is combined with a source.
@@ -162,14 +159,7 @@ def build_matrix_steps(
 
 
 def draw_projections(count: int, width: int, head_width: int, seed: int) -> list[Projection]:
-    """Draw random projections ``[width, head_width]`` that give their outputs a deviation of about that of the input.
-
-    Args:
-        count: The number of projections.
-        width: The width of the input.
-        head_width: The width of the output.
-        seed: The seed.
-    """
+    """Draw random projections ``[width, head_width]`` whose outputs deviate about as much as the input."""
     generator = torch.Generator().manual_seed(seed)
     return [torch.randn(width, head_width, generator=generator) / width**0.5 for _ in range(count)]
 

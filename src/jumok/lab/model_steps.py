@@ -29,8 +29,6 @@ def build_model_steps(
         capture: A capture of one input, made with ``keep=("value", "output")``.
         layer: The layer's number or site name.
         head: The head, counted from 0, or from the end if negative.
-        query_labels: The label of each query.
-        key_labels: The label of each key.
 
     Raises:
         ArgumentError: If the head does not exist, or the attention has too many tokens or another form.

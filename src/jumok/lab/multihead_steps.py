@@ -31,13 +31,10 @@ def build_multihead_steps(
     Each head has its own projections ``[width, width / heads]`` without biases. Shapes have a batch axis.
 
     Args:
-        text: The sentence whose words attend.
-        heads: The number of heads.
         width: The width of the word vectors; default: 16 for each head.
         source: The sentence whose words are attended to (cross-attention); default: ``text`` itself.
         causal: Whether a word may attend only to itself and to earlier words.
         scaled: Whether to divide the scores by the square root of a head's width.
-        seed: The seed of the random vectors and projections.
 
     Raises:
         ArgumentError: If the heads do not divide the width, or a text is empty or too long.
@@ -88,13 +85,7 @@ def build_multihead_steps(
 
 
 def draw_head_projections(heads: int, width: int, seed: int) -> list[Matrix]:
-    """Draw the query, key and value projection of each head in turn, and last the output projection.
-
-    Args:
-        heads: The number of heads.
-        width: The width of the input.
-        seed: The seed.
-    """
+    """Draw the query, key and value projection of each head in turn, and last the output projection."""
     per_head = draw_projections(3 * heads, width, width // heads, seed)
     return [*per_head, *draw_projections(1, width, width, seed + 1)]
 

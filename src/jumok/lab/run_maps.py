@@ -25,13 +25,8 @@ class RunMap:
     """The weights of one model.
 
     Attributes:
-        run: The model, as it was given.
-        site: The name of the attention.
-        heads: The number of its heads.
         head: The head that is shown; None = the mean of all heads.
         weights: The weights ``[query, key]``.
-        queries: The label of each row.
-        keys: The label of each column.
     """
 
     run: str

@@ -31,16 +31,12 @@ class SentenceAttention:
         tokens: The words that attend (queries).
         source: The words that are attended to (keys): the same words, or those of another sentence.
         mask: The mask expression, or "none".
-        score: The name of the score.
-        head_width: The width of a head.
         query_shape: The shape of the queries, ``batch head query head_width``.
         key_shape: The shape of the keys, ``batch group key head_width``.
         output_shape: The shape of the output, ``batch query width``.
-        parameters: The number of parameters.
         weights: The attention weights ``[head, query, key]``.
         future: For each query, the sum of its weights on later tokens; the maximum over the heads.
         row_error: The largest difference from 1 of the sum of a row, over rows with any weight.
-        backend: The backend that was compared with the explicit one.
         difference: The largest difference between the output of that backend and of the explicit backend.
     """
 
@@ -95,11 +91,8 @@ def attend_sentence(
     """Apply an untrained multi-head attention to the words of a sentence.
 
     Args:
-        text: The sentence whose words attend.
         source: The sentence whose words are attended to (cross-attention); default: ``text`` itself.
-        heads: The number of heads.
         groups: The number of key/value heads; default: as many as heads.
-        width: The width of the model.
         mask: Which words each word may attend to; default: all of them.
         score: One of scaled_dot, dot, general, additive, concat, kernel, favor.
         bias: One of none, alibi, t5.
@@ -166,13 +159,7 @@ def _measure_row_error(pattern: Tensor) -> float:
 
 
 def embed_words(words: list[str], width: int, seed: int) -> Tensor:
-    """Return ``[1, word, width]``: a random vector for each distinct word, plus its sinusoidal position.
-
-    Args:
-        words: The words.
-        width: The width of the vectors.
-        seed: The seed of the random vectors.
-    """
+    """Return ``[1, word, width]``: a random vector for each distinct word, plus its sinusoidal position."""
     vectors = []
     for word in words:
         generator = torch.Generator().manual_seed(zlib.crc32(word.encode()) + seed)

@@ -32,7 +32,6 @@ def measure_calls(
     """Measure calls in turn, with one thread and without gradients, and return the cost of each.
 
     Args:
-        calls: The calls by name.
         rounds: How often each call is timed; the shortest time counts, because other programs only make it longer.
         after_round: Called after the first round, which warms up and measures the memory, and after each timed round;
             default: nothing.

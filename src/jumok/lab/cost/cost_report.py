@@ -47,14 +47,8 @@ class CostReport(ExperimentResult):
     """The result of ``report_cost``.
 
     Attributes:
-        width: The width of the model.
-        heads: The number of heads.
-        tokens: The number of tokens of each text.
-        batch: The number of texts.
-        cost: The cost of the model.
         available: The available memory of this machine in bytes; None if the system does not say.
         needs: The bytes that each way of using the model needs: "run", "run, weights kept", "train".
-        layers: The three kinds of layers.
         layer_tokens: The number of tokens for which ``layers`` was computed.
     """
 
@@ -212,10 +206,6 @@ def report_cost(
     ``measure=True``: then the three kinds of layers are timed, with at most 1,024 and 2,048 tokens.
 
     Args:
-        config: The config.
-        tokens: The number of tokens of each text.
-        batch: The number of texts.
-        measure: Whether to measure times.
         seed: The seed of the random inputs of the measurement.
         progress: Called with the finished and the total number of measuring rounds; default: nothing.
 
@@ -250,9 +240,6 @@ def format_bytes(number: int) -> str:
 
 def format_count(number: int) -> str:
     """Return a large number with a unit, in powers of 1,000.
-
-    Args:
-        number: The number.
 
     >>> format_count(1_500_000_000)
     '1.5 G'
@@ -296,7 +283,6 @@ def list_misfits(needs: Mapping[str, int], available: int | None, uses: Mapping[
     Args:
         needs: The bytes that each use needs.
         available: The available bytes; None = not known.
-        uses: The names of the uses.
     """
     if available is None:
         return []
@@ -314,12 +300,7 @@ def list_misfits(needs: Mapping[str, int], available: int | None, uses: Mapping[
 
 
 def build_count_table(cost: GPTCost | FamilyCost, parts: Mapping[str, Text]) -> Table:
-    """Return a table of parameters and operations, by part.
-
-    Args:
-        cost: The cost.
-        parts: The names of the parts.
-    """
+    """Return a table of parameters and operations, by part."""
     rows: list[tuple[str | Text, ...]] = []
     for counts, total, kind in (
         (cost.parameters, cost.parameter_count, Text("parameters", "파라미터")),

@@ -52,7 +52,6 @@ class FamilyCost:
         parameters: The parameters by part: "embedding", "attention", "feed-forward", "norms", "recurrent", "other".
         operations: The operations of a forward pass by part: "projections" and "scores and mixture" of attention,
             "feed-forward", "recurrent", "other". Only matrix products are counted.
-        parameter_bytes: The memory of the parameters.
         head_weight_bytes: The attention weights of one head of one layer, the largest if they differ.
         weight_bytes: The attention weights of all heads and layers, if they are kept.
         cache_bytes: The cached keys and values of a decoder, of itself and of the source.
@@ -93,7 +92,6 @@ def compute_family_cost(config: Config, tokens: int | None = None, batch: int = 
     """Compute what a model costs, without memory for its tensors, and return it with the inputs.
 
     Args:
-        config: The config, of any family.
         tokens: The number of tokens of each text; None = the longest text of the model, or 128.
         batch: The number of texts or images.
 
@@ -195,8 +193,6 @@ def count_allowed_pairs(config: LongConfig, tokens: int, layer: int = 0) -> int:
     """Return how many pairs of query and key the mask of a layer of a sparse model allows.
 
     Args:
-        config: The config, with one of the sparse mixings.
-        tokens: The number of tokens.
         layer: The layer, from 0.
     """
     with torch.device("meta"):

@@ -40,11 +40,8 @@ class FamilyCostReport(ExperimentResult):
     """The result of ``report_family_cost``.
 
     Attributes:
-        family: The family of the model.
         tokens: The number of tokens of a text; None for images.
         batch: The number of texts or images.
-        inputs: What the model reads.
-        cost: The cost of the model.
         available: The available memory of this machine in bytes; None if the system does not say.
         needs: The bytes that running and training need; without those that are not defined.
         growth: For texts, pairs of a length and the operations at this length: all, and those of scores and mixture.
@@ -127,7 +124,6 @@ def report_family_cost(
     """Compute the cost of a model of any family and compare it with the memory of this machine. Nothing is allocated.
 
     Args:
-        config: The config.
         tokens: The number of tokens of each text; an encoder-decoder reads as many as it writes. None = the longest
             text of the model, or 128.
         batch: The number of texts or images.

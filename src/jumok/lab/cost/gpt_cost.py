@@ -19,10 +19,7 @@ class GPTCost:
         parameters: The parameters by part: "embedding", "positions", "attention", "feed-forward", "norms", "output".
         operations: The operations of a forward pass by part: "projections", "scores and mixture", "feed-forward",
             "logits". Only matrix products are counted, as ``torch.utils.flop_counter`` does.
-        parameter_bytes: The memory of the parameters.
-        head_weight_bytes: The attention weights of one head.
         weight_bytes: The attention weights of all heads and layers, if they are kept.
-        cache_bytes: The cached keys and values of all layers.
         activation_bytes: What the backward pass keeps with a fused attention, which keeps no weights; a model with
             ALiBi keeps the biases of all heads and layers, and one with T5's learned biases the weights.
         training_bytes: Training with Adam: parameters, gradients, two moments and the activations.
@@ -50,11 +47,6 @@ class GPTCost:
 
 def compute_gpt_cost(config: GPTConfig, tokens: int, batch: int = 1) -> GPTCost:
     """Compute what a GPT costs, without building it.
-
-    Args:
-        config: The config.
-        tokens: The number of tokens of each text.
-        batch: The number of texts.
 
     Raises:
         ArgumentError: If ``tokens`` or ``batch`` is not positive, or exceeds the context length of the model.

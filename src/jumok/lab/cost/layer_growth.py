@@ -28,7 +28,6 @@ class LayerGrowth:
 
     Attributes:
         name: "RNN", "CNN" or "attention".
-        order: Its operations, as in the paper.
         path: The longest path between two tokens, as an order and for these sizes.
         steps: The operations that must follow each other.
         operations: The multiplications and additions for these sizes.
@@ -57,8 +56,6 @@ def count_layer_operations(name: str, tokens: int, width: int) -> int:
     Args:
         name: "RNN" (a matrix for the input and one for the state), "CNN" (a kernel of 3 tokens) or "attention"
             (scores and mixture; the projections are not counted, as in the paper).
-        tokens: The number of tokens n.
-        width: The width d.
     """
     if name == "RNN":
         return 2 * 2 * tokens * width**2
@@ -73,10 +70,7 @@ def compare_layers(
     """Compare the three kinds of layers for one text.
 
     Args:
-        tokens: The number of tokens n.
-        width: The width d.
         measure: Whether to measure times for these sizes, for twice the tokens, and for twice the width.
-        seed: The seed of the random inputs.
         progress: Called with the finished and the total number of rounds; default: nothing.
 
     Raises:

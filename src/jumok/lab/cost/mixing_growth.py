@@ -28,7 +28,6 @@ class MixingGrowth:
     """The cost of one layer of a mixing.
 
     Attributes:
-        mixing: The name of the mixing.
         order: Its operations as a function of the length n.
         milliseconds: The shortest measured processor time for each length.
         peak_bytes: The largest memory of its tensors at one time, for each length.
@@ -62,7 +61,6 @@ def measure_mixings(
         lengths: The numbers of tokens, in increasing order; at least two.
         mixings: The mixings to measure; default: all.
         rounds: How often each layer is timed; the shortest time counts, because other programs only make it longer.
-        seed: The seed of parameters and inputs.
         progress: Called with the finished and the total number of rounds; default: nothing.
 
     Raises:
@@ -97,8 +95,6 @@ def summarize_growth(
     """Fit the exponents of measured times and sizes.
 
     Args:
-        mixing: The name of the mixing.
-        lengths: The numbers of tokens.
         milliseconds: The time for each length.
         peak_bytes: The memory for each length.
 
@@ -125,12 +121,7 @@ def summarize_growth(
 
 
 def fit_exponent(lengths: Sequence[int], costs: Sequence[int | float]) -> float:
-    """Return the slope of log cost over log length, by least squares.
-
-    Args:
-        lengths: The numbers of tokens.
-        costs: The cost of each, positive.
-    """
+    """Return the slope of log cost over log length, by least squares."""
     across = [math.log2(length) for length in lengths]
     upward = [math.log2(cost) for cost in costs]
     centre, level = sum(across) / len(across), sum(upward) / len(upward)

@@ -26,7 +26,6 @@ class ModelInputs:
     Attributes:
         tensors: The arguments of the model, on the meta device.
         tokens: The number of tokens of a text, or of numbers; None for images.
-        description: What the model reads.
     """
 
     tensors: tuple[Tensor, ...]
@@ -38,7 +37,6 @@ def build_inputs(model: Model, tokens: int | None, batch: int) -> ModelInputs:
     """Return inputs for a model.
 
     Args:
-        model: The model, on the meta device.
         tokens: The number of tokens of each text; an encoder-decoder reads as many as it writes. None = the longest
             text of the model, or 128.
         batch: The number of texts or images.

@@ -36,10 +36,7 @@ class PeakMemory(TorchDispatchMode):
         """Run an operation and count its new tensors; PyTorch calls this.
 
         Args:
-            func: The operation.
             types: The tensor classes of the arguments.
-            args: The arguments.
-            kwargs: The keyword arguments.
         """
         inputs = {
             leaf.untyped_storage()._cdata for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)

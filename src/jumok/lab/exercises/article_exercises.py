@@ -295,7 +295,7 @@ ARTICLE_EXERCISES: tuple[Exercise, ...] = (
                 lambda: [1050624],
                 Text(
                     "This is the attention alone; add the feed-forward network and the norms.",
-                    "어텐션만 센 것입니다. 피드포워드과 정규화층을 더하십시오.",
+                    "어텐션만 센 것입니다. 피드포워드와 정규화층을 더하십시오.",
                 ),
             ),
         ),

@@ -20,12 +20,7 @@ SEPARATORS = re.compile(r"[\s,;\[\]()]+")
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a check says of an answer.
-
-    Attributes:
-        right: Whether the answer is right.
-        reason: Why.
-    """
+    """What a check says of an answer."""
 
     right: bool
     reason: Text
@@ -37,7 +32,6 @@ class Exercise(ABC):
 
     Attributes:
         name: The document and the section, for example "d3-2".
-        question: What to find out.
     """
 
     name: str
@@ -47,9 +41,6 @@ class Exercise(ABC):
     def check(self, answer: str) -> Verdict:
         """Say whether an answer is right.
 
-        Args:
-            answer: What the person typed.
-
         Raises:
             ArgumentError: If the answer cannot be read.
         """
@@ -57,12 +48,7 @@ class Exercise(ABC):
 
 @dataclass(frozen=True)
 class NumberMistake:
-    """Wrong numbers that a known mistake gives.
-
-    Attributes:
-        compute: Returns the wrong numbers.
-        reason: What went wrong.
-    """
+    """Wrong numbers that a known mistake gives."""
 
     compute: Callable[[], Numbers]
     reason: Text
@@ -74,8 +60,6 @@ class NumberExercise(Exercise):
 
     Attributes:
         compute: Returns the right numbers. They are computed, not stored, by the code that the exercise is about.
-        reason: Why the right numbers are right.
-        mistakes: Known mistakes, with the numbers that they give.
         tolerance: The largest difference to the right number that counts as rounding.
     """
 
@@ -85,11 +69,7 @@ class NumberExercise(Exercise):
     tolerance: float = 0.005
 
     def check(self, answer: str) -> Verdict:
-        """Compare numbers with the right ones, and with those of known mistakes.
-
-        Args:
-            answer: Numbers, separated by spaces, commas or semicolons, with or without brackets.
-        """
+        """Compare numbers with the right ones, and with those of known mistakes."""
         numbers = parse_numbers(answer)
         expected = list(self.compute())
         if len(numbers) == len(expected) and self._is_close(numbers, expected):
@@ -132,7 +112,6 @@ class WordExercise(Exercise):
 
     Attributes:
         compute: Returns the accepted spellings.
-        reason: Why the word is right.
         mistakes: Known wrong words, and what is wrong with each.
     """
 
@@ -141,11 +120,7 @@ class WordExercise(Exercise):
     mistakes: tuple[tuple[str, Text], ...] = ()
 
     def check(self, answer: str) -> Verdict:
-        """Compare a word with the accepted spellings; case and quotes are ignored.
-
-        Args:
-            answer: The word.
-        """
+        """Compare a word with the accepted spellings; case and quotes are ignored."""
         word = _simplify(answer)
         if not word:
             raise ArgumentError("the answer is empty; write one word")

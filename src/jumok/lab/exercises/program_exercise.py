@@ -26,12 +26,7 @@ CHILD = Path(__file__).with_name("program_child.py")  # run as a script, which i
 
 @dataclass(frozen=True)
 class ProgramMistake:
-    """A wrong program that people write.
-
-    Attributes:
-        function: The wrong function.
-        reason: What went wrong.
-    """
+    """A wrong program that people write."""
 
     function: Function
     reason: Text
@@ -42,8 +37,6 @@ class ProgramExercise(Exercise):
     """An exercise whose answer is a Python file with one function.
 
     Attributes:
-        function: The name of the function in the file.
-        reference: The right function.
         create_calls: Returns the arguments of each call to try: tensors and plain values.
         reason: Said when the program is right.
         mistakes: Wrong functions that people write, each with the reason that a program with the same results gets.
@@ -56,11 +49,7 @@ class ProgramExercise(Exercise):
     mistakes: tuple[ProgramMistake, ...] = ()
 
     def check(self, answer: str) -> Verdict:
-        """Run the function of a file, and compare what it returns with the right results.
-
-        Args:
-            answer: The path of the Python file.
-        """
+        """Run the function of a file, and compare what it returns with the right results."""
         path = Path(answer)
         if not path.is_file():
             raise ArgumentError(
@@ -79,11 +68,7 @@ class ProgramExercise(Exercise):
         return self._compare([_decode(entry) for entry in outcome["results"]], calls)
 
     def check_function(self, function: Function) -> Verdict:
-        """Compare a function of this process with the right one, for notebooks.
-
-        Args:
-            function: The function to check.
-        """
+        """Compare a function of this process with the right one, for notebooks."""
         calls = list(self.create_calls())
         results = [_flatten(function(*arguments)) for arguments in calls]
         return self._compare(results, calls)

@@ -29,7 +29,7 @@ def _find_highlighted_token() -> Sequence[str]:
     with Lens(translator) as lens:
         capture = lens.run(*labelled.inputs)
     row = labelled.target.index("today") - 1
-    position = int(capture.weights("decoder.1.cross", 1)[row].argmax())
+    position = int(capture.weights("decoder.1.cross", 2)[row].argmax())
     return (labelled.source[position], f"{labelled.source[position]}[{position}]")
 
 
@@ -109,9 +109,9 @@ VISION_EXERCISES: tuple[Exercise, ...] = (
         "d1-1",
         Text(
             'The model translator turns "나는 오늘 책을 읽는다" into "I read a book today". Which Korean token does '
-            'head 1 of decoder.1.cross highlight when the next word to write is "today"? Use jumok look; one word.',
+            'head 2 of decoder.1.cross highlight when the next word to write is "today"? Use jumok look; one word.',
             '모델 translator는 "나는 오늘 책을 읽는다"를 "I read a book today"로 옮깁니다. 다음에 쓸 단어가 '
-            '"today"일 때 decoder.1.cross의 헤드 1은 한국어 토큰 가운데 무엇을 강조합니까? jumok look을 쓰고, 단어 '
+            '"today"일 때 decoder.1.cross의 헤드 2는 한국어 토큰 가운데 무엇을 강조합니까? jumok look을 쓰고, 단어 '
             "하나로 답하십시오.",
         ),
         _find_highlighted_token,

@@ -28,7 +28,6 @@ class Experiment:
 
     Attributes:
         module: The module in this package; it has the settings ``QUICK`` and ``FULL``.
-        function: The function in the module that measures.
         summary: One line for the list of experiments.
     """
 

@@ -18,8 +18,6 @@ class Table:
     """A table of formatted cells.
 
     Attributes:
-        columns: The headings.
-        rows: The cells of each row.
         title: A line above the table; default: none.
     """
 

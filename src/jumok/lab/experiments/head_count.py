@@ -53,19 +53,11 @@ class TaskQuality:
         return mean(self.losses)
 
     def is_lower(self, other: TaskQuality) -> bool:
-        """Return whether every loss is below every loss of another quality, so that seeds do not explain it.
-
-        Args:
-            other: The other quality.
-        """
+        """Return whether every loss is below every loss of another quality, so that seeds do not explain it."""
         return max(self.losses) < min(other.losses)
 
     def differs(self, other: TaskQuality) -> bool:
-        """Return whether the ranges of the shares of right labels are apart.
-
-        Args:
-            other: The other quality.
-        """
+        """Return whether the ranges of the shares of right labels are apart."""
         return max(self.right) < min(other.right) or max(other.right) < min(self.right)
 
 
@@ -74,7 +66,6 @@ class HeadCountRow:
     """One number of heads.
 
     Attributes:
-        heads: The number of heads.
         parameters: The parameters of the measured attention layer, 512 wide.
         operations: The operations of its forward pass with 128 tokens, as PyTorch counts them.
         milliseconds: The shortest measured processor time of its forward pass.
@@ -97,11 +88,7 @@ class HeadCountResult(ExperimentResult):
     """The result of ``measure_head_counts``.
 
     Attributes:
-        seed: The first seed.
-        steps: The training steps of each model.
-        kinds: The number of different digits.
         rows: One row for each number of heads.
-        tokens: The tokens of the drawn example.
         maps: For each number of heads up to 8, the weights of its heads on that example, with four look-ups.
     """
 
@@ -293,9 +280,7 @@ def measure_head_counts(
     Args:
         heads: The numbers of heads; each must divide 64.
         runs: How many models to train for each number of heads and task; each has its own seed.
-        steps: The training steps of each model.
         kinds: How many different digits there are, from 3 to 8.
-        seed: The first seed.
         progress: Called with the finished and the total number of training steps; default: nothing.
 
     Raises:

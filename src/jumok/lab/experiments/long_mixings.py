@@ -33,7 +33,6 @@ class NeedleRow:
     """How one mixing finds the hidden digit.
 
     Attributes:
-        mixing: The name of the mixing.
         reachable: The distances that the masks of all layers together allow, among those that are tested.
         reach: The largest distance that they allow.
         right: For each seed, the share of right answers by distance.
@@ -45,11 +44,7 @@ class NeedleRow:
     right: tuple[dict[int, float], ...]
 
     def average(self, distances: Sequence[int]) -> float | None:
-        """Return the share of right answers over some distances and all seeds; None without distances.
-
-        Args:
-            distances: The distances.
-        """
+        """Return the share of right answers over some distances and all seeds; None without distances."""
         return mean(scores[distance] for scores in self.right for distance in distances) if distances else None
 
 
@@ -58,12 +53,8 @@ class LongResult(ExperimentResult):
     """The result of ``measure_long_mixings``.
 
     Attributes:
-        seed: The first seed.
-        lengths: The numbers of tokens of the measured layers.
-        costs: The cost of each mixing.
         weight_bytes: For each length, the memory of the weights of full attention, if they were kept; computed.
         needles: How each mixing finds the hidden digit.
-        steps: The training steps of each model.
     """
 
     seed: int
@@ -263,9 +254,6 @@ def measure_long_mixings(
         lengths: The numbers of tokens at which a layer is measured, in increasing order.
         mixings: The mixings; they must include "full" and "window".
         runs: How many models to train for each mixing; each has its own seed.
-        steps: The training steps of each model.
-        rounds: How often each layer is timed.
-        seed: The first seed.
         progress: Called with the finished and the total number of training steps and rounds; default: nothing.
 
     Raises:

@@ -31,7 +31,6 @@ def create_look_up_rows(
     Args:
         look_ups: How many earlier digits a label consists of.
         kinds: How many different digits there are.
-        seed: The seed of the digits.
 
     Raises:
         ArgumentError: If ``look_ups`` is below 1 or leaves no position with a label, or ``kinds`` is out of range.
@@ -57,7 +56,6 @@ def compute_label_loss(model: GPT, rows: Questions) -> Tensor:
     """Return the mean cross-entropy of the labels.
 
     Args:
-        model: The model.
         rows: Digits and labels, as ``create_look_up_rows`` returns them.
     """
     logits = model(rows[:, :LENGTH]).logits
@@ -69,7 +67,6 @@ def compute_label_accuracy(model: GPT, rows: Questions) -> float:
     """Return the share of labels that the model gives the largest logit.
 
     Args:
-        model: The model.
         rows: Digits and labels, as ``create_look_up_rows`` returns them.
     """
     labels: Int[Tensor, "example position"] = rows[:, LENGTH:]

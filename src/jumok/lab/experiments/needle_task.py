@@ -32,7 +32,6 @@ def create_model(mixing: str, seed: int) -> Long:
 
     Args:
         mixing: One of the mixings of ``Long``.
-        seed: The seed of its parameters.
     """
     torch.manual_seed(seed)
     config = LongConfig(
@@ -53,13 +52,7 @@ def create_model(mixing: str, seed: int) -> Long:
 
 
 def create_texts(count: int, distances: Sequence[int], generator: torch.Generator) -> tuple[Texts, Answers]:
-    """Return texts of random letters with one digit each, and the digits.
-
-    Args:
-        count: The number of texts.
-        distances: The distances to draw from.
-        generator: The source of random numbers.
-    """
+    """Return texts of random letters with one digit each, and the digits."""
     texts = torch.randint(DIGITS, ASK, (count, LENGTH), generator=generator)
     answers = torch.randint(DIGITS, (count,), generator=generator)
     drawn = torch.tensor(distances)[torch.randint(len(distances), (count,), generator=generator)]
@@ -91,8 +84,6 @@ def train_and_score(
 
     Args:
         mixing: One of the mixings of ``Long``.
-        steps: The number of training steps.
-        seed: The seed of the parameters and the texts.
         after_step: Called after each step; default: nothing.
     """
     with use_threads(1):  # the model is tiny; and the same number of threads gives the same numbers
@@ -121,12 +112,7 @@ def train_and_score(
 
 @torch.no_grad()
 def score_distances(model: Long, distances: Sequence[int]) -> dict[int, float]:
-    """Return the share of right answers for each distance, on the same texts for every model.
-
-    Args:
-        model: A model of the task.
-        distances: The distances.
-    """
+    """Return the share of right answers for each distance, on the same texts for every model."""
     generator = torch.Generator().manual_seed(HELD_OUT_SEED)
     right = {}
     for distance in distances:

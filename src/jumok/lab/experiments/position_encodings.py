@@ -38,7 +38,6 @@ class PositionsResult(ExperimentResult):
     """The result of ``measure_positions``.
 
     Attributes:
-        seed: The first seed.
         words: Two orders of the same words in an encoder, for each encoding.
         rows: The trained models, for each task and encoding.
     """
@@ -272,8 +271,6 @@ def measure_positions(
         offsets: The tasks: how many steps back the token is that a model has to repeat; each from 1 to 8.
         encodings: The encodings of the trained models, as in ``GPTConfig.positions``: "none" and at least one other.
         runs: How many models to train for each encoding and task; each has its own seed.
-        steps: The training steps of each model.
-        seed: The first seed.
         progress: Called with the finished and the total number of training steps; default: nothing.
 
     Raises:

@@ -29,7 +29,6 @@ class LengthScore:
     """The models of one encoding on texts of one length.
 
     Attributes:
-        length: The number of tokens of a text.
         losses: For each seed, the loss on the tokens that shorter tested texts do not have.
         right: For each seed, the share of right answers at these tokens.
     """
@@ -46,7 +45,6 @@ class EncodingRow:
     Attributes:
         encoding: The encoding, as in ``GPTConfig.positions``.
         offset: The task: repeat the token this many steps back.
-        scores: The scores by length; learned positions have only that of the trained length.
     """
 
     encoding: str
@@ -65,14 +63,7 @@ class EncodingRow:
 def create_repeat_examples(
     count: int, length: int, offset: int, generator: torch.Generator
 ) -> tuple[Int[Tensor, "example token"], Int[Tensor, "example token"]]:
-    """Return random tokens, and for each the token ``offset`` steps back as its target.
-
-    Args:
-        count: The number of texts.
-        length: The number of tokens of each text.
-        offset: How many steps back the target is.
-        generator: The source of the random tokens.
-    """
+    """Return random tokens, and for each the token ``offset`` steps back as its target."""
     tokens = torch.randint(KINDS, (count, length), generator=generator)
     targets = torch.full_like(tokens, IGNORED)
     targets[:, offset:] = tokens[:, :-offset]
@@ -84,10 +75,6 @@ def train_repeating_model(encoding: str, offset: int, seed: int, steps: int, cou
 
     Args:
         encoding: The position encoding, as in ``GPTConfig.positions``.
-        offset: How many steps back the repeated token is.
-        seed: The seed of the parameters and of the texts.
-        steps: The number of training steps.
-        count_step: Called after each step.
     """
     torch.manual_seed(seed)
     # a table longer than the trained texts would end with vectors that were never trained
@@ -114,7 +101,6 @@ def score_models(models: Sequence[GPT], offset: int, seed: int) -> tuple[LengthS
     """Test models on texts of every length that they read.
 
     Args:
-        models: Models of one encoding.
         offset: How many steps back the repeated token is.
         seed: The seed of the texts, which differ from those of training.
     """

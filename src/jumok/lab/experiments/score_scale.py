@@ -34,7 +34,6 @@ class SoftmaxStatistics:
     """The weights of many queries.
 
     Attributes:
-        largest_weight: The largest weight of a row, on average.
         entropy: The entropy of a row in nats, on average; log(keys) if all weights are equal.
         gradient: The median over all rows of the norm of the softmax's Jacobian: how much the weights change with the
             scores.
@@ -67,8 +66,6 @@ class ScaleResult(ExperimentResult):
     """The result of ``measure_scale``.
 
     Attributes:
-        keys: The number of keys of each query.
-        seed: The seed.
         rows: One row for each width.
     """
 
@@ -183,10 +180,7 @@ def measure_scale(
     """Compare softmax(Q K^T) with softmax(Q K^T / sqrt(d_k)) for random normal queries and keys.
 
     Args:
-        widths: The widths d_k.
-        keys: The number of keys of each query.
         samples: How many sets of 32 queries and ``keys`` keys to draw for each width.
-        seed: The seed of the random numbers.
         progress: Called with the finished and the total number of widths; default: nothing.
 
     Raises:

@@ -28,13 +28,9 @@ def train_on_answers(
     """Train a language model to continue questions with their answers; only answers count in the loss.
 
     Args:
-        model: The model; it is trained in place.
         examples: Questions with their answers, ``[example, token]``, all of one length.
         answer_start: The position of the first token of the answers.
-        steps: The number of training steps.
-        batch: The number of examples of a step.
         learning_rate: The largest learning rate; it rises in the first tenth of the steps, then falls to 0.
-        seed: The seed of the order of the examples.
         after_step: Called after each step; default: nothing.
 
     Returns:
@@ -60,9 +56,7 @@ def train_steps(
     """Train a model with AdamW on a loss.
 
     Args:
-        model: The model; it is trained in place.
         compute_loss: Returns the loss of the next batch.
-        steps: The number of training steps.
         learning_rate: The largest learning rate; it rises in the first tenth of the steps, then falls to 0.
         after_step: Called after each step; default: nothing.
 
@@ -96,8 +90,6 @@ def compute_answer_loss(model: Model, rows: Questions, answer_start: int) -> Ten
     """Return the mean cross-entropy of the answers.
 
     Args:
-        model: The model.
-        rows: Questions with their answers.
         answer_start: The position of the first token of the answers.
     """
     logits = model(rows[:, :-1]).logits
@@ -109,11 +101,6 @@ def compute_answer_loss(model: Model, rows: Questions, answer_start: int) -> Ten
 @torch.no_grad()
 def continue_rows(model: Model, prompts: Questions, count: int) -> Int[Tensor, "example new"]:
     """Append the most probable tokens, without a cache: a model without a causal mask changes what it read before.
-
-    Args:
-        model: The model.
-        prompts: The prompts, all of one length.
-        count: The number of new tokens.
 
     Returns:
         The new tokens, ``[example, count]``.
@@ -128,8 +115,6 @@ def compute_answer_accuracy(model: Model, examples: Questions, answer_start: int
     """Return the share of questions that the model answers without a mistake, greedily.
 
     Args:
-        model: The model.
-        examples: Questions with their answers.
         answer_start: The position of the first token of the answers.
     """
     answers = continue_rows(model, examples[:, :answer_start], examples.shape[1] - answer_start)
@@ -137,10 +122,5 @@ def compute_answer_accuracy(model: Model, examples: Questions, answer_start: int
 
 
 def join_examples(pairs: Sequence[tuple[list[int], list[int]]], separator: int) -> Questions:
-    """Return examples as rows: source, separator, target.
-
-    Args:
-        pairs: Sources and targets, all of the same lengths.
-        separator: The token between source and target.
-    """
+    """Return examples as rows: source, separator, target."""
     return torch.tensor([[*source, separator, *target] for source, target in pairs])

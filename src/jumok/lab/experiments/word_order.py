@@ -35,7 +35,6 @@ class WordOrderRow:
     Attributes:
         encoding: The encoding, as in ``GPTConfig.positions``.
         differences: For each word, the largest difference between its vectors in the two orders, without a mask.
-        causal_differences: The same with a causal mask.
     """
 
     encoding: str
@@ -44,12 +43,7 @@ class WordOrderRow:
 
 
 class WordEncoder(nn.Module):
-    """An encoder with random parameters and one of the six position encodings.
-
-    Args:
-        encoding: One of the encodings of GPT.
-        seed: The seed of the parameters; encoders of one seed differ in their positions only.
-    """
+    """An encoder with random parameters and one of the six position encodings."""
 
     def __init__(self, encoding: str, seed: int) -> None:
         super().__init__()
@@ -95,11 +89,7 @@ class WordEncoder(nn.Module):
 
 
 def measure_word_order(seed: int = 0) -> tuple[WordOrderRow, ...]:
-    """Compare the vectors of "I am a boy" and "boy am I a" with each encoding, without a mask and with a causal one.
-
-    Args:
-        seed: The seed of the random parameters.
-    """
+    """Compare the vectors of "I am a boy" and "boy am I a" with each encoding, without a mask and with a causal one."""
     rows = []
     for encoding in POSITIONS:
         encoder = WordEncoder(encoding, seed)

@@ -31,8 +31,6 @@ def transcribe_ablated(loaded: Loaded, samples: Float[Tensor, " sample"], edits:
     """Return the transcript that a model writes greedily under edits, which hold for every token.
 
     Args:
-        loaded: A speech model.
-        samples: The audio.
         edits: The edits; () for none.
     """
     if not edits:

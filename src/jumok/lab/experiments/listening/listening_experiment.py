@@ -39,9 +39,7 @@ def measure_listening(
 
     Args:
         sentences: How many sentences are synthesised; each recording has two of them.
-        counts: How many heads are ablated at once.
         draws: How many random choices of other heads are the control.
-        voice: The voice.
         model: The speech model: a name, a folder, or what ``jumok.load`` returned.
         seed: The seed of the pauses between sentences and of the random choices.
         progress: Called with the finished and the total number of recordings that the model has read; default: nothing.

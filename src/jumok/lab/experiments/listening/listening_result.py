@@ -27,8 +27,6 @@ class HeadTiming:
     """How well one head tells when words begin.
 
     Attributes:
-        block: The block of the decoder.
-        head: The head.
         error: The median absolute error of word starts in seconds, if only this head is used.
         late: The median error in seconds; positive = the head listens after the word has begun.
         monotony: The share of tokens whose largest weight is not before that of the token before.
@@ -47,7 +45,6 @@ class AblationRow:
 
     Attributes:
         kind: "none", "best" (the heads with the smallest errors) or "random" (other heads).
-        ablated: The heads, as (block, head).
         word_error_rate: Wrong words of the new transcripts, as a share of the spoken words.
         log_probability: The mean log-probability of the tokens of the clean transcript.
         error: The median error of word starts in seconds, from all heads that are left.
@@ -65,9 +62,7 @@ class ListeningResult(ExperimentResult):
     """The result of ``measure_listening``.
 
     Attributes:
-        recordings: How many recordings were synthesised.
         words: How many recognised words have a known start.
-        seed: The seed.
         heads: One row for each head.
         all_heads_error: The median error of all heads together, in seconds.
         ablations: One row for each choice of ablated heads; the first one has none.

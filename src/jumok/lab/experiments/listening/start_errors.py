@@ -29,9 +29,6 @@ CANDIDATES = 6  # single heads whose 63 combinations are tried
 def normalise_word(text: str) -> str:
     """Return a word in lower case without punctuation.
 
-    Args:
-        text: The word.
-
     >>> normalise_word("O'Clock,")
     "o'clock"
     """
@@ -40,10 +37,6 @@ def normalise_word(text: str) -> str:
 
 def match_words(recognised: Sequence[str], spoken: Sequence[str]) -> list[tuple[int, int]]:
     """Return the positions of the words that two texts share, in order.
-
-    Args:
-        recognised: The words of one text.
-        spoken: The words of the other.
 
     >>> match_words(["The", "fairy", "crosses"], ["the", "ferry", "crosses,"])
     [(0, 0), (2, 2)]
@@ -55,10 +48,6 @@ def match_words(recognised: Sequence[str], spoken: Sequence[str]) -> list[tuple[
 
 def count_word_errors(recognised: Sequence[str], spoken: Sequence[str]) -> int:
     """Return the number of words to insert, delete and replace to turn one text into the other.
-
-    Args:
-        recognised: The words of one text.
-        spoken: The words of the other.
 
     >>> count_word_errors(["a", "cat", "sat"], ["The", "cat", "sat", "down."])
     2
@@ -78,9 +67,6 @@ class HeardSpeech:
     """What a model heard, with the weights of all heads of its cross-attention.
 
     Attributes:
-        speech: The audio and its words.
-        transcript: What the model wrote.
-        windows: The weights, window by window.
         matches: The positions of shared words: in the transcript, and in the speech; only words with a known start.
     """
 
@@ -91,12 +77,7 @@ class HeardSpeech:
 
     @classmethod
     def listen(cls, loaded: Loaded, speech: TimedSpeech) -> HeardSpeech:
-        """Transcribe audio, and record the weights of all heads in a forward pass with the text.
-
-        Args:
-            loaded: A speech model.
-            speech: The audio.
-        """
+        """Transcribe audio, and record the weights of all heads in a forward pass with the text."""
         transcript = transcribe(loaded, speech.samples)
         windows = read_word_weights(loaded, speech.samples, transcript, list_heads(loaded))
         recognised = [word.text for window in windows for word in window.words]
@@ -128,11 +109,7 @@ class HeardSpeech:
 
 
 def list_heads(loaded: Loaded) -> Heads:
-    """Return all heads of the cross-attention, as (decoder block, head).
-
-    Args:
-        loaded: A speech model.
-    """
+    """Return all heads of the cross-attention, as (decoder block, head)."""
     assert isinstance(loaded.model, Speech)
     config = loaded.model.config
     return [(block, head) for block in range(config.decoder_layers) for head in range(config.decoder_heads)]
@@ -142,7 +119,6 @@ def compute_errors(recordings: Sequence[HeardSpeech], rows: Sequence[int], *, pa
     """Return the errors of all matched words; see ``HeardSpeech.measure_errors``.
 
     Args:
-        recordings: What the model heard.
         rows: The heads, as positions in ``list_heads``.
         pauses: Whether the alignment has rows for pauses.
     """
@@ -163,7 +139,6 @@ def compute_interval(errors: Sequence[float], seed: int = 0) -> tuple[float, flo
 
     Args:
         errors: The errors; at least one.
-        seed: Seed of the resampling.
     """
     draw = random.Random(seed)
     medians = sorted(compute_median(draw.choices(errors, k=len(errors))) for _ in range(RESAMPLES))
@@ -174,11 +149,6 @@ def choose_heads(recordings: Sequence[HeardSpeech], head_count: int, candidates:
     """Return the heads that have the smallest median start error together, of all choices among the best single heads.
 
     Several choices have the same median to the millisecond; of these, the one with the smallest mean is returned.
-
-    Args:
-        recordings: Calibration audio.
-        head_count: The number of heads of the model.
-        candidates: How many of the best single heads are combined.
     """
 
     def measure(rows: Sequence[int]) -> tuple[float, float]:

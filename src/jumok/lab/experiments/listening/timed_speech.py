@@ -80,9 +80,6 @@ class Voice:
     def speak(self, text: str) -> Utterance:
         """Return a text, spoken by this voice.
 
-        Args:
-            text: The text.
-
         Raises:
             ArgumentError: If the synthesiser is not installed.
         """
@@ -116,11 +113,6 @@ class TimedSpeech:
 def speak_with_pauses(texts: Sequence[str], voice: Voice, seed: int) -> TimedSpeech:
     """Speak texts with a pause of random length before each of them, and faint noise throughout.
 
-    Args:
-        texts: The texts.
-        voice: The voice.
-        seed: Seed of the pauses and of the noise.
-
     Raises:
         ArgumentError: If the synthesiser is not installed.
     """
@@ -145,8 +137,6 @@ def speak_pairs(texts: Sequence[str], voices: Sequence[Voice], seed: int) -> lis
 
     Args:
         texts: The texts; the last one is left out if their number is odd.
-        voices: The voices.
-        seed: Seed of the pauses.
     """
     pairs = [texts[index : index + 2] for index in range(0, len(texts) - 1, 2)]
     jobs = [(pair, voice) for pair in pairs for voice in voices]

@@ -48,9 +48,6 @@ class ConvolutionalConfig(Config):
 class ConvolutionalSeq2Seq(Model):
     """A convolutional encoder-decoder: ``model(source, target).logits`` is [batch, target, vocabulary], at each
     position the logits of the next token.
-
-    Args:
-        config: The sizes.
     """
 
     family = "convolutional_seq2seq"
@@ -102,7 +99,6 @@ class ConvolutionalSeq2Seq(Model):
         """Return logits and hidden vectors.
 
         Args:
-            source: Token ids of the source.
             target: The decoder's input, beginning with ``config.start``. Padding on the right needs no mask, because no
                 position reads a later token.
             source_token_mask: True = real source token, on either side.
@@ -119,7 +115,7 @@ class ConvolutionalSeq2Seq(Model):
             states = (states + block(_clear_padding(states, source_token_mask))) * HALF
         values = (states + embedded_source) * HALF
 
-        mask = build_padding_mask(source_token_mask)
+        mask = build_padding_mask(source_token_mask, source.shape[1])
         hidden = embedded_target
         for block in self.decoder:
             hidden = block(hidden, embedded_target, states, values, mask=mask)
@@ -136,8 +132,6 @@ class GatedConvolution(nn.Module):
     et al. 2017).
 
     Args:
-        width: Width of inputs and outputs.
-        kernel: Number of adjacent tokens that it reads.
         causal: Whether it reads only the token itself and earlier ones.
     """
 
@@ -148,11 +142,7 @@ class GatedConvolution(nn.Module):
         self.padding = (before, kernel - 1 - before)
 
     def forward(self, inputs: Float[Tensor, "batch length width"]) -> Float[Tensor, "batch length width"]:
-        """Return one vector for each token.
-
-        Args:
-            inputs: Vectors of the tokens.
-        """
+        """Return one vector for each token."""
         channels = nn.functional.pad(inputs.mT, self.padding)
         gated: Tensor = nn.functional.glu(self.convolution(channels), 1).mT
         return gated
@@ -163,7 +153,6 @@ class ConvolutionalAttention(nn.Module):
     target token, and a value the embedding of its source token.
 
     Args:
-        width: Width of inputs and outputs.
         backend: Backend of ``attend()``.
     """
 
@@ -186,8 +175,6 @@ class ConvolutionalAttention(nn.Module):
         """Return what each target position reads from the source.
 
         Args:
-            inputs: Vectors of the target.
-            embedded: Embeddings of the target.
             states: The encoder's output: the keys.
             values: The encoder's output with the embeddings of the source.
             mask: Which source tokens may be attended to; None allows all.
@@ -207,12 +194,7 @@ class ConvolutionalAttention(nn.Module):
 
 
 class ConvolutionalDecoderBlock(nn.Module):
-    """A causal convolution, then attention to the source, then the residual connection.
-
-    Args:
-        width: Width of inputs and outputs.
-        kernel: Number of tokens that the convolution reads.
-    """
+    """A causal convolution, then attention to the source, then the residual connection."""
 
     def __init__(self, width: int, kernel: int) -> None:
         super().__init__()
@@ -231,7 +213,6 @@ class ConvolutionalDecoderBlock(nn.Module):
         """Return the vectors of the next block.
 
         Args:
-            hidden: Vectors of the target.
             embedded: Embeddings of the target, which are part of every query.
             states: The encoder's output: the keys.
             values: The encoder's output with the embeddings of the source.

@@ -34,24 +34,13 @@ class Accuracy(NamedTuple):
 
 
 def create_training_sequences(shortest: int, longest: int, seed: int) -> dict[int, Tokens]:
-    """Return training sequences by their length.
-
-    Args:
-        shortest: The shortest length.
-        longest: The longest length.
-        seed: The seed of the sequences.
-    """
+    """Return training sequences by their length."""
     return {length: _create_sequences(POOL, length, "train", seed) for length in range(shortest, longest + 1)}
 
 
 def draw_batches(sequences: Mapping[int, Tokens], *, size: int, seed: int) -> Iterator[Tokens]:
     """Yield batches without end. All sequences of a batch have one length, which is drawn at random, so that no model
     needs padding.
-
-    Args:
-        sequences: Training sequences by their length.
-        size: The number of sequences in a batch.
-        seed: The seed of the order.
     """
     generator = torch.Generator().manual_seed(seed)
     lengths = sorted(sequences)
@@ -61,34 +50,18 @@ def draw_batches(sequences: Mapping[int, Tokens], *, size: int, seed: int) -> It
 
 
 def create_held_out_sequences(count: int, length: int, seed: int) -> Tokens:
-    """Return sequences that are never in a training batch.
-
-    Args:
-        count: The number of sequences.
-        length: Their length.
-        seed: The seed of the sequences.
-    """
+    """Return sequences that are never in a training batch."""
     return _create_sequences(count, length, "held-out", seed)
 
 
 def compute_copy_loss(model: Model, sources: Tokens) -> Tensor:
-    """Return the mean cross-entropy of copies, where the tokens before each token are given.
-
-    Args:
-        model: An encoder-decoder.
-        sources: The sequences to copy.
-    """
+    """Return the mean cross-entropy of copies, where the tokens before each token are given."""
     return cross_entropy(model(sources, shift_target(sources)).logits.flatten(0, 1), sources.flatten())
 
 
 @torch.no_grad()
 def measure_accuracy(model: Model, sources: Tokens) -> Accuracy:
-    """Return the share of tokens that a model copies correctly.
-
-    Args:
-        model: An encoder-decoder.
-        sources: The sequences to copy.
-    """
+    """Return the share of tokens that a model copies correctly."""
     predicted = model(sources, shift_target(sources)).logits.argmax(-1)
     target = shift_target(sources)[:, :1]
     for _ in range(sources.shape[1]):  # the whole target again at each step: not every model has a cache
@@ -97,11 +70,7 @@ def measure_accuracy(model: Model, sources: Tokens) -> Accuracy:
 
 
 def shift_target(sources: Tokens) -> Tokens:
-    """Return the inputs of the decoder for a copy: the start token, then all tokens but the last.
-
-    Args:
-        sources: The sequences to copy.
-    """
+    """Return the inputs of the decoder for a copy: the start token, then all tokens but the last."""
     return torch.cat([torch.full((len(sources), 1), START), sources[:, :-1]], 1)
 
 

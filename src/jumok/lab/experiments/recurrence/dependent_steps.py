@@ -23,9 +23,6 @@ def count_dependent_steps(function: Callable[[], object]) -> int:
 
     Views do not count, because they compute nothing. LSTMs are computed step by step meanwhile.
 
-    Args:
-        function: The computation.
-
     >>> numbers = torch.ones(3)
     >>> count_dependent_steps(lambda: numbers.exp() + numbers.sin())  # exp and sin do not wait for each other
     2

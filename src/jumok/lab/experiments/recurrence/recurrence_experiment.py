@@ -61,10 +61,7 @@ def measure_recurrence(
         lengths: The tested lengths; the models are trained on all lengths from the first to the last.
         longer: Tested lengths that are longer than in training; may be empty.
         runs: How many times to train each model; each time with another seed.
-        steps: The training steps of each model.
         tokens: The lengths for which times are measured, at most 1,024.
-        rounds: How often each time is measured.
-        seed: The first seed.
         progress: Called with the finished and the total number of steps; default: nothing.
 
     Raises:

@@ -25,8 +25,6 @@ class RecurrenceResult(ExperimentResult):
     """The result of ``measure_recurrence``.
 
     Attributes:
-        seed: The first seed.
-        steps: The training steps of each model.
         lengths: The tested lengths within those of the training.
         longer: The tested lengths beyond those of the training.
         tokens: The lengths for which times were measured.
@@ -50,12 +48,7 @@ class RecurrenceResult(ExperimentResult):
         return list(dict.fromkeys(row.model for row in self.quality))
 
     def get_quality(self, model: str, length: int) -> QualityRow:
-        """Return the quality of a model at one length.
-
-        Args:
-            model: The name of the model.
-            length: One of the tested lengths.
-        """
+        """Return the quality of a model at one length."""
         return next(row for row in self.quality if (row.model, row.length) == (model, length))
 
     def get_speed(self, model: str) -> SpeedRow:

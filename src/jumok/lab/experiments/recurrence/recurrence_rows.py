@@ -10,8 +10,6 @@ class QualityRow:
     """One model on held-out sequences of one length.
 
     Attributes:
-        model: The name of the model.
-        length: The length of the sequences.
         forced: For each seed, the share of tokens that are right where the tokens before them are given.
         generated: For each seed, the share of tokens that are right in greedily generated copies.
     """
@@ -28,7 +26,6 @@ class SpeedRow:
 
     Attributes:
         model: The name of the model, or ``lstm_unfused``.
-        parameters: The number of parameters.
         steps: For each length, the operations of a forward pass that must wait for each other.
         milliseconds: For each length, the processor time of a forward and backward pass for one sequence.
     """
@@ -49,7 +46,6 @@ class ViewRow:
     """Where one head of an attention to the source looks.
 
     Attributes:
-        model: The name of the model.
         layer: The layer, counted from 1.
         head: The head, counted from 1.
         offset: The distance from the token that comes next to the source token with the most weight; 0 is that token.

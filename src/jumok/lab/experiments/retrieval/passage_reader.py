@@ -29,8 +29,6 @@ class PassageReader(nn.Module):
 
     Args:
         attention: One of ``ATTENTIONS``.
-        width: The width of the model.
-        heads: The number of heads.
         layers: The number of blocks of the prompt's stack, of fusion's encoder, and of fusion's decoder.
         window: "window": the number of keys of a query, its own position included.
         features: "linear": the number of random features of a head.
@@ -83,12 +81,7 @@ class PassageReader(nn.Module):
         return self.layers * (self.window - 1) + 1 if self.attention == "window" else None
 
     def forward(self, passages: Passages, questions: Questions) -> Float[Tensor, "batch value"]:
-        """Return the logits of the answers.
-
-        Args:
-            passages: The tokens of the passages.
-            questions: The questions.
-        """
+        """Return the logits of the answers."""
         batch, count, _ = passages.shape
         if self.attention != "fusion":
             hidden = self._run_blocks(torch.cat([passages.flatten(1), questions], 1))

@@ -16,9 +16,6 @@ from .passage_task import PassageBatch, Passages
 class PassageSearch:
     """A search index of passages.
 
-    Args:
-        passages: The tokens of the passages.
-
     Raises:
         ArgumentError: If bm25s is not installed.
     """
@@ -37,22 +34,13 @@ class PassageSearch:
         return sum(array.nbytes for array in self._index.scores.values() if hasattr(array, "nbytes"))
 
     def find(self, question: Int[Tensor, " token"], count: int) -> list[int]:
-        """Return the best passages, in the order of the text.
-
-        Args:
-            question: The tokens of the question.
-            count: The number of passages.
-        """
+        """Return the best passages, in the order of the text."""
         numbers, _ = self._index.retrieve(_write_terms(question[None]), k=count, show_progress=False)
         return sorted(int(number) for number in numbers[0])
 
 
 def select_found(batch: PassageBatch, count: int) -> tuple[Passages, float]:
     """Return the passages that a search finds for each question, and its recall.
-
-    Args:
-        batch: Texts with a question each.
-        count: The number of passages to find in each text.
 
     Returns:
         The passages, and the share of questions whose source is among them.

@@ -33,7 +33,6 @@ class PassageBatch:
     """Texts of several passages with a question each.
 
     Attributes:
-        passages: The tokens of the passages.
         questions: The token ``ASK`` and the name that is asked for.
         answers: The right values, from 0.
         sources: The passages that state the facts that are asked for, from 0.
@@ -47,12 +46,6 @@ class PassageBatch:
 
 def create_passages(count: int, passages: int, length: int, generator: torch.Generator) -> PassageBatch:
     """Return random texts with a question each; no name has two facts.
-
-    Args:
-        count: The number of texts.
-        passages: The number of passages of each text.
-        length: The number of tokens of each passage.
-        generator: The source of random numbers.
 
     Raises:
         ArgumentError: If there are more passages than names, or a passage is too short.

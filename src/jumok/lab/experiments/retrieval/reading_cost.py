@@ -73,7 +73,6 @@ def measure_reading(
     Args:
         lengths: The numbers of tokens of the text, multiples of ``PASSAGE``, in increasing order; at least two.
         rounds: How often each answer is timed; the shortest time counts.
-        seed: The seed of parameters and texts.
         after_round: Called after each round, one more than ``rounds`` for each length; default: nothing.
 
     Raises:

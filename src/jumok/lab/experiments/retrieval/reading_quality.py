@@ -56,8 +56,6 @@ def train_reader(
 
     Args:
         attention: One of ``ATTENTIONS``.
-        steps: The number of training steps.
-        seed: The seed of the parameters and the questions.
         after_step: Called after each step; default: nothing.
     """
     with use_threads(1):  # the model is tiny; and the same number of threads gives the same numbers
@@ -90,7 +88,6 @@ def measure_quality(
 
     Args:
         seeds: The seeds; each trains a reader for each of ``ATTENTIONS``.
-        steps: The training steps of each reader.
         questions: The number of held-out questions for each number of passages.
         after_step: Called after each step; default: nothing.
 

@@ -33,10 +33,7 @@ def measure_retrieval(
     Args:
         lengths: The numbers of tokens of the texts whose cost is measured, in increasing order.
         runs: How many readers to train for each attention; each has its own seed.
-        steps: The training steps of each reader.
         questions: The number of held-out questions for each number of passages.
-        rounds: How often each answer is timed.
-        seed: The first seed.
         progress: Called with the finished and the total number of training steps and rounds; default: nothing.
 
     Raises:

@@ -38,11 +38,7 @@ class RetrievalResult(ExperimentResult):
     """The result of ``measure_retrieval``.
 
     Attributes:
-        seed: The first seed.
         lengths: The numbers of tokens of the texts whose cost is measured.
-        costs: What each way costs.
-        search: What the search costs.
-        steps: The training steps of each reader.
         passages: The numbers of passages of the held-out texts.
         reach: How many tokens before the last one the windows of all layers reach, in the trained reader.
         quality: How often each way answers correctly.
