@@ -1,7 +1,7 @@
 """Draw 100 functions at random and print their signatures, to test whether names explain themselves.
 
 ``python tests/draw_signatures.py --seed 1 > signatures.txt``: a reader who does not know the project writes down what
-each function does, from the signature alone, and compares with the body afterwards. LOG.md records the outcome.
+each function does, from the signature alone, and compares with the body afterwards.
 """
 
 from __future__ import annotations

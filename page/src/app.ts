@@ -58,6 +58,9 @@ export class App {
 
   readonly hello = signal<Hello | null>(null);
   readonly run = signal<Run | null>(null);
+  /** A model that was chosen and has not run yet: it is being opened, or waits for a text. */
+  readonly chosen = signal<string | null>(null);
+  readonly model = computed(() => this.chosen.value ?? this.run.value?.model.name ?? this.hello.value?.model ?? "");
   readonly failure = signal<string | null>(null);
   readonly closed = signal<string | null>(null);
   readonly task = signal<Task | null>(null);
@@ -179,6 +182,20 @@ export class App {
     }
   }
 
+  /** Open another model. One that reads text and does not get one that it can read waits for another text, and the panels are
+   * empty; one that reads images or audio gets its input when the page is started, so the model before it stays. */
+  async choose(model: string, text: string): Promise<void> {
+    const reads = this.hello.value?.models.find(({ name }) => name === model)?.reads;
+    const isTyped = reads === "text" || reads === "numbers";
+    this.forgetEdits();
+    this.chosen.value = model;
+    if (isTyped && !text.trim()) this.run.value = null;
+    else if (!(await this.execute(model, isTyped ? text : null)) && this.chosen.value === model) {
+      if (isTyped) this.run.value = null;
+      else this.chosen.value = null;
+    }
+  }
+
   /** Run the current input again, for example with other edits. */
   rerun(delay = 0): void {
     clearTimeout(this.runTimer);
@@ -202,6 +219,7 @@ export class App {
       if (run.image) this.pictureBytes = buffers[run.image.png].slice();
       const isFirstEdit = !before?.edited && run.edited;
       this.run.value = run;
+      this.chosen.value = null;
       this.edits.value = run.edits;
       if (options.shown && (run.edited || options.shown === "clean")) this.shown.value = options.shown;
       else if (!run.edited) this.shown.value = "clean";

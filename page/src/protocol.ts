@@ -88,6 +88,7 @@ export interface Passage {
   word: string; // the word of the answer that changes most
   word_change: number | null; // of the log-probability of its token
   attention: number | null; // share that it receives; null before `evidence`
+  missing: string[]; // if the answer depends on the passage: numbers and names of the answer that are not in it
   range: [number, number] | null; // its positions in the prompt
 }
 
@@ -310,7 +311,8 @@ export interface EffectRow {
   control_mean: number | null; // effects of random edges of similar weight
   control_low: number | null;
   control_high: number | null;
-  p: number | null;
+  rank: number | null;
+  of: number | null;
 }
 
 /** {ask: "code", run, selection}: Python that reproduces what is shown. */

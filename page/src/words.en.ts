@@ -52,7 +52,10 @@ export const en = {
   all: "All three",
   changeOf: (nats: string) => `KL ${nats} nats`,
   changeHint: "How far the edited prediction of the last token is from the clean one (Kullback-Leibler divergence); 0 means equal",
-  noPrediction: "Predictions are shown for the last position only, because the text is long.",
+  noPrediction: (known: number) =>
+    known === 1
+      ? "Predictions are known for the last position only, because the text is long."
+      : `Predictions are known for the last ${known} positions only, because the text is long.`,
   tokenHint: (label: string, position: number) => `“${label}”, position ${position}. Click to see where it looks`,
   shadedBy: (head: string) => `Shade: where the outlined token looks in ${head}`,
   // heads
@@ -215,12 +218,12 @@ export const en = {
   metricLine: (metric: string, clean: string) => `Metric: ${metric}. Clean value: ${clean}.`,
   headEffectsTitle: "Effect of ablating each head",
   edgeEffectsTitle: "Weight of an edge against its measured effect",
-  controlsLegend: "grey: random edges of similar weight (controls); p is the share of controls with an effect as large, at least 1/21 with 20 of them",
+  controlsLegend: "grey: random edges of similar weight (controls); the rank is among the edge and its controls. The edges were chosen for large estimates or weights, so a rank of 1 is no test of significance",
   weightAxis: "weight",
   effectAxis: "effect on the metric",
   edge: (query: string, key: string) => `${query} → ${key}`,
   strongest: "Strongest",
-  pValue: (p: string) => `p = ${p}`,
+  controlRank: (rank: number, of: number) => `rank ${rank} of ${of}`,
   effectDone: (rows: number) => `${rows} effects measured`,
   notMeasured: "Not measured yet.",
   effectNeedsProgram: "A saved file cannot measure effects; it shows those that were measured before it was saved.",
@@ -267,6 +270,7 @@ export const en = {
   supportedBy: (location: string, change: string, nats: string) => `Without ${location}, this answer is ${change} (${nats} nats).`,
   withoutSupport: (count: number, nats: string) =>
     `Without ${count === 1 ? "the passage" : `any one of the ${count} passages`}, the answer stays about as probable (${nats} nats at most).`,
+  missingFrom: (location: string, missing: string) => `The answer depends on ${location}, which does not contain ${missing}.`,
   nothingFits: (folder: string) => `Nothing in ${folder} fits this question.`,
   wouldHaveWritten: "The model would have written:",
   emptyAnswer: "The model wrote nothing.",
@@ -306,6 +310,8 @@ export const en = {
   // generation
   generationTitle: "How the text is written, token by token",
   stepOf: (step: number, count: number) => `token ${step} of ${count}`,
+  follows: (last: string, next: string, head: string) =>
+    `In the text, “${next}” follows “${last}”. The shades show where “${last}” looks in ${head}.`,
   writes: (last: string, next: string, head: string) =>
     `After “${last}” the model writes “${next}”. The shades show where “${last}” looks in ${head}.`,
   play: "Play",

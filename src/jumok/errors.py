@@ -1,5 +1,8 @@
 """The errors and warnings of Jumok. An error says what is wrong, where, and what to do; the command line prints it."""
 
+import os
+
+LOCALE_VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")  # in the order in which POSIX reads them
 MAX_MESSAGE_LENGTH = 1000  # characters; names from files and arguments can be a million characters long
 
 
@@ -55,18 +58,26 @@ class DrawError(JumokError):
 
 
 class ContextWarning(UserWarning):
-    """An input exceeds what the model can read or has learned: its context length, or the numbers of its training."""
+    """An input exceeds what the model can read or has learned: its context length, its vocabulary, the numbers of its
+    training, or the language of a recording."""
+
+
+class IncompleteWarning(UserWarning):
+    """A lens records only some of the attentions of a model."""
 
 
 class CheckpointWarning(UserWarning):
     """A model folder holds fewer or more parameters than its class has; the message names what is left out."""
 
 
+def get_reader_language() -> str:
+    """Return the language of the locale in which a message is written: "ko", or "en" for any other one."""
+    locale = next((os.environ[name] for name in LOCALE_VARIABLES if os.environ.get(name)), "")
+    return "ko" if locale.lower().startswith("ko") else "en"
+
+
 def describe_type(value: object) -> str:
     """Return the type of a value in the words of an error message, with its article.
-
-    Args:
-        value: Any value.
 
     >>> describe_type(3), describe_type([]), describe_type(None)
     ('an int', 'a list', 'None')
@@ -79,9 +90,6 @@ def describe_type(value: object) -> str:
 
 def shorten_message(message: str) -> str:
     """Return a message of at most MAX_MESSAGE_LENGTH characters, without the middle of a longer one.
-
-    Args:
-        message: The message.
 
     >>> shorten_message("no folder " + "x" * 10**6 + "; choose another name")[-30:]
     'xxxxxxxxx; choose another name'

@@ -39,8 +39,6 @@ def integer(default: int, help: str, least: int = 1, most: int = MAX_INTEGER) ->
     Args:
         default: The default value.
         help: One line that says what the field means.
-        least: The smallest valid value.
-        most: The largest valid value.
     """
     return field(default=default, metadata={"kind": int, "help": help, "least": least, "most": most})
 
@@ -51,8 +49,6 @@ def real(default: float, help: str, least: float = 0.0, most: float = 1e30) -> A
     Args:
         default: The default value.
         help: One line that says what the field means.
-        least: The smallest valid value.
-        most: The largest valid value.
     """
     return field(default=default, metadata={"kind": float, "help": help, "least": least, "most": most})
 
@@ -62,7 +58,6 @@ def choice(default: str, options: tuple[str, ...], help: str) -> Any:
 
     Args:
         default: The default value, one of ``options``.
-        options: All valid values.
         help: One line that says what the field means.
     """
     return field(default=default, metadata={"kind": str, "help": help, "options": options})
@@ -95,7 +90,6 @@ def subconfig(default: Fields, classes: tuple[type[Fields], ...], help: str) -> 
 
     Args:
         default: The default config.
-        classes: The valid config classes.
         help: One line that says what the field means.
     """
     return field(default=default, metadata={"kind": Fields, "help": help, "classes": classes})
@@ -158,11 +152,7 @@ class Fields:
         return cls(**{name: _validate(cls.family, declared[name], value) for name, value in values.items()})
 
     def replace(self: FieldsType, **fields: Any) -> FieldsType:
-        """Return a copy with other values for these fields.
-
-        Args:
-            **fields: New values by field name.
-        """
+        """Return a copy with other values for these fields."""
         return self.from_json({**self.to_json(), **fields})
 
 

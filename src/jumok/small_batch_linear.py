@@ -1,6 +1,6 @@
 """A linear layer that is fast for a few rows, as in generating one token at a time.
 
-For one row, the matrix product of PyTorch reads the weight matrix with one CPU core (bench/generate.py, LOG.md). Split
+For one row, the matrix product of PyTorch reads the weight matrix with one CPU core (bench/generate.py). Split
 into chunks that are multiplied as a batch, all cores read it. The sums are the same.
 """
 
@@ -64,9 +64,5 @@ class Linear(nn.Linear):
     """``torch.nn.Linear``, computed by ``linear``."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """Compute ``input @ weight.T + bias``.
-
-        Args:
-            input: Vectors, ``[..., in_features]``.
-        """
+        """Compute ``input @ weight.T + bias``."""
         return linear(input, self.weight, self.bias)

@@ -39,6 +39,13 @@ def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
     assert (process.returncode, process.stderr) == (0, b"") and process.stdout.startswith(b"gpt")
 
 
+def test_training_does_not_depend_on_the_reader_of_its_output(tmp_path: Path) -> None:
+    options = "--steps 20 --threads 1 --set evaluate_every=2 --set log_every=1 --out run"
+    process = run_shell(f"set -o pipefail; $J train numbers {options} 2>&1 | head -1", tmp_path)
+    assert (process.returncode, process.stderr) == (0, b"") and process.stdout.startswith(b"training into run")
+    assert (tmp_path / "run/report.json").is_file() and (tmp_path / "run/checkpoints/step-00000020").is_dir()
+
+
 def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
     process = run_shell("$J models > /dev/full", tmp_path)
     assert (process.returncode, process.stderr) == (2, b"jumok: the system reports: No space left on device\n")

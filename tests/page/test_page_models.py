@@ -87,6 +87,30 @@ def test_patches_over_an_image(browser: Browser, tmp_path: Path) -> None:
         shown.close()
 
 
+def test_the_header_names_the_model_that_the_panels_show(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # the page lists the models in ./runs
+    save_image_model(tmp_path / "runs" / "vit")
+    folder = save_image_model(tmp_path / "start")
+    Image.linear_gradient("L").resize((40, 40)).convert("RGB").save(tmp_path / "picture.png")
+    with serve_page(str(folder), str(tmp_path / "picture.png")) as address:
+        shown = ShownPage(browser)
+        shown.open(address, ".jk-picture canvas")
+        chosen = shown.page.locator("header select")
+        chosen.select_option("tiny")  # there is no text yet: nothing is shown until one is typed
+        shown.page.wait_for_selector(".jk-picture canvas", state="detached")
+        shown.page.fill("textarea", "the cat")
+        shown.page.click("text=Run")
+        shown.page.wait_for_selector("[data-sequence=source] .jk-chip")
+        assert chosen.input_value() == "tiny"
+        chosen.select_option("runs/vit")  # it has no image here
+        shown.page.wait_for_selector("text=this model reads an image")
+        assert chosen.input_value() == "tiny"
+        assert shown.page.locator("[data-sequence=source] .jk-chip").count() == 7
+        shown.close()
+
+
 @pytest.mark.slow
 def test_16384_tokens_can_be_panned_and_zoomed_to_exact_cells(open_page: OpenPage, tmp_path: Path) -> None:
     folder = save_long_model(tmp_path / "long")

@@ -176,6 +176,30 @@ def test_lines_computation_effect_and_generation(address: str, open_page: OpenPa
     assert len(steps) == len(text.encode()) and steps[1] == text[1]
 
 
+def test_each_step_of_a_long_text_has_its_own_candidates(address: str, open_page: OpenPage) -> None:
+    shown = open_page(address)
+    text = "the cat sat; the dog " * 13  # 273 tokens; the page has the predictions of the last 256
+    shown.page.fill("textarea", text)
+    shown.page.click("text=Run")
+    shown.page.click("[data-view=generation]")
+    with jumok.Lens("tiny") as lens:
+        probabilities = lens.run(text, logits=True).logits[0].softmax(-1)
+    for position in (30, 270):
+        shown.page.fill(".jk-generation input[type=range]", str(position))
+        first = shown.page.locator(".jk-candidates tr").first
+        shown.page.wait_for_function(
+            "step => document.querySelector('.jk-generation .jk-toolbar').innerText.includes(step)",
+            arg=f"{position + 1} of",
+        )
+        largest, token = probabilities[position].max(-1)
+        assert first.locator("th").inner_text().replace("␣", " ") == chr(int(token))
+        assert first.locator(".jk-number").inner_text() in (f"{100 * largest:.0f}%", f"{100 * largest:.1f}%", ">99.9%")
+        assert "the model writes" not in shown.page.locator(".jk-generation").inner_text()  # the user wrote this text
+    shown.page.fill(".jk-generation input[type=range]", "5")
+    shown.page.wait_for_selector("text=known for the last 256 positions")
+    assert shown.page.locator(".jk-candidates tr").count() == 0
+
+
 def test_korean_and_dark(address: str, open_page: OpenPage) -> None:
     shown = open_page(address, locale="ko-KR", color_scheme="dark")
     assert shown.page.locator(".jumok").get_attribute("data-theme") == "dark"
@@ -237,8 +261,8 @@ def test_another_text_and_another_model(address: str, open_page: OpenPage) -> No
     shown.page.keyboard.press("Enter")
     shown.page.wait_for_function("() => document.querySelectorAll('.jk-chip').length === 25")
     assert shown.read_link()["text"] == "주목은 어텐션이다"
-    shown.page.select_option("header select", "translator")
-    shown.page.wait_for_selector("[data-sequence=target]")
+    shown.page.select_option("header select", "translator")  # it knows none of these words, and waits for others
+    shown.page.wait_for_selector(".jk-error")
     shown.page.fill("textarea", "나는 책을 읽는다")
     shown.page.keyboard.press("Enter")
     shown.page.wait_for_function("() => document.querySelectorAll('[data-sequence=source] .jk-chip').length === 7")

@@ -113,6 +113,9 @@ function explainVerdict(words: Words, answer: Answer, folder: string): string {
     const { location, change } = answer.passages[answer.citation];
     return words.supportedBy(location, describeChange(words, change!), formatSigned(change!));
   }
+  const lacking = answer.passages.filter(({ missing }) => missing.length).sort((one, other) => one.word_change! - other.word_change!);
+  if (answer.verdict === "not supported" && lacking.length)
+    return words.missingFrom(lacking[0].location, lacking[0].missing.map((word) => `"${word}"`).join(", "));
   const changes = answer.passages.flatMap(({ change }) => (change === null ? [] : [change]));
   const sentences = answer.verdict === "nothing fits" ? [words.nothingFits(folder)] : [];
   if (changes.length) sentences.push(words.withoutSupport(changes.length, formatSigned(Math.min(...changes))));

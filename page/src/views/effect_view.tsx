@@ -200,6 +200,6 @@ function describeEdge(app: App, row: EffectRow): string {
     `${words.weight} ${(row.weight ?? 0).toFixed(2)}`,
     words.effectOf(formatSigned(row.effect)),
   ];
-  if (row.p !== null) parts.push(words.pValue(row.p.toPrecision(2)));
+  if (row.rank !== null && row.of !== null) parts.push(words.controlRank(row.rank, row.of));
   return parts.join(", ");
 }

@@ -22,6 +22,7 @@ export function Frame() {
   const app = useApp();
   const words = app.words.value;
   const rootRef = useRef<HTMLDivElement>(null);
+  const waitsForText = app.chosen.value !== null && !app.run.value && !app.task.value;
   useEffect(() => {
     const root: HTMLElement | Window = app.hasAddress ? window : rootRef.current!;
     const onKeyDown = (raw: Event) => {
@@ -40,11 +41,11 @@ export function Frame() {
     <div ref={rootRef} class="jumok" data-theme={app.theme.value} lang={app.language.value}>
       <Header />
       <Notices />
-      {app.desk.isShown.value ? <AnswerView /> : <Attention />}
+      {app.desk.isShown.value ? <AnswerView /> : waitsForText ? <p class="jk-panel jk-hint">{words.textHint}</p> : <Attention />}
       <div class="jk-live" role="status" aria-live="polite">
         {app.announcement.value}
       </div>
-      {!app.run.value && !app.failure.value && !app.closed.value && <span class="jk-live">{words.connecting}</span>}
+      {!app.run.value && !waitsForText && !app.failure.value && !app.closed.value && <span class="jk-live">{words.connecting}</span>}
     </div>
   );
 }

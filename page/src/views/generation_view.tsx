@@ -6,7 +6,7 @@ import { useApp } from "../app";
 import { cssColour, inkOn, weightColour } from "../colour";
 import { describeHead, formatPercent, labelsOf } from "../describe";
 import { useRow } from "./selected_weights";
-import { findPrediction, selectSequence } from "./text_strip";
+import { selectSequence } from "./text_strip";
 
 const STEP_TIME = 700; // ms between two steps
 
@@ -48,7 +48,8 @@ export function GenerationView() {
   }, [isPlaying.value, step]);
 
   if (!run || !isCausal || count === 0) return <p class="jk-hint">{words.pickToken}</p>;
-  const prediction = findPrediction(run.edited && app.pass.value === "edited" ? run.edited : run.clean, written - 1);
+  const predictions = run.edited && app.pass.value === "edited" ? run.edited : run.clean;
+  const prediction = predictions.find(({ position }) => position === written - 1);
   const isOwnRow = site?.query_sequence === sequence;
   const shadesKeys = isOwnRow && site?.key_sequence === sequence;
   const skip = app.skipFirst.value ? 1 : 0;
@@ -90,9 +91,10 @@ export function GenerationView() {
         <b class="jk-new">{labels[written]}</b>
       </p>
       <p>
-        {words.writes(labels[written - 1], labels[written], describeHead(app, app.selection.value))}
+        {(hasGenerated ? words.writes : words.follows)(labels[written - 1], labels[written], describeHead(app, app.selection.value))}
       </p>
       <h3>{words.candidates}</h3>
+      {!prediction && <p class="jk-hint">{words.noPrediction(predictions.length)}</p>}
       <table class="jk-candidates">
         <tbody>
           {prediction?.candidates.map(({ label, id, probability }) => (

@@ -28,7 +28,7 @@ export function Header() {
   }, [answer]);
 
   const canRun = app.can("run");
-  const model = run?.model.name ?? hello?.model ?? "";
+  const model = app.model.value;
   const canType = canRun && (run === null || run.text !== null);
   const canGenerate = canRun && !questions && run?.model.predicts === "next token" && run.target.length === 0;
   const submit = (generate = 0) => {
@@ -57,12 +57,7 @@ export function Header() {
         <select
           aria-label={words.model}
           value={model}
-          onChange={(event) => {
-            app.edits.value = [];
-            const chosen = hello.models.find(({ name }) => name === event.currentTarget.value);
-            const isText = chosen?.reads === "text";
-            void app.execute(event.currentTarget.value, isText ? text.value || null : null);
-          }}
+          onChange={(event) => void app.choose(event.currentTarget.value, text.value)}
         >
           {hello.models.map(({ name, title }) => (
             <option key={name} value={name}>

@@ -169,7 +169,7 @@ function Predictions({ app, run }: { app: App; run: Run }) {
             clean.actual.label,
             [clean, edited].flatMap((side) => (side?.actual ? [formatPercent(side.actual.probability)] : [])).join(" → "),
           )}
-        {isOther && ` ${words.noPrediction}`}
+        {isOther && ` ${words.noPrediction(run.clean.length)}`}
       </p>
     </div>
   );
@@ -186,7 +186,7 @@ function ProbabilityCell({ probability, className, isNumber }: { probability: nu
   );
 }
 
-export function findPrediction(predictions: Prediction[], position: number | null): Prediction | null {
+function findPrediction(predictions: Prediction[], position: number | null): Prediction | null {
   return predictions.find((prediction) => prediction.position === position) ?? predictions.at(-1) ?? null;
 }
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import os
 import sys
+from typing import Any, TextIO, cast
 
 import click
 
 from jumok import __version__, defaults
+from jumok.files import LossyStream
 
 from .attention import attend, mask
 from .command import Group, exit_with_message, is_user_error, shorten_thread_waits
@@ -65,17 +67,31 @@ def main() -> None:
     """Run the command line. A user's mistake prints one line and exits with code 2, without a traceback."""
     shorten_thread_waits()
     _open_closed_streams()
-    stdout = sys.stdout
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # terminals without Hangul show escapes, not a traceback
+    stdout, stderr = sys.stdout, sys.stderr
+    sys.stderr = cast("TextIO", LossyStream(stderr))  # messages that cannot be written never stop a command
     try:
         _run_command()
         sys.stdout.flush()  # raise BrokenPipeError here rather than when Python exits
     except BrokenPipeError:  # the reader of a pipe, such as head, has closed it
-        # Python flushes standard output again at exit; redirect it to the null device.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output(stdout)
     except SystemExit:
         # click answers a closed pipe with exit code 1, and replaces the stream so that the flush at exit is silent
         if sys.stdout is stdout:
             raise
+    finally:
+        sys.stderr = stderr
+        try:
+            stderr.flush()
+        except OSError:
+            _discard_output(stderr)
+
+
+def _discard_output(stream: Any) -> None:
+    """Connect a stream whose reader has gone away to the null device: Python flushes it again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _open_closed_streams() -> None:
@@ -93,9 +109,6 @@ def _open_closed_streams() -> None:
 
 
 def _run_command() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # terminals without Hangul show escapes, not a traceback
     try:
         cli.main(["look", "--open"] if _opens_page() else None, standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:

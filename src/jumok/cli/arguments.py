@@ -24,11 +24,7 @@ DEFAULT_MODEL = "tiny"  # comes with the package
 
 
 def read_arguments(arguments: tuple[str, ...]) -> list[str]:
-    """Return the arguments, or the text of standard input if there are none or only "-".
-
-    Args:
-        arguments: The positional arguments of the command.
-    """
+    """Return the arguments, or the text of standard input if there are none or only "-"."""
     from jumok.errors import ArgumentError
 
     if arguments and arguments != ("-",):
@@ -77,12 +73,10 @@ def load_and_prepare(
     """Load the model and prepare its input from the arguments [MODEL] INPUT.
 
     Args:
-        arguments: The positional arguments of the command.
         limit: The largest number of answer tokens; None for the default.
-        quiet: Whether to show no spinner.
         begin: Of audio, the second at which the window that is read begins.
     """
-    model, text = _split_model_and_input(arguments)
+    model, text = split_model_and_input(arguments)
     if text == "-":
         (text,) = read_arguments((text,))
 
@@ -129,7 +123,7 @@ def read_page_input(arguments: tuple[str, ...]) -> tuple[str, str | None]:
     if len(arguments) <= 1 and all(map(_is_model_name, arguments)):
         model, text = (*arguments, DEFAULT_MODEL)[0], None
     else:
-        model, text = _split_model_and_input(arguments)
+        model, text = split_model_and_input(arguments)
     if text == "-":
         (text,) = read_arguments((text,))
     elif text is not None:
@@ -152,8 +146,12 @@ def _check_model_exists(name: str) -> None:
     resolve_model_path(name)
 
 
-def _split_model_and_input(arguments: tuple[str, ...]) -> tuple[str, str]:
-    """Return the name of the model (by default "tiny") and the input."""
+def split_model_and_input(arguments: tuple[str, ...]) -> tuple[str, str]:
+    """Return the name of the model (by default "tiny") and the input.
+
+    Args:
+        arguments: The positional arguments of a command, [MODEL] INPUT.
+    """
     from jumok.errors import ArgumentError
 
     if len(arguments) > 2:

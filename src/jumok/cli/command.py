@@ -11,11 +11,12 @@ from typing import Any, NoReturn
 import click
 
 from jumok.defaults import LANGUAGES
+from jumok.errors import get_reader_language
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 # Iterations, about 25 microseconds: longer than the pause between two products on an idle machine. PyTorch's default of
-# 300,000 made two threads beside busy programs 4 to 8 times slower (LOG.md).
+# 300,000 made two threads beside busy programs 4 to 8 times slower (bench/results).
 THREAD_WAIT = "1000"
 
 
@@ -35,11 +36,7 @@ class Group(Command, click.Group):
 
 
 def is_user_error(error: Exception) -> bool:
-    """Return True for errors that the user can correct: they are printed as one sentence, without a traceback.
-
-    Args:
-        error: The error.
-    """
+    """Return True for errors that the user can correct: they are printed as one sentence, without a traceback."""
     from jumok.errors import JumokError
 
     return isinstance(error, JumokError | OSError)
@@ -60,7 +57,6 @@ def exit_with_message(message: str, code: int) -> NoReturn:
 
     Args:
         message: The line; line breaks and control characters become spaces, and the middle of a long line is left out.
-        code: The exit code.
     """
     from jumok.errors import shorten_message
 
@@ -71,17 +67,10 @@ def exit_with_message(message: str, code: int) -> NoReturn:
 
 
 def collect_given_options(context: click.Context, *names: str) -> dict[str, Any]:
-    """Return the named options that were given on the command line, without those that have their default value.
-
-    Args:
-        context: The context of the running command.
-        *names: The options.
-    """
+    """Return the named options that were given on the command line, without those that have their default value."""
     commandline = click.core.ParameterSource.COMMANDLINE
     return {name: context.params[name] for name in names if context.get_parameter_source(name) is commandline}
 
-
-LOCALE_VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")  # in the order in which POSIX reads them
 
 language_option = click.option(
     "--language",
@@ -96,10 +85,7 @@ def select_language(language: str | None) -> str:
     Args:
         language: The value of ``--language``; None if it was not given.
     """
-    if language is not None:
-        return language
-    locale = next((os.environ[name] for name in LOCALE_VARIABLES if os.environ.get(name)), "")
-    return "ko" if locale.lower().startswith("ko") else "en"
+    return get_reader_language() if language is None else language
 
 
 @contextmanager
@@ -107,10 +93,6 @@ def show_status(message: str, quiet: bool) -> Iterator[Callable[[str], None]]:
     """Show a spinner with a message while the block runs, if standard error is a terminal.
 
     Yields a function that changes the message.
-
-    Args:
-        message: The message.
-        quiet: Whether to show nothing.
     """
     if quiet or not sys.stderr.isatty():
         yield lambda message: None
@@ -126,10 +108,6 @@ def show_progress(title: str, quiet: bool) -> Iterator[Callable[[int, int], None
     """Show a progress bar while the block runs, if standard error is a terminal.
 
     Yields a function that takes the finished and the total number of steps; None if there is no bar.
-
-    Args:
-        title: The text beside the bar.
-        quiet: Whether to show nothing.
     """
     if quiet or not sys.stderr.isatty():
         yield None
@@ -144,12 +122,7 @@ def show_progress(title: str, quiet: bool) -> Iterator[Callable[[int, int], None
 
 
 def align_column(texts: Sequence[str], title: str) -> list[str]:
-    """Return a title and texts, padded to one width on a terminal, where a Hangul letter is two cells wide.
-
-    Args:
-        texts: The cells of the column.
-        title: The heading of the column.
-    """
+    """Return a title and texts, padded to one width on a terminal, where a Hangul letter is two cells wide."""
     from rich.cells import cell_len
 
     width = max(map(cell_len, [title, *texts]))

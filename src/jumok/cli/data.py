@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from jumok.files import LossyStream
+
 from .command import Group, json_option
 
 if TYPE_CHECKING:
@@ -102,7 +104,8 @@ def get(names: tuple[str, ...], as_json: bool) -> None:
     for entry in entries:
         path = catalogue.download_entry(entry.name, lambda line: click.echo(line, err=True))
         if not as_json:
-            click.echo(f"{entry.name:<16} {path}")
+            # the next download does not depend on who reads this
+            print(f"{entry.name:<16} {path}", file=LossyStream(sys.stdout), flush=True)
     if as_json:
         rows = [{**_to_json(entry), "fetched": entry in missing} for entry in entries]
         click.echo(json.dumps(rows, ensure_ascii=False))

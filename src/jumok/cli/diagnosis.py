@@ -42,7 +42,6 @@ class Package:
     """A package that jumok uses.
 
     Args:
-        name: The name of the distribution.
         minimum: The oldest version that jumok supports; None = any.
         version: The installed version; None = not installed.
     """
@@ -61,13 +60,7 @@ class Package:
 
 @dataclass(frozen=True)
 class Extra:
-    """An optional feature of jumok.
-
-    Args:
-        name: The name of the extra.
-        purpose: What it adds.
-        packages: The packages that it needs.
-    """
+    """An optional feature of jumok."""
 
     name: str
     purpose: str
@@ -89,7 +82,6 @@ class CacheFolder:
     """A folder of downloaded files.
 
     Args:
-        name: Whose cache it is.
         path: The folder; it may not exist.
         exists: True if the folder exists.
         size: The total size of its files in bytes.
@@ -106,19 +98,13 @@ class Diagnosis:
     """The state of an installation.
 
     Args:
-        jumok: The version of jumok.
-        python: The version of Python, and its program.
-        system: The operating system and the processor.
         packages: The packages that jumok always needs.
         transformers: transformers, whose models a lens can open; it is not needed otherwise.
         threads: The number of threads that torch uses; None if torch cannot be imported.
-        cpus: The number of CPUs.
         cores: The number of CPUs that this process may use.
         load: The mean number of threads that ran or waited for a CPU in the last minute; None if unavailable.
         device: The best device that torch can use; None if torch cannot be imported.
         npm: The program that downloads some catalogue entries; None = not installed.
-        caches: The cache folders.
-        extras: The optional features.
         problems: Sentences that say what is wrong and how to fix it.
     """
 

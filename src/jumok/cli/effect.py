@@ -11,7 +11,7 @@ import click
 
 from jumok import defaults
 
-from .arguments import load_and_prepare
+from .arguments import load_and_prepare, split_model_and_input
 from .command import Command, collect_given_options, json_option, show_progress
 from .effect_report import describe_metric, effects_to_json, print_edges, print_heads
 from .input_summary import explain_failures, input_to_json, limit_option, summarize_input
@@ -155,6 +155,7 @@ def effect(
     figures = [str(EffectFigure(effects, title).save(path)) for path in paths]
     if as_json:
         fields = {**effects_to_json(effects, loaded, labelled), **input_to_json(labelled), "pictures": figures}
+        fields["model"] = split_model_and_input(arguments)[0]
         click.echo(json.dumps(fields, ensure_ascii=False))
         return
     click.echo(f"{loaded.family}, {summarize_input(labelled)}")

@@ -17,15 +17,10 @@ if TYPE_CHECKING:
 
 
 def describe_metric(effects: Effects, loaded: Loaded | LoadedTransformers) -> str:
-    """Return the metric's description, with token numbers replaced by their text.
-
-    Args:
-        effects: The effects.
-        loaded: The model, with its tokenizer.
-    """
+    """Return the metric's description, with token numbers replaced by their text."""
     from jumok.lens.effects.metrics import name_tokens
 
-    return name_tokens(effects.metric, loaded.tokenizer)
+    return name_tokens(str(effects.metric), loaded.tokenizer)
 
 
 def effects_to_json(effects: Effects, loaded: Loaded | LoadedTransformers, labelled: LabelledInput) -> dict[str, Any]:
@@ -33,8 +28,6 @@ def effects_to_json(effects: Effects, loaded: Loaded | LoadedTransformers, label
 
     Args:
         effects: The effects of heads or edges.
-        loaded: The model, with its tokenizer.
-        labelled: The input with its labels.
     """
     fields = {**effects.to_json(), "metric_text": describe_metric(effects, loaded)}
     fields["rows"] = [_row_to_json(effects, row, labelled) for row in effects]
@@ -58,13 +51,7 @@ def _row_to_json(effects: Effects, row: Effect, labelled: LabelledInput) -> dict
 
 
 def print_heads(effects: Effects, count: int, labelled: LabelledInput) -> None:
-    """Print the heads with the largest effects.
-
-    Args:
-        effects: The effects of heads.
-        count: The number of rows.
-        labelled: The input with its labels.
-    """
+    """Print the heads with the largest effects."""
     heads = effects.top(count)
     width = max([5, *(len(str(head.layer)) for head in heads)])
     looks = "  attends most to" if any(head.looks_at is not None for head in heads) else ""
@@ -79,21 +66,14 @@ def print_heads(effects: Effects, count: int, labelled: LabelledInput) -> None:
 
 
 def print_edges(effects: Effects, count: int, labelled: LabelledInput) -> None:
-    """Print the edges with the largest effects, and how weights and effects are related.
-
-    Args:
-        effects: The effects of edges.
-        count: The number of rows.
-        labelled: The input with its labels.
-    """
+    """Print the edges with the largest effects, and how weights and effects are related."""
     edges = effects.top(count)
     heads = align_column([f"{edge.layer}.{edge.head}" for edge in edges], "layer.head")
     arrows = align_column([_describe_edge(effects, edge, labelled) for edge in edges], "edge")
-    click.echo(f"   effect   weight  {heads[0]}  {arrows[0]}  rank           p  gradient estimate")
+    click.echo(f"   effect   weight  {heads[0]}  {arrows[0]}  rank       gradient estimate")
     for edge, head, arrow in zip(edges, heads[1:], arrows[1:], strict=True):
         rank = f"{edge.rank} of {edge.of}"
-        numbers = f"{edge.p:6.3f}  {edge.estimate:+17.4f}"
-        click.echo(f"{edge.effect:+9.4f}   {edge.weight:6.3f}  {head}  {arrow}  {rank:<9} {numbers}")
+        click.echo(f"{edge.effect:+9.4f}   {edge.weight:6.3f}  {head}  {arrow}  {rank:<9} {edge.estimate:+18.4f}")
     _print_agreement(effects, labelled)
 
 
@@ -110,7 +90,14 @@ def _print_agreement(effects: Effects, labelled: LabelledInput) -> None:
         sample = f"{comparison.edges:,} random edges"
         verified = f", {effects.agreement_of_chosen or 0:.2f} over the {len(effects.rows)} verified ones"
     click.echo("\neffect: the metric without the edge minus the metric of the unchanged model")
-    click.echo("rank: among the edge and random edges of similar weight, by size of effect; p: the rank as a share")
+    beyond, expected = effects.beyond_controls
+    click.echo("rank: among the edge and random edges of similar weight, by size of effect")
+    click.echo(
+        f"{beyond} of {len(effects)} edges have a larger effect than all their random edges; of edges chosen at "
+        f"random, about {expected:.1f} would"
+    )
+    if not effects.every:
+        click.echo("these edges were chosen for large estimates or weights: a rank of 1 is no test of significance")
     click.echo(
         f"correlation of gradient estimate and effect (Spearman): {effects.agreement or 0:.2f} over {sample}{verified}"
     )

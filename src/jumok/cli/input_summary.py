@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -23,27 +23,9 @@ limit_option = click.option(
 )
 
 
-UNKNOWN_SHOWN = 10
-
-
-def format_unknown_words(words: Sequence[str]) -> str:
-    """Return the first unknown words of a text as a list that a terminal can print.
-
-    Args:
-        words: The words.
-    """
-    named = ", ".join([*words[:UNKNOWN_SHOWN], *(["..."] if len(words) > UNKNOWN_SHOWN else [])])
-    # a text may contain escape sequences, which a terminal would obey
-    return "".join(letter if letter.isprintable() else " " for letter in named)
-
-
 @contextmanager
 def explain_failures(model: nn.Module) -> Iterator[None]:
-    """Turn errors inside a model of transformers into one sentence: it may read more than a text or an image.
-
-    Args:
-        model: The model that runs in the block.
-    """
+    """Turn errors inside a model of transformers into one sentence: it may read more than a text or an image."""
     from jumok.errors import ArgumentError, JumokError
     from jumok.models import Model
 
@@ -61,11 +43,7 @@ def explain_failures(model: nn.Module) -> Iterator[None]:
 
 
 def input_to_json(labelled: LabelledInput) -> dict[str, Any]:
-    """Return the labels of the source and, for a model that answers, the answer.
-
-    Args:
-        labelled: The prepared input.
-    """
+    """Return the labels of the source and, for a model that answers, the answer."""
     fields: dict[str, Any] = {"source": labelled.source, "unknown": labelled.unknown}
     fields |= {"unknown_words": list(labelled.unknown_words), "warning": labelled.warning or None}
     if labelled.target:
@@ -74,16 +52,14 @@ def input_to_json(labelled: LabelledInput) -> dict[str, Any]:
 
 
 def summarize_input(labelled: LabelledInput) -> str:
-    """Return one line: the number of positions, and the answer.
-
-    Args:
-        labelled: The prepared input.
-    """
+    """Return one line: the number of positions, and the answer."""
     count = len(labelled.source)
     summary = f"{count:,} position{'s' if count != 1 else ''}"
     if labelled.audio is not None:
         summary = f"{labelled.audio.seconds:.2f} seconds of audio in {count:,} positions of 20 ms"
     if labelled.unknown:
+        from jumok.data.tokenizers.unknown_tokens import format_unknown_words
+
         named = format_unknown_words(labelled.unknown_words)
         summary += f" ({labelled.unknown:,} of them unknown to its tokenizer{': ' if named else ''}{named})"
     if labelled.target:

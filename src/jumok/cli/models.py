@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -12,11 +12,7 @@ from jumok import defaults
 
 from .arguments import read_arguments, read_if_text_file
 from .command import Command, collect_given_options, json_option, show_status
-from .input_summary import format_unknown_words
 from .transcription import print_transcripts, refuse_audio_options
-
-if TYPE_CHECKING:
-    from jumok.tasks.model_inputs import ModelInput
 
 CLASSES_SHOWN = 5
 NUMBERS_SHOWN = 8
@@ -170,8 +166,8 @@ def run(context: click.Context, /, model: str, inputs: tuple[str, ...], as_json:
 
     for text in texts:
         model_input = read_input(loaded, text, chat=settings.chat)
-        if model_input.unknown_count:
-            _print_unknown(model_input)
+        if model_input.warning is not None:
+            _print_messages([model_input.warning])
         if reads in ("image", "regions") and len(texts) > 1 and not as_json:
             click.echo(f"{text}:")
 
@@ -190,7 +186,10 @@ def run(context: click.Context, /, model: str, inputs: tuple[str, ...], as_json:
             answer = answer.tolist()
         if as_json:
             key = "output" if loaded.model.answers == "text" else task
-            click.echo(json.dumps({"input": text, key: answer}, ensure_ascii=False))
+            row = {"input": text, key: answer}
+            if model_input.unknown_words:
+                row["unknown_words"] = list(model_input.unknown_words)
+            click.echo(json.dumps(row, ensure_ascii=False))
         else:
             _print_answer(task, answer)
 
@@ -244,13 +243,6 @@ def export(model: str, folder: str, file_format: str, as_json: bool) -> None:
         click.echo(f"{folder}: {loaded.family}; load it with jumok.load({folder!r})")
     else:
         click.echo(f"{folder}: load it with transformers.{architecture}.from_pretrained({folder!r})")
-
-
-def _print_unknown(model_input: ModelInput) -> None:
-    """Name the words that the model has never read; its answer is a guess where they are."""
-    unknown = f"{model_input.unknown_count:,} of {len(model_input.token_ids):,} tokens"
-    named = format_unknown_words(model_input.unknown_words)
-    click.echo(f"jumok: {unknown} are unknown to this model's tokenizer: {named}", err=True)
 
 
 def _print_messages(messages: list[str]) -> None:

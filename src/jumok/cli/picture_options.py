@@ -29,11 +29,7 @@ def add_picture_options(subject: str) -> Decorator:
 
 
 def add_shading_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options --scale and --skip-first to a command.
-
-    Args:
-        function: The command.
-    """
+    """Add the options --scale and --skip-first to a command."""
     skip_first = click.option(
         "--skip-first", is_flag=True, help="Leave the first key, often an attention sink, out of pictures."
     )

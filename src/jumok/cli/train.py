@@ -127,9 +127,11 @@ def train(recipe: str | None, listed: bool, resume: Path | None, as_json: bool, 
         command = format_resume_command(folder, options["processes"], options["parallel"])
         click.echo(f"stopped; continue with: {command}", err=True)
         sys.exit(130)
-    except LostProcessError:
+    except LostProcessError as error:
         if LAUNCHER_VARIABLE not in os.environ:
             raise
+        if "JUMOK_TIMEOUT" in str(error):  # no process has failed, so only this one knows the reason
+            click.echo(f"jumok: {error}", err=True)
         sys.exit(LOST_PROCESS_CODE)  # the process that started this one says which process failed
     _print_outcome(outcome, as_json, options)
 

@@ -26,12 +26,7 @@ AUDIO_OPTIONS = {
 
 
 def refuse_audio_options(options: dict[str, Any], family: str) -> None:
-    """Raise an error if an option for audio was given to another model.
-
-    Args:
-        options: The options that were given on the command line.
-        family: The family of the model.
-    """
+    """Raise an error if an option for audio was given to another model."""
     from jumok.errors import ArgumentError
 
     for name, option in AUDIO_OPTIONS.items():
@@ -40,14 +35,7 @@ def refuse_audio_options(options: dict[str, Any], family: str) -> None:
 
 
 def print_transcripts(loaded: Loaded, paths: list[str], options: dict[str, Any], as_json: bool) -> None:
-    """Transcribe audio files and print the result.
-
-    Args:
-        loaded: The speech model.
-        paths: The files.
-        options: The options that were given on the command line.
-        as_json: Whether to print JSON.
-    """
+    """Transcribe audio files and print the result."""
     from jumok.errors import ArgumentError
     from jumok.tasks.speech import parse_transcription_settings
     from jumok.tasks.speech.audio_input import read_samples
@@ -95,13 +83,21 @@ def _print_text(loaded: Loaded, title: str | None, samples: Any, settings: Trans
 
     if title is not None:
         click.echo(f"{title}:")
-    count = 0
+    segments = []
     for segment in transcribe_segments(loaded, samples, settings):
         click.echo(segment.text.strip())
         sys.stdout.flush()
-        count += 1
-    if not count:
+        segments.append(segment)
+    if not segments:
         click.echo("jumok: no speech was found", err=True)
+    _print_warning(loaded, segments)
+
+
+def _print_warning(loaded: Loaded, segments: list[Segment]) -> None:
+    from jumok.tasks.speech import describe_foreign_speech
+
+    if loaded.speech_tokens is not None and (message := describe_foreign_speech(loaded.speech_tokens, segments)):
+        click.echo(f"jumok: {message}", err=True)
 
 
 def _print_json(loaded: Loaded, path: str, samples: Any, settings: TranscriptionSettings, words: bool) -> None:
@@ -115,6 +111,7 @@ def _print_json(loaded: Loaded, path: str, samples: Any, settings: Transcription
         "output": transcript.text,
         "language": transcript.language,
         "duration": round(transcript.duration, 3),
+        "warning": transcript.warning,
         "segments": [segment.to_json() for segment in transcript.segments],
     }
     if words:
@@ -122,6 +119,8 @@ def _print_json(loaded: Loaded, path: str, samples: Any, settings: Transcription
 
         row["words"] = [word.to_json() for word in find_word_times(loaded, samples, transcript)]
     click.echo(json.dumps(row, ensure_ascii=False))
+    if transcript.warning is not None:
+        click.echo(f"jumok: {transcript.warning}", err=True)
 
 
 def _print_subtitles(loaded: Loaded, samples: Any, settings: TranscriptionSettings, words: bool, output: str) -> None:
@@ -130,14 +129,23 @@ def _print_subtitles(loaded: Loaded, samples: Any, settings: TranscriptionSettin
     from jumok.tasks.speech.subtitles import Cue, format_srt, format_vtt
 
     cues: Iterator[Cue] | list[Any]
+    segments: list[Segment] = []
     if words:
         from jumok.tasks.speech.word_times import find_word_times
 
         transcript: Transcript = transcribe(loaded, samples, settings)
         cues = find_word_times(loaded, samples, transcript)
+        segments.extend(transcript.segments)
     else:
-        segments: Iterator[Segment] = transcribe_segments(loaded, samples, settings)
-        cues = segments
+        cues = _collect(transcribe_segments(loaded, samples, settings), segments)
     for block in format_srt(cues) if output == "srt" else format_vtt(cues):
         click.echo(block, nl=False)
         sys.stdout.flush()
+    _print_warning(loaded, segments)
+
+
+def _collect(stream: Iterator[Segment], segments: list[Segment]) -> Iterator[Segment]:
+    """Yield segments, and keep them in a list."""
+    for segment in stream:
+        segments.append(segment)
+        yield segment

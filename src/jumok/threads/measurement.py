@@ -39,7 +39,6 @@ def use_fastest_threads(model: nn.Module, rows: int = MAX_ROWS) -> Iterator[None
     in force. Inside another such context, or in a training run, nothing changes: the outermost call decides.
 
     Args:
-        model: The model; nothing changes if it is not on the CPU.
         rows: The number of rows of its matrix products: the tokens or patches of all texts or images in the batch;
             default: many.
     """
@@ -60,9 +59,7 @@ def step_with_fastest_threads(
 
     Args:
         model: The model that the generator runs.
-        steps: The generator.
         first_rows: The number of rows of the matrix products in the first step, which reads the prompt.
-        rows: The number of rows in all later steps.
     """
     while True:
         with use_fastest_threads(model, first_rows):
@@ -91,13 +88,7 @@ def count_rows(inputs: Iterable[Any]) -> int:
 
 
 def choose_fastest_threads(model: nn.Module, rows: int, limit: int) -> int:
-    """Return the fastest number of threads from 1 to ``limit``; measured once per process for each size.
-
-    Args:
-        model: The model.
-        rows: The number of rows of its matrix products.
-        limit: The largest number of threads.
-    """
+    """Return the fastest number of threads from 1 to ``limit``; measured once per process for each size."""
     matrices = [tensor for tensor in chain(model.parameters(), model.buffers()) if tensor.dim() == 2]
     if not matrices or matrices[0].device.type != "cpu":
         return limit

@@ -27,11 +27,6 @@ def choose_training_threads(work: float, limit: int) -> int:
 def limit_to_free_cores(threads: int, busy: float, cores: int) -> int:
     """Return at most as many threads as there are cores that other programs leave free, at least 1.
 
-    Args:
-        threads: The number of threads on an idle machine.
-        busy: How many cores other programs use.
-        cores: The cores of the machine.
-
     >>> limit_to_free_cores(2, busy=0.3, cores=2), limit_to_free_cores(2, busy=1.0, cores=2)
     (2, 1)
     """

@@ -26,12 +26,7 @@ class SlowdownWatch:
         self._is_reported = False
 
     def add(self, targets: int, seconds: float) -> bool:
-        """Add a step, and return True if training is now half as fast as at its start; True is returned once.
-
-        Args:
-            targets: The targets of the step.
-            seconds: The duration of the step.
-        """
+        """Add a step, and return True if training is now half as fast as at its start; True is returned once."""
         if self._is_reported:
             return False
         self._targets += targets

@@ -18,10 +18,6 @@ def read_integer(ask: dict[str, Any], name: str, low: int, high: int, *, default
     """Return an integer field.
 
     Args:
-        ask: The ask.
-        name: The field.
-        low: The smallest allowed integer.
-        high: The largest allowed integer.
         default: The integer of a field that is missing; None: the field is required.
 
     Raises:
@@ -38,9 +34,6 @@ def read_choice(ask: dict[str, Any], name: str, choices: tuple[str, ...], *, def
     """Return a field that is one of several words.
 
     Args:
-        ask: The ask.
-        name: The field.
-        choices: The words.
         default: The word of a field that is missing; None: the field is required.
 
     Raises:
@@ -55,10 +48,6 @@ def read_choice(ask: dict[str, Any], name: str, choices: tuple[str, ...], *, def
 def read_boolean(ask: dict[str, Any], name: str) -> bool:
     """Return a boolean field; False if it is missing.
 
-    Args:
-        ask: The ask.
-        name: The field.
-
     Raises:
         ArgumentError: If it is not a boolean.
     """
@@ -70,11 +59,6 @@ def read_boolean(ask: dict[str, Any], name: str) -> bool:
 
 def read_text(ask: dict[str, Any], name: str, longest: int) -> str | None:
     """Return a text field; None if it is null or missing.
-
-    Args:
-        ask: The ask.
-        name: The field.
-        longest: The largest number of characters.
 
     Raises:
         ArgumentError: If it is not a text, too long, or contains half of a character.
@@ -94,11 +78,6 @@ def read_text(ask: dict[str, Any], name: str, longest: int) -> str | None:
 def read_range(ask: dict[str, Any], name: str, count: int) -> tuple[int, int]:
     """Return a field ``[begin, end]``, a part of an axis that is not empty.
 
-    Args:
-        ask: The ask.
-        name: The field.
-        count: The length of the axis.
-
     Raises:
         ArgumentError: If it is not a range inside the axis.
     """
@@ -114,8 +93,6 @@ def read_indices(ask: dict[str, Any], name: str, count: int) -> tuple[int, ...]:
     """Return a field that lists indices: at least one, each once; they are returned in ascending order.
 
     Args:
-        ask: The ask.
-        name: The field.
         count: The number of things that are counted from 0.
 
     Raises:
@@ -132,9 +109,6 @@ def read_indices(ask: dict[str, Any], name: str, count: int) -> tuple[int, ...]:
 
 def read_edits(ask: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the edits of an ask as JSON objects; ``Edit.from_json`` checks their fields.
-
-    Args:
-        ask: The ask.
 
     Raises:
         ArgumentError: If they are not a list of at most MAX_EDITS objects, or a mask is too long.
@@ -156,10 +130,6 @@ def read_edits(ask: dict[str, Any]) -> list[dict[str, Any]]:
 def read_id(ask: dict[str, Any], name: str = "id") -> int | str:
     """Return the id of an ask.
 
-    Args:
-        ask: The ask.
-        name: The field.
-
     Raises:
         ArgumentError: If it is neither an integer nor a short text.
     """
@@ -171,9 +141,6 @@ def read_id(ask: dict[str, Any], name: str = "id") -> int | str:
 
 def read_selection(ask: dict[str, Any]) -> dict[str, int | None]:
     """Return where the user is: site, head, query and key; their ranges are not checked.
-
-    Args:
-        ask: The ask.
 
     Raises:
         ArgumentError: If it is not an object with these fields.

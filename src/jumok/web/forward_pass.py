@@ -17,7 +17,7 @@ from jumok.lens.effects.answer import Answer, extract_answer
 from jumok.lens.reuse import read_versions
 from jumok.lens.run_progress import RunProgress
 from jumok.models import Model
-from jumok.tap import listen
+from jumok.tap import Listener, listen
 from jumok.tasks.labelled_input import LabelledInput
 
 from .answers import predictions
@@ -39,11 +39,7 @@ class Pass:
     """One forward pass.
 
     Attributes:
-        serial: A number that no other pass of this process has.
-        capture: What the lens recorded.
         maps: The maps of its attentions, in execution order.
-        predictions: What the model predicted.
-        kind: What kind of prediction that is.
         measured: What the page asked about it and received: "kinds" of heads, effects of "heads" and of "edges".
     """
 
@@ -55,15 +51,8 @@ class Pass:
     measured: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
-def get_clean_pass(opened: OpenedModel, labelled: LabelledInput, progress: Progress, last: int = 1) -> Pass:
-    """Return the pass without edits; that of the last input is kept, unless the model was trained meanwhile.
-
-    Args:
-        opened: The model, with its lens open.
-        labelled: The input.
-        progress: Called with the finished and all steps and the stage.
-        last: Of how many last positions predictions are described, if the input is too long for those of all.
-    """
+def get_clean_pass(opened: OpenedModel, labelled: LabelledInput, progress: Progress) -> Pass:
+    """Return the pass without edits; that of the last input is kept, unless the model was trained meanwhile."""
     versions = read_versions(opened.model)
     stored = opened.kept_results.get(CLEAN_PASS)
     if stored is not None:
@@ -71,35 +60,28 @@ def get_clean_pass(opened: OpenedModel, labelled: LabelledInput, progress: Progr
         is_same = len(inputs) == len(labelled.inputs) and all(map(torch.equal, inputs, labelled.inputs))
         if is_same and versions == stored_versions:
             return clean
-    clean = run_pass(opened, labelled, (), progress, None, last)
+    clean = run_pass(opened, labelled, (), progress, None)
     opened.kept_results[CLEAN_PASS] = (labelled.inputs, versions, clean)
     return clean
 
 
 def run_pass(
-    opened: OpenedModel,
-    labelled: LabelledInput,
-    edits: Sequence[Edit],
-    progress: Progress,
-    clean: Pass | None,
-    last: int = 1,
+    opened: OpenedModel, labelled: LabelledInput, edits: Sequence[Edit], progress: Progress, clean: Pass | None
 ) -> Pass:
     """Run the model once, and describe its predictions. Blocks before the first edit are those of the clean pass.
 
     Args:
-        opened: The model, with its lens open.
-        labelled: The input.
         edits: The edits; none for the clean pass.
         progress: Called with the finished and all steps and the stage.
         clean: The clean pass of the same input; None if this is the clean pass.
-        last: Of how many last positions predictions are described, if the input is too long for those of all.
     """
     lens = opened.lens
     length = max(tensor.shape[1] for tensor in labelled.inputs) if labelled.tokens else len(labelled.source)
     settings: dict[str, Any] = {**lens.facts.build_no_cache_arguments(), **labelled.named}
     decoder_length = len(labelled.target) or length
-    if predictions.should_omit_logits(decoder_length, lens.facts.vocabulary):
-        settings |= lens.facts.build_last_logits_arguments(last)
+    predicted = predictions.count_predicted_positions(decoder_length, lens.facts.vocabulary)
+    if predicted < decoder_length:
+        settings |= lens.facts.build_last_logits_arguments(predicted)
     keeps_more = length <= MAX_KEPT_POSITIONS and _can_keep(opened, settings, progress)
     reuse = None if clean is None or clean.capture.reusable is None else clean.capture
     capture = lens.run(
@@ -136,13 +118,24 @@ def watch_taps(check: Callable[[], None]) -> Iterator[None]:
         check: The function; an exception that it raises stops the model.
     """
 
-    def pass_on(site: str, tapped: Any) -> Any:
-        if site.endswith(".positions"):
-            check()
-        return tapped
-
-    with listen(pass_on):
+    with listen(_TapWatcher(check)):
         yield
+
+
+class _TapWatcher(Listener):
+    """Calls a function at every attention."""
+
+    only_reads = True
+
+    def __init__(self, check: Callable[[], None]) -> None:
+        self.check = check
+
+    def accepts(self, site: str) -> bool:
+        return site.endswith(".positions")
+
+    def __call__(self, site: str, tapped: Any) -> Any:
+        self.check()
+        return tapped
 
 
 def _describe_predictions(opened: OpenedModel, labelled: LabelledInput, capture: Capture) -> tuple[str, Predictions]:

@@ -35,13 +35,9 @@ class Inspection:
     """What the page shows: a model, an input, edits, and the passes with and without them.
 
     Attributes:
-        number: The number of the run, which asks name.
-        opened: The model.
         text: The text, or the question that a prompt contains; None if the input is not text.
         start_text: The input of the start: a text, or the path of an image; None if there is none.
-        labelled: The arguments of the model, with labels.
         generated: The first generated position; equal to the number of positions if none is generated.
-        edits: The edits of the page.
         applied_edits: The same edits as the lens applies them: inside windows, where a model has some.
         clean: The pass without edits.
         edited: The pass with edits; None without edits.
@@ -50,7 +46,6 @@ class Inspection:
         edited_answer: The transcript that the model writes under the edits; None without edits or audio.
         answered: The prompt and answer that is the input; None if the input is not an answered question.
         notes: Sentences that the user must read.
-        seconds: How long it took.
     """
 
     number: int
@@ -105,7 +100,6 @@ class Inspection:
 
         Args:
             show: "clean", "edited" or "difference".
-            site: The index of the attention.
         """
         shown = ("clean", "edited") if show == "difference" else (show,)
         return [self.get_pass(name).maps[site] for name in shown]
@@ -136,10 +130,6 @@ class Inspection:
     def convert_position(self, site: str, position: int) -> int:
         """Return a position of an attention that contains a position of the input: later stages of Swin have larger
         patches.
-
-        Args:
-            site: The name of the attention.
-            position: The position in the input.
         """
         if self.picture is None or site not in self.picture.layouts:
             return position
@@ -227,11 +217,7 @@ def inspect_model(
     """Run a model on an input without and with edits. The clean pass of the last input is not computed again.
 
     Args:
-        opened: The model.
-        number: The number of the run.
         text: The text; None is the input of the start.
-        start_text: The input of the start.
-        edits: The edits.
         generate: How many tokens to generate under the edits before; 0 for none.
         progress: Called with the finished and all steps and the stage; an exception that it raises stops the run.
         begin: Of a recording, the second at which the part that the model reads begins.
@@ -256,11 +242,9 @@ def inspect_model(
         with use_fastest_threads(opened.model, count_rows(labelled.inputs)):
             if generate and answered is None and labelled.tokens and not labelled.target:
                 labelled = _continue_text(opened, labelled, edits, generate, notes, progress)
-            # of a long prompt, the rows that write its answer
-            last = 1 if answered is None else len(labelled.source) - answered.start + 1
-            clean = get_clean_pass(opened, labelled, progress, last)
+            clean = get_clean_pass(opened, labelled, progress)
             applied = locate_edits_in_windows(edits, clean.capture, clean.maps)
-            edited = run_pass(opened, labelled, applied, progress, clean, last) if applied else None
+            edited = run_pass(opened, labelled, applied, progress, clean) if applied else None
             edited_answer = _transcribe_again(opened, labelled, applied, notes, progress)
             sound = get_sound(opened, labelled)
     picture = draw_picture(opened, labelled, clean.capture)

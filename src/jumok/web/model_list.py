@@ -11,6 +11,7 @@ from typing import Any
 from jumok.data import catalogue
 from jumok.defaults import INCLUDED_MODELS, LOADABLE_MODELS
 from jumok.errors import JumokError
+from jumok.files import read_limited
 
 RUNS_FOLDER = "runs"
 MAX_RUNS = 50  # training runs in the list, the newest first
@@ -27,8 +28,6 @@ class ListedModel:
     """A model that the page can choose.
 
     Attributes:
-        name: The name that the page sends.
-        title: What the page shows.
         reads: "text", "image", "audio" or "numbers".
         source: What is opened: a catalogue name, the path of a folder or file, or a model.
     """
@@ -127,9 +126,9 @@ def _read_kind_of_folder(folder: Path) -> str:
     """Return what the model in a folder reads, by its config.json; "text" if that cannot be read."""
     try:
         path = _find_config(folder)
-        if path is None or path.stat().st_size > MAX_CONFIG_BYTES:
+        if path is None:
             return "text"
-        config = json.loads(path.read_bytes())
+        config = json.loads(read_limited(path, MAX_CONFIG_BYTES))
     except (OSError, ValueError, RecursionError):
         return "text"
     if not isinstance(config, dict):

@@ -36,9 +36,7 @@ class OpenedModel:
     """A model with its lens, and what was computed with it last.
 
     Attributes:
-        name: Its name in the list of models.
         source: What was opened: a name, a path, or a model.
-        loaded: The model and the files that belong to it.
         lens: Its lens; open only while an ask runs the model.
         notes: Sentences about the model that the user must read.
         inputs: The inputs that were prepared last, by text; None is the input of the start.
@@ -115,12 +113,7 @@ class OpenedModel:
             raise ArgumentError(f"{name} cannot run on this input: {str(error)[:300]}") from error
 
     def locate_patches(self, site: str, labelled: LabelledInput) -> PatchLayout | None:
-        """Return where the positions of an attention lie in the image; None if the model reads no image.
-
-        Args:
-            site: The name of the attention.
-            labelled: The input.
-        """
+        """Return where the positions of an attention lie in the image; None if the model reads no image."""
         if self.reads != "image":
             return None
         pixels = labelled.inputs[0]
@@ -133,7 +126,6 @@ def open_listed_model(listed: ListedModel, tokenizer: object = None) -> OpenedMo
     """Open a model of the list.
 
     Args:
-        listed: The entry of the list.
         tokenizer: The tokenizer that the user gave with a model; None takes the model's own.
 
     Raises:

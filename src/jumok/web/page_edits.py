@@ -17,7 +17,6 @@ def read_page_edits(edits: Sequence[dict[str, Any]], start_edits: Sequence[Edit]
     """Return edits from their JSON objects, which are not trusted.
 
     Args:
-        edits: The objects.
         start_edits: The edits that the session began with. They may hold what JSON cannot express, a capture or a
             table, so an object that equals the JSON of such an edit stands for it.
 
@@ -37,11 +36,6 @@ def read_page_edits(edits: Sequence[dict[str, Any]], start_edits: Sequence[Edit]
 def locate_edits_in_windows(edits: Sequence[Edit], capture: Capture, maps: Sequence[SiteMap]) -> tuple[Edit, ...]:
     """Return the edits as the lens applies them. The page counts patches of the image; where a model attends inside
     windows (Swin), the lens counts windows as batch rows, and patches inside each of them.
-
-    Args:
-        edits: The edits of the page.
-        capture: The capture of the clean pass.
-        maps: The maps of its attentions.
 
     Raises:
         ArgumentError: If no window contains both ends of an edge.

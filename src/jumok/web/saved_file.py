@@ -18,6 +18,7 @@ from typing import Any
 
 from jumok import __version__
 from jumok.errors import ArgumentError
+from jumok.files import write_atomically
 from jumok.lens import Edit
 
 from . import ask_fields
@@ -79,7 +80,6 @@ def save_html(
         start: The model, its input, edits and selection.
         layer: The layer to show first, by number or site name; default: that of ``start``, else the first. Of an input
             whose maps do not all fit, its maps are stored first.
-        head: The head to show first.
         max_bytes: The largest number of bytes, before compression, for the maps of an input whose maps do not all fit.
         progress: Called with the finished and all steps (0: not known); an exception that it raises stops the work.
 
@@ -110,7 +110,7 @@ def save_html(
         max_bytes=max_bytes,
         progress=report,
     )
-    target.write_bytes(content)
+    write_atomically(target, content)
     return target
 
 
@@ -127,7 +127,6 @@ def build_html(
     """Return the HTML file of a run.
 
     Args:
-        inspection: The run.
         selection: Where the user is: site, head, query and key.
         language: "en" or "ko"; None lets the browser decide.
         kinds: The kinds of all heads, as the page receives them; None stores none, as classifying takes long.

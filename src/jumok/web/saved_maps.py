@@ -73,16 +73,13 @@ class MapStore:
 
     Attributes:
         form: "float32", "u8" or "long", by the number of weights.
-        stored: How many maps are stored.
         pooled: How many of them are pooled, because the page cannot compute them.
-        total: How many maps there are.
     """
 
     def __init__(self, inspection: Inspection, blob: Blob, limit: int = MAX_LONG_BYTES) -> None:
         """Decide how to store the maps.
 
         Args:
-            inspection: The run.
             blob: Receives the bytes.
             limit: The largest number of bytes for the maps of an input whose maps do not all fit.
         """
@@ -192,7 +189,6 @@ def describe_mask(mask: Mask | None, head: int) -> dict[str, Any] | None:
 
     Args:
         mask: The mask; None allows everything.
-        head: The head.
 
     >>> from jumok.attention.mask import causal, edge, window
     >>> describe_mask(causal & window(4) & ~edge(query=5, key=2), head=0)

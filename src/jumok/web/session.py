@@ -49,7 +49,6 @@ class Start:
         model: A name or folder, or a model, what ``jumok.load`` returned, or a model of transformers.
         text: A text, or the path of an image or a recording that the command line received; never from the page.
         tokenizer: The tokenizer of a model that is not a name; None takes the model's own.
-        edits: The edits.
         selection: Where the user is: site, head, query, key.
         language: "en" or "ko"; None lets the browser decide.
         begin: Of a recording, the second at which the part that the model reads begins.
@@ -84,7 +83,6 @@ class Session:
         """Create a session. No thread starts and no model is loaded before the first ask that needs it.
 
         Args:
-            start: What to show first.
             carrier: How messages travel: "server", "widget" or "file".
         """
         self.start = start
@@ -124,11 +122,7 @@ class Session:
             self._send(send, build_failure(ask_id, str(error), "invalid"))
 
     def forget(self, send: Send) -> None:
-        """Cancel and drop the asks of a client that is gone.
-
-        Args:
-            send: The function that identifies the client.
-        """
+        """Cancel and drop the asks of a client that is gone."""
         with self._lock:
             self._clients = [client for client in self._clients if client != send]
             for number in [number for number, (client, _) in self._inspections.items() if client == send]:
@@ -164,11 +158,7 @@ class Session:
             self._send(client, Message({"state": state}))
 
     def get_inspection(self, send: Send) -> Inspection | None:
-        """Return the current run of a client; None before its first run.
-
-        Args:
-            send: The function that identifies the client.
-        """
+        """Return the current run of a client; None before its first run."""
         with self._lock:
             runs = [inspection for client, inspection in self._inspections.values() if client == send]
         return runs[-1] if runs else None
@@ -176,9 +166,6 @@ class Session:
     def watch(self, watcher: Callable[[dict[str, Any]], None]) -> None:
         """Call a function with every change that a client makes: ``{"edits": [...], "text": ...}`` after a run,
         ``{"selection": {...}}`` after a selection. It is called from threads of the session.
-
-        Args:
-            watcher: The function.
         """
         self._watchers.append(watcher)
 

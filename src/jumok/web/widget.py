@@ -18,6 +18,7 @@ import anywidget
 import traitlets
 
 from jumok.errors import ArgumentError
+from jumok.files import write_atomically
 from jumok.lens import Capture, Edit
 from jumok.lens.input_checks import check_edits
 
@@ -35,7 +36,6 @@ class Selection(NamedTuple):
 
     Attributes:
         site: The index of the attention, in execution order.
-        head: The head.
         query: The query, or None.
         key: The key, or None.
     """
@@ -47,12 +47,7 @@ class Selection(NamedTuple):
 
 
 class PageWidget(anywidget.AnyWidget):
-    """The page in a notebook; ``jumok.show`` creates it.
-
-    Attributes:
-        session: Answers what the page asks.
-        height: The height of the view in pixels.
-    """
+    """The page in a notebook; ``jumok.show`` creates it."""
 
     _esm = (STATIC / "jumok.js").read_text(encoding="utf-8")
     _css = (STATIC / "jumok.css").read_text(encoding="utf-8")
@@ -76,10 +71,7 @@ class PageWidget(anywidget.AnyWidget):
             model: A model, what ``jumok.load`` returned, or a name or folder.
             text: The text that the model reads, or the path of an image or a recording.
             tokenizer: The tokenizer of the text, or None.
-            edits: The edits to begin with.
-            selection: Where to begin.
             language: "en" or "ko"; None lets the browser decide.
-            height: The height of the view in pixels.
 
         Raises:
             ArgumentError: If an argument is invalid.
@@ -153,7 +145,7 @@ class PageWidget(anywidget.AnyWidget):
             kinds=inspection.kinds,
             effects=list(inspection.effects.values()),
         )
-        target.write_bytes(content)
+        write_atomically(target, content)
         return target
 
     def close(self) -> None:

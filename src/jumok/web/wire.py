@@ -43,9 +43,7 @@ def build_answer(ask_id: AskId, body: Any, buffers: tuple[bytes, ...] = ()) -> M
     """Return the answer to an ask.
 
     Args:
-        ask_id: The id of the ask.
         body: The answer, as JSON; numbers that are not finite become null.
-        buffers: Its binary part.
     """
     return Message(
         {"answer": ask_id, "body": replace_infinite(body), "buffers": [len(buffer) for buffer in buffers]}, buffers
@@ -74,7 +72,6 @@ def build_failure(ask_id: AskId, message: str, reason: str) -> Message:
     """Return the message that an ask failed.
 
     Args:
-        ask_id: The id of the ask.
         message: A sentence for the user.
         reason: "busy", "cancelled", "outdated", "invalid" or "internal".
     """
@@ -85,8 +82,6 @@ def build_progress(ask_id: AskId, done: int, total: int, stage: str) -> Message:
     """Return the message that an ask makes progress.
 
     Args:
-        ask_id: The id of the ask.
-        done: The number of finished steps.
         total: The number of all steps; 0 if it is not known.
         stage: What is done now, such as "loading".
     """
@@ -95,9 +90,6 @@ def build_progress(ask_id: AskId, done: int, total: int, stage: str) -> Message:
 
 def parse_ask(text: str | bytes) -> dict[str, Any]:
     """Parse the text of an ask, which is not trusted.
-
-    Args:
-        text: The JSON text.
 
     Raises:
         ArgumentError: If it is too long, or not a JSON object.

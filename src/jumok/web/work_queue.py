@@ -25,8 +25,6 @@ class Job:
     """One ask in a queue.
 
     Attributes:
-        ask: The ask.
-        ask_id: Its id.
         send: Sends answers to the client; it also identifies the client.
         priority: Jobs with a smaller number run first.
         stop_reason: Why the job must stop: "cancelled" or "outdated"; "" while it need not.
@@ -54,9 +52,7 @@ class Job:
         """Send the progress to the client, a few times a second; raise ``Stopped`` if the job must stop.
 
         Args:
-            done: The number of finished steps.
             total: The number of all steps; 0 if it is not known.
-            stage: What is done now.
         """
         self.check()
         now = time.monotonic()
@@ -70,13 +66,7 @@ class WorkQueue:
     """A queue of jobs and the thread that runs them. The thread starts with the first job."""
 
     def __init__(self, name: str, limit: int, run: Callable[[Job], None]) -> None:
-        """Create an empty queue.
-
-        Args:
-            name: The name of the thread.
-            limit: The largest number of waiting jobs.
-            run: Runs a job; it raises nothing.
-        """
+        """Create an empty queue."""
         self._name, self._limit, self._run = name, limit, run
         self._condition = threading.Condition()
         self._waiting: list[Job] = []
@@ -85,11 +75,7 @@ class WorkQueue:
         self._is_closed = False
 
     def put(self, job: Job) -> bool:
-        """Add a job; return False if the queue is full or closed.
-
-        Args:
-            job: The job.
-        """
+        """Add a job; return False if the queue is full or closed."""
         with self._condition:
             if self._is_closed or len(self._waiting) >= self._limit:
                 return False
@@ -101,11 +87,7 @@ class WorkQueue:
             return True
 
     def remove(self, selects: Callable[[Job], bool]) -> list[Job]:
-        """Remove waiting jobs, and return them.
-
-        Args:
-            selects: Returns whether a job is removed.
-        """
+        """Remove waiting jobs, and return them."""
         with self._condition:
             removed = [job for job in self._waiting if selects(job)]
             self._waiting = [job for job in self._waiting if job not in removed]
@@ -115,7 +97,6 @@ class WorkQueue:
         """Stop the running job soon: when it reports its progress.
 
         Args:
-            selects: Returns whether a job is stopped.
             reason: "cancelled" or "outdated".
         """
         with self._condition:

@@ -46,12 +46,9 @@ class CrossAttention:
     """Where the translator looks.
 
     Attributes:
-        site: The name of the attention: the last cross-attention.
         written: The tokens that are written, one for each row.
         read: The tokens that are read, one for each column.
         weights: The mean weights of its heads, ``[row, column]``.
-        heads: The number of heads.
-        picture: The picture of the map.
         page: The HTML file that shows all heads.
     """
 
@@ -69,14 +66,10 @@ class TrainedLine:
     """What the trained GPT writes, and how.
 
     Attributes:
-        folder: The run of the GPT.
-        parameters: The number of its parameters.
         loss: Its loss on held-out text.
-        line: The line that it writes.
         keys: What the last letter attends to with the most important head: position, letter, weight.
         effects: The effect of each head on the mean log-probability of the letters of the line.
         line_without: The line that it writes without the most important head.
-        pictures: The pictures of all heads and of their effects.
     """
 
     folder: str
@@ -94,8 +87,6 @@ def capture_cross_attention(translator: Loaded, sentence: str, out: Path, langua
 
     Args:
         translator: The model ``translator``.
-        sentence: The sentence.
-        out: The folder of the picture and of the page.
         language: The language of the picture and of the page, "en" or "ko".
     """
     labelled = prepare_input(translator, sentence)
@@ -124,8 +115,6 @@ def write_training_text(language: str, out: Path, *, quick: bool) -> tuple[Path,
 
     Args:
         language: "en" or "ko".
-        out: The folder of the file.
-        quick: Whether to write only a few.
     """
     pairs = make_sentence_pairs(QUICK_SENTENCE_COUNT if quick else SENTENCE_COUNT)
     path = out / f"sentences-{language}.txt"
@@ -140,8 +129,6 @@ def train_and_ablate(
     """Train a GPT, let it write a line, and measure which of its heads matter for that line.
 
     Args:
-        text: The training text.
-        prompt: How the line begins.
         out: The folder of the run and of the pictures.
         display: Shows the progress of the training; None = a bar in a terminal, plain lines elsewhere.
         quick: Whether to train for a moment only.

@@ -23,19 +23,13 @@ class DemoTexts:
         translate: The heading of the first part.
         translator: What the translator is and is not.
         attention: The heading of the second part.
-        attention_map: How to read the map.
         train: The heading of the third part.
-        trained: What was trained.
         prompt: How the line of the GPT begins.
         line: Introduces the line that the GPT writes.
         look: The heading of the fourth part.
         looked: Introduces what the last letter attends to.
-        metric: What the effects are measured in.
-        head_effect: The effect of one head.
         without_head: Introduces the line that the GPT writes without the most important head.
-        pictures: Introduces the pictures.
         page: What to do with the HTML file.
-        next: Introduces the next commands.
         own_sentence: A sentence for the first of the next commands.
     """
 

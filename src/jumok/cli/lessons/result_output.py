@@ -13,7 +13,6 @@ def print_outcome(outcome: ExperimentResult, language: str, heading: str) -> Non
     """Print the tables and sentences of a result.
 
     Args:
-        outcome: The result.
         language: "en" or "ko".
         heading: The line above the exceptions, if there are any.
     """

@@ -29,7 +29,6 @@ class BetweenReport:
     """Which of two words the heads prefer, and what their ablation changes.
 
     Args:
-        query: The token that attends.
         choice: The weights of every head on both words.
         predicted: The label of the last token, whose log-probability is measured; "" if nothing is measured.
         effects: The effects of all heads on it; None if nothing is measured.
@@ -150,8 +149,6 @@ def measure_last_token(
     """Ablate every head, and measure the log-probability of the last token of the text, given the tokens before it.
 
     Args:
-        loaded: The model.
-        labelled: Its input.
         query: The token whose attention is compared; it must come before the last one.
         progress: Called with the number of measured heads and their total.
 
@@ -172,9 +169,6 @@ def measure_last_token(
 
 def parse_words(text: str) -> tuple[str, str]:
     """Return the two words of ``--between``.
-
-    Args:
-        text: Two words, separated by a comma.
 
     Raises:
         click.UsageError: If there are not two words.

@@ -15,11 +15,7 @@ if TYPE_CHECKING:
 
 
 def reads_image(loaded: Loaded | LoadedTransformers) -> bool:
-    """Return whether a model reads images.
-
-    Args:
-        loaded: The model.
-    """
+    """Return whether a model reads images."""
     from jumok.checkpoint.transformers_folder import LoadedTransformers
 
     return (loaded.reads if isinstance(loaded, LoadedTransformers) else loaded.model.reads) == "image"
@@ -39,14 +35,9 @@ def draw_over_image(
     """Write pictures of an image with the weights of its patches drawn over it.
 
     Args:
-        paths: The pictures to write.
-        loaded: The model.
-        labelled: The input of the model.
-        capture: The capture of the image.
         layer: The attention's site; None = the last that attends to patches.
         head: Only this head; None = all.
         query: Whose weights to draw; None = the class token, or all patches, or all words.
-        scale: The colours.
 
     Raises:
         ArgumentError: If the positions of the attention cannot be found in the image.

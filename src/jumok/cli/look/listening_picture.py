@@ -32,12 +32,7 @@ def draw_listening(
     """Write pictures of audio: spectrogram, words, and the weights of the rows that write each token.
 
     Args:
-        paths: The pictures to write.
-        labelled: A window of audio with its transcript.
-        capture: The capture of it.
-        report: The words with their times, and the heads.
         by_words: Whether a row is a word instead of a token.
-        scale: The colours.
         language: "en" or "ko".
         model: The name of the model, for the title.
     """

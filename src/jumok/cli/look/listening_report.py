@@ -25,9 +25,7 @@ class ListeningReport:
     """Where the words of a transcript are heard.
 
     Args:
-        words: The words with their times.
         weights: For each word the mean weights [word, source] of the heads.
-        heads: The heads, as (site, head).
         is_chosen: Whether the user chose the heads, instead of those that follow the audio in time.
         begin: Where the window begins in the recording, in seconds.
     """
@@ -112,9 +110,6 @@ def build_listening_report(
     """Measure where the words of a transcript are heard.
 
     Args:
-        loaded: The speech model.
-        labelled: A window of audio with its transcript.
-        capture: The capture of it.
         chosen: The heads that the user chose, by site; None = those that follow the audio in time.
 
     Returns:

@@ -34,12 +34,10 @@ class PageOptions:
     """Where to show the page.
 
     Attributes:
-        is_open: Whether to start the server.
         html: The file to write, or None.
         host: The address that the server listens on.
         port: Its port; None chooses one.
         allowed_hosts: Further names under which browsers reach it.
-        without_browser: Whether to start no browser.
     """
 
     is_open: bool
@@ -154,11 +152,7 @@ def _check_combination(context: click.Context, page: PageOptions) -> None:
 
 
 def list_given_options(context: click.Context) -> dict[str, str]:
-    """Return the options that the user wrote, by the names of their parameters.
-
-    Args:
-        context: The context of the command.
-    """
+    """Return the options that the user wrote, by the names of their parameters."""
     commandline = click.core.ParameterSource.COMMANDLINE
     return {
         parameter.name: parameter.opts[0]
@@ -199,7 +193,6 @@ def serve_session(page: PageOptions, session: Session, language: str) -> None:
     """Start the server, print the address, open the browser, and answer until Ctrl-C.
 
     Args:
-        page: Where to show the page.
         session: Answers the asks of the page.
         language: The language of what is printed: "en" or "ko".
     """

@@ -19,8 +19,6 @@ def describe_query_as_json(query: QueryPosition, sources: QuerySources, skip_fir
     """Return the fields of the report.
 
     Args:
-        query: The token.
-        sources: Its sources.
         skip_first: Whether the first key was left out.
     """
     token = {"token": query.position, "side": query.side, "label": query.label, "occurrences": query.occurrences}
@@ -35,9 +33,6 @@ def print_query_report(query: QueryPosition, sources: QuerySources, skip_first: 
     """Print how many heads prefer which key, and the keys of every head.
 
     Args:
-        query: The token.
-        sources: Its sources.
-        skip_first: Whether the first key was left out.
         language: "en" or "ko".
     """
     name, count = f"{query.label}[{query.position}]", len(sources.heads)

@@ -74,11 +74,7 @@ def open_answer_page(
     """Answer questions in the browser until Ctrl-C.
 
     Args:
-        page: Where to show the page.
-        index: The index of the folder.
-        folder: The folder, as the user wrote it.
         questions: The question to answer first, or none.
-        settings: How questions are answered.
         reader: The model that reads: a name or a folder.
     """
     from jumok.web.questions.folder_questions import FolderQuestions

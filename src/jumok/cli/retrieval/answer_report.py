@@ -22,7 +22,6 @@ def print_answer(answer: Answer, folder: Path) -> None:
     """Print an answer, its verdict, and the passages.
 
     Args:
-        answer: The answer.
         folder: The indexed folder, as the user wrote it.
     """
     if answer.note is not None:
@@ -53,6 +52,10 @@ def _describe_verdict(answer: Answer, folder: Path) -> str:
             f'  supported by {folder / citation.hit.passage.location}: without this passage, "{citation.word}" is '
             f"{_describe_ratio(citation.word_change)} ({citation.word_change:+.1f} nats)"
         )
+    if (cited := answer.lacking_passage) is not None:
+        words = ", ".join(f'"{word}"' for word in cited.missing)
+        location = folder / cited.hit.passage.location
+        return f"  not supported: the answer depends on {location}, which does not contain {words}"
     changes = [
         passage.word_change for passage in answer.passages if passage.word_change is not None and not passage.is_control
     ]

@@ -190,11 +190,7 @@ def _print_list(as_json: bool) -> None:
 
 @contextlib.contextmanager
 def show_stages(quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
-    """Show a progress bar for each stage of a build. Yields the function that receives the progress.
-
-    Args:
-        quiet: Whether to show nothing.
-    """
+    """Show a progress bar for each stage of a build. Yields the function that receives the progress."""
     stack = contextlib.ExitStack()
     current: str | None = None
     update: Callable[[int, int], None] | None = None

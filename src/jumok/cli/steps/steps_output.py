@@ -21,7 +21,6 @@ def describe_as_json(example: Example, language: str) -> dict[str, Any]:
     """Return an example as JSON fields.
 
     Args:
-        example: The example.
         language: "en" or "ko".
     """
     return {
@@ -38,8 +37,6 @@ def print_example(name: str, example: Example, language: str) -> None:
     """Print an example: for each step its formula, shape, explanation and numbers.
 
     Args:
-        name: The heading.
-        example: The example.
         language: "en" or "ko".
     """
     click.echo(f"{name}: {example.title.select(language)}")
@@ -59,7 +56,6 @@ def draw_weights(example: Example, path: Path, language: str) -> str:
     """Draw the weights of an example as one map, or as a grid if it has several, and return the path.
 
     Args:
-        example: The example.
         path: Where to write the picture.
         language: The language of the texts, "en" or "ko".
     """

@@ -56,10 +56,6 @@ class Answerer:
     def answer(self, inspection: Inspection, job: Job) -> Answer:
         """Answer an ask: the body and its buffers.
 
-        Args:
-            inspection: The run that the ask names.
-            job: The ask.
-
         Raises:
             ArgumentError: If a field of the ask is invalid.
         """

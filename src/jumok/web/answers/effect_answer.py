@@ -17,7 +17,6 @@ def measure_effects(inspection: Inspection, over: str, progress: Progress) -> di
     """Measure effects as ``jumok effect`` does, of the model without edits.
 
     Args:
-        inspection: The run.
         over: "heads" or "edges".
         progress: Called with the finished and all steps and the stage; an exception that it raises stops it.
 
@@ -46,7 +45,7 @@ def measure_effects(inspection: Inspection, over: str, progress: Progress) -> di
         )
     return {
         "over": over,
-        "metric": metrics.name_tokens(effects.metric, opened.loaded.tokenizer),
+        "metric": metrics.name_tokens(str(effects.metric), opened.loaded.tokenizer),
         "clean": effects.clean,
         "seconds": time.perf_counter() - started_at,
         "rows": [_describe_effect(inspection, effects, row) for row in effects],
@@ -54,11 +53,7 @@ def measure_effects(inspection: Inspection, over: str, progress: Progress) -> di
 
 
 def choose_metric(labelled: LabelledInput) -> Metric | None:
-    """Return the metric of an input: that of ``jumok effect`` without options; None is the default of ``effect``.
-
-    Args:
-        labelled: The input.
-    """
+    """Return the metric of an input: that of ``jumok effect`` without options; None is the default of ``effect``."""
     if labelled.target and labelled.inputs[1].is_floating_point():
         return metrics.Value(-1)
     if labelled.answer_length:
@@ -79,5 +74,6 @@ def _describe_effect(inspection: Inspection, effects: Effects, row: Effect) -> d
         "control_mean": sum(controls) / len(controls) if controls else None,
         "control_low": min(controls, default=None),
         "control_high": max(controls, default=None),
-        "p": row.p,
+        "rank": row.rank,
+        "of": row.of,
     }

@@ -21,9 +21,6 @@ def choose_selection(inspection: Inspection) -> dict[str, Any] | None:
     of a model is rarely a good first picture. Of a model that answers, a cross-attention is shown; of one that reads
     audio, the head that follows it in time with the largest weight for the first word.
 
-    Args:
-        inspection: The run.
-
     Returns:
         The indices of the site and head with the query and its key; None if the input is too long or too short.
     """

@@ -27,9 +27,6 @@ def describe_steps(shown: Pass, site: int, head: int, query: int, language: str)
 
     Args:
         shown: The clean or the edited pass, recorded with values and outputs.
-        site: The index of the attention.
-        head: The head.
-        query: The query.
         language: The language of the sentences: "en" or "ko".
 
     Raises:

@@ -23,8 +23,6 @@ class Picture:
 
     Attributes:
         png: The bytes of the PNG file.
-        width: Its columns of pixels.
-        height: Its rows of pixels.
         layout: Where the positions of the first attention lie.
         layouts: Where the positions of each attention to patches lie, by site.
     """
@@ -49,13 +47,7 @@ def _describe_layout(layout: PatchLayout) -> dict[str, int]:
 
 
 def draw_picture(opened: OpenedModel, labelled: LabelledInput, capture: Capture) -> Picture | None:
-    """Return the image that a model read; None if it read something else, or its patches are not known.
-
-    Args:
-        opened: The model.
-        labelled: Its input.
-        capture: The capture of the image.
-    """
+    """Return the image that a model read; None if it read something else, or its patches are not known."""
     if opened.reads != "image":
         return None
     sides = {site: capture.sites.get_sides(site) for site in capture.sites.names}

@@ -14,7 +14,7 @@ from jumok.data.tokenizers.text_tokenizer import TextTokenizer
 from jumok.data.tokenizers.token_labels import label_tokens
 from jumok.lens.effects.answer import Answer
 
-MAX_POSITIONS = 256  # with more, only the last prediction is computed
+MAX_POSITIONS = 256  # of a longer input, the last ones
 MAX_LOGITS = 2**26  # numbers of all logits in memory
 CANDIDATES = 5
 
@@ -37,14 +37,9 @@ class Predictions(NamedTuple):
     measured_position: int = -1
 
 
-def should_omit_logits(length: int, vocabulary: int | None) -> bool:
-    """Return whether only the logits of the last position are computed.
-
-    Args:
-        length: The number of positions with logits.
-        vocabulary: The number of tokens, or None.
-    """
-    return length > MAX_POSITIONS or length * (vocabulary or 1) > MAX_LOGITS
+def count_predicted_positions(length: int, vocabulary: int | None) -> int:
+    """Return of how many last positions the logits are computed."""
+    return min(length, MAX_POSITIONS, max(1, MAX_LOGITS // (vocabulary or 1)))
 
 
 def describe_token_predictions(
@@ -58,7 +53,6 @@ def describe_token_predictions(
 
     Args:
         logits: The logits of all positions, or of the last ones.
-        tokens: The tokens that the model read.
         tokenizer: Names tokens; None numbers them.
         is_masked: Whether a position predicts the token that stands there, instead of the next one.
     """
@@ -94,7 +88,6 @@ def describe_class_predictions(
 
     Args:
         logits: The logits of the classes, one row for each prediction.
-        name_class: Returns the name of a class.
         is_independent: Whether each class has a probability of its own (sigmoid) instead of all together (softmax).
         has_positions: Whether a row belongs to a position instead of the whole input.
     """
@@ -116,11 +109,7 @@ def describe_class_predictions(
 
 
 def describe_number_predictions(numbers: Tensor) -> Predictions:
-    """Describe predicted numbers: each is its only candidate.
-
-    Args:
-        numbers: The numbers that the model predicts.
-    """
+    """Describe predicted numbers: each is its only candidate."""
     flat = numbers.detach().flatten()[:MAX_POSITIONS].float().cpu().tolist()
     rows = [
         {"position": index, "candidates": [{"label": f"{number:g}", "id": 0, "probability": 1.0}], "actual": None}
@@ -133,9 +122,7 @@ def choose_kind(answer: Answer, task: str, class_name: str) -> str:
     """Return what a model predicts: "next token", "masked token", "class", "number" or "vector".
 
     Args:
-        answer: The model's output.
         task: The task of a model of Jumok; "" for a model of transformers.
-        class_name: The name of the model's class.
     """
     if answer.kind == "numbers" or task in ("predict", "score"):
         return NUMBER
@@ -190,7 +177,6 @@ def share_candidates(clean: Predictions, edited: Predictions) -> tuple[list[dict
 
     Args:
         clean: The predictions without edits.
-        edited: The predictions with edits.
     """
     if clean.last is None or edited.last is None or not clean.rows or not edited.rows:
         return clean.rows, edited.rows

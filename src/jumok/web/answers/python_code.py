@@ -24,7 +24,6 @@ def write_code(inspection: Inspection, selection: Selection | None) -> str:
     """Return a program that computes the numbers of a run with ``jumok``, and prints them.
 
     Args:
-        inspection: The run.
         selection: Where the user is: site, head, query and key, inside their ranges; None for no weight.
     """
     parts = [_write_imports(inspection), _write_model(inspection), _write_edits(inspection)]
@@ -36,9 +35,6 @@ def write_code(inspection: Inspection, selection: Selection | None) -> str:
 
 def write_edit(edit: Edit) -> str:
     """Return an edit as a Python expression, without fields that have their default.
-
-    Args:
-        edit: The edit.
 
     >>> from jumok.lens import KnockOut, Remask
     >>> write_edit(KnockOut(layer=3, head=1, query=9, key=(2, 4)))
@@ -160,12 +156,12 @@ def _write_runs(inspection: Inspection) -> str:
 
 
 def _write_last_logits(inspection: Inspection) -> str:
-    """Return the argument that omits all logits but the last, where the session omitted them, too."""
+    """Return the argument that omits all logits but the last, where the session omitted some, too."""
     rows = inspection.clean.predictions.rows
     facts = inspection.opened.lens.facts
     length = len(inspection.labelled.target) or len(inspection.labelled.source)
-    is_omitted = facts.last_logits_argument is not None and predictions.should_omit_logits(length, facts.vocabulary)
-    return f", {facts.last_logits_argument}=1" if rows and is_omitted else ""
+    is_omitted = predictions.count_predicted_positions(length, facts.vocabulary) < length
+    return f", {facts.last_logits_argument}=1" if rows and is_omitted and facts.last_logits_argument else ""
 
 
 def _write_predictions(inspection: Inspection) -> str:

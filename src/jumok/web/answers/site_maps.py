@@ -27,21 +27,10 @@ STACK_TITLES = {
 
 
 class SiteMap:
-    """The maps of one attention.
-
-    Attributes:
-        attention: The recorded attention.
-        heads: The number of heads.
-        queries: The number of rows.
-        keys: The number of columns.
-    """
+    """The maps of one attention."""
 
     def __init__(self, attention: CapturedAttention) -> None:
-        """Store the attention.
-
-        Args:
-            attention: The recorded attention.
-        """
+        """Store the attention."""
         self.attention = attention
         self.heads, self.queries, self.keys = attention.heads, attention.queries, attention.keys
 
@@ -49,7 +38,6 @@ class SiteMap:
         """Compute a rectangle of weights, exactly.
 
         Args:
-            head: The head.
             rows: The queries, a slice with begin and end.
             columns: The keys, a slice with begin and end.
         """
@@ -58,11 +46,7 @@ class SiteMap:
             return self.attention.tile(0, head, rows, columns).float().cpu()
 
     def bound_keys(self, rows: slice) -> tuple[int, int]:
-        """Return the first and the end of the keys that these queries may attend to, as far as the mask says.
-
-        Args:
-            rows: The queries, a slice with begin and end.
-        """
+        """Return the first and the end of the keys that these queries may attend to, as far as the mask says."""
         return self.attention.bound_keys(rows)
 
 
@@ -73,9 +57,7 @@ class WindowMap(SiteMap):
         """Locate the patches in the windows.
 
         Args:
-            attention: The recorded attention; its batch rows are the windows.
             windows: The index of every patch in every window, ``[window, patch]``; -1 for padding.
-            patches: The number of patches of the image.
         """
         super().__init__(attention)
         self.queries = self.keys = patches
@@ -87,21 +69,11 @@ class WindowMap(SiteMap):
         self._index_of[self.windows[window, index]] = index
 
     def locate(self, patch: int) -> tuple[int, int]:
-        """Return the window of a patch, and its index in that window.
-
-        Args:
-            patch: The index of the patch in the image.
-        """
+        """Return the window of a patch, and its index in that window."""
         return int(self._window_of[patch]), int(self._index_of[patch])
 
     def read_tile(self, head: int, rows: slice, columns: slice) -> Tile:
-        """Compute a rectangle of weights, exactly.
-
-        Args:
-            head: The head.
-            rows: The queries, a slice with begin and end.
-            columns: The keys, a slice with begin and end.
-        """
+        """Compute a rectangle of weights, exactly."""
         begin, end, _ = rows.indices(self.queries)
         weights = torch.zeros(end - begin, self.keys)
         patches = torch.arange(begin, end)
@@ -115,11 +87,7 @@ class WindowMap(SiteMap):
         return weights[:, columns]
 
     def bound_keys(self, rows: slice) -> tuple[int, int]:
-        """Return all keys.
-
-        Args:
-            rows: The queries.
-        """
+        """Return all keys."""
         return 0, self.keys
 
 
@@ -127,7 +95,6 @@ def build_site_maps(capture: Capture, locate_patches: LocatePatches) -> list[Sit
     """Return the maps of every attention of a capture, in execution order.
 
     Args:
-        capture: The capture.
         locate_patches: Returns where the positions of an attention lie in the image, or None.
     """
     maps: list[SiteMap] = []
@@ -144,8 +111,6 @@ def describe_sites(capture: Capture, maps: list[SiteMap], grids: Mapping[str, An
     """Describe every attention as the page receives it.
 
     Args:
-        capture: The capture of the unedited model.
-        maps: The maps of its attentions.
         grids: For attentions to patches of an image, their rows, columns and prefix, by site.
     """
     stacks = capture.sites.stacks

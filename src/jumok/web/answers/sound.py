@@ -33,11 +33,8 @@ class Sound:
     Attributes:
         wav: The bytes of a WAV file: 16 bits, one channel, 16 kHz.
         spectrogram: A byte for each band and frame of 10 ms, the lowest band first; 255 is the loudest.
-        bands: Its frequency bands.
         frames: Its frames; the silence after the recording is left out.
-        seconds: The length of the audio.
         begin: Where it begins in the recording, in seconds.
-        words: The words of the transcript with their times.
         heads: The cross-attention heads that follow the audio in time.
     """
 
@@ -56,11 +53,7 @@ class Sound:
         return max(1, math.ceil(round(self.seconds * POSITIONS_PER_SECOND, 6)))
 
     def to_json(self, sites: list[str]) -> dict[str, Any]:
-        """Return what the page receives; it asks for the bytes once.
-
-        Args:
-            sites: The names of all attentions.
-        """
+        """Return what the page receives; it asks for the bytes once."""
         return {
             "seconds": self.seconds,
             "begin": self.begin,
@@ -77,12 +70,7 @@ class Sound:
 
 
 def get_sound(opened: OpenedModel, labelled: LabelledInput) -> Sound | None:
-    """Return the audio that a model read; None if it read something else. That of the last input is kept.
-
-    Args:
-        opened: The model.
-        labelled: Its input.
-    """
+    """Return the audio that a model read; None if it read something else. That of the last input is kept."""
     if labelled.audio is None or not isinstance(opened.loaded, Loaded):
         return None
     stored = opened.kept_results.get(SOUND)
@@ -133,9 +121,6 @@ def read_listening(
     """Return where each word is heard in a pass, only as far as the recording reaches.
 
     Args:
-        sound: The audio.
-        shown: The pass.
-        sites: The names of all attentions.
         head: The index of a cross-attention and a head; None for the mean of those that follow the audio in time.
     """
 

@@ -52,11 +52,7 @@ class TileCache:
         self._bytes = 0
 
     def get(self, key: Any) -> tuple[bytes, dict[str, Any]] | None:
-        """Return a tile and its description; None if it is not in the cache.
-
-        Args:
-            key: What identifies the tile.
-        """
+        """Return a tile and its description; None if it is not in the cache."""
         tile = self._tiles.get(key)
         if tile is not None:
             self._tiles.move_to_end(key)
@@ -66,9 +62,7 @@ class TileCache:
         """Store a tile, and remove the oldest beyond the limit.
 
         Args:
-            key: What identifies the tile.
             content: Its bytes.
-            body: Its description.
         """
         self._tiles[key] = (content, body)
         self._bytes += len(content)
@@ -79,10 +73,6 @@ class TileCache:
 
 def count_levels(queries: int, keys: int) -> int:
     """Return the number of levels of a map: at the last one, it fits into one tile.
-
-    Args:
-        queries: The number of rows.
-        keys: The number of columns.
 
     >>> count_levels(200, 256), count_levels(257, 10), count_levels(16384, 16384)
     (1, 2, 7)
@@ -106,10 +96,7 @@ def compute_tile(
 
     Args:
         maps: The maps of the shown pass; for a difference those of the clean and of the edited pass.
-        head: The head.
         level: A cell pools 2^level x 2^level weights.
-        row: The row of the tile.
-        column: The column of the tile.
         preview: Whether to read only some rows of each cell.
         skip_first: Whether the weights of the first key, often an attention sink, count as 0.
         check: Called between pieces.
@@ -133,8 +120,6 @@ def compute_thumbnails(site_map: SiteMap, size: int, check: Check) -> tuple[NDAr
     """Pool the maps of all heads of an attention, as bytes ``[head, row, column]``.
 
     Args:
-        site_map: The maps.
-        size: The largest number of rows and columns.
         check: Called between pieces.
 
     Returns:
@@ -165,11 +150,9 @@ def pool_cells(
 
     Args:
         maps: One map; or two, whose difference (second minus first) is pooled.
-        head: The head.
         row_edges: The first query of each row of cells, and the end.
         column_edges: The first key of each column of cells, and the end.
         rows_per_cell: Read only this many rows in the middle of each cell; None reads all.
-        check: Called between pieces.
         skip_first: Whether the weights of the first key count as 0.
     """
     pooled = numpy.zeros((len(row_edges) - 1, len(column_edges) - 1), numpy.float32)
@@ -222,9 +205,6 @@ def read_values(maps: Sequence[SiteMap], head: int, rows: slice, columns: slice)
 
     Args:
         maps: One map; or two, for second minus first.
-        head: The head.
-        rows: The queries.
-        columns: The keys.
     """
     weights = [site_map.read_tile(head, rows, columns).numpy() for site_map in maps]
     return numpy.ascontiguousarray(weights[0] if len(weights) == 1 else weights[1] - weights[0], numpy.float32)
@@ -235,9 +215,6 @@ def read_column(maps: Sequence[SiteMap], head: int, key: int, check: Check) -> W
 
     Args:
         maps: One map; or two, for second minus first.
-        head: The head.
-        key: The key.
-        check: Called between pieces.
     """
     step = max(1, PIECE_WEIGHTS // maps[0].keys)
     parts = []

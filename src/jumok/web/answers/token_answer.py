@@ -26,11 +26,8 @@ def describe_token(inspection: Inspection, shown: Pass, sequence: str, position:
     """Return the rows and the columns of one position in all heads.
 
     Args:
-        inspection: The run.
         shown: The clean or the edited pass.
         sequence: The sequence that the position belongs to: "source" or "target".
-        position: The position.
-        check: Called between heads.
     """
     as_query: list[dict[str, Any]] = []
     as_key: list[dict[str, Any]] = []

@@ -21,8 +21,6 @@ class AnsweredPrompt:
     """A prompt and the answer behind it.
 
     Args:
-        number: The number of the answer, which asks name.
-        question: The question.
         labelled: The arguments of the model: the tokens of prompt and answer, with labels.
         start: The position of the answer's first token.
         passages: For each passage, the positions of its tokens.
@@ -49,7 +47,6 @@ def locate_passages(reader: Reader, reading: Reading) -> tuple[range, ...] | Non
     """Return the positions of each passage in what the model reads; None if the reader is of an unknown kind.
 
     Args:
-        reader: The reader.
         reading: The text that it wrote, with its question and passages.
     """
     if isinstance(reader, PromptReader):
@@ -66,8 +63,6 @@ def build_answered_prompt(number: int, reader: Reader, reading: Reading, locatio
     """Return the prompt of a reading with its answer.
 
     Args:
-        number: The number of the answer.
-        reader: The reader.
         reading: The text that it wrote, with its question and passages.
         locations: For each passage, where it begins in its file.
 

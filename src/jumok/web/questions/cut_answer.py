@@ -19,12 +19,6 @@ Progress = Callable[[int, int], None]
 def read_without(reader: Reader, reading: Reading, cut: Collection[int], limit: int) -> Reading:
     """Return the text that a reader writes without some passages.
 
-    Args:
-        reader: The reader.
-        reading: The text that it wrote with all passages.
-        cut: The indices of the passages that are cut.
-        limit: The largest number of tokens.
-
     Raises:
         ArgumentError: If the model of the reader cannot write without them.
     """
@@ -38,9 +32,6 @@ def score_without(reader: Reader, reading: Reading, cut: Collection[int], progre
     """Return the log-probability of a text without some passages, in nats.
 
     Args:
-        reader: The reader.
-        reading: The text, with its question and passages.
-        cut: The indices of the passages that are cut.
         progress: Called with the finished and all layers; an exception that it raises stops the model.
 
     Raises:

@@ -31,12 +31,7 @@ STAGES = {"searching": "searching", "reading": "answering", "cutting each passag
 
 @dataclass(frozen=True)
 class StoredAnswer:
-    """An answer that a client received.
-
-    Attributes:
-        number: Its number, which asks name.
-        answer: The answer.
-    """
+    """An answer that a client received."""
 
     number: int
     answer: Answer
@@ -48,7 +43,6 @@ class FolderQuestions:
     Its methods are called by the thread that runs models, except ``describe`` and ``forget``.
 
     Args:
-        index: The index.
         folder: The folder, as the user wrote it; the page shows it.
         question: The question to answer first; "" waits for one.
         settings: How questions are answered; the attention and the controls are measured after the answer is shown.
@@ -70,20 +64,12 @@ class FolderQuestions:
         return {"folder": self.folder, "question": self.question, "max_question": MAX_QUESTION}
 
     def forget(self, send: Send) -> None:
-        """Drop the answer of a client that is gone.
-
-        Args:
-            send: The function that identifies the client.
-        """
+        """Drop the answer of a client that is gone."""
         with self._lock:
             self._answers.pop(send, None)
 
     def answer(self, opened: OpenedModel, job: Job) -> dict[str, Any]:
         """Answer an ask of one kind: "question", "evidence" or "cut".
-
-        Args:
-            opened: The model that reads.
-            job: The ask.
 
         Raises:
             ArgumentError: If a field of the ask is invalid, or the model cannot read the passages.
@@ -94,10 +80,6 @@ class FolderQuestions:
 
     def build_prompt(self, opened: OpenedModel, job: Job) -> AnsweredPrompt:
         """Return the prompt and the answer that an ask names, as the input of a run.
-
-        Args:
-            opened: The model that reads.
-            job: The ask.
 
         Raises:
             ArgumentError: If there is no such answer, or nothing was read.

@@ -34,11 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 class Outbox:
-    """The answers that wait to be sent to one client. A client that reads too slowly is given up.
-
-    Args:
-        loop: The event loop that sends.
-    """
+    """The answers that wait to be sent to one client. A client that reads too slowly is given up."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -49,11 +45,7 @@ class Outbox:
         self._changed = asyncio.Event()
 
     def put(self, message: Message) -> None:
-        """Add an answer; called by any thread. After the outbox is closed, answers are dropped.
-
-        Args:
-            message: The answer.
-        """
+        """Add an answer; called by any thread. After the outbox is closed, answers are dropped."""
         frame = message.to_frame()
         with self._lock:
             if self._is_closed:
@@ -96,7 +88,6 @@ async def serve_client(websocket: WebSocket, session: Session, token: str) -> No
 
     Args:
         websocket: Its connection, which the guard has checked.
-        session: Answers the asks.
         token: What the first message must contain.
     """
     try:

@@ -31,7 +31,6 @@ class Refusal:
     """Why a request is refused.
 
     Attributes:
-        status: The status code of HTTP.
         reason: A sentence for the person who sent it.
     """
 
@@ -67,7 +66,6 @@ def list_allowed_hosts(port: int, name: str = LOOPBACK_NAMES[0], forwarded: Iter
     """Return the addresses under which a server on this port may be reached.
 
     Args:
-        port: The port of the server.
         name: The name or address on which it listens.
         forwarded: Further names, such as that of a forwarded port: "name" or "name:port".
 
@@ -84,12 +82,7 @@ def list_allowed_hosts(port: int, name: str = LOOPBACK_NAMES[0], forwarded: Iter
 
 
 def explain_refusal(scope: Scope, allowed: AllowedHosts) -> Refusal | None:
-    """Return why a request is refused; None if it is allowed.
-
-    Args:
-        scope: The request, as ASGI describes it.
-        allowed: The addresses of this server.
-    """
+    """Return why a request is refused; None if it is allowed."""
     headers: Headers = scope["headers"]
     is_websocket = scope["type"] == "websocket"
     if scope["http_version"] not in ("1.0", "1.1"):
@@ -112,20 +105,12 @@ def explain_refusal(scope: Scope, allowed: AllowedHosts) -> Refusal | None:
 
 
 def has_large_headers(headers: Headers) -> bool:
-    """Return True if there are too many headers, or too many bytes in them.
-
-    Args:
-        headers: Names and values.
-    """
+    """Return True if there are too many headers, or too many bytes in them."""
     return len(headers) > MAX_HEADERS or sum(len(name) + len(text) for name, text in headers) > MAX_HEADER_BYTES
 
 
 def has_body(headers: Headers) -> bool:
-    """Return True if a request announces a body; the page never sends one.
-
-    Args:
-        headers: Names (in lower case) and values.
-    """
+    """Return True if a request announces a body; the page never sends one."""
     lengths = _read_header(headers, b"content-length")
     return bool(_read_header(headers, b"transfer-encoding")) or any(length != "0" for length in lengths)
 
@@ -135,7 +120,6 @@ def build_security_headers(host: str, allowed: AllowedHosts) -> dict[str, str]:
 
     Args:
         host: The header Host of the request; it is named only if it is allowed.
-        allowed: The addresses of this server.
     """
     sockets = ""  # old versions of Safari do not count WebSockets as 'self'
     if host in allowed.hosts:
@@ -157,25 +141,14 @@ def build_security_headers(host: str, allowed: AllowedHosts) -> dict[str, str]:
 
 
 class Guard:
-    """ASGI middleware: answer refused requests, and add the security headers to every response.
-
-    Args:
-        app: The application behind it.
-        allowed: The addresses of this server.
-    """
+    """ASGI middleware: answer refused requests, and add the security headers to every response."""
 
     def __init__(self, app: ASGIApp, allowed: AllowedHosts) -> None:
         self.app = app
         self.allowed = allowed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request.
-
-        Args:
-            scope: The request.
-            receive: Reads events of the client.
-            send: Sends events to the client.
-        """
+        """Handle one request."""
         hosts = _read_header(scope["headers"], b"host")
         security = build_security_headers(hosts[0] if len(hosts) == 1 else "", self.allowed)
 

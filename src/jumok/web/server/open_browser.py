@@ -19,9 +19,6 @@ def open_browser(address: str) -> bool:
 
     Without a display, only the program that the variable BROWSER names is started: other text browsers would take over
     the terminal.
-
-    Args:
-        address: The address.
     """
     if not has_display() and not os.environ.get("BROWSER"):
         return False

@@ -38,7 +38,6 @@ class PageServer:
     """The server of one page. It listens when it is created; ``run`` answers.
 
     Args:
-        session: Answers the asks of the page.
         host: The address to listen on; 127.0.0.1 is reached from this machine only.
         port: The port; None takes DEFAULT_PORT, or a free one if that is in use. 0 takes a free one.
         allowed_hosts: Further names under which browsers reach the page, such as those of forwarded ports.
@@ -100,10 +99,8 @@ def build_app(session: Session, token: str, allowed: AllowedHosts, static: dict[
     """Return the ASGI application of the page.
 
     Args:
-        session: Answers the asks of the page.
         token: What the first message of a WebSocket must contain.
         allowed: The addresses under which the page may be reached.
-        static: The files of the page by their paths.
     """
 
     async def send_file(request: Request) -> Response:

@@ -24,20 +24,12 @@ class HTTPConnection(H11Protocol):
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the clock.
-
-        Args:
-            transport: The connection.
-        """
+        """Start the clock."""
         super().connection_made(transport)
         self._set_deadline(REQUEST_SECONDS)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the clock.
-
-        Args:
-            exc: Why the connection ended.
-        """
+        """Stop the clock."""
         self._stop_deadline()
         super().connection_lost(exc)
 
@@ -49,11 +41,7 @@ class HTTPConnection(H11Protocol):
             self._set_deadline(RESPONSE_SECONDS)
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        """Hand the connection over to the WebSocket, which has its own deadlines.
-
-        Args:
-            event: The request.
-        """
+        """Hand the connection over to the WebSocket, which has its own deadlines."""
         self._stop_deadline()
         super().handle_websocket_upgrade(event)
 
@@ -91,11 +79,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         self._stop_stall_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the clock.
-
-        Args:
-            exc: Why the connection ended.
-        """
+        """Stop the clock."""
         self._stop_stall_timer()
         super().connection_lost(exc)
 

@@ -43,7 +43,6 @@ class StaticFile:
 
     Attributes:
         content: Its bytes.
-        content_type: The header Content-Type.
     """
 
     content: bytes
@@ -60,11 +59,7 @@ class StaticFile:
         return f'W/"{sha256(self.content).hexdigest()[:32]}"'
 
     def respond(self, request: Request) -> Response:
-        """Return the response to a request for this file.
-
-        Args:
-            request: The request.
-        """
+        """Return the response to a request for this file."""
         headers = {"ETag": self.tag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
         if request.headers.get("if-none-match") == self.tag:
             return Response(status_code=304, headers=headers)
