@@ -1,6 +1,6 @@
 """The overhead of attend(), and the time and memory that the blocked backend saves. Run: make bench
 
-Prints ratios of medians from interleaved runs, with the quartiles of the rounds' ratios. The figures are in LOG.md.
+Prints ratios of medians from interleaved runs, with the quartiles of the rounds' ratios. Figures: bench/results.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The memory that reading a picture takes, by format and size of the model's input. Run: python bench/pictures.py
 
-Prints the growth of the peak memory of a process that prepares one picture, in MB. The figures are in LOG.md.
+Prints the growth of the peak memory of a process that prepares one picture, in MB. The figures are in bench/results.
 """
 
 from __future__ import annotations
