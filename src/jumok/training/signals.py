@@ -14,8 +14,9 @@ from .parallel import LAUNCHER_VARIABLE
 Handler = Callable[[int, FrameType | None], object] | int | signal.Handlers | None
 
 
-class StopRequested(Exception):  # noqa: N818  # not an error
-    """A signal arrived during work that can be abandoned."""
+class StopRequested(BaseException):
+    """A signal arrived during work that can be abandoned. Like KeyboardInterrupt it is not an Exception, so that no
+    ``except Exception`` of an evaluation swallows it or turns it into an error."""
 
 
 class SignalListener:
