@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from safetensors.torch import load_file, save_file
 
 import jumok
-from jumok.checkpoint.huggingface import xlm
+from jumok.checkpoint.huggingface import DIALECTS
 from jumok.cli import cli
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import CheckpointError
@@ -294,7 +294,7 @@ def test_other_xlm_models_are_refused(tmp_path: Path, change: dict[str, Any], me
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(jumok.JumokError, match=message):
         jumok.load(tmp_path / "theirs")
-    assert xlm.can_express(build_encoder()) is False
+    assert DIALECTS["xlm"].can_express(build_encoder()) is False
 
 
 def test_parts_that_do_not_join_are_named(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from jumok.models import GPT, GPTConfig, llama_config
 from .gguf_header import StoredTensor, read_header
 from .huggingface import rope
 from .loaded import Loaded, check_vocabulary
-from .name_table import NameTable, Rule, build_on_meta, concatenate_layers
+from .name_table import NameTable, Rule, build_on_meta
 
 ROPE_FACTORS = "rope_freqs.weight"
 LLAMA3_LENGTH = 8192  # Llama 3.1's context length before scaling, which the file does not store
@@ -169,17 +169,15 @@ def _undo_permutation(name: str, tensor: Tensor, config: GPTConfig) -> Tensor:
 
 
 def _build_name_table() -> NameTable:
-    projections = [f"blk.{{}}.attn_{name}" for name in "qkv"]
-    gated = ["blk.{}.ffn_gate", "blk.{}.ffn_up"]
-    rules = [
-        Rule("embedding.weight", ("token_embd.weight",)),
-        Rule("blocks.{}.attention_norm.weight", ("blk.{}.attn_norm.weight",)),
-        *concatenate_layers("blocks.{}.attention.projection.joined", projections, ()),
-        Rule("blocks.{}.attention.output.weight", ("blk.{}.attn_output.weight",)),
-        Rule("blocks.{}.feedforward_norm.weight", ("blk.{}.ffn_norm.weight",)),
-        *concatenate_layers("blocks.{}.feedforward.inner", gated, ()),
-        Rule("blocks.{}.feedforward.outer.weight", ("blk.{}.ffn_down.weight",)),
-        Rule("norm.weight", ("output_norm.weight",)),
-        Rule("output.weight", ("output.weight",)),
-    ]
+    rules: dict[str, str | Rule] = {
+        "embedding": "token_embd",
+        "blocks.{}.attention_norm": "blk.{}.attn_norm",
+        "blocks.{}.attention.projection.joined": Rule([f"blk.{{}}.attn_{name}" for name in "qkv"]),
+        "blocks.{}.attention.output": "blk.{}.attn_output",
+        "blocks.{}.feedforward_norm": "blk.{}.ffn_norm",
+        "blocks.{}.feedforward.inner": Rule(["blk.{}.ffn_gate", "blk.{}.ffn_up"]),
+        "blocks.{}.feedforward.outer": "blk.{}.ffn_down",
+        "norm": "output_norm",
+        "output": "output",
+    }
     return NameTable(rules, [ROPE_FACTORS])  # ignored here: _add_llama3_scaling has read it already

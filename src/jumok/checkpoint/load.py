@@ -82,7 +82,7 @@ def _load_hugging_face_folder(path: Path, stored: JSONObject, dtype: torch.dtype
     dialect = get_dialect(stored.get("model_type"))
     config = dialect.from_hf_config(stored)
     table = dialect.build_name_table(config)
-    model = _load_model(path, dialect.MODEL_CLASS, config, table, dtype, pickled)
+    model = _load_model(path, dialect.model_class, config, table, dtype, pickled)
     return _add_files(path, model, parse_id2label(stored.get("id2label"), model))
 
 

@@ -1,7 +1,7 @@
 """Translate between the parameter names of a model and the tensor names in a file, with one table for both directions.
 
-A table is a list of rules. A rule says which tensors of the file make up a parameter of the model; ``{}`` stands for a
-number (the layer). Several tensors are concatenated along the first axis; a rule can also transpose them.
+A table says which tensors of the file make up a layer or a parameter of the model; ``{}`` stands for a number (the
+layer). Several tensors are concatenated along the first axis; a rule can also transpose them.
 """
 
 from __future__ import annotations
@@ -36,68 +36,62 @@ def build_on_meta(family: type[Model], config: Config, dtype: torch.dtype, origi
 
 @dataclass(frozen=True)
 class Rule:
-    """How one parameter is stored.
+    """How a layer or a parameter is stored.
 
     Args:
-        parameter: The name in the model; ``{}`` stands for a layer number.
         tensors: The names in the file, concatenated along the first axis.
         sizes: The number of rows of each tensor, needed to split the parameter when saving.
         transposed: True if the file stores [in, out] instead of [out, in].
     """
 
-    parameter: str
-    tensors: tuple[str, ...]
-    sizes: tuple[int, ...] = ()
+    tensors: Sequence[str]
+    sizes: Sequence[int] = ()
     transposed: bool = False
 
     def build_parameter(self, tensors: Sequence[Tensor]) -> Tensor:
-        """Build the parameter.
-
-        Args:
-            tensors: The tensors of the file, in the order of ``self.tensors``.
-        """
-        turned = [tensor.T if self.transposed else tensor for tensor in tensors]
+        """Build the parameter from the tensors of the file."""
+        turned = [self._turn(tensor) for tensor in tensors]
         return turned[0] if len(turned) == 1 else torch.cat(turned)
 
     def split_parameter(self, parameter: Tensor) -> list[Tensor]:
         """Split the parameter into the tensors of the file."""
-        parts = [parameter] if len(self.tensors) == 1 else list(parameter.split(self.sizes))
-        return [(part.T if self.transposed else part).contiguous() for part in parts]
+        parts = [parameter] if len(self.tensors) == 1 else list(parameter.split(list(self.sizes)))
+        return [self._turn(part).contiguous() for part in parts]
+
+    def _turn(self, tensor: Tensor) -> Tensor:
+        return tensor.T if self.transposed and tensor.dim() == 2 else tensor
 
 
-def rename_layer(parameter: str, tensor: str) -> list[Rule]:
-    """Return rules for the weight and bias of a layer that has a different name in the file.
-
-    Args:
-        parameter: The layer's name in the model, without ".weight".
-    """
-    return [Rule(f"{parameter}.{end}", (f"{tensor}.{end}",)) for end in ("weight", "bias")]
-
-
-def concatenate_layers(parameter: str, tensors: Iterable[str], sizes: Sequence[int]) -> list[Rule]:
-    """Return rules for several linear layers of the file that are one layer in the model.
-
-    Args:
-        parameter: The layer's name in the model, without ".weight".
-    """
-    names = tuple(tensors)
-    return [
-        Rule(f"{parameter}.{end}", tuple(f"{name}.{end}" for name in names), tuple(sizes)) for end in ("weight", "bias")
-    ]
+Rules = Mapping[str, str | Rule]
 
 
 class NameTable:
     """The rules of an architecture.
 
     Args:
-        rules: One rule for each parameter name.
-        ignored: Names in the file that the model does not need.
+        rules: For a parameter of the model, or a layer (its weight and its bias), the tensor or layer of the file.
+        ignored: Tensors and layers of the file that the model does not need.
         base: The prefix that is missing from every name in files saved without a head.
+        copies: Tensors that may repeat another one, with the name of that tensor. If the two differ the file is
+            refused, because transformers would use the copy.
+        substitutes: For a tensor that the file may lack, the name to read instead.
     """
 
-    def __init__(self, rules: Iterable[Rule], ignored: Iterable[str] = (), base: str = "") -> None:
-        self.rules = [(re.compile(_build_pattern(rule.parameter)), rule) for rule in rules]
-        self.ignored = [re.compile(_build_pattern(name)) for name in ignored]
+    def __init__(
+        self,
+        rules: Rules,
+        ignored: Iterable[str] = (),
+        base: str = "",
+        *,
+        copies: Mapping[str, str] | None = None,
+        substitutes: Mapping[str, str] | None = None,
+    ) -> None:
+        self.rules = [
+            (_compile(name), Rule((rule,)) if isinstance(rule, str) else rule) for name, rule in rules.items()
+        ]
+        self.copies = copies or {}
+        self.substitutes = substitutes or {}
+        self.ignored = [_compile(name) for name in (*ignored, *self.copies)]
         self.base = base
 
     def load_parameters(
@@ -114,15 +108,36 @@ class NameTable:
             CheckpointError: If a tensor is missing, has the wrong shape, or matches no parameter.
         """
         stored = self._find_stored_names(names)
+        for copy, original in self.copies.items():
+            if copy in stored and original in stored and not torch.equal(read(stored[copy]), read(stored[original])):
+                raise CheckpointError(
+                    f"{origin}: config.json ties {copy!r} to {original!r}, but the two tensors differ"
+                )
+        substituted = {
+            name: stored[original]
+            for name, original in self.substitutes.items()
+            if name not in stored and original in stored
+        }
+
+        def read_floating_point(tensor: str) -> Tensor:
+            # a clone: two parameters may not share memory
+            loaded = read(substituted[tensor]).clone() if tensor in substituted else read(stored[tensor])
+            if loaded.is_floating_point():
+                return loaded
+            kind = str(loaded.dtype).removeprefix("torch.")
+            raise CheckpointError(
+                f"{origin}: {tensor[:80]!r} holds {kind} numbers, but parameters are floating-point numbers; the file "
+                "is quantised in a way that is not supported, or damaged"
+            )
+
         used: set[str] = set()
         for name, parameter in list(model.named_parameters()):
-            rule, numbers = self._find_rule(name)
-            tensors = [_insert_numbers(tensor, numbers) for tensor in rule.tensors]
-            missing = [tensor for tensor in tensors if tensor not in stored]
+            rule, tensors = self._find_rule(name)
+            missing = [tensor for tensor in tensors if tensor not in stored and tensor not in substituted]
             if missing:
                 raise CheckpointError(f"{origin} has no tensor {missing[0]!r}, which parameter {name!r} needs")
 
-            parts = [_read_floating_point(stored[tensor], read, origin) for tensor in tensors]
+            parts = [read_floating_point(tensor) for tensor in tensors]
             try:
                 loaded = rule.build_parameter(parts)
             except RuntimeError:  # their shapes do not fit together
@@ -149,19 +164,19 @@ class NameTable:
 
     def collect_tensors(self, model: nn.Module) -> dict[str, Tensor]:
         """Return the model's parameters as the file stores them."""
-        tensors: dict[str, Tensor] = {}
+        collected: dict[str, Tensor] = {}
         for name, parameter in model.named_parameters():
-            rule, numbers = self._find_rule(name)
-            for tensor, part in zip(rule.tensors, rule.split_parameter(parameter.detach()), strict=True):
-                tensors[_insert_numbers(tensor, numbers)] = part
-        return tensors
+            rule, tensors = self._find_rule(name)
+            collected |= zip(tensors, rule.split_parameter(parameter.detach()), strict=True)
+        return collected
 
-    def _find_rule(self, name: str) -> tuple[Rule, tuple[str, ...]]:
-        """Return the rule of a parameter, and the numbers in its name."""
+    def _find_rule(self, name: str) -> tuple[Rule, list[str]]:
+        """Return the rule of a parameter, and the names of its tensors in the file."""
         for pattern, rule in self.rules:
             match = pattern.fullmatch(name)
             if match:
-                return rule, match.groups()
+                *numbers, end = match.groups(default="")
+                return rule, [tensor.format(*numbers) + end for tensor in rule.tensors]
         raise CheckpointError(f"the name table has no rule for the parameter {name!r}")
 
     def _is_ignored(self, name: str) -> bool:
@@ -178,30 +193,15 @@ class IdentityTable(NameTable):
     """A name table that stores every parameter under its name in the model, as jumok folders do."""
 
     def __init__(self) -> None:
-        super().__init__([])
+        super().__init__({})
 
-    def _find_rule(self, name: str) -> tuple[Rule, tuple[str, ...]]:
-        return Rule(name, (name,)), ()
-
-
-def _read_floating_point(name: str, read: Callable[[str], Tensor], origin: str) -> Tensor:
-    """Return a tensor of the file; integers and booleans are quantised weights or masks, not parameters."""
-    tensor = read(name)
-    if not tensor.is_floating_point():
-        kind = str(tensor.dtype).removeprefix("torch.")
-        raise CheckpointError(
-            f"{origin}: {name[:80]!r} holds {kind} numbers, but parameters are floating-point numbers; the file is "
-            "quantised in a way that is not supported, or damaged"
-        )
-    return tensor
+    def _find_rule(self, name: str) -> tuple[Rule, list[str]]:
+        return Rule((name,)), [name]
 
 
-def _build_pattern(name: str) -> str:
-    return r"(\d+)".join(re.escape(part) for part in name.split("{}"))
-
-
-def _insert_numbers(name: str, numbers: tuple[str, ...]) -> str:
-    return name.format(*numbers) if numbers else name
+def _compile(name: str) -> re.Pattern[str]:
+    """Return the pattern of a parameter, or of the weight and the bias of a layer."""
+    return re.compile(r"(\d+)".join(re.escape(part) for part in name.split("{}")) + r"(\.weight|\.bias)?")
 
 
 def _set_parameter(model: nn.Module, name: str, tensor: Tensor) -> None:

@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from jumok.errors import CheckpointError
 from jumok.fields import JSONValue
 from jumok.models import Config
 
-from . import bert, distilbert, gpt2, llama, marian, pegasus, swin, t5, vit, whisper, xlm
+from .bert import BertDialect, DistilBertDialect, RobertaDialect
 from .dialect import Dialect
+from .gpt2 import GPT2Dialect
+from .llama import LlamaDialect
+from .marian import MarianDialect, PegasusDialect
+from .swin import SwinDialect
+from .t5 import T5Dialect
+from .vit import DeiTDialect, ViTDialect
+from .whisper import WhisperDialect
+from .xlm import XLMDialect
 
-_MODULES: tuple[Dialect, ...] = (gpt2, llama, bert, distilbert, t5, marian, pegasus, vit, swin, xlm, whisper)
+# a model is written by the first that can express it
+_DIALECTS: tuple[Dialect[Any], ...] = (
+    *(GPT2Dialect(), LlamaDialect(), BertDialect(), RobertaDialect(), DistilBertDialect(), T5Dialect()),
+    *(MarianDialect(), PegasusDialect(), ViTDialect(), DeiTDialect(), SwinDialect(), XLMDialect(), WhisperDialect()),
+)
 
-# model_type in config.json -> the module that reads it
-DIALECTS: dict[str, Dialect] = {model_type: module for module in _MODULES for model_type in module.MODEL_TYPES}
+# by model_type in config.json
+DIALECTS: dict[str, Dialect[Any]] = {model_type: dialect for dialect in _DIALECTS for model_type in dialect.model_types}
 
 
-def get_dialect(model_type: JSONValue) -> Dialect:
-    """Return the module that reads a Hugging Face folder.
-
-    Args:
-        model_type: "model_type" in its config.json.
+def get_dialect(model_type: JSONValue) -> Dialect[Any]:
+    """Return the dialect that reads a Hugging Face folder with this "model_type" in its config.json.
 
     Raises:
-        CheckpointError: If no module reads this type.
+        CheckpointError: If no dialect reads this type.
     """
     if not isinstance(model_type, str) or model_type not in DIALECTS:
         raise CheckpointError(
@@ -32,13 +43,13 @@ def get_dialect(model_type: JSONValue) -> Dialect:
     return DIALECTS[model_type]
 
 
-def find_dialect_for(config: Config) -> Dialect:
-    """Return the first module that can write a model.
+def find_dialect_for(config: Config) -> Dialect[Any]:
+    """Return the first dialect that can write a model.
 
     Raises:
         CheckpointError: If Hugging Face has no equivalent model.
     """
-    for module in _MODULES:
-        if module.can_express(config):
-            return module
+    for dialect in _DIALECTS:
+        if dialect.can_express(config):
+            return dialect
     raise CheckpointError(f'Hugging Face has no model like this {config.family}; the format "jumok" can store it')

@@ -1,27 +1,28 @@
-"""Convert BERT and RoBERTa, without a head or with one for masked tokens or classes. Unused poolers are ignored."""
+"""Convert BERT, RoBERTa and DistilBERT, without a head or with one for masked tokens or classes.
+
+Unused poolers are ignored.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import ClassVar
 
-from jumok.checkpoint.name_table import NameTable, Rule, concatenate_layers, rename_layer
+from jumok.checkpoint.name_table import NameTable, Rule
 from jumok.errors import CheckpointError
 from jumok.fields import JSONObject, JSONValue
-from jumok.models import Config, Model
 from jumok.models.bert import BERT, BERTConfig
 
-from .common import (
-    format_activation,
+from .dialect import (
+    Dialect,
+    Field,
+    activation_field,
     get_field,
-    get_integer_field,
-    parse_activation,
-    parse_architectures,
+    list_architectures,
     parse_class_count,
-    refuse_unless,
+    parse_integer,
 )
-
-MODEL_TYPES: tuple[str, ...] = ("bert", "roberta")
-MODEL_CLASS: type[Model] = BERT
 
 # problem_type in config.json -> our field "answer"
 ANSWERS = {
@@ -29,75 +30,7 @@ ANSWERS = {
     "multi_label_classification": "several",
     "regression": "number",
 }
-ARCHITECTURE_ENDS = {"none": "Model", "mlm": "ForMaskedLM", "classes": "ForSequenceClassification"}
-
-
-def from_hf_config(hf_config: JSONObject) -> BERTConfig:
-    """Convert a BERT or RoBERTa config to ours.
-
-    Args:
-        hf_config: The content of config.json; it may come from an untrusted file.
-    """
-    refuse_unless(hf_config, is_decoder=False, add_cross_attention=False, position_embedding_type="absolute")
-    roberta = hf_config["model_type"] == "roberta"
-    padding_id = get_integer_field(hf_config, "pad_token_id", 1) if roberta else None
-    offset = 0 if padding_id is None else padding_id + 1
-    activation = parse_activation(get_field(hf_config, "hidden_act", "gelu"))
-    # RoBERTa's masked-language-model head always uses gelu, even if the blocks use another activation
-    head = parse_head_fields(hf_config, mlm_activation="gelu" if roberta else activation, class_activation="tanh")
-    return BERTConfig.from_json(
-        {
-            "vocabulary": get_field(hf_config, "vocab_size"),
-            "length": get_integer_field(hf_config, "max_position_embeddings", 512) - offset,
-            "width": get_field(hf_config, "hidden_size"),
-            "layers": get_field(hf_config, "num_hidden_layers"),
-            "heads": get_field(hf_config, "num_attention_heads"),
-            "hidden": get_field(hf_config, "intermediate_size"),
-            "segments": get_integer_field(hf_config, "type_vocab_size", 2),
-            "offset": offset,
-            "padding_id": padding_id,
-            "epsilon": get_field(hf_config, "layer_norm_eps", 1e-12),
-            "activation": activation,
-            **head,
-            "tied": get_field(hf_config, "tie_word_embeddings", True),
-        }
-    )
-
-
-def parse_head_fields(hf_config: JSONObject, mlm_activation: JSONValue, class_activation: str) -> JSONObject:
-    """Return our config fields for the head that the folder's architecture has.
-
-    Args:
-        mlm_activation: The activation of a masked-language-model head.
-    """
-    architectures = parse_architectures(hf_config)
-    if any(name.endswith(("ForMaskedLM", "ForPreTraining")) for name in architectures):
-        head: JSONObject = {"head": "mlm", "head_activation": mlm_activation}
-    else:
-        head = {}
-    if not any(name.endswith("ForSequenceClassification") for name in architectures):
-        return head
-
-    classes = parse_class_count(hf_config)
-    # as in transformers' pipeline: a single class gets a sigmoid, not a softmax
-    default = "multi_label_classification" if classes == 1 else "single_label_classification"
-    problem = hf_config.get("problem_type") or default
-    if not isinstance(problem, str) or problem not in ANSWERS:
-        raise CheckpointError(f"config.json has problem_type = {str(problem)[:80]!r}; supported: {', '.join(ANSWERS)}")
-    return {"head": "classes", "head_activation": class_activation, "classes": classes, "answer": ANSWERS[problem]}
-
-
-def build_head_fields(config: BERTConfig, name: str) -> JSONObject:
-    """Return Hugging Face's config fields for our head.
-
-    Args:
-        name: The prefix of the architecture's name, such as "Bert".
-    """
-    fields: JSONObject = {"architectures": [name + ARCHITECTURE_ENDS[config.head]]}
-    if config.head == "classes":
-        fields["num_labels"] = config.classes
-        fields["problem_type"] = next(problem for problem, answer in ANSWERS.items() if answer == config.answer)
-    return fields
+DISTILBERT_EPSILON = 1e-12  # fixed: the config has no field for it
 
 
 def has_published_blocks(config: BERTConfig) -> bool:
@@ -105,45 +38,196 @@ def has_published_blocks(config: BERTConfig) -> bool:
     return config.attention_bias and not config.final_norm
 
 
-def can_express(config: Config) -> bool:
-    """Return True for a BERT with segments whose positions and head activation BERT or RoBERTa has.
+class _EncoderDialect(Dialect[BERTConfig]):
+    """What the three share: the heads.
 
-    Args:
-        config: Our config, of any family.
+    Attributes:
+        class_activation: The activation of the head for classes.
     """
-    if not isinstance(config, BERTConfig) or not config.segments or not has_published_blocks(config):
-        return False
-    if config.padding_id is None:
-        activation, offset = config.activation, 0
-    else:
-        activation, offset = "gelu", config.padding_id + 1
-    expected = {"none": config.head_activation, "mlm": activation, "classes": "tanh"}[config.head]
-    return config.offset == offset and config.head_activation == expected
+
+    model_class = BERT
+    class_activation: ClassVar[str]
+
+    def parse_fields(self, hf_config: JSONObject) -> JSONObject:
+        fields = super().parse_fields(hf_config)
+        architectures = list_architectures(hf_config)
+        if any(name.endswith(("ForMaskedLM", "ForPreTraining")) for name in architectures):
+            fields |= {"head": "mlm", "head_activation": self.get_mlm_activation(fields["activation"])}
+        if not any(name.endswith("ForSequenceClassification") for name in architectures):
+            return fields
+
+        classes = parse_class_count(hf_config)
+        # as in transformers' pipeline: a single class gets a sigmoid, not a softmax
+        default = "multi_label_classification" if classes == 1 else "single_label_classification"
+        problem = hf_config.get("problem_type") or default
+        if not isinstance(problem, str) or problem not in ANSWERS:
+            raise CheckpointError(
+                f"config.json has problem_type = {str(problem)[:80]!r}; supported: {', '.join(ANSWERS)}"
+            )
+        head = {"head": "classes", "head_activation": self.class_activation}
+        return fields | head | {"classes": classes, "answer": ANSWERS[problem]}
+
+    def get_mlm_activation(self, activation: JSONValue) -> JSONValue:
+        """Return the activation of the head for masked tokens, given that of the blocks."""
+        return activation
+
+    def fits(self, config: BERTConfig) -> bool:
+        activations = {"mlm": self.get_mlm_activation(config.activation), "classes": self.class_activation}
+        has_head = config.head == "none" or config.head_activation == activations[config.head]
+        return has_head and has_published_blocks(config)
+
+    def to_hf_config(self, config: BERTConfig) -> JSONObject:
+        hf_config = super().to_hf_config(config)
+        if config.head == "classes":
+            hf_config["num_labels"] = config.classes
+            hf_config["problem_type"] = next(problem for problem, answer in ANSWERS.items() if answer == config.answer)
+        return hf_config
 
 
-def to_hf_config(config: Config) -> JSONObject:
-    """Convert our config to a BERT or RoBERTa config.
+class BertDialect(_EncoderDialect):
+    """A BERT with segments."""
 
-    Args:
-        config: A config for which ``can_express`` is True.
-    """
-    assert isinstance(config, BERTConfig)
-    model_type, name = ("bert", "Bert") if config.padding_id is None else ("roberta", "Roberta")
-    return {
-        "model_type": model_type,
-        **build_head_fields(config, name),
-        "vocab_size": config.vocabulary,
-        "max_position_embeddings": config.offset + config.length,
-        "hidden_size": config.width,
-        "num_hidden_layers": config.layers,
-        "num_attention_heads": config.heads,
-        "intermediate_size": config.hidden,
-        "type_vocab_size": config.segments,
-        "pad_token_id": config.padding_id or 0,
-        "layer_norm_eps": config.epsilon,
-        "hidden_act": format_activation(config.activation),
-        "tie_word_embeddings": config.tied,
-    }
+    model_types = ("bert",)
+    architectures = MappingProxyType(
+        {"none": "BertModel", "mlm": "BertForMaskedLM", "classes": "BertForSequenceClassification"}
+    )
+    supported = MappingProxyType(
+        {"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"}
+    )
+    class_activation = "tanh"
+    fields = (
+        Field("vocab_size", "vocabulary"),
+        Field("max_position_embeddings", "length", 512, parse_integer),
+        Field("hidden_size", "width"),
+        Field("num_hidden_layers", "layers"),
+        Field("num_attention_heads", "heads"),
+        Field("intermediate_size", "hidden"),
+        Field("type_vocab_size", "segments", 2, parse_integer),
+        Field("layer_norm_eps", "epsilon", 1e-12),
+        activation_field("hidden_act", "gelu"),
+        Field("tie_word_embeddings", "tied", True),
+    )
+    base = "bert."
+    mlm_inner, mlm_norm = "cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm"
+    mlm_output, mlm_bias = "cls.predictions.decoder", "cls.predictions.bias"
+    class_inner, class_output = "bert.pooler.dense", "classifier"
+
+    def fits(self, config: BERTConfig) -> bool:
+        return super().fits(config) and config.segments > 0 and config.padding_id is None and config.offset == 0
+
+    def to_hf_config(self, config: BERTConfig) -> JSONObject:
+        return super().to_hf_config(config) | {"pad_token_id": 0}
+
+    def build_name_table(self, config: BERTConfig) -> NameTable:
+        base, layer = self.base, self.base + "encoder.layer.{}."
+        projections = [f"{layer}attention.self.{name}" for name in ("query", "key", "value")]
+        rules: dict[str, str | Rule] = {
+            "embedding": f"{base}embeddings.word_embeddings",
+            "positions.table": f"{base}embeddings.position_embeddings",
+            "segments": f"{base}embeddings.token_type_embeddings",
+            "norm": f"{base}embeddings.LayerNorm",
+            "blocks.{}.attention.projection.joined": Rule(projections, (config.width,) * 3),
+            "blocks.{}.attention.output": f"{layer}attention.output.dense",
+            "blocks.{}.attention_norm": f"{layer}attention.output.LayerNorm",
+            "blocks.{}.feedforward.inner": f"{layer}intermediate.dense",
+            "blocks.{}.feedforward.outer": f"{layer}output.dense",
+            "blocks.{}.feedforward_norm": f"{layer}output.LayerNorm",
+            "head.inner": self.class_inner if config.head == "classes" else self.mlm_inner,
+            "head.norm": self.mlm_norm,
+            "head.output": self.class_output if config.head == "classes" else self.mlm_output,
+            # a tied output layer stores its bias separately; otherwise the layer's own bias is used
+            "head.bias": self.mlm_bias if config.tied else f"{self.mlm_output}.bias",
+        }
+        unused = self.mlm_output if config.tied else self.mlm_bias
+        ignored = [f"{base}embeddings.position_ids", f"{base}pooler.dense", "cls.seq_relationship", unused]
+        return GammaBetaTable(rules, ignored, base=base)
+
+
+class RobertaDialect(BertDialect):
+    """A BERT with segments whose positions count from after the padding token."""
+
+    model_types = ("roberta",)
+    architectures = MappingProxyType(
+        {
+            "none": "RobertaModel",
+            "mlm": "RobertaForMaskedLM",
+            "classes": "RobertaForSequenceClassification",
+        }
+    )
+    base = "roberta."
+    mlm_inner, mlm_norm = "lm_head.dense", "lm_head.layer_norm"
+    mlm_output, mlm_bias = "lm_head.decoder", "lm_head.bias"
+    class_inner, class_output = "classifier.dense", "classifier.out_proj"
+
+    def parse_fields(self, hf_config: JSONObject) -> JSONObject:
+        fields = super().parse_fields(hf_config)
+        padding_id = parse_integer("pad_token_id", get_field(hf_config, "pad_token_id", 1))
+        length = parse_integer("length", fields["length"]) - padding_id - 1
+        return fields | {"length": length, "padding_id": padding_id, "offset": padding_id + 1}
+
+    def get_mlm_activation(self, activation: JSONValue) -> JSONValue:
+        return "gelu"  # even if the blocks use another activation
+
+    def fits(self, config: BERTConfig) -> bool:
+        is_offset = config.padding_id is not None and config.offset == config.padding_id + 1
+        return _EncoderDialect.fits(self, config) and config.segments > 0 and is_offset
+
+    def to_hf_config(self, config: BERTConfig) -> JSONObject:
+        positions = config.offset + config.length
+        return super().to_hf_config(config) | {"max_position_embeddings": positions, "pad_token_id": config.padding_id}
+
+
+class DistilBertDialect(_EncoderDialect):
+    """A BERT without segments, with different parameter names."""
+
+    model_types = ("distilbert",)
+    architectures = MappingProxyType(
+        {
+            "none": "DistilBertModel",
+            "mlm": "DistilBertForMaskedLM",
+            "classes": "DistilBertForSequenceClassification",
+        }
+    )
+    class_activation = "relu"
+    # sinusoidal_pos_embds is ignored: it only decides how positions were initialised, and the file stores them
+    fields = (
+        Field("vocab_size", "vocabulary"),
+        Field("max_position_embeddings", "length", 512),
+        Field("dim", "width"),
+        Field("n_layers", "layers"),
+        Field("n_heads", "heads"),
+        Field("hidden_dim", "hidden"),
+        activation_field("activation", "gelu"),
+        Field("tie_word_embeddings", "tied", True),
+    )
+
+    def parse_fields(self, hf_config: JSONObject) -> JSONObject:
+        return super().parse_fields(hf_config) | {"segments": 0, "epsilon": DISTILBERT_EPSILON}
+
+    def fits(self, config: BERTConfig) -> bool:
+        has_positions = config.offset == 0 and config.padding_id is None
+        return super().fits(config) and has_positions and not config.segments and config.epsilon == DISTILBERT_EPSILON
+
+    def build_name_table(self, config: BERTConfig) -> NameTable:
+        layer = "distilbert.transformer.layer.{}."
+        projections = [f"{layer}attention.{name}_lin" for name in "qkv"]
+        rules: dict[str, str | Rule] = {
+            "embedding": "distilbert.embeddings.word_embeddings",
+            "positions.table": "distilbert.embeddings.position_embeddings",
+            "norm": "distilbert.embeddings.LayerNorm",
+            "blocks.{}.attention.projection.joined": Rule(projections, (config.width,) * 3),
+            "blocks.{}.attention.output": f"{layer}attention.out_lin",
+            "blocks.{}.attention_norm": f"{layer}sa_layer_norm",
+            "blocks.{}.feedforward.inner": f"{layer}ffn.lin1",
+            "blocks.{}.feedforward.outer": f"{layer}ffn.lin2",
+            "blocks.{}.feedforward_norm": f"{layer}output_layer_norm",
+            "head.inner": "pre_classifier" if config.head == "classes" else "vocab_transform",
+            "head.norm": "vocab_layer_norm",
+            "head.output": "classifier" if config.head == "classes" else "vocab_projector",
+            "head.bias": "vocab_projector.bias",
+        }
+        ignored = ["distilbert.embeddings.position_ids", *(["vocab_projector.weight"] if config.tied else [])]
+        return NameTable(rules, ignored, base="distilbert.")
 
 
 class GammaBetaTable(NameTable):
@@ -156,53 +240,3 @@ class GammaBetaTable(NameTable):
             path, dot, end = name.rpartition(".")
             renamed[path + dot + ends.get(end, end)] = stored
         return renamed
-
-
-def build_name_table(config: Config) -> NameTable:
-    """Return the table of parameter names.
-
-    Args:
-        config: Our config, from ``from_hf_config`` or with ``can_express``.
-    """
-    assert isinstance(config, BERTConfig)
-    if config.padding_id is None:
-        base, inner, norm = "bert.", "cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm"
-        output, bias = "cls.predictions.decoder", "cls.predictions.bias"
-        class_inner, class_output = "bert.pooler.dense", "classifier"
-    else:
-        base, inner, norm = "roberta.", "lm_head.dense", "lm_head.layer_norm"
-        output, bias = "lm_head.decoder", "lm_head.bias"
-        class_inner, class_output = "classifier.dense", "classifier.out_proj"
-    layer = base + "encoder.layer.{}."
-    projections = [f"{layer}attention.self.{name}" for name in ("query", "key", "value")]
-    rules = [
-        Rule("embedding.weight", (f"{base}embeddings.word_embeddings.weight",)),
-        Rule("positions.table.weight", (f"{base}embeddings.position_embeddings.weight",)),
-        Rule("segments.weight", (f"{base}embeddings.token_type_embeddings.weight",)),
-        *rename_layer("norm", f"{base}embeddings.LayerNorm"),
-        *concatenate_layers("blocks.{}.attention.projection.joined", projections, (config.width,) * 3),
-        *rename_layer("blocks.{}.attention.output", f"{layer}attention.output.dense"),
-        *rename_layer("blocks.{}.attention_norm", f"{layer}attention.output.LayerNorm"),
-        *rename_layer("blocks.{}.feedforward.inner", f"{layer}intermediate.dense"),
-        *rename_layer("blocks.{}.feedforward.outer", f"{layer}output.dense"),
-        *rename_layer("blocks.{}.feedforward_norm", f"{layer}output.LayerNorm"),
-    ]
-    if config.head == "classes":
-        rules += [*rename_layer("head.inner", class_inner), *rename_layer("head.output", class_output)]
-    else:
-        rules += [
-            *rename_layer("head.inner", inner),
-            *rename_layer("head.norm", norm),
-            Rule("head.output.weight", (f"{output}.weight",)),
-            # a tied output layer stores its bias separately; otherwise the layer's own bias is used
-            Rule("head.bias", (bias if config.tied else f"{output}.bias",)),
-        ]
-    ignored = [
-        f"{base}embeddings.position_ids",
-        f"{base}pooler.dense.weight",
-        f"{base}pooler.dense.bias",
-        "cls.seq_relationship.weight",
-        "cls.seq_relationship.bias",
-        *([f"{output}.weight", f"{output}.bias"] if config.tied else [bias]),
-    ]
-    return GammaBetaTable(rules, ignored, base=base)

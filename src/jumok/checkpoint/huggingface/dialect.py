@@ -1,27 +1,76 @@
-"""The interface between ``jumok.load``/``jumok.save`` and the modules of this folder."""
+"""The base class of dialects: how Hugging Face stores one of our families, as tables that are read in both directions.
+
+A ``Field`` pairs a field of config.json with one of our config, and a ``NameTable`` pairs tensors with parameters.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import EllipsisType, MappingProxyType
+from typing import Any, ClassVar, Generic, TypeVar
 
 from jumok.checkpoint.name_table import NameTable
-from jumok.fields import JSONObject
+from jumok.errors import CheckpointError
+from jumok.fields import JSONObject, JSONValue
 from jumok.models import Config, Model
 
+ConfigType = TypeVar("ConfigType", bound=Config)
 
-@runtime_checkable
-class Dialect(Protocol):
-    """How Hugging Face stores one of our families. Each module listed in ``DIALECTS`` implements this protocol with
-    module-level functions and constants. It converts names and configs and contains no model arithmetic.
+# Hugging Face's name of an activation -> ours; when saving, the first of several names is written
+ACTIVATIONS = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "silu": "silu",
+    "swish": "silu",
+}
 
-    Attributes:
-        MODEL_TYPES: The values of "model_type" in config.json that this module reads.
+
+@dataclass(frozen=True)
+class LikeField:
+    """The default of a field: the value of another field of our config, such as "layers" for "decoder_layers"."""
+
+    ours: str
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of config.json and its counterpart in our config.
+
+    Args:
+        name: Its name in config.json.
+        ours: Its name in our config.
+        default: Its value if config.json has none; without a default, config.json must have the field.
+        parse: Converts a value of config.json, which may come from an untrusted file; it receives the name too.
+        format: Converts our value.
     """
 
-    MODEL_TYPES: tuple[str, ...]
-    MODEL_CLASS: type[Model]
+    name: str
+    ours: str
+    default: JSONValue | LikeField | EllipsisType = ...
+    parse: Callable[[str, JSONValue], JSONValue] = lambda name, value: value
+    format: Callable[[Any], JSONValue] = lambda value: value
 
-    def from_hf_config(self, hf_config: JSONObject) -> Config:
+
+class Dialect(ABC, Generic[ConfigType]):
+    """How Hugging Face stores one of our families. It converts names and configs and contains no model arithmetic.
+
+    Attributes:
+        model_types: The values of "model_type" in config.json that this dialect reads; the first one is written.
+        architectures: The classes of transformers, by our name of the head; None: the class that is always written.
+        supported: Fields of config.json that have one supported value; a missing field passes.
+    """
+
+    model_types: ClassVar[tuple[str, ...]]
+    architectures: ClassVar[Mapping[str | None, str]]
+    model_class: ClassVar[type[Model]]
+    fields: ClassVar[Sequence[Field]]
+    supported: ClassVar[Mapping[str, JSONValue]] = MappingProxyType({})
+
+    def from_hf_config(self, hf_config: JSONObject) -> ConfigType:
         """Convert Hugging Face's config to ours.
 
         Args:
@@ -30,20 +79,143 @@ class Dialect(Protocol):
         Raises:
             CheckpointError: If a field is missing, or has a value that our model does not implement.
         """
+        return self.model_class.config_class.from_json(self.parse_fields(hf_config))  # type: ignore[return-value]
+
+    def parse_fields(self, hf_config: JSONObject) -> JSONObject:
+        """Return the fields of our config. Subclasses add those that the table does not say."""
+        refuse_unless(hf_config, **self.supported)
+        values: JSONObject = {}
+        for field in self.fields:
+            default = values[field.default.ours] if isinstance(field.default, LikeField) else field.default
+            values[field.ours] = field.parse(field.name, get_field(hf_config, field.name, default))
+        return values
 
     def can_express(self, config: Config) -> bool:
         """Return True if Hugging Face has a model that computes the same outputs as ours."""
+        return isinstance(config, self.model_class.config_class) and self.fits(config)  # type: ignore[arg-type]
 
-    def to_hf_config(self, config: Config) -> JSONObject:
-        """Convert our config to the content of config.json.
+    def fits(self, config: ConfigType) -> bool:
+        """Return True if this dialect has all variants of a config. Subclasses override it."""
+        return True
+
+    def to_hf_config(self, config: ConfigType) -> JSONObject:
+        """Convert our config to the content of config.json. Subclasses add what the table does not say.
 
         Args:
             config: A config for which ``can_express`` is True.
         """
+        return {
+            "model_type": self.model_types[0],
+            "architectures": [self.architectures[getattr(config, "head", None)]],
+            **self.supported,
+            **self.format_fields(config),
+        }
 
-    def build_name_table(self, config: Config) -> NameTable:
-        """Return the table of parameter names.
+    def format_fields(self, config: Config) -> JSONObject:
+        """Return the fields of the table as config.json stores them."""
+        written: JSONObject = {}
+        for field in self.fields:
+            value = getattr(config, field.ours)
+            if value is None and isinstance(field.default, LikeField):
+                value = getattr(config, field.default.ours)
+            written[field.name] = field.format(value)
+        return written
 
-        Args:
-            config: Our config, from ``from_hf_config`` or with ``can_express``.
-        """
+    @abstractmethod
+    def build_name_table(self, config: ConfigType) -> NameTable:
+        """Return the table of parameter names."""
+
+
+def get_field(hf_config: JSONObject, name: str, default: JSONValue | EllipsisType = ...) -> JSONValue:
+    """Return a field of a config; null is treated as missing.
+
+    Raises:
+        CheckpointError: If a required field is missing.
+    """
+    value = hf_config.get(name)
+    if value is not None:
+        return value
+    if isinstance(default, EllipsisType):
+        raise CheckpointError(f"config.json has no field {name!r}")
+    return default
+
+
+def refuse_unless(hf_config: JSONObject, **supported: JSONValue) -> None:
+    """Raise CheckpointError for a config whose arithmetic our models do not implement.
+
+    Args:
+        **supported: The only supported value of each field; a missing field passes.
+    """
+    for name, value in supported.items():
+        stored = hf_config.get(name, value)
+        if stored != value:
+            raise CheckpointError(f"config.json has {name} = {str(stored)[:80]!r}; only {value!r} is supported")
+
+
+def parse_integer(name: str, value: JSONValue) -> int:
+    """Return a value that must be an integer.
+
+    Raises:
+        CheckpointError: If it is not.
+    """
+    if not isinstance(value, int):
+        raise CheckpointError(f"{name} in config.json must be an integer, not {str(value)[:40]!r}")
+    return value
+
+
+def activation_field(name: str, default: str, preferred: str = "") -> Field:
+    """Return the field of an activation. An unknown name is not converted; our config raises the error for it.
+
+    Args:
+        preferred: The name to write if Hugging Face has several for an activation.
+    """
+    return Field(name, "activation", default, parse_activation, lambda ours: format_activation(ours, preferred))
+
+
+def parse_activation(name: str, value: JSONValue) -> JSONValue:
+    """Return our name of an activation."""
+    return ACTIVATIONS.get(value, value) if isinstance(value, str) else value
+
+
+def format_activation(activation: str, preferred: str = "") -> str:
+    """Return Hugging Face's name of an activation."""
+    names = [name for name, ours in ACTIVATIONS.items() if ours == activation]
+    return preferred if preferred in names else names[0]
+
+
+def size_field(name: str, ours: str, default: int) -> Field:
+    """Return a field of (rows, columns), which config.json stores as one number for a square."""
+    return Field(name, ours, default, _parse_size, lambda size: size[0] if size[0] == size[1] else list(size))
+
+
+def _parse_size(name: str, value: JSONValue) -> list[int]:
+    pair = [value, value] if isinstance(value, int) else value
+    if not (isinstance(pair, list) and len(pair) == 2 and all(type(number) is int for number in pair)):
+        raise CheckpointError(f"{name} in config.json must be one or two integers, not {str(value)[:80]!r}")
+    return pair
+
+
+def list_architectures(hf_config: JSONObject) -> list[str]:
+    """Return the class names that a config lists under "architectures"."""
+    architectures = hf_config.get("architectures")
+    return [str(name) for name in architectures] if isinstance(architectures, list) else []
+
+
+def parse_image_head(hf_config: JSONObject, architectures: Mapping[str | None, str]) -> JSONObject:
+    """Return our head and its number of classes from the first architecture; "none" if the config names none.
+
+    Raises:
+        CheckpointError: If the architecture is not known.
+    """
+    names = list_architectures(hf_config)
+    heads = {name: head for head, name in architectures.items()}
+    if names and names[0] not in heads:
+        raise CheckpointError(f"config.json has architecture {names[0][:80]!r}; supported: {', '.join(heads)}")
+    head = heads[names[0]] if names else "none"
+    return {"head": head} if head == "none" else {"head": head, "classes": parse_class_count(hf_config)}
+
+
+def parse_class_count(hf_config: JSONObject) -> JSONValue:
+    """Return the number of classes: the length of id2label, else num_labels, else transformers' default of 2."""
+    labels = hf_config.get("id2label")
+    return len(labels) if isinstance(labels, dict) else get_field(hf_config, "num_labels", 2)

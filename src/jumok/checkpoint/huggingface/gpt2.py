@@ -2,108 +2,70 @@
 
 from __future__ import annotations
 
-from jumok.checkpoint.name_table import NameTable, Rule, rename_layer
+from types import MappingProxyType
+
+from jumok.checkpoint.name_table import NameTable, Rule
 from jumok.fields import JSONObject
-from jumok.models import GPT, Config, GPTConfig, Model
+from jumok.models import GPT, GPTConfig
 
-from .common import format_activation, get_field, parse_activation, refuse_unless
-
-MODEL_TYPES: tuple[str, ...] = ("gpt2",)
-MODEL_CLASS: type[Model] = GPT
+from .dialect import Dialect, Field, activation_field
 
 
-def from_hf_config(hf_config: JSONObject) -> GPTConfig:
-    """Convert a GPT-2 config to ours.
+class GPT2Dialect(Dialect[GPTConfig]):
+    """A GPT with learned positions, LayerNorm, biases and as many key/value heads as heads."""
 
-    Args:
-        hf_config: The content of config.json; it may come from an untrusted file.
-    """
-    refuse_unless(hf_config, scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False, add_cross_attention=False)
-    width = get_field(hf_config, "n_embd")
-    return GPTConfig.from_json(
-        {
-            "vocabulary": get_field(hf_config, "vocab_size"),
-            "length": get_field(hf_config, "n_positions"),
-            "width": width,
-            "layers": get_field(hf_config, "n_layer"),
-            "heads": get_field(hf_config, "n_head"),
-            "hidden": get_field(hf_config, "n_inner", 4 * width if isinstance(width, int) else width),
-            "epsilon": get_field(hf_config, "layer_norm_epsilon", 1e-5),
-            "activation": parse_activation(get_field(hf_config, "activation_function", "gelu_new")),
-            "tied": get_field(hf_config, "tie_word_embeddings", True),
+    model_types = ("gpt2",)
+    architectures = MappingProxyType({None: "GPT2LMHeadModel"})
+    model_class = GPT
+    supported = MappingProxyType(
+        {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False}
+    )
+    fields = (
+        Field("vocab_size", "vocabulary"),
+        Field("n_positions", "length"),
+        Field("n_embd", "width"),
+        Field("n_layer", "layers"),
+        Field("n_head", "heads"),
+        Field("n_inner", "hidden", None),
+        Field("layer_norm_epsilon", "epsilon", 1e-5),
+        activation_field("activation_function", "gelu_new"),
+        Field("tie_word_embeddings", "tied", True),
+    )
+
+    def parse_fields(self, hf_config: JSONObject) -> JSONObject:
+        fields = super().parse_fields(hf_config)
+        width = fields["width"]
+        if fields["hidden"] is None:
+            fields["hidden"] = 4 * width if isinstance(width, int) else width
+        return fields
+
+    def fits(self, config: GPTConfig) -> bool:
+        return (
+            config.positions == "learned"
+            and config.norm == "layer"
+            and config.feedforward == "plain"
+            and config.attention_bias
+            and config.output_bias
+            and config.feedforward_bias
+            and config.window is None
+            and config.groups in (None, config.heads)
+            and config.head_width in (None, config.width // config.heads)
+        )
+
+    def build_name_table(self, config: GPTConfig) -> NameTable:
+        block = "transformer.h.{}."
+        rules: dict[str, str | Rule] = {
+            "embedding": "transformer.wte",
+            "positions.table": "transformer.wpe",
+            "blocks.{}.attention_norm": f"{block}ln_1",
+            "blocks.{}.attention.projection.joined": Rule([f"{block}attn.c_attn"], transposed=True),
+            "blocks.{}.attention.output": Rule([f"{block}attn.c_proj"], transposed=True),
+            "blocks.{}.feedforward_norm": f"{block}ln_2",
+            "blocks.{}.feedforward.inner": Rule([f"{block}mlp.c_fc"], transposed=True),
+            "blocks.{}.feedforward.outer": Rule([f"{block}mlp.c_proj"], transposed=True),
+            "norm": "transformer.ln_f",
+            "output": "lm_head",
         }
-    )
-
-
-def can_express(config: Config) -> bool:
-    """Return True for a GPT with learned positions, LayerNorm, biases and as many key/value heads as heads.
-
-    Args:
-        config: Our config, of any family.
-    """
-    return isinstance(config, GPTConfig) and (
-        config.positions == "learned"
-        and config.norm == "layer"
-        and config.feedforward == "plain"
-        and config.attention_bias
-        and config.output_bias
-        and config.feedforward_bias
-        and config.window is None
-        and config.groups in (None, config.heads)
-        and config.head_width in (None, config.width // config.heads)
-    )
-
-
-def to_hf_config(config: Config) -> JSONObject:
-    """Convert our config to a GPT-2 config.
-
-    Args:
-        config: A config for which ``can_express`` is True.
-    """
-    assert isinstance(config, GPTConfig)
-    return {
-        "model_type": "gpt2",
-        "architectures": ["GPT2LMHeadModel"],
-        "vocab_size": config.vocabulary,
-        "n_positions": config.length,
-        "n_embd": config.width,
-        "n_layer": config.layers,
-        "n_head": config.heads,
-        "n_inner": config.hidden,
-        "layer_norm_epsilon": config.epsilon,
-        "activation_function": format_activation(config.activation),
-        "tie_word_embeddings": config.tied,
-    }
-
-
-def build_name_table(config: Config) -> NameTable:
-    """Return the table of parameter names.
-
-    Args:
-        config: Our config, from ``from_hf_config`` or with ``can_express``.
-    """
-    assert isinstance(config, GPTConfig)
-    rules = [
-        Rule("embedding.weight", ("transformer.wte.weight",)),
-        Rule("positions.table.weight", ("transformer.wpe.weight",)),
-        *rename_layer("blocks.{}.attention_norm", "transformer.h.{}.ln_1"),
-        *_transpose_layer("blocks.{}.attention.projection.joined", "transformer.h.{}.attn.c_attn"),
-        *_transpose_layer("blocks.{}.attention.output", "transformer.h.{}.attn.c_proj"),
-        *rename_layer("blocks.{}.feedforward_norm", "transformer.h.{}.ln_2"),
-        *_transpose_layer("blocks.{}.feedforward.inner", "transformer.h.{}.mlp.c_fc"),
-        *_transpose_layer("blocks.{}.feedforward.outer", "transformer.h.{}.mlp.c_proj"),
-        *rename_layer("norm", "transformer.ln_f"),
-        Rule("output.weight", ("lm_head.weight",)),
-    ]
-    # ignored: old files store the causal mask of every layer, and a tied output layer repeats the embedding
-    ignored = [
-        "transformer.h.{}.attn.bias",
-        "transformer.h.{}.attn.masked_bias",
-        *(["lm_head.weight"] if config.tied else []),
-    ]
-    return NameTable(rules, ignored, base="transformer.")
-
-
-def _transpose_layer(parameter: str, tensor: str) -> list[Rule]:
-    weight, bias = rename_layer(parameter, tensor)
-    return [Rule(weight.parameter, weight.tensors, transposed=True), bias]
+        # ignored: old files store the causal mask of every layer, and a tied output layer repeats the embedding
+        ignored = [f"{block}attn.bias", f"{block}attn.masked_bias", *(["lm_head"] if config.tied else [])]
+        return NameTable(rules, ignored, base="transformer.")

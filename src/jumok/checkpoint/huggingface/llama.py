@@ -2,47 +2,103 @@
 
 from __future__ import annotations
 
-from jumok.checkpoint.name_table import NameTable, Rule, concatenate_layers
+from types import MappingProxyType
+
+from jumok.checkpoint.name_table import NameTable, Rule
 from jumok.errors import CheckpointError
 from jumok.fields import JSONObject, JSONValue
-from jumok.models import GPT, Config, GPTConfig, Model, llama_config
+from jumok.models import GPT, GPTConfig, llama_config
 
 from . import rope
-from .common import get_field, refuse_unless
-
-MODEL_TYPES: tuple[str, ...] = ("llama", "mistral", "qwen2")
-MODEL_CLASS: type[Model] = GPT
+from .dialect import Dialect, Field, LikeField, get_field
 
 ARCHITECTURES = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM"}
 LAYER_TYPES = ("full_attention", "sliding_attention")
 MAX_LAYERS = 10_000
 
 
-def from_hf_config(hf_config: JSONObject) -> GPTConfig:
-    """Convert a Llama, Mistral or Qwen2 config to ours.
+class LlamaDialect(Dialect[GPTConfig]):
+    """A GPT with rotary positions, RMSNorm and SwiGLU whose biases and windows match one of the three."""
 
-    Args:
-        hf_config: The content of config.json; it may come from an untrusted file.
-    """
-    refuse_unless(hf_config, hidden_act="silu", mlp_bias=False)
-    model_type = hf_config["model_type"]
-    heads = get_field(hf_config, "num_attention_heads")
-    bias = get_field(hf_config, "attention_bias", False)
-    return llama_config(
-        vocabulary=get_field(hf_config, "vocab_size"),
-        width=get_field(hf_config, "hidden_size"),
-        layers=get_field(hf_config, "num_hidden_layers"),
-        heads=heads,
-        groups=get_field(hf_config, "num_key_value_heads", heads),
-        head_width=get_field(hf_config, "head_dim", None),
-        hidden=get_field(hf_config, "intermediate_size"),
-        epsilon=get_field(hf_config, "rms_norm_eps", 1e-6),
-        attention_bias=model_type == "qwen2" or bias,
-        output_bias=model_type == "llama" and bias,
-        tied=get_field(hf_config, "tie_word_embeddings", False),
-        **{"length": get_field(hf_config, "max_position_embeddings", 2048), **rope.parse_rotary(hf_config)},
-        **_parse_window(hf_config),
+    model_types = tuple(ARCHITECTURES)
+    architectures = MappingProxyType({None: ARCHITECTURES["llama"]})
+    model_class = GPT
+    supported = MappingProxyType({"hidden_act": "silu", "mlp_bias": False})
+    fields = (
+        Field("vocab_size", "vocabulary"),
+        Field("max_position_embeddings", "length", 2048),
+        Field("hidden_size", "width"),
+        Field("num_hidden_layers", "layers"),
+        Field("num_attention_heads", "heads"),
+        Field("num_key_value_heads", "groups", LikeField("heads")),
+        Field("head_dim", "head_width", None),
+        Field("intermediate_size", "hidden"),
+        Field("rms_norm_eps", "epsilon", 1e-6),
+        Field("tie_word_embeddings", "tied", False),
     )
+
+    def from_hf_config(self, hf_config: JSONObject) -> GPTConfig:
+        model_type = hf_config["model_type"]
+        bias = get_field(hf_config, "attention_bias", False)
+        biases = {"attention_bias": model_type == "qwen2" or bias, "output_bias": model_type == "llama" and bias}
+        fields = self.parse_fields(hf_config)
+        return llama_config(**fields | biases | rope.parse_rotary(hf_config) | _parse_window(hf_config))
+
+    def fits(self, config: GPTConfig) -> bool:
+        return (
+            config.positions == "rotary"
+            and config.norm == "rms"
+            and config.feedforward == "gated"
+            and config.activation == "silu"
+            and not config.feedforward_bias
+            and not (config.output_bias and (not config.attention_bias or config.window is not None))
+            and not (config.windowed is not None and not config.attention_bias)
+        )
+
+    def to_hf_config(self, config: GPTConfig) -> JSONObject:
+        if config.attention_bias and not config.output_bias:
+            model_type = "qwen2"
+        else:
+            model_type = "llama" if config.window is None else "mistral"
+        hf_config = super().to_hf_config(config) | rope.build_rotary_fields(config)
+        hf_config["model_type"] = model_type
+        hf_config["architectures"] = [ARCHITECTURES[model_type]]
+        hf_config["head_dim"] = config.head_width or config.width // config.heads
+        if model_type == "llama":
+            hf_config["attention_bias"] = config.attention_bias
+        if model_type == "mistral":
+            hf_config["sliding_window"] = config.window
+        if model_type == "qwen2" and config.window is not None:
+            windowed = range(config.layers) if config.windowed is None else config.windowed
+            hf_config |= {
+                "use_sliding_window": True,
+                "sliding_window": config.window,
+                "max_window_layers": windowed[0],  # for transformers versions that do not read layer_types
+                "layer_types": [LAYER_TYPES[layer in windowed] for layer in range(config.layers)],
+            }
+        return hf_config
+
+    def build_name_table(self, config: GPTConfig) -> NameTable:
+        head_width = config.head_width or config.width // config.heads
+        group_width = (config.groups or config.heads) * head_width
+        block = "model.layers.{}."
+        projections = [f"{block}self_attn.{name}_proj" for name in "qkv"]
+        gated = [f"{block}mlp.{name}_proj" for name in ("gate", "up")]
+        rules: dict[str, str | Rule] = {
+            "embedding": "model.embed_tokens",
+            "blocks.{}.attention_norm": f"{block}input_layernorm",
+            "blocks.{}.attention.projection.joined": Rule(
+                projections, (config.heads * head_width, group_width, group_width)
+            ),
+            "blocks.{}.attention.output": f"{block}self_attn.o_proj",
+            "blocks.{}.feedforward_norm": f"{block}post_attention_layernorm",
+            "blocks.{}.feedforward.inner": Rule(gated, (config.hidden, config.hidden)),
+            "blocks.{}.feedforward.outer": f"{block}mlp.down_proj",
+            "norm": "model.norm",
+            "output": "lm_head",
+        }
+        ignored = [f"{block}self_attn.rotary_emb.inv_freq", *(["lm_head"] if config.tied else [])]
+        return NameTable(rules, ignored, base="model.")
 
 
 def _parse_window(hf_config: JSONObject) -> JSONObject:
@@ -88,91 +144,3 @@ def _find_windowed_layers(layer_types: JSONValue, layers: int) -> list[int]:
                 f"config.json has a layer of type {str(layer_type)[:40]!r}; supported: {', '.join(LAYER_TYPES)}"
             )
     return [layer for layer, layer_type in enumerate(layer_types) if layer_type == "sliding_attention"]
-
-
-def can_express(config: Config) -> bool:
-    """Return True for a GPT with rotary positions, RMSNorm and SwiGLU whose biases and windows match one of the three.
-
-    Args:
-        config: Our config, of any family.
-    """
-    return isinstance(config, GPTConfig) and (
-        config.positions == "rotary"
-        and config.norm == "rms"
-        and config.feedforward == "gated"
-        and config.activation == "silu"
-        and not config.feedforward_bias
-        and not (config.output_bias and (not config.attention_bias or config.window is not None))
-        and not (config.windowed is not None and not config.attention_bias)
-    )
-
-
-def to_hf_config(config: Config) -> JSONObject:
-    """Convert our config to a Llama, Mistral or Qwen2 config.
-
-    Args:
-        config: A config for which ``can_express`` is True.
-    """
-    assert isinstance(config, GPTConfig)
-    if config.attention_bias and not config.output_bias:
-        model_type = "qwen2"
-    else:
-        model_type = "llama" if config.window is None else "mistral"
-
-    hf_config: JSONObject = {
-        "model_type": model_type,
-        "architectures": [ARCHITECTURES[model_type]],
-        "vocab_size": config.vocabulary,
-        "max_position_embeddings": config.length,
-        "hidden_size": config.width,
-        "num_hidden_layers": config.layers,
-        "num_attention_heads": config.heads,
-        "num_key_value_heads": config.groups or config.heads,
-        "head_dim": config.head_width or config.width // config.heads,
-        "intermediate_size": config.hidden,
-        "hidden_act": "silu",
-        "rms_norm_eps": config.epsilon,
-        **rope.build_rotary_fields(config),
-        "tie_word_embeddings": config.tied,
-    }
-    if model_type == "llama":
-        hf_config["attention_bias"] = config.attention_bias
-    if model_type == "mistral":
-        hf_config["sliding_window"] = config.window
-    if model_type == "qwen2" and config.window is not None:
-        windowed = range(config.layers) if config.windowed is None else config.windowed
-        hf_config |= {
-            "use_sliding_window": True,
-            "sliding_window": config.window,
-            "max_window_layers": windowed[0],  # for transformers versions that do not read layer_types
-            "layer_types": [LAYER_TYPES[layer in windowed] for layer in range(config.layers)],
-        }
-    return hf_config
-
-
-def build_name_table(config: Config) -> NameTable:
-    """Return the table of parameter names.
-
-    Args:
-        config: Our config, from ``from_hf_config`` or with ``can_express``.
-    """
-    assert isinstance(config, GPTConfig)
-    head_width = config.head_width or config.width // config.heads
-    groups = config.groups or config.heads
-    projections = [f"model.layers.{{}}.self_attn.{name}_proj" for name in "qkv"]
-    widths = (config.heads * head_width, groups * head_width, groups * head_width)
-    gated = [f"model.layers.{{}}.mlp.{name}_proj" for name in ("gate", "up")]
-    rules = [
-        Rule("embedding.weight", ("model.embed_tokens.weight",)),
-        Rule("blocks.{}.attention_norm.weight", ("model.layers.{}.input_layernorm.weight",)),
-        *concatenate_layers("blocks.{}.attention.projection.joined", projections, widths),
-        Rule("blocks.{}.attention.output.weight", ("model.layers.{}.self_attn.o_proj.weight",)),
-        Rule("blocks.{}.attention.output.bias", ("model.layers.{}.self_attn.o_proj.bias",)),
-        Rule("blocks.{}.feedforward_norm.weight", ("model.layers.{}.post_attention_layernorm.weight",)),
-        *concatenate_layers("blocks.{}.feedforward.inner", gated, (config.hidden, config.hidden)),
-        Rule("blocks.{}.feedforward.outer.weight", ("model.layers.{}.mlp.down_proj.weight",)),
-        Rule("norm.weight", ("model.norm.weight",)),
-        Rule("output.weight", ("lm_head.weight",)),
-    ]
-    ignored = ["model.layers.{}.self_attn.rotary_emb.inv_freq", *(["lm_head.weight"] if config.tied else [])]
-    return NameTable(rules, ignored, base="model.")

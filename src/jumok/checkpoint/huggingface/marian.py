@@ -1,22 +1,20 @@
-"""Convert Marian, the architecture of OPUS-MT: post-norm, sinusoidal positions in halves, a bias on the logits."""
+"""Convert Marian, the architecture of OPUS-MT: post-norm, sinusoidal positions in halves, a bias on the logits; and
+Pegasus (Zhang et al. 2020): like Marian, but pre-norm, and with a norm after each stack."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import MappingProxyType
+from typing import ClassVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
-from jumok.checkpoint.name_table import NameTable, Rule, concatenate_layers, rename_layer
+from jumok.checkpoint.name_table import NameTable, Rule
 from jumok.errors import CheckpointError
 from jumok.fields import JSONObject
-from jumok.models import Config, Model
 from jumok.models.transformer import Transformer, TransformerConfig
 
-from .common import format_activation, get_field, parse_activation, refuse_unless
-from .tied_table import TiedTable
-
-MODEL_TYPES: tuple[str, ...] = ("marian",)
-MODEL_CLASS: type[Model] = Transformer
+from .dialect import Dialect, Field, LikeField, activation_field, get_field
 
 # the tables of sinusoids, which our model computes
 STORED_POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
@@ -26,195 +24,180 @@ class OneRowRule(Rule):
     """A rule for the bias on the logits, which the file stores as a matrix of one row and the model as a vector."""
 
     def build_parameter(self, tensors: Sequence[Tensor]) -> Tensor:
-        """Return the row as a vector; see ``Rule.join``."""
         return tensors[0].flatten()
 
     def split_parameter(self, parameter: Tensor) -> list[Tensor]:
-        """Return the vector as a matrix of one row; see ``Rule.split``."""
         return [parameter[None].contiguous()]
 
 
-def from_hf_config(hf_config: JSONObject) -> TransformerConfig:
-    """Convert a Marian config to ours.
+class MarianDialect(Dialect[TransformerConfig]):
+    """A post-norm Transformer with sinusoidal positions in halves.
 
-    Args:
-        hf_config: The content of config.json; it may come from an untrusted file.
-    """
-    refuse_unless(
-        hf_config,
-        is_encoder_decoder=True,
-        normalize_before=False,
-        normalize_embedding=False,
-        add_final_layer_norm=False,
-        static_position_embeddings=True,
-    )
-    return TransformerConfig.from_json(parse_fields(hf_config, headless="MarianModel"))
-
-
-def parse_fields(hf_config: JSONObject, headless: str) -> JSONObject:
-    """Return our fields for a config of Marian or Pegasus.
-
-    Args:
+    Attributes:
         headless: The name of the architecture without a head, which has no bias on the logits.
     """
-    for name in ("attention_heads", "ffn_dim"):
-        encoder, decoder = get_field(hf_config, f"encoder_{name}"), get_field(hf_config, f"decoder_{name}")
-        if encoder != decoder:
+
+    model_types = ("marian",)
+    architectures = MappingProxyType({None: "MarianMTModel"})
+    model_class = Transformer
+    headless: ClassVar[str] = "MarianModel"
+    supported = MappingProxyType(
+        {
+            "is_encoder_decoder": True,
+            "normalize_before": False,
+            "normalize_embedding": False,
+            "add_final_layer_norm": False,
+            "static_position_embeddings": True,
+        }
+    )
+    fields = (
+        Field("vocab_size", "vocabulary"),
+        Field("max_position_embeddings", "length", 1024),
+        Field("d_model", "width"),
+        Field("encoder_layers", "layers"),
+        Field("decoder_layers", "decoder_layers"),
+        Field("encoder_attention_heads", "heads"),
+        Field("encoder_ffn_dim", "hidden"),
+        activation_field("activation_function", "gelu", preferred="swish"),
+        Field("scale_embedding", "scaled_embedding", False),
+        Field("share_encoder_decoder_embeddings", "shared", True),
+        Field("tie_word_embeddings", "tied", True),
+        Field("pad_token_id", "pad"),
+        Field("decoder_start_token_id", "start", LikeField("pad")),
+        Field("eos_token_id", "end", 0),
+    )
+
+    def parse_fields(self, hf_config: JSONObject) -> JSONObject:
+        fields = super().parse_fields(hf_config)
+        for name in ("attention_heads", "ffn_dim"):
+            encoder, decoder = get_field(hf_config, f"encoder_{name}"), get_field(hf_config, f"decoder_{name}")
+            if encoder != decoder:
+                raise CheckpointError(
+                    f"config.json has encoder_{name} {str(encoder)[:20]} and decoder_{name} {str(decoder)[:20]}; "
+                    "they must be equal"
+                )
+        # transformers 5 shares the embeddings only if the output layer is tied as well
+        shared = fields["shared"] and fields["tied"]
+        target_vocabulary = get_field(hf_config, "decoder_vocab_size", fields["vocabulary"])
+        return fields | {
+            "target_vocabulary": None if shared else target_vocabulary,
+            "layout": "halves",
+            "shared": shared,
+            "output_bias": get_field(hf_config, "architectures", None) != [self.headless],
+        }
+
+    def fits(self, config: TransformerConfig) -> bool:
+        return (
+            config.positions == "sinusoidal"
+            and config.layout == "halves"
+            and config.epsilon == 1e-5
+            and not (config.shared and not config.tied)
+            and self.has_norms(config)
+        )
+
+    def has_norms(self, config: TransformerConfig) -> bool:
+        """Return True if the norms of a model are where this dialect has them."""
+        return config.order == "post" and not config.final_norm
+
+    def to_hf_config(self, config: TransformerConfig) -> JSONObject:
+        return super().to_hf_config(config) | {
+            "decoder_vocab_size": config.target_vocabulary_size,
+            "decoder_layers": config.decoder_layers or config.layers,
+            "decoder_attention_heads": config.heads,
+            "decoder_ffn_dim": config.hidden,
+            "forced_eos_token_id": config.end,
+        }
+
+    def build_name_table(self, config: TransformerConfig) -> NameTable:
+        source, target = "model.encoder.embed_tokens", "model.decoder.embed_tokens"
+        rules: dict[str, str | Rule] = {
+            "embedding": "model.shared" if config.shared else source,
+            "target_embedding": target,
+            "encoder_norm": "model.encoder.layer_norm",
+            "decoder_norm": "model.decoder.layer_norm",
+            "output": "lm_head",
+            "output_bias": OneRowRule(["final_logits_bias"]),
+        }
+        for stack in ("encoder", "decoder"):
+            rules |= build_stack_rules(stack)
+            for part, attention in list_attentions(stack).items():
+                names = [f"model.{stack}.layers.{{}}.{attention}.{name}_proj" for name in "qkv"]
+                rules[f"{stack}.{{}}.{part}.projection.joined"] = Rule(names, (config.width,) * 3)
+
+        # ignored: the sinusoids are computed, and with separate source and target embeddings the shared one is unused
+        ignored = list(STORED_POSITIONS)
+        copies = {}
+        if config.shared:
+            copies = dict.fromkeys((f"{source}.weight", f"{target}.weight"), "model.shared.weight")
+        else:
+            ignored.append("model.shared.weight")
+        if config.tied:
+            copies["lm_head.weight"] = "model.shared.weight" if config.shared else f"{target}.weight"
+        return self.build_table(rules, ignored, copies)
+
+    def build_table(self, rules: dict[str, str | Rule], ignored: list[str], copies: dict[str, str]) -> NameTable:
+        """Return the table of these rules."""
+        return NameTable(rules, ignored, base="model.", copies=copies)
+
+
+class PegasusDialect(MarianDialect):
+    """A pre-norm Transformer with sinusoidal positions in halves and one shared embedding."""
+
+    model_types = ("pegasus",)
+    architectures = MappingProxyType({None: "PegasusForConditionalGeneration"})
+    headless = "PegasusModel"
+    supported = MappingProxyType({"is_encoder_decoder": True})
+
+    def parse_fields(self, hf_config: JSONObject) -> JSONObject:
+        fields = super().parse_fields(hf_config)
+        if not fields["shared"]:
             raise CheckpointError(
-                f"config.json has encoder_{name} {str(encoder)[:20]} and decoder_{name} {str(decoder)[:20]}; "
-                "they must be equal"
+                "config.json does not tie the embeddings; only a Pegasus with tied embeddings is supported"
             )
-    tied = get_field(hf_config, "tie_word_embeddings", True)
-    # transformers 5 shares the embeddings only if the output layer is tied as well
-    shared = get_field(hf_config, "share_encoder_decoder_embeddings", True) and tied
-    vocabulary = get_field(hf_config, "vocab_size")
-    pad = get_field(hf_config, "pad_token_id")
-    return {
-        "vocabulary": vocabulary,
-        "target_vocabulary": None if shared else get_field(hf_config, "decoder_vocab_size", vocabulary),
-        "length": get_field(hf_config, "max_position_embeddings", 1024),
-        "width": get_field(hf_config, "d_model"),
-        "layers": get_field(hf_config, "encoder_layers"),
-        "decoder_layers": get_field(hf_config, "decoder_layers"),
-        "heads": get_field(hf_config, "encoder_attention_heads"),
-        "hidden": get_field(hf_config, "encoder_ffn_dim"),
-        "layout": "halves",
-        "activation": parse_activation(get_field(hf_config, "activation_function", "gelu")),
-        "scaled_embedding": get_field(hf_config, "scale_embedding", False),
-        "shared": shared,
-        "tied": tied,
-        "output_bias": get_field(hf_config, "architectures", None) != [headless],
-        "start": get_field(hf_config, "decoder_start_token_id", pad),
-        "end": get_field(hf_config, "eos_token_id", 0),
-        "pad": pad,
-    }
+        return fields | {"order": "pre"}
+
+    def has_norms(self, config: TransformerConfig) -> bool:
+        return config.order == "pre" and config.final_norm is not False and config.shared
+
+    def to_hf_config(self, config: TransformerConfig) -> JSONObject:
+        fields = super().to_hf_config(config)
+        del fields["decoder_vocab_size"]
+        return fields
+
+    def build_table(self, rules: dict[str, str | Rule], ignored: list[str], copies: dict[str, str]) -> NameTable:
+        return PegasusTable(rules, ignored, base="model.", copies=copies)
 
 
-def can_express(config: Config) -> bool:
-    """Return True for a post-norm Transformer with sinusoidal positions in halves.
+class PegasusTable(NameTable):
+    """A name table that writes the sinusoids too: without them, transformers reports newly initialised parameters."""
 
-    Args:
-        config: Our config, of any family.
+    def collect_tensors(self, model: nn.Module) -> dict[str, Tensor]:
+        assert isinstance(model, Transformer)
+        tensors = super().collect_tensors(model)
+        assert model.source_positions is not None  # sinusoidal
+        positions = range(model.config.length)
+        for name in STORED_POSITIONS:
+            tensors[name] = model.source_positions(positions).to(model.embedding.weight.dtype)
+        return tensors
+
+
+def list_attentions(stack: str) -> dict[str, str]:
+    """Return the attentions of a block of the encoder or the decoder, with their names in the file."""
+    return {"attention": "self_attn"} if stack == "encoder" else {"attention": "self_attn", "cross": "encoder_attn"}
+
+
+def build_stack_rules(stack: str) -> dict[str, str]:
+    """Return the rules of the encoder's or the decoder's blocks, except those of the projections.
+
+    Marian, Pegasus and Whisper store their blocks as BART does.
     """
-    return isinstance(config, TransformerConfig) and (
-        fits_marian(config) and config.order == "post" and not config.final_norm
-    )
-
-
-def fits_marian(config: TransformerConfig) -> bool:
-    """Return True if a config meets the conditions that Marian and Pegasus share."""
-    return (
-        config.positions == "sinusoidal"
-        and config.layout == "halves"
-        and config.epsilon == 1e-5
-        and not (config.shared and not config.tied)
-    )
-
-
-def to_hf_config(config: Config) -> JSONObject:
-    """Convert our config to a Marian config.
-
-    Args:
-        config: A config for which ``can_express`` is True.
-    """
-    assert isinstance(config, TransformerConfig)
-    return {
-        "model_type": "marian",
-        "architectures": ["MarianMTModel"],
-        **build_fields(config),
-        "static_position_embeddings": True,
-        "normalize_before": False,
-        "normalize_embedding": False,
-        "add_final_layer_norm": False,
-    }
-
-
-def build_fields(config: TransformerConfig) -> JSONObject:
-    """Return the fields that the configs of Marian and Pegasus share."""
-    return {
-        "is_encoder_decoder": True,
-        "vocab_size": config.vocabulary,
-        "decoder_vocab_size": config.target_vocabulary_size,
-        "max_position_embeddings": config.length,
-        "d_model": config.width,
-        "encoder_layers": config.layers,
-        "decoder_layers": config.decoder_layers or config.layers,
-        "encoder_attention_heads": config.heads,
-        "decoder_attention_heads": config.heads,
-        "encoder_ffn_dim": config.hidden,
-        "decoder_ffn_dim": config.hidden,
-        "activation_function": format_activation(config.activation, preferred="swish"),
-        "scale_embedding": config.scaled_embedding,
-        "share_encoder_decoder_embeddings": config.shared,
-        "tie_word_embeddings": config.tied,
-        "decoder_start_token_id": config.start,
-        "eos_token_id": config.end,
-        "forced_eos_token_id": config.end,
-        "pad_token_id": config.pad,
-    }
-
-
-def build_name_table(config: Config) -> NameTable:
-    """Return the table of parameter names.
-
-    Args:
-        config: Our config, from ``from_hf_config`` or with ``can_express``.
-    """
-    assert isinstance(config, TransformerConfig)
-    return build_table_with(config, [])
-
-
-def build_table_with(
-    config: TransformerConfig, more: Sequence[Rule], table_class: type[TiedTable] = TiedTable
-) -> NameTable:
-    """Return the table of parameter names of Marian, with additional rules.
-
-    Args:
-        more: Rules for parameters that Marian does not have.
-    """
-    if config.shared:
-        embeddings = [Rule("embedding.weight", ("model.shared.weight",))]
-    else:
-        embeddings = [
-            Rule("embedding.weight", ("model.encoder.embed_tokens.weight",)),
-            Rule("target_embedding.weight", ("model.decoder.embed_tokens.weight",)),
-        ]
-    rules = [
-        *embeddings,
-        *more,
-        Rule("output.weight", ("lm_head.weight",)),
-        OneRowRule("output_bias", ("final_logits_bias",)),
-        *_build_stack_rules(config, "encoder", {"attention": "self_attn"}),
-        *_build_stack_rules(config, "decoder", {"attention": "self_attn", "cross": "encoder_attn"}),
-    ]
-
-    # ignored: the sinusoids are computed, and with separate source and target embeddings the shared one is unused
-    ignored = list(STORED_POSITIONS)
-    copies = {}
-    if config.shared:
-        names = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
-        copies = dict.fromkeys(names, "model.shared.weight")
-    else:
-        ignored.append("model.shared.weight")
-    if config.tied:
-        copies["lm_head.weight"] = "model.shared.weight" if config.shared else "model.decoder.embed_tokens.weight"
-    return table_class(rules, ignored, base="model.", copies=copies)
-
-
-def _build_stack_rules(config: TransformerConfig, stack: str, attentions: dict[str, str]) -> list[Rule]:
-    """Return the rules of the encoder's or the decoder's blocks."""
     block = f"model.{stack}.layers.{{}}."
-    rules: list[Rule] = []
-    for part, attention in attentions.items():
-        projections = [f"{block}{attention}.{name}_proj" for name in "qkv"]
-        rules += [
-            *concatenate_layers(f"{stack}.{{}}.{part}.projection.joined", projections, (config.width,) * 3),
-            *rename_layer(f"{stack}.{{}}.{part}.output", f"{block}{attention}.out_proj"),
-            *rename_layer(f"{stack}.{{}}.{part}_norm", f"{block}{attention}_layer_norm"),
-        ]
-    return [
-        *rules,
-        *rename_layer(f"{stack}.{{}}.feedforward.inner", f"{block}fc1"),
-        *rename_layer(f"{stack}.{{}}.feedforward.outer", f"{block}fc2"),
-        *rename_layer(f"{stack}.{{}}.feedforward_norm", f"{block}final_layer_norm"),
-    ]
+    rules = {
+        f"{stack}.{{}}.feedforward.inner": f"{block}fc1",
+        f"{stack}.{{}}.feedforward.outer": f"{block}fc2",
+        f"{stack}.{{}}.feedforward_norm": f"{block}final_layer_norm",
+    }
+    for part, attention in list_attentions(stack).items():
+        rules[f"{stack}.{{}}.{part}.output"] = f"{block}{attention}.out_proj"
+        rules[f"{stack}.{{}}.{part}_norm"] = f"{block}{attention}_layer_norm"
+    return rules

@@ -11,7 +11,7 @@ from jumok.errors import CheckpointError
 from jumok.fields import JSONObject
 from jumok.models import GPTConfig
 
-from .common import get_field
+from .dialect import get_field
 
 ROPE_TYPES = ("default", "linear", "llama3", "yarn", "dynamic")
 MAX_FACTOR = 1e6  # far above any published factor; a larger one means a damaged file

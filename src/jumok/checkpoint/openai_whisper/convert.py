@@ -10,7 +10,7 @@ from torch import Tensor
 
 from jumok.checkpoint.loaded import Loaded
 from jumok.checkpoint.manifest import MANIFEST_FILE
-from jumok.checkpoint.name_table import NameTable, Rule, build_on_meta, rename_layer
+from jumok.checkpoint.name_table import NameTable, build_on_meta
 from jumok.checkpoint.save import save
 from jumok.data.tokenizers.speech_tokens import SpeechTokens
 from jumok.data.tokenizers.tokenizer import Tokenizer
@@ -146,33 +146,26 @@ def _find_unspoken(tokenizer: Tokenizer, published: PublishedTokens) -> set[int]
 
 
 def _build_name_table() -> NameTable:
-    rules = [
-        *rename_layer("first_convolution", "encoder.conv1"),
-        *rename_layer("second_convolution", "encoder.conv2"),
-        Rule("source_positions", ("encoder.positional_embedding",)),
-        *_build_stack_rules("encoder", {"attention": "attn"}),
-        *rename_layer("encoder_norm", "encoder.ln_post"),
-        Rule("embedding.weight", ("decoder.token_embedding.weight",)),
-        Rule("positions.table.weight", ("decoder.positional_embedding",)),
-        *_build_stack_rules("decoder", {"attention": "attn", "cross": "cross_attn"}),
-        *rename_layer("decoder_norm", "decoder.ln"),
-    ]
+    rules = {
+        "first_convolution": "encoder.conv1",
+        "second_convolution": "encoder.conv2",
+        "source_positions": "encoder.positional_embedding",
+        "encoder_norm": "encoder.ln_post",
+        "embedding": "decoder.token_embedding",
+        "positions.table.weight": "decoder.positional_embedding",
+        "decoder_norm": "decoder.ln",
+    }
+    attentions = {"encoder": {"attention": "attn"}, "decoder": {"attention": "attn", "cross": "cross_attn"}}
+    for stack, parts in attentions.items():
+        block = f"{stack}.blocks.{{}}."
+        rules |= {
+            f"{stack}.{{}}.feedforward.inner": f"{block}mlp.0",
+            f"{stack}.{{}}.feedforward.outer": f"{block}mlp.2",
+            f"{stack}.{{}}.feedforward_norm": f"{block}mlp_ln",
+        }
+        for part, attention in parts.items():
+            for name in ("query", "key", "value"):
+                rules[f"{stack}.{{}}.{part}.projection.{name}"] = f"{block}{attention}.{name}"
+            rules[f"{stack}.{{}}.{part}.output"] = f"{block}{attention}.out"
+            rules[f"{stack}.{{}}.{part}_norm"] = f"{block}{attention}_ln"
     return NameTable(rules)
-
-
-def _build_stack_rules(stack: str, attentions: dict[str, str]) -> list[Rule]:
-    block = f"{stack}.blocks.{{}}."
-    rules: list[Rule] = []
-    for part, attention in attentions.items():
-        for name in ("query", "key", "value"):
-            rules += rename_layer(f"{stack}.{{}}.{part}.projection.{name}", f"{block}{attention}.{name}")
-        rules += [
-            *rename_layer(f"{stack}.{{}}.{part}.output", f"{block}{attention}.out"),
-            *rename_layer(f"{stack}.{{}}.{part}_norm", f"{block}{attention}_ln"),
-        ]
-    return [
-        *rules,
-        *rename_layer(f"{stack}.{{}}.feedforward.inner", f"{block}mlp.0"),
-        *rename_layer(f"{stack}.{{}}.feedforward.outer", f"{block}mlp.2"),
-        *rename_layer(f"{stack}.{{}}.feedforward_norm", f"{block}mlp_ln"),
-    ]
