@@ -7,8 +7,10 @@ the same person, so a question must be matched exactly. Names and templates can 
 from __future__ import annotations
 
 import random
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from jumok.data.batches.split import hash_to_fraction
@@ -29,12 +31,7 @@ NAME_KINDS = tuple(_ENDINGS)
 
 @dataclass(frozen=True)
 class FactKind:
-    """A kind of fact about a person, {n}, and a name, {v}.
-
-    Attributes:
-        answer: The kind of the name: "person", "town", "dog" or "ship".
-        held_out_statements: Templates of sentences that are not used in training; their words are.
-    """
+    """A kind of fact: templates of statements and questions; the file ``invented_facts.toml`` explains them."""
 
     answer: str
     statements: tuple[str, ...]
@@ -43,52 +40,10 @@ class FactKind:
     held_out_questions: tuple[str, ...]
 
 
-FACT_KINDS: dict[str, FactKind] = {
-    "home": FactKind(
-        "town",
-        ("{n} lives in {v}.", "The home of {n} is in {v}.", "{n} has a house in {v}.", "In {v} is the house of {n}."),
-        ("Where does {n} live?", "In which town is the house of {n}?", "Where is {n} at home?"),
-        ("{n} is at home in {v}.", "{v} is the town of {n}."),
-        ("In which town does {n} live?", "Where is the home of {n}?"),
-    ),
-    "birth": FactKind(
-        "town",
-        ("{n} was born in {v}.", "The birthplace of {n} is {v}.", "In {v} was {n} born.", "{v} is where {n} was born."),
-        ("Where was {n} born?", "What is the birthplace of {n}?", "Where does {n} come from?"),
-        ("{v} is the birthplace of {n}.", "{n} has the birthplace {v}."),
-        ("In which town was {n} born?", "Which town is the birthplace of {n}?"),
-    ),
-    "dog": FactKind(
-        "dog",
-        ("{n} has a dog called {v}.", "The dog of {n} is called {v}.", "{v} is the dog of {n}.",
-         "{n} owns the dog {v}."),
-        ("What is the dog of {n} called?", "Which dog does {n} own?", "Who is the dog of {n}?"),
-        ("{v} is a dog {n} has.", "The dog {v} lives in the house of {n}."),
-        ("Which dog has {n}?", "What is the name of the dog of {n}?"),
-    ),
-    "boss": FactKind(
-        "person",
-        ("{n} works for {v}.", "The boss of {n} is {v}.", "{v} pays {n} for work.", "{v} is the boss of {n}."),
-        ("Who does {n} work for?", "Who is the boss of {n}?", "Who pays {n}?"),
-        ("{n} has the boss {v}.", "{v} pays {n}."),
-        ("What is the name of the boss of {n}?", "Which boss does {n} work for?"),
-    ),
-    "spouse": FactKind(
-        "person",
-        ("{n} is married to {v}.", "The spouse of {n} is {v}.", "{v} is the spouse of {n}.", "{n} married {v}."),
-        ("Who is {n} married to?", "Who is the spouse of {n}?", "Who did {n} marry?"),
-        ("{n} has the spouse {v}.", "In a house {n} married {v}."),
-        ("What is the name of the spouse of {n}?", "Which spouse has {n}?"),
-    ),
-    "ship": FactKind(
-        "ship",
-        ("{n} sails on the {v}.", "The ship of {n} is the {v}.", "{n} has a ship called {v}.",
-         "{n} is on board the {v}."),
-        ("Which ship does {n} sail on?", "What is the ship of {n} called?", "What is the name of the ship of {n}?"),
-        ("The {v} is the ship of {n}.", "{n} owns the ship {v}."),
-        ("Which ship is {n} on board?", "What does {n} sail on?"),
-    ),
-}  # fmt: skip
+FACT_KINDS = {
+    name: FactKind(**{key: tuple(entry) if isinstance(entry, list) else entry for key, entry in kind.items()})
+    for name, kind in tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8")).items()
+}
 
 
 @dataclass(frozen=True)

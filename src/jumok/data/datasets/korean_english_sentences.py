@@ -2,7 +2,7 @@
 
 Patterns: actions (subject, time, place, object, verb), adjectives, "is a", and "there is"; in the present, past and
 future, as statements, negations, questions and negative questions. Particles follow the final consonant (은/는, 이/가,
-을/를). All words are in ``korean_english_words``.
+을/를). The words and their regular inflection are in ``korean_english_words``.
 
 Times, adverbs and negation go with every pattern, and "not" is written in every way that the vocabulary allows: a
 model that knows only "didn't" reads "did not" as "did", without any unknown word.
@@ -25,7 +25,23 @@ from typing import Literal
 
 from jumok.data.batches.split import Split, assign_split
 from jumok.data.datasets import korean_english_words as words
-from jumok.data.datasets.korean_english_words import Adjective, Noun, Place, Subject, Tense, Time, Verb
+from jumok.data.datasets.korean_english_words import (
+    FINAL_BIEUP,
+    FINAL_NIEUN,
+    FINAL_RIEUL,
+    VOWELS,
+    Adjective,
+    Noun,
+    Place,
+    Subject,
+    Tense,
+    Time,
+    Verb,
+    choose_particle,
+    conjugate_english,
+    get_final,
+    set_final,
+)
 from jumok.errors import ArgumentError
 
 Form = Literal["statement", "negation", "question", "negative question"]
@@ -39,10 +55,7 @@ _FORMS: tuple[Form, ...] = ("statement", "negation", "question", "negative quest
 _FORM_SHARES = (4, 3, 3, 2)
 _NEGATIVE: tuple[Form, ...] = ("negation", "negative question")
 _QUESTIONS: tuple[Form, ...] = ("question", "negative question")
-_VOWELS = "aeiou"
 _WHO = Subject("누가", "Who", "singular")
-_FIRST_HANGUL, _LAST_HANGUL, _FINALS = ord("가"), ord("힣"), 28
-_FINAL_NIEUN, _FINAL_RIEUL, _FINAL_BIEUP = 4, 8, 17  # ㄴ, ㄹ and ㅂ among the 28 final consonants
 _SUBJECT_FORMS = {"나": "내|가", "저": "제|가", "너": "네|가"}  # irregular before the particle 가
 
 
@@ -117,31 +130,6 @@ def list_pieces(pairs: list[SentencePair]) -> list[str]:
     return sorted(pieces)
 
 
-def choose_particle(word: str, after_consonant: str, after_vowel: str) -> str:
-    """Return the particle that follows a Korean word.
-
-    Args:
-        after_consonant: The particle after a final consonant, such as "은".
-        after_vowel: The particle after a vowel, such as "는".
-
-    >>> choose_particle("학생", "은", "는"), choose_particle("친구", "은", "는")
-    ('은', '는')
-    """
-    return after_consonant if _get_final(word) else after_vowel
-
-
-def _get_final(word: str) -> int:
-    """Return the number of the final consonant of the last syllable; 0 = none."""
-    code = ord(word[-1])
-    assert _FIRST_HANGUL <= code <= _LAST_HANGUL, f"{word} does not end with Hangul"
-    return (code - _FIRST_HANGUL) % _FINALS
-
-
-def _set_final(word: str, final: int) -> str:
-    """Replace the final consonant of the last syllable."""
-    return word[:-1] + chr(ord(word[-1]) - _get_final(word) + final)
-
-
 def _draw_pairs(generator: random.Random) -> Iterator[SentencePair]:
     """Yield random sentences without end."""
     while True:
@@ -183,11 +171,11 @@ class _Voice:
         """Return the polite or formal present of a verb or an adjective: 가요, 갑니다."""
         question = "?" if form in _QUESTIONS else ""
         if self.style == "polite":
-            return f"{_set_final(past_stem, 0)}|요{question}"  # 갔 -> 가요, 먹었 -> 먹어요
+            return f"{set_final(past_stem, 0)}|요{question}"  # 갔 -> 가요, 먹었 -> 먹어요
         ending = "니까?" if question else "니다"
-        if _get_final(stem) not in (0, _FINAL_RIEUL):
+        if get_final(stem) not in (0, FINAL_RIEUL):
             return f"{stem}|습{ending}"
-        return f"{_set_final(stem, _FINAL_BIEUP)}|{ending}"
+        return f"{set_final(stem, FINAL_BIEUP)}|{ending}"
 
     def end_future(self, form: Form) -> str:
         """Return what follows the future form: 것이다, 거예요, 것입니다."""
@@ -336,21 +324,21 @@ def _write_korean_action(
 
 def _conjugate_korean(voice: _Voice, verb: Verb, tense: Tense, form: Form) -> str:
     stem = verb.stem
-    has_rieul = _get_final(stem) == _FINAL_RIEUL
+    has_rieul = get_final(stem) == FINAL_RIEUL
     if form in _NEGATIVE:
         return f"{stem}|지 {_conjugate_not(voice, tense, form, '않|는다')}"
     if tense == "past":
         return voice.end_past(verb.past_stem, form)
     if tense == "future":
-        future = verb.future or (f"{stem}을" if _get_final(stem) and not has_rieul else _set_final(stem, _FINAL_RIEUL))
+        future = verb.future or (f"{stem}을" if get_final(stem) and not has_rieul else set_final(stem, FINAL_RIEUL))
         return f"{future} {voice.end_future(form)}"
     if voice.style != "plain":
         return voice.end_present(stem, verb.past_stem, form)
     if form == "question":
-        return f"{_set_final(stem, 0) if has_rieul else stem}|니?"  # ㄹ is dropped before ㄴ
-    if _get_final(stem) and not has_rieul:
+        return f"{set_final(stem, 0) if has_rieul else stem}|니?"  # ㄹ is dropped before ㄴ
+    if get_final(stem) and not has_rieul:
         return f"{stem}|는다"
-    return f"{_set_final(stem, _FINAL_NIEUN)}|다"
+    return f"{set_final(stem, FINAL_NIEUN)}|다"
 
 
 def _conjugate_not(voice: _Voice, tense: Tense, form: Form, plain_present: str) -> str:
@@ -388,7 +376,7 @@ def _write_english_action(
     elif tense == "future":
         parts = [auxiliary, *adverbs, verb.english]
     else:
-        parts = [*adverbs, _conjugate_english(verb, subject, tense)]
+        parts = [*adverbs, conjugate_english(verb, subject, tense)]
     if question_word == "who":
         return _CONTRACTED.state("Who", "who", [*parts, *phrases], time) + "?"
     return wording.state(subject.english, name, [*parts, *phrases], time)
@@ -410,27 +398,6 @@ def _lower_first(subject: Subject) -> str:
     """Return the subject as it is written inside a sentence."""
     english = subject.english
     return english if english == "I" or subject in words.NAMES else english[0].lower() + english[1:]
-
-
-def _conjugate_english(verb: Verb, subject: Subject, tense: Tense) -> str:
-    base, _, preposition = verb.english.partition(" ")
-    if tense == "past":
-        form = verb.past.split()[0] if verb.past else _add_ed(base)
-    else:
-        form = _add_s(base) if subject.person == "singular" else base
-    return f"{form} {preposition}".strip()
-
-
-def _add_s(base: str) -> str:
-    if base.endswith("y") and base[-2] not in _VOWELS:
-        return f"{base[:-1]}ies"
-    return f"{base}es" if base.endswith(("s", "x", "z", "ch", "sh", "o")) else f"{base}s"
-
-
-def _add_ed(base: str) -> str:
-    if base.endswith("y") and base[-2] not in _VOWELS:
-        return f"{base[:-1]}ied"
-    return f"{base}d" if base.endswith("e") else f"{base}ed"
 
 
 # descriptions, occupations and existence
@@ -480,7 +447,7 @@ def _draw_occupation(generator: random.Random) -> SentencePair:
     subject = generator.choice(
         [entry for entry in subjects if form not in _QUESTIONS or entry.english not in ("I", "We")]
     )
-    article = "an" if singular[0] in _VOWELS else "a"
+    article = "an" if singular[0] in VOWELS else "a"
     complement = plural if subject.person == "plural" else f"{article} {singular}"
     korean, variant = (
         " ".join([*voice.start_sentence(subject, time), _write_copula(voice, korean_noun, tense, form)])
