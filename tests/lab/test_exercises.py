@@ -40,18 +40,16 @@ def run(*arguments: str) -> Result:
 @pytest.mark.parametrize("name", EXERCISES)
 def test_known_mistakes_are_wrong_and_have_their_own_reason(name: str) -> None:
     exercise = EXERCISES[name]
-    reasons = []
+    reasons = [mistake.reason for mistake in exercise.mistakes]
     if isinstance(exercise, NumberExercise):
         verdicts = [exercise.check(" ".join(map(repr, mistake.compute()))) for mistake in exercise.mistakes]
-        reasons = [mistake.reason for mistake in exercise.mistakes]
     elif isinstance(exercise, WordExercise):
-        verdicts = [exercise.check(wrong) for wrong, _ in exercise.mistakes]
-        reasons = [reason for _, reason in exercise.mistakes]
+        verdicts = [exercise.check(word) for mistake in exercise.mistakes for word in mistake.compute()]
+        reasons = [mistake.reason for mistake in exercise.mistakes for _ in mistake.compute()]
     else:
         assert isinstance(exercise, ProgramExercise)
-        verdicts = [exercise.check_function(mistake.function) for mistake in exercise.mistakes]
-        reasons = [mistake.reason for mistake in exercise.mistakes]
-        assert exercise.check_function(exercise.reference).right
+        verdicts = [exercise.check_function(mistake.compute) for mistake in exercise.mistakes]
+        assert exercise.check_function(exercise.compute).right
     assert reasons and [verdict.reason for verdict in verdicts] == reasons
     assert not any(verdict.right for verdict in verdicts)
 

@@ -1,8 +1,12 @@
-"""Texts of lessons, in English and in Korean."""
+"""Texts of lessons, in English and in Korean: in Python, or in a TOML file beside the code."""
 
 from __future__ import annotations
 
+import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from jumok.defaults import LANGUAGES
 from jumok.errors import ArgumentError
@@ -16,14 +20,57 @@ class Text:
     korean: str
 
     def select(self, language: str) -> str:
-        """Return the text in one language.
-
-        Args:
-            language: "en" or "ko".
-
-        Raises:
-            ArgumentError: If there is no such language.
-        """
+        """Return the text in one language, "en" or "ko"."""
         if language not in LANGUAGES:
             raise ArgumentError(f"unknown language {language!r}; choose one of {', '.join(LANGUAGES)}")
         return self.korean if language == "ko" else self.english
+
+    def fill(self, **values: object) -> Text:
+        """Replace ``{name}`` by values, as ``str.format`` does; values that are texts are inserted in each language.
+
+        >>> Text("{count} heads, {name}", "헤드 {count}개, {name}").fill(count=3, name=Text("mean", "평균")).korean
+        '헤드 3개, 평균'
+        """
+        languages = [
+            {name: value.select(language) if isinstance(value, Text) else value for name, value in values.items()}
+            for language in LANGUAGES
+        ]
+        return Text(self.english.format(**languages[0]), self.korean.format(**languages[1]))
+
+
+def parse_text(entry: Mapping[str, Any]) -> Text:
+    """Return the text of a table with the keys ``en`` and ``ko``."""
+    return Text(entry["en"], entry["ko"])
+
+
+class Texts:
+    """The texts of a TOML file beside a module, by name; ``group.name`` for a text in a group.
+
+    A text is a table with the keys ``en`` and ``ko``, or a string that is the same in both languages. Lists of texts
+    are tables with two lists.
+
+    Args:
+        module_file: The ``__file__`` of the module; its texts are in the file of the same name with ``.toml``.
+    """
+
+    def __init__(self, module_file: str) -> None:
+        self._entries: dict[str, Any] = tomllib.loads(Path(module_file).with_suffix(".toml").read_text("utf-8"))
+
+    def __call__(self, name: str, **values: object) -> Text:
+        """Return a text, with its ``{name}`` replaced by values."""
+        return parse_text(self._get_entry(name)).fill(**values)
+
+    def list(self, name: str, **values: object) -> tuple[Text, ...]:
+        """Return the texts of a list, in order."""
+        entry = self._get_entry(name)
+        return tuple(Text(*pair).fill(**values) for pair in zip(entry["en"], entry["ko"], strict=True))
+
+    def group(self, name: str, **values: object) -> dict[str, Text]:
+        """Return the texts of a group by name."""
+        return {key: parse_text(entry).fill(**values) for key, entry in self._get_entry(name).items()}
+
+    def _get_entry(self, name: str) -> Any:
+        entry = self._entries
+        for part in name.split("."):
+            entry = entry[part]
+        return entry

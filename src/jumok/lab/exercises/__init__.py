@@ -1,24 +1,25 @@
 """Exercises: ``jumok check d3-4 ANSWER`` and ``check_answer`` say whether an answer is right, and why.
 
+Each document of the course has a TOML file here with its questions, answers and known mistakes.
+
 >>> check_answer("d4-1", [81.5, 81.5]).right
 True
 """
 
 from __future__ import annotations
 
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from jumok.errors import ArgumentError
+from jumok.lab.bilingual_text import parse_text
 
-from .article_exercises import ARTICLE_EXERCISES
-from .exercise import Exercise, NumberExercise, Verdict, WordExercise, write_answer
-from .gpt2_exercises import GPT2_EXERCISES
-from .lecture_exercises import LECTURE_EXERCISES
-from .note_exercises import NOTE_EXERCISES
+from . import answers, programs
+from .exercise import Exercise, Mistake, NumberExercise, Verdict, WordExercise, write_answer
 from .program_exercise import ProgramExercise
-from .retrieval_exercises import RETRIEVAL_EXERCISES
-from .speech_exercises import SPEECH_EXERCISES
-from .vision_exercises import VISION_EXERCISES
 
 __all__ = [
     "EXERCISES",
@@ -31,30 +32,11 @@ __all__ = [
     "find_exercise",
 ]
 
-EXERCISES: dict[str, Exercise] = {
-    exercise.name: exercise
-    for exercises in (
-        LECTURE_EXERCISES,
-        VISION_EXERCISES,
-        ARTICLE_EXERCISES,
-        GPT2_EXERCISES,
-        NOTE_EXERCISES,
-        SPEECH_EXERCISES,
-        RETRIEVAL_EXERCISES,
-    )
-    for exercise in exercises
-}
+DOCUMENTS = ("d0", "d1", "d2", "d3", "d4", "speech", "retrieval")
 
 
 def find_exercise(name: str) -> Exercise:
-    """Return an exercise by name.
-
-    Args:
-        name: The document and the section, for example "d3-2".
-
-    Raises:
-        ArgumentError: If there is no such exercise.
-    """
+    """Return an exercise by the document and the section, for example "d3-2"."""
     if name.lower() not in EXERCISES:
         raise ArgumentError(f"unknown exercise {name!r}; choose one of {', '.join(EXERCISES)}")
     return EXERCISES[name.lower()]
@@ -74,3 +56,35 @@ def check_answer(name: str, answer: Any) -> Verdict:
     if isinstance(exercise, ProgramExercise) and callable(answer):
         return exercise.check_function(answer)
     return exercise.check(write_answer(answer))
+
+
+def _read_exercises() -> Iterator[Exercise]:
+    for document in DOCUMENTS:
+        entries = tomllib.loads(Path(__file__).with_name(f"{document}.toml").read_text("utf-8"))
+        for name, entry in entries.items():
+            yield _build_exercise(name, entry)
+
+
+def _build_exercise(name: str, entry: Mapping[str, Any]) -> Exercise:
+    kind = entry["kind"]
+    mistakes = tuple(Mistake(_build_compute(mistake, kind), parse_text(mistake)) for mistake in entry["mistakes"])
+    parts = (name, parse_text(entry["question"]), _build_compute(entry, kind), parse_text(entry["reason"]), mistakes)
+    if kind == "program":
+        return ProgramExercise(*parts, function=entry["function"], create_calls=getattr(programs, entry["calls"]))
+    if kind == "words":
+        return WordExercise(*parts)
+    return NumberExercise(*parts, tolerance=entry.get("tolerance", 0.005))
+
+
+def _build_compute(entry: Mapping[str, Any], kind: str) -> Callable[..., Any]:
+    """Return the named function, with its arguments, or a function that returns the stored answer."""
+    answer = entry["answer"]
+    if kind == "program":
+        function: Callable[..., Any] = getattr(programs, answer)
+        return function
+    if isinstance(answer, str):
+        return partial(getattr(answers, answer), **entry.get("arguments", {}))
+    return lambda: answer
+
+
+EXERCISES: dict[str, Exercise] = {exercise.name: exercise for exercise in _read_exercises()}

@@ -6,6 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
@@ -27,31 +28,37 @@ class Verdict:
 
 
 @dataclass(frozen=True)
+class Mistake:
+    """A known wrong answer, and what is wrong with it.
+
+    Attributes:
+        compute: As ``Exercise.compute``, for this mistake.
+    """
+
+    compute: Callable[..., Any]
+    reason: Text
+
+
+@dataclass(frozen=True)
 class Exercise(ABC):
     """Base class of exercises.
 
     Attributes:
         name: The document and the section, for example "d3-2".
+        compute: Returns the right numbers, or the accepted spellings of the right word; of an exercise that asks for a
+            program, the right function itself.
+        reason: Said when the answer is right.
     """
 
     name: str
     question: Text
+    compute: Callable[..., Any]
+    reason: Text
+    mistakes: tuple[Mistake, ...]
 
     @abstractmethod
     def check(self, answer: str) -> Verdict:
-        """Say whether an answer is right.
-
-        Raises:
-            ArgumentError: If the answer cannot be read.
-        """
-
-
-@dataclass(frozen=True)
-class NumberMistake:
-    """Wrong numbers that a known mistake gives."""
-
-    compute: Callable[[], Numbers]
-    reason: Text
+        """Say whether an answer is right; ArgumentError if it cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -59,87 +66,61 @@ class NumberExercise(Exercise):
     """An exercise whose answer is one number or several, in order.
 
     Attributes:
-        compute: Returns the right numbers. They are computed, not stored, by the code that the exercise is about.
         tolerance: The largest difference to the right number that counts as rounding.
     """
 
-    compute: Callable[[], Numbers]
-    reason: Text
-    mistakes: tuple[NumberMistake, ...] = ()
     tolerance: float = 0.005
 
     def check(self, answer: str) -> Verdict:
-        """Compare numbers with the right ones, and with those of known mistakes."""
         numbers = parse_numbers(answer)
         expected = list(self.compute())
-        if len(numbers) == len(expected) and self._is_close(numbers, expected):
+        if self._is_close(numbers, expected):
             return Verdict(True, self.reason)
         for mistake in self.mistakes:
-            wrong = list(mistake.compute())
-            if len(wrong) == len(numbers) and self._is_close(numbers, wrong):
+            if self._is_close(numbers, list(mistake.compute())):
                 return Verdict(False, mistake.reason)
+        return Verdict(False, self._describe_difference(numbers, expected))
+
+    def _describe_difference(self, numbers: Numbers, expected: Numbers) -> Text:
         if len(numbers) != len(expected):
-            return Verdict(
-                False,
-                Text(
-                    f"The answer has {len(expected)} number(s); yours has {len(numbers)}.",
-                    f"답은 수 {len(expected)}개인데, {len(numbers)}개를 입력했습니다.",
-                ),
+            return Text(
+                f"The answer has {len(expected)} number(s); yours has {len(numbers)}.",
+                f"답은 수 {len(expected)}개인데, {len(numbers)}개를 입력했습니다.",
             )
-        index = next(i for i, pair in enumerate(zip(numbers, expected, strict=True)) if not self._is_close(*zip(pair)))
         if len(expected) == 1:
             direction = ("large", "큽니다") if numbers[0] > expected[0] else ("small", "작습니다")
-            return Verdict(
-                False,
-                Text(f"{numbers[0]:g} is too {direction[0]}.", f"{numbers[0]:g}: 정답보다 {direction[1]}."),
-            )
-        return Verdict(
-            False,
-            Text(
-                f"Number {index + 1}, {numbers[index]:g}, is not right.",
-                f"앞에서 {index + 1}번째 수가 맞지 않습니다: {numbers[index]:g}",
-            ),
+            return Text(f"{numbers[0]:g} is too {direction[0]}.", f"{numbers[0]:g}: 정답보다 {direction[1]}.")
+        index = next(i for i in range(len(numbers)) if not self._is_close(numbers[i : i + 1], expected[i : i + 1]))
+        return Text(
+            f"Number {index + 1}, {numbers[index]:g}, is not right.",
+            f"앞에서 {index + 1}번째 수가 맞지 않습니다: {numbers[index]:g}",
         )
 
     def _is_close(self, numbers: Numbers, expected: Numbers) -> bool:
         # the small factor accepts numbers that are rounded exactly at the tolerance
-        return all(abs(a - b) <= self.tolerance * 1.0001 for a, b in zip(numbers, expected, strict=True))
+        return len(numbers) == len(expected) and all(
+            abs(a - b) <= self.tolerance * 1.0001 for a, b in zip(numbers, expected, strict=True)
+        )
 
 
 @dataclass(frozen=True)
 class WordExercise(Exercise):
-    """An exercise whose answer is a word.
-
-    Attributes:
-        compute: Returns the accepted spellings.
-        mistakes: Known wrong words, and what is wrong with each.
-    """
-
-    compute: Callable[[], Sequence[str]]
-    reason: Text
-    mistakes: tuple[tuple[str, Text], ...] = ()
+    """An exercise whose answer is a word; case and quotes are ignored."""
 
     def check(self, answer: str) -> Verdict:
-        """Compare a word with the accepted spellings; case and quotes are ignored."""
         word = _simplify(answer)
         if not word:
             raise ArgumentError("the answer is empty; write one word")
         if word in map(_simplify, self.compute()):
             return Verdict(True, self.reason)
-        for wrong, reason in self.mistakes:
-            if word == _simplify(wrong):
-                return Verdict(False, reason)
+        for mistake in self.mistakes:
+            if word in map(_simplify, mistake.compute()):
+                return Verdict(False, mistake.reason)
         return Verdict(False, Text(f"It is not {answer.strip()!r}.", f"답이 아닙니다: {answer.strip()}"))
 
 
 def parse_numbers(text: str) -> list[float]:
-    """Read the numbers of an answer.
-
-    Args:
-        text: One number, also with thousands separators, or several.
-
-    Raises:
-        ArgumentError: If there is none, or a part is not a number.
+    """Read the numbers of an answer: one number, also with thousands separators, or several.
 
     >>> parse_numbers("[0.118, 0.354, 0.528]"), parse_numbers("1,050,624")
     ([0.118, 0.354, 0.528], [1050624.0])
@@ -164,11 +145,7 @@ def parse_numbers(text: str) -> list[float]:
 
 
 def write_answer(answer: object) -> str:
-    """Return a Python value as a person would type it: numbers and tensors as numbers, everything else as text.
-
-    Args:
-        answer: A number, a sequence, a tensor or a string.
-    """
+    """Return a Python value as a person would type it: numbers and tensors as numbers, everything else as text."""
     if isinstance(answer, Tensor):
         return " ".join(map(repr, answer.detach().flatten().tolist()))
     if isinstance(answer, list | tuple):

@@ -25,31 +25,18 @@ CHILD = Path(__file__).with_name("program_child.py")  # run as a script, which i
 
 
 @dataclass(frozen=True)
-class ProgramMistake:
-    """A wrong program that people write."""
-
-    function: Function
-    reason: Text
-
-
-@dataclass(frozen=True)
 class ProgramExercise(Exercise):
     """An exercise whose answer is a Python file with one function.
 
     Attributes:
+        function: The name of the function in the file.
         create_calls: Returns the arguments of each call to try: tensors and plain values.
-        reason: Said when the program is right.
-        mistakes: Wrong functions that people write, each with the reason that a program with the same results gets.
     """
 
     function: str
-    reference: Function
     create_calls: Callable[[], Sequence[tuple[Any, ...]]]
-    reason: Text
-    mistakes: tuple[ProgramMistake, ...] = ()
 
     def check(self, answer: str) -> Verdict:
-        """Run the function of a file, and compare what it returns with the right results."""
         path = Path(answer)
         if not path.is_file():
             raise ArgumentError(
@@ -74,12 +61,12 @@ class ProgramExercise(Exercise):
         return self._compare(results, calls)
 
     def _compare(self, results: Sequence[list[Tensor]], calls: Sequence[tuple[Any, ...]]) -> Verdict:
-        expected = [_flatten(self.reference(*arguments)) for arguments in calls]
+        expected = [_flatten(self.compute(*arguments)) for arguments in calls]
         difference = _find_difference(results, expected)
         if difference is None:
             return Verdict(True, self.reason)
         for mistake in self.mistakes:
-            wrong = [_flatten(mistake.function(*arguments)) for arguments in calls]
+            wrong = [_flatten(mistake.compute(*arguments)) for arguments in calls]
             if _find_difference(results, wrong) is None:
                 return Verdict(False, mistake.reason)
         return Verdict(False, difference)
