@@ -1,6 +1,6 @@
 """Compare training with one and two threads, interleaved. Run: python bench/threads.py; beside busy programs too.
 
-GOMP_SPINCOUNT=1000 python bench/threads.py measures threads that sleep while they wait, as in the command ``jumok``.
+GOMP_SPINCOUNT=300000 python bench/threads.py measures threads that wait actively, the default of PyTorch without jumok.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
     from jumok.web.show import show
 
 __version__ = "0.1.0"
+
+# The threads of GNU OpenMP, which PyTorch uses, wait for each other actively for milliseconds. Beside a busy program
+# that takes longer than the computation (bench/results/generation.md). 1,000 iterations are about 25 microseconds,
+# longer than the pause between two products on an idle machine. It has an effect only before torch is imported.
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 # Imported on first use: `import jumok` and `jumok --help` must not wait for torch.
 _HOME = {

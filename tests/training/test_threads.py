@@ -1,9 +1,12 @@
-"""Threads of training: the rule, refusing absurd numbers, run.json, resuming, and the message on a busy machine."""
+"""Threads: the rule of training, absurd numbers, run.json, resuming, and how long threads wait for each other."""
 
 from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,19 +15,19 @@ import pytest
 import torch
 from click.testing import CliRunner
 
+from jumok import threads
 from jumok.cli import cli
 from jumok.errors import ArgumentError
 from jumok.models.gpt import GPTConfig
 from jumok.recipes import train as train_recipe
 from jumok.recipes.run import resume_run
-from jumok.threads import SlowdownWatch, choose_training_threads, limit_to_free_cores, rule, use_threads
-from jumok.threads.slowdown import WINDOW_STEPS, WINDOWS
-from jumok.training import Settings, World, fit, loop
+from jumok.threads import choose_training_threads, use_threads
+from jumok.training import Settings, World, loop
 from jumok.training.loop import fix_threads
 from jumok.training.progress import ProgressDisplay
 from jumok.training.step import estimate_work
 from recipe_runs import assert_same_run
-from toys import StopAt, new_run, skip_plots, toy
+from toys import StopAt, skip_plots, toy
 
 CORES = os.cpu_count() or 1
 needs_two_cores = pytest.mark.skipif(CORES < 2, reason="this machine has one core")
@@ -52,21 +55,16 @@ def two_threads() -> Iterator[None]:
 
 
 def read_threads(run: Path) -> int:
-    threads: int = json.loads((run / "run.json").read_text(encoding="utf-8"))["settings"]["threads"]
-    return threads
+    count: int = json.loads((run / "run.json").read_text(encoding="utf-8"))["settings"]["threads"]
+    return count
 
 
 def test_more_work_gets_more_threads_up_to_the_limit() -> None:
-    share = rule.WORK_PER_THREAD
+    share = threads.WORK_PER_THREAD
     assert [choose_training_threads(work, 4) for work in (0.0, 1.9 * share, 2 * share, 3.5 * share, 99 * share)] == [
         1, 1, 2, 3, 4,
     ]  # fmt: skip
     assert choose_training_threads(1e18, 1) == 1
-
-
-def test_busy_cores_are_left_to_other_programs() -> None:
-    assert [limit_to_free_cores(8, busy, cores=8) for busy in (0.0, 0.4, 1.0, 3.6, 8.0, 50.0)] == [8, 8, 7, 4, 1, 1]
-    assert limit_to_free_cores(2, busy=6.0, cores=64) == 2
 
 
 def test_work_of_a_step_counts_matrices_and_rows() -> None:
@@ -79,27 +77,19 @@ def test_work_of_a_step_counts_matrices_and_rows() -> None:
 
 
 @needs_two_cores
-@pytest.mark.parametrize(("busy", "hints"), [(0.0, 0), (1.5, 1)])
-def test_threads_follow_work_and_busy_cores_only_give_a_hint(
-    two_threads: None, monkeypatch: pytest.MonkeyPatch, busy: float, hints: int
-) -> None:
-    monkeypatch.setattr(loop, "count_busy_cores", lambda: busy * CORES / 2)
+def test_threads_follow_work(two_threads: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "count_cores", lambda: 2)
-    messages: list[str] = []
-    assert fix_threads(toy(), World(), messages.append).settings.threads == 1  # the steps are small
-    assert messages == []
-    monkeypatch.setattr(rule, "WORK_PER_THREAD", 1.0)
-    assert fix_threads(toy(), World(), messages.append).settings.threads == 2, "on any load"
-    assert [line for line in messages if "--threads 1 may be faster than 2 threads" in line] == messages
-    assert len(messages) == hints
-    assert fix_threads(toy(threads=2), World(), messages.append).settings.threads == 2
+    assert fix_threads(toy(), World()).settings.threads == 1  # the steps are small
+    monkeypatch.setattr(threads, "WORK_PER_THREAD", 1.0)
+    assert fix_threads(toy(), World()).settings.threads == 2
+    assert fix_threads(toy(threads=1), World()).settings.threads == 1
 
 
-@pytest.mark.parametrize("threads", [CORES + 1, 100_000])
-def test_more_threads_than_cores_are_refused(threads: int, tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match=rf"^threads cannot be {threads:,}: this machine has {CORES} core"):
-        Settings(threads=threads)
-    shown = CliRunner().invoke(cli, ["train", "numbers", "--threads", str(threads), "--out", str(tmp_path / "run")])
+@pytest.mark.parametrize("count", [CORES + 1, 100_000])
+def test_more_threads_than_cores_are_refused(count: int, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=rf"^threads cannot be {count:,}: this machine has {CORES} core"):
+        Settings(threads=count)
+    shown = CliRunner().invoke(cli, ["train", "numbers", "--threads", str(count), "--out", str(tmp_path / "run")])
     assert isinstance(shown.exception, ArgumentError) and not (tmp_path / "run").exists()
 
 
@@ -112,7 +102,6 @@ def test_run_stores_its_threads_and_resumes_with_them(
     with skip_plots():
         with monkeypatch.context() as patch:  # the rule chooses two threads when the runs start
             patch.setattr(loop, "choose_training_threads", lambda work, limit: 2)
-            patch.setattr(loop, "count_busy_cores", lambda: 0.0)
             train_recipe("numbers", out=complete, display=Messages(), **NUMBERS)
             train_recipe("numbers", out=resumed, display=StopAt(3), **NUMBERS)
         assert read_threads(resumed) == 2
@@ -187,50 +176,45 @@ def test_command_changes_the_threads_of_a_run(tmp_path: Path) -> None:
         assert shown.exit_code == 0, shown.output
 
 
-def add_seconds(watch: SlowdownWatch, seconds: float, step_seconds: float, targets: int = 100) -> list[bool]:
-    """Add steps of one duration for a number of seconds."""
-    return [watch.add(targets, step_seconds) for _ in range(round(seconds / step_seconds))]
+def test_setting_of_the_caller_is_restored(two_threads: None) -> None:
+    with use_threads(1):
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == 2
+    with pytest.raises(ValueError, match="inside"), use_threads(1):
+        raise ValueError("inside")
+    assert torch.get_num_threads() == 2
 
 
-def test_slowdown_is_reported_once() -> None:
-    watch = SlowdownWatch()
-    assert not any(add_seconds(watch, 30, 0.05))
-    reports = add_seconds(watch, 30, 0.125)
-    assert sum(reports) == 1 and reports.index(True) <= 5 / 0.125  # within seconds
-    assert not any(add_seconds(watch, 30, 0.05)) and not any(add_seconds(watch, 30, 0.5))
+def test_other_python_threads_keep_their_setting(two_threads: None) -> None:
+    """Each of two Python threads restores its own number."""
+    after: list[int] = []
+
+    def compute(number: int) -> None:
+        torch.set_num_threads(number)
+        for _ in range(20):
+            with use_threads(1):
+                torch.ones(64, 64) @ torch.ones(64, 64)
+        after.append(torch.get_num_threads())
+
+    workers = [threading.Thread(target=compute, args=[number]) for number in (3, 4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert sorted(after) == [3, 4]
+    torch.set_num_threads(2)
 
 
-def test_short_interruptions_and_slower_machines_are_no_slowdown() -> None:
-    watch = SlowdownWatch()
-    assert not any(add_seconds(watch, 20, 0.05))
-    for _ in range(5):  # one step waits two seconds, as for a disk
-        assert not watch.add(100, 2.0)
-        assert not any(add_seconds(watch, 5, 0.05))
-    assert not any(add_seconds(watch, 20, 0.09))  # less than twice as slow
-
-
-def test_longer_sequences_are_no_slowdown() -> None:
-    watch = SlowdownWatch()
-    assert not any(add_seconds(watch, 20, 0.05, targets=100))
-    assert not any(add_seconds(watch, 40, 0.25, targets=500))
-
-
-@needs_two_cores
-def test_busy_machine_is_announced_once_with_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The loop's clock runs slowly at first, and ten times as fast from the middle of the run."""
-    steps = 4 * WINDOWS * WINDOW_STEPS
-    now = 0.0
-
-    def read_clock() -> float:
-        nonlocal now
-        now += 5.0 if len(display.used) > steps // 2 else 0.5
-        return now
-
-    monkeypatch.setattr(loop.time, "perf_counter", read_clock)
-    for threads, expected in ((2, 1), (1, 0)):
-        run = new_run(tmp_path / f"run {threads}")
-        display = ThreadRecorder()
-        fit(toy(steps=steps, evaluate_every=steps, save_every=steps, threads=threads), run, display=display)
-        announced = [line for line in display.lines if "twice as long" in line]
-        assert len(announced) == expected
-        assert all(f"jumok train --resume '{run}' --threads 1" in line for line in announced)
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [({}, "1000"), ({"GOMP_SPINCOUNT": "5"}, "5"), ({"OMP_WAIT_POLICY": "active"}, "None")],
+)
+def test_import_shortens_the_waits_of_threads_unless_the_user_has_set_them(
+    settings: dict[str, str], expected: str
+) -> None:
+    environment = {name: text for name, text in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+    program = "import jumok, os, sys; assert 'torch' not in sys.modules; print(os.environ.get('GOMP_SPINCOUNT'))"
+    shown = subprocess.run(
+        [sys.executable, "-c", program], env=environment | settings, capture_output=True, text=True, check=True
+    )
+    assert shown.stdout.strip() == expected

@@ -13,7 +13,7 @@ from jumok import __version__, defaults
 from jumok.files import LossyStream
 
 from .attention import attend, mask
-from .command import Group, exit_with_message, is_user_error, shorten_thread_waits
+from .command import Group, exit_with_message, is_user_error
 from .compare import compare
 from .data import data
 from .demo import demo
@@ -65,7 +65,6 @@ for command in commands:
 
 def main() -> None:
     """Run the command line. A user's mistake prints one line and exits with code 2, without a traceback."""
-    shorten_thread_waits()
     _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,10 +13,6 @@ from jumok.defaults import LANGUAGES
 from jumok.errors import get_reader_language
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
-
-# Iterations, about 25 microseconds: longer than the pause between two products on an idle machine. PyTorch's default of
-# 300,000 made two threads beside busy programs 4 to 8 times slower (bench/results).
-THREAD_WAIT = "1000"
 
 
 class Command(click.Command):
@@ -40,16 +35,6 @@ def is_user_error(error: Exception) -> bool:
     from jumok.errors import JumokError
 
     return isinstance(error, JumokError | OSError)
-
-
-def shorten_thread_waits() -> None:
-    """Let the threads of GNU OpenMP, which PyTorch uses, sleep after a short wait for each other.
-
-    By default they wait actively for milliseconds: beside a busy program, that takes more time than the computation. It
-    must be set before torch is imported; a setting of the user is kept.
-    """
-    if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", THREAD_WAIT)
 
 
 def exit_with_message(message: str, code: int) -> NoReturn:

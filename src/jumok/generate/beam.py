@@ -10,7 +10,6 @@ from torch import Tensor
 
 from jumok.errors import ArgumentError
 from jumok.models import Model
-from jumok.threads import use_fastest_threads
 
 from .decoding import DEFAULT_LIMIT, create_incremental_decoder
 from .incremental_decoder import IncrementalDecoder, StepLogits
@@ -109,8 +108,7 @@ def beam_search(
     if beams < 1:
         raise ArgumentError(f"beam search needs at least 1 beam, not {beams}")
     settings = BeamSettings(beams, limit, length_penalty, frozenset(ends))
-    with use_fastest_threads(model):
-        return search_beams(create_incremental_decoder(model, prompts, limit), len(prompts), settings)
+    return search_beams(create_incremental_decoder(model, prompts, limit), len(prompts), settings)
 
 
 def search_beams(decoder: IncrementalDecoder, text_count: int, settings: BeamSettings) -> list[list[int]]:

@@ -15,7 +15,6 @@ import torch
 
 from jumok.errors import ArgumentError
 from jumok.models import Model
-from jumok.threads import use_fastest_threads
 
 from .causal_decoder import CausalDecoder, compute_window_start
 from .decoding import DEFAULT_LIMIT, create_incremental_decoder
@@ -159,9 +158,8 @@ def speculate(
         The new tokens and how many proposals were accepted.
     """
     messages: list[str] = []
-    with use_fastest_threads(model):
-        decoder = create_incremental_decoder(model, [prompt], limit, messages.append)
-        report = _decode_with_proposals(decoder, prompt, proposer, limit, frozenset(ends))
+    decoder = create_incremental_decoder(model, [prompt], limit, messages.append)
+    report = _decode_with_proposals(decoder, prompt, proposer, limit, frozenset(ends))
 
     # A rejected proposal may have exceeded the context length, but the text itself may not.
     read = len(prompt) + len(report.tokens) - 1

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 import torch
 
 from jumok.models import Model
-from jumok.threads import step_with_fastest_threads, use_fastest_threads
 
 from .decoding import DEFAULT_LIMIT, create_incremental_decoder
 from .incremental_decoder import IncrementalDecoder
@@ -35,11 +34,9 @@ def stream_tokens(
     Yields:
         One entry for each text: its new token, or None if the text has ended.
     """
-    with use_fastest_threads(model):
-        decoder = create_incremental_decoder(model, prompts, limit)
+    decoder = create_incremental_decoder(model, prompts, limit)
     texts = [[] if model.is_encoder_decoder else list(prompt) for prompt in prompts]
-    steps = decode_steps(decoder, texts, limit, sampling, frozenset(ends))
-    yield from step_with_fastest_threads(model, steps, sum(map(len, prompts)), len(prompts))
+    yield from decode_steps(decoder, texts, limit, sampling, frozenset(ends))
 
 
 def decode_steps(

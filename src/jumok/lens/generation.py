@@ -20,7 +20,6 @@ from jumok.generate.sampling import Sampling
 from jumok.generate.token_stream import decode_steps
 from jumok.models import Model
 from jumok.tap import listen
-from jumok.threads import step_with_fastest_threads, use_fastest_threads
 
 from .capture.model_capture import Capture
 from .capture.recorder import Recorder
@@ -214,7 +213,7 @@ def _read_sampling(settings: Mapping[str, Any]) -> Sampling:
 
 def _decode(model: Model, prompt: _Prompt, limit: int, sampling: Sampling, ends: frozenset[int]) -> list[int]:
     """Return the new tokens of a model of Jumok."""
-    with torch.inference_mode(), use_fastest_threads(model):
+    with torch.inference_mode():
         decoder: IncrementalDecoder
         if prompt.tokens:
             decoder = create_incremental_decoder(model, [prompt.tokens], limit)
@@ -224,7 +223,6 @@ def _decode(model: Model, prompt: _Prompt, limit: int, sampling: Sampling, ends:
             raise ArgumentError(f"this {model.family} model generates no text")
     penalised = [] if model.is_encoder_decoder else prompt.tokens
     steps = decode_steps(decoder, [penalised], limit, sampling, ends)
-    steps = step_with_fastest_threads(model, steps, len(prompt.tokens), rows=1)
     return [token for (token,) in steps if token is not None]
 
 

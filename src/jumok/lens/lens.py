@@ -28,7 +28,6 @@ from jumok.defaults import NEW_TOKENS
 from jumok.errors import ArgumentError, describe_type
 from jumok.models import Model
 from jumok.tap import listen
-from jumok.threads import count_rows, use_fastest_threads
 
 from .block_names import find_block, find_edited_sites
 from .capture.axis_labels import Labels, check_labels_are_unambiguous
@@ -204,7 +203,7 @@ class Lens:
         blocks = self._prepare_blocks(arguments, edits, keep, reusable=reusable, reuse=reuse, gradients=gradients)
 
         recorder, run_progress = Recorder(keep), RunProgress(progress)
-        with run_progress.keep_error(), use_fastest_threads(self.model, count_rows((*prepared, *settings.values()))):
+        with run_progress.keep_error():
             support = self._prepare_route(arguments, run_progress)
             if support is not None and support.route is None:
                 has_edits = bool(edits or keep or blocks is not None)

@@ -16,7 +16,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from jumok.errors import ArgumentError
-from jumok.threads import use_fastest_threads
 
 from .block_names import find_block
 from .edits.batched_edits import PatchPositionPerRow
@@ -95,7 +94,7 @@ def sweep_patches(
     >>> sweep.effects.shape, sweep.blocks
     (torch.Size([2, 15]), ('blocks.0', 'blocks.1'))
     """
-    with Lens(model, tokenizer) as lens, use_fastest_threads(lens.model):
+    with Lens(model, tokenizer) as lens:
         inputs, named_inputs = _split_inputs(corrupted)
         runner = EditRunner(lens, inputs, {**named_inputs, **settings}, metric)
         clean_inputs, clean_named_inputs = _split_inputs(clean)

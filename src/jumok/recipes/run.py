@@ -141,7 +141,7 @@ def start_run(request: TrainingRequest, world: World | None = None, display: Pro
     world = World() if world is None else world
     with open_new_run(request, world) as new_folders:
         with remove_if_invalid(new_folders):
-            task = fix_precision(fix_threads(_build_task(request, world), world, request.report), world)
+            task = fix_precision(fix_threads(_build_task(request, world), world), world)
         if world.is_main:
             _complete_record(request, task)
             computation = describe_computation(task.settings, world, task.settings.precision)
@@ -180,7 +180,7 @@ def resume_run(
         request = _adapt_request(record.request, changes)
         if world.is_main:
             _check_data(record, request)
-        task = fix_precision(fix_threads(_build_task(request, world), world, display.show_message), world)
+        task = fix_precision(fix_threads(_build_task(request, world), world), world)
         if record.data_facts is not None:
             facts = json.loads(json.dumps(dict(task.data)))
             refuse_differences(record.data_facts, facts, "the data has changed since this run started")

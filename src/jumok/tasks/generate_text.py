@@ -20,7 +20,6 @@ from jumok.generate.decoding import (
 )
 from jumok.generate.incremental_decoder import IncrementalDecoder, Report, warn_about_context
 from jumok.generate.token_stream import decode_steps
-from jumok.threads import step_with_fastest_threads, use_fastest_threads
 
 from .model_inputs import ModelInput
 
@@ -116,7 +115,7 @@ def stream_answer_tokens(
         ends |= {model.end_token}
 
     limit = settings.limit
-    with torch.inference_mode(), use_fastest_threads(model):
+    with torch.inference_mode():
         decoder: IncrementalDecoder
         if model_input.token_ids:
             decoder = create_incremental_decoder(model, [model_input.token_ids], limit, report)
@@ -130,5 +129,4 @@ def stream_answer_tokens(
 
     texts = [[] if model.is_encoder_decoder else list(model_input.token_ids)]
     steps = decode_steps(decoder, texts, limit, settings.sampling, ends)
-    steps = step_with_fastest_threads(model, steps, len(model_input.token_ids), rows=1)
     return (token for (token,) in steps if token is not None and token not in ends)

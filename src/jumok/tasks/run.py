@@ -12,7 +12,6 @@ from jumok.checkpoint import Loaded, load
 from jumok.errors import ArgumentError
 from jumok.generate.incremental_decoder import Report, warn_about_context
 from jumok.models.numeric import Numeric
-from jumok.threads import count_rows, use_fastest_threads
 
 from .generate_text import GenerationSettings, parse_settings, stream_answer
 from .model_inputs import INPUT_NAMES, ModelInput, RawInput, read_input, split_batch
@@ -108,6 +107,4 @@ def run_task(
         for model_input in inputs:
             if message := loaded.model.describe_unlearned(model_input.source):
                 report(message)
-    rows = max(sum(len(model_input.token_ids) for model_input in inputs), count_rows(text.source for text in inputs))
-    with use_fastest_threads(loaded.model, rows):
-        return TASKS[loaded.model.task](loaded, inputs)
+    return TASKS[loaded.model.task](loaded, inputs)

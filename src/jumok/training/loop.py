@@ -7,11 +7,8 @@ periodically:    log, evaluate, save
 from __future__ import annotations
 
 import contextlib
-import os
-import shlex
 import signal
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -21,14 +18,7 @@ from safetensors import SafetensorError
 from torch import nn
 
 from jumok.errors import TrainingError
-from jumok.threads import (
-    SlowdownWatch,
-    choose_training_threads,
-    count_busy_cores,
-    count_cores,
-    limit_to_free_cores,
-    use_threads,
-)
+from jumok.threads import choose_training_threads, count_cores, use_threads
 
 from .metrics_log import MetricsLog, read_last_evaluation
 from .optimizer import Optimizers
@@ -61,7 +51,7 @@ def fit(task: Task, run: Path, world: World | None = None, display: ProgressDisp
     """
     world = World() if world is None else world
     display = display if display is not None and world.is_main else SilentDisplay()
-    task = fix_precision(fix_threads(task, world, display.show_message), world)
+    task = fix_precision(fix_threads(task, world), world)
     settings = task.settings
 
     state = _build_fresh_state(task, world)
@@ -84,16 +74,12 @@ def fit(task: Task, run: Path, world: World | None = None, display: ProgressDisp
     stop: signal.Signals | None = None
     threads = settings.threads or torch.get_num_threads()
     with display.run(settings.steps, progress.step), SignalListener() as signals, use_threads(threads):
-        speed, watch = SpeedMeter(), SlowdownWatch()
+        speed = SpeedMeter()
         while progress.step < settings.steps or progress.owed:
             # update, unless the evaluation of this step was interrupted and must be repeated first
             if not progress.owed:
-                step_started_at = time.perf_counter()
                 update = train_step(state)
                 speed.targets += update.targets
-                is_slow = watch.add(update.targets, time.perf_counter() - step_started_at)
-                if is_slow and settings.threads > 1:
-                    _show_slowdown(display, run)
                 is_last = progress.step == settings.steps
                 progress.owed = progress.step % settings.evaluate_every == 0 or is_last
                 if progress.step % settings.log_every == 0 or is_last or progress.step == 1:
@@ -264,26 +250,18 @@ def _save(state: TrainingState, log: MetricsLog, best: bool) -> None:
         ) from error
 
 
-def fix_threads(task: Task, world: World, report: Callable[[str], None] = lambda line: None) -> Task:
+def fix_threads(task: Task, world: World) -> Task:
     """Return the task with the number of threads in its settings, if they leave it to the rule.
-
-    The load of the machine is not part of the rule: equal seeds give equal bits, whatever else the machine does.
 
     Args:
         world: The processes of the run; the main process decides for all.
-        report: Called with a sentence if other programs keep cores busy, so that fewer threads may be faster.
     """
     settings = task.settings
     if settings.threads or world.device.type != "cpu":
         return task
     limit = min(torch.get_num_threads(), count_cores())
     threads = choose_training_threads(estimate_work(task, world), limit) if limit > 1 else 1
-    threads = world.broadcast(threads)
-    if threads > 1 and world.is_main:
-        free = limit_to_free_cores(threads, count_busy_cores(), os.cpu_count() or 1)
-        if free < threads:
-            report(f"other programs use this machine's cores: --threads {free} may be faster than {threads} threads")
-    return replace(task, settings=settings.replace(threads=threads))
+    return replace(task, settings=settings.replace(threads=world.broadcast(threads)))
 
 
 def fix_precision(task: Task, world: World) -> Task:
@@ -308,10 +286,3 @@ def describe_computation(settings: Settings, world: World, precision: str) -> st
     """
     threads = f" with {settings.threads} thread{'s' * (settings.threads > 1)}" if world.device.type == "cpu" else ""
     return f"in {precision} on {world.device.type}{threads}"
-
-
-def _show_slowdown(display: ProgressDisplay, run: Path) -> None:
-    display.show_message(
-        "steps now take more than twice as long as the first ones: other programs use this machine's cores. One thread "
-        f"may be faster: stop with Ctrl-C, then jumok train --resume {shlex.quote(str(run))} --threads 1"
-    )

@@ -7,10 +7,9 @@ import math
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from torch import nn
+from torch import Tensor, nn
 
 from jumok.errors import TrainingError
-from jumok.threads import count_rows
 
 from .parallel import World, gather_tensor
 from .resume import TrainingState
@@ -108,4 +107,9 @@ def estimate_work(task: Task, world: World) -> float:
         for parameter in module.parameters(recurse=False)
         if parameter.dim() > 1
     )
-    return 6.0 * parameters * count_rows(batch.inputs.values())
+    rows = (
+        tensor.numel() // (tensor.shape[-1] if tensor.is_floating_point() else 1)  # vectors, or token ids
+        for tensor in batch.inputs.values()
+        if isinstance(tensor, Tensor) and tensor.numel()
+    )
+    return 6.0 * parameters * max(rows, default=1)

@@ -15,7 +15,6 @@ from jumok.lens import Edit
 from jumok.lens.huggingface.router import EDITABLE
 from jumok.tasks.labelled_input import LabelledInput
 from jumok.tasks.speech.edited_transcript import transcribe_with_edits
-from jumok.threads import count_rows, use_fastest_threads
 
 from .answers import predictions
 from .answers.first_selection import choose_selection
@@ -238,15 +237,13 @@ def inspect_model(
         generated = labelled.prompt if labelled.target else len(labelled.source)
         if answered is not None:
             generated = answered.start
-        # also the predictions of a small model are slower with several threads beside a busy program
-        with use_fastest_threads(opened.model, count_rows(labelled.inputs)):
-            if generate and answered is None and labelled.tokens and not labelled.target:
-                labelled = _continue_text(opened, labelled, edits, generate, notes, progress)
-            clean = get_clean_pass(opened, labelled, progress)
-            applied = locate_edits_in_windows(edits, clean.capture, clean.maps)
-            edited = run_pass(opened, labelled, applied, progress, clean) if applied else None
-            edited_answer = _transcribe_again(opened, labelled, applied, notes, progress)
-            sound = get_sound(opened, labelled)
+        if generate and answered is None and labelled.tokens and not labelled.target:
+            labelled = _continue_text(opened, labelled, edits, generate, notes, progress)
+        clean = get_clean_pass(opened, labelled, progress)
+        applied = locate_edits_in_windows(edits, clean.capture, clean.maps)
+        edited = run_pass(opened, labelled, applied, progress, clean) if applied else None
+        edited_answer = _transcribe_again(opened, labelled, applied, notes, progress)
+        sound = get_sound(opened, labelled)
     picture = draw_picture(opened, labelled, clean.capture)
     for site_map, site in zip(clean.maps, clean.capture.sites.names, strict=True):
         if type(site_map) is SiteMap and site_map.attention.batch > 1:

@@ -130,7 +130,6 @@ def look(
     from jumok.lens.describe import table_rows
     from jumok.lens.describe.key_choice import compare_keys
     from jumok.lens.describe.query_sources import find_query, rank_query_sources
-    from jumok.threads import use_fastest_threads
 
     selected = select_language(language)
     paths = check_picture_paths(png, svg)
@@ -147,7 +146,6 @@ def look(
         skip_first = False
 
     with ExitStack() as stack:
-        stack.enter_context(use_fastest_threads(loaded.model))
         with show_status("reading", as_json) as update_status, explain_failures(loaded.model):
             lens = stack.enter_context(Lens(loaded, report=update_status))
             capture = lens.run(*labelled.positional, **labelled.named)
@@ -158,7 +156,7 @@ def look(
             with show_progress("classifying heads on repeated tokens and sentences", as_json) as report:
                 profiler = _profile_heads(lens, labelled, sites, report)
 
-    with show_progress("looking", as_json) as report, use_fastest_threads(loaded.model):
+    with show_progress("looking", as_json) as report:
         if query is None:
             heads, tokens = table_rows.build_table_rows(
                 capture,
@@ -190,7 +188,7 @@ def look(
         listening = build_listening_report(loaded, labelled, capture, heads_by_site if is_chosen else None)
     report_between = None
     if words is not None:
-        with show_progress("ablating heads", as_json) as report, use_fastest_threads(loaded.model):
+        with show_progress("ablating heads", as_json) as report:
             choice = compare_keys(capture, labelled, sites, position, words, heads=heads_by_site)
             predicted, effects = measure_last_token(loaded, labelled, position, report)
         report_between = BetweenReport(position, choice, predicted, effects)

@@ -21,7 +21,6 @@ from jumok.errors import ArgumentError
 from jumok.lens.capture.model_capture import Capture
 from jumok.lens.edits.edit_types import ABLATION_METHODS, Ablate
 from jumok.lens.lens import Lens, LensModel
-from jumok.threads import use_fastest_threads
 
 from .edge_effects import measure_edges
 from .edit_runner import EditRunner
@@ -84,7 +83,7 @@ def effect(
     """
     _check_options(over, by, source, verify, controls)
     count = progress or (lambda done, total: None)
-    with Lens(model, tokenizer, report=report) as lens, use_fastest_threads(lens.model):
+    with Lens(model, tokenizer, report=report) as lens:
         runner = EditRunner(lens, inputs, settings, metric)
         sites = _select_sites(runner, layers)
         if over == "heads":

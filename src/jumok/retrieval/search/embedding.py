@@ -10,7 +10,6 @@ import numpy as np
 
 from jumok.checkpoint import Loaded
 from jumok.errors import ArgumentError, ContextWarning, DataError
-from jumok.threads import use_fastest_threads
 
 from .pooling import embed_token_ids
 
@@ -43,8 +42,7 @@ def embed_passages(
         vectors = np.empty((len(chunk), 0), dtype=np.float32)
         for batch in _group_by_length(token_ids):
             rows = [token_ids[number] for number in batch]
-            with use_fastest_threads(loaded.model, rows=sum(map(len, rows))):
-                computed = embed_token_ids(loaded.model, rows).float().cpu().numpy()
+            computed = embed_token_ids(loaded.model, rows).float().cpu().numpy()
             if not vectors.shape[1]:
                 vectors = np.empty((len(chunk), computed.shape[1]), dtype=np.float32)
             vectors[batch] = computed

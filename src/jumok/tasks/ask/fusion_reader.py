@@ -16,7 +16,6 @@ from jumok.checkpoint import Loaded
 from jumok.data.tokenizers.passage_tokens import encode_passages
 from jumok.errors import ArgumentError
 from jumok.models.fusion import Fusion, find_passages
-from jumok.threads import use_fastest_threads
 
 from .reading import Reading, explain_split_characters, get_token_log_probabilities, list_words
 
@@ -49,19 +48,17 @@ class FusionReader:
         tokens: list[int] = []
         log_probabilities: list[float] = []
         has_ended = False
-        with use_fastest_threads(self.model, source.shape[1]):
-            encoded = self.model.encode(source)
+        encoded = self.model.encode(source)
         is_kept = self._mask_passages(source, cut)
         cache, token = Cache(), self.model.config.start
-        with use_fastest_threads(self.model, 1):
-            while len(tokens) < limit:
-                logits = self._decode([token], encoded, is_kept, cache)[0]
-                token = int(logits[-1].argmax())
-                has_ended = token == self.model.config.end
-                if has_ended:
-                    break
-                tokens.append(token)
-                log_probabilities += get_token_log_probabilities(logits, [token])
+        while len(tokens) < limit:
+            logits = self._decode([token], encoded, is_kept, cache)[0]
+            token = int(logits[-1].argmax())
+            has_ended = token == self.model.config.end
+            if has_ended:
+                break
+            tokens.append(token)
+            log_probabilities += get_token_log_probabilities(logits, [token])
         text = self.tokenizer.decode(tokens).strip()
         words = list_words(self.tokenizer, tokens)
         return Reading(question, tuple(passages), tuple(tokens), text, tuple(log_probabilities), words, not has_ended)
@@ -74,9 +71,8 @@ class FusionReader:
             token_ids: The tokens of the text, at least one.
         """
         source = self._encode_source(question, passages)
-        with use_fastest_threads(self.model, source.shape[1]):
-            is_kept = self._mask_passages(source, ())
-            logits = self._decode(self._shift(token_ids), self.model.encode(source), is_kept, None)[0]
+        is_kept = self._mask_passages(source, ())
+        logits = self._decode(self._shift(token_ids), self.model.encode(source), is_kept, None)[0]
         text = self.tokenizer.decode(token_ids).strip()
         log_probabilities = get_token_log_probabilities(logits, token_ids)
         words = list_words(self.tokenizer, token_ids)
@@ -88,10 +84,9 @@ class FusionReader:
         if not reading.token_ids:
             return [() for _ in reading.passages]
         source = self._encode_source(reading.question, reading.passages)
-        with use_fastest_threads(self.model, source.shape[1]):
-            encoded = self.model.encode(source)
-            rows = [self._mask_passages(source, (index,)) for index in range(len(reading.passages))]
-            logits = self._decode(self._shift(reading.token_ids), encoded, torch.cat(rows), None)
+        encoded = self.model.encode(source)
+        rows = [self._mask_passages(source, (index,)) for index in range(len(reading.passages))]
+        logits = self._decode(self._shift(reading.token_ids), encoded, torch.cat(rows), None)
         return [get_token_log_probabilities(row, reading.token_ids) for row in logits]
 
     @torch.inference_mode()

@@ -14,7 +14,6 @@ from jumok.checkpoint import Loaded
 from jumok.errors import ArgumentError
 from jumok.lens import KnockOut, Lens
 from jumok.models.gpt import COUNTED_POSITIONS, GPT
-from jumok.threads import use_fastest_threads
 
 from .prompt import Prompt, build_prompt
 from .reading import Reading, explain_split_characters, get_token_log_probabilities, list_words
@@ -86,20 +85,18 @@ class PromptReader:
         log_probabilities: list[float] = []
         has_ended = False
 
-        with use_fastest_threads(self.model, len(positions)):
-            prompt_tokens = [prompt.token_ids[position] for position in positions]
-            logits = self._forward(prompt_tokens, cache, 1, positions if cut else None)
-        with use_fastest_threads(self.model, 1):
-            while len(tokens) < limit:
-                token = int(logits[-1].argmax())
-                has_ended = token in ends or (bool(tokens) and "\n" in self.tokenizer.decode([token]))
-                if has_ended:
-                    break
-                tokens.append(token)
-                log_probabilities += get_token_log_probabilities(logits, [token])
-                if len(tokens) < limit:
-                    position = len(prompt.token_ids) + len(tokens) - 1
-                    logits = self._forward([token], cache, 1, [position] if cut else None)
+        prompt_tokens = [prompt.token_ids[position] for position in positions]
+        logits = self._forward(prompt_tokens, cache, 1, positions if cut else None)
+        while len(tokens) < limit:
+            token = int(logits[-1].argmax())
+            has_ended = token in ends or (bool(tokens) and "\n" in self.tokenizer.decode([token]))
+            if has_ended:
+                break
+            tokens.append(token)
+            log_probabilities += get_token_log_probabilities(logits, [token])
+            if len(tokens) < limit:
+                position = len(prompt.token_ids) + len(tokens) - 1
+                logits = self._forward([token], cache, 1, [position] if cut else None)
 
         if not cut:
             self._last_reading.append((prompt.token_ids, cache))
@@ -117,8 +114,7 @@ class PromptReader:
         prompt = self.build_prompt(question, passages, len(token_ids))
         tokens = [*prompt.token_ids, *token_ids[:-1]]
         cache = Cache(capacity=len(tokens))
-        with use_fastest_threads(self.model, len(tokens)):
-            logits = self._forward(tokens, cache, len(token_ids))
+        logits = self._forward(tokens, cache, len(token_ids))
         self._last_reading.append((prompt.token_ids, cache))
         log_probabilities = get_token_log_probabilities(logits, token_ids)
         text = self.tokenizer.decode(token_ids).strip()
@@ -147,7 +143,7 @@ class PromptReader:
         tokens = torch.tensor([[*prompt.token_ids, *reading.token_ids[:-1]]], device=self.model.device)
         rows = slice(len(prompt.token_ids) - 1, tokens.shape[1])
         sums = torch.zeros(len(prompt.passages), dtype=torch.float64)
-        with use_fastest_threads(self.model, tokens.shape[1]), Lens(self.loaded) as lens:
+        with Lens(self.loaded) as lens:
             capture = lens.run(tokens)
             for site in capture.sites.names:
                 for head in range(capture.heads(site)):
@@ -173,13 +169,11 @@ class PromptReader:
         # The last passage of the prompt is cut first: truncating the cache keeps what the other cuts need.
         order = sorted(range(len(prompt.passages)), key=lambda index: -prompt.passages[index].start)
         cache = self._take_cache(tokens, prompt.passages[order[0]].start)
-        longest = len(tokens) - min(passage.stop for passage in prompt.passages)
-        with use_fastest_threads(self.model, longest):
-            for index in order:
-                passage = prompt.passages[index]
-                cache.truncate(passage.start)
-                logits = self._forward(tokens[passage.stop :], cache, len(answer), range(passage.stop, len(tokens)))
-                scores[index] = get_token_log_probabilities(logits, answer)
+        for index in order:
+            passage = prompt.passages[index]
+            cache.truncate(passage.start)
+            logits = self._forward(tokens[passage.stop :], cache, len(answer), range(passage.stop, len(tokens)))
+            scores[index] = get_token_log_probabilities(logits, answer)
         return scores
 
     def _take_cache(self, tokens: list[int], length: int) -> Cache:
@@ -191,15 +185,14 @@ class PromptReader:
         if last_tokens[:length] == tokens[:length] and cache.length >= length:
             return cache
         cache = Cache()
-        with use_fastest_threads(self.model, length):
-            self._forward(tokens[:length], cache, 1)
+        self._forward(tokens[:length], cache, 1)
         return cache
 
     def _score_knocked_out(self, prompt: Prompt, answer: Sequence[int]) -> list[tuple[float, ...]]:
         """Score an answer without each passage by edits of the lens, for a model of any kind."""
         tokens = torch.tensor([[*prompt.token_ids, *answer[:-1]]], device=self.model.device)
         scores = []
-        with use_fastest_threads(self.model, tokens.shape[1]), Lens(self.loaded) as lens:
+        with Lens(self.loaded) as lens:
             for passage in prompt.passages:
                 logits = lens.run(tokens, edits=[KnockOut(key=passage)], logits=True).logits[0, -len(answer) :]
                 scores.append(get_token_log_probabilities(logits, answer))

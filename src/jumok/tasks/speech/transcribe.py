@@ -15,7 +15,6 @@ from jumok.data.audio.log_mel import FRAMES_PER_SECOND, HOP, RATE, WINDOW, compu
 from jumok.data.tokenizers.speech_tokens import SpeechTokens
 from jumok.errors import ArgumentError, describe_type
 from jumok.models.speech import FRAMES_PER_POSITION, Speech
-from jumok.threads import use_fastest_threads
 
 from .token_rules import TokenRules
 from .transcript import Segment, Transcript, TranscriptionSettings, describe_foreign_speech
@@ -131,9 +130,8 @@ class _Job:
         rules = TokenRules(self.tokens, self.timestamps, self.model.config.vocabulary, self.model.device)
         seek = 0
         while seek < self.frame_count:
-            with torch.inference_mode(), use_fastest_threads(self.model, self.model.config.source_length):
+            with torch.inference_mode():
                 encoded = self.model.encode(self._cut_window(seek))
-            with torch.inference_mode(), use_fastest_threads(self.model, rows=self.settings.beams):
                 if self.tokens.languages and self.language is None:
                     self.language = detect_language(self.model, encoded, self.tokens)
                 prompt = self.tokens.build_prompt(self.language, task=self.settings.task, timestamps=self.timestamps)

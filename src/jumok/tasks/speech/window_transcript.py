@@ -15,7 +15,6 @@ from torch import Tensor
 from jumok.checkpoint import Loaded
 from jumok.errors import ArgumentError
 from jumok.models.speech import Speech
-from jumok.threads import use_fastest_threads
 
 from .token_rules import TokenRules
 from .transcribe import detect_language
@@ -56,7 +55,7 @@ def transcribe_window(loaded: Loaded, features: Features, language: str | None =
     if not isinstance(model, Speech) or tokens is None:
         raise ArgumentError(f"this {loaded.family} model reads {loaded.model.reads}; it cannot transcribe audio")
     settings = TranscriptionSettings(timestamps=False, temperatures=())
-    with torch.inference_mode(), use_fastest_threads(model):
+    with torch.inference_mode():
         encoded = model.encode(features.to(model.device))
         if tokens.languages and language is None:
             language = detect_language(model, encoded, tokens)

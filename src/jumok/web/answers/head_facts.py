@@ -12,7 +12,6 @@ from jumok.lens import Lens
 from jumok.lens.describe.head_profile import HeadProfiler
 from jumok.lens.describe.table_rows import build_table_rows
 from jumok.models import Model
-from jumok.threads import use_fastest_threads
 from jumok.web.forward_pass import Progress, watch_taps
 from jumok.web.inspection import Inspection
 
@@ -35,9 +34,7 @@ def classify_heads(inspection: Inspection, progress: Progress) -> list[dict[str,
     longest = max(max(site_map.queries, site_map.keys) for site_map in inspection.clean.maps)
     if longest > MAX_POSITIONS:
         raise ArgumentError(f"heads are classified on inputs of at most {MAX_POSITIONS:,} positions, not {longest:,}")
-    # beside a busy program, the small products of this work are several times slower with more than one thread
-    with use_fastest_threads(inspection.opened.model):
-        rows = _build_rows(inspection, progress)
+    rows = _build_rows(inspection, progress)
     capture = inspection.clean.capture
     heads = [(site, head) for site, name in enumerate(inspection.sites) for head in range(capture.heads(name))]
     return [

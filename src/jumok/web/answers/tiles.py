@@ -11,7 +11,6 @@ import numpy
 from numpy.typing import NDArray
 
 from jumok.draw.pooling import split_axis
-from jumok.threads import use_threads
 
 from .site_maps import SiteMap
 
@@ -161,22 +160,20 @@ def pool_cells(
     columns = slice(column_edges[0], column_edges[-1])
     column_starts = numpy.array(column_edges[:-1]) - column_edges[0]
     is_plain = len(column_starts) == width  # no columns to pool
-    # one thread: these small products gain nothing from a second one, and beside a busy program they lose a lot
-    with use_threads(1):
-        for begin, end, first_cell, starts in _list_pieces(row_edges, rows_per_cell, step):
-            check()
-            piece = _read_piece(maps, head, slice(begin, end), columns)
-            if piece is None:
-                continue
-            if skip_first and columns.start == 0:
-                piece = piece.copy()  # it may be a view of a table that the model returned
-                piece[:, 0] = 0
-            if not is_plain:
-                piece = _reduce(piece, column_starts, 1, is_signed=len(maps) > 1)
-            if len(starts) < len(piece):
-                piece = _reduce(piece, starts, 0, is_signed=len(maps) > 1)
-            cells = pooled[first_cell : first_cell + len(piece)]
-            numpy.copyto(cells, piece, where=numpy.abs(piece) > numpy.abs(cells))
+    for begin, end, first_cell, starts in _list_pieces(row_edges, rows_per_cell, step):
+        check()
+        piece = _read_piece(maps, head, slice(begin, end), columns)
+        if piece is None:
+            continue
+        if skip_first and columns.start == 0:
+            piece = piece.copy()  # it may be a view of a table that the model returned
+            piece[:, 0] = 0
+        if not is_plain:
+            piece = _reduce(piece, column_starts, 1, is_signed=len(maps) > 1)
+        if len(starts) < len(piece):
+            piece = _reduce(piece, starts, 0, is_signed=len(maps) > 1)
+        cells = pooled[first_cell : first_cell + len(piece)]
+        numpy.copyto(cells, piece, where=numpy.abs(piece) > numpy.abs(cells))
     return pooled
 
 

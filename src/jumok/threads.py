@@ -1,15 +1,66 @@
-"""Count the CPU cores that this process may use, and those that other processes use now."""
+"""The number of CPU threads: the rule by which training chooses it, its limits, and a context that sets it."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import torch
+
+from jumok.errors import ArgumentError
+
+# Floating-point operations of a forward and backward pass. With less, threads wait for each other longer than they
+# compute; two threads begin to pay at twice this number.
+WORK_PER_THREAD = 1e9
+
 CGROUP_ROOT = Path("/sys/fs/cgroup")
-LOAD_FILE = Path("/proc/loadavg")
-SAMPLES = 50  # of the number of running threads
-SAMPLE_SECONDS = 0.005  # between two samples
+
+
+def choose_training_threads(work: float, limit: int) -> int:
+    """Return the number of threads for training steps of a given size.
+
+    The number can change the last bits of a sum, and training enlarges such differences. So it is chosen once, before
+    the first step, and stored with the run; the load of the machine is not part of the rule.
+
+    Args:
+        work: The floating-point operations of one forward and backward pass.
+        limit: The largest number of threads: the cores that this process may use, or the caller's own setting.
+
+    >>> choose_training_threads(work=1e8, limit=8), choose_training_threads(work=4e9, limit=8)
+    (1, 4)
+    """
+    return max(1, min(limit, int(work // WORK_PER_THREAD)))
+
+
+def check_threads(threads: int) -> None:
+    """Refuse a number of threads above the machine's number of cores; PyTorch would crash with a very large number.
+
+    Args:
+        threads: The number of threads; 0 = automatic.
+    """
+    cores = os.cpu_count() or 1
+    if not 0 <= threads <= cores:
+        choices = "0 (automatic) or 1" if cores == 1 else f"0 (automatic) or 1 to {cores}"
+        raise ArgumentError(
+            f"threads cannot be {threads:,}: this machine has {cores} core{'s' * (cores > 1)}; choose {choices}"
+        )
+
+
+@contextlib.contextmanager
+def use_threads(count: int) -> Iterator[None]:
+    """Compute with this number of threads while the context is open, then restore the number before.
+
+    PyTorch stores the number per thread of Python, so that two threads do not change each other's. Do not keep the
+    context open across a ``yield``: the caller of an unfinished generator would compute with this number.
+    """
+    previous = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(previous)
 
 
 def count_cores() -> int:
@@ -64,19 +115,3 @@ def read_load() -> float | None:
         return os.getloadavg()[0]
     except (AttributeError, OSError):  # Windows has no load average
         return None
-
-
-def count_busy_cores() -> float:
-    """Return how many cores the other threads of this machine use now; 0 if the system does not say.
-
-    Linux counts the running threads: the mean of a quarter of a second. Elsewhere the load of the last minute is
-    returned, which includes this process.
-    """
-    counts = []
-    for _ in range(SAMPLES):
-        try:
-            counts.append(int(LOAD_FILE.read_text().split()[3].partition("/")[0]))
-        except (OSError, ValueError, IndexError):
-            return read_load() or 0.0
-        time.sleep(SAMPLE_SECONDS)
-    return sum(counts) / len(counts) - 1  # this thread runs while it reads the file
