@@ -146,11 +146,7 @@ class SpeedMeter:
 
 
 def check_batch(settings: Settings, world: World) -> None:
-    """Raise TrainingError if a batch cannot be split evenly over the processes.
-
-    Args:
-        settings: Uses ``batch`` and ``accumulate``.
-    """
+    """Raise TrainingError if a batch cannot be split evenly over the processes."""
     parts = world.size * settings.accumulate
     if settings.batch % parts:
         raise TrainingError(f"a batch of {settings.batch} cannot be split evenly into {parts} parts; change batch")
@@ -270,7 +266,6 @@ def fix_threads(task: Task, world: World, report: Callable[[str], None] = lambda
     The load of the machine is not part of the rule: equal seeds give equal bits, whatever else the machine does.
 
     Args:
-        world: The processes of the run; the main process decides for all.
         report: Called with a sentence if other programs keep cores busy, so that fewer threads may be faster.
     """
     settings = task.settings
@@ -287,11 +282,7 @@ def fix_threads(task: Task, world: World, report: Callable[[str], None] = lambda
 
 
 def fix_precision(task: Task, world: World) -> Task:
-    """Return the task with the dtype of its matrix products in its settings, if they leave it to the rule.
-
-    Args:
-        world: The processes of the run; the main process decides for all, as their GPUs may differ.
-    """
+    """Return the task with the dtype of its matrix products in its settings, if they leave it to the rule."""
     settings = task.settings
     if settings.precision != "auto":
         return task
@@ -300,12 +291,7 @@ def fix_precision(task: Task, world: World) -> Task:
 
 
 def describe_computation(settings: Settings, world: World, precision: str) -> str:
-    """Return how steps are computed, for a message, such as "in float32 on cpu with 2 threads".
-
-    Args:
-        settings: Uses ``threads``.
-        precision: The dtype of the matrix products.
-    """
+    """Return how steps are computed, for a message, such as "in float32 on cpu with 2 threads"."""
     threads = f" with {settings.threads} thread{'s' * (settings.threads > 1)}" if world.device.type == "cpu" else ""
     return f"in {precision} on {world.device.type}{threads}"
 
