@@ -24,9 +24,6 @@ def compare_runs(folders: Iterable[str | Path], columns: Sequence[str] | None = 
     Args:
         columns: The names to include, also of settings that do not differ; None = all that differ, and all of the
             reports.
-
-    Raises:
-        ArgumentError: If a folder has no report, or no run has a column.
     """
     paths = [Path(folder) for folder in folders]
     reports = [_read_report(folder) for folder in paths]
@@ -50,9 +47,6 @@ def compare_runs(folders: Iterable[str | Path], columns: Sequence[str] | None = 
 
 def find_differences(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the names of the settings that are not equal in all runs, in their order.
-
-    Args:
-        settings: The settings of each run; runs without settings are left out.
 
     >>> find_differences([{"heads": 1, "width": 32}, {"heads": 4, "width": 32, "mixing": "full", "random": 3}])
     ['heads', 'mixing']

@@ -12,11 +12,7 @@ MAX_HASHED_BYTES = 16 * 2**30  # the content of more data is not hashed; then na
 
 
 def describe_files(data: str | None) -> dict[str, Any] | None:
-    """Return the number, size and hashes of data files; None if the data is not a file or folder on this machine.
-
-    Args:
-        data: A file, a folder or a name.
-    """
+    """Return the number, size and hashes of data files; None if the data is not a file or folder on this machine."""
     if data is None or not Path(data).exists():
         return None
     files = _list_regular_files(data)
@@ -34,7 +30,6 @@ def describe_change(recorded: dict[str, Any] | None, data: str | None) -> str | 
 
     Args:
         recorded: What ``describe_files`` returned when the run started.
-        data: The same file or folder now.
     """
     if recorded is None or data is None:
         return None

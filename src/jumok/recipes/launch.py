@@ -44,7 +44,6 @@ def launch_processes(processes: int, arguments: list[str], restarts: int = 0) ->
     SIGINT and SIGTERM reach all processes, which finish their step and save; a second one ends them immediately.
 
     Args:
-        arguments: The command line of each process, after ``jumok``.
         restarts: How often all processes are started again when one dies.
     """
     with tempfile.TemporaryDirectory(prefix="jumok-") as folder, _SignalForwarder() as forwarder:

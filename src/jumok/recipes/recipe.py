@@ -85,11 +85,7 @@ class Options(Fields):
 
     @classmethod
     def list_applicable(cls, request: TrainingRequest) -> set[str]:
-        """Return the names of the fields that apply to a request.
-
-        Args:
-            request: Uses its data and the model to start from.
-        """
+        """Return the names of the fields that apply to a request."""
         inapplicable = {
             *(cls.without_data if request.has_own_files else cls.with_data),
             *(cls.with_start if request.start is None else cls.without_start),
@@ -151,26 +147,12 @@ class Recipe:
 def recipe(
     defaults: Callable[[TrainingRequest], Defaults], options: type[Options] = Options, stored: str | None = None
 ) -> Callable[[Callable[[TrainingRequest], Task]], Recipe]:
-    """Decorate a function that builds a training task, and turn it into a ``Recipe``.
-
-    Args:
-        defaults: Returns the default config and settings for a request.
-        options: The class of the recipe's own fields; by default there are none.
-        stored: The file that exists once the recipe has stored its prepared data in the run's folder; None if it does
-            not store it.
-    """
+    """Decorate a function that builds a training task, and turn it into a ``Recipe``."""
     return lambda build: Recipe(options, defaults, build, stored)
 
 
 def get_recipe(name: str) -> Recipe:
-    """Import a recipe.
-
-    Args:
-        name: Its name, one of ``RECIPES``.
-
-    Raises:
-        ArgumentError: If there is no recipe of that name.
-    """
+    """Import a recipe."""
     if name not in RECIPES:
         near = difflib.get_close_matches(name, RECIPES, 1)
         hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(RECIPES)}"
@@ -189,9 +171,6 @@ def describe_fields(request: TrainingRequest) -> list[dict[str, Any]]:
     """Return every field that ``--set`` can change: its name, default, meaning, group and bounds or options.
 
     Defaults are those of this request: ``--set model=lstm`` and ``--from`` change some. No data is read.
-
-    Args:
-        request: The recipe's name, and the changes to consider.
     """
     recipe = get_recipe(request.recipe)
     options = request.take_options(recipe.options)

@@ -7,11 +7,7 @@ from typing import Any
 
 
 def format_markdown(title: str, report: dict[str, Any]) -> str:
-    """Format a report as a Markdown page.
-
-    Args:
-        report: Numbers, texts, dictionaries, and lists of rows (dictionaries), by name.
-    """
+    """Format a report as a Markdown page."""
     lines = [f"# {title}", ""]
     tables: dict[str, list[dict[str, Any]]] = {}
     for name, content in report.items():
@@ -31,9 +27,6 @@ def format_markdown(title: str, report: dict[str, Any]) -> str:
 
 def format_table_row(cells: Iterable[Any]) -> str:
     """Format one row of a Markdown table; None becomes an empty cell.
-
-    Args:
-        cells: Numbers, texts or dictionaries.
 
     >>> format_table_row(["a|b", 12345, 0.5, None])
     '| a\\\\|b | 12,345 | 0.5 |  |'

@@ -91,15 +91,7 @@ class TrainingRequest:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any], folder: Path, report: Callable[[str], None]) -> TrainingRequest:
-        """Return the request that ``to_json`` stored.
-
-        Args:
-            values: The content of run.json, which may be damaged.
-            report: Called with one-line messages for the user.
-
-        Raises:
-            ArgumentError: If a value is missing or has the wrong type.
-        """
+        """Return the request that ``to_json`` stored."""
         values = {"encoding": None, **values}  # runs of earlier versions have none
         for name, kind in STORED_KINDS.items():
             if name not in values:
@@ -131,11 +123,7 @@ class TrainingRequest:
         return self.report if self.data is None else None
 
     def create_file_format(self, header: str) -> FileFormat:
-        """Return how the user's files are written.
-
-        Args:
-            header: The recipe's field ``header``.
-        """
+        """Return how the user's files are written."""
         return FileFormat(self.encoding or "utf-8", header)
 
     def create_problem_log(self) -> ProblemLog:
@@ -150,21 +138,13 @@ class TrainingRequest:
         self.report(str(notice))
 
     def take_settings(self, **defaults: Any) -> Settings:
-        """Return the training settings of this request, and mark their fields as used.
-
-        Args:
-            **defaults: The recipe's defaults, by field name.
-        """
+        """Return the training settings of this request, and mark their fields as used."""
         if {"steps", "epochs"} <= self.changes.keys():
             raise ArgumentError("give either steps or epochs, not both; the number of epochs determines the steps")
         return self._take_fields(Settings.from_json(defaults))
 
     def take_config(self, default: FieldsType) -> FieldsType:
-        """Return the model config of this request, and mark its fields as used.
-
-        Args:
-            default: The recipe's default config.
-        """
+        """Return the model config of this request, and mark its fields as used."""
         return self._take_fields(default)
 
     def _take_fields(self, default: FieldsType) -> FieldsType:
@@ -174,11 +154,7 @@ class TrainingRequest:
         return default.replace(**changes) if changes else default
 
     def take_options(self, kind: type[OptionsType]) -> OptionsType:
-        """Return the recipe's own options of this request, and mark their fields as used.
-
-        Raises:
-            ArgumentError: If a value is invalid.
-        """
+        """Return the recipe's own options of this request, and mark their fields as used."""
         names = kind.list_applicable(self)
         self.used_fields |= names
         changes = {name: value for name, value in self.changes.items() if name in names}
@@ -195,12 +171,7 @@ class TrainingRequest:
         return None if self.start is None else load(self.start)
 
     def create_model(self, kind: type[ModelType], config: Config, settings: Settings) -> ModelType:
-        """Return a new model with random parameters, drawn with the run's seed.
-
-        Raises:
-            ArgumentError: If the machine cannot hold the model.
-            CheckpointError: If no tensor can have its sizes.
-        """
+        """Return a new model with random parameters, drawn with the run's seed."""
         size = build_on_meta(kind, config, torch.float32, "this config").parameter_count
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 2**48
         if 4 * size > memory:
@@ -212,11 +183,7 @@ class TrainingRequest:
         return kind(config)  # every family is built from its config
 
     def refuse_undeclared_fields(self, recipe: Recipe) -> None:
-        """Refuse changes of fields that the recipe does not declare, before any data is read.
-
-        Raises:
-            ArgumentError: If there is no such field, or it does not apply to this request.
-        """
+        """Refuse changes of fields that the recipe does not declare, before any data is read."""
         defaults = recipe.defaults(self)
         self._refuse_unused_encoding(recipe)
         if self.start is None:  # with --from, the fields of the loaded model are not known yet
@@ -234,11 +201,7 @@ class TrainingRequest:
             raise ArgumentError("--encoding applies only to text files of your own, given with --data; remove it")
 
     def refuse_unused_fields(self, recipe: Recipe) -> None:
-        """Refuse changes of fields that the recipe did not use while it built its task.
-
-        Raises:
-            ArgumentError: If there is such a field.
-        """
+        """Refuse changes of fields that the recipe did not use while it built its task."""
         self._refuse_unknown_fields(recipe, self.used_fields)
 
     def _refuse_unknown_fields(self, recipe: Recipe, names: set[str]) -> None:
@@ -275,12 +238,6 @@ def _make_absolute(data: str | None) -> str | None:
 
 def parse_changes(words: Iterable[str]) -> dict[str, Any]:
     """Parse FIELD=VALUE: numbers, true and false, JSON lists, or text.
-
-    Args:
-        words: The values of the ``--set`` options.
-
-    Raises:
-        ArgumentError: If a word has no "=".
 
     >>> parse_changes(["width=128", "tokens=bytes", "tied=false"])
     {'width': 128, 'tokens': 'bytes', 'tied': False}

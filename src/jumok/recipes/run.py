@@ -128,16 +128,7 @@ def _show_stop(outcome: Outcome, display: ProgressDisplay, world: World) -> Outc
 
 
 def start_run(request: TrainingRequest, world: World | None = None, display: ProgressDisplay | None = None) -> Outcome:
-    """Train by a recipe in a new folder, and write the report.
-
-    Args:
-        world: The processes of the run; None = this process alone, on the CPU.
-        display: Shows the progress; None = silent.
-
-    Raises:
-        ArgumentError: If the folder is not empty, or a field is invalid. The new folder is then removed.
-        TrainingError: If another process trains in the folder.
-    """
+    """Train by a recipe in a new folder, and write the report."""
     world = World() if world is None else world
     with open_new_run(request, world) as new_folders:
         with remove_if_invalid(new_folders):
@@ -159,15 +150,7 @@ def resume_run(
     """Continue a run exactly as if it had not been interrupted, and write the report.
 
     Args:
-        steps: The new number of updates; None = as before.
-        world: The processes of the run; None = this process alone, on the CPU.
-        display: Shows the progress; None = silent.
         threads: The new number of threads; None = as before. Another number changes the last bits.
-
-    Raises:
-        ArgumentError: If the folder is not a run.
-        TrainingError: If run.json is damaged, another process trains in the folder, or data that the run has not
-            stored has changed.
     """
     world = World() if world is None else world
     display = SilentDisplay() if display is None else display

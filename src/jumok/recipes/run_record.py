@@ -42,13 +42,7 @@ class RunRecord:
 
 
 def write_record(request: TrainingRequest, data_files: dict[str, Any] | None, task: Task | None = None) -> None:
-    """Write run.json.
-
-    Args:
-        request: The request of the run; its folder must exist.
-        data_files: The user's data files, as ``describe_files`` returned them.
-        task: The task of the run; None before the data is prepared.
-    """
+    """Write run.json."""
     metadata = {**request.to_json(), "version": __version__, "data_files": data_files}
     if task is not None:
         metadata |= {
@@ -71,15 +65,7 @@ def refuse_other_folders(folder: Path) -> None:
 
 
 def read_record(folder: Path, report: Callable[[str], None]) -> RunRecord:
-    """Read run.json.
-
-    Args:
-        report: Called with one-line messages for the user.
-
-    Raises:
-        ArgumentError: If the folder is not a run.
-        TrainingError: If run.json is damaged. Nothing else contains the request, so it cannot be rebuilt.
-    """
+    """Read run.json."""
     refuse_other_folders(folder)
     try:
         metadata = read_json(folder, run_folder.RUN_FILE)

@@ -20,12 +20,7 @@ from .run_record import write_json
 
 
 def write_missing_report(task: Task, request: TrainingRequest, outcome: Outcome, world: World) -> None:
-    """Write the report of a finished run, unless it has an undamaged one and was not trained further.
-
-    Args:
-        request: The recipe's name, and the function that receives messages.
-        world: The processes of the run; the main process writes.
-    """
+    """Write the report of a finished run, unless it has an undamaged one and was not trained further."""
     if not world.is_main or not outcome.progress.finished:
         return
     if outcome.trained or not (outcome.folder / REPORT_FILE).exists():
@@ -41,14 +36,7 @@ def write_missing_report(task: Task, request: TrainingRequest, outcome: Outcome,
 
 
 def write_report(task: Task, request: TrainingRequest, outcome: Outcome) -> dict[str, Any]:
-    """Evaluate the best model of a run and write report.json, report.md and a plot of the losses.
-
-    Args:
-        request: The recipe's name, and the function that receives messages.
-
-    Returns:
-        The content of report.json.
-    """
+    """Evaluate the best model of a run and write report.json, report.md and a plot of the losses."""
     folder = outcome.folder
     model = load(folder).model.to(task.model.device)
     torch.manual_seed(task.settings.seed)

@@ -31,10 +31,6 @@ def find_free_folder(recipe: str) -> Path:
 def format_resume_command(folder: Path, processes: int = 1, parallel: str | None = None) -> str:
     """Return the command that continues a run, quoted for a shell.
 
-    Args:
-        processes: The number of processes that ``jumok train`` started.
-        parallel: "ddp" or "fsdp"; None = the default.
-
     >>> format_resume_command(Path("runs/my book"), 2)
     "jumok train --resume 'runs/my book' --processes 2"
     """
@@ -50,15 +46,8 @@ def open_new_run(request: TrainingRequest, world: World) -> Iterator[list[Path]]
 
     A folder whose run was interrupted before its data was prepared is continued by the same request.
 
-    Args:
-        world: The processes of the run; only the main process writes.
-
     Yields:
         The folders to remove if the request turns out to be invalid; empty if the run is continued.
-
-    Raises:
-        ArgumentError: If the folder is used for something else.
-        TrainingError: If another process trains in the folder.
     """
     if not world.is_main:
         yield []
@@ -81,15 +70,7 @@ def open_new_run(request: TrainingRequest, world: World) -> Iterator[list[Path]]
 
 @contextlib.contextmanager
 def open_existing_run(folder: Path, world: World) -> Iterator[None]:
-    """Lock the folder of a run, and remove the temporary files of a killed process; the lock ends with the context.
-
-    Args:
-        world: The processes of the run; only the main process writes.
-
-    Raises:
-        ArgumentError: If the folder is not a run.
-        TrainingError: If another process trains in the folder.
-    """
+    """Lock the folder of a run, and remove the temporary files of a killed process; the lock ends with the context."""
     refuse_other_folders(folder)
     if not world.is_main:
         yield
@@ -103,9 +84,6 @@ def open_existing_run(folder: Path, world: World) -> Iterator[None]:
 def remove_if_invalid(folders: list[Path]) -> Iterator[None]:
     """Remove new folders after a user's mistake. After Ctrl-C, or if another process of the run has ended, they stay,
     and the run can be continued.
-
-    Args:
-        folders: The folder of the run, and the parents that were created for it; empty: nothing is removed.
     """
     try:
         yield
@@ -147,11 +125,7 @@ def _is_interrupted_run(request: TrainingRequest) -> bool:
 
 
 def refuse_changed_data(change: str | None, folder: Path) -> None:
-    """Raise TrainingError if data that must be read again has changed.
-
-    Args:
-        change: What ``describe_change`` returned.
-    """
+    """Raise TrainingError if data that must be read again has changed."""
     if change is not None:
         raise TrainingError(
             f"{change} since the run in {folder} started, and the run has not stored its data; restore the data, or "

@@ -10,9 +10,7 @@ def choose_resumed_threads(stored: int | None, requested: int | None, report: Ca
     """Return the field ``threads`` of a resumed run; empty if there is neither a stored nor a requested number.
 
     Args:
-        stored: The number of threads that the run has used so far; None = unknown.
         requested: The user's number, 0 = by the rule for new runs; None = the stored number.
-        report: Called with a sentence if the run continues with another number.
     """
     if stored is None:
         return {} if requested is None else {"threads": requested}

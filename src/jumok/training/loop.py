@@ -132,11 +132,7 @@ class SpeedMeter:
 
 
 def check_batch(settings: Settings, world: World) -> None:
-    """Raise TrainingError if a batch cannot be split evenly over the processes.
-
-    Args:
-        settings: Uses ``batch`` and ``accumulate``.
-    """
+    """Raise TrainingError if a batch cannot be split evenly over the processes."""
     parts = world.size * settings.accumulate
     if settings.batch % parts:
         raise TrainingError(f"a batch of {settings.batch} cannot be split evenly into {parts} parts; change batch")
@@ -251,11 +247,8 @@ def _save(state: TrainingState, log: MetricsLog, best: bool) -> None:
 
 
 def fix_threads(task: Task, world: World) -> Task:
-    """Return the task with the number of threads in its settings, if they leave it to the rule.
-
-    Args:
-        world: The processes of the run; the main process decides for all.
-    """
+    """Return the task with the number of threads in its settings, if they leave it to the rule; the main process decides for
+    all."""
     settings = task.settings
     if settings.threads or world.device.type != "cpu":
         return task
@@ -265,11 +258,7 @@ def fix_threads(task: Task, world: World) -> Task:
 
 
 def fix_precision(task: Task, world: World) -> Task:
-    """Return the task with the dtype of its matrix products in its settings, if they leave it to the rule.
-
-    Args:
-        world: The processes of the run; the main process decides for all, as their GPUs may differ.
-    """
+    """Return the task with the dtype of its matrix products in its settings, if they leave it to the rule."""
     settings = task.settings
     if settings.precision != "auto":
         return task
@@ -278,11 +267,6 @@ def fix_precision(task: Task, world: World) -> Task:
 
 
 def describe_computation(settings: Settings, world: World, precision: str) -> str:
-    """Return how steps are computed, for a message, such as "in float32 on cpu with 2 threads".
-
-    Args:
-        settings: Uses ``threads``.
-        precision: The dtype of the matrix products.
-    """
+    """Return how steps are computed, for a message, such as "in float32 on cpu with 2 threads"."""
     threads = f" with {settings.threads} thread{'s' * (settings.threads > 1)}" if world.device.type == "cpu" else ""
     return f"in {precision} on {world.device.type}{threads}"

@@ -47,29 +47,19 @@ class MetricsLog:
             )
 
     def add(self, step: int, **metrics: float) -> None:
-        """Append metrics that the seed determines.
-
-        Args:
-            step: The number of updates so far.
-        """
+        """Append metrics that the seed determines."""
         self.require_folder()
         _append_line(self.folder / METRICS_FILE, {"step": step, **metrics})
 
     def add_speed(self, step: int, **metrics: float) -> None:
-        """Append measured speeds.
-
-        Args:
-            step: The number of updates so far.
-        """
+        """Append measured speeds."""
         _append_line(self.folder / SPEED_FILE, {"step": step, **metrics})
 
     def remove_after(self, step: int, owed: bool, settings: Settings) -> list[str]:
         """Remove damaged lines, and the lines of later steps, which will be computed again.
 
         Args:
-            step: The last step whose lines stay.
             owed: True if the evaluation of this step will be repeated too.
-            settings: Uses ``log_every`` and ``evaluate_every``, to notice missing lines.
 
         Returns:
             A sentence for each file that was damaged.
@@ -92,11 +82,7 @@ class MetricsLog:
 
 
 def read_metrics(folder: Path, name: str = METRICS_FILE) -> list[dict[str, Any]]:
-    """Return all rows that a run has written.
-
-    Args:
-        name: The file: "metrics.jsonl" or "speed.jsonl".
-    """
+    """Return all rows that a run has written."""
     return _read_log(folder / name).rows
 
 

@@ -25,8 +25,6 @@ class Muon(torch.optim.Optimizer):
     Args:
         matrices: The parameters, each with the numbers of rows of the linear maps that are concatenated in it. Each map
             is orthogonalised separately.
-        momentum: The decay rate of the mean gradient.
-        steps: The number of Newton-Schulz iterations.
     """
 
     def __init__(
@@ -70,9 +68,6 @@ class Muon(torch.optim.Optimizer):
 def orthogonalize_all(matrices: list[Tensor], steps: int) -> list[Tensor]:
     """Orthogonalise matrices, those of one shape in one batched product. The results are scaled so that the root mean
     square of an update does not depend on the shape.
-
-    Args:
-        steps: The number of Newton-Schulz iterations.
     """
     # transpose tall matrices: the iteration then multiplies by the smaller of the two Gram matrices
     wide = [matrix.T if matrix.shape[0] > matrix.shape[1] else matrix for matrix in matrices]
@@ -94,7 +89,6 @@ def orthogonalize(stacked: Tensor, steps: int) -> Tensor:
 
     Args:
         stacked: Matrices [count, rows, columns] with rows <= columns.
-        steps: The number of Newton-Schulz iterations.
     """
     first, third, fifth = COEFFICIENTS
     x = stacked.float()

@@ -15,11 +15,7 @@ from .settings import Settings
 
 
 class Optimizers:
-    """One or two torch optimizers that update a model together.
-
-    Args:
-        settings: Uses the optimizer's name, the learning rates, the betas and the weight decay.
-    """
+    """One or two torch optimizers that update a model together."""
 
     def __init__(self, model: nn.Module, settings: Settings) -> None:
         self.names: dict[Tensor, str] = {
@@ -50,7 +46,6 @@ class Optimizers:
 
         Args:
             rate_factor: The learning rate as a fraction of the highest.
-            scaler: Skips the update if scaled gradients overflowed; None without loss scaling.
         """
         for optimizer, highest_rate in self.parts:
             for group in optimizer.param_groups:

@@ -131,11 +131,7 @@ def gather_tensor(tensor: Tensor) -> Tensor:
 
 
 def distribute_like(tensor: Tensor, parameter: Tensor) -> Tensor:
-    """Move a full tensor to a parameter's device, and shard it as the parameter is.
-
-    Args:
-        parameter: A sharded or an ordinary parameter.
-    """
+    """Move a full tensor to a parameter's device, and shard it as the parameter is."""
     tensor = tensor.to(parameter.device)
     if not dist.is_available() or not dist.is_initialized():
         return tensor
@@ -161,9 +157,6 @@ def select_device(name: str | None = None) -> torch.device:
 
     Args:
         name: "cpu", "cuda", "cuda:1", "mps"; None: CUDA if there is a GPU, else MPS, else the CPU.
-
-    Raises:
-        ArgumentError: If there is no such device.
     """
     if name is None:
         if torch.cuda.is_available():
@@ -184,10 +177,6 @@ def connect_world(kind: str, device: torch.device) -> Iterator[World]:
 
     Args:
         kind: "none", "ddp" or "fsdp"; "none" becomes "ddp" if there are several processes.
-        device: The device, or the kind of device: each process on a machine takes its own GPU.
-
-    Raises:
-        TrainingError: If ``kind`` needs processes and torchrun did not start any.
     """
     size = read_variable("WORLD_SIZE", 1)
     if size == 1 and kind == "none":
@@ -231,14 +220,7 @@ def connect_world(kind: str, device: torch.device) -> Iterator[World]:
 
 
 def read_variable(name: str, default: int, least: int = 0) -> int:
-    """Return an integer from the environment.
-
-    Args:
-        default: Its value if it is not set, or empty.
-
-    Raises:
-        ArgumentError: If it is not such an integer.
-    """
+    """Return an integer from the environment."""
     text = os.environ.get(name) or str(default)
     if not (text.isascii() and text.isdigit() and least <= int(text) < 2**31):
         raise ArgumentError(f"the environment variable {name} must be an integer from {least}, not {text[:40]!r}")

@@ -10,11 +10,7 @@ from torch import nn
 
 
 class ParameterAverage:
-    """The exponential moving average of a model's parameters.
-
-    Args:
-        decay: The decay rate, such as 0.999.
-    """
+    """The exponential moving average of a model's parameters."""
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.model = model

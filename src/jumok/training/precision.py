@@ -29,11 +29,7 @@ def choose_precision(device: torch.device) -> str:
 
 
 class Precision:
-    """Autocast for the forward pass, and loss scaling for the backward pass if the type is float16.
-
-    Args:
-        name: "float32", "bfloat16" or "float16".
-    """
+    """Autocast for the forward pass, and loss scaling for the backward pass if the type is float16."""
 
     def __init__(self, name: str, device: torch.device) -> None:
         self.device = device
@@ -65,11 +61,7 @@ class Precision:
         return {} if self.scaler is None else {name: float(value) for name, value in self.scaler.state_dict().items()}
 
     def restore(self, name: str, scaler_state: dict[str, float]) -> None:
-        """Continue with the dtype that the run started with, even if it now trains on another device.
-
-        Args:
-            scaler_state: What ``state`` returned.
-        """
+        """Continue with the dtype that the run started with, even if it now trains on another device."""
         if name != self.name:
             self._set_type(name)
         if self.scaler is not None and scaler_state:

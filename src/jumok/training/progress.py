@@ -31,20 +31,10 @@ class ProgressDisplay:
         """Start showing progress."""
 
     def show_step(self, step: int, loss: float, speed: float) -> None:
-        """Show the progress of the training.
-
-        Args:
-            step: The number of updates so far.
-            speed: Targets per second.
-        """
+        """Show the progress of the training."""
 
     def show_evaluation(self, step: int, metrics: dict[str, float], best: bool) -> None:
-        """Show the metrics of an evaluation.
-
-        Args:
-            step: The number of updates so far.
-            best: True if no earlier evaluation was better.
-        """
+        """Show the metrics of an evaluation."""
 
     def show_message(self, line: str, transient: bool = False) -> None:
         """Show a message.
@@ -65,8 +55,6 @@ class LineDisplay(ProgressDisplay):
     """Prints plain lines: one every few seconds, and one for each evaluation.
 
     Args:
-        out: Where lines are printed; None = standard error.
-        every: Seconds between two lines of progress.
         evaluations_every: Seconds between two lines for evaluations; the last evaluation is always printed.
     """
 
@@ -188,9 +176,6 @@ def format_number(number: int | float) -> str:
 
 def format_duration(seconds: int | float) -> str:
     """Format a duration.
-
-    Args:
-        seconds: The duration in seconds.
 
     >>> format_duration(3900), format_duration(200), format_duration(12.7)
     ('1 h 05 min', '3 min 20 s', '12 s')

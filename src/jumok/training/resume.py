@@ -74,14 +74,7 @@ class TrainingState:
 
 
 def save_checkpoint(state: TrainingState, run: Path, best: bool) -> Path:
-    """Save this step as a new checkpoint, update the pointers, and remove old checkpoints. All processes take part.
-
-    Args:
-        best: True if this is the best checkpoint so far.
-
-    Returns:
-        The folder of the checkpoint.
-    """
+    """Save this step as a new checkpoint, update the pointers, and remove old checkpoints. All processes take part."""
     world, task = state.world, state.task
     tensors = {name: gather_tensor(parameter.detach()) for name, parameter in state.model.named_parameters()}
     trained: dict[str, Tensor] = {}
@@ -132,17 +125,7 @@ def _remove_old_checkpoints(run: Path, keep: int, best_step: int) -> None:
 
 
 def restore_checkpoint(state: TrainingState, run: Path, report: Callable[[str], None]) -> bool:
-    """Restore the newest undamaged checkpoint.
-
-    Args:
-        report: Called with a sentence about each damaged checkpoint.
-
-    Returns:
-        True if there was a checkpoint.
-
-    Raises:
-        TrainingError: If all checkpoints are damaged, or the checkpoint is of a different model.
-    """
+    """Restore the newest undamaged checkpoint."""
     newest = state.world.broadcast(_find_newest(run, report) if state.world.is_main else None)
     if newest is None:
         return False
@@ -251,11 +234,7 @@ def _check_config(model: Model, checkpoint: Path) -> None:
 
 
 def refuse_differences(saved: dict[str, Any], current: dict[str, Any], problem: str) -> None:
-    """Raise TrainingError if two dictionaries differ; the message names the first three differences.
-
-    Args:
-        current: The same facts now.
-    """
+    """Raise TrainingError if two dictionaries differ; the message names the first three differences."""
     differences = describe_differences(saved, current)
     if differences:
         raise TrainingError(f"{problem}: {differences}")
@@ -263,9 +242,6 @@ def refuse_differences(saved: dict[str, Any], current: dict[str, Any], problem: 
 
 def describe_differences(saved: dict[str, Any], current: dict[str, Any]) -> str:
     """Return the first three differences of two dictionaries; an empty text if they are equal.
-
-    Args:
-        current: The same facts now.
 
     >>> describe_differences({"steps": 20, "seed": 1}, {"steps": 30, "seed": 1})
     'steps was 20 and is now 30'
@@ -299,11 +275,7 @@ def gather_generators(world: World) -> dict[str, Tensor]:
 
 
 def restore_generators(world: World, states: dict[str, Tensor]) -> None:
-    """Restore this process's random generators. A new process starts from the first one's seed plus its rank.
-
-    Args:
-        states: What ``gather_generators`` returned.
-    """
+    """Restore this process's random generators. A new process starts from the first one's seed plus its rank."""
     cpu_state = states.get(f"generator.cpu.{world.rank}")
     if cpu_state is not None:
         torch.set_rng_state(cpu_state)

@@ -67,9 +67,6 @@ def compute_rate_factor(settings: Settings, step: int) -> float:
     """Return the learning rate of an update as a fraction of the highest: linear warm-up, then half a cosine
     (Loshchilov and Hutter 2017).
 
-    Args:
-        settings: Uses ``steps``, ``warmup`` and ``final_rate``.
-
     >>> settings = Settings(steps=100, warmup=9, final_rate=0.0)
     >>> [round(compute_rate_factor(settings, step), 2) for step in (0, 9, 99)]
     [0.1, 1.0, 0.0]

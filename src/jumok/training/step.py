@@ -27,11 +27,7 @@ class StepResult:
 
 
 def train_step(state: TrainingState) -> StepResult:
-    """Update the model once.
-
-    Raises:
-        TrainingError: If the loss or the gradients are not finite.
-    """
+    """Update the model once."""
     task, world, precision, progress = state.task, state.world, state.precision, state.progress
     settings = task.settings
 

@@ -35,11 +35,7 @@ class Batch:
     count: int
 
     def to(self, device: torch.device) -> Batch:
-        """Return this batch on a device.
-
-        Args:
-            device: Where the tensors should be.
-        """
+        """Return this batch on a device."""
         if self.targets.device == device:
             return self
         inputs = {name: tensor.to(device) for name, tensor in self.inputs.items()}
@@ -103,11 +99,7 @@ class Task:
 
 
 def apply_epochs(task: Task) -> Task:
-    """Return a task whose number of steps follows from its number of epochs; without epochs, the task itself.
-
-    Raises:
-        ArgumentError: If the task has no fixed number of examples.
-    """
+    """Return a task whose number of steps follows from its number of epochs; without epochs, the task itself."""
     epochs, batch = task.settings.epochs, task.settings.batch
     if epochs is None:
         return task

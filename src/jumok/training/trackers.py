@@ -18,11 +18,7 @@ class Tracker:
         """Start tracking."""
 
     def send(self, step: int, metrics: dict[str, float]) -> None:
-        """Send the metrics of a step.
-
-        Args:
-            step: The number of updates so far.
-        """
+        """Send the metrics of a step."""
 
     def close(self) -> None:
         """Stop tracking."""
@@ -107,15 +103,7 @@ class TrackedDisplay(ProgressDisplay):
 
 
 def add_trackers(display: ProgressDisplay, folder: Path, tensorboard: bool, wandb: bool) -> ProgressDisplay:
-    """Return a display that also sends metrics to the selected trackers.
-
-    Args:
-        tensorboard: Write TensorBoard events.
-        wandb: Send metrics to Weights & Biases.
-
-    Raises:
-        TrainingError: If the package of a selected tracker is not installed.
-    """
+    """Return a display that also sends metrics to the selected trackers."""
     trackers: list[Tracker] = []
     if tensorboard:
         trackers.append(TensorBoard())

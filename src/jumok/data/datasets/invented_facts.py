@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from typing import Literal
 
 from jumok.data.batches.split import hash_to_fraction
@@ -40,10 +41,11 @@ class FactKind:
     held_out_questions: tuple[str, ...]
 
 
-FACT_KINDS = {
-    name: FactKind(**{key: tuple(entry) if isinstance(entry, list) else entry for key, entry in kind.items()})
+_FACT_FIELDS: dict[str, dict[str, Any]] = {
+    name: {key: tuple(entry) if isinstance(entry, list) else entry for key, entry in kind.items()}
     for name, kind in tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8")).items()
 }
+FACT_KINDS = {name: FactKind(**fields) for name, fields in _FACT_FIELDS.items()}
 
 
 @dataclass(frozen=True)

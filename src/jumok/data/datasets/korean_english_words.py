@@ -116,10 +116,11 @@ TIMES = [
     *_list_times(_TIMES["future"], "future"),
 ]
 ADVERBS: list[list[str]] = _WORDS["adverbs"]
-VERBS = [
-    Verb(**{name: tuple(entry) if isinstance(entry, list) else entry for name, entry in verb.items()})
+_VERB_FIELDS: list[dict[str, Any]] = [
+    {name: tuple(entry) if isinstance(entry, list) else entry for name, entry in verb.items()}
     for verb in _WORDS["verbs"]
 ]
+VERBS = [Verb(**fields) for fields in _VERB_FIELDS]
 ADJECTIVES = [Adjective(*row) for row in _WORDS["adjectives"]]
 THING_ADJECTIVES = [Adjective(*row) for row in _WORDS["thing_adjectives"]]
 

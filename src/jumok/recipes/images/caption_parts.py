@@ -63,32 +63,20 @@ def set_tokens(config: CaptionerConfig, tokenizer: Tokenizer, texts: list[str]) 
 
 
 def load_or_learn_tokenizer(request: TrainingRequest, texts: list[str]) -> Tokenizer:
-    """Load the run's tokenizer, or learn one from the training captions.
-
-    Args:
-        request: The training request; its option ``vocabulary`` is the number of tokens.
-    """
+    """Load the run's tokenizer, or learn one from the training captions."""
     vocabulary = request.take_options(CaptionOptions).vocabulary
     return load_or_create_tokenizer(request, lambda: learn_tokenizer(texts, vocabulary, SPECIAL_TOKENS))
 
 
 def create_caption_batch(images: Tensor, captions: list[list[int]], config: CaptionerConfig) -> Batch:
-    """Return a batch for training: the decoder reads a caption behind the start token and predicts the next tokens.
-
-    Args:
-        images: The images or regions of the batch.
-    """
+    """Return a batch for training: the decoder reads a caption behind the start token and predicts the next tokens."""
     target, _ = pad_sequences([[config.start, *tokens] for tokens in captions], config.pad)
     answers, _ = pad_sequences([[*tokens, config.end] for tokens in captions], IGNORE_INDEX)
     return Batch({"images": images, "target": target}, answers, int((answers != IGNORE_INDEX).sum()))
 
 
 def generate_captions(model: Model, images: Float[Tensor, image * axes], tokenizer: Tokenizer) -> list[str]:
-    """Generate a caption for each image by greedy decoding.
-
-    Args:
-        images: The normalised images, or the features of their regions.
-    """
+    """Generate a caption for each image by greedy decoding."""
     assert isinstance(model, Captioner)
     limit, ends = model.config.length, frozenset({model.config.end})
     captions: list[str] = []
@@ -114,11 +102,7 @@ def score_captions(captions: list[str], references: list[str]) -> dict[str, floa
 def build_caption_report(
     references: list[str], captions: list[str], nearest: list[str], similarity: str
 ) -> dict[str, Any]:
-    """Return the scores of held-out captions and some examples.
-
-    Args:
-        nearest: For comparison, the captions of the most similar training images.
-    """
+    """Return the scores of held-out captions and some examples."""
     rows = list(zip(references, captions, nearest, strict=True))[:REPORTED_SAMPLES]
     return {
         **score_captions(captions, references),

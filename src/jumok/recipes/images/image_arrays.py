@@ -51,11 +51,7 @@ class LabelledPixels(NamedTuple):
     texts: list[str]
 
     def select(self, indices: Iterable[int]) -> LabelledPixels:
-        """Return the selected images.
-
-        Args:
-            indices: The images to return, counted from 0.
-        """
+        """Return the selected images."""
         chosen = list(indices)
         return LabelledPixels(self.pixels[chosen], [self.texts[index] for index in chosen])
 
@@ -69,12 +65,7 @@ def get_image_folder(request: TrainingRequest) -> str:
 def load_or_resize_images(
     request: TrainingRequest, files: Iterable[tuple[Path, str]], preparation: Preparation, problems: ProblemLog
 ) -> LabelledPixels:
-    """Resize images and store them in the run's folder; a resumed run reads them from there.
-
-    Args:
-        preparation: The size and the channels; its mean and deviation are not applied.
-        problems: Collects the files that cannot be read.
-    """
+    """Resize images and store them in the run's folder; a resumed run reads them from there."""
     path = request.folder / IMAGES_FILE
     if path.is_file():
         return _load_images(path)
@@ -100,12 +91,7 @@ def load_or_resize_images(
 
 
 def convert_to_bytes(image: object, preparation: Preparation) -> UInt8[Tensor, "channel row column"]:
-    """Resize an image and return its pixels as bytes.
-
-    Args:
-        image: A file or a Pillow image.
-        preparation: The size and the channels; its mean and deviation are not applied.
-    """
+    """Resize an image and return its pixels as bytes."""
     channels = preparation.channels
     without_scaling = replace(preparation, rescale=1.0, mean=(0.0,) * channels, std=(1.0,) * channels)
     return without_scaling.apply(image).round().to(torch.uint8)
@@ -120,22 +106,13 @@ def _load_images(path: Path) -> LabelledPixels:
 
 
 def normalise(pixels: PixelBytes, preparation: Preparation) -> NormalisedImages:
-    """Convert pixel bytes to the normalised floats that a model reads.
-
-    Args:
-        pixels: The images as bytes.
-        preparation: The factor, mean and deviation of each channel.
-    """
+    """Convert pixel bytes to the normalised floats that a model reads."""
     mean, std = (torch.tensor(numbers)[:, None, None] for numbers in (preparation.mean, preparation.std))
     return (pixels.float() * preparation.rescale - mean) / std
 
 
 def create_preparation(config: ImageConfig, loaded: Loaded | None) -> Preparation:
-    """Return the preparation of the loaded model, or one with the config's image size.
-
-    Args:
-        loaded: The model to start from; None = a new model.
-    """
+    """Return the preparation of the loaded model, or one with the config's image size."""
     if loaded is not None and loaded.preparation is not None:
         return loaded.preparation
     rows, columns = config.image
@@ -143,11 +120,7 @@ def create_preparation(config: ImageConfig, loaded: Loaded | None) -> Preparatio
 
 
 def measure_preparation(pixels: PixelBytes, preparation: Preparation) -> Preparation:
-    """Return the preparation that gives each channel mean 0 and standard deviation 1 over these images.
-
-    Args:
-        pixels: The training images as bytes.
-    """
+    """Return the preparation that gives each channel mean 0 and standard deviation 1 over these images."""
     channels = [channel.float() / 255 for channel in pixels.transpose(0, 1).flatten(1)]
     mean = tuple(round(float(channel.mean()), 4) for channel in channels)
     std = tuple(max(round(float(channel.std()), 4), 1e-3) for channel in channels)
@@ -155,11 +128,7 @@ def measure_preparation(pixels: PixelBytes, preparation: Preparation) -> Prepara
 
 
 def hash_images(pixels: PixelBytes) -> list[str]:
-    """Return the SHA-256 of each image; equal images have equal hashes, whatever their files are called.
-
-    Args:
-        pixels: The images as bytes.
-    """
+    """Return the SHA-256 of each image; equal images have equal hashes, whatever their files are called."""
     return [hashlib.sha256(image.numpy().tobytes()).hexdigest() for image in pixels.contiguous()]
 
 
@@ -177,8 +146,6 @@ def move_images(
 
     Args:
         moves: Four numbers from -1 to 1 for each image: rotation, shift in columns, shift in rows, mirroring.
-        turn: The largest rotation in degrees.
-        flip: Mirror the images whose fourth number is negative.
     """
     if not (shift or turn or flip):
         return images
@@ -202,12 +169,7 @@ def convert_to_array(image: UInt8[Tensor, "channel row column"]) -> UInt8[Tensor
 def save_sheet(
     request: TrainingRequest, path: Path, pixels: PixelBytes, expected: list[str], predicted: list[str], title: str
 ) -> dict[str, str]:
-    """Draw images with their expected and predicted texts, and return the report's field with the file's name.
-
-    Args:
-        request: The training request; its ``report`` receives a message if the sheet cannot be drawn.
-        predicted: The model's text for each image.
-    """
+    """Draw images with their expected and predicted texts, and return the report's field with the file's name."""
     if not len(pixels):
         return {}
     try:

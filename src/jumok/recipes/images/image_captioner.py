@@ -83,12 +83,7 @@ def get_caption_defaults(request: TrainingRequest) -> Defaults:
 
 @recipe(get_caption_defaults, CaptionOptions, stored=IMAGES_FILE)
 def caption(request: TrainingRequest) -> Task:
-    """Train a captioner on the names of emoji, or on the user's own images or region features with captions.
-
-    Args:
-        request: The training request; ``--data`` is a folder of images or region features with captions, by default
-            emoji.
-    """
+    """Train a captioner on the names of emoji, or on the user's own images or region features with captions."""
     require_sacrebleu()
     if has_region_features(request):
         return create_region_task(request)

@@ -118,11 +118,7 @@ def get_image_defaults(request: TrainingRequest) -> Defaults:
 
 @recipe(get_image_defaults, ImageOptions, stored=IMAGES_FILE)
 def image(request: TrainingRequest) -> Task:
-    """Train a ViT on MNIST, or another model on other images.
-
-    Args:
-        request: The training request; ``--data`` is a folder with one folder for each class, by default MNIST.
-    """
+    """Train a ViT on MNIST, or another model on other images."""
     options = request.take_options(ImageOptions)
     if request.data is not None and "set" in request.changes:
         raise ArgumentError("set of the image recipe applies only without --data; remove it")
@@ -235,11 +231,7 @@ def _copy_loaded_parameters(model: Model, loaded: Loaded, names: tuple[str, ...]
 
 @torch.inference_mode()
 def compute_logits(model: Model, pixels: PixelBytes, preparation: Preparation) -> Float[Tensor, "image classes"]:
-    """Return the class logits of every image.
-
-    Args:
-        pixels: The images as bytes.
-    """
+    """Return the class logits of every image."""
     logits = [
         model(normalise(batch, preparation).to(model.device)).logits.float().cpu()
         for batch in pixels.split(EVALUATION_BATCH)

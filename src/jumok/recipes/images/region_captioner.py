@@ -57,11 +57,7 @@ def has_region_features(request: TrainingRequest) -> bool:
 
 
 def create_region_task(request: TrainingRequest) -> Task:
-    """Build the training task of a captioner that reads regions.
-
-    Args:
-        request: The training request; ``--data`` is a folder with region features and a table of captions.
-    """
+    """Build the training task of a captioner that reads regions."""
     for name in ("shift", "turn"):
         if name in request.changes:
             raise ArgumentError(f"{name} moves the pixels of images; it does not apply to features of regions")

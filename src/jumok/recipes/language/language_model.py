@@ -92,21 +92,13 @@ def _get_defaults(request: TrainingRequest, config: GPTConfig, settings: dict[st
 
 @recipe(get_text_defaults, TextOptions, stored=STORED_INDEX)
 def text(request: TrainingRequest) -> Task:
-    """Train a GPT with the size, batches and steps of nanoGPT's setting for a CPU.
-
-    Args:
-        request: The training request; ``--data`` is texts, by default Shakespeare.
-    """
+    """Train a GPT with the size, batches and steps of nanoGPT's setting for a CPU."""
     return _create_task(request, TEXT_CONFIG, request.take_settings(**get_text_defaults(request).settings))
 
 
 @recipe(get_text_fast_defaults, TextOptions, stored=STORED_INDEX)
 def text_fast(request: TrainingRequest) -> Task:
-    """Train a GPT of the same size on the same text in a third of the time.
-
-    Args:
-        request: The training request; ``--data`` is texts, by default Shakespeare.
-    """
+    """Train a GPT of the same size on the same text in a third of the time."""
     return _create_task(request, FAST_CONFIG, request.take_settings(**get_text_fast_defaults(request).settings))
 
 

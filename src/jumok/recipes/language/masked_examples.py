@@ -67,9 +67,6 @@ class MaskedExamples:
         """Mask these examples for training, and return one part of them.
 
         All parts are masked together, so that the masks do not depend on the number of parts.
-
-        Args:
-            part: The part to return, from 0.
         """
         tokens, token_mask, maskable = self.read_and_pad(paragraphs, numbers)
         inputs, positions = mask_for_training(tokens, maskable, self.tokenizer, generator)
@@ -144,11 +141,7 @@ class MaskedExamples:
     def write_report(
         self, model: Model, train: TokenShards, held_out: TokenShards, numbers: list[int]
     ) -> dict[str, Any]:
-        """Return the report's fields: scores on held-out examples, and predictions for a few of them.
-
-        Args:
-            train: The training paragraphs; their most frequent token is the constant guess.
-        """
+        """Return the report's fields: scores on held-out examples, and predictions for a few of them."""
         most_frequent = int(count_tokens(train).argmax())
         scores = self.score(model, held_out, numbers, most_frequent)
         texts = [held_out.read_list(number).tolist() for number in numbers]
@@ -167,11 +160,7 @@ class MaskedExamples:
 
 
 def count_tokens(tokens: TokenShards) -> Int[Tensor, " vocabulary"]:
-    """Count how often each token occurs.
-
-    Args:
-        tokens: The stored tokens; they are read piece by piece.
-    """
+    """Count how often each token occurs."""
     counts = torch.zeros(tokens.vocabulary, dtype=torch.long)
     for start in range(0, len(tokens), 2**20):
         piece = tokens.read_tokens(start, min(2**20, len(tokens) - start))

@@ -77,11 +77,7 @@ def get_masked_defaults(request: TrainingRequest) -> Defaults:
 
 
 def create_masked_task(request: TrainingRequest) -> Task:
-    """Train a small BERT or long-text encoder to predict masked tokens, or continue with an existing one.
-
-    Args:
-        request: The training request; ``--data`` is texts, by default books of Project Gutenberg.
-    """
+    """Train a small BERT or long-text encoder to predict masked tokens, or continue with an existing one."""
     loaded = request.load_start()
     defaults = get_masked_defaults(request).settings
     if loaded is not None and isinstance(loaded.model, Long):
@@ -141,11 +137,7 @@ masked = recipe(get_masked_defaults, MaskedOptions, stored=FACTS_FILE)(create_ma
 
 
 def compute_masked_loss(model: nn.Module, batch: Batch) -> Tensor:
-    """Return the cross-entropy of the masked tokens, summed.
-
-    Args:
-        batch: Its inputs include ``positions_to_score``; its targets are the tokens at these positions.
-    """
+    """Return the cross-entropy of the masked tokens, summed."""
     return functional.cross_entropy(model(**batch.inputs).logits, batch.targets, reduction="sum")
 
 

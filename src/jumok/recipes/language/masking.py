@@ -24,10 +24,6 @@ def mask_for_training(
     """Return the model's input, and True at the positions that it has to predict.
 
     Some of these positions keep their token and some get a random one, so that the model has to predict every token.
-
-    Args:
-        tokens: Token ids [batch, length].
-        maskable: [batch, length], True where a token may be masked.
     """
     positions = choose_positions(maskable, generator)
     replacement = torch.rand(tokens.shape, generator=generator)
@@ -43,8 +39,6 @@ def mask_for_evaluation(
     """Return the model's input, with the mask token at every position to predict, and True at these positions.
 
     Args:
-        tokens: Token ids [batch, length].
-        maskable: [batch, length], True where a token may be masked.
         number: The index of the batch; the same index gives the same positions.
     """
     positions = choose_positions(maskable, torch.Generator().manual_seed(EVALUATION_SEED + number))
@@ -52,11 +46,7 @@ def mask_for_evaluation(
 
 
 def choose_positions(maskable: TokenFlags, generator: torch.Generator) -> TokenFlags:
-    """Choose 15 % of each row's maskable positions at random, at least one.
-
-    Args:
-        maskable: [batch, length], True where a token may be masked.
-    """
+    """Choose 15 % of each row's maskable positions at random, at least one."""
     ranks = torch.rand(maskable.shape, generator=generator).masked_fill(~maskable, 2.0).argsort(-1).argsort(-1)
     counts = (maskable.sum(-1, keepdim=True) * SHARE).round().clamp_min(1)
     return (ranks < counts) & maskable
@@ -84,11 +74,7 @@ def list_ordinary_tokens(tokenizer: Tokenizer) -> Int[Tensor, " tokens"]:
 
 
 def find_surrounding_tokens(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
-    """Return the special tokens that the tokenizer puts around a text: [CLS] and [SEP], <s> and </s>, or none.
-
-    Raises:
-        ArgumentError: The tokenizer encodes a text differently when it adds special tokens.
-    """
+    """Return the special tokens that the tokenizer puts around a text: [CLS] and [SEP], <s> and </s>, or none."""
     text = tokenizer.encode("a", special=False)
     with_special = tokenizer.encode("a")
     for start in range(len(with_special) - len(text) + 1):

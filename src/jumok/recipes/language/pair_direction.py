@@ -18,13 +18,6 @@ SAMPLED_PAIRS = 1000  # pairs from which the languages of the columns are detect
 def find_korean_column(pairs: Iterable[TextPair], columns: tuple[str | None, str | None]) -> int:
     """Return which column is Korean, 0 or 1: the one with Hangul in most texts, or the one whose name says so.
 
-    Args:
-        pairs: The pairs; the first 1,000 are read.
-        columns: The names of the two columns, if the user gave them.
-
-    Raises:
-        ArgumentError: If neither the letters nor the names tell the two languages.
-
     >>> find_korean_column([("school", "학교"), ("OK", "확인")], (None, None))
     1
     """
@@ -44,16 +37,7 @@ def find_korean_column(pairs: Iterable[TextPair], columns: tuple[str | None, str
 
 
 def check_columns(direction: str, columns: tuple[str | None, str | None], korean: int) -> None:
-    """Refuse a direction that contradicts the columns that the user named.
-
-    Args:
-        direction: "ko-en", "en-ko" or "both".
-        columns: The names of the source and the target column, if the user gave them.
-        korean: Which of the two columns is Korean, 0 or 1.
-
-    Raises:
-        ArgumentError: If the named source column is the target of the direction.
-    """
+    """Refuse a direction that contradicts the columns that the user named."""
     is_reversed = direction == ("en-ko", "ko-en")[korean]
     if is_reversed and None not in columns:
         raise ArgumentError(
@@ -69,9 +53,7 @@ def arrange_pairs(pairs: Iterable[TextPair], direction: str, korean: int, side: 
     of its texts is held out, so that no held-out source is known from the other direction.
 
     Args:
-        direction: "ko-en", "en-ko" or "both".
         korean: Which of the two columns is Korean, 0 or 1.
-        side: "train" or "held-out".
     """
     for pair in pairs:
         korean_text, english_text = pair[korean], pair[1 - korean]

@@ -55,11 +55,7 @@ class ParagraphOptions(Options):
 
 
 def load_or_learn_tokenizer(request: TrainingRequest) -> Tokenizer:
-    """Load the run's tokenizer, or learn it from the training paragraphs.
-
-    Args:
-        request: The training request; its option ``vocabulary`` is the number of tokens.
-    """
+    """Load the run's tokenizer, or learn it from the training paragraphs."""
     vocabulary = request.take_options(ParagraphOptions).vocabulary
 
     def learn() -> Tokenizer:
@@ -75,7 +71,6 @@ def prepare_paragraphs(
     """Encode the paragraphs and store them in the run's folder; a resumed run reads them from there.
 
     Args:
-        max_tokens: The longest example; longer paragraphs are cut into several.
         joint: If given, consecutive paragraphs are joined by these tokens, and every example has exactly
             ``max_tokens`` tokens; tokens that are left over at the end are dropped. None = an example is a paragraph.
     """
@@ -163,9 +158,6 @@ def _read_paragraphs(request: TrainingRequest, side: Split, problems: ProblemLog
 
 def split_paragraphs(pieces: Iterable[TextPiece]) -> Iterator[str]:
     """Yield the text between empty lines, each paragraph as one line.
-
-    Args:
-        pieces: Pieces of documents in order; a paragraph may continue from one piece to the next.
 
     >>> list(split_paragraphs([TextPiece("One\\n  two\\n\\nthree\\n", False), TextPiece("four\\n", True)]))
     ['One two', 'three four']

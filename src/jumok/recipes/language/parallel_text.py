@@ -73,19 +73,11 @@ class ParallelText:
         return self.tokens.lists // 2
 
     def read_pair(self, number: int) -> TokenPair:
-        """Return the tokens of a training pair.
-
-        Args:
-            number: The number of the pair, from 0.
-        """
+        """Return the tokens of a training pair."""
         return self.tokens.read_list(2 * number).tolist(), self.tokens.read_list(2 * number + 1).tolist()
 
     def measure_length(self, number: int) -> int:
-        """Return the key by which pairs are grouped: target length first, because computing its logits costs the most.
-
-        Args:
-            number: The number of the pair, from 0.
-        """
+        """Return the key that groups pairs: target length first, because computing its logits costs the most."""
         return 1000 * len(self.tokens.read_list(2 * number + 1)) + len(self.tokens.read_list(2 * number))
 
     def summarize(self) -> DataSummary:
@@ -136,11 +128,7 @@ class PairOptions(Options):
 
 
 def load_or_learn_tokenizer(request: TrainingRequest) -> Tokenizer:
-    """Load the run's tokenizer, or learn one for both languages from the training pairs.
-
-    Args:
-        request: The training request; its option ``vocabulary`` is the number of tokens.
-    """
+    """Load the run's tokenizer, or learn one for both languages from the training pairs."""
     vocabulary = request.take_options(PairOptions).vocabulary
     is_generated = _select_pair_data(request) == SENTENCES
     if is_generated and "vocabulary" in request.changes:
@@ -157,12 +145,7 @@ def load_or_learn_tokenizer(request: TrainingRequest) -> Tokenizer:
 
 
 def prepare_pairs(request: TrainingRequest, tokenizer: Tokenizer, end: int, context_length: int | None) -> ParallelText:
-    """Encode the pairs and store them in the run's folder; a resumed run reads them from there.
-
-    Args:
-        request: The training request; its option ``longest`` is the largest number of tokens of a text.
-        context_length: The longest sequence that the model reads; None = unlimited.
-    """
+    """Encode the pairs and store them in the run's folder; a resumed run reads them from there."""
     direction = _get_direction(request)
     max_tokens = request.take_options(PairOptions).longest
     if context_length is not None:

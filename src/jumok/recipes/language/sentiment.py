@@ -92,11 +92,7 @@ def get_sentiment_defaults(request: TrainingRequest) -> Defaults:
 
 @recipe(get_sentiment_defaults, SentimentOptions)
 def sentiment(request: TrainingRequest) -> Task:
-    """Train a classifier on short English texts with three classes, or on the user's own labelled texts.
-
-    Args:
-        request: The training request; ``--data`` is labelled texts, by default the catalogue's.
-    """
+    """Train a classifier on short English texts with three classes, or on the user's own labelled texts."""
     require_scikit_learn()
     texts = read_split_texts(request)
     names = list_class_names([label for part in texts for _, label in part], request.data or "the sentiment set")
@@ -168,12 +164,7 @@ def _create_or_continue_model(
 
 
 def create_weighted_loss(class_weights: Float[Tensor, " classes"], smoothing: float) -> Loss:
-    """Return a function that computes the cross-entropy with a weight for each class, summed over the texts.
-
-    Args:
-        class_weights: The weight of each class; see ``compute_class_weights``.
-        smoothing: The share of each target that is spread over all classes, from 0 to 1.
-    """
+    """Return a function that computes the cross-entropy with a weight for each class, summed over the texts."""
 
     def loss(model: nn.Module, batch: Batch) -> Tensor:
         logits = model(**batch.inputs).logits

@@ -52,14 +52,7 @@ class SplitTexts(NamedTuple):
 
 
 def read_split_texts(request: TrainingRequest) -> SplitTexts:
-    """Read the labelled texts and split them into three parts.
-
-    Args:
-        request: The training request; ``--data`` is the user's own texts, by default the catalogue's.
-
-    Raises:
-        ArgumentError: All training texts have the same label.
-    """
+    """Read the labelled texts and split them into three parts."""
     name = select_dataset(request, "sentiment", text_corpora.LABELLED_TEXTS)
     if name is not None:
         read = text_corpora.LABELLED_TEXTS[name]
@@ -110,10 +103,6 @@ def summarize_texts(texts: SplitTexts) -> DataSummary:
 
 def learn_words(texts: list[str], vocabulary: int, special: dict[str, str]) -> Tokenizer:
     """Learn a tokenizer of lower-case words and punctuation marks that occur at least twice.
-
-    Args:
-        vocabulary: The largest number of tokens; the most frequent words are kept.
-        special: The special tokens by their role; "unknown" is required.
 
     >>> tokenizer = learn_words(["Good film, good cast", "A good film."], 300, {"unknown": "<unk>"})
     >>> [tokenizer.id_to_token(token) for token in tokenizer.encode("GOOD film!")]

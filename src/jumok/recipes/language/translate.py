@@ -99,11 +99,7 @@ def get_translate_defaults(request: TrainingRequest) -> Defaults:
 
 @recipe(get_translate_defaults, TranslateOptions, stored=FACTS_FILE)
 def translate(request: TrainingRequest) -> Task:
-    """Train a model to translate: English and Korean texts of user interfaces, or the user's own pairs.
-
-    Args:
-        request: The training request; ``--data`` is pairs of texts, by default the catalogue's.
-    """
+    """Train a model to translate: English and Korean texts of user interfaces, or the user's own pairs."""
     require_sacrebleu()
     options = request.take_options(TranslateOptions)
     settings = request.take_settings(**get_translate_defaults(request).settings)
@@ -232,11 +228,7 @@ def _continue_model(request: TrainingRequest, loaded: Loaded) -> tuple[Translato
 
 
 def create_smoothed_loss(share: float) -> Loss:
-    """Return a function that computes the cross-entropy with label smoothing, summed over the targets.
-
-    Args:
-        share: The share of each target that is spread over all tokens, from 0 to 1.
-    """
+    """Return a function that computes the cross-entropy with label smoothing, summed over the targets."""
 
     def loss(model: nn.Module, batch: Batch) -> Tensor:
         logits = model(**batch.inputs).logits
@@ -254,12 +246,7 @@ def create_smoothed_loss(share: float) -> Loss:
 def translate_texts(
     model: Model, tokenizer: Tokenizer, sources: list[str], beams: int = 1, limit: int = 128
 ) -> list[str]:
-    """Translate every text, in batches of similar length.
-
-    Args:
-        beams: 1 = greedy decoding; more = beam search.
-        limit: The largest number of tokens in a translation.
-    """
+    """Translate every text, in batches of similar length."""
     context_length = model.context_length
     ends = set(tokenizer.ends)
     if model.end_token is not None:

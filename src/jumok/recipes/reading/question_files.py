@@ -15,15 +15,7 @@ MAX_PASSAGES = 1000
 
 
 def read_questions(paths: str, problems: ProblemLog) -> list[PassageQuestion]:
-    """Read one question from each line: {"question": "...", "passages": ["...", "..."], "answer": "..."}.
-
-    Args:
-        paths: A JSONL file or a folder of them.
-        problems: Receives unusable lines, by file and line number.
-
-    Raises:
-        DataError: If there is no question.
-    """
+    """Read one question from each line: {"question": "...", "passages": ["...", "..."], "answer": "..."}."""
     questions = []
     for path in list_files(paths, problems):
         if get_extension(path) != EXTENSION:

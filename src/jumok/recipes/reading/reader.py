@@ -78,11 +78,7 @@ def get_reader_defaults(request: TrainingRequest) -> Defaults:
 
 @recipe(get_reader_defaults, ReaderOptions)
 def reader(request: TrainingRequest) -> Task:
-    """Train a Fusion-in-Decoder on generated questions with passages, or on the user's own.
-
-    Args:
-        request: The training request; ``--data`` is JSONL with "question", "passages" and "answer" in each line.
-    """
+    """Train a Fusion-in-Decoder on generated questions with passages, or on the user's own."""
     options = request.take_options(ReaderOptions)
     settings = request.take_settings(**SETTINGS)
     own_questions = _read_own_questions(request) if request.data is not None else None
@@ -149,11 +145,7 @@ def _choose_model(config: TransformerConfig, tokenizer: Tokenizer) -> tuple[type
 
 
 def find_separator(tokenizer: Tokenizer) -> int:
-    """Return the token that begins a passage.
-
-    Raises:
-        ArgumentError: If the tokenizer has no such token.
-    """
+    """Return the token that begins a passage."""
     tokens = tokenizer.encode(SPECIAL_TOKENS["separator"], special=False)
     if len(tokens) != 1:
         raise ArgumentError(f"the tokenizer has no token {SPECIAL_TOKENS['separator']}")

@@ -37,11 +37,7 @@ def make_report_questions(count: int, passages: int, names: NamePart, held_out: 
 
 
 def build_generated_report(model: Model, texts: ReadingTexts, count: int, limit: int) -> dict[str, Any]:
-    """Return the report on generated questions.
-
-    Args:
-        limit: The largest number of tokens of an answer.
-    """
+    """Return the report on generated questions."""
     rows = []
     for name, names, held_out in CONDITIONS:
         row: dict[str, Any] = {"questions": name}
@@ -72,11 +68,7 @@ def build_generated_report(model: Model, texts: ReadingTexts, count: int, limit:
 def build_own_report(
     model: Model, texts: ReadingTexts, examples: Sequence[PassageQuestion], limit: int
 ) -> dict[str, Any]:
-    """Return the report on the user's held-out questions.
-
-    Args:
-        limit: The largest number of tokens of an answer.
-    """
+    """Return the report on the user's held-out questions."""
     answers = texts.answer(model, examples, limit)
     return {
         "try": write_example(examples[0]),
@@ -94,7 +86,6 @@ def report_citations(
 
     Args:
         model: The reader; nothing is reported if it is not a Fusion, whose passages can be cut.
-        examples: The questions. Questions whose right passage is unknown are skipped.
     """
     if not isinstance(model, Fusion):
         return {}

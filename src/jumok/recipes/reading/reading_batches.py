@@ -20,13 +20,7 @@ ANSWER_BATCH = 32
 
 @dataclass(frozen=True)
 class ReadingTexts:
-    """The tokenizer of a reader, and its special tokens.
-
-    Args:
-        tokenizer: Encodes questions, passages and answers.
-        longest: The context length of the model; longer texts are cut.
-        is_apart: Whether the context length is that of a passage with its question, not of the whole source.
-    """
+    """The tokenizer of a reader, and its special tokens."""
 
     tokenizer: Tokenizer
     separator: int

@@ -11,9 +11,6 @@ from jumok.models import Model
 def batch_by_length(lengths: Sequence[int], size: int) -> Iterator[list[int]]:
     """Yield batches of indices, shortest sequences first.
 
-    Args:
-        size: The number of sequences in a batch; the last batch may be smaller.
-
     >>> list(batch_by_length([5, 1, 3], 2))
     [[1, 2], [0]]
     """
@@ -34,9 +31,7 @@ def generate_by_length(
     """Return the model's answer to each prompt, in the order of the prompts and without end tokens.
 
     Args:
-        model: A decoder (prompts are continued) or an encoder-decoder (prompts are sources).
         limit: The largest number of new tokens, or a function of the longest prompt in a batch that returns it.
-        beams: 1 = greedy decoding; more = beam search.
     """
     answers: list[list[int]] = [[] for _ in prompts]
     for indices in batch_by_length([len(prompt) for prompt in prompts], size):

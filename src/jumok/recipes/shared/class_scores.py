@@ -28,19 +28,12 @@ def count_confusions(labels: Classes, predictions: Classes, classes: int) -> Con
 
 
 def compute_accuracy(table: ConfusionTable) -> float:
-    """Return the share of correct predictions in a confusion table.
-
-    Args:
-        table: Counts [label, prediction].
-    """
+    """Return the share of correct predictions in a confusion table."""
     return float(table.diagonal().sum() / table.sum().clamp_min(1))
 
 
 def compute_macro_f1(table: ConfusionTable) -> float:
     """Return the mean of the classes' F1 scores; classes that are neither a label nor a prediction are left out.
-
-    Args:
-        table: Counts [label, prediction].
 
     >>> compute_macro_f1(torch.tensor([[3, 1], [1, 0]]))
     0.375
@@ -72,14 +65,7 @@ def format_confusions(table: ConfusionTable, names: Sequence[str]) -> list[Table
 
 
 def list_class_names(labels: Sequence[str], source: str) -> tuple[str, ...]:
-    """Return the different labels, sorted.
-
-    Args:
-        source: The name of the data, for the error message.
-
-    Raises:
-        ArgumentError: There are fewer than 2 or more than 1,000 different labels.
-    """
+    """Return the different labels, sorted."""
     names = tuple(sorted(set(labels)))
     if not 2 <= len(names) <= MAX_CLASSES:
         examples = ", ".join(repr(name[:40]) for name in names[:3])
@@ -91,14 +77,7 @@ def list_class_names(labels: Sequence[str], source: str) -> tuple[str, ...]:
 
 
 def set_class_count(request: TrainingRequest, config: ConfigType, names: Sequence[str]) -> ConfigType:
-    """Return the config with the number of classes in the data.
-
-    Args:
-        config: The model's config; it has a field ``classes``.
-
-    Raises:
-        ArgumentError: The request sets another number of classes.
-    """
+    """Return the config with the number of classes in the data."""
     if request.changes.get("classes", len(names)) != len(names):
         raise ArgumentError(
             f"classes is {request.changes['classes']!r}, but the data has {len(names)} classes; remove classes"
@@ -109,12 +88,7 @@ def set_class_count(request: TrainingRequest, config: ConfigType, names: Sequenc
 def compare_with_baseline(
     predictions: Classes, baseline_predictions: Classes, labels: Classes, names: Sequence[str]
 ) -> dict[str, float | str | list[TableRow]]:
-    """Return the report fields that compare a model with the TF-IDF baseline on the same examples.
-
-    Args:
-        predictions: The model's class for each example.
-        baseline_predictions: The baseline's class for each example.
-    """
+    """Return the report fields that compare a model with the TF-IDF baseline on the same examples."""
     table, baseline_table = (
         count_confusions(labels, classes, len(names)) for classes in (predictions, baseline_predictions)
     )
@@ -148,9 +122,6 @@ def bootstrap_difference_interval(
     """Return the 95% bootstrap interval of the difference in macro-F1 (Efron 1979).
 
     Args:
-        predictions: The model's class for each example.
-        baseline_predictions: The baseline's class for each example.
-        labels: The correct class of each example.
         samples: How often the examples are resampled with replacement.
     """
     generator = torch.Generator().manual_seed(0)

@@ -13,14 +13,7 @@ from jumok.recipes.request import TrainingRequest
 
 
 def select_dataset(request: TrainingRequest, default: str | None, available: Collection[str]) -> str | None:
-    """Return the catalogue entry or the generated data to read; None if the data is the user's own.
-
-    Args:
-        default: The entry of a request without data.
-
-    Raises:
-        ArgumentError: If the recipe cannot read the entry or the generated data.
-    """
+    """Return the catalogue entry or the generated data to read; None if the data is the user's own."""
     if request.data is None:
         return default
     name = request.catalogue_name or request.generated_name
@@ -35,11 +28,7 @@ def select_dataset(request: TrainingRequest, default: str | None, available: Col
 
 
 def require_files(request: TrainingRequest) -> str:
-    """Return the path of the user's own files, or the name of a Hugging Face dataset.
-
-    Raises:
-        DataError: If there is no such file or folder; the message suggests a similar catalogue entry.
-    """
+    """Return the path of the user's own files, or the name of a Hugging Face dataset."""
     assert request.data is not None
     path = request.data
     if path.startswith(HUB_PREFIX) or Path(path).exists():

@@ -18,11 +18,7 @@ FOLDER = "tokenizer"  # in the run's folder
 
 
 def load_or_create_tokenizer(request: TrainingRequest, create: Callable[[], Tokenizer]) -> Tokenizer:
-    """Load the tokenizer in the run's folder; if there is none, create and save it.
-
-    Args:
-        create: Learns or builds the tokenizer; called only for a new run.
-    """
+    """Load the tokenizer in the run's folder; if there is none, create and save it."""
     folder = request.folder / FOLDER
     if folder.is_dir():
         return Tokenizer.load(folder)
@@ -59,15 +55,11 @@ def learn_tokenizer(
     The mask token includes the space before it, because word tokens do too (RoBERTa, Liu et al. 2019).
 
     Args:
-        vocabulary: The largest number of tokens; short texts give fewer.
         special: The special tokens by their role ({"pad": "[PAD]"}); they get the first ids.
         before: The roles of the special tokens that are put before each text.
         after: The roles of the special tokens that are put after each text.
         one_space: Replace line breaks and runs of spaces with one space.
         drop_first_space: Decode tokens without the space before the first word.
-
-    Raises:
-        ArgumentError: The vocabulary cannot hold the 256 bytes and the special tokens.
 
     >>> special = {"pad": "[PAD]", "separator": "[SEP]", "mask": "[MASK]"}
     >>> tokenizer = learn_tokenizer(["the cat sat on the mat"] * 9, 270, special, after=["separator"], one_space=True)
@@ -108,8 +100,6 @@ def create_piece_tokenizer(pieces: Sequence[str], special: Mapping[str, str], af
 
     Args:
         pieces: The pieces that begin a word and, with "##" before them, the pieces inside a word.
-        special: The special tokens by their role, which get the first ids; a word that cannot be cut is "unknown".
-        after: The roles of the special tokens that are put after each text.
 
     >>> special = {"end": "</s>", "unknown": "<unk>"}
     >>> tokenizer = create_piece_tokenizer(["가게", "가", "##니", "##?"], special, after=["end"])

@@ -29,12 +29,7 @@ def split_by_key(keys: Sequence[str], held_out_share: float, validation_share: f
     share is so small that its split would be empty, the key with the smallest hash is assigned to it.
 
     Args:
-        keys: The key of each example, such as its text.
-        held_out_share: The share of keys that is held out, from 0 to 1.
         validation_share: The share of the remaining keys that is used for validation, from 0 to 1.
-
-    Raises:
-        ArgumentError: No example is left for training.
 
     >>> split_by_key(["a", "b", "b", "c", "d"], 0.2, 0.2)
     SplitIndices(train=[0], validation=[1, 2], held_out=[3, 4])
@@ -65,9 +60,5 @@ def _select_share(keys: set[str], share: float, prefix: str) -> set[str]:
 
 
 def fingerprint(texts: Iterable[str]) -> str:
-    """Return a short hash of these texts in their order.
-
-    Args:
-        texts: The texts; they must not contain NUL.
-    """
+    """Return a short hash of these texts in their order."""
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]

@@ -11,14 +11,7 @@ from jumok.models import Model
 
 
 def copy_parameters(model: Model, parameters: Mapping[str, Tensor]) -> None:
-    """Copy parameters into a model; the model's other parameters keep their values.
-
-    Args:
-        parameters: The parameters to copy, by their names in ``model``.
-
-    Raises:
-        ArgumentError: The model has no parameter of that name and shape.
-    """
+    """Copy parameters into a model; the model's other parameters keep their values."""
     shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
     mismatch = next((name for name, tensor in parameters.items() if shapes.get(name) != tensor.shape), None)
     if mismatch is not None:

@@ -23,19 +23,12 @@ def require_sacrebleu() -> None:
 
 
 def compute_exact_match(texts: Sequence[str], references: Sequence[str]) -> float:
-    """Return the share of texts that equal their references, from 0 to 1.
-
-    Args:
-        references: The correct texts, in the same order.
-    """
+    """Return the share of texts that equal their references, from 0 to 1."""
     return sum(map(str.__eq__, texts, references)) / len(references)
 
 
 def compute_word_error_rate(texts: Sequence[str], references: Sequence[str]) -> float:
     """Return the word error rate: the words to insert, delete or replace, over all words of the references.
-
-    Args:
-        references: The correct texts, in the same order; together they have at least one word.
 
     >>> compute_word_error_rate(["a cat sat", ""], ["the cat sat down", "no"])
     0.6
@@ -62,7 +55,6 @@ def compute_bleu(texts: Sequence[str], references: Sequence[str], tokenization: 
     """Return the corpus BLEU of the texts, from 0 to 100.
 
     Args:
-        references: The correct texts, in the same order.
         tokenization: How sacrebleu splits texts into words: "none" (at spaces), "13a" or "char".
 
     >>> compute_bleu(["1 2 3 4 5"], ["1 2 3 4 5"]), compute_bleu(["5 4 3"], ["1 2 3 4 5"]) < 10
@@ -77,11 +69,7 @@ def compute_bleu(texts: Sequence[str], references: Sequence[str], tokenization: 
 
 
 def compute_chrf(texts: Sequence[str], references: Sequence[str]) -> float:
-    """Return the corpus chrF of the texts (F-score of character n-grams up to 6), from 0 to 100.
-
-    Args:
-        references: The correct texts, in the same order.
-    """
+    """Return the corpus chrF of the texts (F-score of character n-grams up to 6), from 0 to 100."""
     require_sacrebleu()
     from sacrebleu import CHRF
 
@@ -90,10 +78,6 @@ def compute_chrf(texts: Sequence[str], references: Sequence[str]) -> float:
 
 def score_translations(translations: list[str], references: list[str], tokenization: str) -> dict[str, float]:
     """Return the corpus BLEU and chrF, each from 0 to 100 and rounded to two decimals.
-
-    Args:
-        references: The correct translations, in the same order.
-        tokenization: How BLEU splits texts into words; see ``choose_bleu_tokenization``.
 
     >>> score_translations(["파일 열기"], ["파일 열기"], "char")
     {'bleu': 100.0, 'chrf': 100.0}
@@ -119,11 +103,7 @@ def choose_bleu_tokenization(references: Iterable[str]) -> str:
 
 
 def describe_scores(tokenization: str) -> str:
-    """Return sacrebleu's signatures of BLEU and chrF, which make the scores reproducible.
-
-    Args:
-        tokenization: How BLEU splits texts into words.
-    """
+    """Return sacrebleu's signatures of BLEU and chrF, which make the scores reproducible."""
     require_sacrebleu()
     from sacrebleu import BLEU, CHRF
 

@@ -54,14 +54,7 @@ class ListenOptions(Options):
 
 
 def load_or_prepare_clips(request: TrainingRequest, config: SpeechConfig, seed: int) -> StoredClips:
-    """Load the clips of the run; if there are none, prepare and store them.
-
-    Args:
-        config: The number of frequency bands, and the window of synthesised clips.
-
-    Raises:
-        DataError: If no recording can be used.
-    """
+    """Load the clips of the run; if there are none, prepare and store them."""
     select_dataset(request, None, ())  # refuses names of the catalogue
     path = request.folder / CLIPS_FILE
     if path.is_file():

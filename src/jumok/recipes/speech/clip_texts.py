@@ -23,12 +23,7 @@ SPECIAL_TOKENS = {"pad": "<pad>", "begin": "<|startoftranscript|>", "end": "<|en
 
 
 def build_speech_tokens(tokenizer: Tokenizer, languages: Sequence[str]) -> SpeechTokens:
-    """Return the special tokens of a new model, which writes no times.
-
-    Args:
-        tokenizer: A tokenizer with ``SPECIAL_TOKENS`` and a token such as "<|ko|>" for each language.
-        languages: The codes of the languages; empty for a model without tokens of languages.
-    """
+    """Return the special tokens of a new model, which writes no times."""
     assert tokenizer.begin is not None and tokenizer.end is not None
     ids = {code: tokenizer.encode(f"<|{code}|>", special=False)[0] for code in languages}
     return SpeechTokens(tokenizer.begin, tokenizer.end, ids)
@@ -48,11 +43,7 @@ class ClipTexts:
     language: str | None = None
 
     def encode(self, label: ClipLabel) -> list[int]:
-        """Return the prompt, the transcript and the end.
-
-        Raises:
-            ArgumentError: If the model does not know the language.
-        """
+        """Return the prompt, the transcript and the end."""
         prompt = self.speech_tokens.build_prompt(label.language or None, timestamps=False)
         return [*prompt, *self.tokenizer.encode(label.text, special=False), self.speech_tokens.end]
 
@@ -60,9 +51,6 @@ class ClipTexts:
         """Return a batch for training: the decoder predicts the language, the transcript and the end.
 
         Clips without speech have no language: only their end is to be predicted.
-
-        Args:
-            sequences: What ``encode`` returned for each clip.
         """
         target, _ = pad_sequences([sequence[:-1] for sequence in sequences], self.speech_tokens.end)
         rows = [self._mark_silence(sequence) for sequence in sequences]

@@ -45,11 +45,7 @@ def get_listen_defaults(request: TrainingRequest) -> Defaults:
 
 @recipe(get_listen_defaults, ListenOptions, stored=CLIPS_FILE)
 def listen(request: TrainingRequest) -> Task:
-    """Train a speech model on synthesised words, or on the user's own recordings with transcripts.
-
-    Args:
-        request: The training request; ``--data`` is a folder of recordings with a table of transcripts.
-    """
+    """Train a speech model on synthesised words, or on the user's own recordings with transcripts."""
     loaded = request.load_start()
     config = request.take_config(CONFIG if loaded is None else _require_speech_config(loaded, request.start))
     settings = request.take_settings(**SETTINGS)

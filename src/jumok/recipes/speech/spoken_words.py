@@ -36,7 +36,6 @@ class Voice(NamedTuple):
         """Speak a text.
 
         Args:
-            speed: The factor on the voice's own speed.
             pitch: The factor on its own pitch, where that can be changed.
         """
         if self.synthesiser == "espeak":
@@ -82,11 +81,7 @@ VOICES: dict[str, VoicesByLanguage] = {
 
 
 def select_voices(synthesisers: str) -> dict[str, VoicesByLanguage]:
-    """Return the voices of each part and language.
-
-    Args:
-        synthesisers: "both", or "espeak" for espeak-ng's voices only.
-    """
+    """Return the voices of each part and language."""
     if synthesisers == "both":
         return dict(VOICES)
     return {

@@ -61,11 +61,7 @@ class StoredClips:
         return max(end - start for start, end in pairwise(self.starts))
 
     def list_part(self, part: str) -> list[int]:
-        """Return the indices of the clips of a part.
-
-        Args:
-            part: "training", "validation" or "held-out".
-        """
+        """Return the indices of the clips of a part."""
         return [index for index, label in enumerate(self.labels) if label.part == part]
 
     def get_texts(self, indices: Iterable[int]) -> list[str]:
@@ -115,11 +111,7 @@ def store_clips(path: Path, clips: Iterable[tuple[Tensor, ClipLabel]]) -> Stored
 
 
 def load_clips(path: Path) -> StoredClips:
-    """Read what ``store_clips`` wrote.
-
-    Raises:
-        DataError: If the file is damaged.
-    """
+    """Read what ``store_clips`` wrote."""
     try:
         with safe_open(path, framework="pt") as file:
             labels = tuple(ClipLabel(**row) for row in json.loads(file.metadata()["labels"]))

@@ -67,11 +67,7 @@ class ClipPlan:
 
 
 def plan_random_clips(part: str, count: int, seed: int, voices: Mapping[str, VoicesByLanguage]) -> Iterator[ClipPlan]:
-    """Yield the plans of training or validation clips: one to three random words each, half of the clips with one.
-
-    Args:
-        part: "training" or "validation".
-    """
+    """Yield the plans of training or validation clips: one to three random words each, half of the clips with one."""
     for index in range(count):
         name = f"{part} {seed} {index}"
         draw = random.Random(name)
@@ -101,9 +97,6 @@ def plan_reported_clips(part: str, seed: int, voices: Mapping[str, VoicesByLangu
     """Yield the plans of the report's clips: each word in each voice, as many sequences of three words, and noise.
 
     Each of them is planned twice, clean and noisy, with the same speech.
-
-    Args:
-        part: "held-out".
     """
     for language in LANGUAGES:
         for voice in voices[part][language]:
@@ -122,9 +115,6 @@ def render_clip(plan: ClipPlan, seconds: float) -> Samples:
 
     Args:
         seconds: The longest clip. If the speech is longer, it is spoken faster; the silence around it is shortened.
-
-    Raises:
-        ArgumentError: If the speech is much longer.
     """
     limit = round(seconds * SYNTHESIS_RATE)
     before, after = round(plan.before * SYNTHESIS_RATE), round(plan.after * SYNTHESIS_RATE)
@@ -157,11 +147,7 @@ def _speak_within(plan: ClipPlan, limit: int) -> Samples:
 
 
 def trim_silence(samples: Samples) -> Float[Tensor, " kept"]:
-    """Cut off the silence at both ends, except for 10 ms.
-
-    Args:
-        samples: Speech; it is returned unchanged if it is all silent.
-    """
+    """Cut off the silence at both ends, except for 10 ms."""
     frames = samples[: len(samples) // FRAME * FRAME].reshape(-1, FRAME)
     loud = (frames.abs().amax(1) > QUIET * samples.abs().max()).nonzero().flatten()
     if not len(loud):
@@ -184,12 +170,7 @@ def make_noise(count: int, colour: float, name: str) -> Samples:
 
 
 def limit_bandwidth(samples: Samples, bandwidth: float) -> Samples:
-    """Remove all frequencies above a limit.
-
-    Args:
-        samples: The sound, at 16,000 samples per second.
-        bandwidth: The highest frequency that is left, in Hz.
-    """
+    """Remove all frequencies above a limit."""
     if bandwidth >= SYNTHESIS_RATE / 2:
         return samples
     spectrum = torch.fft.rfft(samples)

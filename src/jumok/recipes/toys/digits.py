@@ -77,11 +77,7 @@ def get_add_defaults(request: TrainingRequest) -> Defaults:
 
 @recipe(get_sort_defaults, SortOptions)
 def sort(request: TrainingRequest) -> Task:
-    """Train a GPT of the size of minGPT's gpt-nano to sort 6 digits; a quarter of the 729 questions is held out.
-
-    Args:
-        request: The training request; this recipe takes no ``--data``.
-    """
+    """Train a GPT of the size of minGPT's gpt-nano to sort 6 digits; a quarter of the 729 questions is held out."""
     options = request.take_options(SortOptions)
     held_out, train = (
         [
@@ -99,9 +95,6 @@ def add(request: TrainingRequest) -> Task:
     """Train a GPT of the size of minGPT's adder to add two-digit numbers; a tenth of the sums is held out.
 
     The answer begins with its last digit, so that the model computes carries in order: 85+50=531.
-
-    Args:
-        request: The training request; this recipe takes no ``--data``.
     """
     options = request.take_options(AddOptions)
     digits, backwards = options.digits, options.answer == "backwards"

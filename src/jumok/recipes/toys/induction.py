@@ -60,11 +60,7 @@ def get_induction_defaults(request: TrainingRequest) -> Defaults:
 
 @recipe(get_induction_defaults, InductionOptions)
 def induction(request: TrainingRequest) -> Task:
-    """Train a GPT to repeat bytes, words and texts that occurred earlier in its context.
-
-    Args:
-        request: The training request. ``--data``: texts to cut pieces from, optional.
-    """
+    """Train a GPT to repeat bytes, words and texts that occurred earlier in its context."""
     settings = request.take_settings(**get_induction_defaults(request).settings)
     model, tokenizer = _create_or_continue_model(request, settings)
     length, text = model.config.length, read_own_text(request)
@@ -162,11 +158,7 @@ def _disable_heads(model: GPT) -> None:
 
 
 def create_repeated_test_sequences(context_length: int, user_text: bytes = b"") -> dict[str, Rows]:
-    """Return held-out sequences of each kind, no longer than the context; each is a piece and the same piece again.
-
-    Args:
-        user_text: The held-out part of the user's own text; b"" = none.
-    """
+    """Return held-out sequences of each kind, no longer than the context; each is a piece and the same piece again."""
     half = min(PIECE_BYTES, context_length // 2)
     sizes = {"bytes": half, "short": min(16, half), "long": context_length // 2}
     sequences = {
@@ -187,24 +179,14 @@ def create_repeated_test_sequences(context_length: int, user_text: bytes = b"") 
 
 
 def compute_repeat_accuracy(model: Model, rows: Rows) -> float:
-    """Return the share of the second half that the model predicts correctly.
-
-    Args:
-        model: A GPT on bytes.
-        rows: Sequences whose second half repeats the first.
-    """
+    """Return the share of the second half that the model predicts correctly."""
     half = rows.shape[1] // 2
     predictions = model(rows[:, :-1].to(model.device)).logits[:, half - 1 :].argmax(-1)
     return float((predictions.cpu() == rows[:, half:]).float().mean())
 
 
 def compute_half_losses(model: Model, rows: Rows) -> tuple[float, float]:
-    """Return the cross-entropy per byte, in nats, of the first half and of the second.
-
-    Args:
-        model: A GPT on bytes.
-        rows: Sequences whose second half repeats the first.
-    """
+    """Return the cross-entropy per byte, in nats, of the first half and of the second."""
     logits = model(rows[:, :-1].to(model.device)).logits.cpu()
     losses = functional.cross_entropy(logits.transpose(1, 2), rows[:, 1:], reduction="none")
     half = rows.shape[1] // 2
@@ -215,10 +197,6 @@ def score_heads(model: Model, rows: Rows) -> list[HeadScores]:
     """Measure for every head the mean weight on the previous token and, in the second half, on the induction target.
 
     The induction target is the token that followed the current token in the first half.
-
-    Args:
-        model: A GPT on bytes.
-        rows: Sequences whose second half repeats the first.
     """
     half = rows.shape[1] // 2
     scores: list[HeadScores] = []

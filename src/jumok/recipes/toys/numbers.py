@@ -39,11 +39,7 @@ def get_numbers_defaults(request: TrainingRequest) -> Defaults:
 
 @recipe(get_numbers_defaults)
 def numbers(request: TrainingRequest) -> Task:
-    """Train a model to add 2 to each of 5 numbers from 0 to 100.
-
-    Args:
-        request: The training request; this recipe takes no ``--data``.
-    """
+    """Train a model to add 2 to each of 5 numbers from 0 to 100."""
     request.refuse_data()
     settings = request.take_settings(**get_numbers_defaults(request).settings)
     loaded = request.load_start()
@@ -93,10 +89,6 @@ def sample_sequences(count: int, generator: torch.Generator) -> Float[Tensor, "s
 
 
 def compute_squared_error(model: nn.Module, batch: Batch) -> Tensor:
-    """Return the squared errors, summed; numbers are divided by 100, so that gradients have an ordinary size.
-
-    Args:
-        model: A ``Numeric``.
-    """
+    """Return the squared errors, summed; numbers are divided by 100, so that gradients have an ordinary size."""
     answers = model(**batch.inputs).numbers
     return functional.mse_loss(answers / 100, batch.targets / 100, reduction="sum")

@@ -27,10 +27,8 @@ def generate_rows(name: str, count: int, size: int, periodic: bool, text: bytes 
     """Yield rows of repeated bytes.
 
     Args:
-        size: The number of bytes in a row.
         periodic: True: random bytes with one period, with targets from the first repetition on. False: pieces of any
             kind, each repeated two to four times, some with other bytes in between; every byte is a target.
-        text: The user's own text to cut pieces from; b"" = none.
     """
     rng = random.Random(f"repeats {name}")
     for _ in range(count):
@@ -38,13 +36,7 @@ def generate_rows(name: str, count: int, size: int, periodic: bool, text: bytes 
 
 
 def generate_piece(name: str, kind: str, size: int, text: bytes = b"") -> list[int]:
-    """Return one piece without repetition.
-
-    Args:
-        kind: "bytes", "words", "hangul" or "text".
-        size: The number of bytes.
-        text: The user's own text; needed for the kind "text".
-    """
+    """Return one piece without repetition."""
     return _generate_piece(random.Random(f"piece {name}"), kind, size, text)
 
 

@@ -96,21 +96,13 @@ def get_sequence_defaults(request: TrainingRequest) -> Defaults:
 
 @recipe(get_sequence_defaults, SequenceOptions)
 def copy(request: TrainingRequest) -> Task:
-    """Train a model to copy a sequence.
-
-    Args:
-        request: The training request; ``--data`` is sequences of words, by default random numbers.
-    """
+    """Train a model to copy a sequence."""
     return _create_task(request, toy_tasks.make_copy_examples, list)
 
 
 @recipe(get_sequence_defaults, SequenceOptions)
 def reverse(request: TrainingRequest) -> Task:
-    """Train a model to reverse a sequence.
-
-    Args:
-        request: The training request; ``--data`` is sequences of words, by default random numbers.
-    """
+    """Train a model to reverse a sequence."""
     return _create_task(request, toy_tasks.make_reverse_examples, lambda words: words[::-1])
 
 

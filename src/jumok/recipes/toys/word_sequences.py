@@ -47,27 +47,14 @@ def create_word_tokenizer(words: Iterable[str], last: str) -> Tokenizer:
 
 
 def convert_numbers(pairs: list[tuple[list[int], list[int]]]) -> list[WordPair]:
-    """Return pairs of number sequences as pairs of word sequences.
-
-    Args:
-        pairs: Source and target of each example.
-    """
+    """Return pairs of number sequences as pairs of word sequences."""
     return [(list(map(str, source)), list(map(str, target))) for source, target in pairs]
 
 
 def read_sequences(
     paths: str, max_words: int, problems: ProblemLog, column: str | None = None, file_format: FileFormat | None = None
 ) -> list[Words]:
-    """Read a sequence of words from each line of text files, or from a column of tables.
-
-    Args:
-        max_words: Longer sequences are reported to ``problems``.
-        column: The name or number of the column; None = a well-known name such as "text".
-        file_format: Encoding and header of the files; None = UTF-8, and a header if the first row looks like one.
-
-    Raises:
-        DataError: If there is no sequence.
-    """
+    """Read a sequence of words from each line of text files, or from a column of tables."""
     sequences: list[Words] = []
     for line, words in _read_words(paths, problems, Column("text", column), file_format or FileFormat()):
         special = next((word for word in words if word in SPECIAL_TOKENS.values()), None)
@@ -83,23 +70,14 @@ def read_sequences(
 
 
 def split_pairs(sequences: list[Words], rule: Callable[[Words], Words], max_held_out: int) -> dict[str, list[WordPair]]:
-    """Apply a rule to each sequence, and split the pairs of "train", "dev" (to choose the checkpoint) and "test".
-
-    Args:
-        rule: Returns the target of a source.
-        max_held_out: The largest number of pairs in "dev" and in "test".
-    """
+    """Apply a rule to each sequence, and split the pairs of "train", "dev" (to choose the checkpoint) and "test"."""
     train, dev, test = split_by_key([normalize_text(" ".join(words)) for words in sequences], 0.1, 0.1)
     parts = {"train": train, "dev": dev[:max_held_out], "test": test[:max_held_out]}
     return {part: [(sequences[index], rule(sequences[index])) for index in indices] for part, indices in parts.items()}
 
 
 def summarize_pairs(pairs: dict[str, list[WordPair]]) -> DataSummary:
-    """Return the number of pairs in each part, and the first training pairs.
-
-    Args:
-        pairs: The pairs of "train", "dev" and "test".
-    """
+    """Return the number of pairs in each part, and the first training pairs."""
     names = {"train": "training", "dev": "validation", "test": "held-out"}
     return DataSummary(
         {f"{name} sequences": len(pairs[part]) for part, name in names.items()},
