@@ -11,8 +11,7 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-from typing import Literal
+from typing import Any, Literal
 
 from jumok.data.batches.split import hash_to_fraction
 from jumok.errors import ArgumentError
