@@ -247,8 +247,8 @@ def _save(state: TrainingState, log: MetricsLog, best: bool) -> None:
 
 
 def fix_threads(task: Task, world: World) -> Task:
-    """Return the task with the number of threads in its settings, if they leave it to the rule; the main process decides for
-    all."""
+    """Return the task with the number of threads in its settings, if they leave it to the rule; the main process
+    decides for all."""
     settings = task.settings
     if settings.threads or world.device.type != "cpu":
         return task
