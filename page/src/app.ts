@@ -199,12 +199,14 @@ export class App {
   /** Run the current input again, for example with other edits. */
   rerun(delay = 0): void {
     clearTimeout(this.runTimer);
-    this.runTimer = setTimeout(() => {
-      const run = this.run.value;
-      if (this.desk.isActive.value) this.desk.update();
-      else if (run) void this.execute(run.model.name, run.text);
-      else if (this.hello.value) void this.execute(this.hello.value.model, this.hello.value.text);
-    }, delay);
+    if (delay) {
+      this.runTimer = setTimeout(() => this.rerun(), delay);
+      return;
+    }
+    const run = this.run.value;
+    if (this.desk.isActive.value) this.desk.update();
+    else if (run) void this.execute(run.model.name, run.text);
+    else if (this.hello.value) void this.execute(this.hello.value.model, this.hello.value.text);
   }
 
   pictureBytes: Uint8Array | null = null;
