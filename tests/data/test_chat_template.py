@@ -11,6 +11,7 @@ import pytest
 
 from catalogue_cache import download_or_skip
 from jumok.data.tokenizers import chat_template
+from jumok.data.tokenizers.limited_process import LimitedProcess
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
 
@@ -70,7 +71,8 @@ def test_template_is_read_from_files(tmp_path: Path) -> None:
 
 def test_missing_jinja_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    monkeypatch.setattr(chat_template, "_processes", {})  # no process that has imported jinja2 already
+    # a new process: another one may have imported jinja2 already
+    monkeypatch.setattr(chat_template, "_process", LimitedProcess("jinja2", "renders chat templates"))
     with pytest.raises(
         ArgumentError, match=r'chat templates need jinja2; install it with: pip install "jumok\[chat\]"'
     ):

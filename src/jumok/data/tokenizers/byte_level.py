@@ -21,11 +21,11 @@ def _build_alphabet() -> dict[int, str]:
 BYTE_TO_LETTER = _build_alphabet()  # the space, byte 32, is written as Ġ
 LETTER_TO_BYTE = {letter: byte for byte, letter in BYTE_TO_LETTER.items()}
 
-_LLAMA3_PATTERN = (
+LLAMA3_PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-_QWEN2_PATTERN = _LLAMA3_PATTERN.replace("{1,3}", "")  # one digit at a time
+QWEN2_PATTERN = LLAMA3_PATTERN.replace("{1,3}", "")  # one digit at a time
 
 # Pre-tokenizer patterns by the names that GGUF files use. A model needs the one that it was trained with.
 PRE_TOKENIZERS = ("gpt-2", "smollm", "llama-bpe", "qwen2")
@@ -75,7 +75,7 @@ def _build_pre_tokenizer(name: str, prefix_space: bool) -> pre_tokenizers.PreTok
     if name == "smollm":
         return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), byte_level])
 
-    pattern = _LLAMA3_PATTERN if name == "llama-bpe" else _QWEN2_PATTERN
+    pattern = LLAMA3_PATTERN if name == "llama-bpe" else QWEN2_PATTERN
     return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), "isolated"), byte_level])
 
 

@@ -17,6 +17,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from jumok.data.tokenizers import byte_level, chat_template
 from jumok.data.tokenizers.gguf_tokenizer import read_gguf_tokenizer
 from jumok.data.tokenizers.limited_files import read_settings
+from jumok.data.tokenizers.limited_tokenizer import LimitedTokenizer
 from jumok.data.tokenizers.tokenizer_files import read_tokenizer
 from jumok.data.tokenizers.tokenizer_parts import SPECIAL_TOKENS, TokenizerParts, wrap_tokenizers_errors
 from jumok.errors import ArgumentError, TokenizerError
@@ -37,7 +38,7 @@ class Tokenizer:
 
     def __init__(
         self,
-        inner: tokenizers.Tokenizer,
+        inner: tokenizers.Tokenizer | LimitedTokenizer,
         special: Mapping[str, str | None] | None = None,
         chat_template: str | None = None,
         ends: Sequence[int] = (),
@@ -304,8 +305,10 @@ class Tokenizer:
         >>> tokenizer.encode("<|start|>A")
         [256, 65]
         """
-        inner = tokenizers.Tokenizer.from_str(self._inner.to_str())
+        inner: Any = tokenizers.Tokenizer.from_str(self._inner.to_str())
         inner.add_special_tokens([tokenizers.AddedToken(token, special=True, normalized=False) for token in tokens])
+        if isinstance(self._inner, LimitedTokenizer):
+            inner = LimitedTokenizer(inner.to_str())
         return Tokenizer(inner, {**self._special, **(special or {})}, self.chat_template, self._ends)
 
     @classmethod

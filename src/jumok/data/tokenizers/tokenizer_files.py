@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from jumok.data.tokenizers import byte_level
-from jumok.data.tokenizers.checks.tokenizer_checks import check_tokenizer_document
 from jumok.data.tokenizers.limited_files import (
     SETTINGS_LIMIT,
     VOCABULARY_LIMIT,
@@ -18,6 +17,8 @@ from jumok.data.tokenizers.limited_files import (
     read_settings,
     read_text,
 )
+from jumok.data.tokenizers.limited_tokenizer import KNOWN_PATTERNS, LimitedTokenizer
+from jumok.data.tokenizers.tokenizer_checks import check_tokenizer_document, list_patterns
 from jumok.data.tokenizers.tokenizer_parts import SPECIAL_TOKENS, TokenizerParts, wrap_tokenizers_errors
 from jumok.errors import ArgumentError, TokenizerError
 
@@ -48,6 +49,7 @@ def read_tokenizer(folder: Path) -> TokenizerParts:
     }
     tokenizer_class = str(settings.get("tokenizer_class") or "").removesuffix("Fast")
 
+    inner: Tokenizer | LimitedTokenizer
     if (folder / "tokenizer.json").is_file():
         inner, document = _read_tokenizer_json(folder / "tokenizer.json")
         special = {} if settings.keys() & SPECIAL_TOKENS.values() else _infer_special_tokens(document)
@@ -106,7 +108,7 @@ def _read_chat_template(folder: Path, settings: Settings) -> str | None:
     return template if isinstance(template, str) else None
 
 
-def _read_tokenizer_json(path: Path) -> tuple[Tokenizer, Settings]:
+def _read_tokenizer_json(path: Path) -> tuple[Tokenizer | LimitedTokenizer, Settings]:
     """Return the tokenizer of a tokenizer.json and its parsed content."""
     text = read_text(path, VOCABULARY_LIMIT)
     check_density(path, text)
@@ -115,6 +117,7 @@ def _read_tokenizer_json(path: Path) -> tuple[Tokenizer, Settings]:
     model = model if isinstance(model, dict) else {}
     try:
         check_tokenizer_document(document)
+        is_known = KNOWN_PATTERNS.issuperset(list_patterns(document))
     except ArgumentError as error:
         raise ArgumentError(f"{path} is refused: {error}") from None
 
@@ -124,7 +127,7 @@ def _read_tokenizer_json(path: Path) -> tuple[Tokenizer, Settings]:
             prefix = prefix if isinstance(prefix, str) else ""
             for index, merge in enumerate(model["merges"]):
                 byte_level.parse_merge(merge, model["vocab"], index, prefix)
-        inner = Tokenizer.from_str(text)
+        inner = Tokenizer.from_str(text) if is_known else LimitedTokenizer(text)
 
     return inner, document
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import tokenizers
 
+from jumok.data.tokenizers.limited_tokenizer import LimitedTokenizer
 from jumok.errors import ArgumentError
 
 # role in Jumok -> name in tokenizer_config.json
@@ -32,7 +33,7 @@ class TokenizerParts:
         ends: Further token ids that end a text, in addition to the end token.
     """
 
-    inner: tokenizers.Tokenizer
+    inner: tokenizers.Tokenizer | LimitedTokenizer
     special: dict[str, str | None] = field(default_factory=dict)
     chat_template: str | None = None
     ends: tuple[int, ...] = ()

@@ -6,18 +6,18 @@ which prints to standard error and cannot be prevented from Python. Real tokeniz
 
 from __future__ import annotations
 
+import base64
+import binascii
 import math
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias
 
-from jumok.data.tokenizers.checks.text_growth import (
-    JSONContent,
-    JSONPart,
-    compute_growth,
-    measure_text,
-    require_integer,
-)
+import numpy
+
 from jumok.errors import ArgumentError
+
+JSONPart: TypeAlias = Mapping[str, Any]
+JSONContent: TypeAlias = Mapping[str, Any] | list[Any] | str | int | float | bool | None
 
 MAX_GROWTH = 256  # characters that one character of a text, or one token, may become
 MAX_STEPS = 64  # normalizers, pre-tokenizers, post-processors or decoders in sequence
@@ -29,6 +29,8 @@ MAX_TOKEN = 1000  # characters of a token of Unigram, and of an added token
 MAX_UNIGRAM_LETTERS = 8_000_000  # a Unigram vocabulary needs about 100 bytes of memory for each
 MAX_ADDED_TOKENS = 100_000
 MAX_ID = 2**31
+MAX_REPLACEMENT = 128  # bytes of a replacement in a table of characters; the longest real ones have 33
+MAX_PATTERN = 10_000  # characters of a regular expression
 
 # The key that holds the steps of a "Sequence", by the part of the file.
 SEQUENCE_KEYS = {
@@ -40,15 +42,11 @@ SEQUENCE_KEYS = {
 
 
 def check_tokenizer_document(document: JSONPart) -> None:
-    """Raise an error if a tokenizer.json asks for more than a real tokenizer needs.
-
-    Raises:
-        ArgumentError: If a text could grow without bound, or a setting is outside its range.
-    """
+    """Raise an error if a text could grow without bound, or a setting is outside its range."""
     for part in ("normalizer", "decoder"):
-        growth = math.prod(compute_growth(step) for step in _list_steps(document, part))
+        growth = math.prod(_compute_growth(step) for step in _list_steps(document, part))
         if part == "normalizer":
-            growth *= math.prod(compute_growth(step) for step in _list_steps(document, "pre_tokenizer"))
+            growth *= math.prod(_compute_growth(step) for step in _list_steps(document, "pre_tokenizer"))
         if growth > MAX_GROWTH:
             raise ArgumentError(
                 f"its {part} lets a text grow up to {_format_number(growth)} times; the limit is {MAX_GROWTH}"
@@ -58,6 +56,24 @@ def check_tokenizer_document(document: JSONPart) -> None:
     model = document.get("model")
     if isinstance(model, dict):
         _check_model(model)
+
+
+def list_patterns(document: JSONPart) -> list[str]:
+    """Return the regular expressions of a tokenizer.json, wherever they are outside its vocabulary."""
+    patterns: list[str] = []
+    queue: list[JSONContent] = [document.get(part) for part in SEQUENCE_KEYS]
+    while queue:
+        part = queue.pop()
+        if isinstance(part, dict):
+            queue += part.values()
+            if isinstance(part.get("Regex"), str):
+                patterns.append(part["Regex"])
+        elif isinstance(part, list):
+            queue += part
+    longest = max(map(len, patterns), default=0)
+    if longest > MAX_PATTERN:
+        raise ArgumentError(f"it has a regular expression of {longest:,} characters; the limit is {MAX_PATTERN:,}")
+    return patterns
 
 
 def _list_steps(document: JSONPart, part: str) -> Iterator[JSONPart]:
@@ -129,18 +145,18 @@ def _check_added_tokens(tokens: JSONContent) -> None:
     if len(tokens) > MAX_ADDED_TOKENS:
         raise ArgumentError(f"it has {len(tokens):,} added tokens; the limit is {MAX_ADDED_TOKENS:,}")
     for token in tokens:
-        if isinstance(token, dict) and measure_text(token.get("content")) > MAX_TOKEN:
+        if isinstance(token, dict) and _measure_text(token.get("content")) > MAX_TOKEN:
             raise ArgumentError(
-                f"it has an added token of {measure_text(token['content']):,} characters; the limit is {MAX_TOKEN:,}"
+                f"it has an added token of {_measure_text(token['content']):,} characters; the limit is {MAX_TOKEN:,}"
             )
 
 
 def _check_model(model: JSONPart) -> None:
     if model.get("max_input_chars_per_word") is not None:
-        require_integer(model, "max_input_chars_per_word", 0, MAX_WORD)
+        _require_integer(model, "max_input_chars_per_word", 0, MAX_WORD)
     for name in ("continuing_subword_prefix", "end_of_word_suffix"):
-        if measure_text(model.get(name)) > MAX_AFFIX:
-            raise ArgumentError(f"{name} has {measure_text(model[name]):,} characters; the limit is {MAX_AFFIX}")
+        if _measure_text(model.get(name)) > MAX_AFFIX:
+            raise ArgumentError(f"{name} has {_measure_text(model[name]):,} characters; the limit is {MAX_AFFIX}")
 
     vocabulary = model.get("vocab")
     if isinstance(vocabulary, dict):
@@ -165,3 +181,80 @@ def _check_unigram(vocabulary: list[Any]) -> None:
 
 def _format_number(number: int) -> str:
     return f"{number:,}" if number < 10**9 else f"10^{len(str(number)) - 1}"
+
+
+def _compute_growth(step: JSONPart) -> int:
+    """Return an upper bound of the characters that a step makes of one character or token; check its settings."""
+    kind = step.get("type")
+    if kind == "Replace":
+        return _compute_replacement_growth(step)
+    if kind == "Prepend":
+        return 1 + _measure_text(step.get("prepend"))
+    if kind == "Precompiled":
+        return _compute_table_growth(step.get("precompiled_charsmap"))
+    if kind == "FixedLength":
+        _require_integer(step, "length", 1, 2**31)
+    if kind == "Strip" and "stop" in step:  # the decoder; the normalizer of this name has two booleans
+        _require_integer(step, "start", 0, 1000)
+        _require_integer(step, "stop", 0, 0)  # the library panics on a token that is shorter
+    return {"ByteLevel": 4, "Metaspace": 2, "BertNormalizer": 3, "WordPiece": 2}.get(str(kind), 1)
+
+
+def _compute_replacement_growth(step: JSONPart) -> int:
+    content = _measure_text(step.get("content"))
+    pattern = step.get("pattern")
+    literal = pattern.get("String") if isinstance(pattern, dict) else pattern
+    if isinstance(literal, str) and literal:
+        return max(1, -(-content // len(literal)))
+    return 1 + content  # a regular expression can match between all characters
+
+
+def _compute_table_growth(charsmap: JSONContent) -> int:
+    """Return the length of the longest replacement in SentencePiece's table of characters, after checking its trie.
+
+    The format is the trie's size in bytes, the trie (a double array, Aoe 1989) and the replacements, each ended by 0.
+    """
+    if charsmap is None:
+        return 1
+    invalid = ArgumentError("its table of characters (precompiled_charsmap) is damaged")
+    try:
+        table = base64.b64decode(str(charsmap), validate=True)
+        size = int.from_bytes(table[:4], "little")
+        if len(table) < 8 or size % 4 or not 4 <= size <= len(table) - 4:
+            raise invalid
+        units = numpy.frombuffer(table, "<u4", size // 4, 4).astype(numpy.int64)
+        replacements = table[4 + size :]
+        replacements.decode()
+    except (ValueError, binascii.Error):
+        raise invalid from None
+
+    nodes = numpy.flatnonzero(units < 2**31)
+    targets = nodes ^ (units[nodes] >> 10 << ((units[nodes] & 512) >> 6))
+    leaves = targets[(units[nodes] & 256) > 0]
+    if bool(((targets | 255) >= len(units)).any()):
+        raise invalid
+    starts = units[leaves] & (2**31 - 1)
+    if bool((starts > len(replacements)).any()):
+        raise invalid
+    letters = numpy.frombuffer(replacements + b"\0", numpy.uint8)
+    if bool(((letters[starts] & 0xC0) == 0x80).any()):  # the middle of a character
+        raise invalid
+    longest = max(map(len, replacements.split(b"\0")), default=0)
+    if longest > MAX_REPLACEMENT:
+        raise ArgumentError(
+            f"its table of characters has a replacement of {longest:,} bytes; the limit is {MAX_REPLACEMENT}"
+        )
+    return max(1, min(longest, 18))  # the longest replacement of Unicode's NFKC has 18 characters
+
+
+def _measure_text(text: JSONContent) -> int:
+    """Return the number of characters of a text; 0 for anything else, which the library refuses."""
+    return len(text) if isinstance(text, str) else 0
+
+
+def _require_integer(fields: JSONPart, name: str, low: int, high: int) -> None:
+    """Raise an error if a field is not an integer in a range."""
+    number = fields.get(name)
+    if type(number) is not int or not low <= number <= high:
+        allowed = str(low) if low == high else f"an integer from {low} to {high:,}"
+        raise ArgumentError(f"{name} must be {allowed}, not {str(number)[:40]}")

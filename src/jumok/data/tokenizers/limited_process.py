@@ -1,0 +1,149 @@
+"""Run a child process with limits on time and memory for untrusted templates and tokenizers; see `limited_child.py`."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, cast
+
+from jumok.data.tokenizers import limited_child
+from jumok.errors import ArgumentError
+
+START_SECONDS = 60.0  # a loaded machine may need long to start a process
+# The child ends itself after its limit of processor time, which takes longer on a loaded machine.
+WALL_SECONDS = 30.0 if hasattr(signal, "setitimer") else 0.0
+MODULES = {"jinja2": ("jinja2", "markupsafe"), "tokenizers": ("tokenizers",)}
+
+
+class LimitedProcess:
+    """A child process that answers requests. It is started by the first one, and again after a limit ended it."""
+
+    def __init__(
+        self, kind: Literal["jinja2", "tokenizers"], purpose: str, setup: dict[str, Any] | None = None
+    ) -> None:
+        """Choose what the child does.
+
+        Args:
+            purpose: What the child does, for error messages: "renders chat templates".
+            setup: A request that every new child gets first.
+        """
+        self._kind = kind
+        self._purpose = purpose
+        self._setup = setup
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._inherited: subprocess.Popen[bytes] | None = None
+        _processes.add(self)
+
+    def forget(self) -> None:
+        """Give up the child without ending it: after a fork it is the parent's."""
+        self._lock = threading.Lock()
+        self._inherited, self._process = self._process, None
+
+    def request(self, message: dict[str, Any], seconds: float) -> dict[str, Any]:
+        """Return the child's reply, see `limited_child.py`; ``seconds`` is the limit of its processor time."""
+        with self._lock:
+            start = time.monotonic()
+            try:
+                process, answer = self._start()
+                if answer is None:
+                    answer = _talk(process, {**message, "seconds": seconds}, WALL_SECONDS + seconds)
+            except BaseException:  # an interrupted exchange leaves half a message in the pipes
+                self.stop()
+                raise
+            if answer is not None and "limit" not in answer:
+                return answer
+            code = self.stop()
+        if answer is not None:
+            return answer
+        if code == -getattr(signal, "SIGPROF", 0) or time.monotonic() - start > WALL_SECONDS + seconds:
+            return {"limit": f"runs longer than {seconds:.0f} seconds"}
+        return {"failed": f"a crash of its process (exit code {code})"}
+
+    def _start(self) -> tuple[subprocess.Popen[bytes], dict[str, Any] | None]:
+        """Return the running child, or a new one; and the reply to its setup if that failed."""
+        if self._process is not None and self._process.poll() is None:
+            return self._process, None
+        self.stop()
+        folders = []
+        for name in MODULES[self._kind]:
+            spec = importlib.util.find_spec(name)
+            if spec is None or spec.origin is None:
+                raise ArgumentError('chat templates need jinja2; install it with: pip install "jumok[chat]"')
+            folders.append(str(Path(spec.origin).parent.parent))
+        # -I and -S: no folder, variable or start-up file of the user changes what the child imports
+        command = [sys.executable, "-I", "-S", limited_child.__file__, self._kind, *dict.fromkeys(folders)]
+        try:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            )
+        except OSError as error:
+            raise ArgumentError(f"the process that {self._purpose} cannot be started: {error}") from None
+        if _talk(self._process, None, START_SECONDS) is None:
+            raise ArgumentError(f"the process that {self._purpose} ended with code {self.stop()} before it was ready")
+        if self._setup is not None:
+            reply = _talk(self._process, self._setup, WALL_SECONDS + self._setup["seconds"])
+            if reply != {}:
+                process, _ = self._process, self.stop()
+                return process, reply or {"limit": "needs too much time or memory"}
+        return self._process, None
+
+    def stop(self) -> int | None:
+        """End the child and return its exit code, or minus the signal that ended it; None if it was not running."""
+        process, self._process = self._process, None
+        if process is None:
+            return None
+        for stream in (process.stdin, process.stdout):
+            with contextlib.suppress(OSError):  # the child is gone, and part of a request was not written
+                cast(BinaryIO, stream).close()
+        try:
+            return process.wait(timeout=1)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait()
+
+    def __del__(self) -> None:
+        self.stop()
+
+
+def _talk(process: subprocess.Popen[bytes], message: dict[str, Any] | None, seconds: float) -> dict[str, Any] | None:
+    """Send a message, unless it is None, and return the reply; None if the child ended or took longer than that."""
+    timer = threading.Timer(seconds, process.kill)
+    timer.daemon = True
+    timer.start()
+    try:
+        if message is not None:
+            limited_child.write_message(cast(BinaryIO, process.stdin), message)
+        return limited_child.read_message(cast(BinaryIO, process.stdout))
+    except (BrokenPipeError, ConnectionResetError):
+        return None
+    finally:
+        timer.cancel()
+
+
+_processes: weakref.WeakSet[LimitedProcess] = weakref.WeakSet()
+
+
+def _forget_processes() -> None:
+    for process in list(_processes):
+        process.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_processes)
+
+
+@atexit.register
+def stop_processes() -> None:
+    """End the children of this process."""
+    for process in list(_processes):
+        process.stop()
