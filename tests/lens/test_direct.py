@@ -23,8 +23,8 @@ from jumok.lens import (
     sum_future_weights,
 )
 from jumok.lens.describe.word_weights import merge_into_words
+from jumok.lens.effects.direct_effects import find_output_projection
 from jumok.lens.effects.metrics import LogitDifference
-from jumok.lens.effects.output_projection import find_output_projection
 from jumok.models.gpt import GPT, llama_config
 
 TEXT = test_lens.TOKENS[:1]

@@ -15,11 +15,9 @@ from torch import Tensor
 import jumok
 from jumok.errors import ArgumentError
 from jumok.lens import Ablate, KnockOut, Lens
-from jumok.lens.effects.answer import extract_answer
-from jumok.lens.effects.correlation import compute_pearson, compute_spearman
-from jumok.lens.effects.edge_effects import estimate_edge_effects
-from jumok.lens.effects.edge_tables import Edge, EdgeTables, SimilarWeightFinder
+from jumok.lens.effects.edge_effects import Edge, EdgeTables, SimilarWeightFinder, estimate_edge_effects
 from jumok.lens.effects.edit_runner import EditRunner
+from jumok.lens.effects.effect_table import compute_pearson, compute_spearman
 from jumok.lens.effects.metrics import (
     ClassScore,
     Divergence,
@@ -29,10 +27,11 @@ from jumok.lens.effects.metrics import (
     Metric,
     Similarity,
     Value,
+    extract_answer,
 )
-from jumok.models.images.swin import Swin, SwinConfig
 from jumok.models.numeric import Numeric, NumericConfig
 from jumok.models.rnn_seq2seq import RNNSeq2Seq, RNNSeq2SeqConfig
+from jumok.models.swin import Swin, SwinConfig
 from jumok.tap import listen
 from small_transformers.model_classes import list_model_classes
 from small_transformers.small_model import build_small_model
@@ -401,3 +400,9 @@ def test_effect_reports_progress_and_leaves_nothing_behind() -> None:
     assert not any("forward" in module.__dict__ or module._forward_hooks for module in model.modules())
     assert all(parameter.grad is None for parameter in model.parameters())
     assert torch.equal(model(TEXT).logits, before)
+
+
+def test_the_command_offers_every_metric() -> None:
+    from jumok.cli.effect import METRICS
+
+    assert tuple(Metric.kinds) == METRICS

@@ -21,10 +21,10 @@ from jumok.lens.capture import captured_attention
 from jumok.lens.capture.recorder import Recorder
 from jumok.models.bert import BERT, BERTConfig
 from jumok.models.gpt import GPT, GPTConfig, llama_config
-from jumok.models.images.vit import ViT, ViTConfig
 from jumok.models.rnn_seq2seq import RNNSeq2Seq, RNNSeq2SeqConfig
 from jumok.models.t5 import T5, T5Config
 from jumok.models.transformer import Transformer, TransformerConfig
+from jumok.models.vit import ViT, ViTConfig
 
 SMALL = {"width": 24, "layers": 2, "heads": 4, "hidden": 32}
 TOKENS = torch.randint(1, 40, (2, 11), generator=torch.Generator().manual_seed(0))

@@ -12,14 +12,12 @@ from .describe.weight_checks import (
     sum_future_weights,
 )
 from .edits.edit_types import Ablate, Edit, KnockOut, Patch, Remask, Scale
-from .effects.direct_effects import compute_direct_effects
+from .effects.direct_effects import apply_logit_lens, compute_direct_effects, compute_head_contributions
 from .effects.effect_table import Effect, Effects
-from .effects.logit_lens import apply_logit_lens
 from .effects.measure import effect
-from .effects.output_projection import compute_head_contributions
+from .effects.residual_patching import PatchSweep, sweep_patches
 from .generation import Generation
 from .lens import Lens
-from .residual_patching import PatchSweep, sweep_patches
 
 __all__ = [
     "Ablate",

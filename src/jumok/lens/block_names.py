@@ -19,9 +19,6 @@ def find_block(model: nn.Module, site: str) -> str:
 
     Args:
         model: A model of Jumok or transformers.
-
-    Raises:
-        ArgumentError: If the attention is not part of a block.
     """
     if isinstance(model, Model):
         name = site.rpartition(".")[0]
@@ -42,9 +39,6 @@ def find_edited_sites(edit: Edit, sites: Sites, model: nn.Module) -> frozenset[s
 
     Args:
         edit: The edit. Where it changes a residual stream, its layer may also name a block ("decoder.0").
-
-    Raises:
-        ArgumentError: If no site or several sites match.
     """
     if isinstance(edit, Patch) and edit.part == "residual" and isinstance(edit.layer, str):
         blocks: dict[str, str] = {}

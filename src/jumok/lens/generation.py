@@ -14,11 +14,12 @@ from torch import Tensor, nn
 from jumok.checkpoint import Loaded
 from jumok.data.tokenizers.token_labels import label_tokens
 from jumok.errors import ArgumentError, ContextWarning, JumokError
-from jumok.generate.decoding import CrossAttentionDecoder, EncoderDecoder, create_incremental_decoder
+from jumok.generate.decoding import CrossAttentionDecoder, create_incremental_decoder
 from jumok.generate.incremental_decoder import IncrementalDecoder
 from jumok.generate.sampling import Sampling
 from jumok.generate.token_stream import decode_steps
 from jumok.models import Model
+from jumok.models.encoder_decoder import EncoderDecoder
 from jumok.tap import listen
 
 from .capture.model_capture import Capture
@@ -90,9 +91,6 @@ def generate_with_edits(
         limit: The largest number of new tokens.
         keep: Further tensors to record.
         progress: Called with the number of new tokens and the largest number of them, or None.
-
-    Raises:
-        ArgumentError: If the input, a setting or an edit does not fit the model.
     """
     if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
         raise ArgumentError(f"limit must be at least 1 new token, not {limit!r}")

@@ -68,11 +68,7 @@ def check_edges_exist(edit: Edit, capture: Capture) -> None:
 
 
 def convert_token_list(tokens: list[Any] | tuple[Any, ...]) -> Tensor:
-    """Convert a list of token ids to a tensor ``[length]``.
-
-    Raises:
-        ArgumentError: If the list is empty or contains something else.
-    """
+    """Convert a list of token ids to a tensor ``[length]``."""
     if any(isinstance(token, str) for token in tokens):
         raise ArgumentError("a lens reads one text at a time; pass several texts of equal length as a tensor of tokens")
     if not tokens or not all(is_integer(token) for token in tokens):
@@ -83,11 +79,7 @@ def convert_token_list(tokens: list[Any] | tuple[Any, ...]) -> Tensor:
 
 
 def convert_token_array(tokens: numpy.ndarray) -> Tensor:
-    """Convert a numpy array of token ids to a tensor of the same shape.
-
-    Raises:
-        ArgumentError: If the array does not hold integers.
-    """
+    """Convert a numpy array of token ids to a tensor of the same shape."""
     if tokens.dtype.kind not in "iu":
         raise ArgumentError(
             f"a numpy array must hold token ids, which are integers, not {tokens.dtype}; pass other inputs as tensors: "

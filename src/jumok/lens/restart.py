@@ -98,7 +98,6 @@ class Restart(Listener):
             yield
 
     def accepts(self, site: str) -> bool:
-        """Return False: this listener hears nothing, but its blocks act only where it is open."""
         return False
 
     def list_blocks_before(self, modules: Iterable[str]) -> list[str]:

@@ -48,10 +48,6 @@ class ReusableRun:
         Args:
             arguments: The arguments of ``forward``.
             keep: The further tensors that the capture records.
-
-        Raises:
-            ArgumentError: If an argument cannot be compared with that of a later run, such as a cache, or an open
-                listener may change the outputs of the blocks.
         """
         if may_change_values():
             raise ArgumentError(

@@ -54,15 +54,12 @@ class RunProgress(Listener):
         return len(self._sites)
 
     def accepts(self, site: str) -> bool:
-        """Return whether there is a callback."""
         return self._progress is not None
 
     def requests(self, site: str) -> bool:
-        """Return False: nothing is computed only for this listener."""
         return False
 
     def __call__(self, site: str, tapped: Any) -> Any:
-        """Report the progress and return what was tapped unchanged."""
         attention, _, word = site.rpartition(".")
         if word == "output":
             self._count(attention)
@@ -132,7 +129,6 @@ class TokenProgress(RunProgress):
 
     @property
     def done(self) -> int:
-        """The number of new tokens: each needs one call of the decoder's attentions."""
         return min(max(self._calls.values(), default=0), self.total)
 
     def _count(self, attention: str) -> None:

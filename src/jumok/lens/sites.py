@@ -36,7 +36,6 @@ class Sites:
     """
 
     def __init__(self, names: Sequence[str]) -> None:
-        """Store the site names."""
         self.names = list(names)
 
     @property
@@ -53,9 +52,6 @@ class Sites:
         Args:
             layer: The layer's number where the model has a single stack, counted from 0, or from the end if it is
                 negative; else a site name, or words of it in order ("decoder.0.cross").
-
-        Raises:
-            ArgumentError: If no site or several sites match.
         """
         if isinstance(layer, str):
             return self._find_by_partial_name(layer)
@@ -149,9 +145,6 @@ def normalise_index(index: object, count: int, owner: str, kind: str) -> int:
 
     Args:
         owner: What has them, for the error message.
-
-    Raises:
-        ArgumentError: If it is not an integer in range.
     """
     if not is_integer(index) or not -count <= index < count:
         raise ArgumentError(

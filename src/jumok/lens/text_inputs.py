@@ -42,9 +42,6 @@ def name_text_pair(
     Args:
         tokenizer: The tokenizer of the texts, or None.
         prepared: The same inputs as token ids and tensors.
-
-    Raises:
-        ArgumentError: If the model reads one text, but there are several, or the target is missing.
     """
     if isinstance(model, Model):
         if len(raw) == 2 and isinstance(raw[1], str) and model.is_encoder_decoder:
@@ -101,9 +98,6 @@ def shift_target(model: nn.Module, tokenizer: TextTokenizer, text: str) -> Tenso
 
     Returns:
         The token ids ``[1, length]``.
-
-    Raises:
-        ArgumentError: If the model has no start token.
     """
     model_name = type(model).__name__
     ids, plain = tokenizer.encode(text), tokenizer.encode(text, special=False)

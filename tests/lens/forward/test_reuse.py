@@ -19,7 +19,7 @@ from jumok.lens import Ablate, Capture, Edit, KnockOut, Lens, Patch, Remask, Sca
 from jumok.lens.capture.recorder import Recorder
 from jumok.models import RNNSeq2Seq, RNNSeq2SeqConfig
 from jumok.models.gpt import GPT, GPTConfig
-from jumok.models.images.swin import Swin, SwinConfig
+from jumok.models.swin import Swin, SwinConfig
 from jumok.models.transformer import Transformer, TransformerConfig
 from jumok.tap import listen
 

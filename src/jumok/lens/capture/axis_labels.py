@@ -22,9 +22,6 @@ def split_labels(
 
     Args:
         labels: One list, which labels the (source) sequence; or a pair of lists, for the source and the target.
-
-    Raises:
-        ArgumentError: If there is not one label for each position.
     """
     source, target = _split_pair(labels)
     if target is not None and not sites.has_target:

@@ -116,9 +116,6 @@ def select_heads(capture: Capture, sites: list[str], head: int | None) -> dict[s
 
     Args:
         head: Only this head of each attention, negative from the end; None = all heads.
-
-    Raises:
-        ArgumentError: If an attention has no such head.
     """
     counts = {site: capture.attentions[site].heads for site in sites}
     if head is None:

@@ -55,9 +55,6 @@ def pool_weights(
         rows_per_cell: Compute only this many rows in the middle of each cell, for a preview; default: all rows.
         progress: Called with the finished and the total number of rows; an exception that it raises stops the
             computation.
-
-    Raises:
-        ArgumentError: If the size or the number of rows is too small.
     """
     smallest = 2 if first_apart else 1
     if size < smallest:

@@ -39,12 +39,10 @@ class Recorder(Listener):
         self._incomplete_calls: dict[str, dict[str, Any]] = {}
 
     def accepts(self, site: str) -> bool:
-        """Return whether the value at this site is recorded."""
         word = site.rpartition(".")[2]
         return word in RECORDED or word in self.keep
 
     def __call__(self, site: str, value: Any) -> Any:
-        """Record a value and return it unchanged."""
         attention_site, _, word = site.rpartition(".")
         if word in self.keep:
             self._record_activation(site, value)

@@ -14,7 +14,6 @@ class StepRecorder(Recorder):
     """A recorder whose memory grows linearly with the length of a generated text."""
 
     def __call__(self, site: str, value: Any) -> Any:
-        """Record a value and return it unchanged."""
         attention_site, _, word = site.rpartition(".")
         super().__call__(site, value)
         if word == "positions":  # they complete a call

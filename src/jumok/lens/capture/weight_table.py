@@ -22,57 +22,45 @@ class WeightTable(CapturedAttention):
 
     @property
     def heads(self) -> int:
-        """The number of heads."""
         return self.table.shape[1]
 
     @property
     def batch(self) -> int:
-        """The number of batch rows."""
         return self.table.shape[0]
 
     @property
     def queries(self) -> int:
-        """The number of queries."""
         return self.table.shape[2]
 
     @property
     def keys(self) -> int:
-        """The number of keys."""
         return self.table.shape[3]
 
     @property
     def query_positions(self) -> list[int]:
-        """The positions of the queries, from 0."""
         return list(range(self.queries))
 
     @property
     def key_positions(self) -> list[int]:
-        """The positions of the keys, from 0."""
         return list(range(self.keys))
 
     @property
     def device(self) -> torch.device:
-        """The device of the weights."""
         return self.table.device
 
     @property
     def bytes(self) -> int:
-        """The memory of the weights, in bytes."""
         return self.table.untyped_storage().nbytes()
 
     def tile(self, row: int, head: int, queries: slice, keys: slice) -> Tile:
-        """Return the weights of a tile."""
         return self.table[row, head, queries, keys].float()
 
     @property
     def needs_full_rows(self) -> bool:
-        """False: any part of the table can be read alone."""
         return False
 
     def bound_keys(self, queries: slice) -> tuple[int, int]:
-        """Return all keys: the model does not tell which cells it forbids."""
         return 0, self.keys
 
     def evaluate_mask(self, row: int, head: int, queries: slice, keys: slice) -> AllowedTile:
-        """Return where weights are above 0; the model does not tell which cells it forbids."""
         return self.table[row, head, queries, keys] > 0

@@ -80,9 +80,6 @@ def choose_image_site(capture: Capture, layer: int | str | None, query_side: str
         query_side: Only attentions with queries of this side, "source" or "target"; default: the written words of a
             captioner, the patches of any other model.
         first: Return the first attention whose queries and keys are patches instead.
-
-    Raises:
-        ArgumentError: If the layer attends to words instead of patches.
     """
     sides = {site: capture.sites.get_sides(site) for site in capture.sites.names}
     if layer is not None:
@@ -113,9 +110,6 @@ def compute_patch_maps(
         head: Only this head; default: all heads.
         query: The position of the query, as in ``save_image_weights``.
         words: The labels of the decoder's positions, for titles; default: those of the capture.
-
-    Raises:
-        ArgumentError: If the attention has other positions, or there is no such query.
     """
     attention = capture.attentions[site]
     positions = layout.grid[0] * layout.grid[1] + len(layout.prefix)

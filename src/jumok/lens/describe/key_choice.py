@@ -81,9 +81,6 @@ def compare_keys(
         query: The token, from ``find_query``.
         words: The two words, or tokens, or positions counted from 0.
         heads: Only these heads, by site; default: all.
-
-    Raises:
-        ArgumentError: If a word does not occur, or both are the same.
     """
     selected = [site for site in sites if capture.sites.get_sides(site).queries == query.side]
     key_sides = list(dict.fromkeys(capture.sites.get_sides(site).keys for site in selected))

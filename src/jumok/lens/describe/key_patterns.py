@@ -31,9 +31,6 @@ class KeyPatterns:
 
         Args:
             vectors: A vector for each token, or None.
-
-        Raises:
-            ArgumentError: If a position does not exist, or the number of vectors differs.
         """
         count = len(tokens)
         positions = [*separators, *(end for arc in arcs for end in arc)]

@@ -54,9 +54,6 @@ def find_query(
     Args:
         query: A position counted from 0 (negative: from the end), the text of a token, or a word.
         by_words: Whether positions count words instead of tokens.
-
-    Raises:
-        ArgumentError: If there is no such position or text.
     """
     sides = list(dict.fromkeys(capture.sites.get_sides(site).queries for site in sites))
     names_by_side = {side: _list_names(labels, side, by_words) for side in sides}

@@ -41,9 +41,6 @@ def ablate_output(
         heads: Which heads ``output`` holds; None for a block or an MLP.
         attentions: The attentions of this forward pass until now, by site.
         first_row: The position of the first row of ``output``; decoding computes a few rows at a time.
-
-    Raises:
-        ArgumentError: If a mean or a sample needs a source.
     """
     if edit.by == "zero":
         return torch.zeros_like(output)
@@ -54,11 +51,7 @@ def ablate_output(
 
 
 def get_activation(source: Capture | None, site: str, output: Tensor) -> Tensor:
-    """Return the tensor that a source capture recorded at a site, with the dtype and device of the output.
-
-    Raises:
-        ArgumentError: If the capture did not record the site, or is of another model.
-    """
+    """Return the tensor that a source capture recorded at a site, with the dtype and device of the output."""
     activation = None if source is None else source.activations.get(site)
     if activation is None:
         word = site.rpartition(".")[2]

@@ -64,18 +64,15 @@ class EditListener(Listener):
         self._needs_masks = any(edit.by != "zero" and edit.source is None for edit in ablations)
 
     def accepts(self, site: str) -> bool:
-        """Return whether there are edits for this tap, or edits that need what is known there."""
         return site in self.edits_by_tap or site in self._sites_by_query_tap or self._records_mask(site)
 
     def requests(self, site: str) -> bool:
-        """Return False: nothing is computed only for this listener."""
         return False
 
     def _records_mask(self, site: str) -> bool:
         return self._needs_masks and site.rpartition(".")[2] in RECORDED and not site.endswith(".logsumexp")
 
     def __call__(self, site: str, value: Tapped) -> Tapped:
-        """Return the edited value."""
         if site in self._sites_by_query_tap:
             assert isinstance(value, Tensor)
             self._head_counts[self._sites_by_query_tap[site]] = value.shape[1]
@@ -169,11 +166,7 @@ def _get_tap_name(edit: Edit, site: str, find_mlp: Callable[[str], str], find_bl
 
 
 def _count_heads_from_start(edit: Edit, count: int, attention: str) -> Edit:
-    """Return the edit with negative heads replaced by those that they mean.
-
-    Raises:
-        ArgumentError: If the attention has no such head.
-    """
+    """Return the edit with negative heads replaced by those that they mean."""
     heads = as_tuple(getattr(edit, "head", None))
     if heads is None:
         return edit
@@ -233,7 +226,6 @@ class TemperatureScore(Score):
         self.sink = inner.sink
 
     def check(self, query: Tensor, key: Tensor) -> None:
-        """Raise an error if the widths do not fit the inner score."""
         self.inner.check(query, key)
 
     @property
@@ -242,17 +234,14 @@ class TemperatureScore(Score):
         return 1 if self.scaled_heads is None else 2
 
     def evaluate(self, query: Tensor, key: Tensor) -> Tensor:
-        """Compute the scores ``[batch, head, query, key]``."""
         return self.inner.evaluate(query, key) * self._build_inverse_temperatures(query)
 
     def fold_into_query(self, query: Tensor) -> tuple[Tensor, float] | None:
-        """Return the scaled queries and the scale if the inner score is a dot product, else None."""
         product = self.inner.fold_into_query(query)
         return None if product is None else (product[0] * self._build_inverse_temperatures(query), product[1])
 
     @property
     def gradient_tensors(self) -> tuple[Tensor, ...]:
-        """Return the parameters of the inner score."""
         return self.inner.gradient_tensors
 
     def _build_inverse_temperatures(self, query: Tensor) -> Tensor:

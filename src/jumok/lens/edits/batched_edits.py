@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -16,25 +17,35 @@ from jumok.tap import Listener
 RowIndices = Int[Tensor, " row"]
 
 
-class AblateHeadPerRow(Listener):
-    """In batch row r, replaces the output of head ``heads[r]`` of one attention by ``replacements[r]``."""
+class EditPerRow(Listener):
+    """Base class of listeners that change the value of one tap, differently in each batch row."""
 
-    def __init__(self, site: str, heads: RowIndices, replacements: Float[Tensor, "row part query width"]) -> None:
-        """Create a listener.
-
-        Args:
-            replacements: The outputs to insert. An attention over image windows has several parts (windows) per
-                image.
-        """
-        self.site, self.heads, self.replacements = site, heads, replacements
-        self._rows_so_far = 0  # a recurrent decoder calls its attention once for each step
+    def __init__(self, tap: str) -> None:
+        self._tap = tap
 
     def accepts(self, site: str) -> bool:
-        """Return whether this is the output of the attention."""
-        return site == f"{self.site}.output"
+        return site == self._tap
 
-    def __call__(self, site: str, value: Tensor) -> Tensor:
-        """Return the outputs with one head replaced in each batch row."""
+    def __call__(self, site: str, value: Any) -> Any:
+        return self.edit(value)
+
+    def edit(self, value: Any) -> Any:
+        """Return the edited value."""
+        raise NotImplementedError
+
+
+class AblateHeadPerRow(EditPerRow):
+    """In batch row r, replaces the output of head ``heads[r]`` of one attention by ``replacements[r]``.
+
+    An attention over image windows has several parts (windows) per image.
+    """
+
+    def __init__(self, site: str, heads: RowIndices, replacements: Float[Tensor, "row part query width"]) -> None:
+        super().__init__(f"{site}.output")
+        self.heads, self.replacements = heads, replacements
+        self._rows_so_far = 0  # a recurrent decoder calls its attention once for each step
+
+    def edit(self, value: Tensor) -> Tensor:
         # the windows of one image are adjacent in the batch
         texts = value.unflatten(0, (len(self.heads), -1)).clone()
         end = self._rows_so_far + value.shape[2]
@@ -45,43 +56,28 @@ class AblateHeadPerRow(Listener):
         return texts.flatten(0, 1)
 
 
-class PatchPositionPerRow(Listener):
-    """In batch row r, replaces the residual stream that enters one block at ``positions[r]``."""
+class PatchPositionPerRow(EditPerRow):
+    """In batch row r, replaces the residual stream that enters one block at ``positions[r]`` by that of a source."""
 
     def __init__(self, block: str, positions: RowIndices, source: Float[Tensor, "1 position width"]) -> None:
-        """Create a listener.
+        super().__init__(f"{block}.input")
+        self.positions, self.source = positions, source
 
-        Args:
-            source: The residual stream of another text.
-        """
-        self.block, self.positions, self.source = block, positions, source
-
-    def accepts(self, site: str) -> bool:
-        """Return whether this is the input of the block."""
-        return site == f"{self.block}.input"
-
-    def __call__(self, site: str, value: Tensor) -> Tensor:
-        """Return the residual stream with one position replaced in each batch row."""
+    def edit(self, value: Tensor) -> Tensor:
         patched = value.clone()
         positions = self.positions.to(value.device)
         patched[torch.arange(len(positions), device=value.device), positions] = self.source[0, positions].to(value)
         return patched
 
 
-class KnockOutEdgePerRow(Listener):
+class KnockOutEdgePerRow(EditPerRow):
     """In batch row r, forbids one head of one attention to attend from one query to one key."""
 
     def __init__(self, site: str, heads: RowIndices, queries: RowIndices, keys: RowIndices) -> None:
-        """Create a listener."""
-        self.site = site
+        super().__init__(f"{site}.mask")
         self.mask = ForbidOneEdge(heads, queries, keys)
 
-    def accepts(self, site: str) -> bool:
-        """Return whether this is the mask of the attention."""
-        return site == f"{self.site}.mask"
-
-    def __call__(self, site: str, value: Mask | None) -> Mask:
-        """Return the mask without the edges."""
+    def edit(self, value: Mask | None) -> Mask:
         return self.mask if value is None else value & self.mask
 
 
@@ -96,13 +92,11 @@ class ForbidOneEdge(Mask):
     needs_check = False
 
     def evaluate(self, grid: Grid) -> Tensor:
-        """Return True for every cell of the grid except the forbidden ones."""
         batch = grid.batch
         head, query, key = (indices.to(batch.device)[batch] for indices in (self.heads, self.queries, self.keys))
         return ~((grid.head == head) & (grid.query == query) & (grid.key == key))
 
     def classify_blocks(self, blocks: BlockGrid) -> Tensor:
-        """Classify every block as partially allowed."""
         return torch.full((1, 1, 1, 1), PARTIAL, dtype=torch.int8, device=blocks.keys.device)
 
     def __repr__(self) -> str:

@@ -34,9 +34,6 @@ def normalise_indices(indices: object, name: str) -> Indices:
     Args:
         indices: An index, several indices, or None for all.
         name: The name of the argument, for error messages.
-
-    Raises:
-        ArgumentError: If an index is not an integer, or negative although it is not a head, or there are none.
     """
     if indices is None:
         return None

@@ -1,26 +1,30 @@
-"""Decompose a logit into the direct contributions of each head, each MLP and the embedding.
+"""Read the residual stream: what each part of a model adds to a logit, and what each layer would predict.
 
-The last norm is linearised at this forward pass, so that the contributions sum to the logit. Indirect effects
-through later layers are not included; ``jumok.effect`` measures those.
+``compute_direct_effects`` splits a logit into the contributions of each head, each MLP and the embedding. The last norm
+is linearised at this forward pass, so that they sum to the logit. Indirect effects through later layers are not
+included; ``jumok.effect`` measures those. ``apply_logit_lens`` (nostalgebraist 2020) says which tokens a model would
+predict if it ended after each block.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from jaxtyping import Float
+from torch import Tensor, nn
 
+from jumok.checkpoint import Loaded
 from jumok.data.tokenizers.text_tokenizer import TextTokenizer
 from jumok.errors import ArgumentError
 from jumok.layers import RMSNorm
 from jumok.lens.capture.model_capture import Capture
+from jumok.lens.huggingface.module_names import find_output_projection_module
 from jumok.lens.lens import Lens, LensModel
 from jumok.models.gpt import GPT
 
 from .metrics import LogitDifference, encode_single_token
-from .output_projection import compute_head_contributions, find_output_projection
 
 
 @dataclass(frozen=True)
@@ -79,16 +83,48 @@ def compute_direct_effects(
     return sorted(parts, key=lambda part: -abs(part.logit))
 
 
-def capture_residual_stream(model: LensModel, tokens: Any) -> tuple[GPT, Capture, TextTokenizer | None]:
-    """Run a GPT on one text, and record what its parts add to the residual stream.
+@dataclass(frozen=True)
+class LayerPrediction:
+    """The most likely tokens after some blocks.
+
+    Attributes:
+        layer: The number of blocks; 0 is the embedding alone.
+        tokens: The most likely token ids with their probabilities, the likeliest first.
+    """
+
+    layer: int
+    tokens: tuple[tuple[int, float], ...]
+
+
+@torch.no_grad()
+def apply_logit_lens(model: LensModel, tokens: Any, position: int = -1, count: int = 5) -> list[LayerPrediction]:
+    """Predict the next token from the residual stream before the first block and after each block.
 
     Args:
         model: A model of the family gpt, or its name or folder, as for ``Lens``.
-        tokens: The text, as for ``Lens.run``.
+        tokens: A single text, as for ``Lens.run``.
+        position: The position whose next token is predicted, negative from the end.
+        count: How many tokens to return for each layer.
 
     Raises:
         ArgumentError: If the model is of another family, or there are several texts.
     """
+    gpt, capture, _ = capture_residual_stream(model, tokens)
+    layers = range(len(capture.sites.names))
+    hidden = [capture.activations[f"blocks.{layer}.input"][0, position] for layer in layers]
+    hidden.append(compute_final_hidden(gpt, capture, position).to(hidden[0]))
+
+    table = get_output_table(gpt)
+    predictions = []
+    for layer, vector in enumerate(hidden):
+        best = (gpt.norm(vector) @ table.T).softmax(-1).topk(min(count, len(table)))
+        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        predictions.append(LayerPrediction(layer, tuple(pairs)))
+    return predictions
+
+
+def capture_residual_stream(model: LensModel, tokens: Any) -> tuple[GPT, Capture, TextTokenizer | None]:
+    """Run a GPT on one text, and record what its parts add to the residual stream."""
     with Lens(model) as lens:
         if not isinstance(lens.model, GPT):
             raise ArgumentError(
@@ -122,12 +158,7 @@ class LinearisedReader:
     """
 
     def __init__(self, gpt: GPT, capture: Capture, direction: Tensor, position: int) -> None:
-        """Linearise the norm.
-
-        Args:
-            capture: A capture made with keep=("output", "feedforward_output", "input").
-            direction: The row of the output projection that is read ``[width]``, in float64.
-        """
+        """Linearise the norm; ``direction`` is the row of the output projection that is read, in float64."""
         self._row = direction
         hidden = compute_final_hidden(gpt, capture, position)
         norm = gpt.norm
@@ -138,11 +169,7 @@ class LinearisedReader:
         self.constant = float(self._row @ parameters["bias"]) if "bias" in parameters else 0.0
 
     def read_logit(self, contribution: Tensor) -> float:
-        """Return how much a vector in the residual stream adds to the logit.
-
-        Args:
-            contribution: A vector ``[width]``.
-        """
+        """Return how much a vector ``[width]`` in the residual stream adds to the logit."""
         contribution = contribution.double()
         if self._is_centred:
             contribution = contribution - contribution.mean()
@@ -150,11 +177,7 @@ class LinearisedReader:
 
 
 def compute_final_hidden(gpt: GPT, capture: Capture, position: int) -> Tensor:
-    """Compute the residual stream after the last block ``[width]``, in float64.
-
-    Args:
-        capture: A capture made with keep=("output", "feedforward_output", "input").
-    """
+    """Compute the residual stream after the last block ``[width]``, in float64."""
     block = f"blocks.{len(capture.sites.names) - 1}"
     site = f"{block}.attention"
     heads = compute_head_contributions(gpt, capture, site)[0, :, position].double()
@@ -168,3 +191,54 @@ def compute_final_hidden(gpt: GPT, capture: Capture, position: int) -> Tensor:
 def get_output_table(gpt: GPT) -> Tensor:
     """Return the output projection ``[token, width]``; GPT-2 shares it with the embedding."""
     return gpt.embedding.weight if gpt.output is None else gpt.output.weight
+
+
+class OutputProjection(NamedTuple):
+    """The linear layer that follows the heads of an attention.
+
+    Attributes:
+        weight: Its matrix ``[width, heads * head_width]``.
+        bias: Its bias ``[width]``, or None.
+    """
+
+    weight: Float[Tensor, "width heads_width"]
+    bias: Tensor | None
+
+
+def compute_head_contributions(
+    model: nn.Module | Loaded, capture: Capture, layer: int | str
+) -> Float[Tensor, "batch head query width"]:
+    """Compute the contribution of each head of an attention to the residual stream.
+
+    With the bias of the output projection, the contributions sum to the attention's output.
+
+    Args:
+        model: The model of the capture.
+        capture: A capture made with keep="output".
+        layer: The layer's number or site name.
+
+    Raises:
+        ArgumentError: If the capture has no outputs, or the model's output projection is unknown.
+    """
+    site = capture.sites.find(layer)
+    output = capture.activations.get(f"{site}.output")
+    if output is None:
+        raise ArgumentError('this capture has no outputs of heads; create it with lens.run(..., keep="output")')
+    weight = find_output_projection(model, site).weight
+    width = output.shape[-1]
+    contributions = [
+        output[:, head] @ weight[:, head * width : (head + 1) * width].T for head in range(output.shape[1])
+    ]
+    return torch.stack(contributions, 1)
+
+
+def find_output_projection(model: nn.Module | Loaded, site: str) -> OutputProjection:
+    """Find the output projection of an attention."""
+    module = find_output_projection_module(model.model if isinstance(model, Loaded) else model, site)
+    parameters = {} if module is None else dict(module.named_parameters(recurse=False))
+    weight = parameters.get("weight")
+    if weight is None or weight.dim() != 2:
+        raise ArgumentError(f"the output projection of {site} was not found, so its heads have no contributions")
+    # transformers' Conv1D stores the transposed matrix
+    is_transposed = type(module).__name__ == "Conv1D"
+    return OutputProjection(weight.T if is_transposed else weight, parameters.get("bias"))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import bisect
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -13,29 +16,30 @@ from torch import Tensor
 from jumok.errors import ArgumentError
 from jumok.lens.edits.batched_edits import KnockOutEdgePerRow
 from jumok.lens.edits.edit_types import KnockOut
+from jumok.lens.run_progress import Progress
 
-from .edge_tables import Edge, EdgeTables, SimilarWeightFinder
 from .edit_runner import EditRunner
-from .effect_table import Effect, Effects, sort_by_size
-from .head_effects import Progress
-from .metrics import Divergence, Similarity
+from .effect_table import Effect, sort_by_size
 
 CONTROL_POOL = 4096  # random edges that controls are chosen from
+
+Table = Float[Tensor, "query key"]
+Tables = dict[tuple[str, int], Table]  # by site and head
+
+
+class Edge(NamedTuple):
+    """One cell of a head's map: a query that attends to a key, by index."""
+
+    site: str
+    head: int
+    query: int
+    key: int
 
 
 def measure_edges(
     runner: EditRunner, sites: Sequence[str], verify: int | None, controls: int, seed: int, progress: Progress
-) -> Effects:
-    """Measure the effects of the most important edges of these attentions.
-
-    Args:
-        runner: The model with its text and metric.
-        verify: How many edges to measure exactly, by gradient and again by weight; None measures every edge.
-        controls: How many random edges of similar weight each edge is compared with.
-
-    Raises:
-        ArgumentError: If an attention works on windows of an image.
-    """
+) -> tuple[tuple[Effect, ...], tuple[Effect, ...]]:
+    """Measure the effects of the most important edges of these attentions, and those of their controls."""
     tables = _build_tables(runner, sites)
     if verify is None:
         chosen = tables.list_all()
@@ -55,20 +59,10 @@ def measure_edges(
     for edge in chosen:
         control_effects = tuple(effects[control] for control in controls_of[edge])
         larger = sum(abs(effect) >= abs(effects[edge]) for effect in control_effects)
-        row = _describe_edge(runner, edge, tables, effects, larger + 1, len(control_effects) + 1)
-        rows.append(replace(row, control_effects=control_effects))
-    chosen_set = set(chosen)
-    sampled = [_describe_edge(runner, edge, tables, effects, None, None) for edge in measured if edge not in chosen_set]
-    return Effects(
-        "edges",
-        runner.metric,
-        runner.clean_value,
-        sort_by_size(rows),
-        sampled=tuple(sampled),
-        every=verify is None,
-        sites=tuple(runner.capture.sites.names),
-        head_counts=runner.head_counts,
-    )
+        row = _describe_edge(runner, edge, tables, effects[edge])
+        rows.append(replace(row, rank=larger + 1, of=len(control_effects) + 1, control_effects=control_effects))
+    sampled = [edge for edge in measured if edge not in controls_of]
+    return sort_by_size(rows), tuple(_describe_edge(runner, edge, tables, effects[edge]) for edge in sampled)
 
 
 def _build_tables(runner: EditRunner, sites: Sequence[str]) -> EdgeTables:
@@ -91,12 +85,8 @@ def _build_tables(runner: EditRunner, sites: Sequence[str]) -> EdgeTables:
 
 
 def estimate_edge_effects(
-    runner: EditRunner,
-    site: str,
-    head: int,
-    weights: Float[Tensor, "query key"],
-    gradient: Float[Tensor, "query width"],
-) -> Float[Tensor, "query key"]:
+    runner: EditRunner, site: str, head: int, weights: Table, gradient: Float[Tensor, "query width"]
+) -> Table:
     """Estimate the effect of removing each edge, to first order in the head's output.
 
     Without key k the remaining weights renormalise, so the output o of a row becomes (o - a v_k) / (1 - a), where a is
@@ -114,10 +104,7 @@ def estimate_edge_effects(
     ratio = weights / (1 - weights).clamp_min(1e-6)
     is_only_key = weights > 1 - 1e-6  # removing it leaves an empty row, and the head outputs 0
     estimates = torch.where(is_only_key, -along_output.expand_as(weights), ratio * (along_output - along_values))
-    # any change of the output increases a divergence and decreases a similarity
-    if isinstance(runner.metric, Divergence):
-        return estimates.abs()
-    return -estimates.abs() if isinstance(runner.metric, Similarity) else estimates
+    return estimates.abs() * runner.metric.direction if runner.metric.direction else estimates
 
 
 def _measure_exactly(runner: EditRunner, edges: Sequence[Edge], progress: Progress) -> dict[Edge, float]:
@@ -135,29 +122,85 @@ def _measure_exactly(runner: EditRunner, edges: Sequence[Edge], progress: Progre
             heads = torch.tensor([edge.head for edge in batch])
             queries = query_positions[[edge.query for edge in batch]]
             keys = key_positions[[edge.key for edge in batch]]
-            listener = KnockOutEdgePerRow(site, heads, queries, keys)
-            differences = runner.measure(listener, site, len(batch)) - runner.clean_value
+            differences = runner.measure(KnockOutEdgePerRow(site, heads, queries, keys), site, len(batch))
             effects.update(zip(batch, differences.tolist(), strict=True))
             progress(len(effects), len(edges))
     return effects
 
 
-def _describe_edge(
-    runner: EditRunner, edge: Edge, tables: EdgeTables, effects: dict[Edge, float], rank: int | None, of: int | None
-) -> Effect:
+def _describe_edge(runner: EditRunner, edge: Edge, tables: EdgeTables, effect: float) -> Effect:
     layer = runner.capture.sites.get_layer(edge.site)
     attention = runner.capture.attentions[edge.site]
     query, key = attention.query_positions[edge.query], attention.key_positions[edge.key]
+    table = tables.weights[edge.site, edge.head]
     return Effect(
         layer=layer,
         head=edge.head,
-        effect=effects[edge],
+        effect=effect,
         edit=KnockOut(layer, edge.head, query, key),
         query=edge.query,
         key=edge.key,
         weight=tables.get_weight(edge),
-        estimate=tables.get_estimate(edge),
-        rank=rank,
-        of=of,
-        row_edges=tables.count_row_edges(edge),
+        estimate=float(tables.estimates[edge.site, edge.head][edge.query, edge.key]),
+        row_edges=int((table[edge.query] > 0).sum()),
     )
+
+
+class EdgeTables(NamedTuple):
+    """The weight and the estimated effect of every edge. Cells with weight 0 are not edges."""
+
+    weights: Tables
+    estimates: Tables
+
+    def list_all(self) -> list[Edge]:
+        """Return all edges."""
+        return [
+            Edge(site, head, query, key)
+            for (site, head), table in self.weights.items()
+            for query, key in (table > 0).nonzero().tolist()
+        ]
+
+    def find_largest(self, tables: Tables, count: int) -> list[Edge]:
+        """Return the edges with the largest absolute entries of ``weights`` or ``estimates``, the largest first."""
+        candidates: list[tuple[float, Edge]] = []
+        for (site, head), table in tables.items():
+            sizes = table.abs().masked_fill(self.weights[site, head] <= 0, -1.0).flatten()
+            largest, indices = sizes.topk(min(count, len(sizes)))
+            for size, index in zip(largest.tolist(), indices.tolist(), strict=True):
+                if size >= 0:
+                    candidates.append((size, Edge(site, head, *divmod(index, table.shape[1]))))
+        candidates.sort(key=lambda candidate: -candidate[0])
+        return [edge for _, edge in candidates[:count]]
+
+    def sample(self, count: int, generator: random.Random) -> list[Edge]:
+        """Draw random edges, the same number from each head. Most of them have small weights, because most edges do."""
+        per_head = max(1, count // len(self.weights))
+        edges: list[Edge] = []
+        for (site, head), table in self.weights.items():
+            indices = (table.flatten() > 0).nonzero().flatten().tolist()
+            for index in generator.sample(indices, min(per_head, len(indices))):
+                edges.append(Edge(site, head, *divmod(index, table.shape[1])))
+        return edges
+
+    def get_weight(self, edge: Edge) -> float:
+        """Return the weight of an edge."""
+        return float(self.weights[edge.site, edge.head][edge.query, edge.key])
+
+
+class SimilarWeightFinder:
+    """Finds the edges of a pool whose weights are closest to that of a given edge, by ratio."""
+
+    def __init__(self, tables: EdgeTables, pool: Sequence[Edge]) -> None:
+        self.tables = tables
+        self.pool = sorted((self._log_weight(edge), edge) for edge in pool)
+
+    def find(self, edge: Edge, count: int) -> list[Edge]:
+        """Return the edges of the pool with the most similar weights, the edge itself excluded."""
+        log_weight = self._log_weight(edge)
+        index = bisect.bisect_left(self.pool, (log_weight, edge))
+        nearby = self.pool[max(0, index - count - 1) : index + count + 1]
+        candidates = ((abs(other_weight - log_weight), other) for other_weight, other in nearby if other != edge)
+        return [candidate for _, candidate in sorted(candidates)[:count]]
+
+    def _log_weight(self, edge: Edge) -> float:
+        return math.log(max(self.tables.get_weight(edge), 1e-12))

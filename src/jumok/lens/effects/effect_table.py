@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import math
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+import torch
+
+from jumok.draw import save_effect_map
 from jumok.errors import ArgumentError
 from jumok.lens.edits.edit_types import Edit
 from jumok.lens.sites import AxisSides, Sites, normalise_index
 
-from .correlation import compute_pearson, compute_spearman
 from .metrics import Metric
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-    from .effect_figure import EffectFigure
 
 NO_EFFECT_SHARE = 0.01  # an effect of at most this share of the largest effect counts as none
 SMALL_WEIGHT = 0.05  # a weight below this is called small
@@ -259,15 +262,18 @@ class Effects:
             raise ArgumentError("to_dataframe needs pandas, which is not installed; run: pip install pandas") from None
         return pandas.DataFrame([row.to_json() for row in self.rows])
 
-    def plot(self) -> EffectFigure:
+    def plot(self, title: str = "") -> EffectFigure:
         """Draw the effects of heads, layers by heads; a notebook displays the figure, and ``save(path)`` writes it.
+
+        Args:
+            title: The title; default: the metric and its value without edits.
 
         Raises:
             ArgumentError: If edges were measured.
         """
-        from .effect_figure import EffectFigure
-
-        return EffectFigure(self)
+        if self.over != "heads":
+            raise ArgumentError('the figure shows heads; measure them with over="heads"')
+        return EffectFigure(self, title or f"{self.metric}: {self.clean:.4f}")
 
     def to_json(self) -> dict[str, Any]:
         """Return the effects as a dictionary for JSON."""
@@ -282,6 +288,29 @@ class Effects:
         return report
 
 
+@dataclass(frozen=True)
+class EffectFigure:
+    """A heat map of the effects of heads: a row for each layer, a column for each head."""
+
+    effects: Effects
+    title: str
+
+    def save(self, path: str | Path) -> Path:
+        """Write the figure, and return its path; the suffix ``.png`` or ``.svg`` selects the format."""
+        sites = Sites(self.effects.sites)
+        measured = {row.layer for row in self.effects}
+        layers = [layer for layer in map(sites.get_layer, sites.names) if layer in measured]
+        heads = 1 + max(row.head for row in self.effects)
+        table = [[math.nan] * heads for _ in layers]
+        for row in self.effects:
+            table[layers.index(row.layer)][row.head] = row.effect
+        return save_effect_map(path, table, [str(layer) for layer in layers], title=self.title)
+
+    def _repr_png_(self) -> bytes:
+        with tempfile.TemporaryDirectory() as folder:
+            return self.save(Path(folder) / "effects.png").read_bytes()
+
+
 def sort_by_size(rows: Sequence[Effect]) -> tuple[Effect, ...]:
     """Sort effects by absolute size, the largest first."""
     return tuple(sorted(rows, key=lambda row: -abs(row.effect)))
@@ -293,3 +322,26 @@ def rank_effects(rows: Sequence[Effect]) -> tuple[Effect, ...]:
     return tuple(
         replace(row, rank=sum(size >= abs(row.effect) for size in sizes), of=len(sizes)) for row in sort_by_size(rows)
     )
+
+
+def compute_pearson(left: Sequence[float], right: Sequence[float]) -> float:
+    """Compute Pearson's correlation; 0 where a side is constant."""
+    if len(left) < 2:
+        return 0.0
+    pair = torch.tensor([list(left), list(right)], dtype=torch.float64)
+    centred = pair - pair.mean(1, keepdim=True)
+    norms = centred.norm(dim=1).prod()
+    return float((centred[0] * centred[1]).sum() / norms) if norms > 0 else 0.0
+
+
+def compute_spearman(left: Sequence[float], right: Sequence[float]) -> float:
+    """Compute Spearman's rank correlation; equal numbers get their mean rank."""
+    return compute_pearson(_rank(left), _rank(right))
+
+
+def _rank(numbers: Sequence[float]) -> list[float]:
+    """Return the rank of each number; equal numbers share the mean of their ranks."""
+    distinct, indices = torch.tensor(list(numbers), dtype=torch.float64).unique(return_inverse=True)
+    counts = torch.bincount(indices, minlength=len(distinct)).to(torch.float64)
+    last_ranks = counts.cumsum(0)
+    return (last_ranks - (counts - 1) / 2)[indices].tolist()

@@ -12,22 +12,26 @@ all their controls, and how many random edges would: 1 in 21 with 20 controls.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
+
+import torch
 
 from jumok import defaults
 from jumok.errors import ArgumentError
 from jumok.lens.capture.model_capture import Capture
+from jumok.lens.edits.ablation import ablate_output
+from jumok.lens.edits.batched_edits import AblateHeadPerRow
 from jumok.lens.edits.edit_types import ABLATION_METHODS, Ablate
 from jumok.lens.lens import Lens, LensModel
+from jumok.lens.run_progress import Progress
+from jumok.lens.sites import SOURCE
 
 from .edge_effects import measure_edges
 from .edit_runner import EditRunner
-from .effect_table import Effects
-from .function_metric import MetricFunction
-from .head_effects import Progress, measure_heads
-from .metrics import Metric
+from .effect_table import Effect, Effects, rank_effects
+from .metrics import Metric, MetricFunction
 
 OVER = ("heads", "edges")
 
@@ -86,12 +90,26 @@ def effect(
     with Lens(model, tokenizer, report=report) as lens:
         runner = EditRunner(lens, inputs, settings, metric)
         sites = _select_sites(runner, layers)
+        sampled: tuple[Effect, ...] = ()
         if over == "heads":
-            effects = measure_heads(runner, sites, Ablate(by=by, seed=seed, source=source), count)
+            rows = measure_heads(runner, sites, Ablate(by=by, seed=seed, source=source), count)
         else:
-            effects = measure_edges(runner, sites, verify, controls, seed, count)
-    name = os.fspath(model) if isinstance(model, str | os.PathLike) else type(lens.model).__name__
-    return replace(effects, seed=seed, source=None if source is None else source.name, model=name)
+            rows, sampled = measure_edges(runner, sites, verify, controls, seed, count)
+    attentions = runner.capture.attentions
+    return Effects(
+        over,
+        runner.metric,
+        runner.clean_value,
+        rows,
+        by=by if over == "heads" else None,
+        seed=seed,
+        source=None if source is None else source.name,
+        model=os.fspath(model) if isinstance(model, str | os.PathLike) else type(lens.model).__name__,
+        sampled=sampled,
+        every=over == "heads" or verify is None,
+        sites=tuple(attentions),
+        head_counts=tuple(attention.heads for attention in attentions.values()),
+    )
 
 
 def _check_options(over: str, by: str, source: Capture | None, verify: int | None, controls: int) -> None:
@@ -118,3 +136,41 @@ def _select_sites(runner: EditRunner, layers: int | str | Iterable[int | str] | 
     if not selected:
         raise ArgumentError("layers is empty; omit it to measure all layers")
     return selected
+
+
+def measure_heads(runner: EditRunner, sites: Sequence[str], ablation: Ablate, progress: Progress) -> tuple[Effect, ...]:
+    """Measure the effect of ablating every head of these attentions, many heads in one batch."""
+    rows: list[Effect] = []
+    capture = runner.capture
+    total = sum(capture.attentions[site].heads for site in sites)
+    for site in sites:
+        heads = range(capture.attentions[site].heads)
+        output = capture.activations[f"{site}.output"]  # [part, head, query, width]
+        for first in range(0, len(heads), runner.rows_per_batch):
+            batch = heads[first : first + runner.rows_per_batch]
+            replacements = [
+                ablate_output(ablation, output[:, [head]], f"{site}.output", [head], capture.attentions)[:, 0]
+                for head in batch
+            ]
+            listener = AblateHeadPerRow(site, torch.tensor(batch), torch.stack(replacements))
+            differences = runner.measure(listener, site, len(batch)).tolist()
+            for head, difference in zip(batch, differences, strict=True):
+                rows.append(_describe_head(runner, site, head, difference, ablation))
+            progress(len(rows), total)
+    return rank_effects(rows)
+
+
+def _describe_head(runner: EditRunner, site: str, head: int, difference: float, ablation: Ablate) -> Effect:
+    """Build the effect of a head, with the key that it attends to most from the measured position."""
+    capture = runner.capture
+    layer, attention = capture.sites.get_layer(site), capture.attentions[site]
+    edit = replace(ablation, layer=layer, head=head)
+    position = runner.metric.measured_position
+    # the metric reads positions of the target, where there is one
+    is_encoder = capture.sites.has_target and capture.sites.get_sides(site).queries == SOURCE
+    if position is None or attention.batch != 1 or is_encoder:
+        return Effect(layer, head, difference, edit)
+    if not 0 <= position < attention.queries:
+        position = max(0, attention.queries + min(position, -1))
+    row = capture.row(site, head, position)
+    return Effect(layer, head, difference, edit, weight=float(row.max()), looks_at=int(row.argmax()))

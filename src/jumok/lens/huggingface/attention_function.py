@@ -158,9 +158,6 @@ def read_mask(
             ``[batch, head, query, key]``, or None.
         causal: Whether the attention is causal if ``attention_mask`` is None.
         sites: Knows the positions of the forward pass.
-
-    Raises:
-        ArgumentError: If the mask has an unsupported type or shape.
     """
     query_count, key_count = query.shape[2], key.shape[2]
     if isinstance(attention_mask, MaskTensor):

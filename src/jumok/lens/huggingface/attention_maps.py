@@ -41,9 +41,6 @@ def run_with_maps(model: nn.Module, inputs: tuple[Any, ...], settings: Mapping[s
 
     Args:
         settings: Further arguments of ``forward``.
-
-    Raises:
-        ArgumentError: If the input is too long, or the model returns no maps of weights.
     """
     tokens = settings.get("input_ids", inputs[0] if inputs else None)
     length = tokens.shape[1] if isinstance(tokens, Tensor) and tokens.dim() == 2 else 0

@@ -54,7 +54,6 @@ class ForwardScope(Listener):
         self._active: ExitStack | None = None
 
     def accepts(self, site: str) -> bool:
-        """Return False: this listener hears nothing."""
         return False
 
     @property

@@ -126,12 +126,10 @@ class PredicateMask(Mask):
     needs_check = False
 
     def evaluate(self, grid: Grid) -> Tensor:
-        """Call the function on every cell of the grid."""
         coordinates = torch.broadcast_tensors(grid.batch, grid.head, grid.query, grid.key)
         return self.function(*coordinates).to(torch.bool)
 
     def classify_blocks(self, blocks: BlockGrid) -> Tensor:
-        """Classify every block as partially allowed."""
         return torch.full((1, 1, 1, 1), PARTIAL, dtype=torch.int8, device=blocks.keys.device)
 
     def __repr__(self) -> str:

@@ -45,11 +45,7 @@ class TransformersModules(NamedTuple):
 
 
 def import_transformers(model: nn.Module) -> TransformersModules:
-    """Import transformers if the model is one of its models.
-
-    Raises:
-        ArgumentError: If the model is not a model of transformers, or transformers is not installed.
-    """
+    """Import transformers if the model is one of its models."""
     try:
         package = importlib.import_module("transformers")
         masking = importlib.import_module("transformers.masking_utils")
@@ -75,7 +71,6 @@ class RoutedModel:
     """A model of transformers, with what its runs need to know of its modules."""
 
     def __init__(self, model: nn.Module) -> None:
-        """Find the modules to follow."""
         self._model = model
         self._names = {id(module): name for name, module in model.named_modules()}
         self._parts = list_parts(model)

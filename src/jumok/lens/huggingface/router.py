@@ -101,9 +101,6 @@ class Router:
             settings: Further arguments of ``forward``.
             check: Whether to verify; if not, the most common route is taken.
             progress: Called at every module of the forward passes, which it can stop.
-
-        Raises:
-            ArgumentError: If the lens cannot record the model.
         """
         if not check:
             self.support = Support(EDITABLE, route=self._guess_route())

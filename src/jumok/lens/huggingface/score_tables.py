@@ -44,12 +44,10 @@ class TableBias(Bias):
     first_key: int
 
     def evaluate(self, grid: Grid) -> Tensor:
-        """Return the numbers of the grid's cells."""
         return _read_cells(self.table, grid, self.first_query, self.first_key)
 
     @property
     def gradient_tensors(self) -> tuple[Tensor, ...]:
-        """Return the table."""
         return (self.table,)
 
 
@@ -67,11 +65,9 @@ class TableMask(Mask):
     needs_check = False
 
     def evaluate(self, grid: Grid) -> Tensor:
-        """Return the grid's allowed cells."""
         return _read_cells(self.table, grid, self.first_query, self.first_key)
 
     def classify_blocks(self, blocks: BlockGrid) -> Tensor:
-        """Classify every block as partially allowed."""
         return torch.full((1, 1, 1, 1), PARTIAL, dtype=torch.int8, device=blocks.keys.device)
 
     def __repr__(self) -> str:

@@ -16,11 +16,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from jumok.errors import ArgumentError
+from jumok.lens.block_names import find_block
+from jumok.lens.edits.batched_edits import PatchPositionPerRow
+from jumok.lens.lens import Lens, LensModel
 
-from .block_names import find_block
-from .edits.batched_edits import PatchPositionPerRow
-from .effects.edit_runner import EditRunner, MetricLike
-from .lens import Lens, LensModel
+from .edit_runner import EditRunner
+from .metrics import Metric, MetricFunction
 
 CAPTION = "blue: the patch raises the metric; red: it lowers it; white: no effect"
 
@@ -67,7 +68,7 @@ def sweep_patches(
     clean: Any,
     corrupted: Any,
     *,
-    metric: MetricLike = None,
+    metric: Metric | MetricFunction | None = None,
     tokenizer: object = None,
     **settings: Any,
 ) -> PatchSweep:
@@ -113,7 +114,11 @@ def sweep_patches(
                     f"{block} has {source[name].shape[-2]} positions for the clean input and {target[name].shape[-2]} "
                     "for the corrupted one; patching needs inputs of the same length"
                 )
-            rows.append(_patch_positions(runner, block, site, source[name]))
+            effects = [
+                runner.measure(PatchPositionPerRow(block, positions, source[name]), site, len(positions)).cpu()
+                for positions in torch.arange(source[name].shape[-2]).split(runner.rows_per_batch)
+            ]
+            rows.append(torch.cat(effects))
     longest = max(len(row) for row in rows)
     padded = [torch.nn.functional.pad(row, (0, longest - len(row)), value=torch.nan) for row in rows]
     labels = runner.capture.labels
@@ -131,14 +136,3 @@ def _split_inputs(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if isinstance(inputs, Mapping):
         return (), dict(inputs)
     return (inputs if isinstance(inputs, tuple) else (inputs,)), {}
-
-
-def _patch_positions(
-    runner: EditRunner, block: str, site: str, source: Float[Tensor, "1 position width"]
-) -> Float[Tensor, " position"]:
-    """Measure the effect of a patch at every position of one block."""
-    effects = []
-    for positions in torch.arange(source.shape[-2]).split(runner.rows_per_batch):
-        listener = PatchPositionPerRow(block, positions, source)
-        effects.append(runner.measure(listener, site, len(positions)).cpu() - runner.clean_value)
-    return torch.cat(effects)
