@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 import jumok
 from jumok.data.catalogue import get_cache_folder
 from jumok.tasks.speech import transcribe
-from jumok.tasks.speech.audio_input import read_samples
+from jumok.tasks.speech.audio_window import read_samples
 
 SENTENCES = """
 The meeting starts at three o'clock in the afternoon.|회의는 오후 세 시에 시작합니다.

@@ -28,7 +28,7 @@ from jumok.checkpoint import Loaded
 from jumok.data.audio.audio_files import read_audio
 from jumok.data.audio.synthesis import SpokenWord
 from jumok.data.datasets.speech_recordings import list_recordings
-from jumok.lab.experiments.listening.start_errors import (
+from jumok.lab.experiments.start_errors import (
     HeardSpeech,
     choose_heads,
     compute_errors,
@@ -37,7 +37,7 @@ from jumok.lab.experiments.listening.start_errors import (
     list_heads,
     match_words,
 )
-from jumok.lab.experiments.listening.timed_speech import (
+from jumok.lab.experiments.timed_speech import (
     CALIBRATION_TEXTS,
     CALIBRATION_VOICES,
     SCORING_TEXTS,
@@ -46,8 +46,8 @@ from jumok.lab.experiments.listening.timed_speech import (
     speak_pairs,
 )
 from jumok.tasks.speech import word_times
-from jumok.tasks.speech.spoken_words import group_spoken_words
-from jumok.tasks.speech.transcribe import compute_features
+from jumok.tasks.speech.audio_window import compute_features
+from jumok.tasks.speech.word_times import group_spoken_words
 
 FILTER = 7  # positions of OpenAI's median filter
 MONOTONE = 6  # heads

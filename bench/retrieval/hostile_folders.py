@@ -18,7 +18,7 @@ MAX_MEGABYTES = 150.0
 
 PROGRAM = """
 import json, resource, sys, time
-import jumok.retrieval.search
+import jumok.retrieval.search.search
 from jumok.errors import DataError
 from jumok.retrieval import open_index
 

@@ -43,7 +43,7 @@ def index_folder(folder: str) -> None:
     peaks: dict[str, float] = {}
     seconds: dict[str, float] = {}
 
-    def record(stage: str, done: int, total: int) -> None:
+    def record(done: int, total: int, stage: str) -> None:
         peaks[stage], seconds[stage] = read_peak() - memory, time.monotonic() - start
 
     with open_index(folder, embedder=None, progress=record) as index:

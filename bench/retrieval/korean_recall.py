@@ -17,7 +17,7 @@ from pyarrow import parquet
 from term_ranking import SplitTerms, TermRanking, find_rank, measure_recall
 
 from jumok.data.datasets.text_corpora import require_entry_folder
-from jumok.retrieval.search import split_terms
+from jumok.retrieval.search.bm25 import split_terms
 
 # every bill's title ends with one of these: they say nothing about the subject
 COMMON_ENDINGS = ("법률안", "법안", "관한", "일부개정법률안", "전부개정법률안", "폐지법률안", "등에", "위한")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jumok.retrieval import Passage
-from jumok.retrieval.search import split_terms
+from jumok.retrieval.search.bm25 import split_terms
 
 QUESTIONS_FILE = Path(__file__).with_name("questions.jsonl")
 

@@ -30,15 +30,11 @@ from jumok.data.catalogue import get_cache_folder
 from jumok.data.datasets.text_corpora import require_entry_folder
 from jumok.retrieval import Passage
 from jumok.retrieval.files import read_passages
-from jumok.retrieval.search import (
-    BM25Index,
-    VectorIndex,
-    embed_passages,
-    embed_question,
-    fuse,
-    search,
-    split_terms,
-)
+from jumok.retrieval.search.bm25 import BM25Index, split_terms
+from jumok.retrieval.search.embedding import embed_passages, embed_question
+from jumok.retrieval.search.ranking import fuse
+from jumok.retrieval.search.search import search
+from jumok.retrieval.search.vectors import VectorIndex
 
 DEPTH = 100
 Rank = Callable[[str], list[int]]

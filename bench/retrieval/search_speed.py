@@ -21,7 +21,8 @@ from transformers import AutoModel, AutoTokenizer
 
 import jumok
 from jumok.data.datasets.text_corpora import require_entry_folder
-from jumok.retrieval.search import VectorIndex, embed_passages
+from jumok.retrieval.search.embedding import embed_passages
+from jumok.retrieval.search.vectors import VectorIndex
 from measure import compare_interleaved
 
 WIDTH = 384

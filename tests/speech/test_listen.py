@@ -40,7 +40,7 @@ from jumok.recipes.speech.synthetic_clips import (
     trim_silence,
 )
 from jumok.tasks.speech import transcribe
-from jumok.tasks.speech.transcribe import compute_features
+from jumok.tasks.speech.audio_window import compute_features
 from jumok.training import IGNORE_INDEX, Task
 from recipe_runs import assert_same_run, load_report
 from toys import StopAt, skip_plots

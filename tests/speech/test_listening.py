@@ -17,10 +17,15 @@ from jumok.checkpoint.openai_whisper.convert import find_converted_folder
 from jumok.data.audio.synthesis import SpokenWord
 from jumok.errors import ArgumentError, CheckpointError
 from jumok.lab.experiments import run_experiment
-from jumok.lab.experiments.listening.ablated_transcription import build_ablations, transcribe_ablated
-from jumok.lab.experiments.listening.listening_experiment import measure_listening
-from jumok.lab.experiments.listening.listening_result import AblationRow, HeadTiming, ListeningResult
-from jumok.lab.experiments.listening.start_errors import (
+from jumok.lab.experiments.listening import (
+    AblationRow,
+    HeadTiming,
+    build_ablations,
+    describe_listening,
+    measure_listening,
+    transcribe_ablated,
+)
+from jumok.lab.experiments.start_errors import (
     HeardSpeech,
     choose_heads,
     compute_errors,
@@ -30,16 +35,16 @@ from jumok.lab.experiments.listening.start_errors import (
     list_heads,
     match_words,
 )
-from jumok.lab.experiments.listening.timed_speech import (
+from jumok.lab.experiments.timed_speech import (
     CALIBRATION_TEXTS,
     SCORING_TEXTS,
     TimedSpeech,
     Voice,
     speak_pairs,
 )
+from jumok.lab.result import Result
 from jumok.tasks.speech import Transcript
-from jumok.tasks.speech.spoken_words import WordTokens
-from jumok.tasks.speech.word_weights import WindowWeights
+from jumok.tasks.speech.word_times import WindowWeights, WordTokens
 
 RATE = 16_000
 
@@ -170,7 +175,7 @@ def test_transcription_under_edits_ablates_every_step(small: Loaded) -> None:
     assert transcribe_ablated(small, samples, ()) == clean  # nothing remains of the edits
 
 
-def make_result(**changes: float) -> ListeningResult:
+def make_result(**changes: float) -> Result:
     heads = tuple(
         HeadTiming(block, head, 0.02 if (block, head) == (1, 2) else 0.3, 0.3, 0.9 + 0.01 * head * (1 - block))
         for block in range(2)
@@ -179,25 +184,25 @@ def make_result(**changes: float) -> ListeningResult:
     best = AblationRow("best", ((1, 2),), 0.4, -0.5, 0.2)
     control = AblationRow("random", ((0, 1),), 0.2, -0.3, 0.05)
     rows = (AblationRow("none", (), 0.1, -0.2, 0.04), replace(best, **changes), control)
-    return ListeningResult(3, 76, 0, heads, 0.045, rows)
+    return describe_listening(3, 76, 0, heads, 0.045, rows)
 
 
 @pytest.mark.parametrize("language", ["en", "ko"])
 def test_numbers_appear_in_both_languages(language: str, tmp_path: Path) -> None:
     outcome = make_result()
-    sentences = " ".join(text.select(language) for text in outcome.explain())
+    sentences = " ".join(text.select(language) for text in outcome.sentences)
     for number in ("1.2", "20 ms", "45 ms", "40.0%", "10.0%", "20.0%", "0.300", "0.100", "200 ms", "50 ms", "0.92"):
         assert number in sentences, number
-    errors, monotony, ablations = (table.select_language(language) for table in outcome.build_tables())
+    errors, monotony, ablations = (table.select_language(language) for table in outcome.tables)
     assert errors[2][3] == "20 (+300)" and errors[1][1] == "300 (+300)" and monotony[1][3] == "0.92"
     assert [row[2] for row in ablations[1:]] == ["10.0%", "40.0%", "20.0%"]
     assert outcome.save_picture(tmp_path / "heads.png", language).stat().st_size > 1000
-    assert outcome.list_exceptions() == [] and outcome.to_json(language)["holds"]
+    assert outcome.exceptions == [] and outcome.to_json(language)["holds"]
 
 
 def test_a_control_that_matters_as_much_is_admitted() -> None:
-    assert ["Words" in text.english for text in make_result(word_error_rate=0.2).list_exceptions()] == [True]
-    assert ["Times" in text.english for text in make_result(error=0.05).list_exceptions()] == [True]
+    assert ["Words" in text.english for text in make_result(word_error_rate=0.2).exceptions] == [True]
+    assert ["Times" in text.english for text in make_result(error=0.05).exceptions] == [True]
 
 
 def test_mistakes_are_explained(small: Loaded, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -217,9 +222,9 @@ def test_whisper_has_heads_that_listen_in_time() -> None:
     steps: list[tuple[int, int]] = []
     outcome = measure_listening(2, counts=(3,), draws=1, model=loaded, progress=lambda *step: steps.append(step))
     assert steps == [(1, 4), (2, 4), (3, 4), (4, 4)]
-    best = min(outcome.heads, key=lambda head: head.error)
+    best = min(outcome.numbers["heads"], key=lambda head: head.error)
     assert (best.block, best.head) in ((1, 5), (2, 1)) and best.error < 0.03
-    by_name = {(head.block, head.head): head for head in outcome.heads}
+    by_name = {(head.block, head.head): head for head in outcome.numbers["heads"]}
     assert by_name[1, 2].monotony > 0.97 and by_name[1, 2].error > 0.1  # monotone, and not in time
-    clean, ablated, control = outcome.ablations
+    clean, ablated, control = outcome.numbers["ablations"]
     assert ablated.error > 2 * max(clean.error, control.error)

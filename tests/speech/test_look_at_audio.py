@@ -15,10 +15,15 @@ from jumok.checkpoint import Loaded
 from jumok.cli import cli
 from jumok.errors import ArgumentError
 from jumok.tasks.labelled_input import prepare_input
-from jumok.tasks.speech.edited_transcript import hide_audio, transcribe_with_edits
-from jumok.tasks.speech.listening import compute_listening, list_timing_heads, locate_words
-from jumok.tasks.speech.transcribe import compute_features
-from jumok.tasks.speech.window_transcript import transcribe_window
+from jumok.tasks.speech.audio_window import compute_features
+from jumok.tasks.speech.listening import (
+    compute_listening,
+    hide_audio,
+    list_timing_sites,
+    locate_words,
+    transcribe_with_edits,
+)
+from jumok.tasks.speech.window_decoding import transcribe_window
 from speech.small_speech import SECONDS, TONE_SECONDS, play_tones, save_listener, train_listener, write_wav
 from speech.small_whisper import save_whisper
 
@@ -169,7 +174,7 @@ def test_words_are_heard_where_they_are_played(listener) -> None:
     assert all(
         abs(word.start - start) < 0.2 and word.end > word.start for word, start in zip(words, STARTS, strict=True)
     )
-    assert list_timing_heads(listener) == [("decoder.0.cross", 0), ("decoder.0.cross", 1)]
+    assert list_timing_sites(listener) == [("decoder.0.cross", 0), ("decoder.0.cross", 1)]
     weights = compute_listening(read_rows, [word.rows for word in words], [("decoder.0.cross", 1)])
     expected = capture.weights("decoder.0.cross", 1)[2:4].mean(0)
     torch.testing.assert_close(weights[1], expected)

@@ -19,7 +19,7 @@ from jumok.cli import main
 from jumok.data.tokenizers.speech_tokens import SpeechTokens
 from jumok.errors import ContextWarning
 from jumok.tasks.speech import Segment, describe_foreign_speech
-from jumok.tasks.speech.subtitles import format_srt, format_time, format_vtt
+from jumok.tasks.speech.transcript import format_srt, format_time, format_vtt
 
 
 @pytest.fixture(scope="module")

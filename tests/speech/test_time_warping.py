@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from jumok.tasks.speech.time_warping import find_row_starts
+from jumok.tasks.speech.word_times import find_row_starts
 
 
 def search_every_cell(rewards: list[list[float]]) -> list[int]:

@@ -19,8 +19,7 @@ from jumok.checkpoint import Loaded
 from jumok.data.audio.log_mel import HOP
 from jumok.errors import ArgumentError
 from jumok.tasks.speech import Transcript, TranscriptionSettings, transcribe, transcribe_segments, window_decoding
-from jumok.tasks.speech.token_rules import TokenRules
-from jumok.tasks.speech.window_decoding import WindowText
+from jumok.tasks.speech.window_decoding import TokenRules, WindowText
 
 WINDOW = 70 * HOP  # samples of the small model's window
 #: no second attempt, as transformers decodes by default

@@ -22,8 +22,7 @@ from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
 from jumok.lens import Ablate
 from jumok.tasks.speech import Segment, Transcript, find_word_times, transcribe
-from jumok.tasks.speech.spoken_words import WordTokens, group_spoken_words
-from jumok.tasks.speech.word_times import align_words
+from jumok.tasks.speech.word_times import WordTokens, align_words, group_spoken_words
 
 RATE = 16_000
 

@@ -15,13 +15,12 @@ from jumok import defaults
 from jumok.checkpoint import Loaded
 from jumok.data.tokenizers.token_labels import group_words, label_tokens
 from jumok.errors import ArgumentError
-from jumok.models.numeric import Numeric
+from jumok.models import Model
 
 from .generate_text import GenerationSettings, stream_answer_tokens
 from .model_inputs import ModelInput, RawInput, read_input
-from .predict import NumberPredictor
-from .speech.audio_window import AudioWindow, label_positions
-from .speech.window_transcript import transcribe_window
+from .speech.audio_window import AudioWindow
+from .speech.window_decoding import transcribe_window
 
 START = "<start>"
 Words = list[tuple[str, range]]
@@ -134,7 +133,7 @@ def label_input(loaded: Loaded, model_input: ModelInput, limit: int | None = Non
     Raises:
         ArgumentError: If a text exceeds the model's context length.
     """
-    if isinstance(loaded.model, NumberPredictor):
+    if loaded.model.task == "predict":
         return _predict_numbers(loaded.model, model_input.source)
     if model_input.audio is not None:
         return _transcribe(loaded, model_input.source, model_input.audio, limit)
@@ -201,7 +200,7 @@ def _transcribe(loaded: Loaded, features: Tensor, audio: AudioWindow, limit: int
     words = [(word, range(span.start + prompt, span.stop + prompt)) for word, span in group_words(tokenizer, answer)]
     return LabelledInput(
         (features, torch.tensor([token_ids], device=features.device)),
-        label_positions(audio),
+        audio.label_positions(),
         label_tokens(tokenizer, token_ids),
         # the row of the last prompt token writes the first word
         target_words=[(START, range(prompt - 1, prompt)), *words],
@@ -214,7 +213,7 @@ def _transcribe(loaded: Loaded, features: Tensor, audio: AudioWindow, limit: int
     )
 
 
-def _predict_numbers(model: NumberPredictor, source: Tensor) -> LabelledInput:
+def _predict_numbers(model: Model, source: Tensor) -> LabelledInput:
     with torch.inference_mode():
         predicted = model.predict(source, source.shape[1])
     source_labels = [f"{number:g}" for number in source[0].tolist()]
@@ -225,7 +224,7 @@ def _predict_numbers(model: NumberPredictor, source: Tensor) -> LabelledInput:
         source_labels,
         [START, *answer_labels[:-1]],
         answer=" ".join(answer_labels),
-        warning=model.describe_unlearned(source) if isinstance(model, Numeric) else "",
+        warning=model.describe_unlearned(source),
     )
 
 

@@ -26,8 +26,7 @@ from jumok.errors import ArgumentError, describe_type
 from jumok.models.fusion import Fusion
 from jumok.models.speech import Speech
 
-from .speech.audio_input import read_samples
-from .speech.audio_window import AudioWindow, cut_window
+from .speech.audio_window import AudioWindow, cut_window, read_samples
 
 # What a user passed. It may be of any type; read_input checks it.
 RawInput = Any

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol, TypedDict, runtime_checkable
+from typing import TypedDict
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -11,7 +11,7 @@ from torch import Tensor
 from jumok.checkpoint import Loaded
 from jumok.errors import ArgumentError
 from jumok.generate.decoding import pad_right
-from jumok.retrieval.search.pooling import embed_token_ids, normalize_rows
+from jumok.retrieval.search.embedding import embed_token_ids, normalize_rows
 
 from .model_inputs import ModelInput
 
@@ -26,19 +26,6 @@ class TokenShare(TypedDict):
 
     token: str
     share: float
-
-
-@runtime_checkable
-class NumberPredictor(Protocol):
-    """A model that continues sequences of numbers."""
-
-    def predict(self, source: Tensor, length: int) -> Tensor:
-        """Return ``length`` predicted numbers for each sequence, [batch, length].
-
-        Args:
-            source: The given numbers, [batch, source].
-        """
-        ...
 
 
 @torch.inference_mode()
@@ -127,8 +114,6 @@ def score(loaded: Loaded, inputs: list[ModelInput]) -> list[list[float]]:
 def predict_numbers(loaded: Loaded, inputs: list[ModelInput]) -> list[list[float]]:
     """Return as many predicted numbers as each sequence has."""
     model = loaded.model
-    if not isinstance(model, NumberPredictor):
-        raise ArgumentError(f"this {loaded.family} model predicts no numbers")
     return [model.predict(model_input.source, model_input.source.shape[1])[0].tolist() for model_input in inputs]
 
 

@@ -11,13 +11,12 @@ from torch import nn
 from jumok.checkpoint import Loaded, load
 from jumok.errors import ArgumentError
 from jumok.generate.incremental_decoder import Report, warn_about_context
-from jumok.models.numeric import Numeric
 
 from .generate_text import GenerationSettings, parse_settings, stream_answer
 from .model_inputs import INPUT_NAMES, ModelInput, RawInput, read_input, split_batch
 from .predict import classify, embed, fill, predict_numbers, score
 from .speech import parse_transcription_settings, transcribe
-from .speech.audio_input import read_samples
+from .speech.audio_window import read_samples
 
 # The tasks that answer in one forward pass; the remaining ones generate text.
 TASKS = {"embed": embed, "fill": fill, "classify": classify, "score": score, "predict": predict_numbers}
@@ -103,8 +102,7 @@ def run_task(
     """
     if loaded.model.answers == "text":
         return ["".join(stream_answer(loaded, model_input, settings, report)) for model_input in inputs]
-    if isinstance(loaded.model, Numeric):
-        for model_input in inputs:
-            if message := loaded.model.describe_unlearned(model_input.source):
-                report(message)
+    for model_input in inputs:
+        if message := loaded.model.describe_unlearned(model_input.source):
+            report(message)
     return TASKS[loaded.model.task](loaded, inputs)

@@ -71,7 +71,7 @@ def build_fresh(
 
 def test_passages_and_searches(tmp_path: Path, embedder: str) -> None:
     folder = write_notes(tmp_path / "notes")
-    stages: list[tuple[str, int, int]] = []
+    stages: list[tuple[int, int, str]] = []
     with open_index(folder, embedder=embedder, progress=lambda *step: stages.append(step)) as index:
         assert [index.get(number).location for number in range(len(index))] == [
             *("boat.txt:1", "garden/bees.md:3", "garden/bees.md:7"),
@@ -91,16 +91,16 @@ def test_passages_and_searches(tmp_path: Path, embedder: str) -> None:
         assert (status.vectors, status.unreadable) == (6, 1)
         assert status.passages_per_second > 0 and status.skipped == () and status.notices == ()
         assert json.loads(json.dumps(status.to_json()))["changes"] == {"new": 0, "changed": 0, "removed": 0}
-    assert {stage for stage, _, _ in stages} == {"reading", "embedding", "indexing"}
-    assert all(done <= total for _, done, total in stages)
+    assert {stage for _, _, stage in stages} == {"reading", "embedding", "indexing"}
+    assert all(done <= total for done, total, _ in stages)
     assert [path.name for path in tmp_path.iterdir() if path.name != "cache"] == ["notes"]
     assert not list(folder.rglob(".*")), "the index is not in the folder"
     assert Path(status.location).stat().st_mode & 0o077 == 0, "other users cannot read it"
 
 
 def test_vectors_belong_to_their_passages(tmp_path: Path, embedder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from jumok.retrieval.search import embed_question
-    from jumok.retrieval.store.embedding_model import load_model
+    from jumok.retrieval.search.embedding import embed_question
+    from jumok.retrieval.store.vector_file import load_model
 
     monkeypatch.setattr(vector_file, "CHUNK", 2)
     loaded = load_model(embedder)
@@ -316,7 +316,7 @@ def test_an_interrupted_run_continues(
     monkeypatch.setattr(vector_file, "CHUNK", 2)
     folder = write_notes(tmp_path / "notes", count=8)
 
-    def interrupt(stage: str, done: int, total: int) -> None:
+    def interrupt(done: int, total: int, stage: str) -> None:
         if stage == "embedding" and done >= 5:
             raise KeyboardInterrupt
 
@@ -468,7 +468,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
     """The system refuses to write more than a few bytes to any file, which is like a full disk for each writer."""
     program = """
 import resource, signal, sys
-import jumok.retrieval.search
+import jumok.retrieval.search.search
 from jumok.errors import DataError
 from jumok.retrieval import open_index
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -11,10 +11,8 @@ import numpy as np
 import pytest
 
 from jumok.errors import ArgumentError, DataError
-from jumok.retrieval.search import BM25Index, split_terms
-from jumok.retrieval.search.bm25 import HEADER_FILE
+from jumok.retrieval.search.bm25 import HEADER_FILE, MAX_TERM_LENGTH, BM25Index, has_paired_characters, split_terms
 from jumok.retrieval.search.ranking import check_count
-from jumok.retrieval.search.tokenize import MAX_TERM_LENGTH, has_paired_characters
 
 TEXTS = [
     "The white whale swam. The whale sank the ship.",

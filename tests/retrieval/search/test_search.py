@@ -14,8 +14,11 @@ from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError, DataError
 from jumok.models.bert import BERT, BERTConfig
 from jumok.retrieval import Passage
-from jumok.retrieval.search import BM25Index, SearchResult, VectorIndex, embed_passages, fuse, search
-from jumok.retrieval.search.ranking import select_largest
+from jumok.retrieval.search.bm25 import BM25Index
+from jumok.retrieval.search.embedding import embed_passages
+from jumok.retrieval.search.ranking import fuse, select_largest
+from jumok.retrieval.search.search import SearchResult, search
+from jumok.retrieval.search.vectors import VectorIndex
 
 TEXTS = [
     "The white whale sank the ship.",

@@ -15,8 +15,9 @@ from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.errors import ArgumentError, ContextWarning, DataError
 from jumok.models.bert import BERT, BERTConfig
 from jumok.models.gpt import GPT, GPTConfig
-from jumok.retrieval.search import NeighbourGraph, VectorIndex, embed_passages, embed_question
 from jumok.retrieval.search import embedding as embedding_module
+from jumok.retrieval.search.embedding import embed_passages, embed_question
+from jumok.retrieval.search.vectors import NeighbourGraph, VectorIndex
 
 
 def random_vectors(number: int, width: int, seed: int = 3) -> np.ndarray:

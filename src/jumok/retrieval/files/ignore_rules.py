@@ -41,11 +41,7 @@ class IgnorePattern:
 
 
 def parse_ignore_file(content: bytes) -> tuple[IgnorePattern, ...]:
-    """Return the patterns of a .gitignore file.
-
-    Args:
-        content: The bytes of the file.
-    """
+    """Return the patterns of a .gitignore file."""
     lines = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     patterns = (_parse_line(line.removesuffix(b"\r")) for line in lines[:MAX_PATTERNS])
     return tuple(pattern for pattern in patterns if pattern is not None)

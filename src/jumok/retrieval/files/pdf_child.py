@@ -1,7 +1,7 @@
 """Extract the text of a PDF file with limits on time, memory and output: a program that runs in a process of its own.
 
 PDF files are untrusted: a small one can expand to gigabytes or keep pypdf busy for hours, and Python can interrupt
-neither. The system can end a process. `pdf_pages.py` starts this file as a program; it imports pypdf and nothing of
+neither. The system can end a process. `read_passages.py` starts this file as a program; it imports pypdf and nothing of
 Jumok. Standard input is the file. Standard output is one JSON object per line: the text of each page, or the reason why
 there is none.
 """
@@ -31,11 +31,7 @@ def write_line(record: dict[str, Any]) -> None:
 
 
 def extract_pages(content: bytes) -> None:
-    """Write the text of each page.
-
-    Args:
-        content: The bytes of the PDF file.
-    """
+    """Write the text of each page."""
     import pypdf
 
     reader = pypdf.PdfReader(io.BytesIO(content))

@@ -2,34 +2,47 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import os
+import signal
+import subprocess
+import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO, cast
 
+from jumok.errors import ArgumentError
 from jumok.retrieval.passage import Passage, Unit
 
-from . import json_lines, po_messages
+from . import pdf_child
 from .marked_up_text import cut_marked_up_text
 from .passage_cutter import PassageCutter, Piece
-from .pdf_pages import cut_pdf
-from .safe_folder import MAX_FILE_BYTES, describe_file, describe_open_error, open_regular_file
-from .skip_log import UnusableFileError
-from .text_endings import (
+from .record_files import MAX_PO_LINE, MAX_RECORD, ReportLine, cut_json_lines, cut_po_messages
+from .safe_folder import (
     JSON_LINES_ENDINGS,
     LINE_ENDINGS,
     MARKDOWN_ENDINGS,
+    MAX_FILE_BYTES,
     PDF_ENDINGS,
     PO_ENDINGS,
     RST_ENDINGS,
+    describe_file,
+    describe_open_error,
     get_ending,
+    open_regular_file,
 )
+from .skip_log import UnusableFileError
 from .text_lines import read_text_lines
 
 # Increase it when the passages of a file would become other ones: indexes of an older version are built again.
 PASSAGES_VERSION = 1
 # A change so shortly after another one may get the same time: file systems store the time of the last clock tick.
 CLOCK_TICK = 0.02  # seconds
+# The child ends itself after MAX_SECONDS of processor time, which takes longer on a loaded machine.
+WALL_SECONDS = 5 * pdf_child.MAX_SECONDS if hasattr(signal, "setitimer") else pdf_child.MAX_SECONDS
 
 
 def read_passages(path: str | Path, relative: str) -> Iterator[Passage]:
@@ -37,9 +50,6 @@ def read_passages(path: str | Path, relative: str) -> Iterator[Passage]:
 
     Args:
         relative: The path that the passages get, relative to the indexed folder.
-
-    Raises:
-        UnusableFileError: If the file cannot be opened or contains no text; also in the middle of the file.
     """
     try:
         descriptor = open_regular_file(os.fspath(path))
@@ -51,15 +61,12 @@ def read_passages(path: str | Path, relative: str) -> Iterator[Passage]:
         os.close(descriptor)
 
 
-def read_open_file(descriptor: int, relative: str, report: Callable[[int, str], None]) -> Iterator[Passage]:
+def read_open_file(descriptor: int, relative: str, report_line: ReportLine) -> Iterator[Passage]:
     """Yield the passages of an open file.
 
     Args:
         relative: The path that the passages get; its ending decides how the file is read.
-        report: Called with the number of each unusable line of a .po or JSON Lines file, and the reason.
-
-    Raises:
-        UnusableFileError: If the file contains no text, or changes while it is read; also in the middle of the file.
+        report_line: Called with the number of each unusable line of a .po or JSON Lines file, and the reason.
     """
     before = os.fstat(descriptor)
     if before.st_size > MAX_FILE_BYTES:
@@ -68,7 +75,7 @@ def read_open_file(descriptor: int, relative: str, report: Callable[[int, str], 
         time.sleep(CLOCK_TICK)
     unit: Unit = "page" if get_ending(relative) in PDF_ENDINGS else "line"
     is_empty = True
-    for piece in _cut_file(descriptor, before.st_size, get_ending(relative), report):
+    for piece in _cut_file(descriptor, before.st_size, get_ending(relative), report_line):
         is_empty = False
         yield Passage(relative, piece.first, piece.last, piece.text, unit)
     if describe_file(b"", os.fstat(descriptor)) != describe_file(b"", before):
@@ -77,13 +84,13 @@ def read_open_file(descriptor: int, relative: str, report: Callable[[int, str], 
         raise UnusableFileError("empty")
 
 
-def _cut_file(descriptor: int, size: int, ending: str, report: Callable[[int, str], None]) -> Iterator[Piece]:
+def _cut_file(descriptor: int, size: int, ending: str, report_line: ReportLine) -> Iterator[Piece]:
     if ending in PDF_ENDINGS:
         yield from cut_pdf(descriptor)
     elif ending in JSON_LINES_ENDINGS:
-        yield from json_lines.cut_json_lines(read_text_lines(descriptor, size, json_lines.MAX_RECORD), report)
+        yield from cut_json_lines(read_text_lines(descriptor, size, MAX_RECORD), report_line)
     elif ending in PO_ENDINGS:
-        yield from po_messages.cut_po_messages(read_text_lines(descriptor, size, po_messages.MAX_LINE), report)
+        yield from cut_po_messages(read_text_lines(descriptor, size, MAX_PO_LINE), report_line)
     elif ending in (*MARKDOWN_ENDINGS, *RST_ENDINGS):
         yield from cut_marked_up_text(read_text_lines(descriptor, size), ending in MARKDOWN_ENDINGS)
     else:
@@ -91,3 +98,59 @@ def _cut_file(descriptor: int, size: int, ending: str, report: Callable[[int, st
         for number, line, is_end in read_text_lines(descriptor, size):
             yield from cutter.add_line(number, line, is_end)
         yield from cutter.finish()
+
+
+def cut_pdf(descriptor: int) -> Iterator[Piece]:
+    """Yield the pieces of a PDF file; their lines are pages."""
+    cutter = PassageCutter()
+    has_text = False
+    for page, text in read_pages(descriptor):
+        for line in text.splitlines():
+            for piece in cutter.add_line(page, line):
+                has_text = True
+                yield piece
+    for piece in cutter.finish():
+        has_text = True
+        yield piece
+    if not has_text:
+        raise UnusableFileError("a PDF without text, such as a scan")
+
+
+def read_pages(descriptor: int) -> Iterator[tuple[int, str]]:
+    """Yield the number and the text of each page of a PDF file."""
+    # -I and -S: no folder, variable or start-up file of the user changes what the child imports
+    command = [sys.executable, "-I", "-S", pdf_child.__file__, _find_pypdf()]
+    process = subprocess.Popen(
+        command, stdin=descriptor, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, encoding="utf-8"
+    )
+    timer = threading.Timer(WALL_SECONDS, process.kill)
+    timer.daemon = True
+    timer.start()
+    try:
+        is_complete = False
+        for line in cast(TextIO, process.stdout):
+            record = json.loads(line) if line.endswith("\n") else {}
+            if "reason" in record:
+                raise UnusableFileError(str(record["reason"])[:100])
+            if "text" in record:
+                yield record["page"], record["text"]
+            is_complete = "pages" in record
+        code = process.wait()
+        if is_complete and code == 0:
+            return
+        if code in (-getattr(signal, "SIGPROF", 0), -signal.SIGKILL):
+            raise UnusableFileError(f"a PDF that takes longer than {pdf_child.MAX_SECONDS:.0f} seconds")
+        raise UnusableFileError("a damaged PDF")
+    finally:
+        timer.cancel()
+        process.kill()
+        cast(TextIO, process.stdout).close()
+        process.wait()
+
+
+def _find_pypdf() -> str:
+    """Return the folder that contains the package pypdf."""
+    spec = importlib.util.find_spec("pypdf")
+    if spec is None or spec.origin is None:
+        raise ArgumentError('PDF files need pypdf; install it with: pip install "jumok[retrieval]"')
+    return str(Path(spec.origin).parent.parent)

@@ -19,12 +19,24 @@ from jumok.errors import ArgumentError, DataError
 from .ignore_rules import MAX_BYTES as MAX_IGNORE_BYTES
 from .ignore_rules import IgnorePattern, is_ignored, parse_ignore_file
 from .skip_log import SkipLog, UnusableFileError, make_printable
-from .text_endings import is_text_name
 
 MAX_FILE_BYTES = 64 * 2**20
 MAX_TOTAL_BYTES = 2 * 2**30
 MAX_DEPTH = 100  # folders below each other; each holds two descriptors open
 IGNORE_FILE = ".gitignore"
+
+MARKDOWN_ENDINGS = (".md", ".markdown")
+RST_ENDINGS = (".rst",)
+PO_ENDINGS = (".po",)
+JSON_LINES_ENDINGS = (".jsonl", ".ndjson")
+PDF_ENDINGS = (".pdf",)
+# one line is one entry: the line breaks are kept
+LINE_ENDINGS = (".csv", ".tsv", ".log", ".srt", ".vtt")
+PLAIN_ENDINGS = (".txt", ".text", ".adoc", ".asciidoc", ".org", ".tex")
+TEXT_ENDINGS = (
+    *(*PLAIN_ENDINGS, *MARKDOWN_ENDINGS, *RST_ENDINGS),
+    *(*PO_ENDINGS, *JSON_LINES_ENDINGS, *PDF_ENDINGS, *LINE_ENDINGS),
+)
 
 _FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 # O_NONBLOCK: opening a FIFO would wait for its writer
@@ -37,7 +49,6 @@ class TextFile:
 
     Args:
         path: Its path relative to the folder, as the system stores it.
-        size: Its size in bytes.
         changed_at: When its content and its inode were changed last, in nanoseconds: (mtime, ctime). A program can set
             the first, but not the second.
     """
@@ -90,9 +101,6 @@ class SafeFolder:
 
         Args:
             excluded: A folder that is left out, such as the one that holds the index.
-
-        Raises:
-            DataError: If there are more files than that, or more than MAX_TOTAL_BYTES in total.
         """
         excluded_inode = _identify(excluded)
         total = 0
@@ -111,11 +119,7 @@ class SafeFolder:
             yield file
 
     def open_file(self, path: bytes) -> int:
-        """Return the descriptor of a regular file in the folder; the caller closes it.
-
-        Raises:
-            UnusableFileError: If it cannot be opened, is not a regular file, or a part of its path is a link.
-        """
+        """Return the descriptor of a regular file in the folder; the caller closes it."""
         *folders, name = path.split(b"/")
         parent = os.dup(self._descriptor)
         try:
@@ -191,11 +195,7 @@ class SafeFolder:
 
 
 def resolve_folder(folder: str | os.PathLike[str]) -> Path:
-    """Return the absolute path of a folder, without links.
-
-    Raises:
-        ArgumentError: If there is no such folder.
-    """
+    """Return the absolute path of a folder, without links."""
     shown = make_printable(os.fsencode(folder)) if str(folder).strip("\0") else repr(folder)
     try:
         path = Path(folder).expanduser().resolve(strict=True)
@@ -209,11 +209,7 @@ def resolve_folder(folder: str | os.PathLike[str]) -> Path:
 
 
 def describe_file(path: bytes, status: os.stat_result) -> TextFile:
-    """Return a file with the facts that show whether it has changed.
-
-    Args:
-        status: What the system says about it.
-    """
+    """Return a file with the facts that show whether it has changed."""
     return TextFile(path, status.st_size, (status.st_mtime_ns, status.st_ctime_ns), status.st_ino)
 
 
@@ -223,10 +219,6 @@ def open_regular_file(name: bytes | str, parent: int | None = None) -> int:
     Args:
         name: Its name in the parent folder, or its path.
         parent: The descriptor of the parent folder; None: the name is a path.
-
-    Raises:
-        OSError: If it cannot be opened.
-        UnusableFileError: If it is not a regular file.
     """
     descriptor = os.open(name, _FILE_FLAGS, dir_fd=parent)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -236,11 +228,7 @@ def open_regular_file(name: bytes | str, parent: int | None = None) -> int:
 
 
 def describe_open_error(error: OSError) -> str:
-    """Return the reason why a file or folder is skipped.
-
-    Args:
-        error: The error of the system.
-    """
+    """Return the reason why a file or folder is skipped."""
     if error.errno in (errno.ELOOP, errno.EMLINK):
         return "link"
     if error.errno == errno.ENOENT:
@@ -292,3 +280,24 @@ def _identify(folder: Path | None) -> tuple[int, int] | None:
     except OSError:
         return None
     return None if status is None else (status.st_dev, status.st_ino)
+
+
+def get_ending(name: str) -> str:
+    """Return the ending of a file name in lower case, such as ".txt"; "" if it has none.
+
+    >>> get_ending("notes/READ.ME/Notes.TXT"), get_ending("notes.d/README")
+    ('.txt', '')
+    """
+    name = name.rpartition("/")[2]
+    stem, dot, ending = name.rpartition(".")
+    return f".{ending.lower()}" if dot and stem else ""
+
+
+def is_text_name(name: str) -> bool:
+    """Return True if a file of this name may contain text: it has a known ending, or none.
+
+    >>> is_text_name("README"), is_text_name("a.md"), is_text_name("a.png")
+    (True, True, False)
+    """
+    ending = get_ending(name)
+    return not ending or ending in TEXT_ENDINGS

@@ -48,12 +48,6 @@ def read_text_lines(descriptor: int, size: int, part: int = PART_CHARACTERS) -> 
     r"""Yield (line number, text, is end of line) of a text file.
 
     Lines end with \n, \r\n or \r. A line longer than ``part`` characters is yielded in parts that end between words.
-
-    Args:
-        size: Its size in bytes.
-
-    Raises:
-        UnusableFileError: If the file is binary, or its encoding is not recognised.
     """
     encoding = detect_encoding(descriptor, size)
     number = 1
@@ -75,12 +69,6 @@ def detect_encoding(descriptor: int, size: int) -> str:
     """Return the encoding of a text file: UTF-8, UTF-16 with a byte order mark, CP949, Shift JIS or CP1252.
 
     The last three are accepted only if the letters of the file are typical for them.
-
-    Args:
-        size: Its size in bytes.
-
-    Raises:
-        UnusableFileError: If the file is binary, or in none of these encodings.
     """
     start = os.pread(descriptor, 4, 0)
     marked = next((encoding for mark, encoding in _MARKS if start.startswith(mark)), None)

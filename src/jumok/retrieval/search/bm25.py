@@ -8,8 +8,10 @@ question, with idf(t) = ln(1 + (N - n + 0.5) / (n + 0.5)), where n of the N text
 from __future__ import annotations
 
 import json
+import re
+import unicodedata
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +21,19 @@ from jumok.errors import ArgumentError, DataError
 from jumok.files import read_limited
 
 from .ranking import check_count, select_largest
-from .tokenize import TERMS_VERSION, split_terms
 
 K1 = 1.5  # how fast further occurrences of a term stop to count
 B = 0.75  # how much the scores of long texts are reduced: 0 = not at all, 1 = in proportion to their length
 HEADER_FILE = "bm25.json"
 MAX_HEADER_BYTES = 2**20
+TERMS_VERSION = 2  # increase it when split_terms changes: an index that was built with other terms must be built again
+MAX_TERM_LENGTH = 64  # characters; longer terms are encoded files or keys, and are cut
+
+# Korean attaches particles and endings to its words, and Chinese and Japanese are written without spaces. Pairs of
+# neighbouring characters find such words without a dictionary: 학교에서 and 학교를 share the pair 학교.
+_PAIRED = "가-힣ㄱ-ㆎ一-鿿㐀-䶿ぁ-ヿ"
+_RUN = re.compile(rf"[{_PAIRED}]+|[^\W_{_PAIRED}]+(?:'[^\W_{_PAIRED}]+)*")
+_PAIRED_CHARACTER = re.compile(f"[{_PAIRED}]")
 
 
 class BM25Index:
@@ -48,9 +57,6 @@ class BM25Index:
 
         Args:
             folder: The folder of the index. It is created if necessary; files of an earlier index are replaced.
-
-        Raises:
-            ArgumentError: If bm25s is not installed.
         """
         bm25s = _import_bm25s()
         folder = Path(folder)
@@ -73,12 +79,7 @@ class BM25Index:
 
     @classmethod
     def open(cls, folder: str | Path) -> BM25Index:
-        """Open the index that ``build`` wrote into a folder.
-
-        Raises:
-            ArgumentError: If bm25s is not installed.
-            DataError: If the index is missing, damaged, or was built with other terms; build it again.
-        """
+        """Open the index that ``build`` wrote into a folder."""
         bm25s = _import_bm25s()
         folder = Path(folder)
         try:
@@ -105,19 +106,12 @@ class BM25Index:
 
         Texts that share no term with the question are left out, so there may be fewer than ``count``, or none. Of
         equal scores, the smaller number comes first.
-
-        Raises:
-            ArgumentError: If ``count`` is not a positive integer.
         """
         check_count(count)
         return select_largest(self._compute_scores(question), count, above=0.0)
 
     def score(self, question: str, numbers: Sequence[int]) -> list[float]:
-        """Return the scores of some texts; 0 for a text that shares no term with the question.
-
-        Raises:
-            ArgumentError: If there is no text of such a number.
-        """
+        """Return the scores of some texts; 0 for a text that shares no term with the question."""
         for number in numbers:
             if not 0 <= number < self._length:
                 raise ArgumentError(f"there is no text {number}; the index has {self._length:,} texts")
@@ -165,3 +159,51 @@ def _import_bm25s() -> Any:
     except ImportError:
         raise ArgumentError('searching files needs bm25s; install it with: pip install "jumok[retrieval]"') from None
     return bm25s
+
+
+def split_terms(text: str) -> list[str]:
+    """Return the terms of a text in their order, with repetitions.
+
+    A term is a word in lower case without "'s", or two neighbouring characters of a run of Hangul, Chinese characters
+    or kana; a run of one character is a term of its own. Words are not stemmed, and no words are left out: neither
+    found more passages (bench/retrieval/recall.py).
+
+    >>> split_terms("The whale's jaws, 1851")
+    ['the', 'whale', 'jaws', '1851']
+    >>> split_terms("법 개정안")
+    ['법', '개정', '정안']
+    """
+    return list(_iterate_terms(text))
+
+
+def has_paired_characters(text: str) -> bool:
+    """Return True if a text contains Hangul, Chinese characters or kana.
+
+    >>> has_paired_characters("AI 법"), has_paired_characters("law")
+    (True, False)
+    """
+    return _PAIRED_CHARACTER.search(unicodedata.normalize("NFKC", text)) is not None
+
+
+def has_latin_letters(text: str) -> bool:
+    """Return True if at least half of the letters of a text are Latin, or if it has no letters.
+
+    >>> has_latin_letters("Où est Ahab?"), has_latin_letters("Где кит?")
+    (True, False)
+    """
+    letters = [letter for letter in unicodedata.normalize("NFKC", text) if letter.isalpha()]
+    latin = sum(unicodedata.name(letter, "").startswith("LATIN") for letter in letters)
+    return 2 * latin >= len(letters)
+
+
+def _iterate_terms(text: str) -> Iterator[str]:
+    # NFKC: files from macOS store a syllable of Hangul as two or three characters
+    normal = unicodedata.normalize("NFKC", text).casefold().replace("’", "'")
+    for match in _RUN.finditer(normal):
+        run = match.group()
+        if not _PAIRED_CHARACTER.match(run):
+            yield run.removesuffix("'s")[:MAX_TERM_LENGTH]
+        elif len(run) == 1:
+            yield run
+        else:
+            yield from (run[start : start + 2] for start in range(len(run) - 1))

@@ -7,11 +7,14 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from jumok.checkpoint import Loaded
 from jumok.errors import ArgumentError, ContextWarning, DataError
-
-from .pooling import embed_token_ids
+from jumok.generate.decoding import pad_right
+from jumok.models import Model
 
 CHUNK = 2048  # passages that are sorted by length together; their tokens and vectors are in memory at the same time
 BATCH_TOKENS = 2048  # tokens of a batch, padding included
@@ -28,10 +31,6 @@ def embed_passages(
     Args:
         loaded: An encoder of text without a head, such as ``jumok.load("minilm")``.
         progress: Called after each batch with the number of texts of this call that are finished.
-
-    Raises:
-        ArgumentError: If the model computes no vectors of texts.
-        DataError: If a vector is not finite.
     """
     check_embedder(loaded)
     remaining = iter(texts)
@@ -63,23 +62,12 @@ def embed_passages(
 
 
 def embed_question(loaded: Loaded, question: str) -> np.ndarray:
-    """Return the vector of a question, float32 [width] of length 1.
-
-    Args:
-        loaded: The embedding model of the passages.
-
-    Raises:
-        ArgumentError: If the model computes no vectors of texts.
-    """
+    """Return the vector of a question, float32 [width] of length 1."""
     return next(embed_passages(loaded, [question]))
 
 
 def check_embedder(loaded: Loaded) -> None:
-    """Raise an error if a model does not compute vectors of texts.
-
-    Raises:
-        ArgumentError: If it does not, or has no tokenizer.
-    """
+    """Raise an error if a model does not compute vectors of texts."""
     model = loaded.model
     if model.reads != "text" or model.task != "embed":
         raise ArgumentError(
@@ -114,3 +102,26 @@ def _group_by_length(token_ids: list[list[int]]) -> Iterator[list[int]]:
         batch.append(number)
     if batch:
         yield batch
+
+
+@torch.inference_mode()
+def embed_token_ids(model: Model, texts: list[list[int]]) -> Float[Tensor, "batch width"]:
+    """Return one vector of length 1 for each text: the mean of the hidden vectors of its tokens.
+
+    Args:
+        model: An encoder of text without a head.
+        texts: The token ids of each text; no text is empty or longer than the model's context.
+    """
+    tokens, token_mask = pad_right(texts, model.device)
+    if token_mask is None:
+        hidden: Tensor = model(tokens).hidden
+        vectors = hidden.mean(1)
+    else:
+        hidden = model(tokens, token_mask=token_mask).hidden
+        vectors = (hidden * token_mask[..., None]).sum(1) / token_mask.sum(1, keepdim=True)
+    return normalize_rows(vectors)
+
+
+def normalize_rows(vectors: Float[Tensor, "batch width"]) -> Float[Tensor, "batch width"]:
+    """Return vectors divided by their lengths, so that the product of two of them is their cosine."""
+    return torch.nn.functional.normalize(vectors, dim=-1)

@@ -10,11 +10,9 @@ from jumok.checkpoint import Loaded
 from jumok.errors import ArgumentError, DataError, describe_type
 from jumok.retrieval.passage import Hit, Passage
 
-from .bm25 import BM25Index
+from .bm25 import BM25Index, has_latin_letters, has_paired_characters
 from .embedding import embed_question
-from .fusion import fuse
-from .ranking import check_count
-from .tokenize import has_latin_letters, has_paired_characters
+from .ranking import check_count, fuse
 from .vectors import VectorIndex
 
 Method = Literal["bm25", "dense", "fused"]
@@ -56,15 +54,10 @@ def search(
     """Return the passages that fit a question best.
 
     Args:
-        bm25: The BM25 index of the passages.
         vectors: The vectors of the same passages; None: only BM25 is possible.
         embedder: The model that computed the vectors; None: only BM25 is possible.
         method: "bm25", "dense", "fused", or "auto": fused, which found most on held-out questions
             (bench/retrieval/recall.py), or BM25 if there are no vectors or the question is not in Latin letters.
-
-    Raises:
-        ArgumentError: If the question is empty, ``count`` is not positive, or the method is unknown or not possible.
-        DataError: If the two indexes are not of the same passages.
     """
     _check_arguments(question, method, has_vectors=vectors is not None and embedder is not None)
     check_count(count)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,20 +13,25 @@ import torch
 from jumok.errors import ArgumentError, DataError
 from jumok.threads import use_threads
 
-from .neighbour_graph import NeighbourGraph
 from .ranking import check_count, select_largest
 
 EXACT_LIMIT = 500_000  # vectors; up to here exact products take a few hundredths of a second
 ROUNDING = 1e-5  # more than the rounding error of a product in float32
 BLOCK_ROWS = 1024  # vectors that are converted at a time; they stay in the processor's cache
+CONNECTIONS = 32  # neighbours of a vector in the graph; more find more of the exact neighbours
+BUILD_CANDIDATES = 128  # candidates among which the neighbours of a new vector are chosen
+SEARCH_CANDIDATES = 256  # candidates that a search keeps
+ADDED_ROWS = 16_384  # vectors that are added to a graph at a time
 
 
 class VectorIndex:
     """Vectors of length 1, numbered from 0, that are searched by their cosine with a question's vector.
 
+    A text that the embedding model cannot read has a vector of zeros, which is never found.
+
     Args:
         matrix: The vectors [number, width], float32 or float16, usually memory-mapped. They stay where they are.
-        graph: A graph of neighbours of the same vectors (``build_neighbour_graph``). With it the search is
+        graph: A graph of neighbours of the same vectors (``NeighbourGraph.build``). With it the search is
             approximate: it may miss some of the closest vectors. Without it, it is exact.
 
     >>> index = VectorIndex(np.eye(3, dtype=np.float32))
@@ -46,9 +53,6 @@ class VectorIndex:
 
         Args:
             graph_file: The file of a graph of neighbours; None: the search is exact.
-
-        Raises:
-            DataError: If a file is missing or damaged.
         """
         try:
             matrix = np.load(file, mmap_mode="r", allow_pickle=False)
@@ -75,13 +79,6 @@ class VectorIndex:
         """Return the vectors with the largest cosines as (number, cosine), best first.
 
         Of equal cosines, the smaller number comes first.
-
-        Args:
-            vector: The question's vector [width], of length 1.
-
-        Raises:
-            ArgumentError: If the vector does not fit, or ``count`` is not a positive integer.
-            DataError: If a stored vector is not finite.
         """
         check_count(count)
         vector = self._check_vector(vector)
@@ -94,17 +91,11 @@ class VectorIndex:
         else:
             numbers = np.sort(self._graph.search(vector, min(2 * count, len(self))))
         ranked = select_largest(self._multiply_exactly(vector, numbers), count)
-        return [(int(numbers[position]), cosine) for position, cosine in ranked]
+        results = [(int(numbers[position]), cosine) for position, cosine in ranked]
+        return [(number, cosine) for number, cosine in results if self._matrix[number].any()]
 
     def score(self, vector: np.ndarray, numbers: Sequence[int]) -> list[float]:
-        """Return the cosines of some vectors with the question's.
-
-        Args:
-            vector: The question's vector [width], of length 1.
-
-        Raises:
-            ArgumentError: If the vector does not fit, or there is no vector of such a number.
-        """
+        """Return the cosines of some vectors with the question's."""
         vector = self._check_vector(vector)
         for number in numbers:
             if not 0 <= number < len(self):
@@ -161,3 +152,67 @@ def _is_empty_matrix(file: str | Path) -> bool:
         return np.load(file, allow_pickle=False).size == 0
     except (OSError, ValueError):
         return False
+
+
+class NeighbourGraph:
+    """A stored graph of neighbouring vectors."""
+
+    def __init__(self, index: Any) -> None:
+        self._index = index
+
+    @classmethod
+    def build(cls, file: str | Path, matrix: np.ndarray) -> NeighbourGraph:
+        """Build the graph of vectors, store it in a file and open it.
+
+        Args:
+            matrix: The vectors [number, width], of length 1.
+        """
+        index = _import_usearch().Index(
+            ndim=matrix.shape[1],
+            metric="ip",  # the vectors have length 1, so their product is the cosine
+            dtype="f16",
+            connectivity=CONNECTIONS,
+            expansion_add=BUILD_CANDIDATES,
+        )
+        for start in range(0, len(matrix), ADDED_ROWS):
+            block = np.asarray(matrix[start : start + ADDED_ROWS], dtype=np.float32)
+            # one thread: the graph depends on the order in which vectors are added
+            index.add(np.arange(start, start + len(block)), block, threads=1)
+        index.save(str(file))
+        return cls.open(file)
+
+    @classmethod
+    def open(cls, file: str | Path) -> NeighbourGraph:
+        """Open a stored graph without reading it into memory."""
+        usearch = _import_usearch()
+        try:
+            index = usearch.Index.restore(str(file), view=True)
+        except Exception as error:  # usearch raises RuntimeError and others for damaged files
+            raise DataError(f"the graph in {file} is damaged ({error}); build the index again") from error
+        if index is None:
+            raise DataError(f"there is no graph in {file}; build the index again")
+        index.expansion_search = SEARCH_CANDIDATES
+        return cls(index)
+
+    def __len__(self) -> int:
+        """Return the number of vectors."""
+        return len(self._index)
+
+    def search(self, vector: np.ndarray, count: int) -> np.ndarray:
+        """Return the numbers of vectors that have large products with a vector, at most ``count``."""
+        return np.asarray(self._index.search(vector, count, threads=1).keys, dtype=np.int64)
+
+
+def is_usearch_installed() -> bool:
+    """Return True if graphs can be built and searched: if usearch is installed."""
+    return find_spec("usearch") is not None
+
+
+def _import_usearch() -> Any:
+    try:
+        import usearch.index
+    except ImportError:
+        raise ArgumentError(
+            'searching very many passages needs usearch; install it with: pip install "jumok[large-retrieval]"'
+        ) from None
+    return usearch.index

@@ -1,8 +1,7 @@
 """The stored index of a folder: in the cache, incremental, safe against crashes, damage and several processes."""
 
 from .folder_index import FolderIndex, open_index
-from .index_status import FileChanges, IndexStatus
-from .overview import StoredIndex, inspect_index, list_indexes, measure_folder, remove_index
+from .overview import FileChanges, IndexStatus, StoredIndex, inspect_index, list_indexes, measure_folder, remove_index
 
 __all__ = [
     "FileChanges",

@@ -8,11 +8,10 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from jumok.errors import DataError
+from jumok.errors import DataError, StageProgress
 from jumok.retrieval.files import (
     TEXT_ENDINGS,
     SafeFolder,
@@ -24,10 +23,18 @@ from jumok.retrieval.files import (
 )
 from jumok.retrieval.files.safe_folder import describe_file
 
-from .generation import BM25_FOLDER, GRAPH_FILE, PASSAGES_FILE, PENDING_FILE, PREFIX, VECTORS_FILE, Generation, publish
+from .generation import (
+    BM25_FOLDER,
+    GRAPH_FILE,
+    PASSAGES_FILE,
+    PENDING_FILE,
+    PREFIX,
+    VECTORS_FILE,
+    IndexGeneration,
+    publish,
+)
 from .passage_database import PassageDatabase
 
-Progress = Callable[[str, int, int], None]
 ATTEMPTS = 3  # to read a file that changes while it is read
 CHANGED = "changed while it was read"
 
@@ -39,24 +46,21 @@ class BuildSettings:
     Args:
         embedder: The embedding model; None: vectors that are stored already are kept, and no others are computed.
         model: The identity of the embedding model; None with ``embedder`` None.
-        progress: Called with a stage ("reading", "embedding", "indexing") and the finished and total number of steps.
+        progress: Called with the finished and all steps, and the stage: "reading", "embedding" or "indexing".
     """
 
     location: Path
     embedder: str | None
     model: str | None
     max_files: int
-    progress: Progress
+    progress: StageProgress
 
 
-def build_generation(folder: SafeFolder, settings: BuildSettings, old: Generation | None) -> Generation:
+def build_generation(folder: SafeFolder, settings: BuildSettings, old: IndexGeneration | None) -> IndexGeneration:
     """Write a new generation and make it the current one. Call it only with the index locked.
 
     Args:
         old: The current generation, from which unchanged files and vectors are taken; None: everything is read.
-
-    Raises:
-        DataError: If the folder contains no text, or too many files.
     """
     start = time.monotonic()
     # the index contains the texts: only their owner may read it, as the files themselves may be private
@@ -92,7 +96,9 @@ def build_generation(folder: SafeFolder, settings: BuildSettings, old: Generatio
         raise
 
 
-def _read_files(folder: SafeFolder, database: PassageDatabase, settings: BuildSettings, old: Generation | None) -> int:
+def _read_files(
+    folder: SafeFolder, database: PassageDatabase, settings: BuildSettings, old: IndexGeneration | None
+) -> int:
     """List and read the files; return how many passages were read and not copied."""
     skipped = SkipLog()
     count = 0
@@ -109,7 +115,7 @@ def _read_files(folder: SafeFolder, database: PassageDatabase, settings: BuildSe
         can_copy = False
     number = read_count = 0
     for position, file in enumerate(database.list_files()):
-        settings.progress("reading", position, count)
+        settings.progress(position, count, "reading")
         copied = database.copy_file(file, number) if can_copy else None
         if copied is not None:
             number += copied
@@ -117,7 +123,7 @@ def _read_files(folder: SafeFolder, database: PassageDatabase, settings: BuildSe
         passages = _read_file(folder, database, file, number)
         read_count += passages
         number += passages
-    settings.progress("reading", count, count)
+    settings.progress(count, count, "reading")
     database.finish()
     if not number:
         database.report_skipped(skipped)
@@ -130,7 +136,7 @@ def _read_file(folder: SafeFolder, database: PassageDatabase, file: TextFile, st
     for attempt in range(ATTEMPTS):
         problems: dict[str, tuple[int, int]] = {}  # reason -> the first line, and the number of lines
 
-        def report(line: int, reason: str, problems: dict[str, tuple[int, int]] = problems) -> None:
+        def report_line(line: int, reason: str, problems: dict[str, tuple[int, int]] = problems) -> None:
             first, count = problems.get(reason, (line, 0))
             problems[reason] = first, count + 1
 
@@ -142,7 +148,7 @@ def _read_file(folder: SafeFolder, database: PassageDatabase, file: TextFile, st
                 if current != file:  # it was replaced since it was listed
                     database.add_file(current)
                     file = current
-                for passage in read_open_file(descriptor, make_printable(file.path), report):
+                for passage in read_open_file(descriptor, make_printable(file.path), report_line):
                     database.add_passage(number, file.path, passage)
                     number += 1
             finally:
@@ -162,7 +168,7 @@ def _read_file(folder: SafeFolder, database: PassageDatabase, file: TextFile, st
 
 
 def _write_vectors(
-    work: Path, database: PassageDatabase, settings: BuildSettings, old: Generation | None
+    work: Path, database: PassageDatabase, settings: BuildSettings, old: IndexGeneration | None
 ) -> tuple[dict[str, int | str | None], int]:
     """Write the vectors; return the fields of the header about them, and how many were computed."""
     embedder, model = settings.embedder, settings.model
@@ -185,7 +191,7 @@ def _write_vectors(
         computed = 0
         if settings.embedder is not None:
             computed = len(writer.missing)
-            writer.embed_missing(embedder, pending, lambda done, total: settings.progress("embedding", done, total))
+            writer.embed_missing(embedder, pending, lambda done, total: settings.progress(done, total, "embedding"))
         writer.close()
     finally:
         pending.close()
@@ -202,25 +208,25 @@ def _write_vectors(
     return facts, computed
 
 
-def _build_graph(work: Path, progress: Progress) -> None:
+def _build_graph(work: Path, progress: StageProgress) -> None:
     """Build the graph of neighbours for very many vectors, if usearch is installed; without it the search is exact."""
     import numpy as np
 
-    from jumok.retrieval.search import EXACT_LIMIT, NeighbourGraph, is_usearch_installed
+    from jumok.retrieval.search.vectors import EXACT_LIMIT, NeighbourGraph, is_usearch_installed
 
     file = work / VECTORS_FILE
     matrix = np.load(file, mmap_mode="r", allow_pickle=False) if file.is_file() else None
     if matrix is not None and len(matrix) > EXACT_LIMIT and is_usearch_installed():
-        progress("indexing", 0, 1)
+        progress(0, 1, "indexing")
         NeighbourGraph.build(work / GRAPH_FILE, matrix)
 
 
-def _build_bm25(work: Path, database: PassageDatabase, progress: Progress) -> None:
-    from jumok.retrieval.search import BM25Index
+def _build_bm25(work: Path, database: PassageDatabase, progress: StageProgress) -> None:
+    from jumok.retrieval.search.bm25 import BM25Index
 
-    progress("indexing", 0, 1)
+    progress(0, 1, "indexing")
     BM25Index.build(work / BM25_FOLDER, database.read_texts())
-    progress("indexing", 1, 1)
+    progress(1, 1, "indexing")
 
 
 def _describe_empty_folder(folder: SafeFolder, skipped: SkipLog) -> str:

@@ -5,37 +5,35 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jumok.checkpoint.resolve import resolve_model_path
 from jumok.defaults import INDEXED_FILES
-from jumok.errors import CheckpointError, DataError
-from jumok.retrieval.files import SafeFolder, SkipLog, make_printable
+from jumok.errors import CheckpointError, DataError, Report, StageProgress
+from jumok.retrieval.files import SafeFolder
 from jumok.retrieval.passage import Passage
 
-from .build import BuildSettings, Progress, build_generation
-from .embedding_model import identify_model, load_model
+from .build import BuildSettings, build_generation
 from .generation import (
     BM25_FOLDER,
     GRAPH_FILE,
     DamagedIndexError,
-    Generation,
+    IndexGeneration,
+    locate_index,
+    lock_index,
     open_current,
     remove_leftovers,
     remove_pending,
 )
-from .index_location import locate_index, lock_index
-from .index_status import FileChanges, IndexStatus
+from .overview import IndexStatus, describe_index
 from .passage_database import PassageDatabase
+from .vector_file import identify_model, load_model
 
 if TYPE_CHECKING:
     from jumok.checkpoint import Loaded
-    from jumok.retrieval.search import SearchResult
+    from jumok.retrieval.search.search import SearchResult
 
-Report = Callable[[str], None]
 DEFAULT_EMBEDDER = "minilm"
 
 
@@ -43,7 +41,7 @@ def open_index(
     folder: str | os.PathLike[str],
     *,
     embedder: str | None = DEFAULT_EMBEDDER,
-    progress: Progress | None = None,
+    progress: StageProgress | None = None,
     report: Report | None = None,
     max_files: int = INDEXED_FILES,
     rebuild: bool = False,
@@ -56,7 +54,7 @@ def open_index(
     Args:
         embedder: The embedding model; None: search by words only (BM25), and vectors that are stored already are kept;
             "auto": the model of the stored index, else minilm if it is on this machine, else none.
-        progress: Called with a stage ("reading", "embedding", "indexing") and the finished and total number of steps.
+        progress: Called with the finished and all steps, and the stage: "reading", "embedding" or "indexing".
         report: Called at once with sentences that the person should read; ``FolderIndex.status.notices`` has them too.
 
     Raises:
@@ -76,7 +74,7 @@ def open_index(
         if embedder == "auto":
             embedder = _select_embedder(location, notify)
         model = None if embedder is None else identify_model(embedder)
-        settings = BuildSettings(location, embedder, model, max_files, progress or (lambda stage, done, total: None))
+        settings = BuildSettings(location, embedder, model, max_files, progress or (lambda done, total, stage: None))
         with lock_index(location, notify):
             try:
                 return _open_locked(safe_folder, settings, notices, notify, rebuild)
@@ -92,8 +90,8 @@ class FolderIndex:
         embedder: The embedding model for questions; None: search by words only.
     """
 
-    def __init__(self, generation: Generation, status: IndexStatus, embedder: str | None) -> None:
-        from jumok.retrieval.search import BM25Index
+    def __init__(self, generation: IndexGeneration, status: IndexStatus, embedder: str | None) -> None:
+        from jumok.retrieval.search.bm25 import BM25Index
 
         self.folder = status.folder
         self.status = status
@@ -104,10 +102,10 @@ class FolderIndex:
         self._bm25 = BM25Index.open(generation.folder / BM25_FOLDER)
         self._vectors = None
         if embedder is not None and generation.vectors_file.is_file():
-            from .stored_vectors import StoredVectors
+            from jumok.retrieval.search.vectors import VectorIndex
 
             graph = generation.folder / GRAPH_FILE
-            self._vectors = StoredVectors.open(generation.vectors_file, graph if graph.is_file() else None)
+            self._vectors = VectorIndex.open(generation.vectors_file, graph if graph.is_file() else None)
 
     def __enter__(self) -> FolderIndex:
         return self
@@ -124,14 +122,7 @@ class FolderIndex:
         return self.status.passages
 
     def get(self, number: int) -> Passage:
-        """Return a passage.
-
-        Args:
-            number: Its number, counted from 0.
-
-        Raises:
-            ArgumentError: If there is no such passage.
-        """
+        """Return a passage."""
         with self._lock:
             return self._database.get(number)
 
@@ -140,11 +131,8 @@ class FolderIndex:
 
         Args:
             method: "bm25" (shared words), "dense" (vectors), "fused" (both), or "auto".
-
-        Raises:
-            ArgumentError: If the question is empty, or the method is unknown or not possible.
         """
-        from jumok.retrieval.search import search
+        from jumok.retrieval.search.search import search
 
         if self._loaded is None and self._vectors is not None and self._embedder is not None and method != "bm25":
             self._loaded = load_model(self._embedder)
@@ -159,64 +147,10 @@ class FolderIndex:
         )
 
 
-def find_changes(
-    folder: SafeFolder, database: PassageDatabase, settings: BuildSettings, skipped: SkipLog
-) -> FileChanges:
-    """Return how the files of a folder differ from those of an index. No file is read.
-
-    Args:
-        skipped: Receives the files that are left out by their names.
-    """
-    new = changed = listed = 0
-    for file in folder.list_text_files(skipped, max_files=settings.max_files, excluded=settings.location.parent):
-        if database.contains(file):
-            listed += 1
-        elif database.knows_path(file.path):
-            changed += 1
-        else:
-            new += 1
-    return FileChanges(new, changed, database.count_files()[0] - listed - changed)
-
-
-def describe_index(
-    folder: SafeFolder, generation: Generation, settings: BuildSettings, action: str, notices: list[str]
-) -> IndexStatus:
-    """Return what an index contains, and how the folder differs from it.
-
-    Args:
-        action: What was done: "built", "updated" or "opened".
-        notices: Sentences that the person should read.
-    """
-    skipped = SkipLog()
-    database = PassageDatabase.open(generation.passages_file)
-    try:
-        changes = find_changes(folder, database, settings, skipped)
-        database.report_skipped(skipped)
-    finally:
-        database.close()
-    header = generation.header
-    return IndexStatus(
-        folder=make_printable(os.fsencode(folder.path)),
-        location=str(settings.location),
-        files=header.files,
-        passages=header.passages,
-        bytes=header.bytes,
-        skipped=skipped.first,
-        skipped_counts=skipped.counts,
-        embedder=header.embedder,
-        vectors=header.vectors,
-        unreadable=header.unreadable,
-        built_at=header.built_at,
-        seconds=header.seconds,
-        passages_per_second=header.passages_per_second,
-        action=action,
-        changes=changes,
-        notices=tuple(notices),
-    )
-
-
 def _select_embedder(location: Path, notify: Report) -> str | None:
     """Return the embedding model of a stored index, or the default one; None if it is not on this machine."""
+    from jumok.checkpoint.resolve import resolve_model_path
+
     try:
         generation = open_current(location, check_files=False)
     except DamagedIndexError:
@@ -248,14 +182,16 @@ def _open_locked(
     if rebuild:
         remove_pending(settings.location)
     generation = build_generation(folder, settings, None)
-    return FolderIndex(generation, describe_index(folder, generation, settings, "built", notices), settings.embedder)
+    return FolderIndex(
+        generation, describe_index(folder, generation, settings.max_files, "built", notices), settings.embedder
+    )
 
 
 def _open_or_update(
-    folder: SafeFolder, settings: BuildSettings, notices: list[str], notify: Report, old: Generation
+    folder: SafeFolder, settings: BuildSettings, notices: list[str], notify: Report, old: IndexGeneration
 ) -> FolderIndex:
     """Open an index, after updating it if files, versions or the embedding model have changed."""
-    status = describe_index(folder, old, settings, "opened", notices)
+    status = describe_index(folder, old, settings.max_files, "opened", notices)
     is_complete = settings.embedder is None or (old.header.model == settings.model and not old.header.missing)
     if not status.changes and is_complete and old.find_outdated_part() is None:
         remove_leftovers(old)
@@ -263,11 +199,11 @@ def _open_or_update(
     _explain_update(old, settings, notify)
     open_current(settings.location, verify=True)  # nothing that is damaged is copied
     generation = build_generation(folder, settings, old)
-    updated = describe_index(folder, generation, settings, "updated", notices)
+    updated = describe_index(folder, generation, settings.max_files, "updated", notices)
     return FolderIndex(generation, replace(updated, changes=status.changes), settings.embedder)
 
 
-def _explain_update(old: Generation, settings: BuildSettings, notify: Report) -> None:
+def _explain_update(old: IndexGeneration, settings: BuildSettings, notify: Report) -> None:
     outdated = old.find_outdated_part()
     if outdated is not None:
         notify(f"this version of jumok has other rules for {outdated}; the index is built again")

@@ -1,29 +1,39 @@
 """A generation of an index: a folder that is complete before it becomes the current one, and is never changed again.
 
+Indexes are stored in the cache folder, never in the indexed folder.
 A build writes a new folder, and then replaces the file that names the current one: one atomic step. A process that is
 killed leaves the old generation or the new one, and a process that reads the old one is not disturbed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import os
 import shutil
 import sqlite3
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from jumok.checkpoint.manifest import compute_sha256
-from jumok.errors import JumokError
-from jumok.files import flush_to_disk, read_limited, write_atomically
+from jumok.data.catalogue.cache import get_cache_folder
+from jumok.errors import ArgumentError, DataError, JumokError, Report
+from jumok.files import compute_sha256, flush_to_disk, read_limited, write_atomically
 from jumok.retrieval.files import PASSAGES_VERSION
-from jumok.retrieval.search import TERMS_VERSION
+from jumok.retrieval.search.bm25 import TERMS_VERSION
 
 from .passage_database import PassageDatabase
 
+try:
+    import fcntl
+except ImportError:  # Windows has no flock; there an index is not locked
+    fcntl = None  # type: ignore[assignment]
+
 # Increase it when the files of an index, or the vectors of a model, would become other ones.
 FORMAT_VERSION = 1
+INDEXES = "indexes"
 CURRENT_FILE = "current.json"
 HEADER_FILE = "index.json"
 PASSAGES_FILE = "passages.db"
@@ -76,13 +86,8 @@ class Header:
 
 
 @dataclass(frozen=True)
-class Generation:
-    """A generation that was opened and checked.
-
-    Args:
-        folder: Its folder.
-        header: What it says about itself.
-    """
+class IndexGeneration:
+    """A generation that was opened and checked."""
 
     folder: Path
     header: Header
@@ -104,16 +109,59 @@ class Generation:
         return "terms" if self.header.terms_version != TERMS_VERSION else None
 
 
-def open_current(location: Path, *, verify: bool = False, check_files: bool = True) -> Generation | None:
+def get_indexes_folder() -> Path:
+    """Return the folder of all indexes in the cache; it may not exist yet."""
+    return get_cache_folder() / INDEXES
+
+
+def locate_index(folder: Path) -> Path:
+    """Return the folder in the cache that holds the index of a folder; it may not exist yet.
+
+    Args:
+        folder: The indexed folder, an absolute path without links.
+    """
+    indexes = get_indexes_folder().resolve()
+    if folder == indexes or indexes in folder.parents:
+        raise ArgumentError(f"{folder} holds the indexes of other folders; index a folder of your own files")
+    return indexes / hashlib.sha256(os.fsencode(folder)).hexdigest()[:24]
+
+
+@contextlib.contextmanager
+def lock_index(location: Path, report: Report) -> Iterator[None]:
+    """Let one process at a time open or write an index; others wait. The lock ends with its process.
+
+    Args:
+        report: Called with a sentence if another process holds the lock.
+    """
+    try:
+        location.parent.mkdir(parents=True, exist_ok=True)
+        # beside the folder, so that removing the index does not remove the lock
+        handle = os.open(location.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+    except OSError as error:
+        raise DataError(
+            f"the index cannot be stored in {location.parent}: {error.strerror}; choose another cache with JUMOK_CACHE"
+        ) from None
+    try:
+        if fcntl is not None:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                report("another process is indexing this folder; waiting for it")
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            except OSError:  # the file system cannot lock: generations keep readers apart from writers
+                pass
+        yield
+    finally:
+        os.close(handle)
+
+
+def open_current(location: Path, *, verify: bool = False, check_files: bool = True) -> IndexGeneration | None:
     """Return the current generation of an index; None if there is no index.
 
     Args:
         verify: Hash every file and let SQLite check its pages. By default only an index of up to 256 MB is hashed, and
             of a larger one the sizes are compared.
         check_files: Check the files at all; otherwise only the header is read.
-
-    Raises:
-        DamagedIndexError: If a file is missing, or not as it was written, or if another version has written the index.
     """
     try:
         pointer = json.loads(read_limited(location / CURRENT_FILE, MAX_HEADER_BYTES))
@@ -132,13 +180,13 @@ def open_current(location: Path, *, verify: bool = False, check_files: bool = Tr
     if stored.get("format") != FORMAT_VERSION:
         raise DamagedIndexError("another version of jumok has written it")
     stored["checksums"] = {name: tuple(checksum) for name, checksum in stored["checksums"].items()}
-    generation = Generation(folder, Header(**stored))
+    generation = IndexGeneration(folder, Header(**stored))
     if check_files:
         _check_files(generation, verify)
     return generation
 
 
-def publish(location: Path, folder: Path, facts: dict[str, Any]) -> Generation:
+def publish(location: Path, folder: Path, facts: dict[str, Any]) -> IndexGeneration:
     """Make a complete generation the current one, and remove the others.
 
     Args:
@@ -157,12 +205,12 @@ def publish(location: Path, folder: Path, facts: dict[str, Any]) -> Generation:
     pointer = {"generation": folder.name, "sha256": hashlib.sha256(content).hexdigest()}
     write_atomically(location / CURRENT_FILE, json.dumps(pointer))
     flush_to_disk(location)
-    generation = Generation(folder, header)
+    generation = IndexGeneration(folder, header)
     remove_leftovers(generation)
     return generation
 
 
-def remove_leftovers(generation: Generation) -> None:
+def remove_leftovers(generation: IndexGeneration) -> None:
     """Remove older generations, and what killed processes have left. Call it only with the index locked."""
     location = generation.folder.parent
     for folder in location.glob(f"{PREFIX}*"):
@@ -180,7 +228,7 @@ def remove_pending(location: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _check_files(generation: Generation, verify: bool) -> None:
+def _check_files(generation: IndexGeneration, verify: bool) -> None:
     checksums = generation.header.checksums
     total = sum(size for size, _ in checksums.values())
     for name, (size, sha256) in checksums.items():

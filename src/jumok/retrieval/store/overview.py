@@ -4,22 +4,78 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from jumok.defaults import INDEXED_FILES
-from jumok.errors import ArgumentError, DataError
-from jumok.retrieval.files import SafeFolder, make_printable
+from jumok.errors import ArgumentError, DataError, Report
+from jumok.retrieval.files import SafeFolder, SkipLog, SkippedFile, make_printable
 
-from .build import BuildSettings
-from .folder_index import describe_index
-from .generation import DamagedIndexError, open_current
-from .index_location import get_indexes_folder, locate_index, lock_index
-from .index_status import IndexStatus
+from .generation import DamagedIndexError, IndexGeneration, get_indexes_folder, locate_index, lock_index, open_current
+from .passage_database import PassageDatabase
 
 ATTEMPTS = 3  # to read an index that another process replaces at the same time
+
+
+@dataclass(frozen=True)
+class FileChanges:
+    """How the files of a folder differ from its index.
+
+    Args:
+        changed: Files that have other content, or may have.
+    """
+
+    new: int = 0
+    changed: int = 0
+    removed: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.new or self.changed or self.removed)
+
+    def __str__(self) -> str:
+        parts = [f"{count:,} {name}" for name, count in asdict(self).items() if count]
+        return ", ".join(parts) or "no changes"
+
+
+@dataclass(frozen=True)
+class IndexStatus:
+    """What an index contains, and what opening it has done.
+
+    Args:
+        bytes: The size of these files.
+        skipped_counts: How many files are not indexed, by reason.
+        embedder: The model that computed the vectors; None if there are none.
+        unreadable: Passages without a vector because they are in Korean, Chinese or Japanese, which the model cannot
+            read.
+        built_at: When the index was written, as ISO 8601.
+        seconds: How long writing it took.
+        passages_per_second: How many passages were read or embedded in each of these seconds.
+        action: What opening the index did: "built", "updated", or "opened" if nothing had changed.
+        changes: Which files had changed since the index was written the last time; when nothing is written, since then.
+        notices: Sentences that the person should read, such as that a damaged index was built again.
+    """
+
+    folder: str
+    location: str
+    files: int
+    passages: int
+    bytes: int
+    skipped: tuple[SkippedFile, ...]
+    skipped_counts: dict[str, int]
+    embedder: str | None
+    vectors: int
+    unreadable: int
+    built_at: str
+    seconds: float
+    passages_per_second: float
+    action: str
+    changes: FileChanges
+    notices: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the status as a JSON object."""
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -43,6 +99,42 @@ class StoredIndex:
         return asdict(self)
 
 
+def describe_index(
+    folder: SafeFolder, generation: IndexGeneration, max_files: int, action: str, notices: list[str]
+) -> IndexStatus:
+    """Return what an index contains, and how the folder differs from it. No file of the folder is read.
+
+    Args:
+        action: What was done: "built", "updated" or "opened".
+    """
+    skipped = SkipLog()
+    new = changed = unchanged = 0
+    database = PassageDatabase.open(generation.passages_file)
+    try:
+        indexes = generation.folder.parent.parent
+        for file in folder.list_text_files(skipped, max_files=max_files, excluded=indexes):
+            if database.contains(file):
+                unchanged += 1
+            elif database.knows_path(file.path):
+                changed += 1
+            else:
+                new += 1
+        changes = FileChanges(new, changed, database.count_files()[0] - unchanged - changed)
+        database.report_skipped(skipped)
+    finally:
+        database.close()
+    header = {field: value for field, value in vars(generation.header).items() if field in IndexStatus.__annotations__}
+    return IndexStatus(
+        **header,
+        location=str(generation.folder.parent),
+        skipped=skipped.first,
+        skipped_counts=skipped.counts,
+        action=action,
+        changes=changes,
+        notices=tuple(notices),
+    )
+
+
 def inspect_index(
     folder: str | os.PathLike[str], *, verify: bool = False, max_files: int = INDEXED_FILES
 ) -> IndexStatus | None:
@@ -53,20 +145,15 @@ def inspect_index(
 
     Returns:
         The status; None if the folder is not indexed.
-
-    Raises:
-        ArgumentError: If there is no such folder.
-        DataError: If the index is damaged.
     """
     with SafeFolder(folder) as safe_folder:
         location = locate_index(safe_folder.path)
-        settings = BuildSettings(location, None, None, max_files, lambda stage, done, total: None)
         for attempt in range(ATTEMPTS):
             try:
                 generation = open_current(location, verify=verify)
                 if generation is None:
                     return None
-                return describe_index(safe_folder, generation, settings, "opened", [])
+                return describe_index(safe_folder, generation, max_files, "opened", [])
             except DamagedIndexError as error:
                 if attempt + 1 == ATTEMPTS:
                     raise DataError(
@@ -76,7 +163,7 @@ def inspect_index(
     raise AssertionError("unreachable")
 
 
-def remove_index(folder: str | os.PathLike[str], report: Callable[[str], None] = lambda sentence: None) -> bool:
+def remove_index(folder: str | os.PathLike[str], report: Report = lambda sentence: None) -> bool:
     """Remove the index of a folder from the cache. The folder itself need not exist any more.
 
     Args:

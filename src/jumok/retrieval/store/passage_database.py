@@ -31,11 +31,7 @@ class PassageDatabase:
 
     @classmethod
     def create(cls, file: Path) -> PassageDatabase:
-        """Create an empty database, whose content is on the disk after ``finish``.
-
-        Args:
-            file: The file; it must not exist.
-        """
+        """Create an empty database, whose content is on the disk after ``finish``."""
         connection = sqlite3.connect(file.absolute().as_uri(), uri=True, isolation_level=None)
         # the file is not an index before it is finished: a crash leaves nothing to repair
         connection.executescript(f"PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF; {_TABLES} BEGIN;")
@@ -43,11 +39,7 @@ class PassageDatabase:
 
     @classmethod
     def open(cls, file: Path) -> PassageDatabase:
-        """Open a finished database for reading. It stays readable when the file is removed.
-
-        Raises:
-            sqlite3.Error: If SQLite cannot read it.
-        """
+        """Open a finished database for reading. It stays readable when the file is removed."""
         connection = sqlite3.connect(
             f"{file.absolute().as_uri()}?mode=ro&immutable=1", uri=True, isolation_level=None, check_same_thread=False
         )
@@ -77,12 +69,7 @@ class PassageDatabase:
         return 0 if count is None else count + 1
 
     def get(self, number: int) -> Passage:
-        """Return a passage.
-
-        Raises:
-            ArgumentError: If there is no such passage.
-            DataError: If the database is damaged.
-        """
+        """Return a passage."""
         query = "SELECT path, first, last, text, unit FROM passages WHERE number = ?"
         try:
             row = self._connection.execute(query, (number,)).fetchone()
@@ -111,11 +98,7 @@ class PassageDatabase:
         yield from self._connection.execute("SELECT number, digest FROM passages ORDER BY number")
 
     def find_digest(self, digest: bytes) -> int | None:
-        """Return the number of a passage whose text has this digest; None if there is none.
-
-        Args:
-            digest: The digest, see ``compute_digest``.
-        """
+        """Return the number of a passage whose text has this digest; None if there is none."""
         row = self._connection.execute("SELECT number FROM passages WHERE digest = ?", (digest,)).fetchone()
         return None if row is None else int(row[0])
 

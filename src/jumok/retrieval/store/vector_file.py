@@ -1,8 +1,14 @@
-"""The vectors of an index: those of unchanged passages are kept, and new ones are stored once they are computed."""
+"""The vectors of an index: those of unchanged passages are kept, and new ones are stored once they are computed.
+
+Also the embedding model that computes them: its identity, and the texts that it can read.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
+import re
 import sqlite3
 import zlib
 from array import array
@@ -12,7 +18,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .embedding_model import is_readable, load_model
+from jumok.data import catalogue
+from jumok.errors import Progress
+from jumok.files import compute_sha256
+
 from .passage_database import PassageDatabase, compute_digest
 
 if TYPE_CHECKING:
@@ -20,6 +29,8 @@ if TYPE_CHECKING:
 
 CHUNK = 512  # passages whose vectors are stored together: an interrupted run loses at most these
 DTYPE = np.float16
+_LETTER = re.compile(r"[^\W\d_]")
+_UNREADABLE = re.compile("[가-힣ㄱ-ㆎᄀ-ᇿ一-鿿㐀-䶿ぁ-ヿ]")
 
 
 class PendingVectors:
@@ -125,7 +136,7 @@ class VectorWriter:
             else:
                 self.unreadable += 1
 
-    def embed_missing(self, name: str, pending: PendingVectors, progress: Callable[[int, int], None]) -> None:
+    def embed_missing(self, name: str, pending: PendingVectors, progress: Progress) -> None:
         """Compute the missing vectors. Those of each chunk are stored, so that an interrupted run can continue.
 
         Args:
@@ -153,7 +164,7 @@ class VectorWriter:
         return None
 
     def _embed(self, loaded: Loaded, texts: list[str], progress: Callable[[int], None]) -> Iterator[np.ndarray]:
-        from jumok.retrieval.search import embed_passages
+        from jumok.retrieval.search.embedding import embed_passages
 
         for vector in embed_passages(loaded, texts, progress):
             yield vector.astype(DTYPE)
@@ -170,3 +181,38 @@ class VectorWriter:
         if self._matrix is not None:
             self._matrix.flush()  # type: ignore[attr-defined]
             self._matrix = None
+
+
+def identify_model(name: str) -> str:
+    """Return a text that changes when the parameters of a model change."""
+    from jumok.checkpoint.resolve import resolve_model_path
+
+    path = resolve_model_path(name)
+    entry = next((entry for entry in catalogue.list_entries() if entry.name == name), None)
+    if entry is not None and not Path(name).exists():
+        return hashlib.sha256(json.dumps(entry.pins, sort_keys=True).encode()).hexdigest()
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    digests = [f"{file.name} {compute_sha256(file)}" for file in files if file.is_file()]
+    return hashlib.sha256("\n".join(digests).encode()).hexdigest()
+
+
+def load_model(name: str) -> Loaded:
+    """Load an embedding model."""
+    from jumok.checkpoint import load
+    from jumok.retrieval.search.embedding import check_embedder
+
+    loaded = load(name)
+    check_embedder(loaded)
+    return loaded
+
+
+def is_readable(text: str) -> bool:
+    """Return True if an English model can read a text: half of its letters are not Korean, Chinese or Japanese.
+
+    >>> is_readable("a cat"), is_readable("고양이 cat"), is_readable("1, 2")
+    (True, True, True)
+    """
+    if text.isascii():
+        return True
+    letters = len(_LETTER.findall(text))
+    return 2 * len(_UNREADABLE.findall(text)) <= letters

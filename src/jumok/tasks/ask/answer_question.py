@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 from jumok.checkpoint import Loaded, load
 from jumok.errors import ArgumentError
 from jumok.retrieval import Hit, open_index
-from jumok.retrieval.search import SearchResult
+from jumok.retrieval.search.search import SearchResult
 
 from .answer import Answer, CutPassage
 from .controls import PassageCollection, choose_controls

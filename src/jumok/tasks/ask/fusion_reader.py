@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from jumok.attention import Cache
+from jumok.attention.weights import record_weights
 from jumok.checkpoint import Loaded
 from jumok.data.tokenizers.passage_tokens import encode_passages
 from jumok.errors import ArgumentError
@@ -96,8 +97,11 @@ class FusionReader:
             return [0.0 for _ in reading.passages]
         source = self._encode_source(reading.question, reading.passages)
         target = torch.tensor([self._shift(reading.token_ids)], device=source.device)
-        output = self.model.decode(target, self.model.encode(source), weights=True)
-        mean_row = torch.stack(output.weights["cross"]).double().mean((0, 1, 2, 3))  # over layer, batch, head, query
+        encoded = self.model.encode(source)
+        with record_weights() as calls:
+            self.model.decode(target, encoded)
+        cross_weights = self.model.arrange_weights(calls)["cross"]
+        mean_row = torch.stack(cross_weights).double().mean((0, 1, 2, 3))  # over layer, batch, head, query
         sums = mean_row.new_zeros(len(reading.passages)).index_add(0, self._number_passages(source)[0], mean_row)
         return sums.tolist()
 

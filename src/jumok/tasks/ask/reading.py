@@ -12,7 +12,7 @@ from torch import Tensor
 
 from jumok.data.tokenizers.token_labels import group_words
 from jumok.data.tokenizers.tokenizer import Tokenizer
-from jumok.retrieval.search.tokenize import has_paired_characters
+from jumok.retrieval.search.bm25 import has_paired_characters
 
 MAX_TOKENS_PER_CHARACTER = 1.5  # smollm2 needs 2.5 tokens for a Korean syllable
 

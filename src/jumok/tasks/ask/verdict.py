@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from jumok.retrieval import Hit
-from jumok.retrieval.search.tokenize import split_terms
+from jumok.retrieval.search.bm25 import split_terms
 
 if TYPE_CHECKING:
     from .answer import CutPassage

@@ -1,9 +1,10 @@
-"""When each word of a transcript is spoken, and where the cross-attention of the rows that write it listens."""
+"""Look at a speech model with a lens: when each word is spoken and where the model listens while it writes the word;
+transcribe while edits change the model, and hide a stretch of audio from its attentions."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,13 +12,16 @@ from jaxtyping import Float
 from torch import Tensor
 
 from jumok.checkpoint import Loaded
+from jumok.data.audio.log_mel import HOP, WINDOW
 from jumok.errors import ArgumentError
-from jumok.lens import Capture
-from jumok.models.speech import Speech
+from jumok.lens import Capture, Edit, KnockOut, Lens
+from jumok.models.speech import FRAMES_PER_POSITION, Speech
+from jumok.tap import listen
 
 from .audio_window import POSITIONS_PER_SECOND
 from .transcript import Segment, Transcript
-from .word_times import find_word_times
+from .window_decoding import Features, WindowTranscript, transcribe_window
+from .word_times import Word, find_word_times, list_timing_heads
 
 if TYPE_CHECKING:
     from jumok.tasks.labelled_input import LabelledInput
@@ -26,37 +30,14 @@ if TYPE_CHECKING:
 ReadRows = Callable[[str, int, range], Tensor]
 Head = tuple[str, int]  # site of the cross-attention, head
 
-
-@dataclass(frozen=True)
-class HeardWord:
-    """A word of a transcript, and when it is spoken.
-
-    Args:
-        rows: The decoder's rows that write its tokens: each writes the token after the one that it read.
-        start: Where it begins, in seconds from the start of the window.
-    """
-
-    text: str
-    rows: range
-    start: float
-    end: float
+# How far from its moment a position hears, in positions of 20 ms: the convolutions read two frames (20 ms) on either
+# side, and the window of a frame reaches 12.5 ms further.
+REACH = (2 * HOP + WINDOW / 2) / (FRAMES_PER_POSITION * HOP)
 
 
-def list_timing_heads(loaded: Loaded) -> list[Head]:
-    """Return the cross-attention heads that follow the audio in time, as word times use them; all if none is known.
-
-    Raises:
-        ArgumentError: If the model is not a speech model.
-    """
-    model = loaded.model
-    if not isinstance(model, Speech):
-        raise ArgumentError(f"this {loaded.family} model reads {model.reads}, not audio")
-    blocks, heads = model.config.decoder_layers, model.config.decoder_heads
-    tokens = loaded.speech_tokens
-    measured = () if tokens is None else tokens.timing_heads
-    chosen = [(block, head) for block, head in measured if block < blocks and head < heads]
-    chosen = chosen or [(block, head) for block in range(blocks) for head in range(heads)]
-    return [(f"decoder.{block}.cross", head) for block, head in chosen]
+def list_timing_sites(loaded: Loaded) -> list[Head]:
+    """Return the cross-attention heads that follow the audio in time, as word times use them; all if none is known."""
+    return [(f"decoder.{block}.cross", head) for block, head in list_timing_heads(loaded)]
 
 
 def compute_listening(
@@ -85,8 +66,8 @@ def measure_share(weights: Float[Tensor, " source"], start: float, end: float) -
     return float(weights[first : max(last, first + 1)].sum())
 
 
-def locate_words(loaded: Loaded, labelled: LabelledInput) -> list[HeardWord]:
-    """Return the words of a transcript with their times; the model reads the window once more.
+def locate_words(loaded: Loaded, labelled: LabelledInput) -> list[Word]:
+    """Return the words of a window's transcript with their times from its start; the model reads it once more.
 
     Args:
         labelled: A window of audio with its transcript, as ``prepare_input`` returns it.
@@ -97,9 +78,65 @@ def locate_words(loaded: Loaded, labelled: LabelledInput) -> list[HeardWord]:
         return []
     token_ids = tuple(target[labelled.prompt :])
     segment = Segment(0.0, audio.seconds, labelled.answer or "", token_ids, 0.0, 0.0, 0.0, None, 0.0)
-    words = []
-    first = labelled.prompt - 1  # the row that writes the next token
-    for word in find_word_times(loaded, audio.samples, Transcript((segment,), labelled.language, audio.seconds)):
-        words.append(HeardWord(word.text, range(first, first + len(word.token_ids)), word.start, word.end))
-        first += len(word.token_ids)
-    return words
+    return find_word_times(loaded, audio.samples, Transcript((segment,), labelled.language, audio.seconds))
+
+
+def transcribe_with_edits(
+    lens: Lens, features: Features, edits: Sequence[Edit] = (), language: str | None = None
+) -> WindowTranscript:
+    """Return the transcript of one window while edits change the model.
+
+    Args:
+        lens: An open lens on what ``jumok.load`` returned for a speech model.
+        features: The spectrogram of the window, a batch of one: ``prepare_input(loaded, path).inputs[0]``.
+        edits: The edits; they hold for every token. () transcribes without edits.
+        language: The code of the spoken language; None detects it under the edits.
+
+    Raises:
+        ArgumentError: If the lens has no speech model, or an edit does not fit it.
+    """
+    loaded = lens.loaded
+    if not isinstance(loaded, Loaded) or not isinstance(loaded.model, Speech):
+        raise ArgumentError("a transcript needs a lens on a speech model: jumok.Lens(jumok.load(...))")
+    features = features.to(loaded.model.device)
+    if not edits:
+        return transcribe_window(loaded, features, language)
+    start = torch.tensor([[loaded.model.start_token]], device=features.device)
+    listener = lens.create_edit_listener(edits, lens.find_sites(features, start))
+    with listen(listener):
+        transcript = transcribe_window(loaded, features, language)
+    listener.check_applied()
+    return transcript
+
+
+def hide_audio(model: Speech, start: float, end: float) -> list[KnockOut]:
+    """Return edits that hide a stretch of audio: no attention of the encoder or to the encoder may read it.
+
+    A position hears the audio 32.5 ms before and after its moment, through the spectrogram and the convolutions. All
+    positions that hear something of the stretch are hidden, so that nothing in it can change the transcript, except
+    the loudness of its loudest frame, which scales the spectrogram of the whole recording.
+
+    Args:
+        start: Where the stretch begins, in seconds from the start of the window.
+
+    Raises:
+        ArgumentError: If the stretch is empty, or not inside the window.
+
+    >>> from jumok.models.speech import SpeechConfig
+    >>> sizes = dict(width=4, heads=1, decoder_heads=1, hidden=4, decoder_hidden=4, vocabulary=7, start=1, end=2, pad=2)
+    >>> for edit in hide_audio(Speech(SpeechConfig(layers=1, decoder_layers=1, **sizes)), 0.5, 0.56):
+    ...     print(edit.layer, edit.key)
+    encoder.0.attention (24, 25, 26, 27, 28, 29)
+    decoder.0.cross (24, 25, 26, 27, 28, 29)
+    """
+    length = model.config.source_length
+    if not 0 <= start < end <= length / POSITIONS_PER_SECOND:
+        raise ArgumentError(
+            f"a stretch of audio must lie between 0 and {length / POSITIONS_PER_SECOND:g} seconds, not from {start:g} "
+            f"to {end:g}"
+        )
+    first = max(0, math.floor(start * POSITIONS_PER_SECOND - REACH) + 1)
+    last = min(length, math.ceil(end * POSITIONS_PER_SECOND + REACH))
+    sites = [f"encoder.{block}.attention" for block in range(model.config.layers)]
+    sites += [f"decoder.{block}.cross" for block in range(model.config.decoder_layers)]
+    return [KnockOut(layer=site, key=range(first, last)) for site in sites]

@@ -8,17 +8,16 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn import functional
 
 from jumok.checkpoint import Loaded
-from jumok.data.audio.log_mel import FRAMES_PER_SECOND, HOP, RATE, WINDOW, compute_log_mel
+from jumok.data.audio.log_mel import FRAMES_PER_SECOND, HOP, RATE, WINDOW
 from jumok.data.tokenizers.speech_tokens import SpeechTokens
 from jumok.errors import ArgumentError, describe_type
 from jumok.models.speech import FRAMES_PER_POSITION, Speech
 
-from .token_rules import TokenRules
+from .audio_window import compute_features, cut_features, read_samples, require_speech
 from .transcript import Segment, Transcript, TranscriptionSettings, describe_foreign_speech
-from .window_decoding import WindowText, decode_window
+from .window_decoding import TokenRules, WindowText, decode_window, detect_language
 
 Progress = Callable[[float, float], None]  # seconds transcribed, seconds in all
 
@@ -51,33 +50,8 @@ def transcribe_segments(
     settings: TranscriptionSettings | None = None,
     progress: Progress | None = None,
 ) -> Iterator[Segment]:
-    """Yield the segments of a transcript, as soon as the window that contains them is decoded.
-
-    Args:
-        loaded: A speech model with its tokenizer.
-        samples: The audio, as for ``transcribe``.
-        settings: The settings; None for the defaults.
-        progress: Called after each window with the seconds that are done and the seconds in all.
-    """
+    """Yield the segments of a transcript, as ``transcribe`` returns it, as soon as their window is decoded."""
     return _Job.prepare(loaded, samples, settings or TranscriptionSettings()).run(progress)
-
-
-def compute_features(samples: Float[Tensor, " sample"], model: Speech) -> Float[Tensor, "mel frame"]:
-    """Return the log-mel spectrogram that a model reads; shorter audio is padded with silence."""
-    window = model.config.frame_count * HOP
-    if len(samples) < window:
-        samples = functional.pad(samples, (0, window - len(samples)))
-    return compute_log_mel(samples, model.config.mel_bins)
-
-
-def detect_language(model: Speech, encoded: Tensor, speech_tokens: SpeechTokens) -> str:
-    """Return the code of the language that a model hears."""
-    start = torch.tensor([[speech_tokens.start]], device=encoded.device)
-    logits = model.decode(start, encoded).logits
-    assert logits is not None
-    codes = list(speech_tokens.languages)
-    scores = logits[0, -1, [speech_tokens.languages[code] for code in codes]]
-    return codes[int(scores.argmax())]
 
 
 @dataclass
@@ -106,16 +80,11 @@ class _Job:
                 f"audio must be a tensor of samples at 16,000 per second, not {describe_type(samples)}; "
                 "jumok.data.audio.audio_files.read_audio reads a file"
             )
-        model, tokens = loaded.model, loaded.speech_tokens
-        if not isinstance(model, Speech) or tokens is None:
-            raise ArgumentError(f"this {loaded.family} model reads {loaded.model.reads}; it cannot transcribe audio")
+        model, tokens = require_speech(loaded)
         loaded.require_tokenizer()
-        if samples.dim() != 1 or not torch.is_floating_point(samples):
-            raise ArgumentError(f"audio must be a tensor of floats [sample], not {samples.dtype}{list(samples.shape)}")
+        samples = read_samples(samples)
         if len(samples) <= WINDOW // 2:
             raise ArgumentError(f"the audio is too short: {len(samples)} samples, {1000 * len(samples) / RATE:.0f} ms")
-        if not bool(samples.isfinite().all()):
-            raise ArgumentError("the audio contains NaN or infinity")
         timestamps = tokens.first_time is not None if settings.timestamps is None else settings.timestamps
         language = settings.language
         if not tokens.languages or language is not None:
@@ -131,7 +100,8 @@ class _Job:
         seek = 0
         while seek < self.frame_count:
             with torch.inference_mode():
-                encoded = self.model.encode(self._cut_window(seek))
+                window = cut_features(self.features, seek, self.model.config.frame_count)
+                encoded = self.model.encode(window[None])
                 if self.tokens.languages and self.language is None:
                     self.language = detect_language(self.model, encoded, self.tokens)
                 prompt = self.tokens.build_prompt(self.language, task=self.settings.task, timestamps=self.timestamps)
@@ -141,11 +111,6 @@ class _Job:
             seek += advance
             if progress is not None:
                 progress(min(seek, self.frame_count) / FRAMES_PER_SECOND, self.frame_count / FRAMES_PER_SECOND)
-
-    def _cut_window(self, seek: int) -> Tensor:
-        """Return the features of one window, a batch of one, padded with 0 at the end of the recording."""
-        window = self.features[:, seek : seek + self.model.config.frame_count]
-        return functional.pad(window, (0, self.model.config.frame_count - window.shape[1]))[None]
 
     def _split_segments(self, text: WindowText, seek: int) -> tuple[list[Segment], int]:
         """Return the segments of a window, and by how many frames to go on.
@@ -186,7 +151,8 @@ class _Job:
         if not any(letter.isalnum() for letter in content):  # Whisper writes "." for a hum
             return None
         length = window_frames / FRAMES_PER_SECOND
-        start = times[0] if times and is_start(tokens, self.tokens) else 0.0
+        has_start = self.tokens.time_of(tokens[0]) is not None
+        start = times[0] if has_start else 0.0
         end = times[-1] if times and times[-1] > start else length
         return Segment(
             start=round(window + start, 2),
@@ -199,8 +165,3 @@ class _Job:
             no_speech=text.no_speech,
             temperature=text.temperature,
         )
-
-
-def is_start(tokens: tuple[int, ...], speech_tokens: SpeechTokens) -> bool:
-    """Return True if the tokens of a segment begin with its time."""
-    return bool(tokens) and speech_tokens.time_of(tokens[0]) is not None

@@ -1,10 +1,10 @@
-"""What a transcription returns: segments with times; and its settings."""
+"""What a transcription returns: segments with times, also as subtitles; and its settings."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from jumok import defaults
 from jumok.data.tokenizers.speech_tokens import SpeechTokens
@@ -15,6 +15,7 @@ SAMPLING_TEMPERATURES = (0.2, 0.4, 0.6, 0.8, 1.0)
 # Above the -1 that Whisper samples at: its texts for Korean speech begin at -0.8 (bench/audio/foreign_speech.py).
 DOUBTFUL_LOG_PROBABILITY = -0.75
 GREATEST_COMPRESSION = 2.4
+VTT_HEADER = "WEBVTT\n\n"
 
 
 @dataclass(frozen=True)
@@ -59,13 +60,7 @@ class TranscriptionSettings:
 
 
 def parse_transcription_settings(options: Mapping[str, Any]) -> TranscriptionSettings:
-    """Return the settings that options by name describe.
-
-    Args:
-        options: Names and values of the fields of ``TranscriptionSettings``; {} = the defaults.
-
-    Raises:
-        ArgumentError: If an option is unknown or invalid.
+    """Return the settings that options by name describe, fields of ``TranscriptionSettings``.
 
     >>> parse_transcription_settings({"beams": 5}).beams
     5
@@ -165,3 +160,58 @@ def describe_foreign_speech(tokens: SpeechTokens, segments: Sequence[Segment]) -
         f"this model knows English only, and its text is improbable or repeats itself ({log_probability:.2f} nats per "
         "token): the audio may be in another language"
     )
+
+
+@runtime_checkable
+class Cue(Protocol):
+    """A text with its time: a segment or a word."""
+
+    @property
+    def start(self) -> float:
+        """Where it begins, in seconds."""
+        ...
+
+    @property
+    def end(self) -> float:
+        """Where it ends, in seconds."""
+        ...
+
+    @property
+    def text(self) -> str:
+        """The text."""
+        ...
+
+
+def format_srt(cues: Iterable[Cue]) -> Iterator[str]:
+    """Yield SubRip subtitles (.srt), one block for each cue."""
+    for number, cue in enumerate(cues, start=1):
+        times = f"{format_time(cue.start, ',')} --> {format_time(cue.end, ',')}"
+        yield f"{number}\n{times}\n{_clean(cue.text)}\n\n"
+
+
+def format_vtt(cues: Iterable[Cue]) -> Iterator[str]:
+    """Yield WebVTT subtitles (.vtt): a header, then one block for each cue."""
+    yield VTT_HEADER
+    for cue in cues:
+        text = _clean(cue.text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+        yield f"{format_time(cue.start, '.')} --> {format_time(cue.end, '.')}\n{text}\n\n"
+
+
+def format_time(seconds: float, separator: str) -> str:
+    """Return a time as hours:minutes:seconds with milliseconds.
+
+    Args:
+        separator: What stands before the milliseconds: "," in SubRip, "." in WebVTT.
+
+    >>> format_time(3725.5, ",")
+    '01:02:05,500'
+    """
+    seconds, milliseconds = divmod(round(seconds * 1000), 1000)
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours:02}:{minutes:02}:{seconds:02}{separator}{milliseconds:03}"
+
+
+def _clean(text: str) -> str:
+    """Return a text on one line: an empty line or an arrow would end the cue."""
+    return " ".join(text.split()).replace("-->", "->")

@@ -1,4 +1,7 @@
-"""Decode one window of audio: greedily or with beams, and with sampling if the text is improbable or repeats itself."""
+"""Decode one window of audio: greedily or with beams, and with sampling if the text is improbable or repeats itself.
+
+The tokens follow rules: nothing that is not spoken, and times in pairs that never go back.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,79 @@ from jumok.generate.incremental_decoder import StepLogits
 from jumok.generate.sampling import Sampling
 from jumok.models.speech import Speech
 
-from .token_rules import TokenRules
+from .audio_window import require_speech
 from .transcript import TranscriptionSettings
 
 Encoded = Float[Tensor, "batch source width"]
+Features = Float[Tensor, "batch mel frame"]
+Scores = Float[Tensor, "batch vocab"]
+
+
+class TokenRules:
+    """The rules of Whisper (Radford et al. 2022): a text with times is segments, <|start|> text <|end|>."""
+
+    def __init__(self, speech_tokens: SpeechTokens, timestamps: bool, vocabulary: int, device: torch.device) -> None:
+        self.tokens = speech_tokens
+        self.first_time = speech_tokens.first_time if timestamps else None
+        never = [*speech_tokens.suppressed]
+        if self.first_time is not None and speech_tokens.no_timestamps is not None:
+            never.append(speech_tokens.no_timestamps)
+        self.never = _build_flags(never, vocabulary, device)
+        self.never_first = _build_flags(speech_tokens.suppressed_first, vocabulary, device)
+
+    def restrict(self, scores: Scores, texts: list[list[int]]) -> Scores:
+        """Return the scores with forbidden tokens at minus infinity.
+
+        Args:
+            scores: Logits or log-probabilities of the next token of each text.
+            texts: The new tokens of each text so far.
+        """
+        forbidden = self.never.repeat(len(texts), 1)
+        for row, text in enumerate(texts):
+            if not text:
+                forbidden[row] |= self.never_first
+            if self.first_time is not None:
+                self._forbid_times(forbidden[row], text)
+        restricted = scores.masked_fill(forbidden, -torch.inf)  # a copy
+        return restricted if self.first_time is None else self._prefer_times(restricted)
+
+    def _forbid_times(self, forbidden: Tensor, text: list[int]) -> None:
+        """Mark the tokens that would make the times invalid."""
+        first = self.first_time
+        assert first is not None
+        if not text:  # a text begins with a time
+            forbidden[:first] = True
+            if self.tokens.last_first_time is not None:
+                forbidden[first + self.tokens.last_first_time + 1 :] = True
+            return
+
+        ends_with_time = text[-1] >= first
+        has_start = len(text) < 2 or text[-2] >= first  # the time at the end begins a segment
+        if ends_with_time and has_start:
+            forbidden[first:] = True  # a segment is not empty
+        elif ends_with_time:
+            forbidden[: self.tokens.end] = True  # after a segment comes another one, or the end
+
+        times = [token for token in text if token >= first]
+        if times:
+            # The end of a segment may be the start of the next, but its start is not its end.
+            earliest = times[-1] if ends_with_time and not has_start else times[-1] + 1
+            forbidden[first:earliest] = True
+
+    def _prefer_times(self, scores: Scores) -> Scores:
+        """Forbid text, in place, where the times together are more probable than the most probable token of text."""
+        first = self.first_time
+        assert first is not None
+        time = scores[:, first:].float().logsumexp(-1)  # softmax would subtract the same number from both sides
+        text = scores[:, :first].amax(-1)
+        scores[:, :first].masked_fill_((time > text)[:, None], -torch.inf)
+        return scores
+
+
+def _build_flags(token_ids: list[int] | tuple[int, ...], vocabulary: int, device: torch.device) -> Tensor:
+    flags = torch.zeros(vocabulary, dtype=torch.bool, device=device)
+    flags[[token_id for token_id in token_ids if token_id < vocabulary]] = True
+    return flags
 
 
 @dataclass(frozen=True)
@@ -46,11 +118,7 @@ class WindowText:
 
 
 class SpeechDecoder(CrossAttentionDecoder):
-    """Decodes one window. The decoder first reads a prompt of several tokens, and follows the rules of times.
-
-    Args:
-        rules: Which tokens may come next.
-    """
+    """Decodes one window. The decoder first reads a prompt of several tokens, and follows the rules of times."""
 
     def __init__(self, model: Speech, encoded: Encoded, prompt: Sequence[int], rules: TokenRules) -> None:
         self.limit = model.context_length - len(prompt)
@@ -58,7 +126,6 @@ class SpeechDecoder(CrossAttentionDecoder):
         self.rules = rules
 
     def restrict(self, scores: Tensor, texts: list[list[int]]) -> Tensor:
-        """Return the scores with forbidden tokens at minus infinity; see ``TokenRules.restrict``."""
         return self.rules.restrict(scores, texts)
 
 
@@ -68,12 +135,9 @@ def decode_window(
     """Return the text of a window.
 
     Args:
-        loaded: A speech model with its tokenizer.
         prompt: The tokens that the decoder reads first.
-        rules: Which tokens may come next.
     """
-    model, tokenizer = loaded.model, loaded.require_tokenizer()
-    assert isinstance(model, Speech)
+    (model, _), tokenizer = require_speech(loaded), loaded.require_tokenizer()
     generator = torch.Generator(encoded.device).manual_seed(settings.seed)
     attempts: list[WindowText] = []
     for temperature in (0.0, *settings.temperatures):
@@ -115,7 +179,7 @@ def _sample(
 
 
 def _search_beams(decoder: SpeechDecoder, logits: StepLogits, beams: int, model: Speech) -> tuple[list[int], float]:
-    settings = BeamSettings(beams, decoder.limit, 1.0, frozenset({model.end_token}))
+    settings = BeamSettings(beams, decoder.limit, 1.0, frozenset({model.config.end}))
     ((score, token_ids),) = search_scored_beams(decoder, 1, settings, logits)
     return [token for token in token_ids if token != model.end_token], score
 
@@ -149,3 +213,52 @@ def _is_silent(text: WindowText, settings: TranscriptionSettings) -> bool:
 def _should_try_again(text: WindowText, settings: TranscriptionSettings) -> bool:
     repeats = settings.greatest_compression is not None and text.compression > settings.greatest_compression
     return repeats or _is_improbable(text, settings)
+
+
+def detect_language(model: Speech, encoded: Tensor, speech_tokens: SpeechTokens) -> str:
+    """Return the code of the language that a model hears."""
+    start = torch.tensor([[speech_tokens.start]], device=encoded.device)
+    logits = model.decode(start, encoded).logits
+    assert logits is not None
+    codes = list(speech_tokens.languages)
+    scores = logits[0, -1, [speech_tokens.languages[code] for code in codes]]
+    return codes[int(scores.argmax())]
+
+
+@dataclass(frozen=True)
+class WindowTranscript:
+    """The transcript of one window.
+
+    Args:
+        prompt: The tokens that the decoder reads first.
+        token_ids: The tokens of the text, without the end; () if there is no speech.
+        text: The text, without spaces around it.
+        language: The code of its language; None if the model has only one.
+    """
+
+    prompt: tuple[int, ...]
+    token_ids: tuple[int, ...]
+    text: str
+    language: str | None
+
+
+def transcribe_window(loaded: Loaded, features: Features, language: str | None = None) -> WindowTranscript:
+    """Return the transcript of one window: the answer that a lens looks at.
+
+    Only the most probable tokens are chosen, and no times are written, so that a clean and an edited transcript differ
+    by nothing but the edits.
+
+    Args:
+        language: The code of the spoken language; None detects it, or uses the model's only one.
+    """
+    (model, tokens), tokenizer = require_speech(loaded), loaded.require_tokenizer()
+    settings = TranscriptionSettings(timestamps=False, temperatures=())
+    with torch.inference_mode():
+        encoded = model.encode(features.to(model.device))
+        if tokens.languages and language is None:
+            language = detect_language(model, encoded, tokens)
+        prompt = tokens.build_prompt(language, timestamps=False)
+        rules = TokenRules(tokens, False, model.config.vocabulary, model.device)
+        decoded = decode_window(loaded, encoded, prompt, rules, settings)
+    text = tokenizer.decode(decoded.token_ids, special=False).strip()
+    return WindowTranscript(tuple(prompt), decoded.token_ids, text, language)

@@ -12,21 +12,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import groupby
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from jumok.checkpoint import Loaded
-from jumok.lens import Edit
-from jumok.models.speech import Speech
+from jumok.data.audio.log_mel import FRAMES_PER_SECOND, HOP, RATE
+from jumok.data.tokenizers.text_tokenizer import TextTokenizer
+from jumok.data.tokenizers.token_labels import REPLACEMENT, group_words
+from jumok.errors import ArgumentError
+from jumok.lens import Edit, Lens
+from jumok.models.speech import FRAMES_PER_POSITION, Speech
 
-from .audio_window import POSITIONS_PER_SECOND
-from .spoken_words import WordTokens
-from .time_warping import find_row_starts
-from .transcript import Transcript
-from .word_weights import Heads, WindowWeights, read_word_weights
+from .audio_window import POSITIONS_PER_SECOND, compute_features, cut_features, require_speech
+from .transcript import Segment, Transcript
 
 # A moment that no token gives a larger weight belongs to a pause.
 PAUSE_WEIGHT = 0.02
@@ -35,6 +37,13 @@ PAUSE_WEIGHT = 0.02
 QUIET_POSITIONS = 5  # 100 ms; the closure of a plosive is shorter
 QUIET_LEVEL = 0.2
 QUIET_QUANTILE, LOUD_QUANTILE = 0.1, 0.9  # of the loudness of a window
+
+# languages that write no spaces between words: here every character is a word
+WITHOUT_SPACES = frozenset({"zh", "yue", "ja", "th", "lo", "my"})
+
+SAMPLES_PER_POSITION = HOP * FRAMES_PER_POSITION
+
+Heads = Sequence[tuple[int, int]]  # (decoder block, head)
 
 
 @dataclass(frozen=True)
@@ -47,6 +56,8 @@ class Word:
         end: When it ends, in seconds: when the next word begins, or the audio becomes quiet.
         token_ids: Its tokens. Those of all words of a segment are the segment's.
         probability: The model's probability of a token of this word: the geometric mean over its tokens.
+        rows: The decoder's rows that write its tokens, if it reads the transcript of the window without times: each
+            row writes the token after the one that it read.
     """
 
     text: str
@@ -55,6 +66,7 @@ class Word:
     token_ids: tuple[int, ...]
     probability: float
     segment: int
+    rows: range
 
     def to_json(self) -> dict[str, Any]:
         """Return the word as a dictionary for JSON."""
@@ -86,7 +98,9 @@ def find_word_times(
         ArgumentError: If the model does not transcribe audio, a head does not exist, or the transcript is of another
             recording.
     """
-    windows = read_word_weights(loaded, samples, transcript, _select_heads(loaded, heads), edits)
+    if heads is None:
+        heads = list_timing_heads(loaded)
+    windows = read_word_weights(loaded, samples, transcript, heads, edits)
     return [word for window in windows for word in _locate_words(window, transcript.duration)]
 
 
@@ -113,12 +127,11 @@ def align_words(
     return [row_starts[row] for row in first_rows], [row_starts[row] for row in next_rows]
 
 
-def _select_heads(loaded: Loaded, heads: Heads | None) -> Heads:
-    if heads is not None or not isinstance(loaded.model, Speech) or loaded.speech_tokens is None:
-        return heads or ()
-    config = loaded.model.config
-    every = [(block, head) for block in range(config.decoder_layers) for head in range(config.decoder_heads)]
-    return loaded.speech_tokens.timing_heads or every
+def list_timing_heads(loaded: Loaded) -> Heads:
+    """Return the cross-attention heads that the model's folder names as following the audio in time, or all heads."""
+    model, tokens = require_speech(loaded)
+    blocks, heads = model.config.decoder_layers, model.config.decoder_heads
+    return tokens.timing_heads or [(block, head) for block in range(blocks) for head in range(heads)]
 
 
 def _locate_words(window: WindowWeights, duration: float) -> list[Word]:
@@ -131,7 +144,8 @@ def _locate_words(window: WindowWeights, duration: float) -> list[Word]:
         end = min(round(window.start + last / POSITIONS_PER_SECOND, 2), duration)
         probability = float(window.log_probabilities[word.start : word.stop].mean().exp())
         token_ids = window.token_ids[word.start : word.stop]
-        words.append(Word(word.text, start, end, token_ids, probability, segment))
+        rows = range(window.first_row + word.start, window.first_row + word.stop)
+        words.append(Word(word.text, start, end, token_ids, probability, segment, rows))
     return words
 
 
@@ -147,3 +161,219 @@ def _find_ends(loudness: Float[Tensor, " position"], starts: list[int], attentio
             end += 1
         ends.append(max(min(end, following), start + 1))
     return ends
+
+
+class WordTokens(NamedTuple):
+    """The tokens of a word.
+
+    Attributes:
+        text: The word with its punctuation, without spaces around it.
+        spoken_stop: The position after its last token that is not punctuation.
+        stop: The position after its last token.
+    """
+
+    text: str
+    start: int
+    spoken_stop: int
+    stop: int
+
+
+def group_spoken_words(tokenizer: TextTokenizer, ids: Sequence[int], language: str | None) -> list[WordTokens]:
+    """Return the words of a text. Together they have all of its tokens; punctuation belongs to the word before it.
+
+    Args:
+        language: The code of the language; None for English.
+
+    >>> from jumok.data.tokenizers.tokenizer import Tokenizer
+    >>> for word in group_spoken_words(Tokenizer.for_bytes(), list(b"Yes - no."), None):
+    ...     print(tuple(word))
+    ('Yes -', 0, 3, 5)
+    ('no.', 5, 8, 9)
+    """
+    is_split = language in WITHOUT_SPACES
+    groups = _group_characters(tokenizer, ids) if is_split else [span for _, span in group_words(tokenizer, ids)]
+    spans: list[range] = []
+    for span in groups:
+        is_word = _is_spoken(_decode(tokenizer, ids, span))
+        follows_word = bool(spans) and _is_spoken(_decode(tokenizer, ids, spans[-1]))
+        if spans and not (is_word and follows_word):  # punctuation joins the word before, or the first word
+            spans[-1] = range(spans[-1].start, span.stop)
+        else:
+            spans.append(span)
+    return [_build_word(tokenizer, ids, span) for span in spans]
+
+
+def _build_word(tokenizer: TextTokenizer, ids: Sequence[int], span: range) -> WordTokens:
+    spoken = [position for position in span if _is_spoken(tokenizer.decode([ids[position]]))]
+    spoken_stop = spoken[-1] + 1 if spoken else span.stop
+    text = _decode(tokenizer, ids, span).strip()
+    if REPLACEMENT in text:  # an untrained model writes bytes that are no characters
+        text = text.replace(REPLACEMENT, "") or "?"
+    return WordTokens(text, span.start, spoken_stop, span.stop)
+
+
+def _group_characters(tokenizer: TextTokenizer, ids: Sequence[int]) -> list[range]:
+    """Return the shortest groups of tokens that form complete characters."""
+    spans: list[range] = []
+    start = 0
+    for stop in range(1, len(ids) + 1):
+        if stop == len(ids) or REPLACEMENT not in _decode(tokenizer, ids, range(start, stop)):
+            spans.append(range(start, stop))
+            start = stop
+    return spans
+
+
+def _decode(tokenizer: TextTokenizer, ids: Sequence[int], span: range) -> str:
+    return tokenizer.decode([ids[position] for position in span], special=False)
+
+
+def _is_spoken(text: str) -> bool:
+    """Return True if a text contains a letter, a digit, or a part of a character that needs several tokens."""
+    return any(character.isalnum() or character == REPLACEMENT for character in text)
+
+
+@dataclass(frozen=True, eq=False)
+class WindowWeights:
+    """The words of one window of audio, with the weights of their tokens.
+
+    Attributes:
+        start: Where the window begins, in seconds.
+        segments: The number of each word's segment in the transcript.
+        weights: The weights of the query that chose each token, over the positions of 20 ms that are real audio.
+        loudness: The mean of the log-mel bands in each position.
+        first_row: The decoder's row that writes the first token.
+    """
+
+    start: float
+    token_ids: tuple[int, ...]
+    words: tuple[WordTokens, ...]
+    segments: tuple[int, ...]
+    weights: Float[Tensor, "head token position"]
+    log_probabilities: Float[Tensor, " token"]
+    loudness: Float[Tensor, " position"]
+    first_row: int = 0
+
+
+def read_word_weights(
+    loaded: Loaded,
+    samples: Float[Tensor, " sample"],
+    transcript: Transcript,
+    heads: Heads,
+    edits: Edit | Sequence[Edit] = (),
+) -> list[WindowWeights]:
+    """Run the model once for each window with the text that it wrote, and return the exact weights.
+
+    Raises:
+        ArgumentError: If the model does not transcribe audio, a head does not exist, or the transcript is of another
+            recording.
+    """
+    model, _ = require_speech(loaded)
+    if abs(transcript.duration - len(samples) / RATE) > 1 / POSITIONS_PER_SECOND:
+        raise ArgumentError(
+            f"the transcript is of {transcript.duration:.2f} s of audio, but {len(samples) / RATE:.2f} s are given"
+        )
+    _check_heads(model, heads)
+    if not transcript.segments:
+        return []
+
+    features = compute_features(samples, model).to(model.device)
+    windows = [list(window) for _, window in groupby(enumerate(transcript.segments), lambda pair: pair[1].window)]
+    starts = [segments[0][1].window for segments in windows]
+    stops = [*starts[1:], transcript.duration]
+    with Lens(loaded) as lens:
+        return [
+            _read_window(lens, features, stop, segments, heads, edits, transcript.language)
+            for segments, stop in zip(windows, stops, strict=True)
+        ]
+
+
+def _check_heads(model: Speech, heads: Heads) -> None:
+    blocks, count = model.config.decoder_layers, model.config.decoder_heads
+    unknown = [(block, head) for block, head in heads if not (0 <= block < blocks and 0 <= head < count)]
+    if unknown or not heads:
+        reason = f"{unknown[0]} does not exist" if unknown else "none are given"
+        raise ArgumentError(
+            f"the timing heads are pairs (decoder block, head) from (0, 0) to ({blocks - 1}, {count - 1}); {reason}"
+        )
+
+
+def _read_window(
+    lens: Lens,
+    features: Float[Tensor, "mel frame"],
+    stop: float,
+    segments: list[tuple[int, Segment]],
+    heads: Heads,
+    edits: Edit | Sequence[Edit],
+    language: str | None,
+) -> WindowWeights:
+    """Read the weights of the segments that the model wrote for one window; the next window begins at ``stop``."""
+    loaded = lens.loaded
+    assert isinstance(loaded, Loaded)
+    model, tokens = require_speech(loaded)
+    config, start = model.config, segments[0][1].window
+    window = cut_features(features, round(start * FRAMES_PER_SECOND), config.frame_count)
+    positions = max(1, min(config.source_length, -(-round((stop - start) * RATE) // SAMPLES_PER_POSITION)))
+
+    prompt = tokens.build_prompt(language, timestamps=False)
+    ids = [token_id for _, segment in segments for token_id in segment.token_ids]
+    capture = lens.run(window[None], [*prompt, *ids], edits=edits, logits=True)
+    # The token at position i is chosen by the query at position i - 1, which is the one that listens to it.
+    first_row = len(prompt) - 1
+    queries, keys = slice(first_row, first_row + len(ids)), slice(0, positions)
+    weights = torch.stack([capture.tile(f"decoder.{block}.cross", head, queries, keys) for block, head in heads])
+    log_probabilities = capture.logits[0, queries].float().log_softmax(-1)[range(len(ids)), ids]
+
+    words: list[WordTokens] = []
+    numbers: list[int] = []
+    for number, segment in segments:
+        offset = words[-1].stop if words else 0
+        for word in group_spoken_words(loaded.require_tokenizer(), segment.token_ids, language):
+            words.append(WordTokens(word.text, *(offset + position for position in word[1:])))
+            numbers.append(number)
+    frames = window[:, : FRAMES_PER_POSITION * positions].mean(0)
+    return WindowWeights(
+        start=start,
+        token_ids=tuple(ids),
+        words=tuple(words),
+        segments=tuple(numbers),
+        weights=weights.float().cpu(),
+        log_probabilities=log_probabilities.cpu(),
+        loudness=frames.unflatten(0, (-1, FRAMES_PER_POSITION)).mean(1).float().cpu(),
+        first_row=first_row,
+    )
+
+
+def find_row_starts(rewards: Float[Tensor, "row column"]) -> list[int]:
+    """Assign the columns of a table to its rows, in order: return the column at which the best path enters each row.
+
+    This is dynamic time warping (Sakoe and Chiba 1978, "Dynamic programming algorithm optimization for spoken word
+    recognition").
+    A path leads from the first cell of the first row to the last cell of the last row. Its steps go one column to the
+    right, one row down, or both. The best path is the one with the largest sum of cells.
+
+    >>> find_row_starts(torch.tensor([[5.0, 5.0, 0.0, 0.0], [0.0, 0.0, 5.0, 0.0], [0.0, 0.0, 0.0, 5.0]]))
+    [0, 2, 3]
+    """
+    cells = rewards.detach().to("cpu", torch.float64)
+    nothing = cells.new_full((1,), -torch.inf)
+    best = cells[0].cumsum(0)  # the largest sum of a path to each cell of the current row
+    entries: list[Tensor] = []  # of each row after the first: the column where the best path to a cell enters the row
+    is_diagonal: list[Tensor] = []
+    for row in cells[1:]:
+        # Inside a row, a path only goes to the right. So the best path to column j enters at the column k <= j with the
+        # largest (best sum above k) - (cells before k), which is a running maximum: no loop over columns is needed.
+        total = row.cumsum(0)
+        from_left = torch.cat([nothing, best[:-1]])
+        is_diagonal.append(from_left >= best)
+        above = torch.maximum(from_left, best) - (total - row)
+        largest, entry = above.cummax(0)
+        entries.append(entry)
+        best = total + largest
+
+    starts = [0]
+    column = cells.shape[1] - 1
+    for entry, diagonal in zip(reversed(entries), reversed(is_diagonal), strict=True):
+        column = int(entry[column])
+        starts.insert(1, column)
+        column -= int(diagonal[column])
+    return starts
