@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from jumok.errors import ShapeError
-from jumok.lab.experiments.recurrence.convolutional_seq2seq import (
+from jumok.lab.experiments.convolutional_seq2seq import (
     ConvolutionalConfig,
     ConvolutionalSeq2Seq,
     GatedConvolution,

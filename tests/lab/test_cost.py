@@ -16,7 +16,7 @@ from jumok.lab.cost import cost_report, layer_growth
 from jumok.lab.cost.cost_report import format_bytes, format_count, report_cost
 from jumok.lab.cost.gpt_cost import compute_gpt_cost
 from jumok.lab.cost.layer_growth import compare_layers, count_layer_operations
-from jumok.lab.cost.machine_memory import read_available_memory
+from jumok.lab.cost.measurements import read_available_memory
 from jumok.models.gpt import GPT, GPTConfig, llama_config
 
 SIZES = {"vocabulary": 101, "length": 41, "width": 24, "layers": 3, "heads": 4, "hidden": 53}
@@ -123,14 +123,16 @@ def test_attention_is_cheaper_than_a_recurrent_layer_up_to_its_width() -> None:
 
 def test_measurement_gives_times_for_all_layers() -> None:
     report = report_cost(CONFIGS["gpt2"].replace(length=16), 16, measure=True)
-    assert all(layer.milliseconds and layer.measured_longer and layer.measured_wider for layer in report.layers)
-    assert len(report.build_tables()[-1].columns) == 10
+    assert all(
+        layer.milliseconds and layer.measured_longer and layer.measured_wider for layer in report.numbers["layers"]
+    )
+    assert len(report.tables[-1].columns) == 10
 
 
 def test_what_does_not_fit_is_said_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cost_report, "read_available_memory", lambda: 10**9)
     config = GPTConfig(width=512, heads=8, layers=6, hidden=2048, length=16384)
-    exceptions = [text.english for text in report_cost(config, 16384).list_exceptions()]
+    exceptions = [text.english for text in report_cost(config, 16384).exceptions]
     assert [text.partition(":")[0] for text in exceptions] == [
         "run, all weights kept", "train with Adam, fused attention",
     ]  # fmt: skip

@@ -16,7 +16,7 @@ from jumok.cli import cli
 from jumok.errors import ArgumentError
 from jumok.lab.document_examples import EXAMPLES, build_example
 from jumok.lab.formula_steps import compute_steps
-from jumok.lab.multihead_steps import draw_head_projections
+from jumok.lab.input_steps import draw_head_projections
 
 ENGLISH = {"LC_ALL": "en_US.UTF-8"}
 

@@ -11,26 +11,26 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from jumok.attention import Cache
 from jumok.errors import ArgumentError
-from jumok.lab.cost import family_report
+from jumok.lab.cost import cost_report
+from jumok.lab.cost.cost_report import report_family_cost
 from jumok.lab.cost.family_cost import compute_family_cost, count_allowed_pairs
-from jumok.lab.cost.family_report import report_family_cost
 from jumok.lab.cost.gpt_cost import compute_gpt_cost
-from jumok.lab.cost.peak_memory import PeakMemory
+from jumok.lab.cost.measurements import PeakMemory
 from jumok.models import Config
 from jumok.models.bert import BERTConfig
 from jumok.models.captioner import CaptionerConfig
 from jumok.models.classifier import ClassifierConfig
 from jumok.models.fusion import FusionConfig
 from jumok.models.gpt import GPTConfig
-from jumok.models.images.swin import SwinConfig
-from jumok.models.images.vit import ViTConfig
 from jumok.models.long import Long, LongConfig
 from jumok.models.numeric import NumericConfig
 from jumok.models.registry import FAMILIES, get_family
 from jumok.models.rnn_seq2seq import RNNSeq2SeqConfig
 from jumok.models.speech import SpeechConfig
+from jumok.models.swin import SwinConfig
 from jumok.models.t5 import T5Config
 from jumok.models.transformer import TransformerConfig
+from jumok.models.vit import ViTConfig
 
 SIZES = {"vocabulary": 101, "width": 24, "layers": 2, "heads": 4, "hidden": 53}
 ENCODER = BERTConfig(**SIZES, length=41)
@@ -178,16 +178,16 @@ def test_linear_attention_counts_what_the_model_computes() -> None:
 
 
 def test_what_is_not_defined_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(family_report, "read_available_memory", lambda: 1000)
+    monkeypatch.setattr(cost_report, "read_available_memory", lambda: 1000)
     fourier = report_family_cost(LONG.replace(mixing="fnet"), 37)
-    cells = {row[0]: row[1] for row in fourier.build_tables()[1].select_language("en")}
+    cells = {row[0]: row[1] for row in fourier.tables[1].select_language("en")}
     assert cells["weights of one head"] == "none: a Fourier transform mixes the tokens"
     assert cells["key/value cache"] == "none: the model has no decoder"
-    sentences = " ".join(text.english for text in fourier.list_exceptions())
+    sentences = " ".join(text.english for text in fourier.exceptions)
     assert "do not fit into the available 1,000 bytes" in sentences and "Fourier transform is not counted" in sentences
 
     recurrent = report_family_cost(CONFIGS["rnn_seq2seq"], 5, with_growth=True)
-    cells = {row[0]: row[1] for row in recurrent.build_tables()[1].select_language("en")}
+    cells = {row[0]: row[1] for row in recurrent.tables[1].select_language("en")}
     assert cells["activations in training"] == "not defined: the LSTM kernel decides"
     assert cells["train with Adam, attention weights kept"] == "not defined"
     assert recurrent.save_picture(tmp_path / "growth.png", "ko").read_bytes().startswith(b"\x89PNG")

@@ -9,19 +9,26 @@ import pytest
 import torch
 
 from jumok.errors import ArgumentError
-from jumok.lab.experiments.head_count import HeadCountResult, TaskQuality, measure_head_counts
-from jumok.lab.experiments.look_up_task import compute_label_accuracy, compute_label_loss, create_look_up_rows
+from jumok.lab.experiments.head_count import (
+    TaskQuality,
+    compute_label_accuracy,
+    compute_label_loss,
+    create_look_up_rows,
+    describe_head_counts,
+    measure_head_counts,
+)
 from jumok.lab.experiments.toy_training import IGNORED
+from jumok.lab.result import Result
 from jumok.models.gpt import GPT, GPTConfig
 
 
 @pytest.fixture(scope="module")
-def outcome() -> HeadCountResult:
+def outcome() -> Result:
     return measure_head_counts([1, 4], runs=1, steps=160, kinds=3)
 
 
-def test_heads_cost_nothing_but_kept_weights(outcome: HeadCountResult) -> None:
-    single, four = outcome.rows
+def test_heads_cost_nothing_but_kept_weights(outcome: Result) -> None:
+    single, four = outcome.numbers["rows"]
     assert single.parameters == four.parameters == 1_050_624
     # four projections of 512 x 512, and scores and mixture of 128 x 128 cells
     assert single.operations == four.operations == 2 * 128 * 4 * 512**2 + 4 * 128**2 * 512
@@ -29,25 +36,25 @@ def test_heads_cost_nothing_but_kept_weights(outcome: HeadCountResult) -> None:
     assert single.milliseconds > 0 and four.milliseconds > 0
 
 
-def test_four_heads_learn_four_look_ups_better_than_one_and_one_look_up_equally(outcome: HeadCountResult) -> None:
-    single, four = outcome.rows
+def test_four_heads_learn_four_look_ups_better_than_one_and_one_look_up_equally(outcome: Result) -> None:
+    single, four = outcome.numbers["rows"]
     assert four.four_look_ups.loss < single.four_look_ups.loss - 0.25
     assert four.four_look_ups.right[0] > single.four_look_ups.right[0] + 0.1
     assert single.single_look_up.right[0] > 0.99 and four.single_look_up.right[0] > 0.99
 
 
-def test_heads_are_drawn(outcome: HeadCountResult, tmp_path: Path) -> None:
-    assert {count: len(tables) for count, tables in outcome.maps.items()} == {1: 1, 4: 4}
-    assert torch.tensor(outcome.maps[4]).sum(-1).allclose(torch.ones(4, 12), atol=1e-2)
-    assert len(outcome.tokens) == 12 and set(outcome.tokens) <= set("012")
+def test_heads_are_drawn(outcome: Result, tmp_path: Path) -> None:
+    assert {count: len(tables) for count, tables in outcome.numbers["maps"].items()} == {1: 1, 4: 4}
+    assert torch.tensor(outcome.numbers["maps"][4]).sum(-1).allclose(torch.ones(4, 12), atol=1e-2)
+    assert len(outcome.numbers["tokens"]) == 12 and set(outcome.numbers["tokens"]) <= set("012")
     assert outcome.save_picture(tmp_path / "heads.png", "ko").read_bytes().startswith(b"\x89PNG")
 
 
-def test_results_that_contradict_the_lesson_are_reported(outcome: HeadCountResult) -> None:
-    single, four = (replace(row, milliseconds=1.0) for row in outcome.rows)
+def test_results_that_contradict_the_lesson_are_reported(outcome: Result) -> None:
+    single, four = (replace(row, milliseconds=1.0) for row in outcome.numbers["rows"])
 
     def list_sentences(*rows: object) -> list[str]:
-        return [text.english for text in replace(outcome, rows=rows).list_exceptions()]
+        return [text.english for text in describe_head_counts(**{**outcome.numbers, "rows": rows}).exceptions]
 
     assert list_sentences(single, four) == []
     slow = replace(four, milliseconds=2.0)
@@ -94,8 +101,10 @@ def test_only_labels_count_in_loss_and_accuracy() -> None:
 def test_the_same_seed_gives_the_same_quality_and_bad_numbers_are_refused() -> None:
     first, again, other = (measure_head_counts([2], runs=1, steps=3, seed=seed) for seed in (0, 0, 1))
     assert (
-        first.rows[0].four_look_ups == again.rows[0].four_look_ups != other.rows[0].four_look_ups
-        and first.maps == again.maps
+        first.numbers["rows"][0].four_look_ups
+        == again.numbers["rows"][0].four_look_ups
+        != other.numbers["rows"][0].four_look_ups
+        and first.numbers["maps"] == again.numbers["maps"]
     )
     with pytest.raises(ArgumentError, match="heads must divide 64"):
         measure_head_counts([3])

@@ -16,8 +16,7 @@ from PIL import Image
 import jumok
 from jumok.cli import cli
 from jumok.errors import ArgumentError, JumokError
-from jumok.lab.input_steps import build_sentence_steps
-from jumok.lab.matrix_notation import parse_matrix
+from jumok.lab.input_steps import build_sentence_steps, parse_matrix
 from jumok.lens import Lens
 
 ENGLISH, KOREAN = {"LC_ALL": "en_US.UTF-8"}, {"LC_ALL": "", "LC_MESSAGES": "", "LANG": "ko_KR.UTF-8"}

@@ -9,19 +9,27 @@ import pytest
 import torch
 
 from jumok.errors import ArgumentError
-from jumok.lab.cost.mixing_growth import MixingGrowth, measure_mixings, summarize_growth
-from jumok.lab.cost.peak_memory import measure_peak_memory
+from jumok.lab.cost.measurements import measure_peak_memory
 from jumok.lab.experiments import needle_task
-from jumok.lab.experiments.long_mixings import MIXINGS, LongResult, NeedleRow, measure_long_mixings
+from jumok.lab.experiments.long_mixings import (
+    MIXINGS,
+    MixingGrowth,
+    NeedleRow,
+    describe_long_mixings,
+    measure_long_mixings,
+    measure_mixings,
+    summarize_growth,
+)
+from jumok.lab.result import Result
 
 
 @pytest.fixture(scope="module")
-def outcome() -> LongResult:
+def outcome() -> Result:
     return measure_long_mixings([64, 128], mixings=["full", "window"], steps=110, rounds=1)
 
 
-def test_a_window_fails_beyond_its_reach_and_full_attention_does_not(outcome: LongResult) -> None:
-    full, window = outcome.needles
+def test_a_window_fails_beyond_its_reach_and_full_attention_does_not(outcome: Result) -> None:
+    full, window = outcome.numbers["needles"]
     assert (full.reach, window.reach, window.reachable) == (63, 6, (2, 4, 6))
     assert full.average([8, 12, 16, 32, 62]) > 0.5, full.right
     assert window.average([8, 12, 16, 32, 62]) < 0.2, window.right  # chance is 1/8
@@ -89,34 +97,36 @@ def build_cost(mixing: str, exponent: float, milliseconds: float) -> MixingGrowt
     return MixingGrowth(mixing, "n", (1.0, milliseconds), (1, 2), exponent, 1.0, theory)
 
 
-def test_results_that_differ_from_the_lesson_are_reported(outcome: LongResult, tmp_path: Path) -> None:
+def test_results_that_differ_from_the_lesson_are_reported(outcome: Result, tmp_path: Path) -> None:
     near, far = dict.fromkeys((2, 4, 6), 1.0), dict.fromkeys((8, 12, 16, 32, 62), 0.12)
     right = {**dict.fromkeys((2, 4, 6, 8, 12, 16, 32, 62, 24, 48), 1.0)}
     full = NeedleRow("full", tuple(right), 63, (right,))
     window = NeedleRow("window", (2, 4, 6), 6, ({**near, **far, 24: 0.1, 48: 0.1},))
     costs = build_cost("full", 1.9, 8.0), build_cost("window", 1.1, 2.0)
-    clear = replace(outcome, costs=costs, needles=(full, window))
-    assert clear.list_exceptions() == []
-    assert "window alone reaches 6 tokens" in clear.explain()[1].english and "full 100%" in clear.explain()[1].english
-    assert "exponent 1.90 (theory 2)" in clear.explain()[0].english
+    numbers = {**outcome.numbers, "costs": costs, "needles": (full, window)}
+    clear = describe_long_mixings(**numbers)
+    assert clear.exceptions == []
+    assert "window alone reaches 6 tokens" in clear.sentences[1].english and "full 100%" in clear.sentences[1].english
+    assert "exponent 1.90 (theory 2)" in clear.sentences[0].english
 
-    slow = replace(clear, costs=(costs[0], build_cost("window", 1.6, 9.6)))
-    sentences = [text.english for text in slow.list_exceptions()]
+    slow = describe_long_mixings(**{**numbers, "costs": (costs[0], build_cost("window", 1.6, 9.6))})
+    sentences = [text.english for text in slow.exceptions]
     assert sentences[0] == "window: up to 128 tokens, the time grows with exponent 1.60, in theory 1.00."
     assert sentences[1] == "window still takes 1.2 times as long as full attention at 128 tokens."
     leaking = replace(window, right=({**right, 4: 0.0},))
     forgetful = replace(full, right=({**right, 24: 0.0},))
-    sentences = [text.english for text in replace(clear, needles=(forgetful, leaking)).list_exceptions()]
+    unusual = describe_long_mixings(**{**numbers, "needles": (forgetful, leaking)})
+    sentences = [text.english for text in unusual.exceptions]
     assert sentences[0].startswith("full names only 50% at distances that training never showed, instead of 100%")
     assert sentences[1].startswith("window names only 67% of the digits that it can reach, after 110 training steps")
     assert sentences[2].startswith("window names 100% of the digits beyond its reach")
     assert outcome.save_picture(tmp_path / "long.png", "ko").read_bytes().startswith(b"\x89PNG")
     fields = outcome.to_json("ko")
     assert fields["needles"][1]["reach"] == 6 and len(fields["explanation"]) == 2
-    assert [len(table.select_language("ko")) for table in outcome.build_tables()] == [3, 4, 3]
+    assert [len(table.select_language("ko")) for table in outcome.tables] == [3, 4, 3]
 
 
-def test_the_same_seed_gives_the_same_answers_and_bad_arguments_are_refused(outcome: LongResult) -> None:
+def test_the_same_seed_gives_the_same_answers_and_bad_arguments_are_refused(outcome: Result) -> None:
     scores = [needle_task.train_and_score("window", steps=5, seed=3) for _ in range(2)]
     assert scores[0] == scores[1]
     with pytest.raises(ArgumentError, match="must include full and window"):

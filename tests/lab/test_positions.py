@@ -13,14 +13,22 @@ import torch
 from jumok.attention import mask
 from jumok.draw import LinePanel, MapPanel, save_panel_row
 from jumok.errors import ArgumentError, DrawError
-from jumok.lab.experiments.position_encodings import PositionsResult, measure_positions
-from jumok.lab.experiments.repeat_training import EncodingRow, LengthScore, create_repeat_examples
-from jumok.lab.experiments.word_order import WORDS, WordEncoder, measure_word_order
+from jumok.lab.experiments.position_encodings import (
+    WORDS,
+    EncodingRow,
+    LengthScore,
+    WordEncoder,
+    create_repeat_examples,
+    describe_positions,
+    measure_positions,
+    measure_word_order,
+)
+from jumok.lab.result import Result
 from jumok.models.gpt import POSITIONS
 
 
 @pytest.fixture(scope="module")
-def outcome() -> PositionsResult:
+def outcome() -> Result:
     return measure_positions(encodings=["none", "learned", "alibi"], runs=1, steps=80)
 
 
@@ -50,8 +58,8 @@ def test_any_order_gives_the_same_vectors_without_positions() -> None:
         assert torch.allclose(*first, atol=1e-12), "the first word sees only itself"
 
 
-def test_positions_are_needed_and_alibi_reaches_longer_texts(outcome: PositionsResult) -> None:
-    rows = outcome.get_rows(1)
+def test_positions_are_needed_and_alibi_reaches_longer_texts(outcome: Result) -> None:
+    rows = {row.encoding: row for row in outcome.numbers["rows"]}
     assert list(rows) == ["none", "learned", "alibi"]
     without = rows["none"].get_right(16)
     assert without < 0.6 and rows["none"].get_right(64) < 0.3
@@ -60,43 +68,47 @@ def test_positions_are_needed_and_alibi_reaches_longer_texts(outcome: PositionsR
     assert all(0 < score.losses[0] < 4 for row in rows.values() for score in row.scores)
 
 
-def test_learned_positions_end_with_their_table(outcome: PositionsResult) -> None:
-    learned = outcome.get_rows(1)["learned"]
+def test_learned_positions_end_with_their_table(outcome: Result) -> None:
+    learned = next(row for row in outcome.numbers["rows"] if row.encoding == "learned")
     assert [score.length for score in learned.scores] == [16] and learned.get_right(64) is None
-    table = outcome.build_tables()[1].select_language("en")
+    table = outcome.tables[1].select_language("en")
     assert table[0] == ["positions", "16 tokens", "range", "32 tokens", "range", "64 tokens", "range"]
     assert table[2][0] == "learned" and table[2][3:] == ["-"] * 4
     assert "-" not in table[1] + table[3]
 
 
-def test_sentences_state_the_measured_numbers(outcome: PositionsResult) -> None:
+def test_sentences_state_the_measured_numbers(outcome: Result) -> None:
     rows = [
         create_row("none", 0.5, 0.3, 0.2), create_row("sinusoidal", 0.99, 0.2, 0.13), create_row("learned", 1.0),
         create_row("rotary", 1.0, 1.0, 1.0), create_row("alibi", 0.98, 0.97, 0.96), create_row("t5", 1.0, 0.99, 0.98),
     ]  # fmt: skip
-    clear = replace(outcome, rows=tuple(rows))
-    assert clear.list_exceptions() == [] and clear.to_json()["holds"]
-    english, korean = clear.explain()[1].english, clear.explain()[1].korean
+    clear = describe_positions(**{**outcome.numbers, "rows": tuple(rows)})
+    assert clear.exceptions == [] and clear.to_json()["holds"]
+    english, korean = clear.sentences[1].english, clear.sentences[1].korean
     assert "50% of the answers are right without positions and 98% to 100% with them (1 step back)" in english
     assert "rotary (RoPE) 100%, T5 bias 98%, ALiBi 96%, sinusoidal 13%; the table of learned" in english
-    equal = replace(outcome, rows=(rows[0], rows[2], rows[3])).explain()[1]
+    equal = describe_positions(**{**outcome.numbers, "rows": (rows[0], rows[2], rows[3])}).sentences[1]
     assert "without positions and 100% with them" in equal.english and "있으면 100%입니다" in equal.korean
     assert "회전(RoPE) 100%, T5 편향 98%, ALiBi 96%, 사인파 13%이고" in korean
-    assert f"at most {max(outcome.words[0].differences.values()):.0e}, with an encoding" in clear.explain()[0].english
+    assert (
+        f"at most {max(outcome.numbers['words'][0].differences.values()):.0e}, with an encoding"
+        in clear.sentences[0].english
+    )
 
 
-def test_results_against_the_lesson_are_reported(outcome: PositionsResult) -> None:
+def test_results_against_the_lesson_are_reported(outcome: Result) -> None:
     rows = [
         create_row("none", 0.5, 0.3, 0.2), create_row("sinusoidal", 0.95, 0.95, 0.94), create_row("learned", 0.4),
         create_row("rotary", 1.0, 0.9, 0.1), create_row("alibi", 0.7, 0.3, 0.2), create_row("t5", 1.0, 0.99, 0.98),
     ]  # fmt: skip
-    none, sinusoidal, *remaining = outcome.words
+    none, sinusoidal, *remaining = outcome.numbers["words"]
     words = (
         replace(none, differences={"I": 0.1}, causal_differences={"I": 1e-8}),
         replace(sinusoidal, differences={"I": 1e-9}),
         *remaining,
     )
-    sentences = [text.english for text in replace(outcome, rows=tuple(rows), words=words).list_exceptions()]
+    unusual = describe_positions(**{**outcome.numbers, "rows": tuple(rows), "words": words})
+    sentences = [text.english for text in unusual.exceptions]
     assert sentences == [
         "Without positions the vectors differ by up to 1.0e-01.",
         "With a causal mask and without positions, the vectors of a word differ by only 1.0e-08.",
@@ -110,7 +122,7 @@ def test_results_against_the_lesson_are_reported(outcome: PositionsResult) -> No
     ]
 
 
-def test_picture_shows_the_tasks_and_the_sinusoids(outcome: PositionsResult, tmp_path: Path) -> None:
+def test_picture_shows_the_tasks_and_the_sinusoids(outcome: Result, tmp_path: Path) -> None:
     assert outcome.save_picture(tmp_path / "positions.png", "ko").read_bytes().startswith(b"\x89PNG")
     labels = outcome.save_picture(tmp_path / "labels.svg").read_text()
     for label in ("Sinusoidal encoding", "dimension", "ALiBi", "tokens in the text"):

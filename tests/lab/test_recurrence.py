@@ -12,16 +12,15 @@ import pytest
 import torch
 
 from jumok.errors import ArgumentError
-from jumok.lab.experiments.recurrence.copy_task import (
+from jumok.lab.experiments.copy_task import (
+    BUILDERS,
     create_held_out_sequences,
     create_training_sequences,
     draw_batches,
 )
-from jumok.lab.experiments.recurrence.dependent_steps import count_dependent_steps
-from jumok.lab.experiments.recurrence.recurrence_experiment import measure_recurrence
-from jumok.lab.experiments.recurrence.recurrence_models import NAMES, build_model
-from jumok.lab.experiments.recurrence.recurrence_result import RecurrenceResult
-from jumok.lab.experiments.recurrence.recurrence_rows import QualityRow
+from jumok.lab.experiments.dependent_steps import count_dependent_steps
+from jumok.lab.experiments.recurrence import QualityRow, SpeedRow, describe_recurrence, measure_recurrence
+from jumok.lab.result import Result
 from jumok.tap import listen
 
 SETTINGS: dict[str, Any] = {"lengths": (4, 8), "longer": (10,), "runs": 1, "steps": 150, "tokens": (3, 7), "rounds": 1}
@@ -39,40 +38,52 @@ def silence_attention() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def outcome() -> RecurrenceResult:
+def outcome() -> Result:
     return measure_recurrence(["lstm", "luong"], **SETTINGS)
 
 
-def find_sentences(outcome: RecurrenceResult, text: str) -> list[str]:
-    return [sentence.english for sentence in outcome.list_exceptions() if text in sentence.english]
+def find_sentences(outcome: Result, text: str) -> list[str]:
+    return [sentence.english for sentence in outcome.exceptions if text in sentence.english]
 
 
-def set_quality(outcome: RecurrenceResult, model: str, length: int, shares: tuple[float, ...]) -> RecurrenceResult:
-    rows = [row for row in outcome.quality if (row.model, row.length) != (model, length)]
-    return replace(outcome, quality=(*rows, QualityRow(model, length, shares, shares)))
+def set_quality(outcome: Result, model: str, length: int, shares: tuple[float, ...]) -> Result:
+    rows = [row for row in outcome.numbers["quality"] if (row.model, row.length) != (model, length)]
+    return change(outcome, quality=(*rows, QualityRow(model, length, shares, shares)))
 
 
-def test_attention_removes_the_bottleneck(outcome: RecurrenceResult) -> None:
-    short, long = (outcome.get_quality("lstm", length) for length in (4, 8))
+def change(outcome: Result, **numbers: object) -> Result:
+    return describe_recurrence(**{**outcome.numbers, **numbers})
+
+
+def get_quality(outcome: Result, model: str, length: int) -> QualityRow:
+    return next(row for row in outcome.numbers["quality"] if (row.model, row.length) == (model, length))
+
+
+def get_speed(outcome: Result, model: str) -> SpeedRow:
+    return next(row for row in outcome.numbers["speed"] if row.model == model)
+
+
+def test_attention_removes_the_bottleneck(outcome: Result) -> None:
+    short, long = (get_quality(outcome, "lstm", length) for length in (4, 8))
     assert short.generated[0] > long.generated[0] + 0.1 and short.forced[0] > long.forced[0] + 0.1
-    assert outcome.get_quality("luong", 8).generated[0] > long.generated[0] + 0.3
+    assert get_quality(outcome, "luong", 8).generated[0] > long.generated[0] + 0.3
     assert find_sentences(outcome, "clearly better than the LSTM") == []
     assert find_sentences(outcome, "did not become worse") == []
     # the digit to copy next gets most of the weight
-    assert [(row.model, row.layer, row.head, row.offset) for row in outcome.views] == [("luong", 1, 1, 0)]
-    assert 0.3 < outcome.views[0].weight <= 1
+    assert [(row.model, row.layer, row.head, row.offset) for row in outcome.numbers["views"]] == [("luong", 1, 1, 0)]
+    assert 0.3 < outcome.numbers["views"][0].weight <= 1
 
 
 def test_without_its_attention_the_model_is_not_better() -> None:
     with silence_attention():
         outcome = measure_recurrence(["lstm", "luong"], **SETTINGS)
-    assert outcome.get_quality("luong", 8).generated[0] < outcome.get_quality("lstm", 8).generated[0] + 0.2
-    assert outcome.get_quality("luong", 8).generated[0] < 0.6
+    assert get_quality(outcome, "luong", 8).generated[0] < get_quality(outcome, "lstm", 8).generated[0] + 0.2
+    assert get_quality(outcome, "luong", 8).generated[0] < 0.6
 
 
 def test_only_recurrent_models_wait_for_each_token() -> None:
-    for name in NAMES:
-        model = build_model(name)
+    for name in BUILDERS:
+        model = BUILDERS[name]()
         counts = []
         for length in (8, 16, 24):
             tokens = torch.zeros(1, length, dtype=torch.long)
@@ -95,7 +106,7 @@ def test_dependent_steps_are_the_longest_chain() -> None:
 
 
 def test_models_have_equal_sizes() -> None:
-    counts = [build_model(name).parameter_count for name in NAMES]
+    counts = [BUILDERS[name]().parameter_count for name in BUILDERS]
     assert max(counts) < 1.06 * min(counts) and min(counts) > 90_000
 
 
@@ -109,7 +120,7 @@ def test_batches_are_repeatable_and_held_out_sequences_are_new() -> None:
     assert {pair[0].shape[1] for pair in pairs} == {4, 5}
 
 
-def test_cases_in_which_the_lesson_fails_are_reported(outcome: RecurrenceResult) -> None:
+def test_cases_in_which_the_lesson_fails_are_reported(outcome: Result) -> None:
     overlapping = set_quality(set_quality(outcome, "luong", 8, (0.5, 0.9)), "lstm", 8, (0.2, 0.6))
     assert find_sentences(overlapping, "clearly better") == [
         "Luong was not clearly better than the LSTM without attention at 8 digits: 70 (50-90) and 40 (20-60) percent."
@@ -124,11 +135,14 @@ def test_cases_in_which_the_lesson_fails_are_reported(outcome: RecurrenceResult)
     assert find_sentences(set_quality(longer, "luong", 10, (0.95,)), "longer sequences") == []
 
 
-def test_equal_times_and_equal_heads_are_reported(outcome: RecurrenceResult) -> None:
-    renamed = {"luong": "multi_head", "lstm": "lstm"}
-    speed = [replace(row, model=renamed.get(row.model, row.model)) for row in outcome.speed]
+def test_equal_times_and_equal_heads_are_reported(outcome: Result) -> None:
+    renamed = {"luong": "multi_head"}
+    speed, quality = (
+        tuple(replace(row, model=renamed.get(row.model, row.model)) for row in outcome.numbers[name])
+        for name in ("speed", "quality")
+    )
     slow, fast = (
-        replace(outcome, speed=tuple(replace(row, milliseconds=times[row.model]) for row in speed))
+        change(outcome, speed=tuple(replace(row, milliseconds=times[row.model]) for row in speed), quality=quality)
         for times in (
             {"lstm": (1.0, 8.0), "lstm_unfused": (1.0, 8.0), "multi_head": (1.0, 2.0)},
             {"lstm": (1.0, 1.5), "lstm_unfused": (1.0, 8.0), "multi_head": (1.0, 2.0)},
@@ -142,32 +156,32 @@ def test_equal_times_and_equal_heads_are_reported(outcome: RecurrenceResult) -> 
         for model, shares in {"single_head": (0.8, 0.9), "multi_head": (0.85, 1.0)}.items()
         for length in (4, 8, 10)
     ]
-    equal = replace(outcome, quality=(*outcome.quality, *heads))
+    equal = change(outcome, speed=speed, quality=(*outcome.numbers["quality"], *heads))
     assert len(find_sentences(equal, "4 heads were not clearly better than 1 at 8 digits: 92 (85-100) and 85")) == 1
     assert find_sentences(set_quality(equal, "multi_head", 8, (0.95, 1.0)), "were not clearly better") == []
 
 
-def test_tables_sentences_and_picture_come_from_the_numbers(outcome: RecurrenceResult, tmp_path: Path) -> None:
-    generated, forced, speed, views = outcome.build_tables()
+def test_tables_sentences_and_picture_come_from_the_numbers(outcome: Result, tmp_path: Path) -> None:
+    generated, forced, speed, views = outcome.tables
     assert [row[0] for row in generated.rows] == ["4", "8", "10 *"] == [row[0] for row in forced.rows]
     assert generated.select_language("ko")[0] == ["길이", "LSTM", "Luong"]
     assert speed.rows[0][1:4] == speed.rows[1][1:4]  # the same LSTM, not fused
     assert len(views.rows) == 1
-    english, korean = ([text.select(language) for text in outcome.explain()] for language in ("en", "ko"))
-    share = f"{outcome.get_quality('lstm', 8).generated[0]:.0%}"
+    english, korean = ([text.select(language) for text in outcome.sentences] for language in ("en", "ko"))
+    share = f"{get_quality(outcome, 'lstm', 8).generated[0]:.0%}"
     assert share in english[0] and share in korean[0] and len(english) == 2
-    assert f"{outcome.get_speed('lstm').steps[1]:,}" in english[1]
+    assert f"{get_speed(outcome, 'lstm').steps[1]:,}" in english[1]
     picture = outcome.save_picture(tmp_path / "recurrence.png", "ko")
     assert picture.read_bytes().startswith(b"\x89PNG")
     fields = outcome.to_json("ko")
-    assert len(fields["quality"]) == 6 and fields["exceptions"] == [text.korean for text in outcome.list_exceptions()]
+    assert len(fields["quality"]) == 6 and fields["exceptions"] == [text.korean for text in outcome.exceptions]
 
 
 def test_the_same_seed_gives_the_same_quality() -> None:
     settings = {**SETTINGS, "lengths": (4,), "longer": (), "steps": 2, "tokens": (3,)}
     first, again, other = (measure_recurrence(["lstm", "cnn"], **settings, seed=seed) for seed in (1, 1, 2))
-    assert first.quality == again.quality != other.quality
-    assert first.views == again.views != other.views
+    assert first.numbers["quality"] == again.numbers["quality"] != other.numbers["quality"]
+    assert first.numbers["views"] == again.numbers["views"] != other.numbers["views"]
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,21 @@ import torch
 
 from jumok.attention import mask
 from jumok.errors import ArgumentError
-from jumok.lab.experiments.retrieval import passage_task
-from jumok.lab.experiments.retrieval.passage_reader import ATTENTIONS, PassageReader
-from jumok.lab.experiments.retrieval.passage_search import PassageSearch, select_found
-from jumok.lab.experiments.retrieval.passage_task import ASK, NAMES, SEPARATOR, VALUES, PassageBatch, create_passages
-from jumok.lab.experiments.retrieval.reading_cost import WAYS, measure_reading
-from jumok.lab.experiments.retrieval.reading_quality import TESTED, WayQuality, train_reader
-from jumok.lab.experiments.retrieval.retrieval_experiment import measure_retrieval
-from jumok.lab.experiments.retrieval.retrieval_result import RetrievalResult
+from jumok.lab.experiments import passage_task
+from jumok.lab.experiments.passage_reader import ATTENTIONS, PassageReader
+from jumok.lab.experiments.passage_reading import TESTED, WAYS, WayQuality, measure_reading, train_reader
+from jumok.lab.experiments.passage_task import (
+    ASK,
+    NAMES,
+    SEPARATOR,
+    VALUES,
+    PassageBatch,
+    PassageSearch,
+    create_passages,
+    select_found,
+)
+from jumok.lab.experiments.retrieval import describe_retrieval, measure_retrieval
+from jumok.lab.result import Result
 
 
 def create_batch(count: int = 5, passages: int = 7, length: int = 11) -> PassageBatch:
@@ -31,7 +38,7 @@ def create_reader(attention: str) -> PassageReader:
 
 
 @pytest.fixture(scope="module")
-def outcome() -> RetrievalResult:
+def outcome() -> Result:
     return measure_retrieval([256, 512], steps=2, questions=20, rounds=1)
 
 
@@ -148,8 +155,8 @@ def test_progress_counts_every_step() -> None:
 
 
 @pytest.mark.parametrize("language", ["en", "ko"])
-def test_tables_sentences_and_picture(outcome: RetrievalResult, language: str, tmp_path: Path) -> None:
-    tables = [table.select_language(language) for table in outcome.build_tables()]
+def test_tables_sentences_and_picture(outcome: Result, language: str, tmp_path: Path) -> None:
+    tables = [table.select_language(language) for table in outcome.tables]
     assert [len(table) for table in tables] == [9, 9, 8]
     assert all(len({len(row) for row in table}) == 1 for table in tables)
     fields = outcome.to_json(language)
@@ -159,7 +166,7 @@ def test_tables_sentences_and_picture(outcome: RetrievalResult, language: str, t
     assert "<svg" in picture
 
 
-def test_exceptions_name_what_did_not_come_out(outcome: RetrievalResult) -> None:
+def test_exceptions_name_what_did_not_come_out(outcome: Result) -> None:
     right = {
         "prompt": (1.0, 0.95, 0.9, 0.7, 0.5), "found": (1.0, 0.95, 0.9, 0.9, 0.9), "fusion": (1.0, 0.95, 0.9, 0.8, 0.7),
         "fusion found": (1.0, 0.9, 0.9, 0.9, 0.9), "window": (0.6, 0.4, 0.3, 0.2, 0.15),
@@ -167,17 +174,15 @@ def test_exceptions_name_what_did_not_come_out(outcome: RetrievalResult) -> None
     }  # fmt: skip
     exponents = {"prompt": 1.8, "found": 0.0, "fusion": 1.1, "fusion found": 0.1, "window": 1.0, "linear": 1.1}
 
-    def build(way: str | None = None, scores: tuple[float, ...] = (), exponent: float | None = None) -> RetrievalResult:
+    def build(way: str | None = None, scores: tuple[float, ...] = (), exponent: float | None = None) -> Result:
         changed = {**right, way: scores} if way and scores else right
         slopes = {**exponents, way: exponent} if way and exponent is not None else exponents
-        return replace(
-            outcome,
-            costs=tuple(replace(cost, exponent=slopes[cost.way]) for cost in outcome.costs),
-            quality=tuple(WayQuality(name, (changed[name],)) for name in WAYS),
-        )
+        costs = tuple(replace(cost, exponent=slopes[cost.way]) for cost in outcome.numbers["costs"])
+        quality = tuple(WayQuality(name, (changed[name],)) for name in WAYS)
+        return describe_retrieval(**{**outcome.numbers, "costs": costs, "quality": quality})
 
     def list_exceptions(*arguments: object) -> list[str]:
-        texts = build(*arguments).list_exceptions()  # type: ignore[arg-type]
+        texts = build(*arguments).exceptions  # type: ignore[arg-type]
         assert all(text.korean for text in texts)
         return [text.english for text in texts]
 

@@ -10,7 +10,7 @@ import torch
 
 from jumok.errors import ArgumentError
 from jumok.lab.experiments import run_experiment
-from jumok.lab.experiments.score_scale import ScaleResult, measure_scale, summarize_weights
+from jumok.lab.experiments.score_scale import measure_scale, summarize_weights
 
 
 def compute_row(scores: list[float]) -> tuple[float, float, float]:
@@ -43,33 +43,33 @@ def test_gradient_is_the_norm_of_the_jacobian_of_autograd() -> None:
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_plain_scores_saturate_and_scaled_ones_do_not(seed: int) -> None:
     outcome = measure_scale([4, 64, 1024], samples=16, seed=seed)
-    narrow, middle, wide = outcome.rows
+    narrow, middle, wide = outcome.numbers["rows"]
     assert narrow.unscaled.largest_weight < 0.25
     assert middle.unscaled.largest_weight == pytest.approx(0.749, abs=0.04)
     assert wide.unscaled.largest_weight > 0.9 and wide.unscaled.saturated > 0.5
     assert wide.unscaled.gradient < wide.scaled.gradient / 20
-    for row in outcome.rows:
+    for row in outcome.numbers["rows"]:
         assert row.scaled.largest_weight == pytest.approx(0.045, abs=0.008)
         assert row.scaled.saturated == 0
     # before saturation plain scores have the larger gradient, which the result must admit
     assert narrow.unscaled.gradient > narrow.scaled.gradient
-    assert "At d_k = 4, 64 plain" in outcome.list_exceptions()[0].english
+    assert "At d_k = 4, 64 plain" in outcome.exceptions[0].english
 
 
 def test_a_width_that_does_not_saturate_is_reported() -> None:
-    exceptions = [text.english for text in measure_scale([4], samples=2).list_exceptions()]
+    exceptions = [text.english for text in measure_scale([4], samples=2).exceptions]
     assert "At d_k = 4 plain scores do not saturate yet." in exceptions
 
 
 def test_the_scale_of_the_lecture() -> None:
-    table = measure_scale([64], samples=1).build_tables()[1]
+    table = measure_scale([64], samples=1).tables[1]
     assert table.rows[1][:3] == ("37.2 / sqrt(64)", "4.65", f"{1 / (1 + math.exp(-4.65)):.4f}")
 
 
 def test_the_same_seed_gives_the_same_numbers() -> None:
     first, again, other = (run_experiment("scale", quick=True, seed=seed) for seed in (5, 5, 6))
-    assert first == again and isinstance(first, ScaleResult) and isinstance(other, ScaleResult)
-    assert first.rows != other.rows
+    assert first == again
+    assert first.numbers["rows"] != other.numbers["rows"]
 
 
 @pytest.mark.parametrize("settings", [{"widths": []}, {"widths": [0]}, {"samples": 0}, {"keys": 1}])

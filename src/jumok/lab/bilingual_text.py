@@ -43,6 +43,14 @@ def parse_text(entry: Mapping[str, Any]) -> Text:
     return Text(entry["en"], entry["ko"])
 
 
+def join_numbers(numbers: Mapping[Text, str]) -> Text:
+    """Return "NAME NUMBER, NAME NUMBER" in both languages."""
+    english, korean = (
+        ", ".join(f"{name.select(language)} {number}" for name, number in numbers.items()) for language in LANGUAGES
+    )
+    return Text(english, korean)
+
+
 class Texts:
     """The texts of a TOML file beside a module, by name; ``group.name`` for a text in a group.
 
@@ -56,18 +64,22 @@ class Texts:
     def __init__(self, module_file: str) -> None:
         self._entries: dict[str, Any] = tomllib.loads(Path(module_file).with_suffix(".toml").read_text("utf-8"))
 
-    def __call__(self, name: str, **values: object) -> Text:
+    def __call__(self, name: str, /, **values: object) -> Text:
         """Return a text, with its ``{name}`` replaced by values."""
         return parse_text(self._get_entry(name)).fill(**values)
 
-    def list(self, name: str, **values: object) -> tuple[Text, ...]:
+    def list(self, name: str, /, **values: object) -> tuple[Text, ...]:
         """Return the texts of a list, in order."""
         entry = self._get_entry(name)
         return tuple(Text(*pair).fill(**values) for pair in zip(entry["en"], entry["ko"], strict=True))
 
-    def group(self, name: str, **values: object) -> dict[str, Text]:
+    def group(self, name: str, /, **values: object) -> dict[str, Text]:
         """Return the texts of a group by name."""
         return {key: parse_text(entry).fill(**values) for key, entry in self._get_entry(name).items()}
+
+    def select(self, name: str, language: str, /, **values: object) -> dict[str, str]:
+        """Return the texts of a group in one language by name, for the labels of a picture."""
+        return {key: text.select(language) for key, text in self.group(name, **values).items()}
 
     def _get_entry(self, name: str) -> Any:
         entry = self._entries

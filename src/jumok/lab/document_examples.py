@@ -11,11 +11,9 @@ import torch
 from jumok.attention import mask as masks
 from jumok.errors import ArgumentError
 
-from . import step_texts as texts
 from .bilingual_text import Text
-from .formula_steps import Example, Step, compute_steps, compute_weight_steps
-from .input_steps import build_sentence_steps
-from .multihead_steps import build_multihead_steps
+from .formula_steps import TEXTS, Example, Step, compute_steps, compute_weight_steps
+from .input_steps import build_multihead_steps, build_sentence_steps
 
 EXAMPLE_SENTENCE = "the animal didn't cross the street because it was too tired"
 NAN = float("nan")  # where the text prints no number
@@ -30,10 +28,10 @@ def _build_mixture() -> Example:
     return Example(
         Text("a weighted sum of values", "값의 가중합"),
         [
-            Step("weights", weights, texts.FIXED_WEIGHTS, ["q0"], keys, printed=weights, is_weights=True),
-            Step("V", values, texts.VALUE, keys, printed=values),
-            Step("each weight times its value", weights.T * values, texts.PARTS, keys, printed=printed_parts),
-            Step("their sum", weights @ values, texts.OUTPUT, ["q0"], printed=printed_sum),
+            Step("weights", weights, TEXTS("fixed_weights"), ["q0"], keys, printed=weights, is_weights=True),
+            Step("V", values, TEXTS("value"), keys, printed=values),
+            Step("each weight times its value", weights.T * values, TEXTS("parts"), keys, printed=printed_parts),
+            Step("their sum", weights @ values, TEXTS("output"), ["q0"], printed=printed_sum),
         ],
     )
 
@@ -48,7 +46,11 @@ def _build_causal() -> Example:
     printed[2] = torch.tensor([0.1, 0.3, 0.6, 0.0])
     return Example(
         Text("four scores in each row, under a causal mask", "행마다 점수가 네 개인 인과 마스크"),
-        [Step("scores", table, texts.SCORES, queries, keys, printed=table), masked, replace(weights, printed=printed)],
+        [
+            Step("scores", table, TEXTS("scores"), queries, keys, printed=table),
+            masked,
+            replace(weights, printed=printed),
+        ],
         remark=Text(
             "An article prints 0.1, 0.3, 0.6 in the third row; the softmax of these scores is 0.118, 0.354, 0.528.",
             "어떤 글은 셋째 행을 0.1, 0.3, 0.6으로 적었지만, 이 점수의 소프트맥스는 0.118, 0.354, 0.528입니다.",
@@ -81,7 +83,7 @@ def _build_large_scores() -> Example:
     printed = torch.tensor([[0.01, 0.88, 0.03]])
     return Example(
         Text("large scores saturate the softmax", "점수가 크면 소프트맥스가 한쪽으로 쏠립니다"),
-        [Step("scores", table, texts.SCORES, ["q0"], keys, printed=table), replace(weights, printed=printed)],
+        [Step("scores", table, TEXTS("scores"), ["q0"], keys, printed=table), replace(weights, printed=printed)],
         remark=Text(
             "A lecture shows the weights 0.01, 0.88, 0.03 for these three words of a sentence. Softmax depends on "
             "differences: a score that is larger by 83 receives the entire weight.",
@@ -114,13 +116,7 @@ EXAMPLES: dict[str, Callable[[], Example]] = {
 
 
 def build_example(name: str) -> Example:
-    """Build one of the worked examples.
-
-    Args:
-        name: One of ``EXAMPLES``: mixture, one-hot, causal, scores, sentence or multi-head.
-
-    Raises:
-        ArgumentError: If the name is unknown.
+    """Build one of the worked examples: mixture, one-hot, causal, scores, sentence or multi-head.
 
     >>> [step.formula for step in build_example("causal").steps]
     ['scores', 'masked: causal', 'softmax, row by row']

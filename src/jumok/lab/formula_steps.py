@@ -18,11 +18,11 @@ from jumok.attention import attend
 from jumok.attention import score as scores
 from jumok.attention.mask import Mask
 
-from . import step_texts as texts
-from .bilingual_text import Text
+from .bilingual_text import Text, Texts
 
 Matrix = Float[Tensor, "_ _"]
 
+TEXTS = Texts(__file__)
 ROUNDING = 0.0051  # published numbers have two decimals
 
 
@@ -87,7 +87,7 @@ class Example:
     steps: list[Step]
     words: list[str] = field(default_factory=list)
     source: list[str] = field(default_factory=list)
-    remark: Text = texts.EMPTY
+    remark: Text = field(default=Text("", ""))
 
 
 def compute_steps(
@@ -100,29 +100,20 @@ def compute_steps(
     query_labels: Sequence[str] = (),
     key_labels: Sequence[str] = (),
 ) -> list[Step]:
-    """Compute every line of softmax(Q K^T / sqrt(d)) V; the last one is the output of ``attend()``.
-
-    Args:
-        query: Queries ``[query, head_width]``.
-        key: Keys ``[key, head_width]``.
-        value: Values ``[key, value_width]``.
-        scaled: Whether to divide the scores by sqrt(head_width).
-        mask: Which keys each query may attend to; default: all of them.
-
-    Returns:
-        The lines Q, K, V, Q K^T, the scaled and masked scores where they apply, the weights, and the output.
+    """Compute every line of softmax(Q K^T / sqrt(d)) V: Q, K, V, Q K^T, the scaled and masked scores where they apply,
+    the weights, and the output of ``attend()``.
     """
     products = query @ key.T
     labels: dict[str, Any] = {"rows": query_labels, "columns": key_labels}
     steps = [
-        Step("Q", query, texts.QUERY, rows=query_labels),
-        Step("K", key, texts.KEY, rows=key_labels),
-        Step("V", value, texts.VALUE, rows=key_labels),
-        Step("Q K^T", products, texts.PRODUCTS, **labels),
+        Step("Q", query, TEXTS("query"), rows=query_labels),
+        Step("K", key, TEXTS("key"), rows=key_labels),
+        Step("V", value, TEXTS("value"), rows=key_labels),
+        Step("Q K^T", products, TEXTS("products"), **labels),
     ]
     if scaled:
         products = products / key.shape[1] ** 0.5
-        steps.append(Step(f"/ sqrt({key.shape[1]})", products, texts.SCALED, **labels))
+        steps.append(Step(f"/ sqrt({key.shape[1]})", products, TEXTS("scaled"), **labels))
     steps += compute_weight_steps(products, mask, query_labels=query_labels, key_labels=key_labels)
 
     output = attend(
@@ -134,23 +125,18 @@ def compute_steps(
     )[0, 0]
     difference = float((steps[-1].numbers @ value - output).abs().max())
     assert difference <= 1e-5 * max(1.0, float(value.abs().max())), "the steps disagree with attend()"
-    return [*steps, Step("weights V", output, texts.OUTPUT, rows=query_labels)]
+    return [*steps, Step("weights V", output, TEXTS("output"), rows=query_labels)]
 
 
 def compute_weight_steps(
     products: Matrix, mask: Mask | None, *, query_labels: Sequence[str] = (), key_labels: Sequence[str] = ()
 ) -> list[Step]:
-    """Compute the lines from scores to weights: the mask, if there is one, and the softmax.
-
-    Args:
-        products: The scores ``[query, key]``.
-        mask: Which keys each query may attend to; None is all of them.
-    """
+    """Compute the lines from scores to weights: the mask, if there is one, and the softmax."""
     labels: dict[str, Any] = {"rows": query_labels, "columns": key_labels}
     steps = []
     if mask is not None:
         allowed = mask.dense(*products.shape)[0, 0]
         products = products.masked_fill(~allowed, -torch.inf)
-        steps.append(Step(f"masked: {mask!r}", products, texts.MASKED, **labels))
-    weights = Step("softmax, row by row", products.softmax(-1), texts.WEIGHTS, is_weights=True, **labels)
+        steps.append(Step(f"masked: {mask!r}", products, TEXTS("masked"), **labels))
+    weights = Step("softmax, row by row", products.softmax(-1), TEXTS("weights"), is_weights=True, **labels)
     return [*steps, weights]

@@ -1,23 +1,78 @@
-"""Attention step by step in one head of a model, as the lens recorded it."""
+"""Attention step by step in one head of a model, as the lens recorded it; the page shows one row of it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
 
-from jumok.attention.score import ScaledDot, Score
+from jumok.attention.score import ScaledDot
 from jumok.errors import ArgumentError
 from jumok.lens.capture.captured_attention import CapturedCall
 from jumok.lens.capture.model_capture import Capture
 
-from . import step_texts as texts
-from .bilingual_text import Text
-from .formula_steps import Example, Matrix, Step
+from .formula_steps import TEXTS, Example, Step
 
 MAX_TOKENS = 64  # a larger table cannot be read on a screen
 KEPT = ("value", "output")  # what the lens must record besides queries and keys
+
+
+@dataclass(frozen=True, eq=False)
+class HeadNumbers:
+    """What one head of a recorded attention computes with.
+
+    Attributes:
+        products: Queries times keys.
+        bias: What is added to the scores; None if nothing is.
+        allowed: True = the query may attend to the key.
+    """
+
+    call: CapturedCall
+    query: Float[Tensor, "query head_width"]
+    key: Float[Tensor, "key head_width"]
+    values: Float[Tensor, "key value_width"]
+    products: Float[Tensor, "query key"]
+    bias: Float[Tensor, "query key"] | None
+    allowed: Bool[Tensor, "query key"]
+    output: Float[Tensor, "query value_width"]
+
+
+def read_head(
+    capture: Capture, site: str, head: int, *, row: int = 0, queries: slice = slice(None), dtype: torch.dtype
+) -> HeadNumbers:
+    """Return the numbers of one head, on the CPU.
+
+    Args:
+        capture: A capture made with ``keep=KEPT``.
+        row: The row of the batch.
+        queries: Which queries; default: all of them.
+    """
+    calls = capture.attentions[site].calls
+    if len(calls) > 1:
+        raise ArgumentError(f"{site} is called once for each token; choose a model that reads all tokens at once")
+    (call,) = calls
+    group = head // (call.query.shape[1] // call.key.shape[1])
+    query, key = call.query[row, head, queries].to("cpu", dtype), call.key[row, group].to("cpu", dtype)
+    keys = slice(None)
+    return HeadNumbers(
+        call,
+        query,
+        key,
+        values=capture.activations[f"{site}.value"][row, group].to("cpu", dtype),
+        products=query @ key.T,
+        bias=None if call.bias is None else call.evaluate_bias(row, head, queries, keys).to("cpu", dtype),
+        allowed=call.evaluate_mask(row, head, queries, keys).cpu(),
+        output=capture.activations[f"{site}.output"][row, head, queries].to("cpu", dtype),
+    )
+
+
+def has_usual_scale(score: ScaledDot, query: Tensor) -> bool:
+    """Return whether the products are divided by the square root of the width."""
+    return abs(score.get_scale(query) * query.shape[-1] ** 0.5 - 1) < 1e-6
 
 
 def build_model_steps(
@@ -26,87 +81,58 @@ def build_model_steps(
     """Compute the steps of one head from the queries, keys and values that a lens recorded.
 
     Args:
-        capture: A capture of one input, made with ``keep=("value", "output")``.
+        capture: A capture of one input, made with ``keep=KEPT``.
         layer: The layer's number or site name.
         head: The head, counted from 0, or from the end if negative.
-
-    Raises:
-        ArgumentError: If the head does not exist, or the attention has too many tokens or another form.
     """
     attention = capture.attention(layer)
     site = attention.site
     if not -attention.heads <= head < attention.heads:
         raise ArgumentError(f"there is no head {head}; {site} has heads 0 to {attention.heads - 1}, and -1 is the last")
     head %= attention.heads
-    if len(attention.calls) > 1:
-        raise ArgumentError(f"{site} is called once for each token; choose a model that reads all tokens at once")
-    (call,) = attention.calls
-    if max(call.queries, call.keys) > MAX_TOKENS:
+    numbers = read_head(capture, site, head, dtype=torch.float32)
+    if max(numbers.products.shape) > MAX_TOKENS:
         raise ArgumentError(
-            f"this input has {max(call.queries, call.keys)} tokens; give at most {MAX_TOKENS}, or use: jumok look"
+            f"this input has {max(numbers.products.shape)} tokens; give at most {MAX_TOKENS}, or use: jumok look"
         )
 
-    group = head // (call.query.shape[1] // call.key.shape[1])
-    query, key = call.query[0, head].float().cpu(), call.key[0, group].float().cpu()
-    values = capture.activations[f"{site}.value"][0, group].float().cpu()
-    rows, columns = _fit_labels(query_labels, call.queries), _fit_labels(key_labels, call.keys)
+    rows, columns = _fit_labels(query_labels, len(numbers.query)), _fit_labels(key_labels, len(numbers.key))
     steps = [
-        Step("Q", query, texts.QUERY, rows),
-        Step("K", key, texts.KEY, columns),
-        Step("V", values, texts.VALUE, columns),
-        *_compute_score_steps(call, head, group, rows, columns),
+        Step("Q", numbers.query, TEXTS("query"), rows),
+        Step("K", numbers.key, TEXTS("key"), columns),
+        Step("V", numbers.values, TEXTS("value"), columns),
+        *_compute_score_steps(numbers, {"rows": rows, "columns": columns}),
     ]
     weights = capture.weights(site, head).float().cpu()
-    has_sink = call.score.sink is not None
-    explanation = texts.SINK_WEIGHTS if has_sink else texts.WEIGHTS
+    explanation = TEXTS("weights" if numbers.call.score.sink is None else "sink_weights")
     steps.append(Step("softmax, row by row", weights, explanation, rows, columns, is_weights=True))
-    output = capture.activations[f"{site}.output"][0, head].float().cpu()
-    steps.append(Step("weights V", output, texts.OUTPUT, rows))
+    steps.append(Step("weights V", numbers.output, TEXTS("output"), rows))
 
-    difference = float((weights @ values - output).abs().max())
-    remark = Text(
-        "Q, K and V are those of the model, after position encoding; weights V differs from what the model computed "
-        f"by at most {difference:.0e}.",
-        "Q, K, V는 위치 인코딩까지 적용된 모델의 값이며, 가중치와 V의 곱은 모델이 계산한 값과 최대 "
-        f"{difference:.0e} 다릅니다.",
-    )
-    title = Text(f"head {head} of {site}", f"{site}의 헤드 {head}")
+    remark = TEXTS("model_remark", difference=float((weights @ numbers.values - numbers.output).abs().max()))
+    title = TEXTS("titles.model", head=head, site=site)
     return Example(title, steps, rows, [] if rows == columns else columns, remark)
 
 
-def _compute_score_steps(
-    call: CapturedCall, head: int, group: int, rows: Sequence[str], columns: Sequence[str]
-) -> list[Step]:
+def _compute_score_steps(numbers: HeadNumbers, labels: dict[str, Any]) -> list[Step]:
     """Return the lines from products to masked scores, as the model's score defines them."""
-    labels: dict[str, Any] = {"rows": rows, "columns": columns}
-    steps = _compute_products(call.score, call.query[0, head].float().cpu(), call.key[0, group].float().cpu(), labels)
-    scores = steps[-1].numbers
-    everything = slice(None)
-    if call.bias is not None:
-        bias = call.evaluate_bias(0, head, everything, everything).float().cpu()
-        scores = scores + bias
-        steps.append(Step("+ bias", scores, texts.BIASED, **labels))
-    if call.mask is not None:
-        allowed = call.evaluate_mask(0, head, everything, everything).cpu()
-        steps.append(Step("masked", scores.masked_fill(~allowed, -torch.inf), texts.MASKED, **labels))
-    return steps
-
-
-def _compute_products(score: Score, query: Matrix, key: Matrix, labels: dict[str, Any]) -> list[Step]:
+    score, width = numbers.call.score, numbers.query.shape[-1]
     if not isinstance(score, ScaledDot):
         raise ArgumentError(f"jumok steps explains dot products, but this attention computes {type(score).__name__}")
-    products = query @ key.T
-    steps = [Step("Q K^T", products, texts.PRODUCTS, **labels)]
-    scale = score.get_scale(query)
-    scaled = products * scale
-    width = query.shape[-1]
-    if abs(scale * width**0.5 - 1) < 1e-6:
-        steps.append(Step(f"/ sqrt({width})", scaled, texts.SCALED, **labels))
+    steps = [Step("Q K^T", numbers.products, TEXTS("products"), **labels)]
+    scale = score.get_scale(numbers.query)
+    scores = numbers.products * scale
+    if has_usual_scale(score, numbers.query):
+        steps.append(Step(f"/ sqrt({width})", scores, TEXTS("scaled"), **labels))
     elif scale != 1:
-        steps.append(Step(f"x {scale:g}", scaled, texts.MODEL_SCALE, **labels))
+        steps.append(Step(f"x {scale:g}", scores, TEXTS("model_scale"), **labels))
     if score.softcap is not None:
-        capped = score.softcap * torch.tanh(scaled / score.softcap)
-        steps.append(Step(f"{score.softcap:g} tanh(scores / {score.softcap:g})", capped, texts.SOFTCAP, **labels))
+        scores = score.softcap * torch.tanh(scores / score.softcap)
+        steps.append(Step(f"{score.softcap:g} tanh(scores / {score.softcap:g})", scores, TEXTS("softcap"), **labels))
+    if numbers.bias is not None:
+        scores = scores + numbers.bias
+        steps.append(Step("+ bias", scores, TEXTS("biased"), **labels))
+    if numbers.call.mask is not None:
+        steps.append(Step("masked", scores.masked_fill(~numbers.allowed, -torch.inf), TEXTS("masked"), **labels))
     return steps
 
 

@@ -14,25 +14,27 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from jumok.attention import Cache
-from jumok.attention.attention_layer import AttentionLayer
 from jumok.attention.fourier import FourierMixing
+from jumok.attention.multihead import AttentionLayer
+from jumok.errors import ArgumentError
 from jumok.lab.bilingual_text import Text
 from jumok.layers import FeedForward, GatedFeedForward, LayerNorm, RMSNorm
 from jumok.layers.recurrent import StateAttention
 from jumok.models import Config, Model
 from jumok.models.captioner import Captioner
+from jumok.models.encoder_decoder import EncoderDecoder
 from jumok.models.fusion import Fusion
 from jumok.models.long import Long, LongConfig
 from jumok.models.numeric import Numeric
 from jumok.models.registry import get_family
 from jumok.models.rnn_seq2seq import RNNSeq2Seq
-from jumok.models.t5 import T5
-from jumok.models.transformer import Transformer
+from jumok.models.speech import Speech
 
 from .gpt_cost import NUMBER_BYTES, TRAINING_COPIES
-from .model_inputs import ModelInputs, build_inputs
-from .peak_memory import PeakMemory
+from .measurements import PeakMemory
 
+DEFAULT_TOKENS = 128  # of a model whose texts may have any length
+DEFAULT_NUMBERS = 5
 ROWS_PER_TILE = 1024  # queries of which a mask is evaluated at once
 SPARSE_MIXINGS = ("longformer", "bigbird", "window", "blocks")
 PART_CLASSES: dict[str, tuple[type[nn.Module], ...]] = {
@@ -42,6 +44,20 @@ PART_CLASSES: dict[str, tuple[type[nn.Module], ...]] = {
     "recurrent": (nn.LSTM, nn.LSTMCell),
     "embedding": (nn.Embedding,),
 }
+
+
+@dataclass(frozen=True)
+class ModelInputs:
+    """The inputs of one forward pass.
+
+    Attributes:
+        tensors: The arguments of the model, on the meta device.
+        tokens: The number of tokens of a text, or of numbers; None for images.
+    """
+
+    tensors: tuple[Tensor, ...]
+    tokens: int | None
+    description: Text
 
 
 @dataclass(frozen=True)
@@ -95,10 +111,7 @@ def compute_family_cost(config: Config, tokens: int | None = None, batch: int = 
         tokens: The number of tokens of each text; None = the longest text of the model, or 128.
         batch: The number of texts or images.
 
-    Raises:
-        ArgumentError: If a number is out of range.
-
-    >>> from jumok.models.images.vit import ViTConfig
+    >>> from jumok.models.vit import ViTConfig
     >>> cost, inputs = compute_family_cost(ViTConfig())
     >>> cost.parameter_count, inputs.description.english
     (86567656, '1 image(s) of 224 x 224 pixels')
@@ -221,7 +234,7 @@ def _measure_weights(model: Model, inputs: ModelInputs) -> tuple[int | None, int
 
 
 def _measure_cache(model: Model, inputs: ModelInputs) -> int | None:
-    if not isinstance(model, Transformer | T5 | Captioner | Numeric):
+    if not isinstance(model, EncoderDecoder):
         return None
     source, target = inputs.tensors
     cache = Cache()
@@ -282,3 +295,77 @@ def _list_notes(model: Model, mixing: str, without_weights: bool, without_cache:
             "점수와 가중합은 마스크가 허용하는 쌍만 세었습니다. 백엔드는 블록 단위로 계산하므로 실제로는 더 많습니다.",
         )
     return notes
+
+
+def build_inputs(model: Model, tokens: int | None, batch: int) -> ModelInputs:
+    """Return inputs for a model.
+
+    Args:
+        tokens: The number of tokens of each text; an encoder-decoder reads as many as it writes. None = the longest
+            text of the model, or 128.
+        batch: The number of texts or images.
+    """
+    if batch < 1 or (tokens is not None and tokens < 1):
+        raise ArgumentError(f"tokens and batch must be at least 1, not {tokens} and {batch}")
+    if model.reads == "image" and not isinstance(model, Captioner):
+        return _build_images(model, tokens, batch)
+    if isinstance(model, Numeric):
+        count = tokens or model.config.trained_length or DEFAULT_NUMBERS
+        numbers = torch.zeros(batch, count, device="meta")
+        # the first input of the decoder is its start vector: the target has one number less
+        description = Text(f"{batch} x {count:,} numbers in and out", f"입출력 각 {batch} x {count:,}개의 수")
+        return ModelInputs((numbers, numbers[:, 1:]), count, description)
+
+    count = tokens or model.context_length or DEFAULT_TOKENS
+    if model.context_length is not None and count > model.context_length:
+        raise ArgumentError(f"the model reads at most {model.context_length:,} tokens, not {count:,}")
+    text = torch.zeros(batch, count, dtype=torch.long, device="meta")
+    if isinstance(model, Captioner):
+        return _build_captions(model, text)
+    if isinstance(model, Speech):
+        return _build_transcripts(model, text)
+    if model.is_encoder_decoder or isinstance(model, RNNSeq2Seq):
+        description = Text(f"{batch} x {count:,} tokens in and out", f"입출력 각 {batch} x {count:,} 토큰")
+        return ModelInputs((text, text), count, description)
+    return ModelInputs((text,), count, Text(f"{batch} x {count:,} tokens", f"{batch} x {count:,} 토큰"))
+
+
+def _build_images(model: Model, tokens: int | None, batch: int) -> ModelInputs:
+    assert model.image_size is not None and model.image_channels is not None
+    rows, columns = model.image_size
+    if tokens is not None:
+        raise ArgumentError(f"{model.family} reads images of {rows} x {columns} pixels, not texts; remove --tokens")
+    images = torch.zeros(batch, model.image_channels, rows, columns, device="meta")
+    description = Text(f"{batch} image(s) of {rows} x {columns} pixels", f"{rows} x {columns} 픽셀의 이미지 {batch}장")
+    return ModelInputs((images,), None, description)
+
+
+def _build_captions(model: Captioner, target: Tensor) -> ModelInputs:
+    batch, count = target.shape
+    config = model.config
+    if config.source == "regions":
+        source = torch.zeros(batch, config.regions, config.features, device="meta")
+        description = Text(
+            f"{batch} x {config.regions} regions in, {count:,} tokens out",
+            f"입력 {batch} x 영역 {config.regions}개, 출력 {count:,} 토큰",
+        )
+    else:
+        rows, columns = config.image
+        source = torch.zeros(batch, config.channels, rows, columns, device="meta")
+        description = Text(
+            f"{batch} image(s) of {rows} x {columns} pixels in, {count:,} tokens out",
+            f"입력 {rows} x {columns} 픽셀의 이미지 {batch}장, 출력 {count:,} 토큰",
+        )
+    return ModelInputs((source, target), count, description)
+
+
+def _build_transcripts(model: Speech, target: Tensor) -> ModelInputs:
+    batch, count = target.shape
+    config = model.config
+    source = torch.zeros(batch, config.mel_bins, config.frame_count, device="meta")
+    seconds = config.frame_count / 100  # a frame each 10 ms
+    description = Text(
+        f"{batch} x {seconds:g} s of audio in, {count:,} tokens out",
+        f"입력 {batch} x {seconds:g}초의 소리, 출력 {count:,} 토큰",
+    )
+    return ModelInputs((source, target), count, description)

@@ -14,7 +14,7 @@ import torch
 from jumok.attention import attend
 from jumok.errors import ArgumentError
 
-from .machine_memory import read_available_memory
+from .measurements import read_available_memory
 
 KERNEL = 3  # the width k of the convolution
 MIN_ROUNDS, MAX_ROUNDS, SECONDS = 5, 40, 3.0  # small layers are timed more often, because their times vary more

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -20,14 +21,15 @@ from jumok.data.datasets import toy_tasks
 from jumok.data.datasets.korean_english_sentences import make_sentence_pairs
 from jumok.draw import AXIS_NAMES, save_head_grid
 from jumok.errors import ArgumentError
-from jumok.lab.bilingual_text import Text
+from jumok.lab.bilingual_text import Text, Texts
+from jumok.lab.result import Progress, Result, Table, count_steps
 from jumok.lens import Lens, Remask
 from jumok.models.gpt import GPT, GPTConfig
 from jumok.tap import listen
 
-from .experiment_result import ExperimentResult, Progress, Table
 from .toy_training import compute_answer_accuracy, compute_answer_loss, continue_rows, join_examples, train_on_answers
 
+TEXTS = Texts(__file__)
 QUICK: dict[str, Any] = {"sequences": 64, "sentences": 24, "runs": 1, "steps": 400}
 FULL: dict[str, Any] = {"sequences": 256, "sentences": 200, "runs": 3, "steps": 1500}
 PIECE = 48  # bytes of a random piece, which then repeats
@@ -39,7 +41,7 @@ DIGITS, KINDS = 6, 3  # the task of the trained models: sort 6 digits of 3 kinds
 LEAST_LOSS = (DIGITS - 1) * math.log(KINDS) / (2 * DIGITS)
 EXAMPLE_TEXT = "the cat sat; the cat sat"
 HEAD = (1, 0)  # the induction head of the model tiny
-MASK_NAMES = {True: Text("causal mask", "인과 마스크"), False: Text("no mask", "마스크 없음")}
+MASK_NAMES = {True: TEXTS("masks.causal"), False: TEXTS("masks.none")}
 
 
 @dataclass(frozen=True)
@@ -75,20 +77,12 @@ class SentenceRow:
     unmasked_written: str
 
     def compute_right(self, written: str) -> float:
-        """Return the share of letters that repeat the sentence, each at its position.
-
-        Args:
-            written: ``written`` or ``unmasked_written``.
-        """
+        """Return the share of letters that repeat the sentence, each at its position."""
         expected = self.sentence[PROMPT:]
         return sum(map(str.__eq__, written, expected)) / len(expected)
 
     def compute_similarity(self, written: str) -> float:
-        """Return how similar a text is to the rest of the sentence, from 0 to 1, also if letters are shifted.
-
-        Args:
-            written: ``written`` or ``unmasked_written``.
-        """
+        """Return how similar a text is to the rest of the sentence, from 0 to 1, also if letters are shifted."""
         return SequenceMatcher(None, written, self.sentence[PROMPT:]).ratio()
 
 
@@ -108,192 +102,15 @@ class TrainedModelRow:
 
 
 @dataclass(frozen=True)
-class MaskResult(ExperimentResult):
-    """The result of ``measure_mask_removal``.
+class MaskSummary:
+    """The numbers with the mask, or without it, each on average."""
 
-    Attributes:
-        packaged: The model ``tiny`` with and without its mask.
-        sentences: The model ``tiny`` on English sentences.
-        trained: The trained models, with and without the mask for each seed.
-        maps: The weights of a head of ``tiny`` on a text, with and without the mask.
-    """
-
-    seed: int
-    packaged: tuple[PackagedModelRow, ...]
-    sentences: tuple[SentenceRow, ...]
-    trained: tuple[TrainedModelRow, ...]
-    maps: tuple[list[list[float]], ...]
-
-    def build_tables(self) -> list[Table]:
-        """Return tables of the model ``tiny`` on random bytes and on sentences, and one of the trained models."""
-        packaged = tuple(
-            (MASK_NAMES[row.is_causal], f"{row.first_loss:.2f}", f"{row.second_loss:.2f}", f"{row.right:.0%}")
-            for row in self.packaged
-        )
-        trained = tuple(
-            (MASK_NAMES[row.is_causal], str(row.seed), f"{row.loss:.4f}", f"{row.right:.0%}") for row in self.trained
-        )
-        mask = Text("mask", "마스크")
-        generated = Text("generated right", "생성 정답률")
-        return [
-            Table(
-                (mask, Text("loss, random bytes", "손실, 난수 바이트"), Text("repetition", "반복 부분"), generated),
-                packaged,
-                Text(
-                    f"the model tiny on random bytes that repeat; without looking ahead, random bytes cost at least "
-                    f"log(256) = {math.log(256):.2f}",
-                    f"난수 바이트를 반복한 열에 대한 모델 tiny; 뒤를 보지 않으면 난수 바이트의 손실은 log(256) = "
-                    f"{math.log(256):.2f} 이상",
-                ),
-            ),
-            self._build_sentence_table(generated),
-            self._build_writing_table(),
-            Table(
-                (mask, Text("seed", "시드"), Text("loss", "손실"), generated),
-                trained,
-                Text(
-                    "small models trained to continue 6 random digits with the same digits in order; held out; "
-                    f"without looking ahead, the loss is at least {LEAST_LOSS:.2f}",
-                    "난수 숫자 6개 뒤에 같은 숫자를 크기순으로 쓰도록 학습한 작은 모델; 학습에 쓰지 않은 예; "
-                    f"뒤를 보지 않으면 손실은 {LEAST_LOSS:.2f} 이상",
-                ),
-            ),
-        ]
-
-    def _build_sentence_table(self, generated: Text) -> Table:
-        rows = tuple(
-            (MASK_NAMES[is_causal], f"{loss:.2f}", f"{right:.0%}")
-            for is_causal in (True, False)
-            for loss, right in [self._average_sentences(is_causal)]
-        )
-        return Table(
-            (Text("mask", "마스크"), Text("loss", "손실"), generated),
-            rows,
-            Text(
-                f"the model tiny on {len(self.sentences)} English sentences; generated: the sentence again, after "
-                f"its first {PROMPT} letters",
-                f"영어 문장 {len(self.sentences)}개에 대한 모델 tiny; 생성: 첫 {PROMPT}글자 뒤에 같은 문장을 다시 쓰기",
-            ),
-        )
-
-    def _build_writing_table(self) -> Table:
-        def compute_harm(row: SentenceRow) -> float:
-            return row.compute_similarity(row.written) - row.compute_similarity(row.unmasked_written)
-
-        rows = tuple(
-            (f"{row.sentence}{row.sentence[:PROMPT]}|", name, written)
-            for row in sorted(self.sentences, key=compute_harm, reverse=True)[:PRINTED_SENTENCES]
-            for name, written in ((MASK_NAMES[True], row.written), (MASK_NAMES[False], row.unmasked_written))
-        )
-        columns = (Text("tiny reads", "tiny가 읽는 글"), Text("mask", "마스크"), Text("tiny writes", "tiny가 쓴 글"))
-        title = Text(
-            f"the {min(PRINTED_SENTENCES, len(self.sentences))} sentences that the missing mask harms most",
-            f"마스크가 없을 때 가장 나빠진 문장 {min(PRINTED_SENTENCES, len(self.sentences))}개",
-        )
-        return Table(columns, rows, title)
-
-    def explain(self) -> list[Text]:
-        """Say what the loss and the generated answers do without the mask."""
-        sentences = [self._average_sentences(is_causal) for is_causal in (True, False)]
-        sentence_losses = [f"{loss:.2f}" for loss, _ in sentences]
-        sentence_rights = [f"{right:.0%}" for _, right in sentences]
-        causal, unmasked = self.packaged
-        rights = [self._average_right(is_causal) for is_causal in (True, False)]
-        losses = f"{causal.first_loss:.2f}", f"{unmasked.first_loss:.2f}"
-        trained_losses = [f"{self._average_loss(is_causal):.4f}" for is_causal in (True, False)]
-        return [
-            Text(
-                f"Without the mask a model reads the token that it has to predict: the loss of tiny on unpredictable "
-                f"bytes changes from {losses[0]} to {losses[1]}, on sentences from {sentence_losses[0]} to "
-                f"{sentence_losses[1]}, and the trained models have the loss "
-                f"{trained_losses[0]} with it and {trained_losses[1]} without.",
-                f"마스크가 없으면 모델은 예측해야 할 토큰을 미리 읽습니다. 예측할 수 없는 바이트에서 tiny의 손실은 "
-                f"{losses[0]}에서 {losses[1]}로, 문장에서는 {sentence_losses[0]}에서 {sentence_losses[1]}로 바뀌고, "
-                f"학습한 모델의 손실은 마스크가 있으면 "
-                f"{trained_losses[0]}, 없으면 {trained_losses[1]}입니다.",
-            ),
-            Text(
-                f"In generation the next token does not exist yet: tiny continues {causal.right:.0%} of the bytes "
-                f"correctly with its mask and {unmasked.right:.0%} without, {sentence_rights[0]} and "
-                f"{sentence_rights[1]} of the letters of sentences, and the trained models answer "
-                f"{rights[0]:.0%} and {rights[1]:.0%} of the questions.",
-                f"생성할 때는 다음 토큰이 아직 없습니다. tiny가 올바르게 이어 쓴 바이트는 마스크가 있으면 "
-                f"{causal.right:.0%}, 없으면 {unmasked.right:.0%}이고, 문장의 글자는 {sentence_rights[0]}와 "
-                f"{sentence_rights[1]}, 학습한 모델이 맞힌 문제는 {rights[0]:.0%}와 "
-                f"{rights[1]:.0%}입니다.",
-            ),
-        ]
-
-    def list_exceptions(self) -> list[Text]:
-        """Name the models whose loss did not fall, or which did not generate worse."""
-        texts = []
-        causal, unmasked = self.packaged
-        pairs = [("tiny", unmasked.first_loss < causal.first_loss, causal.right, unmasked.right)]
-        masked_rows = [row for row in self.trained if row.is_causal]
-        open_rows = [row for row in self.trained if not row.is_causal]
-        for row, other in zip(masked_rows, open_rows, strict=True):
-            pairs.append((f"seed {row.seed}", other.loss < row.loss, row.right, other.right))
-        texts += self._list_sentence_exceptions()
-        for name, has_lower_loss, right, open_right in pairs:
-            if not has_lower_loss:
-                texts.append(
-                    Text(
-                        f"{name}: the loss did not fall without the mask.",
-                        f"{name}: 마스크가 없어도 손실이 줄지 않았습니다.",
-                    )
-                )
-            if open_right >= right:
-                texts.append(
-                    Text(
-                        f"{name}: generation did not become worse without the mask ({right:.0%}, {open_right:.0%}).",
-                        f"{name}: 마스크가 없어도 생성이 나빠지지 않았습니다({right:.0%}, {open_right:.0%}).",
-                    )
-                )
-        return texts
-
-    def save_picture(self, target: str | Path, language: str = "en") -> Path:
-        """Draw the weights of a head of ``tiny`` with and without the mask, side by side."""
-        titles = [MASK_NAMES[is_causal].select(language) for is_causal in (True, False)]
-        labels = list(EXAMPLE_TEXT)
-        title = Text("tiny, layer 1, head 0", "tiny, 층 1, 헤드 0").select(language)
-        return save_head_grid(
-            target, list(self.maps), labels, labels, titles=titles, title=title, axis_names=AXIS_NAMES[language]
-        )
-
-    def _list_sentence_exceptions(self) -> list[Text]:
-        texts = []
-        total = len(self.sentences)
-        higher = sum(row.unmasked_loss >= row.loss for row in self.sentences)
-        unharmed = sum(
-            row.compute_right(row.unmasked_written) >= row.compute_right(row.written) for row in self.sentences
-        )
-        if higher:
-            texts.append(
-                Text(
-                    f"tiny: the loss of {higher} of {total} sentences did not fall without the mask.",
-                    f"tiny: 문장 {total}개 중 {higher}개는 마스크가 없어도 손실이 줄지 않았습니다.",
-                )
-            )
-        if unharmed:
-            texts.append(
-                Text(
-                    f"tiny: {unharmed} of {total} sentences were repeated no worse without the mask.",
-                    f"tiny: 문장 {total}개 중 {unharmed}개는 마스크가 없어도 반복이 나빠지지 않았습니다.",
-                )
-            )
-        return texts
-
-    def _average_sentences(self, is_causal: bool) -> tuple[float, float]:
-        """Return the loss and the share of right letters, each on average over the sentences."""
-        losses = [row.loss if is_causal else row.unmasked_loss for row in self.sentences]
-        rights = [row.compute_right(row.written if is_causal else row.unmasked_written) for row in self.sentences]
-        return mean(losses), mean(rights)
-
-    def _average_loss(self, is_causal: bool) -> float:
-        return mean(row.loss for row in self.trained if row.is_causal is is_causal)
-
-    def _average_right(self, is_causal: bool) -> float:
-        return mean(row.right for row in self.trained if row.is_causal is is_causal)
+    bytes_loss: float
+    bytes_right: float
+    sentence_loss: float
+    sentence_right: float
+    trained_loss: float
+    trained_right: float
 
 
 def measure_mask_removal(
@@ -304,17 +121,13 @@ def measure_mask_removal(
     steps: int = 400,
     seed: int = 0,
     progress: Progress | None = None,
-) -> MaskResult:
+) -> Result:
     """Compare models with and without the causal mask: the packaged ``tiny``, and small models trained here.
 
     Args:
         sequences: The number of random sequences for ``tiny``.
         sentences: The number of English sentences for ``tiny``, from ``make_sentence_pairs``.
         runs: How many models to train with the mask, and without it; each pair has its own seed.
-        progress: Called with the finished and the total number of training steps; default: nothing.
-
-    Raises:
-        ArgumentError: If a number is not positive.
     """
     if min(sequences, sentences, runs, steps) < 1:
         raise ArgumentError("sequences, sentences, runs and steps must be at least 1")
@@ -322,20 +135,123 @@ def measure_mask_removal(
     packaged, maps = _measure_packaged_model(tiny, sequences, seed)
     texts = [f"{pair.english}. " for pair in make_sentence_pairs(sentences, "held-out", seed)]
     sentence_rows = tuple(_measure_sentence(tiny, text.replace("?.", "?")) for text in texts)
-    done = 0
-
-    def count_step() -> None:
-        nonlocal done
-        done += 1
-        if progress:
-            progress(done, 2 * runs * steps)
-
+    count_step = count_steps(2 * runs * steps, progress)
     trained = [
         _train_model(run_seed, is_causal, steps, count_step)
         for run_seed in range(seed, seed + runs)
         for is_causal in (True, False)
     ]
-    return MaskResult(seed, packaged, sentence_rows, tuple(trained), maps)
+    return describe_mask_removal(seed, packaged, sentence_rows, tuple(trained), maps)
+
+
+def describe_mask_removal(
+    seed: int,
+    packaged: tuple[PackagedModelRow, ...],
+    sentences: tuple[SentenceRow, ...],
+    trained: tuple[TrainedModelRow, ...],
+    maps: tuple[list[list[float]], ...],
+) -> Result:
+    """Say what the loss and the generated answers do without the mask, and name models that contradict it.
+
+    Args:
+        packaged: The model ``tiny`` with and without its mask.
+        trained: The trained models, with and without the mask for each seed.
+        maps: The weights of a head of ``tiny`` on a text, with and without the mask.
+    """
+    causal, unmasked = (_summarize(row, sentences, trained) for row in packaged)
+    tables = [
+        Table(
+            TEXTS.list("bytes.columns"),
+            [
+                (MASK_NAMES[row.is_causal], f"{row.first_loss:.2f}", f"{row.second_loss:.2f}", f"{row.right:.0%}")
+                for row in packaged
+            ],
+            TEXTS("bytes.title", least=math.log(256)),
+        ),
+        Table(
+            TEXTS.list("sentences.columns"),
+            [
+                (MASK_NAMES[is_causal], f"{loss:.2f}", f"{right:.0%}")
+                for is_causal in (True, False)
+                for loss, right in [_average_sentences(sentences, is_causal)]
+            ],
+            TEXTS("sentences.title", count=len(sentences), prompt=PROMPT),
+        ),
+        _build_writing_table(sentences),
+        Table(
+            TEXTS.list("trained.columns"),
+            [(MASK_NAMES[row.is_causal], str(row.seed), f"{row.loss:.4f}", f"{row.right:.0%}") for row in trained],
+            TEXTS("trained.title", least=LEAST_LOSS),
+        ),
+    ]
+    texts = [TEXTS(name, causal=causal, open=unmasked) for name in ("losses", "generation")]
+    exceptions = [*_list_sentence_exceptions(sentences), *_list_model_exceptions(packaged, trained)]
+    numbers = {"seed": seed, "packaged": packaged, "sentences": sentences, "trained": trained, "maps": maps}
+    return Result(numbers, tables, texts, exceptions, partial(_draw_maps, maps))
+
+
+def _summarize(
+    packaged: PackagedModelRow, sentences: Sequence[SentenceRow], trained: Sequence[TrainedModelRow]
+) -> MaskSummary:
+    rows = [row for row in trained if row.is_causal is packaged.is_causal]
+    return MaskSummary(
+        packaged.first_loss,
+        packaged.right,
+        *_average_sentences(sentences, packaged.is_causal),
+        trained_loss=mean(row.loss for row in rows),
+        trained_right=mean(row.right for row in rows),
+    )
+
+
+def _average_sentences(sentences: Sequence[SentenceRow], is_causal: bool) -> tuple[float, float]:
+    """Return the loss and the share of right letters, each on average over the sentences."""
+    losses = [row.loss if is_causal else row.unmasked_loss for row in sentences]
+    rights = [row.compute_right(row.written if is_causal else row.unmasked_written) for row in sentences]
+    return mean(losses), mean(rights)
+
+
+def _build_writing_table(sentences: Sequence[SentenceRow]) -> Table:
+    def compute_harm(row: SentenceRow) -> float:
+        return row.compute_similarity(row.written) - row.compute_similarity(row.unmasked_written)
+
+    rows = [
+        (f"{row.sentence}{row.sentence[:PROMPT]}|", name, written)
+        for row in sorted(sentences, key=compute_harm, reverse=True)[:PRINTED_SENTENCES]
+        for name, written in ((MASK_NAMES[True], row.written), (MASK_NAMES[False], row.unmasked_written))
+    ]
+    title = TEXTS("writings.title", count=min(PRINTED_SENTENCES, len(sentences)))
+    return Table(TEXTS.list("writings.columns"), rows, title)
+
+
+def _list_sentence_exceptions(sentences: Sequence[SentenceRow]) -> Iterator[Text]:
+    total = len(sentences)
+    if count := sum(row.unmasked_loss >= row.loss for row in sentences):
+        yield TEXTS("exceptions.sentence_loss", count=count, total=total)
+    if count := sum(row.compute_right(row.unmasked_written) >= row.compute_right(row.written) for row in sentences):
+        yield TEXTS("exceptions.sentence_right", count=count, total=total)
+
+
+def _list_model_exceptions(packaged: Sequence[PackagedModelRow], trained: Sequence[TrainedModelRow]) -> Iterator[Text]:
+    causal, unmasked = packaged
+    pairs = [("tiny", unmasked.first_loss < causal.first_loss, causal.right, unmasked.right)]
+    masked_rows = [row for row in trained if row.is_causal]
+    open_rows = [row for row in trained if not row.is_causal]
+    for row, other in zip(masked_rows, open_rows, strict=True):
+        pairs.append((f"seed {row.seed}", other.loss < row.loss, row.right, other.right))
+    for name, has_lower_loss, right, open_right in pairs:
+        if not has_lower_loss:
+            yield TEXTS("exceptions.loss", name=name)
+        if open_right >= right:
+            yield TEXTS("exceptions.right", name=name, right=right, open_right=open_right)
+
+
+def _draw_maps(maps: Sequence[list[list[float]]], target: str | Path, language: str) -> Path:
+    titles = [MASK_NAMES[is_causal].select(language) for is_causal in (True, False)]
+    labels = list(EXAMPLE_TEXT)
+    title = TEXTS("picture").select(language)
+    return save_head_grid(
+        target, list(maps), labels, labels, titles=titles, title=title, axis_names=AXIS_NAMES[language]
+    )
 
 
 def _measure_packaged_model(

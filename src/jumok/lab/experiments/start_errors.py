@@ -16,8 +16,7 @@ from jumok.checkpoint import Loaded
 from jumok.models.speech import Speech
 from jumok.tasks.speech import Transcript, transcribe
 from jumok.tasks.speech.audio_window import POSITIONS_PER_SECOND
-from jumok.tasks.speech.word_times import align_words
-from jumok.tasks.speech.word_weights import Heads, WindowWeights, read_word_weights
+from jumok.tasks.speech.word_times import Heads, WindowWeights, align_words, read_word_weights
 
 from .timed_speech import TimedSpeech
 

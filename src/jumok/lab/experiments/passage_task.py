@@ -1,12 +1,14 @@
 """A task that needs one of many passages: each states one fact, and a question asks for one of them.
 
 A fact is two tokens, a name and a value ("Ada red"). Every passage also mentions other names without a value, so that a
-search for a name finds passages that do not answer the question.
+search for a name finds passages that do not answer the question. The search is BM25 (Robertson and Zaragoza 2009), by
+the package bm25s.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Int
@@ -45,11 +47,7 @@ class PassageBatch:
 
 
 def create_passages(count: int, passages: int, length: int, generator: torch.Generator) -> PassageBatch:
-    """Return random texts with a question each; no name has two facts.
-
-    Raises:
-        ArgumentError: If there are more passages than names, or a passage is too short.
-    """
+    """Return random texts with a question each; no name has two facts."""
     if not 1 <= passages <= NAMES or length < SHORTEST:
         raise ArgumentError(
             f"a text has 1 to {NAMES} passages of at least {SHORTEST} tokens, not {passages} x {length}"
@@ -77,3 +75,42 @@ def create_passages(count: int, passages: int, length: int, generator: torch.Gen
     names_in_question = names[rows, sources]
     questions = torch.stack([torch.full_like(names_in_question, ASK), names_in_question], -1)
     return PassageBatch(tokens, questions, values[rows, sources], sources)
+
+
+class PassageSearch:
+    """A search index of passages."""
+
+    def __init__(self, passages: Int[Tensor, "passage token"]) -> None:
+        try:
+            import bm25s
+        except ImportError:
+            raise ArgumentError('search needs bm25s; install it with: pip install "jumok[retrieval]"') from None
+        self._index: Any = bm25s.BM25()
+        self._index.index(_write_terms(passages), show_progress=False)
+
+    @property
+    def bytes(self) -> int:
+        """The size of the index in memory."""
+        return sum(array.nbytes for array in self._index.scores.values() if hasattr(array, "nbytes"))
+
+    def find(self, question: Int[Tensor, " token"], count: int) -> list[int]:
+        """Return the best passages, in the order of the text."""
+        numbers, _ = self._index.retrieve(_write_terms(question[None]), k=count, show_progress=False)
+        return sorted(int(number) for number in numbers[0])
+
+
+def select_found(batch: PassageBatch, count: int) -> tuple[Passages, float]:
+    """Return the passages that a search finds for each question, and the share of questions whose source is among
+    them.
+    """
+    hits = [
+        PassageSearch(passages).find(question, count)
+        for passages, question in zip(batch.passages, batch.questions, strict=True)
+    ]
+    numbers = torch.tensor(hits)
+    recall = (numbers == batch.sources[:, None]).any(1).double().mean()
+    return batch.passages[torch.arange(len(hits))[:, None], numbers], float(recall)
+
+
+def _write_terms(rows: Int[Tensor, "row token"]) -> list[list[str]]:
+    return [[str(token) for token in row] for row in rows.tolist()]

@@ -22,8 +22,13 @@ from jumok.attention import attend, score
 from jumok.attention.mask import Mask
 from jumok.fields import integer
 from jumok.layers import SinusoidalPositions
-from jumok.layers.embedding import make_embedding
-from jumok.layers.token_inputs import build_padding_mask, check_token_mask, check_tokens, compute_positions
+from jumok.layers.token_inputs import (
+    build_padding_mask,
+    check_token_mask,
+    check_tokens,
+    compute_positions,
+    make_embedding,
+)
 from jumok.models import Config, Model, Output
 from jumok.models.model import initialise_normal
 from jumok.tap import tap

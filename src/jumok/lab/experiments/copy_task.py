@@ -1,8 +1,8 @@
-"""The task of copying digits, for encoder-decoders: batches of one length each, and the share of correct tokens."""
+"""The task of copying digits, for encoder-decoders, and six of them with about the same number of parameters."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import torch
@@ -13,12 +13,18 @@ from torch.nn.functional import cross_entropy
 from jumok.data.batches.split import Split
 from jumok.data.datasets.toy_tasks import make_repetition_examples
 from jumok.models import Model
+from jumok.models.rnn_seq2seq import RNNSeq2Seq, RNNSeq2SeqConfig
+from jumok.models.transformer import Transformer, TransformerConfig
+
+from .convolutional_seq2seq import ConvolutionalConfig, ConvolutionalSeq2Seq
 
 Tokens = Int[Tensor, "example token"]
 KINDS = 10  # different digits; the next token id starts a target
 VOCABULARY = KINDS + 1
 START = KINDS
 POOL = 2000  # different training sequences of each length
+HEADS = 4  # of the Transformer with several heads
+LONGEST = 1024  # tokens that a Transformer reads; its sinusoids have no parameters
 
 
 class Accuracy(NamedTuple):
@@ -81,3 +87,37 @@ def _create_sequences(count: int, length: int, split: Split, seed: int) -> Token
 
 def _compute_share(is_right: Tensor) -> float:
     return float(is_right.double().mean())
+
+
+def _build_lstm(attention: str, width: int, embedding_width: int) -> Model:
+    return RNNSeq2Seq(
+        RNNSeq2SeqConfig(
+            vocabulary=VOCABULARY, embedding_width=embedding_width, width=width, attention=attention, start=START
+        )
+    )
+
+
+def _build_transformer(heads: int) -> Model:
+    return Transformer(
+        TransformerConfig(
+            vocabulary=VOCABULARY,
+            length=LONGEST,
+            width=48,
+            layers=2,
+            heads=heads,
+            hidden=96,
+            order="pre",
+            start=START,
+        )
+    )
+
+
+#: the untrained models, by name
+BUILDERS: dict[str, Callable[[], Model]] = {
+    "lstm": lambda: _build_lstm("none", 84, 48),
+    "bahdanau": lambda: _build_lstm("bahdanau", 62, 32),
+    "luong": lambda: _build_lstm("luong_general", 74, 52),
+    "cnn": lambda: ConvolutionalSeq2Seq(ConvolutionalConfig(vocabulary=VOCABULARY, width=58, layers=2, start=START)),
+    "single_head": lambda: _build_transformer(1),
+    "multi_head": lambda: _build_transformer(HEADS),
+}

@@ -32,9 +32,6 @@ class PassageReader(nn.Module):
         layers: The number of blocks of the prompt's stack, of fusion's encoder, and of fusion's decoder.
         window: "window": the number of keys of a query, its own position included.
         features: "linear": the number of random features of a head.
-
-    Raises:
-        ArgumentError: If the attention is unknown.
     """
 
     def __init__(self, attention: str, *, width: int, heads: int, layers: int, window: int, features: int) -> None:

@@ -1,1 +1,0 @@
-"""Experiment ``recurrence``: LSTMs with and without attention, a CNN and Transformers copy sequences."""

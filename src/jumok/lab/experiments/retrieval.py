@@ -1,0 +1,262 @@
+"""Experiment ``retrieval``: answer questions about long texts, by attention to all of it or to what a search finds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from jumok.draw import LinePanel, save_panel_row
+from jumok.errors import ArgumentError
+from jumok.lab.bilingual_text import Text, Texts
+from jumok.lab.cost.cost_report import format_bytes
+from jumok.lab.cost.measurements import FITTED
+from jumok.lab.result import Cell, Progress, Result, Table, count_steps
+
+from .passage_reader import ATTENTIONS
+from .passage_reading import (
+    FOUND,
+    MEASURED_SIZES,
+    TESTED,
+    TRAINED,
+    TRAINED_SIZES,
+    SearchCost,
+    WayCost,
+    WayQuality,
+    measure_quality,
+    measure_reading,
+)
+from .passage_task import VALUES
+
+TEXTS = Texts(__file__)
+LENGTHS = (1024, 2048, 4096, 8192, 16384)
+QUICK: dict[str, Any] = {"lengths": LENGTHS[:4], "runs": 1, "steps": 300}
+FULL: dict[str, Any] = {"lengths": LENGTHS, "runs": 3, "steps": 1000}
+CHANCE = 1 / VALUES
+THEORY = {"prompt": 2.0, "found": 0.0, "fusion": 1.0, "fusion found": 0.0, "window": 1.0, "linear": 1.0}
+DIFFERENT = 0.4  # a fitted exponent that differs more from the theory is reported; projections are O(n) in all ways
+LEARNED = 0.9  # share of right answers at the longest texts of the training
+LEAK = 0.1  # by how much a window may answer more than it can reach
+NAMES = TEXTS.group("ways", found=FOUND)
+
+
+def measure_retrieval(
+    lengths: Sequence[int] = LENGTHS[:4],
+    *,
+    runs: int = 1,
+    steps: int = 300,
+    questions: int = 200,
+    rounds: int = 3,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Result:
+    """Compare six ways to answer a question about a text of many passages: time, memory and right answers.
+
+    Args:
+        lengths: The numbers of tokens of the texts whose cost is measured, in increasing order.
+        runs: How many readers to train for each attention; each has its own seed.
+        questions: The number of held-out questions for each number of passages.
+    """
+    if min(runs, steps, questions) < 1:
+        raise ArgumentError("runs, steps and questions must be at least 1")
+    count_step = count_steps(len(lengths) * (rounds + 1) + len(ATTENTIONS) * runs * steps, progress)
+    costs, search = measure_reading(lengths, rounds=rounds, seed=seed, after_round=count_step)
+    quality, recall = measure_quality(range(seed, seed + runs), steps=steps, questions=questions, after_step=count_step)
+    reach = TRAINED_SIZES.create_reader("window").reach
+    assert reach is not None
+    return describe_retrieval(seed, tuple(lengths), costs, search, steps, TESTED, reach, quality, recall)
+
+
+def describe_retrieval(
+    seed: int,
+    lengths: tuple[int, ...],
+    costs: tuple[WayCost, ...],
+    search: SearchCost,
+    steps: int,
+    passages: tuple[int, ...],
+    reach: int,
+    quality: tuple[WayQuality, ...],
+    recall: tuple[float, ...],
+) -> Result:
+    """Say how the costs grow, what the search costs and misses, and what each way answers.
+
+    Args:
+        passages: The numbers of passages of the held-out texts.
+        reach: How many tokens before the last one the windows of all layers reach, in the trained reader.
+        recall: For each number of passages, the share of questions whose passage the search finds.
+    """
+    tables = [
+        _build_time_table(lengths, costs, search),
+        _build_memory_table(lengths, costs, search),
+        _build_quality_table(passages, quality, recall, steps),
+    ]
+    costs_by_way = {cost.way: cost for cost in costs}
+    shares = {row.way: row.average(passages[-1]) for row in quality}
+    sentences = [
+        *_explain_costs(lengths[-1], costs_by_way, search),
+        TEXTS("answers", most=passages[-1], found=FOUND, shares=shares, recall=recall[-1]),
+        TEXTS(
+            "window",
+            trained=TRAINED_SIZES,
+            reach=reach,
+            reached=reach / TRAINED_SIZES.passage,
+            shares=shares,
+            chance=CHANCE,
+        ),
+    ]
+    exceptions = [
+        *(
+            TEXTS("exceptions.exponent", name=NAMES[cost.way], longest=lengths[-1], cost=cost, theory=THEORY[cost.way])
+            for cost in costs
+            if abs(cost.exponent - THEORY[cost.way]) > DIFFERENT
+        ),
+        *_list_quality_exceptions({row.way: row for row in quality}, shares, passages[-1], reach, steps),
+    ]
+    numbers = {
+        "seed": seed,
+        "lengths": lengths,
+        "costs": costs,
+        "search": search,
+        "steps": steps,
+        "passages": passages,
+        "reach": reach,
+        "quality": quality,
+        "recall": recall,
+    }
+    draw = partial(_draw_ways, lengths, costs, passages, quality, recall)
+    return Result(numbers, tables, sentences, exceptions, draw)
+
+
+def _build_time_table(lengths: Sequence[int], costs: Sequence[WayCost], search: SearchCost) -> Table:
+    rows: list[Sequence[Cell]] = [
+        (NAMES[cost.way], *(f"{time:,.1f}" for time in cost.milliseconds), f"{cost.exponent:.2f}") for cost in costs
+    ]
+    rows += [
+        (TEXTS("rows.search"), *(f"{time:,.2f}" for time in search.question_milliseconds), ""),
+        (TEXTS("rows.index"), *(f"{time:,.1f}" for time in search.index_milliseconds), ""),
+    ]
+    sizes = MEASURED_SIZES
+    title = TEXTS(
+        "titles.times",
+        passage=sizes.passage,
+        layers=sizes.layers,
+        width=sizes.width,
+        heads=sizes.heads,
+        window=sizes.window,
+        fitted=FITTED,
+    )
+    return Table([*_name_lengths(lengths), TEXTS("columns.exponent")], rows, title)
+
+
+def _build_memory_table(lengths: Sequence[int], costs: Sequence[WayCost], search: SearchCost) -> Table:
+    weights = [format_bytes(4 * MEASURED_SIZES.heads * length**2) for length in lengths]
+    rows: list[Sequence[Cell]] = [(NAMES[cost.way], *map(format_bytes, cost.peak_bytes)) for cost in costs]
+    rows += [
+        (TEXTS("rows.index_size"), *map(format_bytes, search.index_bytes)),
+        (TEXTS("rows.weights"), *weights),
+    ]
+    return Table(_name_lengths(lengths), rows, TEXTS("titles.memory"))
+
+
+def _name_lengths(lengths: Sequence[int]) -> list[Text]:
+    return [TEXTS("columns.way"), *(Text(f"{length:,}", f"{length:,}") for length in lengths)]
+
+
+def _build_quality_table(
+    passages: Sequence[int], quality: Sequence[WayQuality], recall: Sequence[float], steps: int
+) -> Table:
+    least, most = min(TRAINED), max(TRAINED)
+    columns = [TEXTS("columns.passages", passages=count, new="*" * (count > most)) for count in passages]
+    rows: list[Sequence[Cell]] = []
+    for row in quality:
+        ends = [scores[TESTED.index(most)] for scores in row.right]
+        cells = [f"{row.average(count):.0%}" for count in passages]
+        rows.append((NAMES[row.way], *cells, f"{min(ends):.0%} - {max(ends):.0%}"))
+    rows.append((TEXTS("rows.recall"), *(f"{share:.0%}" for share in recall), ""))
+    title = TEXTS(
+        "titles.quality",
+        trained=TRAINED_SIZES,
+        steps=steps,
+        least=least,
+        most=most,
+        runs=len(quality[0].right),
+        chance=CHANCE,
+    )
+    return Table([TEXTS("columns.way"), *columns, TEXTS("columns.range")], rows, title)
+
+
+def _explain_costs(longest: int, costs: Mapping[str, WayCost], search: SearchCost) -> Iterator[Text]:
+    prompt, selected, fusion = (costs[way] for way in ("prompt", "found", "fusion"))
+    yield TEXTS(
+        "costs",
+        longest=longest,
+        prompt=prompt,
+        prompt_time=prompt.milliseconds[-1],
+        prompt_memory=format_bytes(prompt.peak_bytes[-1]),
+        found=FOUND,
+        found_time=selected.milliseconds[-1],
+        found_memory=format_bytes(selected.peak_bytes[-1]),
+        ratio=prompt.milliseconds[-1] / selected.milliseconds[-1],
+        search_time=search.question_milliseconds[-1],
+        index_time=search.index_milliseconds[-1],
+    )
+    exponents = [costs[way].exponent for way in ("fusion", "window", "linear")]
+    speedup = prompt.milliseconds[-1] / fusion.milliseconds[-1]
+    yield TEXTS("fusion", speedup=speedup, lowest=min(exponents), highest=max(exponents))
+
+
+def _list_quality_exceptions(
+    quality: Mapping[str, WayQuality], shares: Mapping[str, float], most: int, reach: int, steps: int
+) -> Iterator[Text]:
+    """Name readers that did not learn, searches that cost right answers, and a window that sees too far."""
+    usual = max(TRAINED)
+    for way in ("prompt", "fusion", "linear"):
+        share = quality[way].average(usual)
+        if share < LEARNED:
+            yield TEXTS("exceptions.not_learned", name=NAMES[way], share=share, passages=usual, steps=steps)
+    for way, baseline in (("found", "prompt"), ("fusion found", "fusion")):
+        share, without = shares[way], shares[baseline]
+        if share < without:
+            yield TEXTS("exceptions.missed", name=NAMES[way], passages=most, share=share, without=without)
+    reachable = min(1.0, reach / (TRAINED_SIZES.passage * most))
+    if shares["window"] > reachable + CHANCE + LEAK:
+        yield TEXTS("exceptions.leak", share=shares["window"], passages=most)
+
+
+def _draw_ways(
+    lengths: Sequence[int],
+    costs: Sequence[WayCost],
+    passages: Sequence[int],
+    quality: Sequence[WayQuality],
+    recall: Sequence[float],
+    target: str | Path,
+    language: str,
+) -> Path:
+    """Draw time and memory over the length of the text, and the right answers over its passages."""
+    labels = TEXTS.select("picture", language, most=max(TRAINED))
+    names = {way: name.select(language) for way, name in NAMES.items()}
+    times = {names[cost.way]: list(zip(lengths, cost.milliseconds, strict=True)) for cost in costs}
+    memory = {
+        names[cost.way]: [(length, size / 2**20) for length, size in zip(lengths, cost.peak_bytes, strict=True)]
+        for cost in costs
+    }
+    right = {names[row.way]: [(count, 100 * row.average(count)) for count in passages] for row in quality}
+    right[TEXTS("rows.recall").select(language)] = [
+        (count, 100 * share) for count, share in zip(passages, recall, strict=True)
+    ]
+    tokens = labels["tokens"]
+    panels = [
+        LinePanel(times, labels["time"], tokens, labels["milliseconds"], log_across=True, log_vertical=True),
+        LinePanel(memory, labels["memory"], tokens, "MB", log_across=True, log_vertical=True),
+        LinePanel(
+            right,
+            labels["right"],
+            labels["passages"],
+            "%",
+            log_across=True,
+            limits=(0.0, 103.0),
+            mark=max(TRAINED),
+        ),
+    ]
+    return save_panel_row(target, panels)

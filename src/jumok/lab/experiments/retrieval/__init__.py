@@ -1,1 +1,0 @@
-"""Experiment ``retrieval``: sparse attention, linear attention and retrieval, three ways past long contexts."""
