@@ -110,7 +110,7 @@ export interface CutAnswer {
 /** Ask {ask: "run", model, text, edits, generate, answer?}. `answer`: the prompt of that answer is read. `text` null: the input given at the start (an image, audio, a file). */
 export interface Run {
   run: number; // later asks name it; an ask for an older run fails with reason "outdated"
-  model: Model;
+  model: ShownModel;
   text: string | null; // of a prompt, its question; null: the input is not text
   source: string[]; // labels of the positions
   target: string[]; // labels of the decoder's positions; empty without decoder
@@ -132,7 +132,7 @@ export interface Run {
   seconds: number;
 }
 
-export interface Model {
+export interface ShownModel {
   name: string;
   family: string;
   parameters: number;

@@ -17,7 +17,7 @@ from page_client import PageClient
 import jumok
 from jumok.checkpoint import Loaded
 from jumok.tasks.labelled_input import prepare_input
-from jumok.tasks.speech.edited_transcript import hide_audio
+from jumok.tasks.speech.listening import hide_audio
 from jumok.web.model_list import list_models
 from jumok.web.session import Session, Start
 from speech.small_speech import TONE_SECONDS, play_tones, save_listener, train_listener, write_wav

@@ -20,8 +20,8 @@ from jumok.data.images.preparation import Preparation
 from jumok.data.tokenizers.tokenizer import Tokenizer
 from jumok.models import Model
 from jumok.models.captioner import Captioner, CaptionerConfig
-from jumok.models.images.swin import Swin, SwinConfig
-from jumok.models.images.vit import ViT, ViTConfig
+from jumok.models.swin import Swin, SwinConfig
+from jumok.models.vit import ViT, ViTConfig
 from jumok.web.session import Session, Start
 from transformers_folders import write_folder
 

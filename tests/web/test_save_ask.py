@@ -19,12 +19,12 @@ def test_saved_file_holds_what_was_measured() -> None:
     assert plain_body == body == {"name": "jumok-tiny.html"}
     assert plain.lower().startswith(b"<!doctype html>") and content.lower().startswith(b"<!doctype html>")
     inspection = session.get_inspection(client.receive)
-    assert inspection is not None and inspection.kinds is not None and list(inspection.effects) == ["edges"]
+    assert inspection is not None and inspection.clean.kinds and list(inspection.clean.effects) == ["edges"]
     client.ask("run", model="tiny", text="the cat sat; the cat", edits=[{"edit": "Ablate", "layer": 1}])
     later = session.get_inspection(client.receive)
-    assert later is not None and later.kinds == inspection.kinds and later.number != inspection.number
+    assert later is not None and later.clean.kinds == inspection.clean.kinds and later.number != inspection.number
     client.ask("run", model="tiny", text="another text", edits=[])
-    assert session.get_inspection(client.receive).kinds is None
+    assert session.get_inspection(client.receive).clean.kinds is None
     run = client.ask("run", model="tiny", text="the cat sat; the cat", edits=[])["run"]
     assert len(content) > len(plain) + 1000  # kinds and 64 effects
     assert client.fail("save", run=run, selection={"site": 9, "head": 0}).reason == "invalid"

@@ -14,6 +14,7 @@ from jumok import tap
 from jumok.lens.lens import Lens
 from jumok.web import session as session_module
 from jumok.web.inspection import Inspection
+from jumok.web.messages import Run, Selection
 from jumok.web.session import Session, Start
 
 TEXT = "the cat sat; the cat"
@@ -132,14 +133,14 @@ def test_newer_run_replaces_the_running_and_waiting_ones(client, monkeypatch) ->
 def test_replaced_run_leaves_the_one_that_the_client_knows(client, monkeypatch) -> None:
     number = client.ask("run", model="tiny", text=TEXT, edits=[])["run"]
     is_finished, may_go_on = threading.Event(), threading.Event()
-    to_json = Inspection.to_json
+    describe = Inspection.describe
 
-    def write_slowly(inspection: Inspection) -> dict:
+    def write_slowly(inspection: Inspection) -> Run:
         is_finished.set()
         assert may_go_on.wait(60)
-        return to_json(inspection)
+        return describe(inspection)
 
-    monkeypatch.setattr(Inspection, "to_json", write_slowly)
+    monkeypatch.setattr(Inspection, "describe", write_slowly)
     replaced = client.begin("run", model="tiny", text="replaced", edits=[])
     assert is_finished.wait(60)
     invalid = client.begin("run", model="tiny", text="", edits=[])
@@ -224,14 +225,14 @@ def test_state_travels_both_ways(client) -> None:
     client.session.watch(changes.append)
     hello = client.ask("hello")
     assert hello["edits"] == [] and hello["text"] == TEXT
-    client.session.push(edits=(Ablate(layer=0, head=1),), selection={"site": 1, "head": 0, "query": None, "key": None})
+    client.session.push(edits=(Ablate(layer=0, head=1),), selection=Selection(1, 0))
     client.ask("select", selection={"site": 0, "head": 1, "query": 3, "key": 2})
     client.ask("run", model="tiny", text="typed", edits=[Ablate(layer=1).to_json()])
     edit = Ablate(layer=0, head=1).to_json()
     assert client.states == [{"edits": [edit], "selection": {"site": 1, "head": 0, "query": None, "key": None}}]
     assert client.ask("hello")["edits"] == [edit]
     assert changes == [
-        {"selection": {"site": 0, "head": 1, "query": 3, "key": 2}},
+        {"selection": Selection(0, 1, 3, 2)},
         {"edits": [Ablate(layer=1).to_json()], "text": "typed"},
     ]
 

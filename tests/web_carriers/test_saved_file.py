@@ -22,6 +22,7 @@ from jumok.errors import ArgumentError
 from jumok.lens import Capture, Edit, KnockOut, Lens, Remask, Scale
 from jumok.models.gpt import GPT, GPTConfig
 from jumok.web import saved_maps
+from jumok.web.messages import Selection
 from jumok.web.saved_file import save_html
 from jumok.web.saved_maps import Blob, describe_mask
 from jumok.web.session import Start
@@ -63,7 +64,7 @@ def edited_page(tmp_path_factory: pytest.TempPathFactory) -> SavedPage:
 
 @pytest.fixture(scope="module")
 def clean_page(tmp_path_factory: pytest.TempPathFactory) -> SavedPage:
-    return save(tmp_path_factory.mktemp("clean"), "tiny", HOSTILE_TEXT, selection=SELECTION, language="ko")
+    return save(tmp_path_factory.mktemp("clean"), "tiny", HOSTILE_TEXT, selection=Selection(**SELECTION), language="ko")
 
 
 def test_a_short_capture_is_stored_exactly_with_both_sides(edited_page: SavedPage) -> None:

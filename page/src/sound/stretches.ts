@@ -3,7 +3,7 @@
 import type { Edit, Run, Site } from "../protocol";
 
 /** Positions that hear something of a stretch: a position hears the audio 32.5 ms before and after its moment, through
- * the spectrogram and the convolutions, as `hide_audio` in jumok/tasks/speech/edited_transcript.py says. */
+ * the spectrogram and the convolutions, as `hide_audio` in jumok/tasks/speech/listening.py says. */
 const [BEFORE, AFTER] = [1, 2];
 
 export interface Stretch {

@@ -13,7 +13,7 @@ import torch
 from jumok.checkpoint import Loaded
 from jumok.errors import ArgumentError
 from jumok.lens import Capture, Edit
-from jumok.lens.effects.answer import Answer, extract_answer
+from jumok.lens.effects.metrics import Answer, extract_answer
 from jumok.lens.reuse import read_versions
 from jumok.lens.run_progress import RunProgress
 from jumok.models import Model
@@ -21,8 +21,9 @@ from jumok.tap import Listener, listen
 from jumok.tasks.labelled_input import LabelledInput
 
 from .answers import predictions
-from .answers.predictions import Predictions
+from .answers.predictions import Kind, Predictions
 from .answers.site_maps import SiteMap, build_site_maps
+from .messages import Effects, Kinds
 from .opened_model import OpenedModel
 
 KEPT = ("value", "output")  # what the steps of a head need besides queries and keys
@@ -34,21 +35,17 @@ Progress = Callable[[int, int, str], None]  # finished steps, all steps (0: not 
 _serial_numbers = itertools.count()
 
 
-@dataclass(frozen=True)
+@dataclass
 class Pass:
-    """One forward pass.
-
-    Attributes:
-        maps: The maps of its attentions, in execution order.
-        measured: What the page asked about it and received: "kinds" of heads, effects of "heads" and of "edges".
-    """
+    """One forward pass, with the maps of its attentions in execution order, and what was measured on it."""
 
     serial: int
     capture: Capture
     maps: list[SiteMap]
     predictions: Predictions
-    kind: str
-    measured: dict[str, dict[str, Any]] = field(default_factory=dict)
+    kind: Kind
+    kinds: Kinds | None = None
+    effects: dict[str, Effects] = field(default_factory=dict)  # of "heads" or "edges"
 
 
 def get_clean_pass(opened: OpenedModel, labelled: LabelledInput, progress: Progress) -> Pass:
@@ -68,13 +65,7 @@ def get_clean_pass(opened: OpenedModel, labelled: LabelledInput, progress: Progr
 def run_pass(
     opened: OpenedModel, labelled: LabelledInput, edits: Sequence[Edit], progress: Progress, clean: Pass | None
 ) -> Pass:
-    """Run the model once, and describe its predictions. Blocks before the first edit are those of the clean pass.
-
-    Args:
-        edits: The edits; none for the clean pass.
-        progress: Called with the finished and all steps and the stage.
-        clean: The clean pass of the same input; None if this is the clean pass.
-    """
+    """Run the model once, and describe its predictions. Blocks before the first edit are those of the clean pass."""
     lens = opened.lens
     length = max(tensor.shape[1] for tensor in labelled.inputs) if labelled.tokens else len(labelled.source)
     settings: dict[str, Any] = {**lens.facts.build_no_cache_arguments(), **labelled.named}
@@ -112,12 +103,7 @@ def _can_keep(opened: OpenedModel, settings: dict[str, Any], progress: Progress)
 
 @contextlib.contextmanager
 def watch_taps(check: Callable[[], None]) -> Iterator[None]:
-    """Call a function at every attention that a model computes while the context is open.
-
-    Args:
-        check: The function; an exception that it raises stops the model.
-    """
-
+    """Call a function at every attention that a model computes; an exception that it raises stops the model."""
     with listen(_TapWatcher(check)):
         yield
 
@@ -138,7 +124,7 @@ class _TapWatcher(Listener):
         return tapped
 
 
-def _describe_predictions(opened: OpenedModel, labelled: LabelledInput, capture: Capture) -> tuple[str, Predictions]:
+def _describe_predictions(opened: OpenedModel, labelled: LabelledInput, capture: Capture) -> tuple[Kind, Predictions]:
     """Return what kind of prediction a model makes, and its predictions."""
     model, loaded = opened.model, opened.loaded
     try:

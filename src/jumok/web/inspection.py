@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 
@@ -13,20 +12,21 @@ from jumok.data.tokenizers.token_labels import label_tokens
 from jumok.errors import ArgumentError
 from jumok.lens import Edit
 from jumok.lens.huggingface.router import EDITABLE
+from jumok.lens.sites import SOURCE, TARGET, AxisSides
 from jumok.tasks.labelled_input import LabelledInput
-from jumok.tasks.speech.edited_transcript import transcribe_with_edits
+from jumok.tasks.speech.listening import transcribe_with_edits
 
+from . import messages
+from .answered_prompt import AnsweredPrompt
 from .answers import predictions
-from .answers.first_selection import choose_selection
-from .answers.picture import Picture, draw_picture
+from .answers.input_media import Picture, Sound, draw_picture, get_sound
 from .answers.site_maps import SiteMap, describe_sites
-from .answers.sound import Sound, get_sound
 from .forward_pass import Pass, Progress, get_clean_pass, run_pass, watch_taps
 from .opened_model import OpenedModel
 from .page_edits import locate_edits_in_windows
-from .questions.answered_prompt import AnsweredPrompt
 
 FIRST_SELECTION = "first selection"  # under which an opened model keeps it
+MAX_SELECTED_KEYS = 4096  # the rows of longer inputs would delay the first picture
 
 
 @dataclass
@@ -65,29 +65,12 @@ class Inspection:
     seconds: float = 0.0
 
     @property
-    def kinds(self) -> dict[str, Any] | None:
-        """The kinds of the heads, as the page received them; None before it asked."""
-        return self.clean.measured.get("kinds")
-
-    @property
-    def effects(self) -> dict[str, dict[str, Any]]:
-        """The effects that were measured, as the page received them, by "heads" or "edges"."""
-        return {over: self.clean.measured[over] for over in ("heads", "edges") if over in self.clean.measured}
-
-    @property
     def sites(self) -> list[str]:
         """The names of the attentions, in execution order."""
         return self.clean.capture.sites.names
 
     def get_pass(self, show: str) -> Pass:
-        """Return the clean or the edited pass.
-
-        Args:
-            show: "clean" or "edited".
-
-        Raises:
-            ArgumentError: If there are no edits.
-        """
+        """Return the clean or the edited pass."""
         if show == "clean":
             return self.clean
         if self.edited is None:
@@ -95,29 +78,17 @@ class Inspection:
         return self.edited
 
     def get_maps(self, show: str, site: int) -> list[SiteMap]:
-        """Return the maps of an attention: those of one pass, or for a difference of the clean and the edited pass.
-
-        Args:
-            show: "clean", "edited" or "difference".
-        """
+        """Return the maps of an attention: those of one pass, or for a difference of both."""
         shown = ("clean", "edited") if show == "difference" else (show,)
         return [self.get_pass(name).maps[site] for name in shown]
 
     def list_serials(self, show: str) -> tuple[int, ...]:
-        """Return the serial numbers of the passes that a map is computed from.
-
-        Args:
-            show: "clean", "edited" or "difference".
-        """
+        """Return the serial numbers of the passes that a map is computed from."""
         shown = ("clean", "edited") if show == "difference" else (show,)
         return tuple(self.get_pass(name).serial for name in shown)
 
     def count_positions(self, sequence: str) -> int:
-        """Return the number of positions of a sequence, by the attentions that read it.
-
-        Args:
-            sequence: "source" or "target".
-        """
+        """Return the number of positions of the source or the target, by the attentions that read it."""
         capture = self.clean.capture
         counts = [0]
         for site, site_map in zip(self.sites, self.clean.maps, strict=True):
@@ -140,65 +111,105 @@ class Inspection:
         row, column = row * first.patch[0] // layout.patch[0], column * first.patch[1] // layout.patch[1]
         return len(layout.prefix) + row * layout.grid[1] + column
 
-    def to_json(self) -> dict[str, Any]:
+    def describe(self) -> messages.Run:
         """Return the inspection as the page receives it."""
-        edited = self.edited
-        change = (
-            None if edited is None else predictions.measure_change(self.clean.predictions.last, edited.predictions.last)
-        )
-        clean_rows, edited_rows = self.clean.predictions.rows, None
+        clean, edited = self.clean.predictions, None if self.edited is None else self.edited.predictions
+        clean_rows, edited_rows = clean.rows, None
         if edited is not None:
-            clean_rows, edited_rows = predictions.share_candidates(self.clean.predictions, edited.predictions)
+            clean_rows, edited_rows = predictions.share_candidates(clean, edited)
         grids = {} if self.picture is None else self.picture.describe_grids()
-        return {
-            "run": self.number,
-            "model": self._describe_model(),
-            "text": self.text,
-            "source": self.labelled.source,
-            "target": self.labelled.target,
-            "image": None if self.picture is None else self.picture.to_json(),
-            "audio": None if self.sound is None else self.sound.to_json(self.sites),
-            "answer": self.labelled.answer,
-            "edited_answer": self.edited_answer,
-            "generated": self.generated,
-            "answered": None if self.answered is None else self.answered.to_json(),
-            "unknown": list(self.labelled.unknown_words),
-            "notes": self.notes,
-            "sites": describe_sites(self.clean.capture, self.clean.maps, grids),
-            "edits": [edit.to_json() for edit in self.edits],
-            "clean": clean_rows,
-            "edited": edited_rows,
-            "change": change,
-            "first_selection": self._choose_selection(),
-            "seconds": self.seconds,
-        }
+        return messages.Run(
+            run=self.number,
+            model=self._describe_model(),
+            text=self.text,
+            source=self.labelled.source,
+            target=self.labelled.target,
+            image=None if self.picture is None else self.picture.describe(),
+            audio=None if self.sound is None else self.sound.describe(self.sites),
+            answer=self.labelled.answer,
+            edited_answer=self.edited_answer,
+            answered=None if self.answered is None else self.answered.describe(),
+            generated=self.generated,
+            unknown=list(self.labelled.unknown_words),
+            notes=self.notes,
+            sites=describe_sites(self.clean.capture, self.clean.maps, grids),
+            edits=[messages.Edit(edit.to_json()) for edit in self.edits],
+            clean=clean_rows,
+            edited=edited_rows,
+            first_selection=self._get_first_selection(),
+            change=None if edited is None else predictions.measure_change(clean.last, edited.last),
+            seconds=self.seconds,
+        )
 
-    def _choose_selection(self) -> dict[str, Any] | None:
+    def _get_first_selection(self) -> messages.Selection | None:
         """Return the head to show first; reading a row of every head takes longer than an edit of a small model."""
         stored = self.opened.kept_results.get(FIRST_SELECTION)
         if stored is None or stored[0] != self.clean.serial:
-            stored = self.clean.serial, choose_selection(self)
+            stored = self.clean.serial, _choose_selection(self)
             self.opened.kept_results[FIRST_SELECTION] = stored
-        selection: dict[str, Any] | None = stored[1]
+        selection: messages.Selection | None = stored[1]
         return selection
 
-    def _describe_model(self) -> dict[str, Any]:
+    def _describe_model(self) -> messages.ShownModel:
         opened, capture = self.opened, self.clean.capture
         support = opened.lens.support
-        is_editable = support is None or support.level == EDITABLE
         sides = [capture.sites.get_sides(site) for site in capture.sites.names]
-        return {
-            "name": opened.name,
-            "family": opened.loaded.family,
-            "parameters": sum(parameter.numel() for parameter in opened.model.parameters()),
-            "layers": sum(side.queries == side.keys for side in sides),
-            "heads": sum(site_map.heads for site_map in self.clean.maps),
-            "is_editable": is_editable,
-            "reason": "" if support is None else support.reason,
-            "predicts": self.clean.kind,
-            "has_tokenizer": (opened.loaded.tokenizer is not None and opened.reads == "text")
-            or opened.reads == "numbers",
-        }
+        has_tokenizer = opened.loaded.tokenizer is not None and opened.reads == "text"
+        return messages.ShownModel(
+            name=opened.name,
+            family=opened.loaded.family,
+            parameters=sum(parameter.numel() for parameter in opened.model.parameters()),
+            layers=sum(side.queries == side.keys for side in sides),
+            heads=sum(site_map.heads for site_map in self.clean.maps),
+            is_editable=support is None or support.level == EDITABLE,
+            reason="" if support is None else support.reason,
+            predicts=self.clean.kind,
+            has_tokenizer=has_tokenizer or opened.reads == "numbers",
+        )
+
+
+def _choose_selection(inspection: Inspection) -> messages.Selection | None:
+    """Return the head whose last row has the largest weight on a key other than the first one and the query itself.
+
+    Most heads put most of their weight on the first token (an attention sink) or on the token itself, so the last head
+    of a model is rarely a good first picture. Of a model that answers, a cross-attention is shown; of one that reads
+    audio, the head that follows it in time with the largest weight for the first word. None: the input is too long.
+
+    """
+    if inspection.sound is not None and inspection.sound.words:
+        return _choose_timing_head(inspection, inspection.sound)
+    sites = inspection.clean.capture.sites
+    # the first position of an image is its class token
+    query_index = 0 if inspection.picture is not None and not sites.has_target else -1
+    best: messages.Selection | None = None
+    largest = 0.0
+    for index, (site, site_map) in enumerate(zip(inspection.sites, inspection.clean.maps, strict=True)):
+        sides = sites.get_sides(site)
+        is_shown = sides == AxisSides(TARGET, SOURCE) if sites.has_target else sides.queries == SOURCE
+        if not is_shown or site_map.keys > MAX_SELECTED_KEYS:
+            continue
+        query = query_index % site_map.queries
+        for head in range(site_map.heads):
+            row = site_map.read_tile(head, slice(query, query + 1), slice(0, site_map.keys))[0].clone()
+            if sides.keys == sides.queries:
+                row[0] = row[query] = 0
+            weight, key = row.max(0)
+            if float(weight) > largest:
+                largest = float(weight)
+                best = messages.Selection(index, head, query, int(key))
+    return best
+
+
+def _choose_timing_head(inspection: Inspection, sound: Sound) -> messages.Selection:
+    """Return the head that listens most sharply when the first word is written."""
+    query = sound.words[0].rows.start
+    rows = {}
+    for site, head in sound.heads:
+        index = inspection.sites.index(site)
+        site_map = inspection.clean.maps[index]
+        rows[index, head] = site_map.read_tile(head, slice(query, query + 1), slice(0, sound.positions))[0]
+    (site_index, head), row = max(rows.items(), key=lambda item: float(item[1].max()))
+    return messages.Selection(site_index, head, query, int(row.argmax()))
 
 
 def inspect_model(
@@ -218,12 +229,9 @@ def inspect_model(
     Args:
         text: The text; None is the input of the start.
         generate: How many tokens to generate under the edits before; 0 for none.
-        progress: Called with the finished and all steps and the stage; an exception that it raises stops the run.
+        progress: An exception that it raises stops the run.
         begin: Of a recording, the second at which the part that the model reads begins.
-        answered: A prompt and its answer, which the model reads instead of the text; None reads the text.
-
-    Raises:
-        JumokError: If the input or an edit does not fit the model.
+        answered: A prompt and its answer, which the model reads instead of the text.
     """
     started_at = time.perf_counter()
     progress(0, 0, "reading")

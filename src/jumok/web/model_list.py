@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,12 @@ from jumok.defaults import INCLUDED_MODELS, LOADABLE_MODELS
 from jumok.errors import JumokError
 from jumok.files import read_limited
 
+from .messages import Reads
+
 RUNS_FOLDER = "runs"
 MAX_RUNS = 50  # training runs in the list, the newest first
 MAX_CONFIG_BYTES = 1_000_000
-#: what the families read that do not read text; importing the families would import torch
-FAMILY_READS = {"vit": "image", "swin": "image", "captioner": "image", "numeric": "numbers", "speech": "audio"}
+DECLARATION = re.compile(r'^    family = "(\w+)"\n(?:    .*\n)*?    reads = "(\w+)"$', re.MULTILINE)
 AUDIO_MODELS = ("whisper-tiny-en",)  # of the catalogue
 TITLES = {"tiny": "tiny (bytes, 2 layers)", "translator": "translator (Korean, English)"}
 START_TITLE = "model of this notebook"
@@ -25,29 +28,16 @@ START_TITLE = "model of this notebook"
 
 @dataclass(frozen=True)
 class ListedModel:
-    """A model that the page can choose.
-
-    Attributes:
-        reads: "text", "image", "audio" or "numbers".
-        source: What is opened: a catalogue name, the path of a folder or file, or a model.
-    """
+    """A model that the page can choose; ``source`` is a catalogue name, the path of a folder or file, or a model."""
 
     name: str
     title: str
-    reads: str
+    reads: Reads
     source: Any
-
-    def to_json(self) -> dict[str, str]:
-        """Return the entry as the page receives it."""
-        return {"name": self.name, "title": self.title, "reads": self.reads}
 
 
 def list_models(start: Any) -> dict[str, ListedModel]:
-    """Return the models by name: the start model first, then those of the package, the catalogue and ./runs.
-
-    Args:
-        start: The model to show first: a name, a path, or a model.
-    """
+    """Return the models by name: the start model first, then those of the package, the catalogue and ./runs."""
     models = [_describe_start(start)]
     models += [ListedModel(name, TITLES[name], "text", name) for name in INCLUDED_MODELS]
     models += [
@@ -76,20 +66,31 @@ def _name_class(model: Any) -> str:
     return type(getattr(model, "model", model) if hasattr(model, "tokenizer") else model).__name__
 
 
-def _read_kind_of_object(model: Any) -> str:
+def _read_kind_of_object(model: Any) -> Reads:
     """Return what a model or a loaded model reads, as far as it says."""
     for owner in (model, getattr(model, "model", None)):
         reads = getattr(owner, "reads", None)
         if isinstance(reads, str):
-            return _simplify_kind(reads)
+            return simplify_reads(reads)
     return "image" if getattr(model, "main_input_name", "input_ids") == "pixel_values" else "text"
 
 
-def _simplify_kind(reads: str) -> str:
-    return {"regions": "image", "text": "text", "numbers": "numbers", "audio": "audio"}.get(reads, "image")
+def simplify_reads(reads: str) -> Reads:
+    """Return what the page calls it: regions and the inputs of other models of transformers are images."""
+    names: dict[str, Reads] = {"text": "text", "numbers": "numbers", "audio": "audio"}
+    return names.get(reads, "image")
 
 
-def _read_kind_of_name(name: str) -> str:
+@cache
+def read_declarations() -> dict[str, str]:
+    """Return what each family declares to read, from the source of its class: importing it would import torch."""
+    sources = sorted((Path(__file__).parent.parent / "models").rglob("*.py"))
+    return {
+        family: reads for path in sources for family, reads in DECLARATION.findall(path.read_text(encoding="utf-8"))
+    }
+
+
+def _read_kind_of_name(name: str) -> Reads:
     return "audio" if name in AUDIO_MODELS else "text"
 
 
@@ -122,7 +123,7 @@ def _find_config(folder: Path) -> Path | None:
     return max(folder.glob("checkpoints/step-*/config.json"), default=None)
 
 
-def _read_kind_of_folder(folder: Path) -> str:
+def _read_kind_of_folder(folder: Path) -> Reads:
     """Return what the model in a folder reads, by its config.json; "text" if that cannot be read."""
     try:
         path = _find_config(folder)
@@ -135,7 +136,7 @@ def _read_kind_of_folder(folder: Path) -> str:
         return "text"
     family = config.get("family")
     if isinstance(family, str):
-        return FAMILY_READS.get(family, "text")
+        return simplify_reads(read_declarations().get(family, "text"))
     if config.get("model_type") == "whisper":
         return "audio"
     return "image" if "image_size" in config or "vision_config" in config else "text"

@@ -12,6 +12,8 @@ from jumok.lens.edits.edit_types import as_tuple
 
 from .answers.site_maps import SiteMap, WindowMap
 
+MAX_EDIT_TEXT = 1_000  # characters of a mask expression, or of the name of a layer
+
 
 def read_page_edits(edits: Sequence[dict[str, Any]], start_edits: Sequence[Edit] = ()) -> tuple[Edit, ...]:
     """Return edits from their JSON objects, which are not trusted.
@@ -25,6 +27,9 @@ def read_page_edits(edits: Sequence[dict[str, Any]], start_edits: Sequence[Edit]
     """
     converted = []
     for number, edit in enumerate(edits, 1):
+        for name in ("mask", "layer"):
+            if isinstance(edit.get(name), str) and len(edit[name]) > MAX_EDIT_TEXT:
+                raise ArgumentError(f"edit {number}: {name} has more than {MAX_EDIT_TEXT:,} characters")
         start_edit = next((candidate for candidate in start_edits if candidate.to_json() == edit), None)
         try:
             converted.append(Edit.from_json(edit) if start_edit is None else start_edit)

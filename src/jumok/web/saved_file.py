@@ -8,38 +8,43 @@ from __future__ import annotations
 
 import base64
 import gzip
-import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import suppress
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from jumok import __version__
+from jumok.defaults import LANGUAGES
 from jumok.errors import ArgumentError
 from jumok.files import write_atomically
 from jumok.lens import Edit
 
-from . import ask_fields
-from .answers.head_facts import classify_heads
+from . import messages
+from .answers.head_measures import describe_kinds
 from .answers.head_steps import describe_steps
+from .answers.input_media import read_listening
 from .answers.python_code import write_code
-from .answers.sound import read_listening
+from .asks import MAX_TEXT
 from .forward_pass import Pass, Progress
 from .inspection import Inspection, inspect_model
-from .model_list import list_models
+from .messages import Selection
+from .model_list import list_models, simplify_reads
 from .opened_model import open_listed_model
 from .page_edits import read_page_edits
 from .saved_maps import MAX_LONG_BYTES, ROUNDED, Blob, MapStore
 from .session import Start
+from .wire import encode_json
 
 FORMAT = 1
 MAX_CLASSIFIED_POSITIONS = 1024  # with more, classifying the heads of a model of 100 million parameters takes minutes
 MAX_STEP_POSITIONS = 64
 MAX_STEP_BYTES = 4_000_000  # of all computations as JSON, before compression
 STORED_ASKS = ("hello", "select", "cancel", "thumbnails", "tiles", "values", "line", "code")
-LANGUAGES = ("en", "ko")
 
 PAGE = """<!doctype html>
 <html lang="en">
@@ -60,8 +65,6 @@ PAGE = """<!doctype html>
 </body>
 </html>
 """
-
-Selection = dict[str, int | None]
 
 
 def save_html(
@@ -102,11 +105,11 @@ def save_html(
     edits = [edit if isinstance(edit, Edit) else read_page_edits([edit])[0] for edit in start.edits]
     inspection = inspect_model(opened, 1, None, start.text, edits, 0, report, begin=start.begin)
     selection = _choose_selection(inspection, start.selection, layer, head)
+    _classify(inspection, report)
     content = build_html(
         inspection,
         selection=selection,
         language=start.language,
-        kinds=_classify(inspection, report),
         max_bytes=max_bytes,
         progress=report,
     )
@@ -118,26 +121,21 @@ def build_html(
     inspection: Inspection,
     *,
     selection: Selection | None = None,
-    language: str | None = None,
-    kinds: dict[str, Any] | None = None,
-    effects: Sequence[dict[str, Any]] = (),
+    language: messages.Language | None = None,
     max_bytes: int = MAX_LONG_BYTES,
     progress: Progress | None = None,
 ) -> bytes:
-    """Return the HTML file of a run.
+    """Return the HTML file of a run, with the kinds and effects that were measured.
 
     Args:
-        selection: Where the user is: site, head, query and key.
-        language: "en" or "ko"; None lets the browser decide.
-        kinds: The kinds of all heads, as the page receives them; None stores none, as classifying takes long.
-        effects: Effects that were measured, as the page receives them.
         max_bytes: The largest number of bytes, before compression, for the maps of an input whose maps do not all fit.
-        progress: Called with the finished and all steps and the stage; an exception that it raises stops the work.
+        progress: An exception that it raises stops the work.
     """
-    report = progress or _report_nothing
+    report = progress or (lambda done, total, stage: None)
+    kinds, effects = inspection.clean.kinds, list(inspection.clean.effects.values())
     blob = Blob()
     store = MapStore(inspection, blob, max_bytes)
-    first = (0, 0) if selection is None else (int(selection["site"] or 0), int(selection["head"] or 0))
+    first = (0, 0) if selection is None else (selection.site, selection.head)
     passes: dict[str, Pass | None] = {"clean": inspection.clean, "edited": inspection.edited}
 
     report(0, store.total, "computing")
@@ -154,15 +152,16 @@ def build_html(
     can += ["effect"] if effects else []
     can += ["audio", "listening"] if inspection.sound is not None else []
     picture = inspection.picture
-    run = inspection.to_json()
+    run = inspection.describe()
+    run.notes = [*run.notes, *_explain_limits(store)]
     index = {
         "format": FORMAT,
         "hello": _describe_file(inspection, can, selection, language),
-        "run": {**run, "notes": [*run["notes"], *_explain_limits(store)]},
+        "run": run,
         "image": None if picture is None else blob.add(picture.png),
         "audio": _store_sound(inspection, blob),
         "kinds": kinds,
-        "effects": list(effects),
+        "effects": effects,
         "code": write_code(inspection, selection),
         "thumbnails": thumbnails,
         "maps": maps,
@@ -171,36 +170,27 @@ def build_html(
     return _assemble(index, blob, inspection.opened.name)
 
 
-def _report_nothing(done: int, total: int, stage: str) -> None:
-    """Ignore the progress."""
-
-
 def _choose_selection(
     inspection: Inspection, selection: Selection | None, layer: int | str | None, head: int | None
 ) -> Selection | None:
     """Return where the page begins; a layer and a head replace those of the selection."""
     if layer is None and head is None:
         return selection
-    start: Selection = selection or {"site": 0, "head": 0, "query": None, "key": None}
-    site = (
-        int(start["site"] or 0) if layer is None else inspection.sites.index(inspection.clean.capture.sites.find(layer))
-    )
-    chosen = int(start["head"] or 0) if head is None else head
+    start = selection or Selection(0, 0)
+    site = start.site if layer is None else inspection.sites.index(inspection.clean.capture.sites.find(layer))
+    chosen = start.head if head is None else head
     heads = inspection.clean.maps[site].heads
     if not 0 <= chosen < heads:
         raise ArgumentError(f"{inspection.sites[site]} has {heads} heads, counted from 0; {chosen} is not one of them")
-    return {**start, "site": site, "head": chosen}
+    return Selection(site, chosen, start.query, start.key)
 
 
-def _classify(inspection: Inspection, report: Progress) -> dict[str, Any] | None:
-    """Return the kinds of all heads; None if the input is long, or the model cannot be classified."""
+def _classify(inspection: Inspection, report: Progress) -> None:
+    """Find the kinds of all heads, unless the input is long or the model cannot be classified."""
     longest = max(max(site_map.queries, site_map.keys) for site_map in inspection.clean.maps)
-    if longest > MAX_CLASSIFIED_POSITIONS:
-        return None
-    try:
-        return {"heads": classify_heads(inspection, report)}
-    except ArgumentError:
-        return None
+    if longest <= MAX_CLASSIFIED_POSITIONS:
+        with suppress(ArgumentError):
+            inspection.clean.kinds = describe_kinds(inspection, report)
 
 
 def _store_steps(passes: dict[str, Pass | None], blob: Blob) -> dict[str, list[dict[str, Any]] | None]:
@@ -218,15 +208,18 @@ def _store_steps(passes: dict[str, Pass | None], blob: Blob) -> dict[str, list[d
             heads, sentences = [], {}
             for head in range(site_map.heads):
                 try:
-                    rows = [describe_steps(shown, site, head, query, "en") for query in range(site_map.queries)]
+                    rows = [
+                        msgspec.to_builtins(describe_steps(shown, site, head, query, "en"))
+                        for query in range(site_map.queries)
+                    ]
                     sentences = {
-                        language: describe_steps(shown, site, head, 0, language)["sentences"] for language in LANGUAGES
+                        language: describe_steps(shown, site, head, 0, language).sentences for language in LANGUAGES
                     }
                 except ArgumentError:  # the attention has another form
                     return steps
                 for row in rows:
                     del row["sentences"]
-                heads.append(_write_json(rows))
+                heads.append(encode_json(rows))
                 size += len(heads[-1])
                 if size > MAX_STEP_BYTES:
                     return steps
@@ -251,23 +244,22 @@ def _store_sound(inspection: Inspection, blob: Blob) -> dict[str, Any] | None:
 
 
 def _describe_file(
-    inspection: Inspection, can: list[str], selection: Selection | None, language: str | None
-) -> dict[str, Any]:
+    inspection: Inspection, can: list[str], selection: Selection | None, language: messages.Language | None
+) -> messages.Hello:
     """Return the answer to the first ask of the page."""
     opened = inspection.opened
-    reads = opened.reads if opened.reads in ("text", "numbers", "audio") else "image"
-    return {
-        "version": __version__,
-        "carrier": "file",
-        "can": can,
-        "models": [{"name": opened.name, "title": opened.name, "reads": reads}],
-        "model": opened.name,
-        "text": inspection.text or "",
-        "edits": [edit.to_json() for edit in inspection.edits],
-        "selection": selection,
-        "language": language,
-        "max_text": ask_fields.MAX_TEXT,
-    }
+    return messages.Hello(
+        version=__version__,
+        carrier="file",
+        can=can,
+        models=[messages.ModelEntry(opened.name, opened.name, simplify_reads(opened.reads))],
+        model=opened.name,
+        text=inspection.text or "",
+        edits=[messages.Edit(edit.to_json()) for edit in inspection.edits],
+        selection=selection,
+        language=language,
+        max_text=MAX_TEXT,
+    )
 
 
 def _explain_limits(store: MapStore) -> list[str]:
@@ -304,7 +296,7 @@ def _assemble(index: dict[str, Any], blob: Blob, title: str) -> bytes:
         title=f"Jumok: {_escape_html(title)}",
         style=style,
         # inside a script element, "<" could begin its end or a comment
-        index=_write_json(index).decode().replace("<", "\\u003c"),
+        index=encode_json(index).decode().replace("<", "\\u003c"),
         blob=base64.b64encode(compressed).decode("ascii"),
         script=script,
     )
@@ -323,7 +315,3 @@ def _escape_html(text: str) -> str:
 def _hash(content: str) -> str:
     """Return the source expression of a content security policy that allows one script or style sheet."""
     return "sha256-" + base64.b64encode(sha256(content.encode()).digest()).decode("ascii")
-
-
-def _write_json(content: Any) -> bytes:
-    return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace")

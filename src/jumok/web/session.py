@@ -8,35 +8,31 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
 
 from jumok import __version__
 from jumok.errors import ArgumentError, JumokError
 
-from . import ask_fields as fields
+from . import asks, messages
+from .asks import read_ask, read_id
 from .model_list import ListedModel, list_models
-from .wire import AskId, Message, build_answer, build_failure
+from .wire import Message, build_answer, build_failure
 from .work_queue import Job, Send, Stopped, WorkQueue
 
 if TYPE_CHECKING:
+    from .folder_questions import FolderQuestions
     from .inspection import Inspection
     from .opened_model import OpenedModel
-    from .questions.folder_questions import FolderQuestions
 
 MAX_LIGHT_ASKS, MAX_HEAVY_ASKS = 64, 4  # that wait
 MAX_OPENED_MODELS = 2
 MAX_INSPECTIONS = 4  # runs of all clients together that can be asked about
-MAX_GENERATED = 64  # tokens
 
-QUESTION_ASKS = ("question", "evidence", "cut")  # about the files of a folder
-HEAVY_ASKS = ("run", "effect", "kinds", "save", *QUESTION_ASKS)
-LIGHT_ASKS = ("thumbnails", "tiles", "values", "line", "token", "steps", "code", "audio", "listening")
-INSTANT_ASKS = ("hello", "select", "cancel")
-ASKS = (*INSTANT_ASKS, *LIGHT_ASKS, *HEAVY_ASKS)
-LATE_ASKS = ("thumbnails", "token")  # a tile that the user waits for goes first
-
-LANGUAGES = ("en", "ko")
 REASON_SENTENCES = {"cancelled": "cancelled", "outdated": "a newer run has replaced this one"}
+
+Answer = tuple[Any, tuple[bytes, ...]]  # its body, one of ``messages``, and the buffers
 
 logger = logging.getLogger(__name__)
 
@@ -60,8 +56,8 @@ class Start:
     text: str | None = None
     tokenizer: object = None
     edits: tuple[Any, ...] = ()
-    selection: dict[str, Any] | None = None
-    language: str | None = None
+    selection: messages.Selection | None = None
+    language: messages.Language | None = None
     begin: float = 0.0
     questions: FolderQuestions | None = None
 
@@ -69,7 +65,8 @@ class Start:
 class Session:
     """Answers the asks of one or more clients about models and their attention.
 
-    ``handle`` returns at once; answers are sent from the threads of the session.
+    ``handle`` returns at once; answers are sent from the threads of the session. No thread starts and no model is
+    loaded before the first ask that needs it. Messages travel by a carrier: "server" or "widget".
 
     >>> answers = []
     >>> session = Session(Start("tiny", "the cat sat"))
@@ -79,12 +76,7 @@ class Session:
     >>> session.close()
     """
 
-    def __init__(self, start: Start, carrier: str = "server") -> None:
-        """Create a session. No thread starts and no model is loaded before the first ask that needs it.
-
-        Args:
-            carrier: How messages travel: "server", "widget" or "file".
-        """
+    def __init__(self, start: Start, carrier: Literal["server", "widget"] = "server") -> None:
         self.start = start
         self.carrier = carrier
         self._lock = threading.Lock()
@@ -100,26 +92,29 @@ class Session:
         self._heavy = WorkQueue("jumok-page-runs", MAX_HEAVY_ASKS, self._run_job)
         self._answerer: Any = None  # created by the first light ask, as it imports torch
 
-    def handle(self, ask: Any, send: Send) -> None:
+    def handle(self, fields: Any, send: Send) -> None:
         """Answer an ask, at once or later. This method may be called from any thread.
 
         Args:
-            ask: The ask, a JSON object; it is not trusted.
+            fields: The ask, a JSON object; it is not trusted.
             send: Receives the messages to the client; the same function identifies the same client.
         """
-        ask_id: AskId = None
         try:
-            if not isinstance(ask, dict):
-                raise ArgumentError("a message must be a JSON object with the fields ask and id")
-            ask_id = fields.read_id(ask)
-            kind = fields.read_choice(ask, "ask", ASKS)
-            if kind in INSTANT_ASKS:
-                answers = {"hello": self._answer_hello, "select": self._answer_select, "cancel": self._answer_cancel}
-                self._send(send, build_answer(ask_id, answers[kind](ask, send)))
-            else:
-                self._enqueue(Job(ask, ask_id, send, priority=int(kind in LATE_ASKS)))
-        except JumokError as error:
-            self._send(send, build_failure(ask_id, str(error), "invalid"))
+            ask = read_ask(fields)
+        except ArgumentError as error:
+            self._send(send, build_failure(read_id(fields), str(error), "invalid"))
+            return
+        if ask.queue:
+            self._enqueue(Job(ask, send))
+            return
+        body: Any = messages.Nothing()
+        if isinstance(ask, asks.HelloAsk):
+            body = self._answer_hello(send)
+        elif isinstance(ask, asks.SelectAsk):
+            self._notify({"selection": ask.selection})
+        else:
+            self._cancel(ask.cancel, send)
+        self._send(send, build_answer(ask.id, body))
 
     def forget(self, send: Send) -> None:
         """Cancel and drop the asks of a client that is gone."""
@@ -144,18 +139,15 @@ class Session:
             self._watchers.clear()
 
     def push(self, **state: Any) -> None:
-        """Change what all clients show, such as ``push(edits=[...])``; clients that connect later begin with it.
-
-        Args:
-            state: ``text``, ``edits`` (values of ``jumok.lens``) or ``selection``.
-        """
+        """Change what all clients show: ``text``, ``edits`` (values of ``jumok.lens``) or ``selection``; clients that
+        connect later begin with it."""
         with self._lock:
             self.start = replace(self.start, **state)
             clients = list(self._clients)
         if "edits" in state:
             state["edits"] = _edits_to_json(state["edits"])
         for client in clients:
-            self._send(client, Message({"state": state}))
+            self._send(client, Message({"state": msgspec.to_builtins(state)}))
 
     def get_inspection(self, send: Send) -> Inspection | None:
         """Return the current run of a client; None before its first run."""
@@ -165,11 +157,11 @@ class Session:
 
     def watch(self, watcher: Callable[[dict[str, Any]], None]) -> None:
         """Call a function with every change that a client makes: ``{"edits": [...], "text": ...}`` after a run,
-        ``{"selection": {...}}`` after a selection. It is called from threads of the session.
+        ``{"selection": Selection}`` after a selection. It is called from threads of the session.
         """
         self._watchers.append(watcher)
 
-    def _answer_hello(self, ask: dict[str, Any], send: Send) -> dict[str, Any]:
+    def _answer_hello(self, send: Send) -> messages.Hello:
         with self._lock:
             if send not in self._clients:
                 self._clients.append(send)
@@ -177,52 +169,45 @@ class Session:
             # runs that ended meanwhile; a name in the list keeps its meaning
             self._listed = {**self._list_models(), **self._listed}
         first = self._listed[self._start_name]
-        return {
-            "version": __version__,
-            "carrier": self.carrier,
-            "can": [ask for ask in ASKS if ask not in QUESTION_ASKS or start.questions is not None],
-            "models": [model.to_json() for model in self._listed.values()],
-            "model": first.name,
-            "text": (start.text or "") if first.reads not in ("image", "audio") else "",
-            "edits": _edits_to_json(start.edits),
-            "selection": start.selection,
-            "language": start.language,
-            "max_text": fields.MAX_TEXT,
-            "questions": None if start.questions is None else start.questions.describe(),
-        }
+        can = asks.ASKS if start.questions is not None else [ask for ask in asks.ASKS if ask not in asks.QUESTION_ASKS]
+        return messages.Hello(
+            version=__version__,
+            carrier=self.carrier,
+            can=[asks.name_ask(ask) for ask in can],
+            models=[messages.ModelEntry(model.name, model.title, model.reads) for model in self._listed.values()],
+            model=first.name,
+            text=(start.text or "") if first.reads not in ("image", "audio") else "",
+            edits=_edits_to_json(start.edits),
+            selection=start.selection,
+            language=start.language,
+            max_text=asks.MAX_TEXT,
+            questions=None if start.questions is None else start.questions.describe(),
+        )
 
-    def _answer_select(self, ask: dict[str, Any], send: Send) -> dict[str, Any]:
-        selection = fields.read_selection(ask)
-        self._notify({"selection": selection})
-        return {}
-
-    def _answer_cancel(self, ask: dict[str, Any], send: Send) -> dict[str, Any]:
-        cancelled = fields.read_id(ask, "cancel")
-
+    def _cancel(self, ask_id: Any, send: Send) -> None:
         def selects(job: Job) -> bool:
-            return job.send == send and job.ask_id == cancelled
+            return job.send == send and job.ask.id == ask_id
 
         for queue in (self._light, self._heavy):
             for job in queue.remove(selects):
                 self._fail_stopped(job, "cancelled")
             queue.stop_running(selects, "cancelled")
-        return {}
 
     def _enqueue(self, job: Job) -> None:
         """Put a job into its queue; a run replaces the client's earlier runs and the asks about them, and a question or
         a cut replaces what the client let the model compute before."""
-        if job.kind == "run":
+        if isinstance(job.ask, asks.RunAsk):
             self._drop_outdated(job.send, (self._light, self._heavy))
-        elif job.kind in ("question", "cut"):
+        elif isinstance(job.ask, asks.QuestionAsk | asks.CutAsk):
             self._drop_outdated(job.send, (self._heavy,))
-        queue = self._heavy if job.kind in HEAVY_ASKS else self._light
+        queue = self._heavy if job.ask.queue == "runs" else self._light
         if not queue.put(job):
             message = "this session is busy with other computations; try again in a moment"
-            self._send(job.send, build_failure(job.ask_id, message, "busy"))
+            self._send(job.send, build_failure(job.ask.id, message, "busy"))
 
     def _drop_outdated(self, send: Send, queues: tuple[WorkQueue, ...]) -> None:
         def selects(job: Job) -> bool:
-            return job.send == send and job.kind != "save"
+            return job.send == send and not isinstance(job.ask, asks.SaveAsk)
 
         for queue in queues:
             for job in queue.remove(selects):
@@ -232,65 +217,59 @@ class Session:
     def _run_job(self, job: Job) -> None:
         """Answer a job in the thread of its queue; every failure becomes a message."""
         try:
-            if job.kind == "run":
-                body, buffers = self._answer_run(job)
-            elif job.kind in QUESTION_ASKS:
-                body, buffers = self._answer_from_files(job), ()
+            if isinstance(job.ask, asks.RunAsk):
+                answer = self._answer_run(job, job.ask)
+            elif isinstance(job.ask, asks.QUESTION_ASKS):
+                questions = self._require_questions()
+                answer = questions.answer(self._open(self._listed[self._start_name], job), job), ()
             else:
-                body, buffers = self._answer_about_run(job)
-            answer = build_answer(job.ask_id, body, buffers)
+                answer = self._answer_about_run(job)
+            if not isinstance(job.ask, asks.RunAsk):  # the client must learn of a run that is published
+                job.check()  # an answer after a cancellation would come too late
+            message = build_answer(job.ask.id, *answer)
         except Stopped:
             self._fail_stopped(job, job.stop_reason or "cancelled")
         except _OutdatedError:
             self._fail_stopped(job, "outdated")
         except JumokError as error:
-            self._send(job.send, build_failure(job.ask_id, str(error), "invalid"))
+            self._send(job.send, build_failure(job.ask.id, str(error), "invalid"))
         except Exception:
-            logger.exception("the ask %s failed", job.kind)
-            message = "this failed because of an error in the program; the terminal or notebook shows its log"
-            self._send(job.send, build_failure(job.ask_id, message, "internal"))
+            logger.exception("the ask %s failed", job.ask.kind)
+            sentence = "this failed because of an error in the program; the terminal or notebook shows its log"
+            self._send(job.send, build_failure(job.ask.id, sentence, "internal"))
         else:
-            self._send(job.send, answer)
+            self._send(job.send, message)
 
-    def _answer_run(self, job: Job) -> tuple[dict[str, Any], tuple[bytes, ...]]:
-        listed = self._find_listed(job.ask)
-        text = fields.read_text(job.ask, "text", fields.MAX_TEXT)
-        edits_json = fields.read_edits(job.ask)
-        generate = fields.read_integer(job.ask, "generate", 0, MAX_GENERATED, default=0)
+    def _answer_run(self, job: Job, ask: asks.RunAsk) -> Answer:
+        listed = self._listed.get(ask.model)
+        if listed is None:
+            raise ArgumentError(f"there is no model {ask.model[:80]!r} in the list of models")
         job.report(0, 0, "importing")
         from .inspection import inspect_model
         from .page_edits import read_page_edits
 
         opened = self._open(listed, job)
-        if opened.reads not in ("text", "numbers") and text == "":
-            text = None
+        text = None if opened.reads not in ("text", "numbers") and ask.text == "" else ask.text
         answered = None
-        if job.ask.get("answer") is not None:  # the prompt of an answer is the input
-            answered = self._require_questions().build_prompt(opened, job)
+        if ask.answer is not None:  # the prompt of an answer is the input
+            answered = self._require_questions().build_prompt(opened, job.send, ask.answer)
         is_start = listed.name == self._start_name
-        edits = read_page_edits(edits_json, self.start.edits)
+        edits = read_page_edits(ask.edits or (), self.start.edits)
         inspection = inspect_model(
             opened,
             next(self._numbers),
             text,
             self.start.text if is_start else None,
             edits,
-            generate,
+            ask.generate,
             job.report,
             begin=self.start.begin if is_start else 0.0,
             answered=answered,
         )
-        answer = inspection.to_json(), () if inspection.picture is None else (inspection.picture.png,)
+        answer = inspection.describe(), () if inspection.picture is None else (inspection.picture.png,)
         job.check()  # not after the run is published: the client must learn of it
         self._publish(job.send, inspection)
         self._notify({"edits": [edit.to_json() for edit in inspection.edits], "text": inspection.text})
-        return answer
-
-    def _answer_from_files(self, job: Job) -> dict[str, Any]:
-        questions = self._require_questions()
-        opened = self._open(self._listed[self._start_name], job)
-        answer = questions.answer(opened, job)
-        job.check()
         return answer
 
     def _require_questions(self) -> FolderQuestions:
@@ -298,22 +277,15 @@ class Session:
             raise ArgumentError("this page has no files to answer from; start it with: jumok ask FOLDER --open")
         return self.start.questions
 
-    def _answer_about_run(self, job: Job) -> tuple[dict[str, Any], tuple[bytes, ...]]:
+    def _answer_about_run(self, job: Job) -> Answer:
         inspection = self._find_inspection(job)
         from .answers.answerer import Answerer
 
         with self._lock:
             if self._answerer is None:
                 self._answerer = Answerer()
-        answer: tuple[dict[str, Any], tuple[bytes, ...]] = self._answerer.answer(inspection, job)
-        job.check()  # an answer after a cancellation would come too late
+        answer: Answer = self._answerer.answer(inspection, job)
         return answer
-
-    def _find_listed(self, ask: dict[str, Any]) -> ListedModel:
-        name = fields.read_text(ask, "model", fields.MAX_NAME)
-        if name is None or name not in self._listed:
-            raise ArgumentError(f"there is no model {(name or '')[:80]!r} in the list of models")
-        return self._listed[name]
 
     def _list_models(self) -> dict[str, ListedModel]:
         """Return the models that the page can choose; where it answers questions, the reader only."""
@@ -347,11 +319,12 @@ class Session:
     def _find_inspection(self, job: Job) -> Inspection:
         with self._lock:
             newest = self._newest
-            number = fields.read_integer(job.ask, "run", 1, max(1, newest))
+            assert isinstance(job.ask, asks.RunPartAsk)
+            number = job.ask.run
             client, inspection = self._inspections.get(number, (None, None))
         if inspection is None:
-            if newest < 1:
-                raise ArgumentError("there is no run yet; ask for one first")
+            if number > newest:
+                raise ArgumentError(f"there is no run {number} yet; ask for one first")
             raise _OutdatedError
         if client != job.send:
             raise ArgumentError(f"run {number} belongs to another client")
@@ -364,8 +337,8 @@ class Session:
             except Exception:
                 logger.exception("a watcher of the session failed")
 
-    def _fail_stopped(self, job: Job, reason: str) -> None:
-        self._send(job.send, build_failure(job.ask_id, REASON_SENTENCES[reason], reason))
+    def _fail_stopped(self, job: Job, reason: Any) -> None:
+        self._send(job.send, build_failure(job.ask.id, REASON_SENTENCES[reason], reason))
 
     def _send(self, send: Send, message: Message) -> None:
         """Send a message; a client whose connection fails is forgotten."""
@@ -380,5 +353,5 @@ class _OutdatedError(Exception):
     """A newer run has replaced the one that an ask names."""
 
 
-def _edits_to_json(edits: Any) -> list[dict[str, Any]]:
-    return [edit if isinstance(edit, dict) else edit.to_json() for edit in edits]
+def _edits_to_json(edits: Any) -> list[messages.Edit]:
+    return [messages.Edit(edit if isinstance(edit, dict) else edit.to_json()) for edit in edits]

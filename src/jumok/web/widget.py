@@ -12,19 +12,21 @@ import threading
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import anywidget
+import msgspec
 import traitlets
 
+from jumok.defaults import LANGUAGES
 from jumok.errors import ArgumentError
 from jumok.files import write_atomically
 from jumok.lens import Capture, Edit
 from jumok.lens.input_checks import check_edits
 
-from . import ask_fields
+from . import messages
 from .saved_file import build_html, save_html
-from .session import LANGUAGES, Session, Start
+from .session import Session, Start
 from .show import HEIGHT
 from .wire import Message
 
@@ -80,8 +82,10 @@ class PageWidget(anywidget.AnyWidget):
             raise ArgumentError(f"language must be one of {', '.join(LANGUAGES)}, not {language!r}")
         self._edits = _check_page_edits(edits)
         self._selection = None if selection is None else _read_selection(selection)
-        fields = None if self._selection is None else self._selection._asdict()
-        self.session = Session(Start(model, text, tokenizer, self._edits, fields, language), carrier="widget")
+        chosen = None if self._selection is None else messages.Selection(*self._selection)
+        self.session = Session(
+            Start(model, text, tokenizer, self._edits, chosen, cast(messages.Language, language)), carrier="widget"
+        )
         self.session.watch(self._follow_page)
         self._send_lock = threading.Lock()
         super().__init__(height=height)
@@ -106,7 +110,7 @@ class PageWidget(anywidget.AnyWidget):
     @selection.setter
     def selection(self, selection: Selection | Sequence[int | None]) -> None:
         self._selection = _read_selection(selection)
-        self.session.push(selection=self._selection._asdict())
+        self.session.push(selection=messages.Selection(*self._selection))
 
     @property
     def capture(self) -> Capture | None:
@@ -137,14 +141,8 @@ class PageWidget(anywidget.AnyWidget):
         target = Path(path)
         if not target.parent.is_dir():
             raise ArgumentError(f"{target.parent} is not a folder; create it first")
-        selection = None if self._selection is None else self._selection._asdict()
-        content = build_html(
-            inspection,
-            selection=selection,
-            language=self.session.start.language,
-            kinds=inspection.kinds,
-            effects=list(inspection.effects.values()),
-        )
+        selection = None if self._selection is None else messages.Selection(*self._selection)
+        content = build_html(inspection, selection=selection, language=self.session.start.language)
         write_atomically(target, content)
         return target
 
@@ -168,7 +166,8 @@ class PageWidget(anywidget.AnyWidget):
         if "edits" in change:
             self._edits = tuple(Edit.from_json(edit) for edit in change["edits"])
         if "selection" in change:
-            self._selection = _convert_selection(change["selection"])
+            selection = change["selection"]
+            self._selection = Selection(selection.site, selection.head, selection.query, selection.key)
 
 
 def _check_page_edits(edits: Edit | Sequence[Edit]) -> tuple[Edit, ...]:
@@ -185,15 +184,11 @@ def _read_selection(selection: Selection | Sequence[int | None]) -> Selection:
     numbers = tuple(selection)
     if not 2 <= len(numbers) <= 4:
         raise ArgumentError(f"a selection is (site, head), (site, head, query) or with a key too, not {numbers!r}")
-    fields = dict(zip(Selection._fields, numbers, strict=False))
-    return _convert_selection(ask_fields.read_selection({"selection": fields}))
-
-
-def _convert_selection(fields: dict[str, int | None]) -> Selection:
-    """Return a selection that the page sent, or that was checked like one."""
-    site, head = fields["site"], fields["head"]
-    assert site is not None and head is not None
-    return Selection(site, head, fields["query"], fields["key"])
+    try:
+        checked = msgspec.convert(dict(zip(Selection._fields, numbers, strict=False)), messages.Selection)
+    except msgspec.ValidationError:
+        raise ArgumentError(f"a selection consists of integers that are at least 0, not {numbers!r}") from None
+    return Selection(checked.site, checked.head, checked.query, checked.key)
 
 
 def _use_thread_of_frontend(comm: Any) -> None:

@@ -1,29 +1,24 @@
-"""The form of the messages between the page and a session: a JSON head and binary buffers. page/src/protocol.ts lists
-them."""
+"""The form of the messages between the page and a session: a JSON head and binary buffers."""
 
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from jumok.errors import ArgumentError
+
+from .messages import Reason
 
 MAX_ASK_BYTES = 1_000_000
 HEAD_LENGTH_BYTES = 4  # of the length that begins a frame
 
-AskId = int | str | None
-
 
 @dataclass(frozen=True)
 class Message:
-    """A JSON head and its binary buffers.
-
-    Attributes:
-        head: The head, which can be written as JSON; it contains no NaN and no infinity.
-        buffers: The bytes that follow the head.
-    """
+    """A JSON head and the bytes that follow it."""
 
     head: dict[str, Any]
     buffers: tuple[bytes, ...] = ()
@@ -34,57 +29,45 @@ class Message:
         >>> Message({"answer": 1}, (b"ab",)).to_frame()
         b'\\x0c\\x00\\x00\\x00{"answer":1}ab'
         """
-        text = json.dumps(self.head, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        head = text.encode("utf-8", "replace")  # a label may hold a lone surrogate, which UTF-8 cannot encode
+        head = encode_json(self.head)
         return b"".join([len(head).to_bytes(HEAD_LENGTH_BYTES, "little"), head, *self.buffers])
 
 
-def build_answer(ask_id: AskId, body: Any, buffers: tuple[bytes, ...] = ()) -> Message:
-    """Return the answer to an ask.
+def encode_json(content: Any) -> bytes:
+    """Return structures, dictionaries and lists as JSON, with null for numbers that are not finite.
 
-    Args:
-        body: The answer, as JSON; numbers that are not finite become null.
+    >>> encode_json({"a": [1.5, float("nan")], "b": "half \\ud83d"})
+    b'{"a":[1.5,null],"b":"half ?"}'
     """
-    return Message(
-        {"answer": ask_id, "body": replace_infinite(body), "buffers": [len(buffer) for buffer in buffers]}, buffers
-    )
+    try:
+        return msgspec.json.encode(content)
+    except UnicodeEncodeError:  # a label may hold a lone surrogate, which UTF-8 cannot encode
+        return msgspec.json.encode(_replace_surrogates(msgspec.to_builtins(content)))
 
 
-def replace_infinite(content: Any) -> Any:
-    """Return JSON content with None in place of NaN and infinity, which JSON cannot express.
-
-    Args:
-        content: Dictionaries, lists, texts and numbers.
-
-    >>> replace_infinite({"a": [1.5, float("nan")], "b": (float("inf"), "c")})
-    {'a': [1.5, None], 'b': [None, 'c']}
-    """
-    if isinstance(content, float):
-        return content if math.isfinite(content) else None
+def _replace_surrogates(content: Any) -> Any:
+    if isinstance(content, str):
+        return content.encode("utf-8", "replace").decode()
     if isinstance(content, dict):
-        return {name: replace_infinite(part) for name, part in content.items()}
+        return {name: _replace_surrogates(part) for name, part in content.items()}
     if isinstance(content, list | tuple):
-        return [replace_infinite(part) for part in content]
+        return [_replace_surrogates(part) for part in content]
     return content
 
 
-def build_failure(ask_id: AskId, message: str, reason: str) -> Message:
-    """Return the message that an ask failed.
+def build_answer(ask_id: Any, body: Any, buffers: tuple[bytes, ...] = ()) -> Message:
+    """Return the answer to an ask; its body becomes plain JSON, which a notebook can send too."""
+    plain = msgspec.json.decode(encode_json(body))
+    return Message({"answer": ask_id, "body": plain, "buffers": [len(buffer) for buffer in buffers]}, buffers)
 
-    Args:
-        message: A sentence for the user.
-        reason: "busy", "cancelled", "outdated", "invalid" or "internal".
-    """
+
+def build_failure(ask_id: Any, message: str, reason: Reason) -> Message:
+    """Return the message that an ask failed, with a sentence for the user."""
     return Message({"failed": ask_id, "message": message, "reason": reason})
 
 
-def build_progress(ask_id: AskId, done: int, total: int, stage: str) -> Message:
-    """Return the message that an ask makes progress.
-
-    Args:
-        total: The number of all steps; 0 if it is not known.
-        stage: What is done now, such as "loading".
-    """
+def build_progress(ask_id: Any, done: int, total: int, stage: str) -> Message:
+    """Return the message that an ask makes progress."""
     return Message({"progress": ask_id, "done": done, "total": total, "stage": stage})
 
 
@@ -101,14 +84,15 @@ def parse_ask(text: str | bytes) -> dict[str, Any]:
     if size > MAX_ASK_BYTES:
         raise ArgumentError(f"the message has {size:,} bytes; the limit is {MAX_ASK_BYTES:,}")
     try:
-        ask = json.loads(text, parse_constant=_refuse_constant)
+        # not msgspec: a lone surrogate in a text is a mistake of one ask, not of the connection
+        fields = json.loads(text, parse_constant=_refuse_constant)
     except RecursionError:
         raise ArgumentError("the message is nested too deeply") from None
     except ValueError:  # also bytes that are not UTF-8, and numbers of thousands of digits
         raise ArgumentError("the message is not JSON") from None
-    if not isinstance(ask, dict):
+    if not isinstance(fields, dict):
         raise ArgumentError("a message must be a JSON object with the fields ask and id")
-    return ask
+    return fields
 
 
 def _refuse_constant(name: str) -> float:

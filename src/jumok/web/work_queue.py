@@ -6,9 +6,9 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
-from .wire import AskId, Message, build_progress
+from .asks import Ask
+from .wire import Message, build_progress
 
 PROGRESS_SECONDS = 0.05  # between two progress messages of an ask
 JOIN_SECONDS = 10.0  # how long ``close`` waits for a computation that cannot be stopped, such as loading a model
@@ -26,22 +26,14 @@ class Job:
 
     Attributes:
         send: Sends answers to the client; it also identifies the client.
-        priority: Jobs with a smaller number run first.
         stop_reason: Why the job must stop: "cancelled" or "outdated"; "" while it need not.
     """
 
-    ask: dict[str, Any]
-    ask_id: AskId
+    ask: Ask
     send: Send
-    priority: int = 0
     stop_reason: str = ""
     _reported_at: float = field(default=0.0, repr=False)
     _stage: str = field(default="", repr=False)
-
-    @property
-    def kind(self) -> str:
-        """The name of the ask, such as "run"."""
-        return str(self.ask["ask"])
 
     def check(self) -> None:
         """Raise ``Stopped`` if the job must stop."""
@@ -49,24 +41,19 @@ class Job:
             raise Stopped
 
     def report(self, done: int, total: int, stage: str) -> None:
-        """Send the progress to the client, a few times a second; raise ``Stopped`` if the job must stop.
-
-        Args:
-            total: The number of all steps; 0 if it is not known.
-        """
+        """Send the progress to the client, a few times a second; raise ``Stopped`` if the job must stop."""
         self.check()
         now = time.monotonic()
         if stage == self._stage and now - self._reported_at < PROGRESS_SECONDS:
             return
         self._reported_at, self._stage = now, stage
-        self.send(build_progress(self.ask_id, done, total, stage))
+        self.send(build_progress(self.ask.id, done, total, stage))
 
 
 class WorkQueue:
     """A queue of jobs and the thread that runs them. The thread starts with the first job."""
 
     def __init__(self, name: str, limit: int, run: Callable[[Job], None]) -> None:
-        """Create an empty queue."""
         self._name, self._limit, self._run = name, limit, run
         self._condition = threading.Condition()
         self._waiting: list[Job] = []
@@ -94,11 +81,7 @@ class WorkQueue:
             return removed
 
     def stop_running(self, selects: Callable[[Job], bool], reason: str) -> None:
-        """Stop the running job soon: when it reports its progress.
-
-        Args:
-            reason: "cancelled" or "outdated".
-        """
+        """Stop the running job when it reports its progress next; the reason is "cancelled" or "outdated"."""
         with self._condition:
             if self._running is not None and not self._running.stop_reason and selects(self._running):
                 self._running.stop_reason = reason
@@ -123,7 +106,7 @@ class WorkQueue:
                     self._condition.wait()
                 if self._is_closed:
                     return
-                job = min(self._waiting, key=lambda waiting: waiting.priority)  # the first of equal ones
+                job = min(self._waiting, key=lambda waiting: waiting.ask.is_late)  # the first of equal ones
                 self._waiting.remove(job)
                 self._running = job
             self._run(job)

@@ -13,7 +13,7 @@ from jumok.models import GPT, GPTConfig
 from jumok.models.fusion import Fusion, FusionConfig
 from jumok.retrieval import FolderIndex
 from jumok.tasks.ask import AskSettings
-from jumok.web.questions.folder_questions import FolderQuestions
+from jumok.web.folder_questions import FolderQuestions
 from jumok.web.session import Session, Start
 
 FILES = {

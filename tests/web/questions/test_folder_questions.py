@@ -184,22 +184,22 @@ def test_a_question_that_the_reader_cannot_read_gets_passages_only(client: PageC
 @pytest.mark.parametrize(
     ("kind", "fields", "sentence"),
     [
-        ("question", {}, "the question is empty"),
+        ("question", {}, "no field question"),
         ("question", {"question": " \n"}, "the question is empty"),
         ("question", {"question": 7}, "question must be a text"),
         ("question", {"question": ["Who?"]}, "question must be a text"),
-        ("question", {"question": "a" * 2001}, "the limit is 2,000"),
+        ("question", {"question": "a" * 2001}, "of length at most 2000"),
         ("question", {"question": "half \ud83d"}, "half of a character"),
         ("question", {"question": "boat " * 400}, "tokens"),
-        ("cut", {}, "cut must be a list"),
-        ("cut", {"cut": []}, "cut must be a list"),
-        ("cut", {"cut": [0, 1, 2, 0]}, "cut must be a list"),
-        ("cut", {"cut": [0, 0]}, "each index once"),
-        ("cut", {"cut": [3]}, "cut must be an integer from 0 to 2"),
-        ("cut", {"cut": [-1]}, "cut must be an integer"),
-        ("cut", {"cut": [True]}, "cut must be an integer"),
-        ("cut", {"cut": [0.0]}, "cut must be an integer"),
-        ("cut", {"cut": ["0"]}, "cut must be an integer"),
+        ("cut", {}, "no field cut"),
+        ("cut", {"cut": []}, "at least one passage"),
+        ("cut", {"cut": [0, 1, 2, 0]}, "each once"),
+        ("cut", {"cut": [0, 0]}, "each once"),
+        ("cut", {"cut": [3]}, "cut must be less than 3"),
+        ("cut", {"cut": [-1]}, "cut[0] must be an integer"),
+        ("cut", {"cut": [True]}, "cut[0] must be an integer"),
+        ("cut", {"cut": [0.0]}, "cut[0] must be an integer"),
+        ("cut", {"cut": ["0"]}, "cut[0] must be an integer"),
         ("cut", {"cut": {"0": 1}}, "cut must be a list"),
         ("cut", {"cut": [0], "answer": 10**9}, "ask the question again"),
         ("cut", {"cut": [0], "answer": 0}, "answer must be an integer"),
@@ -217,7 +217,7 @@ def test_hostile_asks_get_a_sentence(client, answer, kind: str, fields: dict[str
 
 def test_a_path_is_a_question_and_never_opened(client) -> None:
     body = client.ask("question", question="/etc/passwd boat")
-    assert {passage["path"] for passage in body["passages"]} <= set(FILES)
+    assert {passage["location"].rpartition(":")[0] for passage in body["passages"]} <= set(FILES)
 
 
 def test_another_client_cannot_cut_an_answer(client, answer) -> None:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from jumok.attention.score import ScaledDot, Score
 from jumok.errors import ArgumentError
-from jumok.lab import step_texts as texts
-from jumok.lab.bilingual_text import Text
+from jumok.lab.formula_steps import TEXTS
+from jumok.lab.model_steps import HeadNumbers, has_usual_scale, read_head
 from jumok.lens.capture.captured_attention import CapturedCall
 from jumok.lens.edits.apply_edits import TemperatureScore
+from jumok.web import messages
 from jumok.web.forward_pass import MAX_KEPT_POSITIONS, Pass
 
 from .site_maps import WindowMap
@@ -22,12 +22,8 @@ MAX_KEYS = 64  # keys that are listed
 DIGITS = 7  # of the numbers in the answer
 
 
-def describe_steps(shown: Pass, site: int, head: int, query: int, language: str) -> dict[str, Any]:
+def describe_steps(shown: Pass, site: int, head: int, query: int, language: str) -> messages.Steps:
     """Return the computation of one query.
-
-    Args:
-        shown: The clean or the edited pass, recorded with values and outputs.
-        language: The language of the sentences: "en" or "ko".
 
     Raises:
         ArgumentError: If the attention has another form, or its values were not recorded.
@@ -38,80 +34,66 @@ def describe_steps(shown: Pass, site: int, head: int, query: int, language: str)
     if isinstance(site_map, WindowMap):
         window, row = site_map.locate(query)
         positions = site_map.windows[window].tolist()
-    call, values, output = _read_recorded(shown, name, window, head)
-    steps = _compute(call, window, head, row)
+    numbers = _read_recorded(shown, name, window, head, row)
+    call, values = numbers.call, numbers.values
+    scaled = _compute_scores(numbers, window, head, row)
     weights = site_map.attention.tile(window, head, slice(row, row + 1), slice(None))[0].double().cpu()
     total = weights @ values
     listed = _choose_keys(weights, positions)
     listed_weights = weights[listed]
-    return {
-        "formula_scale": _describe_scale(call.score, head, call.query),
-        "width": call.query.shape[-1],
-        "query": _round(steps["query"]),
-        "keys": [
-            {
-                "key": positions[index],
-                "k": _round(steps["keys"][index]),
-                "product": _round_number(steps["products"][index]),
-                "scaled": _round_number(steps["scaled"][index]),
-                "bias": None if steps["bias"] is None else _round_number(steps["bias"][index]),
-                "is_allowed": bool(steps["allowed"][index]),
-                "weight": float(weights[index]),
-                "v": _round(values[index]),
-            }
+    return messages.Steps(
+        formula_scale=_describe_scale(call.score, head, call.query),
+        width=call.query.shape[-1],
+        query=_round(numbers.query[0]),
+        keys=[
+            messages.StepKey(
+                key=positions[index],
+                k=_round(numbers.key[index]),
+                product=_round_number(numbers.products[0, index]),
+                scaled=_round_number(scaled[index]),
+                bias=None if numbers.bias is None else _round_number(numbers.bias[0, index]),
+                is_allowed=bool(numbers.allowed[0, index]),
+                weight=float(weights[index]),
+                v=_round(values[index]),
+            )
             for index in listed
         ],
-        "hidden": sum(position >= 0 for position in positions) - len(listed),
-        "hidden_weight": max(0.0, float(weights.sum() - listed_weights.sum())),
-        "log_sum_exp": _round_number(steps["log_sum_exp"]),
-        "output": _round(total),
-        "difference": float((total - output[row]).abs().max()),
-        "sentences": _write_sentences(call, language),
-    }
+        hidden=sum(position >= 0 for position in positions) - len(listed),
+        hidden_weight=max(0.0, float(weights.sum() - listed_weights.sum())),
+        log_sum_exp=_round_number(_sum_exponentials(numbers, scaled, head)),
+        output=_round(total),
+        difference=float((total - numbers.output[0]).abs().max()),
+        sentences=_write_sentences(call, language),
+    )
 
 
-def _read_recorded(shown: Pass, name: str, window: int, head: int) -> tuple[CapturedCall, Tensor, Tensor]:
-    """Return the call of an attention, and its values and outputs of one head, in float64."""
-    calls, activations = shown.capture.attentions[name].calls, shown.capture.activations
-    if not calls:
+def _read_recorded(shown: Pass, name: str, window: int, head: int, row: int) -> HeadNumbers:
+    """Return the numbers of one head for one query, in float64."""
+    if not shown.capture.attentions[name].calls:
         raise ArgumentError("the model returned these maps itself, so there are no queries and keys to compute with")
-    if len(calls) > 1:
-        raise ArgumentError(f"{name} is called once for each token; choose a model that reads all tokens at once")
-    if f"{name}.value" not in activations:
+    if len(shown.capture.attentions[name].calls) == 1 and f"{name}.value" not in shown.capture.activations:
         raise ArgumentError(f"the computation is shown for inputs of at most {MAX_KEPT_POSITIONS:,} positions")
-    (call,) = calls
-    group = head // (call.query.shape[1] // call.key.shape[1])
-    values = activations[f"{name}.value"][window, group].double().cpu()
-    return call, values, activations[f"{name}.output"][window, head].double().cpu()
+    return read_head(shown.capture, name, head, row=window, queries=slice(row, row + 1), dtype=torch.float64)
 
 
-def _compute(call: CapturedCall, window: int, head: int, row: int) -> dict[str, Any]:
-    """Return the numbers of one row from the queries to the log-sum-exp, in float64."""
+def _compute_scores(numbers: HeadNumbers, window: int, head: int, row: int) -> Tensor:
+    """Return the scores of one query before bias and mask, in float64."""
+    call = numbers.call
     if _find_dot_product(call.score) is None:
         raise ArgumentError(f"the page explains dot products, but this attention computes {type(call.score).__name__}")
-    group = head // (call.query.shape[1] // call.key.shape[1])
-    query = call.query[window, head, row].double().cpu()
-    keys = call.key[window, group].double().cpu()
-    rows, columns = slice(row, row + 1), slice(None)
     # a score may have parameters for each head, so it is evaluated on all of them
-    every_head = call.score.evaluate(
-        call.query[window : window + 1, :, rows].double(), call.key[window : window + 1].double()
-    )
-    scaled = every_head[0, head, 0].cpu()
-    bias = None if call.bias is None else call.evaluate_bias(window, head, rows, columns)[0].double().cpu()
-    allowed = call.evaluate_mask(window, head, rows, columns)[0].cpu()
-    scores = (scaled if bias is None else scaled + bias).masked_fill(~allowed, -torch.inf)
-    if call.score.sink is not None:
-        scores = torch.cat([scores, call.score.sink[head : head + 1].double().cpu()])
-    return {
-        "query": query,
-        "keys": keys,
-        "products": keys @ query,
-        "scaled": scaled,
-        "bias": bias,
-        "allowed": allowed,
-        "log_sum_exp": scores.logsumexp(0),
-    }
+    query, key = call.query[window : window + 1, :, row : row + 1], call.key[window : window + 1]
+    return call.score.evaluate(query.double(), key.double())[0, head, 0].cpu()
+
+
+def _sum_exponentials(numbers: HeadNumbers, scaled: Tensor, head: int) -> Tensor:
+    """Return the logarithm of the sum that the softmax divides by."""
+    scores = scaled if numbers.bias is None else scaled + numbers.bias[0]
+    scores = scores.masked_fill(~numbers.allowed[0], -torch.inf)
+    sink = numbers.call.score.sink
+    if sink is not None:
+        scores = torch.cat([scores, sink[head : head + 1].double().cpu()])
+    return scores.logsumexp(0)
 
 
 def _find_dot_product(score: Score) -> ScaledDot | None:
@@ -129,8 +111,7 @@ def _describe_scale(score: Score, head: int, query: Tensor) -> str:
             temperatures.append(f" / {score.temperature:g}")
         score = score.inner
     assert isinstance(score, ScaledDot)
-    scale, width = score.get_scale(query), query.shape[-1]
-    text = f"/ sqrt({width})" if abs(scale * width**0.5 - 1) < 1e-6 else f"x {scale:g}"
+    text = f"/ sqrt({query.shape[-1]})" if has_usual_scale(score, query) else f"x {score.get_scale(query):g}"
     if score.softcap is not None:
         text += f", {score.softcap:g} tanh(score / {score.softcap:g})"
     return text + "".join(temperatures)
@@ -143,32 +124,25 @@ def _choose_keys(weights: Tensor, positions: list[int]) -> list[int]:
     return sorted(largest, key=lambda index: positions[index])
 
 
-def _write_sentences(call: CapturedCall, language: str) -> dict[str, str]:
+def _write_sentences(call: CapturedCall, language: str) -> dict[messages.StepName, str]:
     """Return one sentence for each step."""
     dot_product = _find_dot_product(call.score)
     assert dot_product is not None
-    width = call.query.shape[-1]
-    is_usual = abs(dot_product.get_scale(call.query) * width**0.5 - 1) < 1e-6
-    sentences = {
-        "query": texts.ONE_QUERY,
-        "key": texts.ONE_KEY,
-        "product": texts.ONE_PRODUCT,
-        "scale": texts.SCALED if is_usual else texts.MODEL_SCALE,
-        "bias": texts.BIASED if call.bias is not None else texts.NO_BIAS,
-        "mask": texts.ONE_MASK if call.mask is not None else texts.NO_MASK,
-        "softmax": texts.ONE_SOFTMAX if call.score.sink is None else texts.ONE_SINK_SOFTMAX,
-        "value": texts.ONE_VALUE,
-        "sum": texts.ONE_SUM,
+    names: dict[messages.StepName, str] = {
+        "query": "one_query",
+        "key": "one_key",
+        "product": "one_product",
+        "scale": "scaled" if has_usual_scale(dot_product, call.query) else "model_scale",
+        "bias": "no_bias" if call.bias is None else "biased",
+        "mask": "no_mask" if call.mask is None else "one_mask",
+        "softmax": "one_softmax" if call.score.sink is None else "one_sink_softmax",
+        "value": "one_value",
+        "sum": "one_sum",
     }
-    return {name: _join(sentence, dot_product, name).select(language) for name, sentence in sentences.items()}
-
-
-def _join(sentence: Text, dot_product: ScaledDot, name: str) -> Text:
-    """Return the sentence about the scale together with the one about a bound of the scores."""
-    if name != "scale" or dot_product.softcap is None:
-        return sentence
-    bound = texts.SOFTCAP
-    return Text(f"{sentence.english} {bound.english}", f"{sentence.korean} {bound.korean}")
+    sentences = {name: TEXTS(text).select(language) for name, text in names.items()}
+    if dot_product.softcap is not None:
+        sentences["scale"] += f" {TEXTS('softcap').select(language)}"
+    return sentences
 
 
 def _round(vector: Tensor) -> list[float | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -12,13 +12,19 @@ from torch import Tensor
 
 from jumok.data.tokenizers.text_tokenizer import TextTokenizer
 from jumok.data.tokenizers.token_labels import label_tokens
-from jumok.lens.effects.answer import Answer
+from jumok.lens.effects.metrics import Answer
+from jumok.web.messages import Candidate, Prediction
 
 MAX_POSITIONS = 256  # of a longer input, the last ones
 MAX_LOGITS = 2**26  # numbers of all logits in memory
 CANDIDATES = 5
 
-NEXT_TOKEN, MASKED_TOKEN, CLASS, NUMBER, VECTOR = "next token", "masked token", "class", "number", "vector"
+Kind = Literal["next token", "masked token", "class", "number", "vector"]
+NEXT_TOKEN: Kind = "next token"
+MASKED_TOKEN: Kind = "masked token"
+CLASS: Kind = "class"
+NUMBER: Kind = "number"
+VECTOR: Kind = "vector"
 
 NameClass = Callable[[int], str]
 
@@ -32,7 +38,7 @@ class Predictions(NamedTuple):
         measured_position: Where ``last`` was predicted, counted from the end: -1 is the last position.
     """
 
-    rows: list[dict[str, Any]]
+    rows: list[Prediction]
     last: Float[Tensor, " class"] | None
     measured_position: int = -1
 
@@ -66,17 +72,14 @@ def describe_token_predictions(
     chosen = logits[range(len(actual)), actual] - normalizers[: len(actual)] if actual else normalizers[:0]
     actual_probabilities = chosen.exp().tolist()
 
-    rows: list[dict[str, Any]] = []
+    rows: list[Prediction] = []
     for index, (shares, row_ids) in enumerate(zip(probabilities, ids.tolist(), strict=True)):
-        candidates = [
-            {"label": names.name(token), "id": token, "probability": share}
-            for token, share in zip(row_ids, shares, strict=True)
-        ]
+        candidates = [Candidate(names.name(token), token, share) for token, share in zip(row_ids, shares, strict=True)]
         follower = None
         if index < len(actual):
             token = actual[index]
-            follower = {"label": names.name(token), "id": token, "probability": actual_probabilities[index]}
-        rows.append({"position": first + index, "candidates": candidates, "actual": follower})
+            follower = Candidate(names.name(token), token, actual_probabilities[index])
+        rows.append(Prediction(first + index, candidates, follower))
     last = _choose_last_position(tokens, tokenizer, first) if is_masked else -1
     return Predictions(rows, logits[last] - normalizers[last], last)
 
@@ -95,14 +98,10 @@ def describe_class_predictions(
     shares = logits.sigmoid() if is_independent else logits.softmax(-1)
     largest, ids = shares.topk(min(CANDIDATES, logits.shape[-1]))
     rows = [
-        {
-            "position": index if has_positions else -1,
-            "candidates": [
-                {"label": name_class(number), "id": number, "probability": share}
-                for number, share in zip(row_ids, row_shares, strict=True)
-            ],
-            "actual": None,
-        }
+        Prediction(
+            index if has_positions else -1,
+            [Candidate(name_class(number), number, share) for number, share in zip(row_ids, row_shares, strict=True)],
+        )
         for index, (row_shares, row_ids) in enumerate(zip(largest.tolist(), ids.tolist(), strict=True))
     ]
     return Predictions(rows, None if is_independent else logits[-1].log_softmax(-1))
@@ -111,19 +110,12 @@ def describe_class_predictions(
 def describe_number_predictions(numbers: Tensor) -> Predictions:
     """Describe predicted numbers: each is its only candidate."""
     flat = numbers.detach().flatten()[:MAX_POSITIONS].float().cpu().tolist()
-    rows = [
-        {"position": index, "candidates": [{"label": f"{number:g}", "id": 0, "probability": 1.0}], "actual": None}
-        for index, number in enumerate(flat)
-    ]
+    rows = [Prediction(index, [Candidate(f"{number:g}", 0, 1.0)]) for index, number in enumerate(flat)]
     return Predictions(rows, None)
 
 
-def choose_kind(answer: Answer, task: str, class_name: str) -> str:
-    """Return what a model predicts: "next token", "masked token", "class", "number" or "vector".
-
-    Args:
-        task: The task of a model of Jumok; "" for a model of transformers.
-    """
+def choose_kind(answer: Answer, task: str, class_name: str) -> Kind:
+    """Return what a model predicts. The task of a model of transformers is ""."""
     if answer.kind == "numbers" or task in ("predict", "score"):
         return NUMBER
     if answer.kind == "hidden" or task == "embed":
@@ -136,12 +128,7 @@ def choose_kind(answer: Answer, task: str, class_name: str) -> str:
 
 
 def measure_change(clean: Tensor | None, edited: Tensor | None) -> float | None:
-    """Return the Kullback-Leibler divergence KL(clean || edited) in nats; None if there are no distributions.
-
-    Args:
-        clean: The log-probabilities of the unedited model, or None.
-        edited: The log-probabilities of the edited model, or None.
-    """
+    """Return the Kullback-Leibler divergence KL(clean || edited) of log-probabilities in nats, if there are any."""
     if clean is None or edited is None:
         return None
     clean, edited = clean.double(), edited.double()
@@ -172,28 +159,24 @@ def _choose_last_position(tokens: Sequence[int], tokenizer: TextTokenizer | None
     return masked[-1] - len(tokens) if masked else -1
 
 
-def share_candidates(clean: Predictions, edited: Predictions) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the rows of both passes; in the last prediction, each lists the candidates of the other one too.
-
-    Args:
-        clean: The predictions without edits.
-    """
+def share_candidates(clean: Predictions, edited: Predictions) -> tuple[list[Prediction], list[Prediction]]:
+    """Return the rows of both passes; in the last prediction, each lists the candidates of the other one too."""
     if clean.last is None or edited.last is None or not clean.rows or not edited.rows:
         return clean.rows, edited.rows
     return _add_candidates(clean, edited), _add_candidates(edited, clean)
 
 
-def _add_candidates(predictions: Predictions, other: Predictions) -> list[dict[str, Any]]:
+def _add_candidates(predictions: Predictions, other: Predictions) -> list[Prediction]:
     """Return the rows with the candidates of the other pass and their probabilities in this one."""
     assert predictions.last is not None
     position = predictions.measured_position
     row, other_row = predictions.rows[position], other.rows[position]
-    listed = {candidate["id"] for candidate in row["candidates"]}
+    listed = {candidate.id for candidate in row.candidates}
     added = [
-        {**candidate, "probability": float(predictions.last[candidate["id"]].exp())}
-        for candidate in other_row["candidates"]
-        if candidate["id"] not in listed
+        Candidate(candidate.label, candidate.id, float(predictions.last[candidate.id].exp()))
+        for candidate in other_row.candidates
+        if candidate.id not in listed
     ]
     rows = list(predictions.rows)
-    rows[position] = {**row, "candidates": [*row["candidates"], *added]}
+    rows[position] = Prediction(row.position, [*row.candidates, *added], row.actual)
     return rows

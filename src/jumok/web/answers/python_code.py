@@ -9,6 +9,7 @@ from jumok.attention import mask as masks
 from jumok.checkpoint import Loaded
 from jumok.lens import Capture, Edit, Remask
 from jumok.web.inspection import Inspection
+from jumok.web.messages import Selection
 
 from . import predictions
 from .site_maps import WindowMap
@@ -17,15 +18,9 @@ LINE_LENGTH = 100  # a comment is cut to this
 SHORTEST_RANGE = 4  # adjacent positions that are written as a range
 SOURCE_NAME = "source"  # the variable of a capture that an edit reads
 
-Selection = dict[str, int | None]
-
 
 def write_code(inspection: Inspection, selection: Selection | None) -> str:
-    """Return a program that computes the numbers of a run with ``jumok``, and prints them.
-
-    Args:
-        selection: Where the user is: site, head, query and key, inside their ranges; None for no weight.
-    """
+    """Return a program that computes the numbers of a run and of the selected weight, and prints them."""
     parts = [_write_imports(inspection), _write_model(inspection), _write_edits(inspection)]
     parts += [_write_runs(inspection), _write_predictions(inspection)]
     if selection is not None:
@@ -82,7 +77,7 @@ def _write_imports(inspection: Inspection) -> str:
             else "from jumok.tasks.transformers_input import prepare_transformers_input"
         )
     if inspection.sound is not None:
-        lines.append("from jumok.tasks.speech.edited_transcript import transcribe_with_edits")
+        lines.append("from jumok.tasks.speech.listening import transcribe_with_edits")
     if inspection.labelled.target and not _has_prepared_input(inspection):
         lines.insert(0, "import torch\n")
     return "\n".join(lines)
@@ -187,8 +182,7 @@ def _write_predictions(inspection: Inspection) -> str:
 
 
 def _write_weight(inspection: Inspection, selection: Selection) -> str:
-    site, head, query, key = (selection[name] for name in ("site", "head", "query", "key"))
-    assert site is not None and head is not None
+    site, head, query, key = selection.site, selection.head, selection.query, selection.key
     if query is None:
         return ""
     layer = inspection.clean.capture.sites.get_layer(inspection.sites[site])
@@ -213,8 +207,8 @@ def _write_weight(inspection: Inspection, selection: Selection) -> str:
 
 def _describe_edge(inspection: Inspection, selection: Selection) -> str:
     """Return the tokens of the selected edge, for a comment."""
-    site, query, key = selection["site"], selection["query"], selection["key"]
-    assert site is not None and query is not None
+    site, query, key = selection.site, selection.query, selection.key
+    assert query is not None
     sides = inspection.clean.capture.sites.get_sides(inspection.sites[site])
     queries, keys = inspection.labelled.get_labels(sides.queries), inspection.labelled.get_labels(sides.keys)
     if query >= len(queries) or key is None or key >= len(keys):

@@ -4,7 +4,7 @@ windows of an image."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import cast
 
 import torch
 from jaxtyping import Float
@@ -15,6 +15,7 @@ from jumok.layers.patches import PatchLayout
 from jumok.lens.capture.captured_attention import CapturedAttention
 from jumok.lens.capture.model_capture import Capture
 from jumok.lens.sites import SOURCE, TARGET, AxisSides
+from jumok.web import messages
 
 Tile = Float[Tensor, "query key"]
 LocatePatches = Callable[[str], PatchLayout | None]
@@ -30,17 +31,11 @@ class SiteMap:
     """The maps of one attention."""
 
     def __init__(self, attention: CapturedAttention) -> None:
-        """Store the attention."""
         self.attention = attention
         self.heads, self.queries, self.keys = attention.heads, attention.queries, attention.keys
 
     def read_tile(self, head: int, rows: slice, columns: slice) -> Tile:
-        """Compute a rectangle of weights, exactly.
-
-        Args:
-            rows: The queries, a slice with begin and end.
-            columns: The keys, a slice with begin and end.
-        """
+        """Compute a rectangle of weights, exactly; the slices have begin and end."""
         # not capture.tile: its cache of the last map must not be shared by two threads
         with torch.no_grad():
             return self.attention.tile(0, head, rows, columns).float().cpu()
@@ -54,11 +49,7 @@ class WindowMap(SiteMap):
     """The maps of an attention inside windows of an image (Swin). Weights between patches of two windows are 0."""
 
     def __init__(self, attention: CapturedAttention, windows: Tensor, patches: int) -> None:
-        """Locate the patches in the windows.
-
-        Args:
-            windows: The index of every patch in every window, ``[window, patch]``; -1 for padding.
-        """
+        """Locate the patches: ``windows[window, index]`` is a patch, or -1 for padding."""
         super().__init__(attention)
         self.queries = self.keys = patches
         self.windows = windows.cpu()
@@ -73,7 +64,6 @@ class WindowMap(SiteMap):
         return int(self._window_of[patch]), int(self._index_of[patch])
 
     def read_tile(self, head: int, rows: slice, columns: slice) -> Tile:
-        """Compute a rectangle of weights, exactly."""
         begin, end, _ = rows.indices(self.queries)
         weights = torch.zeros(end - begin, self.keys)
         patches = torch.arange(begin, end)
@@ -87,16 +77,11 @@ class WindowMap(SiteMap):
         return weights[:, columns]
 
     def bound_keys(self, rows: slice) -> tuple[int, int]:
-        """Return all keys."""
         return 0, self.keys
 
 
 def build_site_maps(capture: Capture, locate_patches: LocatePatches) -> list[SiteMap]:
-    """Return the maps of every attention of a capture, in execution order.
-
-    Args:
-        locate_patches: Returns where the positions of an attention lie in the image, or None.
-    """
+    """Return the maps of every attention of a capture, in execution order."""
     maps: list[SiteMap] = []
     for site, attention in capture.attentions.items():
         layout = locate_patches(site) if attention.batch > 1 else None
@@ -107,32 +92,30 @@ def build_site_maps(capture: Capture, locate_patches: LocatePatches) -> list[Sit
     return maps
 
 
-def describe_sites(capture: Capture, maps: list[SiteMap], grids: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Describe every attention as the page receives it.
-
-    Args:
-        grids: For attentions to patches of an image, their rows, columns and prefix, by site.
-    """
+def describe_sites(capture: Capture, maps: list[SiteMap], grids: Mapping[str, messages.Grid]) -> list[messages.Site]:
+    """Describe every attention; attentions to patches of an image have a grid."""
     stacks = capture.sites.stacks
     stack_of = {site: number for number, names in enumerate(stacks.values()) for site in names}
     titles = _title_stacks(capture)
     rows = []
     for site, site_map in zip(capture.sites.names, maps, strict=True):
         sides = capture.sites.get_sides(site)
-        row = {
-            "name": site,
-            "layer": capture.sites.get_layer(site),
-            "stack": stack_of[site],
-            "stack_title": titles[stack_of[site]],
-            "heads": site_map.heads,
-            "queries": site_map.queries,
-            "keys": site_map.keys,
-            "query_sequence": sides.queries,
-            "key_sequence": sides.keys,
-            **_describe_formula(site_map.attention),
-        }
-        if site in grids:
-            row["grid"] = grids[site]
+        is_causal, has_mask, scale = _describe_formula(site_map.attention)
+        row = messages.Site(
+            name=site,
+            layer=capture.sites.get_layer(site),
+            stack=stack_of[site],
+            stack_title=titles[stack_of[site]],
+            heads=site_map.heads,
+            queries=site_map.queries,
+            keys=site_map.keys,
+            query_sequence=cast(messages.Sequence, sides.queries),
+            key_sequence=cast(messages.Sequence, sides.keys),
+            is_causal=is_causal,
+            has_mask=has_mask,
+            scale=scale,
+            grid=grids.get(site),
+        )
         rows.append(row)
     return rows
 
@@ -148,11 +131,11 @@ def _title_stacks(capture: Capture) -> list[str]:
     return [".".join(word for word in pattern.split(".") if word != "#") for pattern in stacks]
 
 
-def _describe_formula(attention: CapturedAttention) -> dict[str, Any]:
-    """Describe mask and scale of an attention; a table of weights that a model returned has neither."""
+def _describe_formula(attention: CapturedAttention) -> tuple[bool, bool, float | None]:
+    """Return whether an attention is causal, whether it has a mask, and its scale; a table of weights has none."""
     if not attention.calls:
-        return {"is_causal": False, "has_mask": False, "scale": None}
+        return False, False, None
     call = attention.calls[0]
     ahead = None if call.mask is None else call.mask.band[1]
     scale = float(call.score.get_scale(call.query)) if isinstance(call.score, ScaledDot) else None
-    return {"is_causal": ahead is not None and ahead <= 0, "has_mask": call.mask is not None, "scale": scale}
+    return ahead is not None and ahead <= 0, call.mask is not None, scale

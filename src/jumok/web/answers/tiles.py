@@ -41,28 +41,19 @@ class TileCache:
     """The tiles that were computed last, limited by their bytes. Only the thread that computes tiles uses it."""
 
     def __init__(self, limit: int = MAX_CACHE_BYTES) -> None:
-        """Create an empty cache.
-
-        Args:
-            limit: The largest number of bytes.
-        """
         self._limit = limit
-        self._tiles: OrderedDict[Any, tuple[bytes, dict[str, Any]]] = OrderedDict()
+        self._tiles: OrderedDict[Any, tuple[bytes, Any]] = OrderedDict()
         self._bytes = 0
 
-    def get(self, key: Any) -> tuple[bytes, dict[str, Any]] | None:
+    def get(self, key: Any) -> tuple[bytes, Any] | None:
         """Return a tile and its description; None if it is not in the cache."""
         tile = self._tiles.get(key)
         if tile is not None:
             self._tiles.move_to_end(key)
         return tile
 
-    def put(self, key: Any, content: bytes, body: dict[str, Any]) -> None:
-        """Store a tile, and remove the oldest beyond the limit.
-
-        Args:
-            content: Its bytes.
-        """
+    def put(self, key: Any, content: bytes, body: Any) -> None:
+        """Store a tile, and remove the oldest beyond the limit."""
         self._tiles[key] = (content, body)
         self._bytes += len(content)
         while self._bytes > self._limit:
@@ -91,15 +82,7 @@ def compute_tile(
     skip_first: bool,
     check: Check,
 ) -> PooledMap:
-    """Compute one tile of at most 256 x 256 cells.
-
-    Args:
-        maps: The maps of the shown pass; for a difference those of the clean and of the edited pass.
-        level: A cell pools 2^level x 2^level weights.
-        preview: Whether to read only some rows of each cell.
-        skip_first: Whether the weights of the first key, often an attention sink, count as 0.
-        check: Called between pieces.
-    """
+    """Compute one tile of at most 256 x 256 cells, as ``TilesAsk`` describes; ``check`` is called between pieces."""
     size = 2**level
     span = TILE_CELLS * size
     rows = list(range(row * span, min((row + 1) * span, maps[0].queries), size))
@@ -116,14 +99,8 @@ def compute_tile(
 
 
 def compute_thumbnails(site_map: SiteMap, size: int, check: Check) -> tuple[NDArray[numpy.uint8], bool]:
-    """Pool the maps of all heads of an attention, as bytes ``[head, row, column]``.
-
-    Args:
-        check: Called between pieces.
-
-    Returns:
-        The bytes, and whether only some rows were read.
-    """
+    """Pool the maps of all heads of an attention, as bytes ``[head, row, column]``; also return whether only some rows
+    were read."""
     rows = [*split_axis(site_map.queries, size), site_map.queries]
     columns = [*split_axis(site_map.keys, size), site_map.keys]
     weights = site_map.heads * site_map.queries * site_map.keys
@@ -178,41 +155,25 @@ def pool_cells(
 
 
 def encode_weights(weights: Weights) -> NDArray[numpy.uint8]:
-    """Return weights as bytes: 255 * sqrt(weight).
-
-    Args:
-        weights: Weights from 0 to 1.
-    """
+    """Return weights from 0 to 1 as bytes: 255 * sqrt(weight)."""
     return numpy.rint(255 * numpy.sqrt(numpy.clip(numpy.nan_to_num(weights), 0, 1))).astype(numpy.uint8)
 
 
 def encode_differences(differences: Weights) -> NDArray[numpy.uint8]:
-    """Return differences of weights as bytes: 128 + 127 * sign(d) * sqrt(|d|).
-
-    Args:
-        differences: Numbers from -1 to 1.
-    """
+    """Return differences of weights as bytes: 128 + 127 * sign(d) * sqrt(|d|)."""
     differences = numpy.nan_to_num(differences)
     roots = numpy.sign(differences) * numpy.sqrt(numpy.clip(numpy.abs(differences), 0, 1))
     return numpy.rint(128 + 127 * roots).astype(numpy.uint8)
 
 
 def read_values(maps: Sequence[SiteMap], head: int, rows: slice, columns: slice) -> Weights:
-    """Return exact weights, or differences of two passes.
-
-    Args:
-        maps: One map; or two, for second minus first.
-    """
+    """Return exact weights of one map, or the second of two maps minus the first."""
     weights = [site_map.read_tile(head, rows, columns).numpy() for site_map in maps]
     return numpy.ascontiguousarray(weights[0] if len(weights) == 1 else weights[1] - weights[0], numpy.float32)
 
 
 def read_column(maps: Sequence[SiteMap], head: int, key: int, check: Check) -> Weights:
-    """Return a complete column of a map, piece by piece: a few rows are computed at a time.
-
-    Args:
-        maps: One map; or two, for second minus first.
-    """
+    """Return a complete column of a map, piece by piece: a few rows are computed at a time."""
     step = max(1, PIECE_WEIGHTS // maps[0].keys)
     parts = []
     for begin in range(0, maps[0].queries, step):

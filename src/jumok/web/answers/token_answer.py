@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy
 import torch
 from numpy.typing import NDArray
@@ -11,6 +9,7 @@ from torch import Tensor
 
 from jumok.web.forward_pass import Pass
 from jumok.web.inspection import Inspection
+from jumok.web.messages import KeyColumn, QueryRow, Token
 
 from .site_maps import SiteMap
 from .tiles import Check, read_column
@@ -22,15 +21,10 @@ MAX_FULL_ROWS = 2**16
 Numbers = NDArray[numpy.float32]
 
 
-def describe_token(inspection: Inspection, shown: Pass, sequence: str, position: int, check: Check) -> dict[str, Any]:
-    """Return the rows and the columns of one position in all heads.
-
-    Args:
-        shown: The clean or the edited pass.
-        sequence: The sequence that the position belongs to: "source" or "target".
-    """
-    as_query: list[dict[str, Any]] = []
-    as_key: list[dict[str, Any]] = []
+def describe_token(inspection: Inspection, shown: Pass, sequence: str, position: int, check: Check) -> Token:
+    """Return the rows and the columns of one position of the source or the target in all heads."""
+    as_query: list[QueryRow] = []
+    as_key: list[KeyColumn] = []
     for index, (site, site_map) in enumerate(zip(inspection.sites, shown.maps, strict=True)):
         check()
         sides = shown.capture.sites.get_sides(site)
@@ -39,26 +33,26 @@ def describe_token(inspection: Inspection, shown: Pass, sequence: str, position:
             as_query += _describe_rows(site_map, index, index_in_site)
         if sides.keys == sequence and index_in_site < site_map.keys:
             as_key += _describe_columns(site_map, index, index_in_site, check)
-    return {"as_query": as_query, "as_key": as_key}
+    return Token(as_query, as_key)
 
 
-def _describe_rows(site_map: SiteMap, site: int, query: int) -> list[dict[str, Any]]:
+def _describe_rows(site_map: SiteMap, site: int, query: int) -> list[QueryRow]:
     rows = []
     for head in range(site_map.heads):
         weights = site_map.read_tile(head, slice(query, query + 1), slice(0, site_map.keys))[0]
         entropy = float(torch.special.entr(weights.double()).sum())
-        rows.append({"site": site, "head": head, "entropy": entropy, "top": _list_largest(weights.numpy())})
+        rows.append(QueryRow(site, head, entropy, _list_largest(weights.numpy())))
     return rows
 
 
-def _describe_columns(site_map: SiteMap, site: int, key: int, check: Check) -> list[dict[str, Any]]:
+def _describe_columns(site_map: SiteMap, site: int, key: int, check: Check) -> list[KeyColumn]:
     columns = _compute_columns(site_map, key)
     rows = []
     for head in range(site_map.heads):
         check()
         weights = read_column([site_map], head, key, check) if columns is None else columns[head]
         received = float(weights.sum(dtype=numpy.float64))
-        rows.append({"site": site, "head": head, "top": _list_largest(weights), "received": received})
+        rows.append(KeyColumn(site, head, _list_largest(weights), received))
     return rows
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -14,6 +13,8 @@ from jumok.errors import ArgumentError
 from jumok.tasks.ask import FusionReader, PromptReader, Reader, Reading
 from jumok.tasks.labelled_input import LabelledInput, label_input
 from jumok.tasks.model_inputs import ModelInput
+
+from . import messages
 
 
 @dataclass(frozen=True)
@@ -34,21 +35,17 @@ class AnsweredPrompt:
     passages: tuple[range, ...]
     locations: tuple[str, ...]
 
-    def to_json(self) -> dict[str, Any]:
+    def describe(self) -> messages.Answered:
         """Return what the page needs besides the labels of the positions."""
         passages = [
-            {"location": location, "range": [positions.start, positions.stop]}
+            messages.PromptPassage(location, (positions.start, positions.stop))
             for location, positions in zip(self.locations, self.passages, strict=True)
         ]
-        return {"number": self.number, "passages": passages}
+        return messages.Answered(self.number, passages)
 
 
 def locate_passages(reader: Reader, reading: Reading) -> tuple[range, ...] | None:
-    """Return the positions of each passage in what the model reads; None if the reader is of an unknown kind.
-
-    Args:
-        reading: The text that it wrote, with its question and passages.
-    """
+    """Return the positions of each passage in what the model reads; None if the reader is of an unknown kind."""
     if isinstance(reader, PromptReader):
         return reader.build_prompt(reading.question, reading.passages).passages
     if isinstance(reader, FusionReader):
@@ -60,15 +57,7 @@ def locate_passages(reader: Reader, reading: Reading) -> tuple[range, ...] | Non
 
 
 def build_answered_prompt(number: int, reader: Reader, reading: Reading, locations: Sequence[str]) -> AnsweredPrompt:
-    """Return the prompt of a reading with its answer.
-
-    Args:
-        reading: The text that it wrote, with its question and passages.
-        locations: For each passage, where it begins in its file.
-
-    Raises:
-        ArgumentError: If the reader reads no prompt.
-    """
+    """Return the prompt of a reading with its answer, and where each passage begins in its file."""
     if not isinstance(reader, PromptReader):
         raise ArgumentError("only the attention of a reader that reads the passages in one prompt can be shown")
     prompt = reader.build_prompt(reading.question, reading.passages, len(reading.token_ids))

@@ -1,0 +1,238 @@
+"""Answer the page's questions from an index. The page sends a question and indices of passages, and nothing else."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import torch
+
+from jumok.checkpoint import Loaded
+from jumok.data.tokenizers.passage_tokens import encode_passages
+from jumok.errors import ArgumentError
+from jumok.lens import KnockOut, Lens
+from jumok.tasks.ask import Answer, AskSettings, FusionReader, PromptReader, Reader, Reading, ask, create_reader
+from jumok.tasks.ask.answer_question import NEAR_HITS, SearchableIndex, measure_controls
+from jumok.tasks.ask.reading import get_token_log_probabilities
+
+from . import asks, messages
+from .answered_prompt import AnsweredPrompt, build_answered_prompt, locate_passages
+from .asks import MAX_QUESTION, check_index
+from .forward_pass import watch_taps
+from .opened_model import OpenedModel
+from .work_queue import Job, Send
+
+MAX_ANSWERS = 4  # of all clients together
+READER = "reader"  # under which an opened model keeps its reader
+PAGE_PASSAGES = 3  # the page compares passages, so it reads several by default
+Progress = Callable[[int, int], None]
+# what ``ask`` reports, as a word that the page translates
+STAGES = {"searching": "searching", "reading": "answering", "cutting each passage": "cutting"}
+
+
+@dataclass(frozen=True)
+class StoredAnswer:
+    """An answer that a client received."""
+
+    number: int
+    answer: Answer
+
+
+class FolderQuestions:
+    """Answers questions from the index of a folder, and again without some of the passages.
+
+    Its methods are called by the thread that runs models, except ``describe`` and ``forget``.
+
+    Args:
+        folder: The folder, as the user wrote it; the page shows it.
+        question: The question to answer first; "" waits for one.
+        settings: How questions are answered; the attention and the controls are measured after the answer is shown.
+    """
+
+    def __init__(
+        self, index: SearchableIndex, folder: str, question: str = "", settings: AskSettings | None = None
+    ) -> None:
+        self.index = index
+        self.folder = folder
+        self.question = question
+        self.settings = dataclasses.replace(settings or AskSettings(passages=PAGE_PASSAGES), why=False)
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+        self._answers: OrderedDict[Send, StoredAnswer] = OrderedDict()
+
+    def describe(self) -> messages.Questions:
+        """Return what the page receives first."""
+        return messages.Questions(self.folder, self.question, MAX_QUESTION)
+
+    def forget(self, send: Send) -> None:
+        """Drop the answer of a client that is gone."""
+        with self._lock:
+            self._answers.pop(send, None)
+
+    def answer(self, opened: OpenedModel, job: Job) -> Any:
+        """Return the body of the answer to a question, or to an ask about an answer."""
+        reader = _get_reader(opened)
+        with watch_taps(job.check):
+            if isinstance(job.ask, asks.QuestionAsk):
+                return self._answer_question(reader, job, job.ask.question)
+            if isinstance(job.ask, asks.CutAsk):
+                return self._cut_passages(reader, job, job.ask)
+            assert isinstance(job.ask, asks.EvidenceAsk)
+            return self._measure_evidence(reader, job, self._find(job.send, job.ask.answer))
+
+    def build_prompt(self, opened: OpenedModel, send: Send, number: int) -> AnsweredPrompt:
+        """Return the prompt of an answer with the answer, as the input of a run."""
+        stored = self._find(send, number)
+        locations = [passage.hit.passage.location for passage in stored.answer.passages]
+        return build_answered_prompt(stored.number, _get_reader(opened), _require_reading(stored), locations)
+
+    def _answer_question(self, reader: Reader, job: Job, question: str) -> messages.Answer:
+        answer = ask(
+            self.index,
+            question,
+            reader,
+            self.settings,
+            report=lambda stage: job.report(0, 0, STAGES.get(stage, "computing")),
+        )
+        stored = StoredAnswer(next(self._numbers), answer)
+        job.check()  # not after the answer is kept: the client must learn of it
+        with self._lock:
+            self._answers[job.send] = stored
+            self._answers.move_to_end(job.send)
+            while len(self._answers) > MAX_ANSWERS:
+                self._answers.popitem(last=False)
+        return self._describe_answer(stored, reader)
+
+    def _describe_answer(self, stored: StoredAnswer, reader: Reader) -> messages.Answer:
+        answer = stored.answer
+        ranges = None if answer.reading is None else locate_passages(reader, answer.reading)
+        passages = [passage.to_json() | {"range": None} for passage in answer.passages]
+        for passage, positions in zip(passages, ranges or (), strict=ranges is not None):
+            passage["range"] = [positions.start, positions.stop]
+        citation = None if answer.citation is None else answer.passages.index(answer.citation)
+        has_text = answer.reading is not None and bool(answer.reading.token_ids)
+        fields = answer.to_json() | {
+            "number": stored.number,
+            "citation": citation,
+            "passages": passages,
+            "threshold": self.settings.rule.word_change,
+            "is_cuttable": has_text and ranges is not None,
+            "has_attention": has_text and isinstance(reader, PromptReader),
+        }
+        return msgspec.convert(fields, messages.Answer)
+
+    def _measure_evidence(self, reader: Reader, job: Job, stored: StoredAnswer) -> messages.Evidence:
+        """Measure the attention on each passage, and the effect of control passages."""
+        reading = _require_reading(stored)
+        job.report(0, 0, "attending")
+        attention = reader.measure_attention(reading)
+        job.report(0, 0, "controls")
+        count = max(self.settings.passages, NEAR_HITS)
+        search_result = self.index.search(reading.question, count, self.settings.method)
+        excluded = {hit.number for hit in search_result.hits}
+        controls = measure_controls(self.index, reader, reading, excluded, self.settings.controls)
+        passages = msgspec.convert([passage.to_json() for passage in controls], list[messages.CutPassage])
+        return messages.Evidence(stored.number, attention, passages)
+
+    def _cut_passages(self, reader: Reader, job: Job, request: asks.CutAsk) -> messages.CutAnswer:
+        """Let the reader write again without some passages, and measure how the first answer changes without them."""
+        stored = self._find(job.send, request.answer)
+        reading = _require_reading(stored)
+        cut = sorted({check_index("cut", index, len(reading.passages)) for index in request.cut})
+        if not cut or len(cut) < len(request.cut):
+            raise ArgumentError("cut must name at least one passage, and each once")
+        job.report(0, 0, "cutting")
+        if len(cut) == 1:
+            change = stored.answer.passages[cut[0]].change
+        else:
+            clean = sum(reading.log_probabilities)
+            change = (
+                _score_without(reader, reading, cut, lambda done, total: job.report(done, total, "cutting")) - clean
+            )
+        job.report(0, 0, "answering")
+        text, note, reached_limit = None, None, False
+        try:
+            rewritten = _read_without(reader, reading, cut, self.settings.limit)
+            text, reached_limit = rewritten.text, rewritten.reached_limit
+        except ArgumentError as error:  # such as a model with a window, which counts the keys in between
+            note = str(error)
+        return messages.CutAnswer(stored.number, cut, change, text, reached_limit, note)
+
+    def _find(self, send: Send, number: int) -> StoredAnswer:
+        """Return the answer that an ask names; a client can name its newest one only."""
+        with self._lock:
+            stored = self._answers.get(send)
+        if stored is None or stored.number != number:
+            raise ArgumentError(f"there is no answer {number} any more; ask the question again")
+        return stored
+
+
+def _require_reading(stored: StoredAnswer) -> Reading:
+    """Return the text of an answer with its tokens."""
+    if stored.answer.reading is None or not stored.answer.reading.token_ids:
+        raise ArgumentError("the model wrote no answer to this question, so there is nothing to measure")
+    return stored.answer.reading
+
+
+def _get_reader(opened: OpenedModel) -> Reader:
+    """Return the reader of a model; it is created once."""
+    if READER not in opened.kept_results:
+        if not isinstance(opened.loaded, Loaded):
+            raise ArgumentError(f"{opened.name} cannot answer questions; choose a language model such as smollm2")
+        opened.kept_results[READER] = create_reader(opened.loaded)
+    reader: Reader = opened.kept_results[READER]
+    return reader
+
+
+def _read_without(reader: Reader, reading: Reading, cut: Collection[int], limit: int) -> Reading:
+    """Return the text that a reader writes without some passages."""
+    if isinstance(reader, PromptReader | FusionReader):
+        return reader.read(reading.question, reading.passages, limit, cut)
+    raise _explain_unknown(reader)
+
+
+@torch.inference_mode()
+def _score_without(reader: Reader, reading: Reading, cut: Collection[int], progress: Progress) -> float:
+    """Return the log-probability of a text without some passages, in nats."""
+    if not reading.token_ids:
+        return 0.0
+    if isinstance(reader, PromptReader):
+        return _score_prompt(reader, reading, cut, progress)
+    if isinstance(reader, FusionReader):
+        return _score_fusion(reader, reading, cut)
+    raise _explain_unknown(reader)
+
+
+def _score_prompt(reader: PromptReader, reading: Reading, cut: Collection[int], progress: Progress) -> float:
+    """Cut each passage by one edit of the lens in all layers, as the page does where it shows the attention."""
+    answer = reading.token_ids
+    prompt = reader.build_prompt(reading.question, reading.passages, len(answer))
+    tokens = torch.tensor([[*prompt.token_ids, *answer[:-1]]], device=reader.model.device)
+    edits = [KnockOut(key=prompt.passages[index]) for index in cut]
+    with Lens(reader.loaded) as lens:
+        last: dict[str, Any] = lens.facts.build_last_logits_arguments(len(answer))
+        logits = lens.run(tokens, edits=edits, logits=True, progress=progress, **last).logits
+    return sum(get_token_log_probabilities(logits[0, -len(answer) :], answer))
+
+
+def _score_fusion(reader: FusionReader, reading: Reading, cut: Collection[int]) -> float:
+    """Hide the passages from the cross-attention; the encoder reads each passage apart."""
+    model, answer = reader.model, reading.token_ids
+    token_lists = encode_passages(reader.tokenizer, model.config.separator, reading.question, reading.passages)
+    source = torch.tensor([[token for token_ids in token_lists for token in token_ids]], device=model.device)
+    is_kept = [index not in cut for index, token_ids in enumerate(token_lists) for _ in token_ids]
+    target = torch.tensor([[model.config.start, *answer[:-1]]], device=model.device)
+    token_mask = torch.tensor([is_kept], device=model.device)
+    logits = model.decode(target, model.encode(source), source_token_mask=token_mask).logits
+    assert logits is not None
+    return sum(get_token_log_probabilities(logits[0], answer))
+
+
+def _explain_unknown(reader: Reader) -> ArgumentError:
+    return ArgumentError(f"a {type(reader).__name__} cannot leave passages out")

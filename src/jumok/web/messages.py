@@ -1,0 +1,422 @@
+"""The messages that a session sends to the page, as JSON heads; binary buffers follow (``wire.py``), with little-endian
+numbers. ``tools/page_protocol.py`` writes page/src/protocol.ts from this module and ``asks``, with their comments."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, NewType
+
+from msgspec import Meta, Struct
+
+MAX_ID = 2**53  # the integers that JavaScript can represent
+
+Edit = NewType("Edit", dict[str, Any])  # as ``Edit.to_json`` of jumok.lens writes it
+Pass = Literal["clean", "edited"]  # which forward pass: without edits, or with them
+Shown = Literal["clean", "edited", "difference"]  # or edited minus clean
+Sequence = Literal["source", "target"]
+Language = Literal["en", "ko"]
+Reads = Literal["text", "image", "audio", "numbers"]
+Over = Literal["heads", "edges"]
+StepName = Literal["query", "key", "product", "scale", "bias", "mask", "softmax", "value", "sum"]
+Reason = Literal["busy", "cancelled", "outdated", "invalid", "internal"]  # why an ask failed
+
+Index = Annotated[int, Meta(ge=0, le=MAX_ID)]
+Number = Annotated[int, Meta(ge=1, le=MAX_ID)]  # of a run or an answer
+
+
+class Selection(Struct):
+    """Where the user is. Shared with ``widget.selection`` and with links."""
+
+    site: Index  # index into run.sites
+    head: Index
+    query: Index | None = None
+    key: Index | None = None
+
+
+class ModelEntry(Struct):
+    """A model that the page can choose."""
+
+    name: str  # what a `run` ask sends back; only names of this list are accepted
+    title: str
+    reads: Reads
+
+
+class Questions(Struct):
+    """Where questions are answered from, and the first question."""
+
+    folder: str
+    question: str
+    max_question: int
+
+
+class Hello(Struct):
+    """What the page shows first. Sent at once, before torch is imported."""
+
+    version: str
+    carrier: Literal["server", "widget", "file"]
+    can: list[str]  # the asks that this session can answer; a saved file cannot `run`
+    models: list[ModelEntry]
+    model: str
+    text: str
+    edits: list[Edit]
+    selection: Selection | None
+    language: Language | None  # null: the browser decides
+    max_text: int  # longest text in characters
+    questions: Questions | None = None  # null: the page shows a text
+
+
+class CutPassage(Struct):
+    """A passage, and what cutting it changes."""
+
+    location: str  # "file:line"
+    text: str
+    bm25: float | None
+    cosine: float | None
+    change: float | None  # of the answer's log-probability when the passage is cut, in nats
+    word: str  # the word of the answer that changes most
+    word_change: float | None  # of the log-probability of its token
+    attention: float | None  # share that it receives; null before `evidence`
+    missing: list[str]  # if the answer depends on the passage: numbers and names of the answer that are not in it
+
+
+class Passage(CutPassage):
+    """A passage that the model read."""
+
+    range: tuple[int, int] | None  # its positions in the prompt
+
+
+class Answer(Struct):
+    """An answer from the files of a folder."""
+
+    number: int  # later asks name it as `answer`
+    question: str
+    verdict: Literal["supported", "not supported", "nothing fits"] | None  # null: the model cannot read the question
+    text: str | None  # null: nothing was read
+    reached_limit: bool  # the text was cut off
+    log_probability: float | None
+    citation: int | None  # index of the passage that supports the text
+    threshold: float  # a word_change of at most this, in nats, supports the text
+    note: str | None  # a sentence that the user must read
+    passages: list[Passage]
+    is_cuttable: bool  # whether there is a text to measure
+    has_attention: bool  # whether {ask: "run", answer} can show the prompt and the answer
+
+
+class Evidence(Struct):
+    """What takes longer than the answer."""
+
+    number: int
+    attention: list[float]  # on each passage
+    controls: list[CutPassage]  # random passages, cut in the same way
+
+
+class CutAnswer(Struct):
+    """The answer without some passages."""
+
+    number: int
+    cut: list[int]
+    change: float | None  # of the first answer's log-probability, in nats
+    text: str | None  # what the model writes now
+    reached_limit: bool
+    note: str | None  # why there is no text
+
+
+class ShownModel(Struct):
+    """The model of a run."""
+
+    name: str
+    family: str
+    parameters: int
+    layers: int
+    heads: int  # in all sites together
+    is_editable: bool
+    reason: str  # why it is not editable
+    predicts: Literal["next token", "masked token", "class", "number", "vector"]
+    has_tokenizer: bool  # whether another text can be typed
+
+
+class Grid(Struct):
+    """Positions that are patches of an image."""
+
+    rows: int
+    columns: int
+    prefix: int  # positions before the first patch, such as the class token
+
+
+class Picture(Grid):
+    """The image that the model read."""
+
+    width: int
+    height: int
+    png: int = 0  # index of the buffer with the PNG bytes
+
+
+class SpokenWord(Struct):
+    """A word of a transcript. Times are seconds from the start of the audio."""
+
+    text: str
+    start: float
+    end: float
+    rows: tuple[int, int]  # the decoder's rows that write its tokens: first, and the one after the last
+
+
+class Sound(Struct):
+    """The audio that the model read, at most one window."""
+
+    seconds: float
+    begin: float  # where it begins in the recording
+    positions: int  # of the source that it fills; silence follows up to the end of the window
+    positions_per_second: int
+    bands: int  # of the spectrogram
+    frames: int
+    words: list[SpokenWord]
+    heads: list[tuple[int, int]]  # site and head of the cross-attention heads that follow the audio in time
+
+
+class Site(Struct):
+    """An attention of the model."""
+
+    name: str  # "decoder.blocks.0.cross"
+    layer: int | str  # as an edit names it
+    stack: int  # sites with equal numbers form one grid
+    stack_title: str  # "encoder", "decoder", "decoder, cross-attention"; empty if there is only one stack
+    heads: int
+    queries: int
+    keys: int
+    query_sequence: Sequence
+    key_sequence: Sequence
+    is_causal: bool
+    has_mask: bool
+    scale: float | None  # factor of the dot products, 1/sqrt(head width); null for other scores
+    grid: Grid | None = None  # of its keys, if they are patches of the image
+
+
+class Candidate(Struct):
+    """A token or class with its probability."""
+
+    label: str
+    id: int
+    probability: float
+
+
+class Prediction(Struct):
+    """What the model predicts at one position (one entry for a classifier)."""
+
+    position: int  # -1 for a whole input
+    candidates: list[Candidate]  # at most 5; the last prediction of a run with edits lists those of both passes
+    actual: Candidate | None = None  # the token that really follows (or stands there, for a masked model)
+
+
+class PromptPassage(Struct):
+    """A passage in a prompt."""
+
+    location: str
+    range: tuple[int, int]
+
+
+class Answered(Struct):
+    """Of the prompt of an answer: the positions of its passages."""
+
+    number: int
+    passages: list[PromptPassage]
+
+
+class Run(Struct):
+    """A model that has read an input, without and with edits. Buffer 0: the PNG of an image."""
+
+    run: int  # later asks name it; an ask for an older run fails with reason "outdated"
+    model: ShownModel
+    text: str | None  # of a prompt, its question; null: the input is not text
+    source: list[str]  # labels of the positions
+    target: list[str]  # labels of the decoder's positions; empty without decoder
+    image: Picture | None
+    audio: Sound | None
+    answer: str | None  # of a model that answers: translation, caption, transcript, class, numbers
+    edited_answer: str | None  # the transcript of audio that the model writes under the edits; null without edits
+    answered: Answered | None
+    generated: int  # the first generated position (of the target, if there is one); equal to the length if none
+    unknown: list[str]  # words outside the vocabulary
+    notes: list[str]  # sentences that the user must read (cut, warnings)
+    sites: list[Site]
+    edits: list[Edit]
+    clean: list[Prediction]
+    edited: list[Prediction] | None  # null without edits
+    first_selection: Selection | None  # a head with a pattern, to show first; null: no suggestion
+    change: float | None  # Kullback-Leibler divergence of the last prediction in nats, clean || edited
+    seconds: float
+
+
+class Audio(Struct):
+    """Buffer 0: a WAV file (16 bits, 16 kHz); buffer 1: u8 [bands, frames], the lowest band first."""
+
+    bands: int
+    frames: int
+
+
+class Listening(Struct):
+    """Where each word is heard: the mean weights of the rows that write it. Buffer 0: float32 [words, positions]."""
+
+    words: int
+    positions: int
+
+
+class Thumbnails(Struct):
+    """The maps of one site's heads, pooled (largest weight of a cell). Buffer 0: u8 [heads, rows, columns],
+    255 * sqrt(weight)."""
+
+    heads: int
+    rows: int
+    columns: int
+    is_preview: bool  # only some rows of each cell were read
+
+
+class Tile(Struct):
+    """At most 256 x 256 cells of a map. Buffer 0: u8 [rows, columns]: 255 * sqrt(weight); of a difference
+    128 + 127 * sign(d) * sqrt(|d|)."""
+
+    rows: int
+    columns: int
+    is_preview: bool
+
+
+class Values(Struct):
+    """Weights of at most 4,096 cells. Buffer 0: float32 [rows, columns]."""
+
+    rows: int
+    columns: int
+    is_exact: bool = True  # false in a saved file that stores rounded weights
+
+
+class Line(Struct):
+    """A complete row or column of a map. Buffer 0: float32 [keys] or [queries]."""
+
+    length: int
+    is_exact: bool = True
+
+
+class QueryRow(Struct):
+    """The keys of a token in one head."""
+
+    site: int
+    head: int
+    entropy: float
+    top: list[tuple[int, float]]  # key and weight, 5 at most
+
+
+class KeyColumn(Struct):
+    """The queries that attend to a token in one head."""
+
+    site: int
+    head: int
+    top: list[tuple[int, float]]  # query and weight
+    received: float  # sum over rows
+
+
+class Token(Struct):
+    """A token in every head, as a query and as a key."""
+
+    as_query: list[QueryRow]
+    as_key: list[KeyColumn]
+
+
+class StepKey(Struct):
+    """A key in the computation for one query."""
+
+    key: int
+    k: list[float | None]
+    product: float | None
+    scaled: float | None
+    bias: float | None  # null: the attention has no bias
+    is_allowed: bool
+    weight: float
+    v: list[float | None]
+
+
+class Steps(Struct):
+    """The computation for one query, with numbers."""
+
+    formula_scale: str  # "/ sqrt(64)", "x 1", ...
+    width: int
+    query: list[float | None]
+    keys: list[StepKey]  # the keys with the largest weights, at most 64, in the order of their positions
+    hidden: int  # keys that are not listed
+    hidden_weight: float  # their weight in all
+    log_sum_exp: float | None
+    output: list[float | None]  # sum of weight x value over all keys
+    difference: float  # largest |difference| to the head output that the model computed
+    sentences: dict[StepName, str]
+
+
+class HeadFacts(Struct):
+    """What a head does."""
+
+    site: int
+    head: int
+    kind: str  # "previous", "first", "induction", ... see words
+    kind_without_first: str
+    kind_on_repeats: str  # "" if not measured
+    entropy: float  # nats, mean over rows
+    distance: float | None  # tokens, mean
+
+
+class Kinds(Struct):
+    """The kinds of all heads, of the clean pass."""
+
+    heads: list[HeadFacts]
+
+
+class EffectRow(Struct):
+    """The effect of a head or an edge."""
+
+    site: int
+    head: int | None
+    query: int | None  # of an edge
+    key: int | None
+    weight: float | None  # of an edge
+    effect: float
+    control_mean: float | None  # effects of random edges of similar weight
+    control_low: float | None
+    control_high: float | None
+    rank: int | None
+    of: int | None
+
+
+class Effects(Struct):
+    """How much heads or edges matter, of the clean pass."""
+
+    over: Over
+    metric: str  # a sentence: "log-probability of ' sat'"
+    clean: float
+    seconds: float
+    rows: list[EffectRow]
+
+
+class Code(Struct):
+    """Python that reproduces what is shown."""
+
+    code: str
+
+
+class SavedFile(Struct):
+    """Buffer 0: the HTML file, with the kinds and effects that were asked for."""
+
+    name: str
+
+
+class Nothing(Struct):
+    """The answer to an ask that only tells the session something."""
+
+
+class Progress(Struct):
+    """How far an ask is."""
+
+    done: int
+    total: int  # 0: not known
+    stage: str  # such as "loading" or "running"; the page translates it
+
+
+class State(Struct):
+    """Pushed by the session, for example when `widget.edits` is set in Python."""
+
+    edits: list[Edit] | None = None
+    text: str | None = None
+    selection: Selection | None = None
